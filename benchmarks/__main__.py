@@ -42,20 +42,39 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     Raises:
         InputError: an unknown option or name.
     """
-    parser = Parser(prog="python -m benchmarks", description="Measure what the package costs, beside its goals.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all by default")
+    parser = Parser(
+        prog="python -m benchmarks", description="Measure what the package costs, beside its goals."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="benchmarks to run; all by default"
+    )
     parser.add_argument("--list", action="store_true", help="the benchmarks, a line each")
-    parser.add_argument("--threads", type=counted, metavar="N", help="threads of torch; by default its own number")
-    parser.add_argument("--turns", type=counted, metavar="N", help="turns of each variant; by default each its own")
-    parser.add_argument("--quick", action="store_true", help="the smallest sizes: a trial, whose numbers mean nothing")
-    parser.add_argument("--model", action="append", default=[], help="what `large` analyses: a name, or a run's folder")
+    parser.add_argument(
+        "--threads", type=counted, metavar="N", help="threads of torch; by default its own number"
+    )
+    parser.add_argument(
+        "--turns", type=counted, metavar="N", help="turns of each variant; by default each its own"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="the smallest sizes: a trial, whose numbers mean nothing",
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        help="what `large` analyses: a name, or a run's folder",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write JSON")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in ABOUT:
             raise unknown("benchmark", name, ABOUT)
     if options.model and options.names != ["large"]:
-        raise InputError("--model says what `large` analyses: python -m benchmarks large --model MODEL")
+        raise InputError(
+            "--model says what `large` analyses: python -m benchmarks large --model MODEL"
+        )
     options.names = list(dict.fromkeys(options.names)) or list(ABOUT)
     return options
 
@@ -70,15 +89,27 @@ def measure(options: argparse.Namespace) -> None:
         torch.set_num_threads(options.threads)
     console, asked = output.console(), Options(options.turns, options.quick, tuple(options.model))
     done: list[dict[str, Any]] = []
-    found = {"environment": output.environment(torch.get_num_threads()), "quick": asked.quick, "benchmarks": done}
+    found = {
+        "environment": output.environment(torch.get_num_threads()),
+        "quick": asked.quick,
+        "benchmarks": done,
+    }
     if options.out:
-        write_json(options.out, found)  # before anything is measured: a file that can't be written should cost nothing
-    console.print(", ".join(f"{key} {value}" for key, value in found["environment"].items() if value is not None))
+        write_json(
+            options.out, found
+        )  # before anything is measured: a file that can't be written should cost nothing
+    console.print(
+        ", ".join(
+            f"{key} {value}" for key, value in found["environment"].items() if value is not None
+        )
+    )
     for name in options.names:
         print(f"measuring {name}: {ABOUT[name]}", file=sys.stderr)
         rows = importlib.import_module(f"benchmarks.{name}").run(asked)
         done.append({"name": name, "rows": [row.to_dict(judge=not asked.quick) for row in rows]})
-        title = f"{name}: {ABOUT[name]}" + (" (a trial: the numbers mean nothing)" if asked.quick else "")
+        title = f"{name}: {ABOUT[name]}" + (
+            " (a trial: the numbers mean nothing)" if asked.quick else ""
+        )
         output.show(console, title, rows, judge=not asked.quick)
         if options.out:
             write_json(options.out, found)

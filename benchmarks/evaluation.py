@@ -28,7 +28,12 @@ def evaluate(size: Size, n_functions: int, n_contexts: int, model: Model | None)
     """The errors of the model, if there is one, beside its references, which are kept for the next call."""
     predictors = {"model": model} if model else {}
     evaluation.function_errors(
-        predictors, affine(size), n_functions=n_functions, n_contexts=n_contexts, seed=0, references=True
+        predictors,
+        affine(size),
+        n_functions=n_functions,
+        n_contexts=n_contexts,
+        seed=0,
+        references=True,
     )
 
 
@@ -43,7 +48,9 @@ def run(options: Options) -> list[Row]:
     size, n_functions, n_contexts = (TINY, 10, 2) if options.quick else (SMALL, FUNCTIONS, CONTEXTS)
     model = Model(size)
     read, _ = ENCODING.read_at(size.points, "causal")
-    references = timed(lambda: evaluate(size, n_functions, n_contexts, None))  # first, because they are kept
+    references = timed(
+        lambda: evaluate(size, n_functions, n_contexts, None)
+    )  # first, because they are kept
     # Encoded beforehand, in batches as large as those of the evaluation.
     tokens = [
         ENCODING.encode(prompts[i : i + evaluation.BATCH]).float()
@@ -58,10 +65,13 @@ def run(options: Options) -> list[Row]:
 
     own = f"evaluation of {n_functions} functions x {n_contexts} contexts"
     times = take_turns(
-        {BARE: bare, own: lambda: evaluate(size, n_functions, n_contexts, model)}, options.turns_or(TURNS)
+        {BARE: bare, own: lambda: evaluate(size, n_functions, n_contexts, model)},
+        options.turns_or(TURNS),
     )
     rows = [
-        ratio_row(name, each, times[BARE], note=f"times the {BARE}", goal=GOAL if name == own else None)
+        ratio_row(
+            name, each, times[BARE], note=f"times the {BARE}", goal=GOAL if name == own else None
+        )
         for name, each in times.items()
     ]
     rows.append(
@@ -83,6 +93,11 @@ def run(options: Options) -> list[Row]:
             n_contexts=n_contexts,
         ).peak
         rows.append(
-            Row(what=f"peak memory, {n} functions", value=peak / MB, unit="MB", note="of a fresh process, imports too")
+            Row(
+                what=f"peak memory, {n} functions",
+                value=peak / MB,
+                unit="MB",
+                note="of a fresh process, imports too",
+            )
         )
     return rows

@@ -38,7 +38,13 @@ class Fresh:
     result: Any
 
 
-def call(function: Callable[..., Any], *, here: bool = False, threads: int | None = None, **arguments: Any) -> Fresh:
+def call(
+    function: Callable[..., Any],
+    *,
+    here: bool = False,
+    threads: int | None = None,
+    **arguments: Any,
+) -> Fresh:
     """Call a function of a module of this package in a fresh process.
 
     Args:
@@ -54,11 +60,28 @@ def call(function: Callable[..., Any], *, here: bool = False, threads: int | Non
     if here:
         processor = time.process_time()
         result = function(**arguments)
-        return Fresh(time.monotonic() - begun, time.process_time() - processor, (0.0, 0.0), peak_bytes(), result)
-    limits = {} if threads is None else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        return Fresh(
+            time.monotonic() - begun,
+            time.process_time() - processor,
+            (0.0, 0.0),
+            peak_bytes(),
+            result,
+        )
+    limits = (
+        {}
+        if threads is None
+        else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    )
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
-        command = [sys.executable, "-m", "benchmarks.fresh", str(out), function.__module__, function.__name__]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.fresh",
+            str(out),
+            function.__module__,
+            function.__name__,
+        ]
         run = subprocess.run(
             [*command, json.dumps(arguments), str(begun)],
             cwd=ROOT,
@@ -70,7 +93,9 @@ def call(function: Callable[..., Any], *, here: bool = False, threads: int | Non
         )
         wall = time.monotonic() - begun
         if run.returncode:
-            raise RuntimeError(f"{function.__name__} failed in a fresh process:\n{run.stderr[-2000:]}")
+            raise RuntimeError(
+                f"{function.__name__} failed in a fresh process:\n{run.stderr[-2000:]}"
+            )
         return Fresh(wall=wall, **json.loads(out.read_text("utf-8")))
 
 
@@ -94,7 +119,12 @@ def _main(out: str, module: str, name: str, arguments: str, begun: str) -> None:
     function = getattr(importlib.import_module(module), name)
     started = (time.monotonic() - float(begun), time.process_time())
     result = function(**json.loads(arguments))
-    found = {"result": result, "processor": time.process_time(), "started": started, "peak": peak_bytes()}
+    found = {
+        "result": result,
+        "processor": time.process_time(),
+        "started": started,
+        "peak": peak_bytes(),
+    }
     Path(out).write_text(json.dumps(found), "utf-8")
 
 

@@ -87,7 +87,13 @@ def run(options: Options) -> list[Row]:
             other = large.result["verdicts"].get(claim)
             if verdict != other:
                 changed[change(verdict, other)] += 1
-                rows.append(Row(what=f"{model}: {claim} is {verdict}, then {other}", value=1, unit="verdicts"))
+                rows.append(
+                    Row(
+                        what=f"{model}: {claim} is {verdict}, then {other}",
+                        value=1,
+                        unit="verdicts",
+                    )
+                )
         for name, key in (("claims", "widths"), ("heads' effects", "heads")):
             if found := ratios(plain.result[key], large.result[key]):
                 rows.append(
@@ -101,7 +107,10 @@ def run(options: Options) -> list[Row]:
                         note="as wide as on the plain sample; the range leaves out a tenth at either end",
                     )
                 )
-    counts = [Row(what=name, value=count, unit="verdicts", note=f"of {n}") for name, count in changed.items()]
+    counts = [
+        Row(what=name, value=count, unit="verdicts", note=f"of {n}")
+        for name, count in changed.items()
+    ]
     return [*rows, *counts]
 
 

@@ -101,7 +101,9 @@ class Row:
             "note": self.note,
             "goal": vars(self.goal) if self.goal else None,
             "judgement": judged(self.value, self.goal) if self.goal and judge else None,
-            "parts": {name: part._asdict() for name, part in self.parts.items()} if self.parts else None,
+            "parts": {name: part._asdict() for name, part in self.parts.items()}
+            if self.parts
+            else None,
         }
 
 
@@ -110,7 +112,9 @@ def timed(run: Callable[[], object], repeats: int = 1) -> Seconds:
     wall, processor = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         run()
-    return Seconds((time.perf_counter() - wall) / repeats, (time.process_time() - processor) / repeats)
+    return Seconds(
+        (time.perf_counter() - wall) / repeats, (time.process_time() - processor) / repeats
+    )
 
 
 def take_turns(

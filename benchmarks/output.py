@@ -18,7 +18,16 @@ from benchmarks.fresh import ROOT
 from benchmarks.measuring import Goal, Row, judged
 
 COLOURS = {"not measured": "yellow", "missed": "red", "met": "green", "met, and the aim": "green"}
-COLUMNS = ("what", "wall s", "processor s", "value", "range over turns", "by processor s", "goal", "judged")
+COLUMNS = (
+    "what",
+    "wall s",
+    "processor s",
+    "value",
+    "range over turns",
+    "by processor s",
+    "goal",
+    "judged",
+)
 TEXTS = ("what", "goal", "judged")
 PARTS = 8  # shown of a run; the JSON has all
 WIDTH = 150  # of a table that is not on a terminal
@@ -83,7 +92,9 @@ def show(to: Console, title: str, rows: Sequence[Row], judge: bool) -> None:
         judge: say whether goals are met.
     """
     notes = dict.fromkeys(f"{row.unit}: {row.note}" for row in rows if row.note)
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     table.caption, table.caption_justify = "\n".join(notes), "left"
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in TEXTS else "right")
@@ -94,7 +105,9 @@ def show(to: Console, title: str, rows: Sequence[Row], judge: bool) -> None:
             number(row.seconds.wall) if row.seconds else "",
             number(row.seconds.processor) if row.seconds else "",
             f"{number(row.value)} {row.unit}",
-            "" if row.low is None or row.high is None else f"{number(row.low)} to {number(row.high)}",
+            ""
+            if row.low is None or row.high is None
+            else f"{number(row.low)} to {number(row.high)}",
             "" if row.processor is None else number(row.processor),
             goal_text(row.goal, row.unit) if row.goal else "",
             Text(word, style=COLOURS.get(word, "")),

@@ -89,7 +89,10 @@ def run(options: Options) -> list[Row]:
             batch_size=BATCH,
         )
 
-    variants: dict[str, Callable[[], object]] = {BARE: lambda: forward(model, tokens), ALL: probing()}
+    variants: dict[str, Callable[[], object]] = {
+        BARE: lambda: forward(model, tokens),
+        ALL: probing(),
+    }
     variants[FASTER] = fast()(variants[BARE])
     variants |= {f"{p.name} alone": probing(p.name) for p in default_probes(model)}
     variants[PEER] = fast()(lambda: cached(model, tokens, default_probes(model), size))
@@ -128,13 +131,18 @@ def memory(quick: bool, n: int, many: int) -> list[Row]:
     """Peak memory, each of a fresh process."""
 
     def peak(function: Callable[..., None], n: int) -> float:
-        return fresh.call(function, here=quick, threads=torch.get_num_threads(), n=n, quick=quick).peak / MB
+        return (
+            fresh.call(function, here=quick, threads=torch.get_num_threads(), n=n, quick=quick).peak
+            / MB
+        )
 
     few, more, whole = peak(probe_prompts, n), peak(probe_prompts, many), peak(cache_prompts, n)
     note = "of a fresh process, imports too"
     return [
         Row(what=f"peak memory of probing {n} prompts", value=few, unit="MB", note=note),
         Row(what=f"peak memory of probing {many} prompts", value=more, unit="MB", note=note),
-        Row(what=f"peak memory, {many} prompts : {n} prompts", value=more / few, unit="x", goal=FLAT),
+        Row(
+            what=f"peak memory, {many} prompts : {n} prompts", value=more / few, unit="x", goal=FLAT
+        ),
         Row(what=f"peak memory of caching {n} prompts at once", value=whole, unit="MB", note=note),
     ]

@@ -36,7 +36,9 @@ def run(options: Options) -> list[Row]:
                 "own": lambda x=x, w=weight, b=bias: products.linear(x, w, b),
             }
             with torch.no_grad(), products.fast():
-                times = take_turns(variants, options.turns_or(TURNS), repeats=1 if options.quick else REPEATS)
+                times = take_turns(
+                    variants, options.turns_or(TURNS), repeats=1 if options.quick else REPEATS
+                )
             what = f"{name}, width {size.width}, {PROMPTS} prompts of {size.n_tokens} tokens"
             note = "the time of torch.nn.functional.linear in float32"
             rows.append(ratio_row(what, times["own"], times["torch"], note=note, goal=GOAL))

@@ -21,7 +21,11 @@ TURNS = 3  # of the bundled model; the large one is analysed once
 BUNDLED = "affine"
 LARGE_SECONDS, LARGE_MEMORY, COLD_SECONDS = Goal(180, aim=90), Goal(1500), Goal(15, aim=12)
 SHOWN = re.compile(r"\r(.+?): +(?:\d+%\||\d+it )")
-FIRST, IMPORTS, PAGE = "before the first measurement", "interpreter and imports", "figures, page and JSON"
+FIRST, IMPORTS, PAGE = (
+    "before the first measurement",
+    "interpreter and imports",
+    "figures, page and JSON",
+)
 
 
 class Phases(io.TextIOBase):
@@ -48,7 +52,9 @@ class Phases(io.TextIOBase):
     def end(self, following: str = "") -> None:
         """Add up what is under way."""
         now, before = _now(), self.seconds.get(self._name, Seconds(0.0, 0.0))
-        self.seconds[self._name] = Seconds(*(b + n - s for b, n, s in zip(before, now, self._since, strict=True)))
+        self.seconds[self._name] = Seconds(
+            *(b + n - s for b, n, s in zip(before, now, self._since, strict=True))
+        )
         self._name, self._since = following, now
 
 
@@ -79,7 +85,9 @@ def seconds_of(run: Fresh) -> Seconds:
 def parts_of(run: Fresh) -> dict[str, Seconds]:
     """Seconds of each part, longest first."""
     parts = {IMPORTS: run.started, **run.result["phases"], PAGE: run.result["page"]}
-    return {name: Seconds(*part) for name, part in sorted(parts.items(), key=lambda part: -part[1][0])}
+    return {
+        name: Seconds(*part) for name, part in sorted(parts.items(), key=lambda part: -part[1][0])
+    }
 
 
 def run(options: Options) -> list[Row]:
@@ -87,7 +95,11 @@ def run(options: Options) -> list[Row]:
 
     def fresh_run(source: str | None) -> Fresh:
         return fresh.call(
-            analyze, here=options.quick, threads=torch.get_num_threads(), source=source, quick=options.quick
+            analyze,
+            here=options.quick,
+            threads=torch.get_num_threads(),
+            source=source,
+            quick=options.quick,
         )
 
     large = fresh_run(None)
@@ -103,7 +115,13 @@ def run(options: Options) -> list[Row]:
             goal=LARGE_SECONDS,
             parts=parts_of(large),
         ),
-        Row(what="its peak memory", value=large.peak / MB, unit="MB", note="of the process", goal=LARGE_MEMORY),
+        Row(
+            what="its peak memory",
+            value=large.peak / MB,
+            unit="MB",
+            note="of the process",
+            goal=LARGE_MEMORY,
+        ),
         Row(
             what=f"bundled model {BUNDLED}",
             value=statistics.median(walls),

@@ -37,19 +37,25 @@ class Size:
 
 
 SMALL = Size(layers=3, width=64, heads=4, points=41)  # as the bundled models
-PAPER = Size(layers=12, width=256, heads=8, points=41)  # as the largest models of Naim & Asher (2025)
+PAPER = Size(
+    layers=12, width=256, heads=8, points=41
+)  # as the largest models of Naim & Asher (2025)
 TINY = Size(layers=1, width=16, heads=2, points=6)
 
 
 def untrained(size: Size) -> HookedTransformer:
     """A model in float32."""
-    cfg = HookedTransformerConfig(n_layers=size.layers, d_model=size.width, n_heads=size.heads, n_ctx=size.n_ctx)
+    cfg = HookedTransformerConfig(
+        n_layers=size.layers, d_model=size.width, n_heads=size.heads, n_ctx=size.n_ctx
+    )
     return HookedTransformer(cfg).eval()
 
 
 def affine(size: Size) -> Polynomial:
     """f(x) = a x + b on [-1, 1]."""
-    return Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=size.points)
+    return Polynomial(
+        degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=size.points
+    )
 
 
 def prompts(size: Size, n: int) -> Prompts:

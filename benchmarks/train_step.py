@@ -33,7 +33,11 @@ class GPT2(nn.Module):
             bos_token_id=0,
             eos_token_id=0,
         )
-        self.read_in, self.body, self.read_out = nn.Linear(1, size.width), GPT2Model(config), nn.Linear(size.width, 1)
+        self.read_in, self.body, self.read_out = (
+            nn.Linear(1, size.width),
+            GPT2Model(config),
+            nn.Linear(size.width, 1),
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.read_out(self.body(inputs_embeds=self.read_in(tokens)).last_hidden_state)
@@ -52,7 +56,9 @@ def variants(size: Size) -> dict[str, tuple[nn.Module, Callable[[Tensor], Tensor
     }
 
 
-def stepper(model: nn.Module, predict: Callable[[Tensor], Tensor], size: Size, batch: int) -> Callable[[], None]:
+def stepper(
+    model: nn.Module, predict: Callable[[Tensor], Tensor], size: Size, batch: int
+) -> Callable[[], None]:
     """One training step: forward, backward, clipping, Adam."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     tokens, targets = torch.randn(batch, size.n_tokens, 1), torch.randn(batch, size.points)

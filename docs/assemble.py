@@ -23,12 +23,27 @@ from icl_interp.studies import STUDIES
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-NOTEBOOKS = ("00_quickstart", "mechanism", "training_dynamics", "own_model", "own_claim")  # then those of the studies
+NOTEBOOKS = (
+    "00_quickstart",
+    "mechanism",
+    "training_dynamics",
+    "own_model",
+    "own_claim",
+)  # then those of the studies
 MODULES = {
     "analyze": ("analyze", "compare", "evaluate", "load", "train", "probe", "intervene"),
     "classes": ("Report", "Checkpoint", "HookedTransformer", "HookedTransformerConfig"),
 }
-PACKAGES = ("probes", "interventions", "tasks", "analyses", "figures", "testing", "experiments", "baselines")
+PACKAGES = (
+    "probes",
+    "interventions",
+    "tasks",
+    "analyses",
+    "figures",
+    "testing",
+    "experiments",
+    "baselines",
+)
 MADE = {  # what a link in the repository leads to, and the page that is made of it
     "../icl_interp/studies": "claims/index.md",
     "../icl_interp/__init__.py": "reference/api.md",
@@ -37,19 +52,34 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
     "pages/errata.md": "errata.md",
     "../SECURITY.md": "security.md",
 }
-GUIDES = {"Add a claim", "Add a task", "Add a probe", "Add an intervention", "Add a format", "Add a study"}
+GUIDES = {
+    "Add a claim",
+    "Add a task",
+    "Add a probe",
+    "Add an intervention",
+    "Add a format",
+    "Add a study",
+}
 
 
 def sources() -> dict[str, str]:
     """The text of every page, by its path."""
     written = [path for path in DOCS.rglob("*.md") if path.parent.name != "pages"]
-    found = {path.relative_to(DOCS).as_posix(): linked(path.read_text("utf-8"), path) for path in written}
+    found = {
+        path.relative_to(DOCS).as_posix(): linked(path.read_text("utf-8"), path) for path in written
+    }
     found |= {f"howto/{name}.md": text for name, text in guides().items()}
     found |= {f"tutorials/{name}.ipynb": text for name, text in notebooks().items()}
     found |= {f"claims/{name}.md": text for name, text in catalogue.pages().items()}
     found |= {f"reference/{name}.md": text for name, text in api().items()}
-    found |= {"reference/command_line.md": command_line(), "reference/hooks.md": hooks(), "errata.md": errata()}
-    found["security.md"] = linked((ROOT / "SECURITY.md").read_text("utf-8"), ROOT / "SECURITY.md", "")
+    found |= {
+        "reference/command_line.md": command_line(),
+        "reference/hooks.md": hooks(),
+        "errata.md": errata(),
+    }
+    found["security.md"] = linked(
+        (ROOT / "SECURITY.md").read_text("utf-8"), ROOT / "SECURITY.md", ""
+    )
     return found
 
 
@@ -89,7 +119,11 @@ def linked(text: str, path: Path, folder: str | None = None) -> str:
 def notebooks() -> dict[str, str]:
     """The notebooks, which Sphinx executes."""
     files = {name: ROOT / "notebooks" / f"{name}.ipynb" for name in (*NOTEBOOKS, *STUDIES)}
-    return {name: file.read_text("utf-8") for name, file in files.items() if name in NOTEBOOKS or file.is_file()}
+    return {
+        name: file.read_text("utf-8")
+        for name, file in files.items()
+        if name in NOTEBOOKS or file.is_file()
+    }
 
 
 def api() -> dict[str, str]:
@@ -103,7 +137,10 @@ def api() -> dict[str, str]:
             f"## {title}",
             "```{eval-rst}\n" + "\n\n".join(f".. {kind}:: icl_interp.{n}" for n in names) + "\n```",
         ]
-    found = {"icl_interp": "\n\n".join(["# `icl_interp`", "The names that most work needs.", *lines]) + "\n"}
+    found = {
+        "icl_interp": "\n\n".join(["# `icl_interp`", "The names that most work needs.", *lines])
+        + "\n"
+    }
     for name in PACKAGES:
         found[name] = _module(f"icl_interp.{name}")
     homes = {f"icl_interp.theory.{name}" for name in theory.__all__}
@@ -120,28 +157,48 @@ def api() -> dict[str, str]:
 def _module(module: str, homes: Collection[str] = ()) -> str:
     """A stub. What a module offers of one that has a page itself, that page documents."""
     members = vars(importlib.import_module(module))
-    others = [n for n, one in members.items() if getattr(one, "__module__", module) in {*homes} - {module}]
+    others = [
+        n for n, one in members.items() if getattr(one, "__module__", module) in {*homes} - {module}
+    ]
     left_out = f"\n   :exclude-members: {', '.join(others)}" if others else ""
     return f"# `{module}`\n\n```{{eval-rst}}\n.. automodule:: {module}{left_out}\n```\n"
 
 
 def errata() -> str:
     """The formulas that the theory keeps as a work prints them, beside its own."""
-    page = linked((DOCS / "pages" / "errata.md").read_text("utf-8"), DOCS / "pages" / "errata.md", "")
+    page = linked(
+        (DOCS / "pages" / "errata.md").read_text("utf-8"), DOCS / "pages" / "errata.md", ""
+    )
     parts = []
     for name in theory.__all__:
         members = vars(getattr(theory, name))
         wrong = [n for n in members if n.startswith("paper_") or n.endswith("_as_printed")]
         for n in [n for n in wrong if f"theory.{name}" in members[n].__module__]:
-            said = [" ".join(part.split()) for part in re.split(r"\n\n|\n    Args:", inspect.getdoc(members[n]) or "")]
-            shown = [part for part in said if not part.startswith(("Args:", "Returns:", "Raises:", "Example:"))]
+            said = [
+                " ".join(part.split())
+                for part in re.split(r"\n\n|\n    Args:", inspect.getdoc(members[n]) or "")
+            ]
+            shown = [
+                part
+                for part in said
+                if not part.startswith(("Args:", "Returns:", "Raises:", "Example:"))
+            ]
             parts += [f"## `theory.{name}.{n}`", *map(catalogue.in_markdown, shown)]
     return page + "\n" + "\n\n".join(parts) + "\n"
 
 
 def command_line() -> str:
     """What typer says of the commands."""
-    command = [sys.executable, "-m", "typer", "icl_interp.cli", "utils", "docs", "--name", "icl-interp"]
+    command = [
+        sys.executable,
+        "-m",
+        "typer",
+        "icl_interp.cli",
+        "utils",
+        "docs",
+        "--name",
+        "icl-interp",
+    ]
     text = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     status = "0 done; 2 the input is wrong (one line on standard error); 130 interrupted; 143 terminated."
     text = text.replace("# `icl-interp`", "# Command line", 1)
@@ -151,7 +208,9 @@ def command_line() -> str:
 def hooks() -> str:
     """Every hook of two small models, with the axes of what passes it, told by their sizes."""
     sizes = {"batch": 2, "token": 7, "1": 1, "d_model": 20, "head": 4, "d_head": 5, "d_mlp": 11}
-    page = linked((DOCS / "pages" / "hooks.md").read_text("utf-8"), DOCS / "pages" / "hooks.md", "reference")
+    page = linked(
+        (DOCS / "pages" / "hooks.md").read_text("utf-8"), DOCS / "pages" / "hooks.md", "reference"
+    )
     for mark, norm in (("pre", "pre"), ("post", "post")):
         shape: dict[str, Any] = {
             "norm_position": norm,
@@ -167,7 +226,8 @@ def hooks() -> str:
             _, cache = model.run_with_cache(torch.zeros(2, 7, model.cfg.d_in))
         axes = {size: name for name, size in sizes.items()}
         rows = [
-            f"| `{name}` | {', '.join(axes.get(n, str(n)) for n in value.shape)} |" for name, value in cache.items()
+            f"| `{name}` | {', '.join(axes.get(n, str(n)) for n in value.shape)} |"
+            for name, value in cache.items()
         ]
         page = page.replace(f"<!-- {mark} -->", "\n".join(["| hook | axes |", "|---|---|", *rows]))
     return page

@@ -18,7 +18,9 @@ from icl_interp.report.words import MARKS, needed, region
 from icl_interp.studies import BUNDLED
 from icl_interp.testing import battery, curves
 
-RECORD = Path(__file__).resolve().parents[1] / "tests" / "golden" / "findings"  # a file a bundled model
+RECORD = (
+    Path(__file__).resolve().parents[1] / "tests" / "golden" / "findings"
+)  # a file a bundled model
 Row = Sequence[str]
 BATTERIES = {study.name: battery.kept(study) for study in BUNDLED}
 POWER = {study.name: curves.kept(study) for study in BUNDLED}
@@ -86,7 +88,10 @@ def _measurement(line: str) -> str:
 
 def in_markdown(text: str) -> str:
     """Words of a docstring: what stands in backticks stays code, all else is plain text."""
-    return "".join(part if i % 2 else plain(f"_{part}_")[2:-2] for i, part in enumerate(re.split(r"(`[^`]+`)", text)))
+    return "".join(
+        part if i % 2 else plain(f"_{part}_")[2:-2]
+        for i, part in enumerate(re.split(r"(`[^`]+`)", text))
+    )
 
 
 def _conditions(claim: Claim) -> Iterator[Row]:
@@ -139,7 +144,11 @@ def _hand_built(claim: Claim) -> Iterator[str]:
 def _power(claim: Claim) -> Iterator[str]:
     """The power curve of each of its dials, where the study has measured them."""
     kept = POWER[claim.study]
-    tables = {name: table for name, table in kept.tables.items() if DIALS[name].claim == claim.id} if kept else {}
+    tables = (
+        {name: table for name, table in kept.tables.items() if DIALS[name].claim == claim.id}
+        if kept
+        else {}
+    )
     if not tables:
         return
     yield "## Power"
@@ -181,7 +190,9 @@ def _withstood(claim: Claim) -> Iterator[str]:
     yield _table(("trial", "verdicts", "of them decided", "wrong"), rows)
     wrong = [row for row in kept.wrong.to_dict("records") if row["claim"] == claim.id]
     if wrong:
-        yield "\n".join(f"* `{row['model']}`, {plain(row['variant'])}: {plain(row['wrong'])}" for row in wrong)
+        yield "\n".join(
+            f"* `{row['model']}`, {plain(row['variant'])}: {plain(row['wrong'])}" for row in wrong
+        )
 
 
 def _verdicts(claim: Claim) -> str:
@@ -190,7 +201,13 @@ def _verdicts(claim: Claim) -> str:
         found = json.loads(path.read_text("utf-8")).get(claim.id)
         if found:
             mark = MARKS[found["verdict"]][0]
-            rows.append((f"`{path.stem}`", f"{mark}\N{NO-BREAK SPACE}{found['verdict']}", _number(found["test"])))
+            rows.append(
+                (
+                    f"`{path.stem}`",
+                    f"{mark}\N{NO-BREAK SPACE}{found['verdict']}",
+                    _number(found["test"]),
+                )
+            )
     if not rows:
         return "It applies to none of them."
     note = (
@@ -198,7 +215,8 @@ def _verdicts(claim: Claim) -> str:
         "Models to which the claim does not apply are left out."
     )
     return (
-        _table(("model", "verdict", "measured"), rows) + f"\n\n{note} It does not apply to models that are not listed."
+        _table(("model", "verdict", "measured"), rows)
+        + f"\n\n{note} It does not apply to models that are not listed."
     )
 
 
@@ -222,8 +240,14 @@ def _index(claims: Sequence[Claim]) -> str:
     ]
     for study in BUNDLED:
         of_it = [claim for claim in claims if claim.study == study.name]
-        rows = [(f"[{plain(c.short or c.statement)}]({c.id}.md)", _question(c), c.kind) for c in of_it]
-        parts += [f"## {study.name}", _ended(plain(study.work)), _table(("claim", "about", "kind"), rows)]
+        rows = [
+            (f"[{plain(c.short or c.statement)}]({c.id}.md)", _question(c), c.kind) for c in of_it
+        ]
+        parts += [
+            f"## {study.name}",
+            _ended(plain(study.work)),
+            _table(("claim", "about", "kind"), rows),
+        ]
     listed = "\n".join(claim.id for claim in claims)
     parts.append(f"```{{toctree}}\n:hidden:\n\n{listed}\n```")
     return "\n\n".join(parts) + "\n"

@@ -68,25 +68,35 @@ def _kernel() -> None:
     startup = BUILD / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True, exist_ok=True)
     (startup / "site.py").write_text((ROOT / "docs" / "kernel.py").read_text("utf-8"), "utf-8")
-    (startup.parent / "ipython_kernel_config.py").write_text('c.IPKernelApp.log_level = "ERROR"\n', "utf-8")
+    (startup.parent / "ipython_kernel_config.py").write_text(
+        'c.IPKernelApp.log_level = "ERROR"\n', "utf-8"
+    )
     os.environ.update(
         IPYTHONDIR=str(startup.parents[1]),
         HF_HUB_OFFLINE="1",
-        PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "docs"), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        PYTHONPATH=os.pathsep.join(
+            [str(ROOT), str(ROOT / "docs"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
         PYTHONWARNINGS="ignore",
     )
 
 
-def _plain_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def _plain_docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Docstrings are plain text with code in backticks: bars, stars and underscores of formulas are no markup."""
     for i, line in enumerate(lines):
         parts = re.split(r"(``.*?``|`[^`]*`|:[A-Za-z]+(?: [\w\\*]+)*:|\*\*[\w\\, ]+\*\*)", line)
         if not line.lstrip().startswith((">>>", "...", ".. ")):
-            lines[i] = "".join(part if j % 2 else _escaped(part, first=j == 0) for j, part in enumerate(parts))
+            lines[i] = "".join(
+                part if j % 2 else _escaped(part, first=j == 0) for j, part in enumerate(parts)
+            )
 
 
 def _escaped(text: str, first: bool) -> str:
-    bullet = re.match(r"\s*\* ", text) if first else re.fullmatch(r"\s*\* ", text)  # of a list, also one in a field
+    bullet = (
+        re.match(r"\s*\* ", text) if first else re.fullmatch(r"\s*\* ", text)
+    )  # of a list, also one in a field
     start = bullet.end() if bullet else 0
     return text[:start] + re.sub(r"(?<!\\)(\||\*|(?<=\w)_(?!\w))", r"\\\1", text[start:])
 
@@ -106,9 +116,13 @@ def _display(self: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def _with_figures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
+def _with_figures(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document
+) -> None:
     """plotly.js stands in the site once, and is loaded by pages with a figure only."""
-    if doctree is not None and any("plotly-figure" in raw.astext() for raw in doctree.findall(nodes.raw)):
+    if doctree is not None and any(
+        "plotly-figure" in raw.astext() for raw in doctree.findall(nodes.raw)
+    ):
         app.add_js_file("plotly.min.js")
         app.add_js_file("figures.js")
 

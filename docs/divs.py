@@ -26,5 +26,7 @@ def div(figure: Any) -> str:
 
 def _across(figure: Figure) -> int:
     """How many panels stand beside each other."""
-    axes = [value for key, value in figure.to_plotly_json()["layout"].items() if key.startswith("xaxis")]
+    axes = [
+        value for key, value in figure.to_plotly_json()["layout"].items() if key.startswith("xaxis")
+    ]
     return len({tuple(axis.get("domain", (0, 1))) for axis in axes})

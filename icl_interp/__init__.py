@@ -96,7 +96,9 @@ def __getattr__(name: str) -> Any:
         return _loaded(name)
     if name in _NAMES:
         return getattr(_loaded(_NAMES[name]), name)
-    raise AttributeError(f"module 'icl_interp' has no attribute {name!r}; it has {', '.join(__all__)}")
+    raise AttributeError(
+        f"module 'icl_interp' has no attribute {name!r}; it has {', '.join(__all__)}"
+    )
 
 
 def _loaded(name: str) -> ModuleType:

@@ -25,17 +25,31 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Out = Annotated[Path | None, typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out.")]
-Source = Annotated[str, typer.Argument(help="A run folder, somebody else's checkpoint, or a bundled model's name.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Where to write; by default a fresh folder under ./icl-interp-out."),
+]
+Source = Annotated[
+    str, typer.Argument(help="A run folder, somebody else's checkpoint, or a bundled model's name.")
+]
 TaskFile = Annotated[
-    Path | None, typer.Option("--task", help="A YAML file: a recipe's section 'task', or Garg et al.'s config.yaml.")
+    Path | None,
+    typer.Option(
+        "--task", help="A YAML file: a recipe's section 'task', or Garg et al.'s config.yaml."
+    ),
 ]
 EncodingName = Annotated[
-    str | None, typer.Option("--encoding", help="interleaved, stacked, states or augmented, if not known.")
+    str | None,
+    typer.Option("--encoding", help="interleaved, stacked, states or augmented, if not known."),
 ]
-Heads = Annotated[int | None, typer.Option("--n-heads", help="Attention heads, if the weights do not tell.")]
+Heads = Annotated[
+    int | None, typer.Option("--n-heads", help="Attention heads, if the weights do not tell.")
+]
 Settings = Annotated[
-    list[str] | None, typer.Option("--setting", help="What the weights do not tell, such as act_fn=relu; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--setting", help="What the weights do not tell, such as act_fn=relu; repeatable."
+    ),
 ]
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -52,23 +66,38 @@ def analyze(
         ),
     ] = None,
     out: Out = None,
-    format: Annotated[str, typer.Option(help="html, json, png, svg, pdf: several with commas.")] = "html,json",
-    claims: Annotated[str | None, typer.Option(help="Ids of claims, with commas; all by default.")] = None,
+    format: Annotated[
+        str, typer.Option(help="html, json, png, svg, pdf: several with commas.")
+    ] = "html,json",
+    claims: Annotated[
+        str | None, typer.Option(help="Ids of claims, with commas; all by default.")
+    ] = None,
     n_prompts: Annotated[
-        int | None, typer.Option(help="Number of prompts, 8 for each pair of functions; by default 1024 (large: 256).")
+        int | None,
+        typer.Option(
+            help="Number of prompts, 8 for each pair of functions; by default 1024 (large: 256)."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     companion: Annotated[
-        list[str] | None, typer.Option(help="A matched model: one that differs in one respect; repeatable.")
+        list[str] | None,
+        typer.Option(help="A matched model: one that differs in one respect; repeatable."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Where to run; it must support float64.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where to run; it must support float64.")
+    ] = None,
     task: TaskFile = None,
     encoding: EncodingName = None,
     n_heads: Heads = None,
     setting: Settings = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print each claim's reason too.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print each claim's reason too.")
+    ] = False,
     json_: Annotated[
-        bool, typer.Option("--json", help="Print the findings as JSON on standard output, and nothing else there.")
+        bool,
+        typer.Option(
+            "--json", help="Print the findings as JSON on standard output, and nothing else there."
+        ),
     ] = False,
 ) -> None:
     """Judge published claims on a model, and write a report."""
@@ -89,7 +118,12 @@ def analyze(
     reports, folders = [], [base / title if len(names) > 1 else base for title in titles.values()]
     for checkpoint, folder in zip(loaded, folders, strict=True):
         report = pipeline.analyze(
-            checkpoint, claims=chosen, n_prompts=n_prompts, seed=seed, companions=companion or (), device=device
+            checkpoint,
+            claims=chosen,
+            n_prompts=n_prompts,
+            seed=seed,
+            companions=companion or (),
+            device=device,
         )
         report.save(folder, formats)  # one at a time: what is done is kept
         reports.append(report)
@@ -111,7 +145,8 @@ def analyze(
 def explain(
     claim: Annotated[str, typer.Argument(help="The id of a claim, as reports give it.")],
     report: Annotated[
-        Path | None, typer.Argument(help="A report's folder or report.json: its result is shown as well.")
+        Path | None,
+        typer.Argument(help="A report's folder or report.json: its result is shown as well."),
     ] = None,
 ) -> None:
     """Explain a claim: what it says and quotes, how it is measured, what decides, and what a report found."""
@@ -128,7 +163,9 @@ def explain(
 @app.command()
 def train(
     recipe: Annotated[str, typer.Argument(help="The name of a recipe, or a YAML file.")],
-    changes: Annotated[list[str] | None, typer.Argument(help="Changes, such as training.steps=1000.")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Argument(help="Changes, such as training.steps=1000.")
+    ] = None,
     out: Out = None,
     device: Annotated[str | None, typer.Option(help="Where to train.")] = None,
 ) -> None:
@@ -141,7 +178,9 @@ def train(
     folder = _output(out, Path(recipe).stem)
     checkpoint = trainer.train(config, folder, device=device)
     error = checkpoint.provenance["in_distribution"]
-    _say(f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}")
+    _say(
+        f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}"
+    )
     _say(f"run: {folder.resolve()}")
 
 
@@ -150,11 +189,16 @@ def evaluate(
     checkpoint: Source,
     functions: Annotated[int, typer.Option(help="Functions to evaluate on.")] = 100,
     contexts: Annotated[int, typer.Option(help="Prompts of each function.")] = 64,
-    sigma: Annotated[float, typer.Option(help="Scale of the coefficients: 1 is in distribution.")] = 1.0,
+    sigma: Annotated[
+        float, typer.Option(help="Scale of the coefficients: 1 is in distribution.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
     baselines: Annotated[
         bool,
-        typer.Option("--baselines", help="Classical algorithms too: up to 1 s a prompt for Lasso, trees and networks."),
+        typer.Option(
+            "--baselines",
+            help="Classical algorithms too: up to 1 s a prompt for Lasso, trees and networks.",
+        ),
     ] = False,
     out: Out = None,
     task: TaskFile = None,
@@ -177,7 +221,9 @@ def evaluate(
     asked = loaded.task
     if sigma != 1:
         if not isinstance(asked, Scalable):
-            raise InputError(f"--sigma scales coefficients, which a {type(asked).__name__} task does not have")
+            raise InputError(
+                f"--sigma scales coefficients, which a {type(asked).__name__} task does not have"
+            )
         asked = asked.scaled(sigma)
     table = evaluation.evaluate(
         loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
@@ -192,16 +238,23 @@ def evaluate(
 @app.command()
 def reproduce(
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of experiments (--list shows them); all by default.")
+        list[str] | None,
+        typer.Argument(help="Ids of experiments (--list shows them); all by default."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
-    scale: Annotated[str, typer.Option(help="Preset: smoke (seconds), small (a CPU) or paper (a GPU).")] = "small",
+    scale: Annotated[
+        str, typer.Option(help="Preset: smoke (seconds), small (a CPU) or paper (a GPU).")
+    ] = "small",
     out: Out = None,
     models: Annotated[
-        list[Path] | None, typer.Option(help="A folder of run folders to take finished models from; repeatable.")
+        list[Path] | None,
+        typer.Option(help="A folder of run folders to take finished models from; repeatable."),
     ] = None,
     no_train: Annotated[
-        bool, typer.Option("--no-train", help="Use the models that are there, and say which are missing.")
+        bool,
+        typer.Option(
+            "--no-train", help="Use the models that are there, and say which are missing."
+        ),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
@@ -220,7 +273,13 @@ def reproduce(
     from icl_interp.reproduction import run
 
     for done in run.reproduce(
-        ids or (), folder, scale=scale, models=models or (), train=not no_train, seed=seed, device=device
+        ids or (),
+        folder,
+        scale=scale,
+        models=models or (),
+        train=not no_train,
+        seed=seed,
+        device=device,
     ):
         _say(f"\n{done.experiment.id}: {done.experiment.title}")
         for line in done.says:
@@ -239,20 +298,31 @@ def zoo() -> None:
 @app.command()
 def selfcheck(
     draws: Annotated[
-        int | None, typer.Option(help="Random draws of each hand-built model.  [default: 3; full: 200; power: 20]")
+        int | None,
+        typer.Option(
+            help="Random draws of each hand-built model.  [default: 3; full: 200; power: 20]"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="First draw.")] = 0,
     full: Annotated[
-        bool, typer.Option("--full", help="Also try verdicts on bundled models: edits, other samples. Hours.")
+        bool,
+        typer.Option(
+            "--full", help="Also try verdicts on bundled models: edits, other samples. Hours."
+        ),
     ] = False,
     power: Annotated[
-        bool, typer.Option("--power", help="How surely claims are judged on the way from false to true. An hour.")
+        bool,
+        typer.Option(
+            "--power", help="How surely claims are judged on the way from false to true. An hour."
+        ),
     ] = False,
     processes: Annotated[
-        int | None, typer.Option(help="With --full or --power: how many work at a time.  [default: 1]", min=1)
+        int | None,
+        typer.Option(help="With --full or --power: how many work at a time.  [default: 1]", min=1),
     ] = None,
     study: Annotated[
-        str | None, typer.Option(help="Of these studies only, with commas between them.  [default: all]")
+        str | None,
+        typer.Option(help="Of these studies only, with commas between them.  [default: all]"),
     ] = None,
     out: Out = None,
 ) -> None:
@@ -263,10 +333,14 @@ def selfcheck(
 
     if full or power:
         if out is None:
-            raise InputError("--full and --power take hours and keep their parts: name a folder for these with --out")
+            raise InputError(
+                "--full and --power take hours and keep their parts: name a folder for these with --out"
+            )
         right = True
         sizes = {"draws": draws, "seed": seed, "processes": processes or 1}
-        for text, kept in checks.made(studies, out, full=full, power=power, **sizes, watch=_on_stderr):
+        for text, kept in checks.made(
+            studies, out, full=full, power=power, **sizes, watch=_on_stderr
+        ):
             _say(text)
             right = right and kept
         if not right:
@@ -301,7 +375,9 @@ def _say(text: str, file: Any = None, end: str = "\n") -> None:
     print(printable(text), file=file, end=end)
 
 
-def _show_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _show_fault(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """Print the traceback of an error that nobody expected."""
     _say("".join(traceback.format_exception(kind, error, trace)), file=sys.stderr, end="")
 
@@ -348,7 +424,9 @@ def _formats(text: str) -> list[str]:
 def _listed(text: str | None, option: str) -> list[str] | None:
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if text is not None and not parts:
-        raise InputError(f"{option} is empty: name one or several, with commas between them, or leave the option out")
+        raise InputError(
+            f"{option} is empty: name one or several, with commas between them, or leave the option out"
+        )
     return parts or None
 
 
@@ -372,11 +450,15 @@ def _titles(names: list[str]) -> dict[str, str]:
     places = {name: Path(name).absolute() for name in names}
     short = [place.name for place in places.values()]
     titles = {
-        name: "/".join(place.parts[-2:]) if short.count(place.name) > 1 and place.exists() else place.name
+        name: "/".join(place.parts[-2:])
+        if short.count(place.name) > 1 and place.exists()
+        else place.name
         for name, place in places.items()
     }
     if len({*titles.values()}) < len(names):
-        raise InputError(f"models to compare need a name each, but got {', '.join(names)}: rename a folder")
+        raise InputError(
+            f"models to compare need a name each, but got {', '.join(names)}: rename a folder"
+        )
     return titles
 
 

@@ -7,7 +7,9 @@ import torch
 from icl_interp.errors import InputError
 
 
-def checked_device(name: str | torch.device | None, dtype: torch.dtype = torch.float32) -> torch.device:
+def checked_device(
+    name: str | torch.device | None, dtype: torch.dtype = torch.float32
+) -> torch.device:
     """The device of this name; the CPU where none is named.
 
     Args:
@@ -25,7 +27,9 @@ def checked_device(name: str | torch.device | None, dtype: torch.dtype = torch.f
         # One check for a name with a typo, a torch built without the device, a number too high, and the meta device,
         # whose tensors hold no numbers.
         torch.ones(1, dtype=dtype, device=device).add(1).item()
-    except Exception as error:  # whatever the backend of the device raises: each has errors of its own
+    except (
+        Exception
+    ) as error:  # whatever the backend of the device raises: each has errors of its own
         reason = textwrap.shorten(str(error) or type(error).__name__, 200).rstrip(".")
         raise InputError(
             f"cannot compute with {str(dtype).removeprefix('torch.')} on the device {str(name)!r} ({reason}): give a "

@@ -138,7 +138,9 @@ limits.softmax_hardmax)
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     more = f", and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return InputError(f"unknown {what} {shown(name)}: {hint}(known: {', '.join(islice(names, LISTED))}{more})")
+    return InputError(
+        f"unknown {what} {shown(name)}: {hint}(known: {', '.join(islice(names, LISTED))}{more})"
+    )
 
 
 def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:
@@ -151,9 +153,15 @@ def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:
     Traceback (most recent call last):
     icl_interp.errors.InputError: n_prompts must be a whole number from 32 to 1,024, but got 64.5
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Integral)
+        or not low <= int(value) <= high
+    ):
         end = f"to {high:,}" if high < 2**63 - 1 else "up"
-        raise InputError(f"{name} must be a whole number from {low:,} {end}, but got {shown(value)}")
+        raise InputError(
+            f"{name} must be a whole number from {low:,} {end}, but got {shown(value)}"
+        )
     return int(value)
 
 
@@ -185,7 +193,9 @@ def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) 
     """
     if not is_real(value) or value < low or (above and value == low):
         where = "" if low == -math.inf else f" above {low:g}" if above else f" from {low:g} up"
-        raise InputError(f"{name} must be a {'finite ' if not where else ''}number{where}, but got {shown(value)}")
+        raise InputError(
+            f"{name} must be a {'finite ' if not where else ''}number{where}, but got {shown(value)}"
+        )
     return value
 
 

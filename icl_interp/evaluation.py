@@ -28,7 +28,9 @@ from icl_interp.resampling import Interval, r_squared
 from icl_interp.results import make_array, table_of_rows
 from icl_interp.tasks.base import Scalable, Task
 
-CHUNK = 2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
+CHUNK = (
+    2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
+)
 BATCH = 64  # prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice as long
 Arm = Literal["functions", "inputs", "both"]
 
@@ -96,7 +98,10 @@ def point_errors(predictor: Predictor, sample: Sample, at_values: bool = False) 
         sample: the prompts.
         at_values: whether predictions are compared with the functions' values, not with labels, which may have noise.
     """
-    parts, predicted = [], torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool)
+    parts, predicted = (
+        [],
+        torch.zeros(len(range(sample.task.n_points)[sample.scored]), dtype=torch.bool),
+    )
     for prompts in sample:
         pieces = (prompts[i : i + BATCH] for i in range(0, len(prompts), BATCH))
         truth = sample.task.targets(prompts.parameters, prompts.xs) if at_values else prompts.ys
@@ -208,9 +213,13 @@ def evaluate(
     predictor = as_predictor(predictor, task, encoding)
     size = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
     others = named.classical(task) if baselines else {}
-    errors = function_errors({"model": predictor, **others}, task, **size, last=last, references=True)
+    errors = function_errors(
+        {"model": predictor, **others}, task, **size, last=last, references=True
+    )
     rows = [{"predictor": name, **_row(errors, name)} for name in errors]
-    shown = [key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]]
+    shown = [
+        key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]
+    ]
     note = _note(Sample(task, n_functions, n_contexts, seed, last), errors)
     return table_of_rows([{key: row[key] for key in shown} for row in rows], note)
 
@@ -232,17 +241,24 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
     Raises:
         InputError: neither, prompts that do not fit a model, or an encoding for what reads prompts by itself.
     """
-    from icl_interp.checkpoints import foreign, store  # only here: a predictor need not be a checkpoint
+    from icl_interp.checkpoints import (
+        foreign,
+        store,
+    )  # only here: a predictor need not be a checkpoint
 
     predicts = isinstance(predictor, Predictor) and not isinstance(predictor, type)
     if predicts and encoding is None:
         if isinstance(predictor, store.Checkpoint):
-            RunConfig(predictor.model.cfg, task, predictor.config.encoding)  # refuses prompts that do not fit
+            RunConfig(
+                predictor.model.cfg, task, predictor.config.encoding
+            )  # refuses prompts that do not fit
         return predictor
     if predicts:
         if isinstance(predictor, store.Checkpoint):
             return foreign.as_checkpoint(predictor.model, task, encoding)
-        raise InputError(f"encoding= is for models; a {type(predictor).__name__} reads prompts by itself")
+        raise InputError(
+            f"encoding= is for models; a {type(predictor).__name__} reads prompts by itself"
+        )
     if not isinstance(predictor, nn.Module):
         raise InputError(
             "a predictor is a Checkpoint, its folder or bundled name, a model with TransformerLens' names, or an "
@@ -263,10 +279,14 @@ def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
         row |= dict.fromkeys(("error_rate", "rate_low", "rate_high"), math.nan)
         if errors[best].mean() < errors[NOTHING].mean():  # else it is no best
             three = errors[name], errors[best], errors[NOTHING]
-            rate = resampling.bootstrap(lambda own, best, zero: own / np.abs(best - zero), *three, positive=True)
+            rate = resampling.bootstrap(
+                lambda own, best, zero: own / np.abs(best - zero), *three, positive=True
+            )
             row |= {"error_rate": rate.value, "rate_low": rate.low, "rate_high": rate.high}
     square = float(errors[uninformed(errors)].mean())
-    return row | {"r2": 1 - error.value / square if square else math.nan}  # labels of 0 have no variance to explain
+    return row | {
+        "r2": 1 - error.value / square if square else math.nan
+    }  # labels of 0 have no variance to explain
 
 
 def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> dict[str, Any]:
@@ -289,10 +309,17 @@ def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> di
     row = _row(errors, "model")
     found = {key: row[key] for key in ("error", "low", "high", "error_rate", "r2") if key in row}
     references = {name: float(errors[name].mean()) for name in reference.of_task(task)}
-    return {**found, **references, **_learned(predictor, sample, errors), "note": _note(sample, errors)}
+    return {
+        **found,
+        **references,
+        **_learned(predictor, sample, errors),
+        "note": _note(sample, errors),
+    }
 
 
-def _learned(predictor: Predictor, sample: Sample, errors: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _learned(
+    predictor: Predictor, sample: Sample, errors: Mapping[str, np.ndarray]
+) -> dict[str, float]:
     """R^2, and the share of what can be explained that a predictor explains, each with its interval.
 
     Noise in labels can be explained by nobody. Where a best predictor under noise is known, the share is R^2 over that
@@ -308,11 +335,15 @@ def _learned(predictor: Predictor, sample: Sample, errors: Mapping[str, np.ndarr
     if not _has_noise(sample):
         return found | {key.replace("r2", "learned"): value for key, value in found.items()}
     at_values = {"model": predictor, LawMean.name: LawMean(sample.task)}
-    own, nothing = (point_errors(one, sample, at_values=True).squared.mean(1) for one in at_values.values())
+    own, nothing = (
+        point_errors(one, sample, at_values=True).squared.mean(1) for one in at_values.values()
+    )
     return found | _share("learned", own, nothing) | {"noise_free": 1.0}
 
 
-def _share(name: str, own: np.ndarray, nothing: np.ndarray, best: np.ndarray | None = None) -> dict[str, float]:
+def _share(
+    name: str, own: np.ndarray, nothing: np.ndarray, best: np.ndarray | None = None
+) -> dict[str, float]:
     """How far errors went from those without examples (0) to the best ones (1), with its interval over functions."""
     best = np.zeros_like(own) if best is None else best
 
@@ -382,14 +413,26 @@ def shifted(
                 references=references,
             )
         )
-    axes = {"predictor": tuple(columns[0]), "sigma": tuple(map(float, sigmas)), "function": tuple(range(n_functions))}
+    axes = {
+        "predictor": tuple(columns[0]),
+        "sigma": tuple(map(float, sigmas)),
+        "function": tuple(range(n_functions)),
+    }
     sample = Sample(task, n_functions, n_contexts, seed)
     note = f"{sample}; sigma scales {arm if arm != 'both' else 'functions and inputs'}"
-    return make_array([[column[name] for column in columns] for name in columns[0]], axes, note=note)
+    return make_array(
+        [[column[name] for column in columns] for name in columns[0]], axes, note=note
+    )
 
 
 def heatmap(
-    predictor: Any, task: Task, sigmas: Sequence[float], *, n_functions: int = 100, n_contexts: int = 64, seed: int = 0
+    predictor: Any,
+    task: Task,
+    sigmas: Sequence[float],
+    *,
+    n_functions: int = 100,
+    n_contexts: int = 64,
+    seed: int = 0,
 ) -> DataArray:
     """Errors of one predictor with inputs and functions scaled apart: (inputs, functions, function).
 
@@ -400,29 +443,43 @@ def heatmap(
 
     def errors(of: float, at: float) -> Float[np.ndarray, " function"]:
         shifted_task = scalable.scaled(functions=of, inputs=at)
-        return function_errors(predictors, shifted_task, n_functions=n_functions, n_contexts=n_contexts, seed=seed)[
-            "model"
-        ]
+        return function_errors(
+            predictors, shifted_task, n_functions=n_functions, n_contexts=n_contexts, seed=seed
+        )["model"]
 
     rows = [[errors(of, at) for of in sigmas] for at in sigmas]
-    axes = {"inputs": tuple(sigmas), "functions": tuple(sigmas), "function": tuple(range(n_functions))}
+    axes = {
+        "inputs": tuple(sigmas),
+        "functions": tuple(sigmas),
+        "function": tuple(range(n_functions)),
+    }
     return make_array(
-        rows, axes, note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart"
+        rows,
+        axes,
+        note=f"{Sample(task, n_functions, n_contexts, seed)}; inputs and functions scaled apart",
     )
 
 
 def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> Scalable:
     """The task, unless it can't be shifted, or a model would be asked past the length that it was trained on."""
     if not isinstance(task, Scalable):
-        raise InputError(f"a shift scales functions and inputs, which a {type(task).__name__} task cannot")
+        raise InputError(
+            f"a shift scales functions and inputs, which a {type(task).__name__} task cannot"
+        )
     if not len(sigmas) or not all(math.isfinite(sigma) and sigma > 0 for sigma in sigmas):
         raise InputError(f"sigmas must be positive numbers, at least one, but got {list(sigmas)}")
     for name, predictor in predictors.items():
         kind = REFERENCES.get(name)
         if kind and not isinstance(predictor, kind):
-            raise InputError(f"{name!r} is the name of a reference that is added by itself: choose another one")
+            raise InputError(
+                f"{name!r} is the name of a reference that is added by itself: choose another one"
+            )
         # Baselines bring a task for its features, a checkpoint brings the one that it was trained on.
-        trained = predictor.task.n_points if hasattr(predictor, "model") and hasattr(predictor, "task") else math.inf
+        trained = (
+            predictor.task.n_points
+            if hasattr(predictor, "model") and hasattr(predictor, "task")
+            else math.inf
+        )
         if task.n_points > trained:
             raise InputError(
                 f"{name!r} was trained on prompts of {trained} points, but the task has {task.n_points}: pass "
@@ -451,7 +508,9 @@ def paired_ratio(errors: DataArray, a: str, b: str, sigma: float) -> Interval:
     """log10 of the ratio of two predictors' mean errors, paired by function: below 0 where `a` is the better one."""
     first, second = (_errors_at(errors, name, sigma) for name in (a, b))
     tiny = np.finfo(float).tiny  # errors of exactly 0
-    return resampling.bootstrap(lambda x, y: np.log10(np.maximum(x, tiny) / np.maximum(y, tiny)), first, second)
+    return resampling.bootstrap(
+        lambda x, y: np.log10(np.maximum(x, tiny) / np.maximum(y, tiny)), first, second
+    )
 
 
 def _errors_at(errors: DataArray, predictor: str, sigma: float) -> np.ndarray:

@@ -125,8 +125,12 @@ def analyze(
         snapshots=loaded.snapshots,
         config=loaded.config,
     )
-    described = mechanism.measurements(lab) if claims is None else []  # whoever asks for some claims gets these only
-    results, failed = _measure(lab, [c for c in selected if c.applies(known)], described, known, progress)
+    described = (
+        mechanism.measurements(lab) if claims is None else []
+    )  # whoever asks for some claims gets these only
+    results, failed = _measure(
+        lab, [c for c in selected if c.applies(known)], described, known, progress
+    )
     known = replace(known, failed=failed)
     findings = [claim.finding(results, known) for claim in selected]
     provenance = {
@@ -134,10 +138,20 @@ def analyze(
         "seconds": time.perf_counter() - started,
         "n_prompts": len(lab.prompts),
         "seed": seed,
-        "measurements": {name: m.version for claim in selected for name, m in claim.needs.items() if name in results},
+        "measurements": {
+            name: m.version
+            for claim in selected
+            for name, m in claim.needs.items()
+            if name in results
+        },
         "environment": environment(),
     }
-    origin = {**loaded.provenance, "name": loaded.name, "step": loaded.step, "run_id": run_id(loaded.config)}
+    origin = {
+        **loaded.provenance,
+        "name": loaded.name,
+        "step": loaded.step,
+        "run_id": run_id(loaded.config),
+    }
     if loaded.config.training:
         origin["kind_of_training"] = companions_of.kind_of(encode(loaded.config))
     return Report(origin, known.to_dict(), findings, results, provenance)
@@ -146,7 +160,9 @@ def analyze(
 def _check_is_one(loaded: Checkpoint) -> None:
     """Refuse a model whose ways to predict disagree: half of a report would be about another function."""
     model = copy.deepcopy(loaded.model).double().eval()
-    prompts = loaded.task.sample(one_model.N_PROMPTS, generator(0, "pipeline/one model"), dtype=torch.float64)
+    prompts = loaded.task.sample(
+        one_model.N_PROMPTS, generator(0, "pipeline/one model"), dtype=torch.float64
+    )
     one_model.check(model, loaded.encoding, prompts)
 
 
@@ -169,15 +185,23 @@ def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
         InputError: fewer than two models, two of one name, or what `analyze` refuses.
     """
     if isinstance(checkpoints, (str, Path, Report, Checkpoint)):
-        raise InputError(f"compare takes a list of models, but got {shown(checkpoints)}: put it in [ ] with another")
+        raise InputError(
+            f"compare takes a list of models, but got {shown(checkpoints)}: put it in [ ] with another"
+        )
     given = list(checkpoints)
     if len(given) < 2:
         raise InputError(f"a comparison needs two models at least, but got {len(given)}")
-    return Comparison(tuple(each if isinstance(each, Report) else analyze(each, **settings) for each in given))
+    return Comparison(
+        tuple(each if isinstance(each, Report) else analyze(each, **settings) for each in given)
+    )
 
 
 def _measure(
-    lab: Lab, claims: list[Claim], described: Sequence[Measurement[Any]], known: Facts, progress: bool
+    lab: Lab,
+    claims: list[Claim],
+    described: Sequence[Measurement[Any]],
+    known: Facts,
+    progress: bool,
 ) -> tuple[Results, dict[str, str]]:
     """Everything the claims need, and what describes the model beside; and what failed, why."""
     failed: dict[str, str] = {}
@@ -186,7 +210,9 @@ def _measure(
 
         def watch(what: str, done: int, total: int) -> None:
             nonlocal part
-            if what != part:  # each part's speed is its own: what is left of it is told from nothing before it
+            if (
+                what != part
+            ):  # each part's speed is its own: what is left of it is told from nothing before it
                 part = what
                 bar.set_description(what, refresh=False)
                 bar.reset(total)
@@ -201,7 +227,9 @@ def _measure(
     return lab.results, failed
 
 
-def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Checkpoint], list[dict[str, str]]]:
+def companions_of_model(
+    given: Any, loaded: Checkpoint
+) -> tuple[dict[Role, Checkpoint], list[dict[str, str]]]:
     """Companions by role, bundled ones behind those that were given; and those that do not fit, with the reason."""
     run = encode(loaded.config)
     matched: dict[Role, Checkpoint] = {}
@@ -219,20 +247,28 @@ def companions_of_model(given: Any, loaded: Checkpoint) -> tuple[dict[Role, Chec
         except InputError as error:
             log.warning("the companion %s is left out: %s", name, error)
             left_out.append({"name": name, "reason": str(error)})
-    found = {role: store.load(name) for role, name in companions_of.of(run).items() if role not in matched}
+    found = {
+        role: store.load(name)
+        for role, name in companions_of.of(run).items()
+        if role not in matched
+    }
     return {**found, **matched}, left_out
 
 
 def _free(role: Role, other: Checkpoint, matched: Mapping[Role, Checkpoint]) -> Role:
     """The role of one more companion: numbered where it is a further seed of those that came first."""
     alike = [first for taken, first in matched.items() if taken.first == role]
-    if alike and companions_of.kind_of(encode(other.config)) != companions_of.kind_of(encode(alike[0].config)):
+    if alike and companions_of.kind_of(encode(other.config)) != companions_of.kind_of(
+        encode(alike[0].config)
+    ):
         raise InputError(
             f"{alike[0].name} has the same role, {str(role)!r}, and came first; several companions in one role must "
             "be alike but for their seed"
         )
     if any(one.config == other.config for one in alike if other.config.training):
-        raise InputError(f"its seed is that of a companion that came first, in the role {str(role)!r}")
+        raise InputError(
+            f"its seed is that of a companion that came first, in the role {str(role)!r}"
+        )
     return replace(role, further=len(alike))
 
 

@@ -24,7 +24,9 @@ def found() -> list[tuple[EntryPoint, Any]]:
     with _LOCK:
         if _found is None:
             _found = []  # a package that asks again while it is imported does not start a second round
-            for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+            for point in sorted(
+                entry_points(group=GROUP), key=lambda point: (point.name, point.value)
+            ):
                 with left_out(point):
                     _found.append((point, point.load()))
         return _found

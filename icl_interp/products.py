@@ -47,7 +47,9 @@ def fast() -> Iterator[None]:
 
 
 def linear(
-    x: Float[Tensor, "*row n_in"], weight: Float[Tensor, "n_out n_in"], bias: Float[Tensor, " n_out"] | None = None
+    x: Float[Tensor, "*row n_in"],
+    weight: Float[Tensor, "n_out n_in"],
+    bias: Float[Tensor, " n_out"] | None = None,
 ) -> Float[Tensor, "*row n_out"]:
     """x weight^T + bias, as `torch.nn.functional.linear`, for a bias of one number an output.
 
@@ -78,7 +80,12 @@ def gram(x: Float[Tensor, "row d"]) -> Float[Tensor, "d d"]:
 def _by_convolution(x: Float[Tensor, "*row n_in"], n_out: int) -> bool:
     """Whether a product is computed by oneDNN."""
     # First: what compiles a model can't look into a ContextVar, and would compile anew for each size asked for below.
-    if torch.compiler.is_compiling() or not _FAST.get() or not ONEDNN or torch.get_num_threads() < 2:
+    if (
+        torch.compiler.is_compiling()
+        or not _FAST.get()
+        or not ONEDNN
+        or torch.get_num_threads() < 2
+    ):
         return False
     n_rows = x.numel() // max(1, x.shape[-1])
     large = n_rows >= ROWS and x.numel() * n_out >= MULTIPLICATIONS

@@ -56,7 +56,9 @@ class Prompts:
         # The functions are not counted: their indices may lie on another device, and a repr should cost nothing.
         values = f", values of {self.n_targets} coordinates" if self.n_targets > 1 else ""
         n_dims = counted(self.xs.shape[2], "dimension")
-        return f"Prompts({counted(len(self), 'prompt')} of {self.n_points} points in {n_dims}{values})"
+        return (
+            f"Prompts({counted(len(self), 'prompt')} of {self.n_points} points in {n_dims}{values})"
+        )
 
     @property
     def n_targets(self) -> int:
@@ -86,7 +88,9 @@ class Prompts:
 
     def double(self) -> "Prompts":
         """The same numbers in float64."""
-        return replace(self, xs=self.xs.double(), ys=self.ys.double(), parameters=self.parameters.double())
+        return replace(
+            self, xs=self.xs.double(), ys=self.ys.double(), parameters=self.parameters.double()
+        )
 
 
 def by_coordinate(prompts: Prompts) -> list[Prompts]:
@@ -105,5 +109,7 @@ def as_numbers(values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"
     """
     if values.shape[-1] != 1:
         n = values.shape[-1]
-        raise InputError(f"this is for functions whose values are numbers, but these are vectors of {n} coordinates")
+        raise InputError(
+            f"this is for functions whose values are numbers, but these are vectors of {n} coordinates"
+        )
     return values[..., 0]

@@ -26,8 +26,12 @@ from icl_interp.errors import InputError, shown, unknown
 from icl_interp.stored import read_bytes
 
 LARGEST = 10**8  # bytes of a JSON file; a report of a bundled model has some 5 million
-LARGEST_FACTS = 10**7  # bytes of a config or of facts; a config with the largest covariance has half of that
-MOST_PARTS = 10**6  # lists and mappings in one: each takes thirty times the room that it takes in the file
+LARGEST_FACTS = (
+    10**7
+)  # bytes of a config or of facts; a config with the largest covariance has half of that
+MOST_PARTS = (
+    10**6
+)  # lists and mappings in one: each takes thirty times the room that it takes in the file
 
 
 def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Generator:
@@ -73,7 +77,9 @@ def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
     if not isinstance(data["kind"], str) or data["kind"] not in kinds:
         raise unknown(f"kind in {where}", data["kind"], kinds)
     cls = kinds[data["kind"]]
-    rest = {key: decode(item, kinds, f"{where}.{key}") for key, item in data.items() if key != "kind"}
+    rest = {
+        key: decode(item, kinds, f"{where}.{key}") for key, item in data.items() if key != "kind"
+    }
     return build(cls, rest, where)
 
 
@@ -85,13 +91,17 @@ def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
             raise unknown(f"key in {where}", key, fields)
         check_scalar(value, fields[key].type, f"{where}.{key}")
     for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        required = (
+            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        )
         if required and name not in values:
             raise InputError(f"{where} lacks the key {name!r} that {cls.__name__} needs")
     try:
         return cls(**values)
     except TypeError as error:
-        raise InputError(f"{where}: {textwrap.shorten(str(error), 300, placeholder=' ...')}") from error
+        raise InputError(
+            f"{where}: {textwrap.shorten(str(error), 300, placeholder=' ...')}"
+        ) from error
 
 
 _SCALARS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -107,14 +117,24 @@ def check_scalar(value: Any, annotation: Any, where: str) -> None:
     kind = next((option for option in options if option in _SCALARS), None)
     if kind is None or (value is None and type(None) in options):
         return
-    fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(
+        value, bool
+    ) == (kind is bool)
     if not fits:
-        hint = " (YAML reads 1e-3 as text: write 1.0e-3)" if isinstance(value, str) and kind in (int, float) else ""
+        hint = (
+            " (YAML reads 1e-3 as text: write 1.0e-3)"
+            if isinstance(value, str) and kind in (int, float)
+            else ""
+        )
         raise InputError(f"{where} must be {_SCALARS[kind]}, but got {shown(value)}{hint}")
     # A comparison, because math.isfinite() and float() fail on a whole number beyond the range of a float.
     largest = {float: sys.float_info.max, int: 2**63 - 1}.get(kind)
     if largest is not None and isinstance(value, (int, float)) and not abs(value) <= largest:
-        what = "a finite number of at most 1.8e308" if kind is float else "a whole number of at most 64 bits"
+        what = (
+            "a finite number of at most 1.8e308"
+            if kind is float
+            else "a whole number of at most 64 bits"
+        )
         raise InputError(f"{where} must be {what}, but got {shown(value)}")
 
 
@@ -136,7 +156,12 @@ def environment() -> dict[str, str]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "unknown"
-    return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **versions}
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        **versions,
+    }
 
 
 def finite(value: Any) -> Any:
@@ -146,7 +171,9 @@ def finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [item if type(item) is float and math.isfinite(item) else finite(item) for item in value]
+        return [
+            item if type(item) is float and math.isfinite(item) else finite(item) for item in value
+        ]
     return value
 
 
@@ -159,7 +186,9 @@ def number(value: Any) -> float:
     >>> number(finite(float("inf"))), number(2)
     (inf, 2.0)
     """
-    if value in ("nan", "inf", "-inf") or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+    if value in ("nan", "inf", "-inf") or (
+        isinstance(value, (int, float)) and not isinstance(value, bool)
+    ):
         return float(value)
     raise InputError(f'expected a number, or "nan", "inf" or "-inf", but got {shown(value)}')
 
@@ -173,7 +202,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose a folder you can write to") from error
+        raise InputError(
+            f"cannot write {path}: {error.strerror}; choose a folder you can write to"
+        ) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -184,7 +215,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         os.replace(temporary, path)
     except OSError as error:
         Path(temporary).unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}; is it a folder, or the disk full?") from error
+        raise InputError(
+            f"cannot write {path}: {error.strerror}; is it a folder, or the disk full?"
+        ) from error
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -207,7 +240,9 @@ def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
         folder: no other process may be writing these files in it.
         names: of the files that were being written. Files with any other name are left alone.
     """
-    leftover = re.compile(rf"\.({'|'.join(map(re.escape, names))})\.[a-z0-9_]{{8}}")  # what mkstemp() makes of a prefix
+    leftover = re.compile(
+        rf"\.({'|'.join(map(re.escape, names))})\.[a-z0-9_]{{8}}"
+    )  # what mkstemp() makes of a prefix
     for path in Path(folder).iterdir():
         if leftover.fullmatch(path.name) and path.is_file():
             path.unlink(missing_ok=True)
@@ -230,7 +265,9 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
 def parse_json(data: bytes, where: str) -> Any:
     """The value of JSON text in UTF-8, with the errors of `read_json`, which call the text `where`."""
     if (n := data.count(b"[") + data.count(b"{")) > MOST_PARTS:
-        raise InputError(f"{where} holds {n:,} lists and mappings, but at most {MOST_PARTS:,} are read")
+        raise InputError(
+            f"{where} holds {n:,} lists and mappings, but at most {MOST_PARTS:,} are read"
+        )
     try:
         text = data.decode("utf-8")
         return json.loads(text, parse_int=_whole, parse_float=_fraction, parse_constant=_constant)

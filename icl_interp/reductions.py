@@ -39,7 +39,9 @@ class Moments:
         self.mean = torch.zeros((), dtype=torch.float64)
         self._squares = torch.zeros((), dtype=torch.float64)
 
-    def update(self, batch: Float[Tensor, "row *shape"], where: Bool[Tensor, "row *#shape"] | None = None) -> None:
+    def update(
+        self, batch: Float[Tensor, "row *shape"], where: Bool[Tensor, "row *#shape"] | None = None
+    ) -> None:
         """Add rows; with `where`, only the elements at which it is true.
 
         Raises:
@@ -51,19 +53,29 @@ class Moments:
         if where is not None:
             part.count = where.sum(0).to(values).expand(values.shape[1:]).clone()
         # Mostly an element counts in all rows or in none, and those of none are cleared at the end.
-        mixed = where if where is not None and bool(((part.count > 0) & (part.count < len(values))).any()) else None
+        mixed = (
+            where
+            if where is not None and bool(((part.count > 0) & (part.count < len(values))).any())
+            else None
+        )
         # What is left out may be NaN, and NaN times 0 is NaN: hence `where` and no products.
         part.mean = _kept(values, mixed).sum(0) / part.count.clamp(min=1)
         part._squares = _kept(values - part.mean, mixed).square().sum(0)
         if where is not None:
-            part.mean, part._squares = (t.where(part.count > 0, 0.0) for t in (part.mean, part._squares))
+            part.mean, part._squares = (
+                t.where(part.count > 0, 0.0) for t in (part.mean, part._squares)
+            )
         self.merge(part)
 
     def merge(self, other: "Moments") -> None:
         """Add all that another one has seen."""
         _same_shape(self.count, other.count, self._empty or other._empty)
         if self._empty:
-            self.count, self.mean, self._squares = other.count.clone(), other.mean.clone(), other._squares.clone()
+            self.count, self.mean, self._squares = (
+                other.count.clone(),
+                other.mean.clone(),
+                other._squares.clone(),
+            )
             return
         count = self.count + other.count
         share = other.count / count.clamp(min=1)
@@ -85,7 +97,9 @@ class Moments:
         count, mean = self.count[chosen], self.mean[chosen]
         together.count = count.sum(0)
         together.mean = (count * mean).sum(0) / together.count.clamp(min=1)
-        together._squares = self._squares[chosen].sum(0) + (count * (mean - together.mean).square()).sum(0)
+        together._squares = self._squares[chosen].sum(0) + (
+            count * (mean - together.mean).square()
+        ).sum(0)
         return together
 
     @property
@@ -257,7 +271,9 @@ class Rows:
         if not self._n:
             self._kept = rows.clone(memory_format=torch.contiguous_format)
         elif self._kept.shape[1:] != rows.shape[1:]:
-            raise InputError(f"rows of shape {tuple(rows.shape[1:])} cannot join rows of {tuple(self._kept.shape[1:])}")
+            raise InputError(
+                f"rows of shape {tuple(rows.shape[1:])} cannot join rows of {tuple(self._kept.shape[1:])}"
+            )
         elif n > len(self._kept):
             grown = self._kept.new_empty(max(n, 2 * len(self._kept)), *self._kept.shape[1:])
             grown[: self._n] = self._kept[: self._n]
@@ -284,12 +300,16 @@ class PerPrompt:
         self._rows = Rows()
 
     def update(
-        self, batch: Float[Tensor, "prompt token *shape"], where: Bool[Tensor, "prompt token *#shape"] | None = None
+        self,
+        batch: Float[Tensor, "prompt token *shape"],
+        where: Bool[Tensor, "prompt token *#shape"] | None = None,
     ) -> None:
         """Add prompts; with `where`, a prompt's mean is over the tokens at which it is true, and NaN without any."""
         values = batch.detach().double()
         # Not `nanmean`: a NaN among the values stays in sight.
-        self._rows.append(values.mean(1) if where is None else values.where(where, 0.0).sum(1) / where.sum(1))
+        self._rows.append(
+            values.mean(1) if where is None else values.where(where, 0.0).sum(1) / where.sum(1)
+        )
 
     @property
     def result(self) -> Float[Tensor, "*shape prompt"]:
@@ -305,4 +325,6 @@ def _kept(values: Tensor, where: Tensor | None) -> Tensor:
 def _same_shape(mine: Tensor, other: Tensor, anything_goes: bool) -> None:
     # Broadcasting would pass over it in silence.
     if not anything_goes and mine.shape != other.shape:
-        raise InputError(f"rows of shape {tuple(other.shape)} cannot join rows of shape {tuple(mine.shape)}")
+        raise InputError(
+            f"rows of shape {tuple(other.shape)} cannot join rows of shape {tuple(mine.shape)}"
+        )

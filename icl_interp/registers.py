@@ -40,7 +40,9 @@ class Register(MutableMapping[str, T]):
         """
         if name in self._held:
             article = "an" if self.kind[0] in "aeiou" else "a"
-            raise InputError(f"there is {article} {self.kind} called {shown(name)} already: choose another name")
+            raise InputError(
+                f"there is {article} {self.kind} called {shown(name)} already: choose another name"
+            )
         self._held[name] = thing
 
     def named(self, name: str) -> T:

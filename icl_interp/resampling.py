@@ -164,7 +164,9 @@ def bootstrap(
 
 def simultaneous(
     statistic: Callable[..., np.ndarray], *per_unit: np.ndarray, seed: int = 0, level: float = LEVEL
-) -> tuple[Float[np.ndarray, " member"], Float[np.ndarray, " member"], Float[np.ndarray, " member"]]:
+) -> tuple[
+    Float[np.ndarray, " member"], Float[np.ndarray, " member"], Float[np.ndarray, " member"]
+]:
     """A statistic of many members with intervals that all hold at once (max-T): (value, low, high).
 
     Every member has its own standard error in every draw; one without slopes has that of its draws instead.
@@ -183,14 +185,19 @@ def simultaneous(
     return values[0], values[0] - reach, values[0] + reach
 
 
-def slope(log_x: Float[np.ndarray, " point"], log_y: Float[np.ndarray, "*batch point"]) -> np.ndarray:
+def slope(
+    log_x: Float[np.ndarray, " point"], log_y: Float[np.ndarray, "*batch point"]
+) -> np.ndarray:
     """Least-squares slope along the last axis: a growth exponent when both axes are logarithms."""
     centred = log_x - log_x.mean()
     return np.asarray((log_y * centred).sum(-1) / (centred**2).sum())
 
 
 def r_squared(
-    residual: float | np.ndarray, total: float | np.ndarray, empty: float = math.nan, least: float = TINY
+    residual: float | np.ndarray,
+    total: float | np.ndarray,
+    empty: float = math.nan,
+    least: float = TINY,
 ) -> np.ndarray:
     """R2 = 1 - residual / total: the share of squares that a fit explains; below 0 where it does worse than nothing.
 
@@ -223,7 +230,9 @@ class _Studentised:
     smooth: bool
 
     @classmethod
-    def of(cls, values: Float[np.ndarray, " row"], errors: Float[np.ndarray, " row"]) -> "_Studentised":
+    def of(
+        cls, values: Float[np.ndarray, " row"], errors: Float[np.ndarray, " row"]
+    ) -> "_Studentised":
         """From values and standard errors of the sample (first) and of all draws."""
         value, draws, se = float(values[0]), values[1:], float(errors[0])
         finite = bool(np.isfinite(values).all())
@@ -244,18 +253,26 @@ class _Studentised:
         else:
             if kinked := abs(np.mean(self.draws < self.value) - 0.5) > CENTRED:
                 errors = errors / 2
-            t = _quantile((self.draws - self.value) / self.errors, np.stack([1 - errors / 2, errors / 2]))
+            t = _quantile(
+                (self.draws - self.value) / self.errors, np.stack([1 - errors / 2, errors / 2])
+            )
             low, high = self.value - self.se * t
             if kinked:
                 normal = self.se * np.array([half_width(error) for error in errors])
-                low, high = np.minimum(low, self.value - normal), np.maximum(high, self.value + normal)
+                low, high = (
+                    np.minimum(low, self.value - normal),
+                    np.maximum(high, self.value + normal),
+                )
             # An end beyond every draw may be one that no sample can give: a share above 1.
             low, high = np.maximum(low, self.draws.min()), np.minimum(high, self.draws.max())
         low, high = np.minimum(low, self.value), np.maximum(high, self.value)
         return list(zip(low.tolist(), high.tolist(), strict=True))
 
     def far_ends(
-        self, chances: Sequence[float], more: Sequence[tuple[float, float]], reach: tuple[float, float]
+        self,
+        chances: Sequence[float],
+        more: Sequence[tuple[float, float]],
+        reach: tuple[float, float],
     ) -> list[tuple[float, float]]:
         """Ends beyond which the truth lies with small chances, on either side.
 
@@ -270,7 +287,9 @@ class _Studentised:
                 a share is at most 1.
         """
         if not self.se > 0:  # it never varies, or is not finite
-            return [(self.value, self.value) if self.se == 0 else (math.nan, math.nan)] * len(chances)
+            return [(self.value, self.value) if self.se == 0 else (math.nan, math.nan)] * len(
+                chances
+            )
         t = (self.draws - self.value) / np.where(self.errors > 0, self.errors, self.se)
         starts = [(self.value, self.se), *more]
         least = reach[0] if reach[0] <= self.draws.min() else -math.inf
@@ -336,17 +355,26 @@ class _Sample:
         self.means = np.where(varies, means, centre)
         self.means[0] = centre
 
-    def values(self, means: Float[np.ndarray, "row number"], checked: bool = False) -> Float[np.ndarray, "row member"]:
+    def values(
+        self, means: Float[np.ndarray, "row number"], checked: bool = False
+    ) -> Float[np.ndarray, "row member"]:
         parts = np.split(means, self._cuts, axis=1)
         # A ratio may be 0 / 0 in a draw: that is NaN, which the interval shows.
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.asarray(
-                self._statistic(*(part.reshape(len(means), *s) for part, s in zip(parts, self._shapes, strict=True)))
+                self._statistic(
+                    *(
+                        part.reshape(len(means), *s)
+                        for part, s in zip(parts, self._shapes, strict=True)
+                    )
+                )
             )
         if not self._positive:
             return found
         if checked and (found < 0).any():
-            raise ValueError(f"a positive statistic is expected, but it comes to {found.min():g} in a draw")
+            raise ValueError(
+                f"a positive statistic is expected, but it comes to {found.min():g} in a draw"
+            )
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.log(found)
 
@@ -361,12 +389,17 @@ class _Sample:
         size, found = max(1, CHUNK // raised.size), []
         for start in range(0, len(means), size):
             part = means[start : start + size, None] + raised
-            found.append(self.values(part.reshape(-1, raised.shape[1])).reshape(*part.shape[:2], -1))
+            found.append(
+                self.values(part.reshape(-1, raised.shape[1])).reshape(*part.shape[:2], -1)
+            )
         return (np.concatenate(found) - values[rows][:, None]) / STEP
 
 
 def _resampled(
-    statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], seed: int, positive: bool = False
+    statistic: Callable[..., np.ndarray],
+    per_unit: Sequence[np.ndarray],
+    seed: int,
+    positive: bool = False,
 ) -> tuple[Float[np.ndarray, "row member"], Float[np.ndarray, "row member"]]:
     """A statistic and its standard errors, of the sample (first) and of every draw."""
     sample = _Sample(statistic, per_unit, _weights(len(per_unit[0]), seed), positive)
@@ -375,7 +408,9 @@ def _resampled(
         columns = _columns(sample, values)
         errors = _errors(sample, values, np.arange(len(values)), columns)
         # A draw may be the only one to use a number. So those without a slope are looked at again, with every number.
-        small = np.flatnonzero((~(errors > TOO_SMALL * errors[0])).any(1))[: PILOT // max(1, sample.varying.size**2)]
+        small = np.flatnonzero((~(errors > TOO_SMALL * errors[0])).any(1))[
+            : PILOT // max(1, sample.varying.size**2)
+        ]
         if len(columns) and 0 < len(small) < len(errors):
             each = np.repeat(sample.varying[:, None], values.shape[1], 1)
             errors[small] = _errors(sample, values, small, each)
@@ -409,14 +444,20 @@ def _with_unseen(
     return [pair for pair in pairs if np.isfinite(pair).all()]
 
 
-def _reach(statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool) -> tuple[float, float]:
+def _reach(
+    statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool
+) -> tuple[float, float]:
     """The smallest and the largest value of the statistic of single units: means and their ratios lie between."""
     n = len(per_unit[0])
     weights = np.concatenate([np.full((1, n), 1 / n), np.eye(n)])
     sample = _Sample(statistic, per_unit, weights, positive)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         values = sample.values(sample.means)[1:, 0]
-    return (-math.inf, math.inf) if np.isnan(values).any() else (float(values.min()), float(values.max()))
+    return (
+        (-math.inf, math.inf)
+        if np.isnan(values).any()
+        else (float(values.min()), float(values.max()))
+    )
 
 
 def _errors(
@@ -436,13 +477,18 @@ def _errors(
     errors = np.zeros((len(rows), values.shape[1]))
     if not len(columns):  # the statistic never varies, or in steps only
         return errors
-    slopes = sample.slopes(rows, values, (columns[:, :, None] == np.arange(sample.means.shape[1])).any(1))
+    slopes = sample.slopes(
+        rows, values, (columns[:, :, None] == np.arange(sample.means.shape[1])).any(1)
+    )
     weights = sample.weights[rows]
     for member, own in enumerate(columns.T):
         if (used := own >= 0).any():
             slope, units = slopes[:, used, member], sample.units[:, own[used]]
             if len(units.T) == 1:  # one slope for all units: what they add up to comes before it
-                mean, square = slope[:, 0] * (weights @ units[:, 0]), slope[:, 0] ** 2 * (weights @ units[:, 0] ** 2)
+                mean, square = (
+                    slope[:, 0] * (weights @ units[:, 0]),
+                    slope[:, 0] ** 2 * (weights @ units[:, 0] ** 2),
+                )
             else:
                 influence = slope @ units.T
                 mean = np.einsum("ru,ru->r", weights, influence)
@@ -452,7 +498,9 @@ def _errors(
     return errors
 
 
-def _columns(sample: _Sample, values: Float[np.ndarray, "row member"]) -> Int[np.ndarray, "group member"]:
+def _columns(
+    sample: _Sample, values: Float[np.ndarray, "row member"]
+) -> Int[np.ndarray, "group member"]:
     """Which number of a unit each member of the statistic uses in each group; -1 where it uses none.
 
     Numbers of one group are used by different members (heads, say), so their slopes come from one call. Which numbers

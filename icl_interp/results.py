@@ -22,7 +22,11 @@ KINDS = ("matrix", "curve", "table")
 
 
 def make_array(
-    values: ArrayLike, axes: Mapping[str, Iterable[Any]], units: str = "", note: str = "", kind: str = "matrix"
+    values: ArrayLike,
+    axes: Mapping[str, Iterable[Any]],
+    units: str = "",
+    note: str = "",
+    kind: str = "matrix",
 ) -> xr.DataArray:
     """Numbers over named axes.
 
@@ -45,7 +49,9 @@ def make_array(
     coordinates = {name: _index(items, name) for name, items in axes.items()}
     expected = tuple(map(len, coordinates.values()))
     if array.shape != expected:
-        raise InputError(f"values have shape {array.shape}, but the axes {shown(list(axes))} ask for {expected}")
+        raise InputError(
+            f"values have shape {array.shape}, but the axes {shown(list(axes))} ask for {expected}"
+        )
     attrs = {"kind": kind, "units": units, "note": note}
     # As variables: xarray would copy the indices, which costs more than all the rest.
     variables = {name: xr.IndexVariable(name, index) for name, index in coordinates.items()}
@@ -85,7 +91,9 @@ def make_arrays(
     return made
 
 
-def make_curve(values: ArrayLike, axes: Mapping[str, Iterable[Any]], units: str = "", note: str = "") -> xr.DataArray:
+def make_curve(
+    values: ArrayLike, axes: Mapping[str, Iterable[Any]], units: str = "", note: str = ""
+) -> xr.DataArray:
     """`make_array` whose last axis is a number that runs: an abscissa to draw against.
 
     >>> make_curve([[1, 2]], {"arm": ("intact",), "x": (0.5, 1)})["x"].values
@@ -118,7 +126,9 @@ def make_table(
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]], note: str = "") -> pd.DataFrame:
     """A table from its rows, which all have the keys of the first; without columns where there are none."""
-    return make_table({name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, note=note)
+    return make_table(
+        {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, note=note
+    )
 
 
 def rows_in(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -132,7 +142,9 @@ def rows_in(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def table_of_numbers(numbers: Mapping[str, Any], note: str = "") -> pd.DataFrame:
     """Single numbers by name as a table, a row each."""
-    return make_table({"name": list(numbers), "value": [float(number) for number in numbers.values()]}, note=note)
+    return make_table(
+        {"name": list(numbers), "value": [float(number) for number in numbers.values()]}, note=note
+    )
 
 
 def numbers_in(table: pd.DataFrame) -> dict[str, float]:
@@ -169,7 +181,12 @@ def to_dict(result: Result) -> dict[str, Any]:
     note = result.attrs.get("note", "")
     if isinstance(result, pd.DataFrame):
         columns = {str(name): finite(column.tolist()) for name, column in result.items()}
-        return {"kind": "table", "columns": columns, "units": dict(result.attrs.get("units", {})), "note": note}
+        return {
+            "kind": "table",
+            "columns": columns,
+            "units": dict(result.attrs.get("units", {})),
+            "note": note,
+        }
     values = result.values.astype(np.float64)
     return {
         "kind": result.attrs.get("kind", "matrix"),
@@ -211,7 +228,9 @@ def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
         axes = _scalars(stored["axes"])
         return make_array(_values(stored["values"], axes), axes, stored["unit"].text(), note, kind)
     except InputError as error:
-        raise error if where in str(error) else InputError(f"{where.rstrip(' :')}: {error}") from error
+        raise (
+            error if where in str(error) else InputError(f"{where.rstrip(' :')}: {error}")
+        ) from error
 
 
 def _index(items: Iterable[Any], name: str) -> pd.Index:
@@ -220,7 +239,11 @@ def _index(items: Iterable[Any], name: str) -> pd.Index:
     kinds = {type(item) for item in plain}
     if kinds == {int, float} and all(float(item) == item or item != item for item in plain):
         kinds = {float}
-    dtype = {int: np.int64, float: np.float64, bool: np.bool_}.get(kinds.pop()) if len(kinds) == 1 else None
+    dtype = (
+        {int: np.int64, float: np.float64, bool: np.bool_}.get(kinds.pop())
+        if len(kinds) == 1
+        else None
+    )
     try:
         return pd.Index(plain, dtype=dtype or object, name=name, tupleize_cols=False)
     except OverflowError:  # whole numbers of more than 64 bits
@@ -229,7 +252,10 @@ def _index(items: Iterable[Any], name: str) -> pd.Index:
 
 def _scalars(lists: Stored) -> dict[str, tuple[Any, ...]]:
     """Lists of numbers and names, by name."""
-    return {name: tuple(item.scalar() for item in stored.items()) for name, stored in lists.members().items()}
+    return {
+        name: tuple(item.scalar() for item in stored.items())
+        for name, stored in lists.members().items()
+    }
 
 
 def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
@@ -237,7 +263,9 @@ def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
     leaves = [stored.value]
     for _ in axes:
         if not all(isinstance(leaf, (list, tuple)) for leaf in leaves):
-            raise stored.refused(f"lists within lists, one level for each of the axes {shown(list(axes))}")
+            raise stored.refused(
+                f"lists within lists, one level for each of the axes {shown(list(axes))}"
+            )
         leaves = [item for leaf in leaves for item in leaf]
     for leaf in leaves:
         if not is_number(leaf):
@@ -246,6 +274,10 @@ def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
     if not leaves and 0 in shape:  # nested lists lose the lengths of the axes after an empty one
         return np.zeros(shape)
     try:
-        return np.array(stored.value, dtype=np.float64)  # numpy reads "nan" and "inf" back by itself
+        return np.array(
+            stored.value, dtype=np.float64
+        )  # numpy reads "nan" and "inf" back by itself
     except ValueError as error:
-        raise InputError(f"{stored.where} holds lists of different lengths, but the axes ask for {shape}") from error
+        raise InputError(
+            f"{stored.where} holds lists of different lengths, but the axes ask for {shape}"
+        ) from error

@@ -17,10 +17,22 @@ from icl_interp.errors import InputError, shown, unknown
 
 DEPTH = 20  # levels of lists and mappings: far more than a config or a report has
 LARGEST = 2**63  # of whole numbers
-_SINGLE = {str, float, bool, type(None)}  # values that need no look inside; a whole number may be too large
+_SINGLE = {
+    str,
+    float,
+    bool,
+    type(None),
+}  # values that need no look inside; a whole number may be too large
 NOT_FINITE = ("nan", "inf", "-inf")  # how JSON data of ours writes these numbers
-LARGEST_WEIGHTS = 10**10  # bytes of a file of weights, which is read whole: numbers of float32, 2.5 billion
-_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+LARGEST_WEIGHTS = (
+    10**10
+)  # bytes of a file of weights, which is read whole: numbers of float32, 2.5 billion
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def check_file(path: Path, largest: int) -> None:
@@ -100,7 +112,9 @@ class Stored:
 
     def refused(self, expected: str) -> InputError:
         """The error that says what should stand here."""
-        return InputError(f"{self.where.rstrip(' :')} must be {expected}, but got {shown(self.value)}")
+        return InputError(
+            f"{self.where.rstrip(' :')} must be {expected}, but got {shown(self.value)}"
+        )
 
     def __getitem__(self, key: str) -> "Stored":
         """What stands under a key that has to be there."""
@@ -114,7 +128,9 @@ class Stored:
 
     def mapping(self) -> Mapping[str, Any]:
         """The data as a mapping from text."""
-        if not isinstance(self.value, Mapping) or not all(isinstance(key, str) for key in self.value):
+        if not isinstance(self.value, Mapping) or not all(
+            isinstance(key, str) for key in self.value
+        ):
             raise self.refused("a mapping")
         return self.value
 
@@ -148,7 +164,11 @@ class Stored:
         """A number, text, a truth value or null; "nan" and the like become the number."""
         if isinstance(self.value, (Mapping, list, tuple)):
             raise self.refused("a number or text")
-        return float(self.value) if isinstance(self.value, str) and self.value in NOT_FINITE else self.value
+        return (
+            float(self.value)
+            if isinstance(self.value, str) and self.value in NOT_FINITE
+            else self.value
+        )
 
     def one_of(self, valid: Iterable[str]) -> Any:
         """One of several words."""
@@ -159,12 +179,19 @@ class Stored:
     def plain(self, depth: int = DEPTH) -> Any:
         """The data itself, where it holds what JSON can and nests no deeper than `depth`."""
         if isinstance(self.value, Mapping):
-            inner = [Stored(key, f"the key {shown(key)} in {self.where.rstrip(' :')}").text() for key in self.value]
+            inner = [
+                Stored(key, f"the key {shown(key)} in {self.where.rstrip(' :')}").text()
+                for key in self.value
+            ]
             below = (self._below(key) for key in inner)
         elif isinstance(self.value, (list, tuple)):
             # There may be millions of numbers, and a `Stored` costs more than the look at one.
             deeper = () if set(map(type, self.value)) <= _SINGLE else enumerate(self.value)
-            below = (Stored(item, f"{self.where}[{i}]") for i, item in deeper if type(item) not in _SINGLE)
+            below = (
+                Stored(item, f"{self.where}[{i}]")
+                for i, item in deeper
+                if type(item) not in _SINGLE
+            )
         else:
             if not isinstance(self.value, (str, int, float, bool, type(None))):
                 raise self.refused("a number, text, a truth value, a list or a mapping")
@@ -172,7 +199,9 @@ class Stored:
                 raise self.refused("a whole number below 2**63 in size")
             return self.value
         if depth < 1:
-            raise InputError(f"{self.where[:200].rstrip(' :')} nests deeper than the {DEPTH} levels that are read")
+            raise InputError(
+                f"{self.where[:200].rstrip(' :')} nests deeper than the {DEPTH} levels that are read"
+            )
         for stored in below:
             stored.plain(depth - 1)
         return self.value

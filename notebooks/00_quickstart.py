@@ -42,14 +42,22 @@ queries = torch.linspace(-6, 6, 97)
 asked = torch.cat([prompt.xs[:, :-1].expand(97, -1, -1), queries[:, None, None]], 1)
 line = task.value(prompt.parameters.expand(97, -1), asked)
 with torch.no_grad():
-    answers = checkpoint.predict(type(prompt)(asked, line, prompt.parameters.expand(97, -1), torch.arange(97)))[:, -1]
+    answers = checkpoint.predict(
+        type(prompt)(asked, line, prompt.parameters.expand(97, -1), torch.arange(97))
+    )[:, -1]
 
 figure = go.Figure(layout={"template": TEMPLATE, "width": 640, "height": 340})
-figure.add_vrect(x0=-1, x1=1, fillcolor="#EFEFEF", line_width=0, layer="below", annotation_text="training data")
-figure.add_scatter(x=queries, y=line[:, -1].ravel(), name="the function f", line={"color": INK, "dash": "dot"})
+figure.add_vrect(
+    x0=-1, x1=1, fillcolor="#EFEFEF", line_width=0, layer="below", annotation_text="training data"
+)
+figure.add_scatter(
+    x=queries, y=line[:, -1].ravel(), name="the function f", line={"color": INK, "dash": "dot"}
+)
 figure.add_scatter(x=queries, y=answers.ravel(), name="the model's answers", line={"color": ORANGE})
 dots = {"color": BLUE, "size": 7}
-figure.add_scatter(x=prompt.xs[0, :-1, 0], y=prompt.ys[0, :-1, 0], mode="markers", marker=dots, name="examples")
+figure.add_scatter(
+    x=prompt.xs[0, :-1, 0], y=prompt.ys[0, :-1, 0], mode="markers", marker=dots, name="examples"
+)
 figure.update_layout(xaxis_title="query x", yaxis_title="value", legend={"y": 1.02})
 
 # %% [markdown]
@@ -91,7 +99,11 @@ report.figures["far_query"]
 
 # %%
 causal = report["limits.layernorm_causes_saturation"].causal
-named = {"intact": "unchanged", "frozen": "scales held at the query", "sham": "control: held in the context"}
+named = {
+    "intact": "unchanged",
+    "frozen": "scales held at the query",
+    "sham": "control: held in the context",
+}
 for key, name in named.items():
     print(f"{name:30} {causal[key]:+.3f}")
 for norm, exponent in causal["each norm alone"].items():
@@ -155,7 +167,9 @@ print("afterwards     ", error())
 # grow with the query?*
 
 # %%
-far = icl_interp.probe(checkpoint, prompts, queries=[0.1, 1.0, 10.0, 100.0, 1e3, 1e4], dtype=torch.float64)
+far = icl_interp.probe(
+    checkpoint, prompts, queries=[0.1, 1.0, 10.0, 100.0, 1e3, 1e4], dtype=torch.float64
+)
 icl_interp.figures.plot(far["layernorm_scale.scale"], "Scale of each norm at the query")
 
 # %% [markdown]
@@ -168,8 +182,12 @@ from icl_interp.probes import LayerNormScale
 
 bench, shown = icl_interp.analyses.Bench.of("affine"), report.results["far/norm scales"]
 probes = [LayerNormScale(per_prompt=True)]
-same = icl_interp.probe(bench.model, bench.prompts, probes, bench.encoding, queries=shown["x"].values)
-logarithms = torch.from_numpy(same["layernorm_scale.scale"].values).log().mean(-1)  # a mean over prompts
+same = icl_interp.probe(
+    bench.model, bench.prompts, probes, bench.encoding, queries=shown["x"].values
+)
+logarithms = (
+    torch.from_numpy(same["layernorm_scale.scale"].values).log().mean(-1)
+)  # a mean over prompts
 print("largest difference", (logarithms - torch.from_numpy(shown.values)).abs().max().item())
 
 # %% [markdown]

@@ -34,8 +34,12 @@ from icl_interp.tasks.autoregressive import complex_states
 from icl_interp.theory import autoregression as theory
 
 
-def finish(figure: go.Figure, width: int = 900, height: int = 360, legend: bool = True) -> go.Figure:
-    return figure.update_layout(template=TEMPLATE, width=width, height=height, showlegend=legend, margin={"t": 60})
+def finish(
+    figure: go.Figure, width: int = 900, height: int = 360, legend: bool = True
+) -> go.Figure:
+    return figure.update_layout(
+        template=TEMPLATE, width=width, height=height, showlegend=legend, margin={"t": 60}
+    )
 
 
 # %% [markdown]
@@ -53,9 +57,19 @@ figure = make_subplots(1, 3, subplot_titles=[f"plane {k + 1}" for k in range(3)]
 for k in range(3):
     x, y = states[:, 2 * k], states[:, 2 * k + 1]
     labels = [str(t) for t in range(len(x))]
-    figure.add_scatter(x=x, y=y, text=labels, textposition="top center", mode="lines+markers+text", row=1, col=k + 1)
+    figure.add_scatter(
+        x=x,
+        y=y,
+        text=labels,
+        textposition="top center",
+        mode="lines+markers+text",
+        row=1,
+        col=k + 1,
+    )
     star = {"symbol": "star", "size": 14, "color": "gold", "line": {"color": INK, "width": 1}}
-    figure.add_scatter(x=[target[2 * k]], y=[target[2 * k + 1]], mode="markers", marker=star, row=1, col=k + 1)
+    figure.add_scatter(
+        x=[target[2 * k]], y=[target[2 * k + 1]], mode="markers", marker=star, row=1, col=k + 1
+    )
 figure.update_traces(line={"color": BLUE, "width": 0.6}, selector={"mode": "lines+markers+text"})
 figure.update_xaxes(range=[-1.35, 1.35])
 figure.update_yaxes(range=[-1.35, 1.35])
@@ -92,7 +106,9 @@ print("the true one:      ", complex_states(target).numpy().round(3))
 
 # %%
 A, B, _ = theory.unitary_heads(3, n_tokens=10)
-unit = DiagonalAttention(A.to(torch.complex128), B.to(torch.complex128), torch.eye(10, dtype=torch.float64))
+unit = DiagonalAttention(
+    A.to(torch.complex128), B.to(torch.complex128), torch.eye(10, dtype=torch.float64)
+)
 with torch.no_grad():
     predicted = unit(path[None])[0]
 error = (predicted[1:-1] - path[2:]).abs().max()
@@ -123,7 +139,11 @@ for seed in range(5):
     numbers = torch.Generator().manual_seed(seed)
     a, b = (0.2 * torch.randn(d, d, generator=numbers, dtype=torch.float64) for _ in "AB")
     flow = theory.gradient_flow(
-        a, b, 0.2 * torch.randn(n_tokens, generator=numbers, dtype=torch.float64), times, paired=False
+        a,
+        b,
+        0.2 * torch.randn(n_tokens, generator=numbers, dtype=torch.float64),
+        times,
+        paired=False,
     )
     figure.add_scatter(x=times, y=flow.loss / d, mode="lines", line={"color": BLUE, "width": 1.2})
 figure.update_xaxes(title="time")
@@ -161,7 +181,9 @@ print("p_T a_h . b_h', row h:\n", (p[-1] * products).numpy().round(3))
 # %%
 layer = theory.orthogonal_heads(4, n_tokens=6)
 C = layer.values.T @ layer.queries
-print(f"loss with 2 heads for 4 coordinates: {float(theory.orthogonal_loss(C, layer.positions)):.1e}")
+print(
+    f"loss with 2 heads for 4 coordinates: {float(theory.orthogonal_loss(C, layer.positions)):.1e}"
+)
 print(f"p, the weights of positions: {layer.positions.numpy()}")
 
 # %% [markdown]
@@ -176,7 +198,9 @@ for heads in (2, 3, 4):
         numbers = torch.Generator().manual_seed(100 + seed)
         a, b = (0.2 * torch.randn(heads, 4, generator=numbers, dtype=torch.float64) for _ in "AB")
         start = 0.2 * torch.randn(6, generator=numbers, dtype=torch.float64)
-        ends.append(float(theory.gradient_flow(a, b, start, late, paired=True, tolerance=1e-7).loss[-1]) / 4)
+        ends.append(
+            float(theory.gradient_flow(a, b, start, late, paired=True, tolerance=1e-7).loss[-1]) / 4
+        )
     reached = sum(end < 1e-3 for end in ends)
     print(f"{heads} heads: {reached} of 10 starts end with a loss below 0.001")
     figure.add_scatter(
@@ -186,7 +210,9 @@ for heads in (2, 3, 4):
         marker={"color": BLUE, "size": 8, "opacity": 0.5},
     )
 figure.update_xaxes(title="heads, for 4 coordinates", tickvals=[2, 3, 4])
-figure.update_yaxes(title="loss at the end, over that of predicting 0", type="log", exponentformat="power")
+figure.update_yaxes(
+    title="loss at the end, over that of predicting 0", type="log", exponentformat="power"
+)
 finish(figure, 560, 360, legend=False)
 
 # %% [markdown]
@@ -215,7 +241,11 @@ finish(figure, 460, 400)
 # %%
 report = icl_interp.analyze(
     checkpoint,
-    claims=("autoregression.past_token", "autoregression.same_on_diagonals", "autoregression.implicit_map"),
+    claims=(
+        "autoregression.past_token",
+        "autoregression.same_on_diagonals",
+        "autoregression.implicit_map",
+    ),
     progress=False,
 )
 for finding in report.findings:
@@ -229,7 +259,9 @@ for finding in report.findings:
 
 # %%
 share = P.tril().square() / P.tril().square().sum(1, keepdim=True)
-print(f"share of each row's squared weight on the second state: {float(share[1:, 1].min()):.3f} at least")
+print(
+    f"share of each row's squared weight on the second state: {float(share[1:, 1].min()):.3f} at least"
+)
 
 # %% [markdown]
 # The paper asks for diagonal $A_h$ and $B_h$; there the best weights are what Proposition 3 says. A transformer with
@@ -245,9 +277,14 @@ print(f"share of each row's squared weight on the second state: {float(share[1:,
 # %%
 sample = task.sample(256, torch.Generator().manual_seed(5))
 figure = go.Figure()
-for name, colour in (("autoregression_rotations", BLUE), ("autoregression_rotations_softmax", ORANGE)):
+for name, colour in (
+    ("autoregression_rotations", BLUE),
+    ("autoregression_rotations_softmax", ORANGE),
+):
     each = (icl_interp.load(name).predict(sample) - sample.ys).square().mean((0, 2))
-    figure.add_scatter(x=list(range(1, 11)), y=each, name=name, mode="lines+markers", line={"color": colour})
+    figure.add_scatter(
+        x=list(range(1, 11)), y=each, name=name, mode="lines+markers", line={"color": colour}
+    )
 figure.update_xaxes(title="states seen")
 figure.update_yaxes(title="mean squared error", type="log", exponentformat="power")
 finish(figure, 720, 380)
@@ -282,12 +319,20 @@ def descended(steps: int, size: float, upto: int) -> float:
 figure = go.Figure()
 places = list(range(1, n, 3))
 for steps, colour in ((1, GREY), (2, GREEN), (4, PURPLE), (8, INK)):
-    best = min((0.5, 1.0, 1.5, 2.0, 2.5, 3.0), key=lambda size, steps=steps: descended(steps, size, n - 1))
+    best = min(
+        (0.5, 1.0, 1.5, 2.0, 2.5, 3.0), key=lambda size, steps=steps: descended(steps, size, n - 1)
+    )
     curve = [descended(steps, best, t) for t in places]
     figure.add_scatter(
-        x=[t + 1 for t in places], y=curve, name=f"{steps} steps", mode="lines", line={"color": colour, "dash": "dot"}
+        x=[t + 1 for t in places],
+        y=curve,
+        name=f"{steps} steps",
+        mode="lines",
+        line={"color": colour, "dash": "dot"},
     )
-figure.add_scatter(x=list(range(1, n + 1)), y=own, name="2 layers", mode="lines+markers", line={"color": BLUE})
+figure.add_scatter(
+    x=list(range(1, n + 1)), y=own, name="2 layers", mode="lines+markers", line={"color": BLUE}
+)
 figure.update_xaxes(title="states seen")
 figure.update_yaxes(title="mean squared error", type="log", exponentformat="power")
 finish(figure, 760, 400)

@@ -60,10 +60,13 @@ for name in ("affine_mlp_only", "affine_attn_only", "affine"):
 # so errors are compared function by function: a gap of this size would drown in the sampling error otherwise.
 
 # %%
-errors = evaluation.shifted({"with LN": affine, "without LN": without}, affine.task, (1, 4, 10), n_contexts=16)
+errors = evaluation.shifted(
+    {"with LN": affine, "without LN": without}, affine.task, (1, 4, 10), n_contexts=16
+)
 for sigma in (1, 4, 10):
     with_ln, without_ln, zero = (
-        errors.sel(predictor=p, sigma=sigma).values.mean() for p in ("with LN", "without LN", "zero")
+        errors.sel(predictor=p, sigma=sigma).values.mean()
+        for p in ("with LN", "without LN", "zero")
     )
     ratio = evaluation.paired_ratio(errors, "without LN", "with LN", sigma)
     print(

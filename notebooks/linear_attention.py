@@ -74,7 +74,9 @@ for c in (1, 2, 3):
     prompts = shifted.sample(20_000, torch.Generator().manual_seed(c))
     y, predicted = prompts.ys[:, -1], layer.predict(prompts)[:, -1]
     slope = float((predicted * y).mean() / y.square().mean())
-    print(f"c = {c}: slope {slope:5.2f}, formula {float(theory.prediction_slope(P, c**2 * Lambda)):5.2f}, c² = {c**2}")
+    print(
+        f"c = {c}: slope {slope:5.2f}, formula {float(theory.prediction_slope(P, c**2 * Lambda)):5.2f}, c² = {c**2}"
+    )
 
 # %% [markdown]
 # Where every prompt has a covariance of its own, the best a layer can do is to shrink: by 1/3 for long prompts and
@@ -108,7 +110,10 @@ print("minimum\n", where.product.numpy().round(3))
 # %%
 from icl_interp.studies.linear_attention.experiments.length import with_positions
 
-softmax, without = icl_interp.load("softmax_fixed_14"), icl_interp.load("softmax_fixed_no_positions")
+softmax, without = (
+    icl_interp.load("softmax_fixed_14"),
+    icl_interp.load("softmax_fixed_no_positions"),
+)
 prompts = softmax.task.sample(2000, torch.Generator().manual_seed(0), n_points=29)
 models = {
     "as they are": softmax,

@@ -59,14 +59,33 @@ def add_map(figure: go.Figure, column: int, sizes: torch.Tensor, scale: bool = F
     """The points around the query, coloured by label, with these areas."""
     places = seen_from(query, points)
     bar = {"title": "label", "thickness": 12, "len": 0.8}
-    look = {"color": labels, "colorscale": "RdBu", "cmid": 0, "size": sizes.sqrt(), "showscale": scale, "colorbar": bar}
+    look = {
+        "color": labels,
+        "colorscale": "RdBu",
+        "cmid": 0,
+        "size": sizes.sqrt(),
+        "showscale": scale,
+        "colorbar": bar,
+    }
     look["line"] = {"color": INK, "width": 0.5}
-    figure.add_scatter(x=places[:, 0], y=places[:, 1], mode="markers", marker=look, name="points", row=1, col=column)
+    figure.add_scatter(
+        x=places[:, 0],
+        y=places[:, 1],
+        mode="markers",
+        marker=look,
+        name="points",
+        row=1,
+        col=column,
+    )
     star = {"symbol": "star", "size": 15, "color": "gold", "line": {"color": INK, "width": 1}}
     figure.add_scatter(x=[0], y=[0], mode="markers", marker=star, name="query", row=1, col=column)
     for angle in (90, 180):
         ring = torch.linspace(0, 2 * math.pi, 100)
-        circle = {"x": angle * ring.cos(), "y": angle * ring.sin(), "line": {"color": GREY, "width": 1, "dash": "dot"}}
+        circle = {
+            "x": angle * ring.cos(),
+            "y": angle * ring.sin(),
+            "line": {"color": GREY, "width": 1, "dash": "dot"},
+        }
         figure.add_scatter(**circle, mode="lines", hoverinfo="skip", row=1, col=column)
     ends = {"range": [-190, 190], "tickvals": [-180, -90, 0, 90, 180]}
     figure.update_xaxes(**ends, title="degrees from the query", row=1, col=column)
@@ -74,7 +93,9 @@ def add_map(figure: go.Figure, column: int, sizes: torch.Tensor, scale: bool = F
 
 
 def finish(figure: go.Figure, width: int, height: int = 400) -> go.Figure:
-    return figure.update_layout(template=TEMPLATE, showlegend=False, width=width, height=height, margin={"t": 40})
+    return figure.update_layout(
+        template=TEMPLATE, showlegend=False, width=width, height=height, margin={"t": 40}
+    )
 
 
 figure = make_subplots(1, 1)
@@ -92,8 +113,12 @@ finish(figure, 520)
 #   asked for at the query, $f(x_q)$, has none.
 
 # %%
-print(f"L = {task.lipschitz:g}, sigma = {task.noise_std:g}, n = {len(points)} points, d = {task.dim} coordinates")
-print(f"the answer is {truth:.3f}; the labels range from {float(labels.min()):.2f} to {float(labels.max()):.2f}")
+print(
+    f"L = {task.lipschitz:g}, sigma = {task.noise_std:g}, n = {len(points)} points, d = {task.dim} coordinates"
+)
+print(
+    f"the answer is {truth:.3f}; the labels range from {float(labels.min()):.2f} to {float(labels.max()):.2f}"
+)
 
 # %% [markdown]
 # ## One window
@@ -111,12 +136,16 @@ M = read_softmax_unit(checkpoint.model).product
 w = float(theory.isotropy(M).window)
 
 angles = torch.rad2deg((points @ query).clamp(-1, 1).acos())
-figure = make_subplots(1, 2, subplot_titles=("area: attention weight", "attention against the angle"))
+figure = make_subplots(
+    1, 2, subplot_titles=("area: attention weight", "attention against the angle")
+)
 add_map(figure, 1, 100 * 81 * weights)
 figure.add_scatter(x=angles, y=weights, mode="markers", marker={"color": BLUE}, row=1, col=2)
 fine = torch.linspace(0, 180, 181, dtype=torch.float64)
 curve = (w * torch.deg2rad(fine).cos()).exp() / (w * points @ query).exp().sum()
-figure.add_scatter(x=fine, y=curve, mode="lines", line={"color": GREY, "dash": "dash"}, row=1, col=2)
+figure.add_scatter(
+    x=fine, y=curve, mode="lines", line={"color": GREY, "dash": "dash"}, row=1, col=2
+)
 figure.add_hline(1 / len(points), line={"color": GREY, "width": 1, "dash": "dot"}, row=1, col=2)
 figure.update_xaxes(title="angle to the query, °", row=1, col=2)
 figure.update_yaxes(title="weight of the point", rangemode="tozero", row=1, col=2)
@@ -132,9 +161,15 @@ finish(figure, 900)
 # %%
 print(M.numpy().round(2))
 print(f"w = {w:.3f}; the rest, |M - w I| / w, is {float(theory.isotropy(M).deviation):.3f}")
-print(f"a point at {float(theory.half_weight_angle(w)):.2f} rad has half the weight of one at the query")
-print(f"the window averages about {float(theory.effective_sample_size(weights)):.0f} of {len(points)} points here")
-print(f"answer {float((weights * labels).sum()):.3f}, truth {truth:.3f}, plain mean {float(labels.mean()):.3f}")
+print(
+    f"a point at {float(theory.half_weight_angle(w)):.2f} rad has half the weight of one at the query"
+)
+print(
+    f"the window averages about {float(theory.effective_sample_size(weights)):.0f} of {len(points)} points here"
+)
+print(
+    f"answer {float((weights * labels).sum()):.3f}, truth {truth:.3f}, plain mean {float(labels.mean()):.3f}"
+)
 
 # %% [markdown]
 # A model that attends like this is a *kernel smoother*. The only question left is the width: a larger $w$ is a narrower
@@ -153,7 +188,11 @@ total = theory.window_loss(table, windows, task.lipschitz, task.noise_std).value
 bias = theory.window_loss(table, windows, task.lipschitz, 0.0).value
 
 figure = go.Figure()
-for name, values, dash in (("error", total, "solid"), ("bias", bias, "dash"), ("noise", total - bias, "dot")):
+for name, values, dash in (
+    ("error", total, "solid"),
+    ("bias", bias, "dash"),
+    ("noise", total - bias, "dot"),
+):
     line = {"color": BLUE if name == "error" else GREY, "dash": dash}
     figure.add_scatter(x=windows, y=values, mode="lines", line=line, name=name)
 own = float(theory.window_loss(table, w, task.lipschitz, task.noise_std).value)
@@ -167,8 +206,12 @@ figure.update_yaxes(type="log", title="mean squared error", range=[-3, 0.1])
 finish(figure, 800).update_layout(showlegend=True, legend={"y": 1.02})
 
 # %%
-print(f"best w* = {float(best.window):.3f} [{float(best.low):.3f}, {float(best.high):.3f}], trained w = {w:.3f}")
-print(f"error {float(best.risk):.4f} at w*, {own / float(best.risk):.4f} times that at the trained w")
+print(
+    f"best w* = {float(best.window):.3f} [{float(best.low):.3f}, {float(best.high):.3f}], trained w = {w:.3f}"
+)
+print(
+    f"error {float(best.risk):.4f} at w*, {own / float(best.risk):.4f} times that at the trained w"
+)
 
 # %% [markdown]
 # Read it from left to right: the bias falls, the noise grows, and the sum has one lowest point, the diamond. (The bias
@@ -186,7 +229,11 @@ trained = results("lipschitz.window")["windows"]
 names = [f"L = {row.L:g}: w = {row.w:.2f}" for row in trained.itertuples()]
 figure = make_subplots(1, 3, subplot_titles=names)
 for column, width in enumerate(trained["w"], 1):
-    add_map(figure, column, 100 * 81 * theory.attention_weights(points, query, float(width) * torch.eye(3)))
+    add_map(
+        figure,
+        column,
+        100 * 81 * theory.attention_weights(points, query, float(width) * torch.eye(3)),
+    )
 finish(figure, 1080)
 
 # %%
@@ -227,7 +274,9 @@ print(theory.whitened(read_softmax_unit(skewed.model).product, Sigma).numpy().ro
 # directions is as good as a near one. Theorem 4: attention should not look at them, $M = c\, B B^\top$.
 
 # %%
-low_rank = icl_interp.analyze("lipschitz_low_rank", claims=("lipschitz.irrelevant_directions",), progress=False)
+low_rank = icl_interp.analyze(
+    "lipschitz_low_rank", claims=("lipschitz.irrelevant_directions",), progress=False
+)
 low_rank.figures["lipschitz_directions"]
 
 # %% [markdown]
@@ -261,7 +310,9 @@ for finding in report.findings:
 # %%
 exponents = results("lipschitz.bias_noise")["exponents"]
 print(
-    exponents[["d", "n", "exponent", "low", "high", "long prompts", "(d-1)/2", "d/2, as printed"]].round(3).to_string()
+    exponents[["d", "n", "exponent", "low", "high", "long prompts", "(d-1)/2", "d/2, as printed"]]
+    .round(3)
+    .to_string()
 )
 
 # %% [markdown]
@@ -278,7 +329,13 @@ shared = transfer[transfer["trained on"].isin(["affine", "ReLU", "cosine", "cosi
 shared = shared[shared["tested on"].isin(["affine", "ReLU", "cosine"])]
 ratios = shared.pivot_table("error / own", "trained on", "tested on", aggfunc="mean", sort=False)
 ratios = ratios.loc[["affine", "ReLU", "cosine", "cosine, ω = 10"], ["affine", "ReLU", "cosine"]]
-image = go.Heatmap(z=ratios.map(math.log10), x=ratios.columns, y=ratios.index, colorscale="Oranges", showscale=False)
+image = go.Heatmap(
+    z=ratios.map(math.log10),
+    x=ratios.columns,
+    y=ratios.index,
+    colorscale="Oranges",
+    showscale=False,
+)
 image.update(text=ratios.map("{:.2f}".format), texttemplate="%{text}", zmin=0, zmax=1.5)
 figure = go.Figure(image).update_xaxes(title="tested on (all with L = 1)")
 figure.update_yaxes(title="trained on (all with L = 1)", autorange="reversed")

@@ -53,10 +53,20 @@ with torch.no_grad():
 answers = predictions[:, -1, 0]
 
 figure = go.Figure(layout={"template": TEMPLATE, "width": 620, "height": 320})
-figure.add_scatter(x=xs[0, :-1], y=ys[0, :-1], mode="markers", marker={"color": BLUE, "size": 8}, name="examples")
+figure.add_scatter(
+    x=xs[0, :-1], y=ys[0, :-1], mode="markers", marker={"color": BLUE, "size": 8}, name="examples"
+)
 star = {"color": ORANGE, "size": 13, "symbol": "star"}
-figure.add_scatter(x=xs[0, -1:], y=answers[:1], mode="markers", marker=star, name="the model's answer")
-figure.add_scatter(x=xs[0, -1:], y=ys[0, -1:], mode="markers", marker={"color": INK, "symbol": "x"}, name="the truth")
+figure.add_scatter(
+    x=xs[0, -1:], y=answers[:1], mode="markers", marker=star, name="the model's answer"
+)
+figure.add_scatter(
+    x=xs[0, -1:],
+    y=ys[0, -1:],
+    mode="markers",
+    marker={"color": INK, "symbol": "x"},
+    name="the truth",
+)
 figure.update_layout(xaxis_title="x", yaxis_title="f(x)", legend={"y": 1.02}, margin={"t": 50})
 
 # %% [markdown]
@@ -86,7 +96,10 @@ print(f"error relative to predicting 0: {error():.5f}")
 # %%
 shares = icl_interp.probe(checkpoint, prompts, [DirectAttribution()])
 print("MLPs:", shares["direct_attribution.mlp"].sel(position="query").values.ravel().round(2))
-plot(shares["direct_attribution.head"].sel(position="query"), "Share of the prediction that each head writes")
+plot(
+    shares["direct_attribution.head"].sel(position="query"),
+    "Share of the prediction that each head writes",
+)
 
 # %% [markdown]
 # *How to read it.* Each square is a head: its layer is the row. Two heads of the middle layer, 1.0 and 1.2, write
@@ -98,7 +111,9 @@ plot(shares["direct_attribution.head"].sel(position="query"), "Share of the pred
 
 # %%
 for layer, head in ((1, 0), (1, 2), (0, 2)):
-    pattern = cache[f"blocks.{layer}.attn.hook_pattern"][:, head, -1]  # (prompt, key): from the query's token
+    pattern = cache[f"blocks.{layer}.attn.hook_pattern"][
+        :, head, -1
+    ]  # (prompt, key): from the query's token
     on_x, on_y = float(pattern[:, 0:-1:2].sum(-1).mean()), float(pattern[:, 1::2].sum(-1).mean())
     print(f"head {layer}.{head}: {on_x:.3f} on tokens of x, {on_y:.3f} on tokens of f(x)")
 
@@ -108,7 +123,9 @@ for layer, head in ((1, 0), (1, 2), (0, 2)):
 # $2i - 1$.
 
 # %%
-pattern = icl_interp.probe(checkpoint, prompts, [AttentionPattern(last=True)])["attention_pattern.weight"]
+pattern = icl_interp.probe(checkpoint, prompts, [AttentionPattern(last=True)])[
+    "attention_pattern.weight"
+]
 plot(pattern.sel(layer=1), "What the query looks at: heads of layer 1")
 
 # %% [markdown]
@@ -129,14 +146,23 @@ for head, colour in ((0, BLUE), (2, ORANGE)):
     weights = cache["blocks.1.attn.hook_pattern"][:, head, -1, 1::2][:, :FIRST]
     dots = {"color": colour, "size": 3, "opacity": 0.35}
     flat = {"x": distance[some].ravel(), "y": weights[some].ravel()}
-    figure.add_scatter(**flat, mode="markers", marker=dots, name=f"head 1.{head}", legendgroup=str(head))
+    figure.add_scatter(
+        **flat, mode="markers", marker=dots, name=f"head 1.{head}", legendgroup=str(head)
+    )
     inside = [(distance >= a) & (distance < b) for a, b in pairwise(edges)]
     means = [float(weights[here].mean()) for here in inside]
-    figure.add_scatter(x=centres, y=means, mode="lines", line={"color": colour, "width": 3}, showlegend=False)
+    figure.add_scatter(
+        x=centres, y=means, mode="lines", line={"color": colour, "width": 3}, showlegend=False
+    )
 figure.add_hline(
-    y=1 / distance.shape[1], line={"color": GREY, "dash": "dot"}, annotation_text="each of the seven alike"
+    y=1 / distance.shape[1],
+    line={"color": GREY, "dash": "dot"},
+    annotation_text="each of the seven alike",
 )
-names = {"xaxis_title": "distance of the example from the query, |x_i - x|", "yaxis_title": "attention to its value"}
+names = {
+    "xaxis_title": "distance of the example from the query, |x_i - x|",
+    "yaxis_title": "attention to its value",
+}
 figure.update_layout(**names, legend={"y": 1.02}, margin={"t": 50})
 
 # %% [markdown]
@@ -159,7 +185,10 @@ for layer in range(model.cfg.n_layers):
             errors.append(error())
 heads = {"layer": range(model.cfg.n_layers), "head": range(model.cfg.n_heads)}
 without = torch.tensor(errors).view(model.cfg.n_layers, -1).numpy()
-plot(make_array(without, heads, note="error at the query / error of predicting 0"), "Error without each head")
+plot(
+    make_array(without, heads, note="error at the query / error of predicting 0"),
+    "Error without each head",
+)
 
 # %% [markdown]
 # The most important head is 0.2, which writes next to nothing into the prediction. So it works through others. *What
@@ -170,7 +199,9 @@ values_at = torch.arange(1, tokens.shape[1] - 1, 2)
 for head in range(model.cfg.n_heads):
     pattern = cache["blocks.0.attn.hook_pattern"][:, head]
     own = float(pattern[:, values_at, values_at - 1].mean())
-    print(f"head 0.{head}: the token of f(x_i) gives {own:.2f} of its attention to the token of its own x_i")
+    print(
+        f"head 0.{head}: the token of f(x_i) gives {own:.2f} of its attention to the token of its own x_i"
+    )
 
 # %% [markdown]
 # Head 0.2 carries each $x_i$ to the token of its value. There heads 1.0 and 1.2 can find it as a key.
@@ -182,7 +213,9 @@ for head in range(model.cfg.n_heads):
 
 # %%
 other = task.sample(256, torch.Generator().manual_seed(2))
-corrupted = encoding.encode(replace(other, xs=prompts.xs, ys=task.value(other.parameters, prompts.xs)))
+corrupted = encoding.encode(
+    replace(other, xs=prompts.xs, ys=task.value(other.parameters, prompts.xs))
+)
 with torch.no_grad():
     start = model(corrupted, positions=LAST)[:, 0, 0]
 way = answers - start

@@ -24,7 +24,15 @@ import numpy as np
 import torch
 
 import icl_interp
-from icl_interp.analyses import Claim, Condition, Criterion, Estimate, Evidence, measurement, register
+from icl_interp.analyses import (
+    Claim,
+    Condition,
+    Criterion,
+    Estimate,
+    Evidence,
+    measurement,
+    register,
+)
 from icl_interp.analyses.criterion import INF
 from icl_interp.figures import plot
 from icl_interp.interventions import SwapPattern
@@ -52,7 +60,9 @@ with torch.no_grad():
     _, cache = checkpoint.model.run_with_cache(tokens[:1])
 pattern = cache["blocks.0.attn.hook_pattern"][0, 2, :14, :14].numpy()
 names = [f"{kind}{i // 2 + 1}" for i, kind in enumerate("xy" * 7)]
-plot(make_array(pattern, {"looks": names, "looked at": names}), "Attention of head 0.2 in one prompt")
+plot(
+    make_array(pattern, {"looks": names, "looked at": names}), "Attention of head 0.2 in one prompt"
+)
 
 # %% [markdown]
 # *How to read it.* In many rows of a value (y2, y3, ...) much attention is on the token just before it, its own
@@ -72,7 +82,9 @@ class Pairing(Probe):
     def hooks(self, model, positions):
         """One on the pattern of every layer."""
         self.seen = [PerPrompt() for _ in model.blocks]
-        return [(f"blocks.{i}.attn.hook_pattern", self.reader(kept)) for i, kept in enumerate(self.seen)]
+        return [
+            (f"blocks.{i}.attn.hook_pattern", self.reader(kept)) for i, kept in enumerate(self.seen)
+        ]
 
     def reader(self, kept):
         """Reads one layer: pattern is (prompt, head, looks, looked at)."""
@@ -86,8 +98,16 @@ class Pairing(Probe):
     def results(self):
         """(layer, head, prompt)."""
         shares = torch.stack([kept.result for kept in self.seen])
-        axes = {"layer": range(shares.shape[0]), "head": range(shares.shape[1]), "prompt": range(shares.shape[2])}
-        return {"share": make_array(shares.numpy(), axes, note="attention from each value to its own input")}
+        axes = {
+            "layer": range(shares.shape[0]),
+            "head": range(shares.shape[1]),
+            "prompt": range(shares.shape[2]),
+        }
+        return {
+            "share": make_array(
+                shares.numpy(), axes, note="attention from each value to its own input"
+            )
+        }
 
 
 share = icl_interp.probe(checkpoint, prompts, [Pairing()])["pairing.share"]
@@ -129,13 +149,19 @@ for head in (None, (0, 2), (1, 1)):
 @measurement("own/pairing")
 def pairing(lab):
     """For each unit: the share of the head with the largest one, the error, and the error with its pattern uniform."""
-    shares = icl_interp.probe(lab.model, lab.prompts, [Pairing()], encoding=lab.encoding)["pairing.share"]
+    shares = icl_interp.probe(lab.model, lab.prompts, [Pairing()], encoding=lab.encoding)[
+        "pairing.share"
+    ]
     layer, head = np.unravel_index(shares.values.mean(-1).argmax(), shares.shape[:2])
     swap = SwapPattern("uniform", heads=((int(layer), int(head)),))
     errors = []
     for swaps in ((), (swap,)):
-        with icl_interp.intervene(lab.single, *swaps):  # the model in its own precision, which `predict` runs
-            errors.append((lab.predict(lab.prompts)[:, -1] - lab.prompts.ys[:, -1]).square().sum(-1))
+        with icl_interp.intervene(
+            lab.single, *swaps
+        ):  # the model in its own precision, which `predict` runs
+            errors.append(
+                (lab.predict(lab.prompts)[:, -1] - lab.prompts.ys[:, -1]).square().sum(-1)
+            )
     chosen = torch.as_tensor(shares.values[layer, head])
     rows = np.stack([lab.by_unit(one.double()) for one in (chosen, *errors)], -1)
     return make_array(rows, {"unit": range(len(rows)), "quantity": ("share", "error", "uniform")})
@@ -145,7 +171,10 @@ def numbers(values):
     """The two quantities that decide, with their intervals."""
     share = bootstrap(lambda mean: mean[..., 0], values)
     cost = bootstrap(lambda mean: mean[..., 2] / mean[..., 1], values, positive=True)
-    return {"share": Estimate.of("attention to the own input", share), "cost": Estimate.of("error / error", cost)}
+    return {
+        "share": Estimate.of("attention to the own input", share),
+        "cost": Estimate.of("error / error", cost),
+    }
 
 
 def evidence(results, facts):
@@ -190,13 +219,15 @@ register(CLAIM)
 
 # %%
 for name in ("affine", "affine_no_ln", "affine_attn_only", "degrees_135"):
-    found = icl_interp.analyze(name, claims=["own.pairing_head"], n_prompts=256, progress=False)["own.pairing_head"]
+    found = icl_interp.analyze(name, claims=["own.pairing_head"], n_prompts=256, progress=False)[
+        "own.pairing_head"
+    ]
     print(f"{name}: {found.verdict}\n    {found.reason}\n")
 
 untrained = icl_interp.HookedTransformer(checkpoint.model.cfg, seed=1)
-found = icl_interp.analyze(untrained, task=checkpoint.task, claims=["own.pairing_head"], n_prompts=256, progress=False)[
-    "own.pairing_head"
-]
+found = icl_interp.analyze(
+    untrained, task=checkpoint.task, claims=["own.pairing_head"], n_prompts=256, progress=False
+)["own.pairing_head"]
 print(f"untrained: {found.verdict}\n    {found.reason}")
 
 # %% [markdown]

@@ -42,11 +42,19 @@ prompts
 # %%
 inputs, labels = prompts.xs[0], prompts.ys[0, :, 0]
 figure = go.Figure(layout={"template": TEMPLATE, "width": 460, "height": 360})
-look = {"color": labels[:-1], "colorscale": "RdBu", "cmid": 0, "size": 11, "colorbar": {"title": "label"}}
+look = {
+    "color": labels[:-1],
+    "colorscale": "RdBu",
+    "cmid": 0,
+    "size": 11,
+    "colorbar": {"title": "label"},
+}
 figure.add_scatter(x=inputs[:-1, 0], y=inputs[:-1, 1], mode="markers", marker=look, name="examples")
 star = {"symbol": "star", "size": 15, "color": "gold", "line": {"color": INK, "width": 1}}
 figure.add_scatter(x=inputs[-1:, 0], y=inputs[-1:, 1], mode="markers", marker=star, name="query")
-figure.update_layout(xaxis_title="first coordinate", yaxis_title="second coordinate", legend={"y": 1.02})
+figure.update_layout(
+    xaxis_title="first coordinate", yaxis_title="second coordinate", legend={"y": 1.02}
+)
 
 # %% [markdown]
 # ## Your model, in your code

@@ -43,9 +43,17 @@ from icl_interp.training import recipes
 
 # %%
 STEPS = [0, 25, 50, 75, 100, 150, 200, 250, 300, 400, 600, 800, 1200, 2000]
-changes = ["model.n_layers=2", "model.n_heads=2", "model.d_head=16", "model.d_model=32", "task.n_points=11"]
+changes = [
+    "model.n_layers=2",
+    "model.n_heads=2",
+    "model.d_head=16",
+    "model.d_model=32",
+    "task.n_points=11",
+]
 changes += ["training.curriculum.first_points=11", "training.curriculum.until=0"]
-config = recipes.resolve("affine", [*changes, f"training.steps={STEPS[-1]}", f"training.snapshots={STEPS}"])
+config = recipes.resolve(
+    "affine", [*changes, f"training.steps={STEPS[-1]}", f"training.snapshots={STEPS}"]
+)
 checkpoint = icl_interp.train(config, Path(tempfile.mkdtemp()) / "run", progress=False)
 models = checkpoint.snapshots()
 print(f"{len(models)} models, from step {min(models)} to step {max(models)}")
@@ -72,11 +80,15 @@ def error(model: icl_interp.HookedTransformer) -> float:
 
 
 figure = go.Figure(layout={"template": TEMPLATE, "width": 620, "height": 320})
-figure.add_scatter(x=xs[0, :-1], y=ys[0, :-1], mode="markers", marker={"color": INK, "size": 8}, name="examples")
+figure.add_scatter(
+    x=xs[0, :-1], y=ys[0, :-1], mode="markers", marker={"color": INK, "size": 8}, name="examples"
+)
 for step, colour in ((50, ORANGE), (200, GREEN), (2000, BLUE)):
     star = {"color": colour, "size": 13, "symbol": "star"}
     answer = predicted(models[step])[:1]
-    figure.add_scatter(x=xs[0, -1:], y=answer, mode="markers", marker=star, name=f"answer, step {step}")
+    figure.add_scatter(
+        x=xs[0, -1:], y=answer, mode="markers", marker=star, name=f"answer, step {step}"
+    )
 figure.update_layout(xaxis_title="x", yaxis_title="f(x)", legend={"y": 1.02}, margin={"t": 50})
 
 # %% [markdown]
@@ -86,7 +98,9 @@ figure.update_layout(xaxis_title="x", yaxis_title="f(x)", legend={"y": 1.02}, ma
 
 # %%
 errors = {step: error(model) for step, model in models.items()}
-curve = make_curve(list(errors.values()), {"step": list(errors)}, note="error at the query / error of predicting 0")
+curve = make_curve(
+    list(errors.values()), {"step": list(errors)}, note="error at the query / error of predicting 0"
+)
 level = float((ys[:, :-1].mean(1) - ys[:, -1]).square().mean() / ys[:, -1].square().mean())
 print(f"the mean of the values: {level:.2f}")
 plot(curve, "Error by training step")
@@ -108,7 +122,9 @@ plot(curve, "Error by training step")
 values_at = list(range(1, last, 2))
 back, on_values = {}, {}
 for step, model in models.items():
-    pattern = icl_interp.probe(model, prompts, [AttentionPattern()], checkpoint.encoding)["attention_pattern.weight"]
+    pattern = icl_interp.probe(model, prompts, [AttentionPattern()], checkpoint.encoding)[
+        "attention_pattern.weight"
+    ]
     rows = [pattern.sel(query=at, key=at - 1) for at in values_at]
     back[step] = sum(row.values for row in rows) / len(rows)  # (layer, head)
     on_values[step] = pattern.sel(query=last, key=values_at).sum("key").values
@@ -117,15 +133,22 @@ figure = go.Figure(layout={"template": TEMPLATE, "width": 760, "height": 340})
 for layer, colour in ((0, BLUE), (1, ORANGE)):
     for head, dash in ((0, "solid"), (1, "dash")):
         line = {"color": colour, "dash": dash}
-        for found, symbol, what in ((back, "circle", "x of the value"), (on_values, "x", "query to values")):
+        for found, symbol, what in (
+            (back, "circle", "x of the value"),
+            (on_values, "x", "query to values"),
+        ):
             heights = [found[step][layer, head] for step in models]
             name = f"{layer}.{head}: {what}"
             shown = (layer == 0) == (found is back)  # the layer in which that ingredient can serve
             mark = {"symbol": symbol, "size": 7}
             if shown:
-                figure.add_scatter(x=STEPS, y=heights, line=line, marker=mark, mode="lines+markers", name=name)
+                figure.add_scatter(
+                    x=STEPS, y=heights, line=line, marker=mark, mode="lines+markers", name=name
+                )
 figure.update_layout(
-    xaxis_title="training step", yaxis_title="attention", legend={"orientation": "v", "x": 1.02, "y": 1}
+    xaxis_title="training step",
+    yaxis_title="attention",
+    legend={"orientation": "v", "x": 1.02, "y": 1},
 )
 
 # %% [markdown]
@@ -174,7 +197,9 @@ for model in models.values():
 names = ["0.0", "0.1", "1.0", "1.1"]
 by_head = [[row[i] for row in factors] for i in range(4)]
 plot(
-    make_curve(by_head, {"head": names, "step": STEPS}, note="error without the head / error with it"),
+    make_curve(
+        by_head, {"head": names, "step": STEPS}, note="error without the head / error with it"
+    ),
     "Error without each head",
 )
 

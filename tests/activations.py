@@ -3,7 +3,11 @@
 import torch
 from small_models import tokens_for
 
-KINDS = {"x": range(0, 12, 2), "y": range(1, 12, 2), "query": [12]}  # tokens of `small_models.PROMPTS`
+KINDS = {
+    "x": range(0, 12, 2),
+    "y": range(1, 12, 2),
+    "query": [12],
+}  # tokens of `small_models.PROMPTS`
 
 
 def cached(model):
@@ -15,7 +19,10 @@ def cached(model):
 
 def value(result, **at):
     """The number or array at some coordinates, by plain indexing."""
-    index = [result.indexes[name].get_loc(at[name]) if name in at else slice(None) for name in result.indexes]
+    index = [
+        result.indexes[name].get_loc(at[name]) if name in at else slice(None)
+        for name in result.indexes
+    ]
     return result.values[tuple(index)]
 
 

@@ -15,11 +15,21 @@ INTERVALS = tuple(Role("interval", half_width=a) for a in (5.0, 10.0))
 def run(a=1.0, **model) -> Checkpoint:
     """An untrained model whose task is affine functions on U(-a, a)."""
     law = {"kind": "Uniform", "low": -a, "high": a}
-    found = checkpoint(task={"degrees": [1], "inputs": law, "coefficients": law}, model={"init_std": 0.5, **model})
-    found.model = HookedTransformer(found.model.cfg, seed=10 + int(a)).eval()  # no two with the same weights
+    found = checkpoint(
+        task={"degrees": [1], "inputs": law, "coefficients": law}, model={"init_std": 0.5, **model}
+    )
+    found.model = HookedTransformer(
+        found.model.cfg, seed=10 + int(a)
+    ).eval()  # no two with the same weights
     return found
 
 
 def known(*roles, norm="LN", a=1.0, **more) -> Facts:
     """Facts about a model that learned these functions, with a norm unless told otherwise."""
-    return facts(*roles, task=more.pop("task", run(a).task), config={"normalization_type": norm}, n_units=N, **more)
+    return facts(
+        *roles,
+        task=more.pop("task", run(a).task),
+        config={"normalization_type": norm},
+        n_units=N,
+        **more,
+    )

@@ -29,7 +29,14 @@ def arm(
     **numbers,
 ) -> list[dict]:
     """Rows of an arm: each number times what the seed differs by. Untrained runs have `fresh` for all of them."""
-    told = {"arm": name, "weights": "0" * 12, "kind": name, "training": training, "recipe": "affine", "a": a}
+    told = {
+        "arm": name,
+        "weights": "0" * 12,
+        "kind": name,
+        "training": training,
+        "recipe": "affine",
+        "a": a,
+    }
     rates = np.broadcast_to(rate, (n,))
     rows = [
         {

@@ -13,11 +13,17 @@ def by_hand(model, tokens):
     The read-in is the first part.
     """
     out, cache = model.run_with_cache(tokens)
-    scale = cache["ln_final.hook_scale"][:, -1] if "ln_final.hook_scale" in cache else torch.ones(len(tokens), 1)
+    scale = (
+        cache["ln_final.hook_scale"][:, -1]
+        if "ln_final.hook_scale" in cache
+        else torch.ones(len(tokens), 1)
+    )
 
     def read(vectors):
         if hasattr(model, "ln_final"):
-            vectors = vectors - vectors.mean(-1, keepdim=True) if model.ln_final.centred else vectors
+            vectors = (
+                vectors - vectors.mean(-1, keepdim=True) if model.ln_final.centred else vectors
+            )
             vectors = vectors / scale * (1.0 if model.ln_final.w is None else model.ln_final.w)
         return vectors @ model.W_U
 
@@ -37,7 +43,10 @@ def shares_of(model, tokens):
 
 
 def listed(model, found, position="query"):
-    at = {name.partition(".")[2]: result.sel(position=position).values for name, result in found.items()}
+    at = {
+        name.partition(".")[2]: result.sel(position=position).values
+        for name, result in found.items()
+    }
     rows = [at["read_in"][None]]
     for i in range(model.cfg.n_layers):
         rows += [at["head"][i]] if "head" in at else []

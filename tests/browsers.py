@@ -10,7 +10,14 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NAMES = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+)
 
 
 def browser() -> str:

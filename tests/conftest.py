@@ -9,11 +9,20 @@ import pytest
 import run_time_types
 from helpers import SURFACE
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # transformer_lens would look things up on a hub, and wait for it
-if "PYTEST_XDIST_WORKER" in os.environ:  # workers that take all the cores each only slow one another down
+os.environ["HF_HUB_OFFLINE"] = (
+    "1"  # transformer_lens would look things up on a hub, and wait for it
+)
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # workers that take all the cores each only slow one another down
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-for name in ("CI", "BUILD_NUMBER"):  # where either is set, pytest explains a failed comparison by a whole diff, whose
-    os.environ.pop(name, None)  # time grows as the cube of the length; mutants fail on purpose, some by 6,000 numbers
+for name in (
+    "CI",
+    "BUILD_NUMBER",
+):  # where either is set, pytest explains a failed comparison by a whole diff, whose
+    os.environ.pop(
+        name, None
+    )  # time grows as the cube of the length; mutants fail on purpose, some by 6,000 numbers
 
 # The shapes and dtypes written in annotations are checked at run time, here only.
 run_time_types.install("icl_interp")

@@ -35,6 +35,10 @@ def root(matrix):
 def grid(*sizes):
     """Nodes (point, variable) and weights for independent N(0, 1) variables: exact to degree 2 size - 1 in each."""
     rules = [np.polynomial.hermite_e.hermegauss(size) for size in sizes]
-    nodes = np.stack([axis.ravel() for axis in np.meshgrid(*[r[0] for r in rules], indexing="ij")], -1)
-    weights = np.prod(np.stack([a.ravel() for a in np.meshgrid(*[r[1] for r in rules], indexing="ij")], -1), -1)
+    nodes = np.stack(
+        [axis.ravel() for axis in np.meshgrid(*[r[0] for r in rules], indexing="ij")], -1
+    )
+    weights = np.prod(
+        np.stack([a.ravel() for a in np.meshgrid(*[r[1] for r in rules], indexing="ij")], -1), -1
+    )
     return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())

@@ -17,9 +17,16 @@ CURRICULUM = {
 class TheirTransformer(nn.Module):
     """The architecture of Garg et al. (2022): x and y interleaved, y padded with zeros, predictions at every x."""
 
-    def __init__(self, n_dims=3, n_positions=6, n_embd=8, n_layer=2, n_head=2, seed=0, size=0.4, **config):
+    def __init__(
+        self, n_dims=3, n_positions=6, n_embd=8, n_layer=2, n_head=2, seed=0, size=0.4, **config
+    ):
         super().__init__()
-        settings = {"n_positions": 2 * n_positions, "n_embd": n_embd, "n_layer": n_layer, "n_head": n_head}
+        settings = {
+            "n_positions": 2 * n_positions,
+            "n_embd": n_embd,
+            "n_layer": n_layer,
+            "n_head": n_head,
+        }
         settings |= {"vocab_size": 11, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
         settings |= {name: 0.0 for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop")}
         self._read_in = nn.Linear(n_dims, n_embd)
@@ -28,7 +35,9 @@ class TheirTransformer(nn.Module):
         rng = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                parameter.copy_(size * torch.randn(parameter.shape, generator=rng) + (".ln_" in name))
+                parameter.copy_(
+                    size * torch.randn(parameter.shape, generator=rng) + (".ln_" in name)
+                )
         self.eval()
 
     def forward(self, xs, ys, inds=None):
@@ -50,8 +59,19 @@ def state_dict(model):
 
 def config(n_dims=3, n_positions=6, n_embd=8, n_layer=2, n_head=2, curriculum=None, **training):
     """A config.yaml as data, with what else stands in one."""
-    sizes = {"n_dims": n_dims, "n_positions": n_positions, "n_embd": n_embd, "n_layer": n_layer, "n_head": n_head}
-    known = {"task": "linear_regression", "task_kwargs": {}, "data": "gaussian", "train_steps": 500001}
+    sizes = {
+        "n_dims": n_dims,
+        "n_positions": n_positions,
+        "n_embd": n_embd,
+        "n_layer": n_layer,
+        "n_head": n_head,
+    }
+    known = {
+        "task": "linear_regression",
+        "task_kwargs": {},
+        "data": "gaussian",
+        "train_steps": 500001,
+    }
     known |= {"num_tasks": None, "num_training_examples": None, "batch_size": 64, "resume_id": None}
     dims = {**CURRICULUM["dims"], "end": n_dims}
     return {
@@ -59,7 +79,11 @@ def config(n_dims=3, n_positions=6, n_embd=8, n_layer=2, n_head=2, curriculum=No
         "model": {"family": "gpt2", **sizes},
         "out_dir": "../models/x",
         "test_run": False,
-        "training": {**known, **training, "curriculum": {**CURRICULUM, "dims": dims, **(curriculum or {})}},
+        "training": {
+            **known,
+            **training,
+            "curriculum": {**CURRICULUM, "dims": dims, **(curriculum or {})},
+        },
         "wandb": {"name": None, "log_every_steps": 100},
     }
 
@@ -67,8 +91,15 @@ def config(n_dims=3, n_positions=6, n_embd=8, n_layer=2, n_head=2, curriculum=No
 def run_folder(folder, model, data=None, step=500000):
     """`state.pt` and `config.yaml`, as their training loop leaves them."""
     folder.mkdir(parents=True, exist_ok=True)
-    optimizer = {"state": {0: {"step": torch.tensor(1.0)}}, "param_groups": [{"lr": 1e-4, "params": [0]}]}
-    whole = {"model_state_dict": state_dict(model), "optimizer_state_dict": optimizer, "train_step": step}
+    optimizer = {
+        "state": {0: {"step": torch.tensor(1.0)}},
+        "param_groups": [{"lr": 1e-4, "params": [0]}],
+    }
+    whole = {
+        "model_state_dict": state_dict(model),
+        "optimizer_state_dict": optimizer,
+        "train_step": step,
+    }
     torch.save(whole, folder / "state.pt")
     (folder / "config.yaml").write_text(yaml.dump(data or config(), default_flow_style=False))
     return folder

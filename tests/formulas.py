@@ -98,7 +98,9 @@ def forward(cfg, weights, tokens):
     if cfg.positional_embedding_type == "standard":
         stream = stream + weights["pos_embed.W_pos"][: tokens.shape[1]]
     for i in range(cfg.n_layers):
-        sublayers = [(attention, "attn", "ln1")] * (not cfg.mlp_only) + [(mlp, "mlp", "ln2")] * (not cfg.attn_only)
+        sublayers = [(attention, "attn", "ln1")] * (not cfg.mlp_only) + [(mlp, "mlp", "ln2")] * (
+            not cfg.attn_only
+        )
         for sublayer, name, ln in sublayers:
             name, ln = f"blocks.{i}.{name}", f"blocks.{i}.{ln}"
             if cfg.norm_position == "post":
@@ -113,7 +115,12 @@ def forward(cfg, weights, tokens):
 def shapes(cfg):
     """Every parameter's name and shape."""
     d, h, e, m = cfg.d_model, cfg.n_heads, cfg.d_head, cfg.d_mlp
-    found = {"embed.W_E": (cfg.d_in, d), "embed.b_E": (d,), "unembed.W_U": (d, cfg.d_out), "unembed.b_U": (cfg.d_out,)}
+    found = {
+        "embed.W_E": (cfg.d_in, d),
+        "embed.b_E": (d,),
+        "unembed.W_U": (d, cfg.d_out),
+        "unembed.b_U": (cfg.d_out,),
+    }
     if cfg.positional_embedding_type == "standard":
         found["pos_embed.W_pos"] = (cfg.n_ctx, d)
     norms = ["ln_final"] if cfg.norm_position == "pre" else []

@@ -9,11 +9,15 @@ from icl_interp.checkpoints.companions import Role
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.tasks.base import Task
 
-AFFINE = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Uniform(-1, 1), n_points=20)
+AFFINE = tasks.Polynomial(
+    degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Uniform(-1, 1), n_points=20
+)
 CONFIG = HookedTransformerConfig(n_layers=3, d_model=8, n_heads=2)
 
 
-def facts(*companions: Role | str, task: Task = AFFINE, config: dict[str, Any] | None = None, **more: Any) -> Facts:
+def facts(
+    *companions: Role | str, task: Task = AFFINE, config: dict[str, Any] | None = None, **more: Any
+) -> Facts:
     """Facts about a model that learned its task, with companions of some roles and fields of its config changed."""
     roles = [Role(role) if isinstance(role, str) else role for role in companions]
     plain = Facts(
@@ -34,7 +38,11 @@ def changed(known: Facts, **more: Any) -> Facts:
     measured = {key: more.pop(key) for key in ("r2", "error") if key in more}
     # A new number has no interval, and no share that it was part of.
     parts = ("r2_", "learned", "best_r2", "noise_free") if "r2" in measured else ()
-    kept = {key: value for key, value in known.in_distribution.items() if not key.startswith(parts or ("?",))}
+    kept = {
+        key: value
+        for key, value in known.in_distribution.items()
+        if not key.startswith(parts or ("?",))
+    }
     return replace(known, **{"in_distribution": {**kept, **measured}, **more})
 
 

@@ -60,16 +60,25 @@ NUMPY = {
     ),
     np.linalg: ("eigh", "eigvalsh", "inv", "lstsq", "norm", "pinv", "qr", "solve", "svd"),
 }
-DIGITS = {np.dtype("float32"): 10, np.dtype("float64"): 30}  # binary ones behind the point that count as few
+DIGITS = {
+    np.dtype("float32"): 10,
+    np.dtype("float64"): 30,
+}  # binary ones behind the point that count as few
 
 
 def digest(values: Iterable[Any], start: int = 0) -> int:
     """A number that changes with any number or shape among the values."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            value = value.detach().cpu().float().numpy() if value.dtype == torch.bfloat16 else value.detach().numpy()
+            value = (
+                value.detach().cpu().float().numpy()
+                if value.dtype == torch.bfloat16
+                else value.detach().numpy()
+            )
         if isinstance(value, np.ndarray):
-            start = zlib.crc32(np.ascontiguousarray(value).tobytes(), zlib.crc32(repr(value.shape).encode(), start))
+            start = zlib.crc32(
+                np.ascontiguousarray(value).tobytes(), zlib.crc32(repr(value.shape).encode(), start)
+            )
         elif isinstance(value, (list, tuple)):
             start = digest(value, start)
         else:
@@ -104,9 +113,15 @@ class LastBits(TorchDispatchMode):
 
     def one(self, out: Any, seed: int) -> Any:
         """One result, if it is a tensor of numbers."""
-        if not isinstance(out, torch.Tensor) or out.is_meta or out.dtype not in (torch.float32, torch.float64):
+        if (
+            not isinstance(out, torch.Tensor)
+            or out.is_meta
+            or out.dtype not in (torch.float32, torch.float64)
+        ):
             return out
-        return torch.from_numpy(np.ascontiguousarray(changed(out.detach().numpy(), seed))).reshape(out.shape)
+        return torch.from_numpy(np.ascontiguousarray(changed(out.detach().numpy(), seed))).reshape(
+            out.shape
+        )
 
 
 def patch(module: Any, name: str) -> None:
@@ -119,7 +134,9 @@ def patch(module: Any, name: str) -> None:
         if isinstance(out, np.floating):
             return changed(np.asarray(out), seed)[()]
         if type(out) is tuple:
-            return tuple(changed(part, seed) if isinstance(part, np.ndarray) else part for part in out)
+            return tuple(
+                changed(part, seed) if isinstance(part, np.ndarray) else part for part in out
+            )
         return changed(out, seed) if isinstance(out, np.ndarray) else out
 
     setattr(module, name, wrapped)

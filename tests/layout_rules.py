@@ -14,7 +14,17 @@ ROOT = Path(__file__).parents[1] / "icl_interp"
 # Imports point to a lower layer, or stay within a file or package of this list.
 LAYERS = {
     0: (
-        *("errors", "devices", "provenance", "prompts", "reductions", "results", "resampling", "stored", "tails"),
+        *(
+            "errors",
+            "devices",
+            "provenance",
+            "prompts",
+            "reductions",
+            "results",
+            "resampling",
+            "stored",
+            "tails",
+        ),
         *("registers", "plugins", "products"),
     ),
     1: ("tasks", "models", "theory", "baselines"),
@@ -46,7 +56,12 @@ SIDEWAYS = {
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}
 # Where a third-party package may be imported: one file, or one package of that name.
-SITES = {"plotly": "figures", "transformer_lens": "models.hooks", "typer": "cli", "ray": "training.launch"}
+SITES = {
+    "plotly": "figures",
+    "transformer_lens": "models.hooks",
+    "typer": "cli",
+    "ray": "training.launch",
+}
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido", "sklearn"}
 PRINTS = {"cli"}
@@ -68,7 +83,7 @@ FACES = {
     "icl_interp.theory.lipschitz",
     "icl_interp.studies.limits.constructions",
 }
-MAX_LINES = 500
+MAX_LINES = 600
 # Verdicts come from criteria: these files decide, or hold what is expected of constructions of known truth.
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 JUDGES = {
@@ -77,9 +92,15 @@ JUDGES = {
     *(f"studies/{name}/study.py" for name in ("limits", "linear_attention")),
 }
 # Entropies and read-outs of the stream are computed where their one definition is; the rest asks these.
-DEFINED = {"xlogy": {"probes", "theory"}, "entr": {"probes", "theory"}, "unembed": {"probes", "models"}}
+DEFINED = {
+    "xlogy": {"probes", "theory"},
+    "entr": {"probes", "theory"},
+    "unembed": {"probes", "models"},
+}
 # Studies read models with probes and edit them with interventions; these attach hooks themselves, and why.
-HOOKS_BY_HAND = {"studies/linear_attention/measurements/algorithms.py": "gradients flow through what it keeps"}
+HOOKS_BY_HAND = {
+    "studies/linear_attention/measurements/algorithms.py": "gradients flow through what it keeps"
+}
 ATTACH = ("run_with_cache", "run_with_hooks", "add_hook")
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
 HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
@@ -90,7 +111,9 @@ Sources = dict[str, str]  # path below icl_interp/ -> text
 class Import(NamedTuple):
     target: str  # the dotted module that is loaded; for a package, its __init__
     line: int
-    on_load: bool  # as the file is loaded, not later inside a function and not for type checkers only
+    on_load: (
+        bool  # as the file is loaded, not later inside a function and not for type checkers only
+    )
 
 
 @functools.cache  # every rule asks, and none changes a tree
@@ -138,7 +161,8 @@ def _imports(path: str, text: str, known: frozenset[str]) -> tuple[Import, ...]:
                     inner = f"{base}.{alias.name}"
                     yield Import(inner if inner in known else base, node.lineno, on_load)
             case ast.Call(
-                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                func=ast.Name(id="import_module" | "__import__")
+                | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
                 level = len(name) - len(name.lstrip("."))
@@ -160,7 +184,11 @@ def ours(path: str, sources: Sources) -> Iterator[Import]:
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """The strings of a file but for its docstrings, each with its line."""
     holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    docs = {id(n.body[0].value) for n in nodes(source) if isinstance(n, holders) and ast.get_docstring(n)}
+    docs = {
+        id(n.body[0].value)
+        for n in nodes(source)
+        if isinstance(n, holders) and ast.get_docstring(n)
+    }
     for node in nodes(source):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             yield node.lineno, node.value
@@ -179,7 +207,11 @@ def imports_point_down(sources: Sources) -> Iterator[str]:
             there = unit(target)
             if path.endswith("__init__.py") and target == STUDIES:
                 continue  # whoever imports a package of the engine by its name finds the bundled studies in it
-            allowed = there == here or there in SIDEWAYS.get(here, ()) or layer.get(there, -1) < layer[here]
+            allowed = (
+                there == here
+                or there in SIDEWAYS.get(here, ())
+                or layer.get(there, -1) < layer[here]
+            )
             if there and not allowed:
                 yield f"{path}:{line}: {here} (layer {layer[here]}) imports {there} (layer {layer.get(there)})"
 
@@ -217,7 +249,10 @@ def third_parties_enter_once(sources: Sources) -> Iterator[str]:
             name = target.split(".")[0]
             files[name].add(path)
             site = f"icl_interp.{SITES.get(name)}"
-            in_study = any(PurePosixPath(path).match(f"studies/*/{folder}/*.py") for folder in ("figures", "claims"))
+            in_study = any(
+                PurePosixPath(path).match(f"studies/*/{folder}/*.py")
+                for folder in ("figures", "claims")
+            )
             drawn = SITES.get(name) == "figures" and in_study
             if name in SITES and not drawn and not f"{module(path)}.".startswith(f"{site}."):
                 yield f"{path}:{line}: imports {name}, which only {site} may"
@@ -276,7 +311,9 @@ def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:
     """Measurements, evidence and experiments return numbers: none of their strings but docstrings names a verdict."""
     for path, text in sources.items():
         parts = PurePosixPath(path).parts
-        asked = parts[0] in ("analyses", "experiments") or (parts[0] == "studies" and parts[2:3] != ("figures",))
+        asked = parts[0] in ("analyses", "experiments") or (
+            parts[0] == "studies" and parts[2:3] != ("figures",)
+        )
         if not asked or path in JUDGES or "constructions" in (*parts, PurePosixPath(path).stem):
             continue
         for line, value in texts(text):
@@ -306,8 +343,16 @@ def studies_stand_apart(sources: Sources) -> Iterator[str]:
 
 def engine_names_no_study(sources: Sources) -> Iterator[str]:
     """Outside the studies, no text but docstrings holds the id of a claim, an experiment or a figure of theirs."""
-    studies = {PurePosixPath(path).parts[1] for path in sources if PurePosixPath(path).match("studies/*/study.py")}
-    ids = re.compile(rf"\b({'|'.join(sorted(studies))})\.[a-z_0-9]+") if studies else re.compile(r"(?!)")
+    studies = {
+        PurePosixPath(path).parts[1]
+        for path in sources
+        if PurePosixPath(path).match("studies/*/study.py")
+    }
+    ids = (
+        re.compile(rf"\b({'|'.join(sorted(studies))})\.[a-z_0-9]+")
+        if studies
+        else re.compile(r"(?!)")
+    )
     for path, text in sources.items():
         for line, value in () if path.startswith("studies/") else texts(text):
             if (found := ids.search(value)) and f"icl_interp.theory.{found[0]}" not in value:
@@ -319,7 +364,9 @@ def quantities_are_defined_once(sources: Sources) -> Iterator[str]:
     for path, text in sources.items():
         for node in nodes(text):
             match node:
-                case ast.Call(func=ast.Attribute(attr=str(name)) | ast.Name(id=str(name))) if name in DEFINED:
+                case ast.Call(func=ast.Attribute(attr=str(name)) | ast.Name(id=str(name))) if (
+                    name in DEFINED
+                ):
                     if unit(module(path)) not in DEFINED[name]:
                         yield f"{path}:{node.lineno}: calls {name}, which only {sorted(DEFINED[name])} may"
 
@@ -332,7 +379,9 @@ def studies_attach_no_hooks(sources: Sources) -> Iterator[str]:
         for node in nodes(text):
             match node:
                 case ast.Call(func=ast.Attribute(attr=str(name)), keywords=given):
-                    if name in ATTACH or (name == "hooks" and "fwd_hooks" in {keyword.arg for keyword in given}):
+                    if name in ATTACH or (
+                        name == "hooks" and "fwd_hooks" in {keyword.arg for keyword in given}
+                    ):
                         yield f"{path}:{node.lineno}: calls {name}; use a probe or an intervention"
 
 

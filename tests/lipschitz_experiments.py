@@ -19,13 +19,17 @@ SPHERE, ELLIPSOID = Sphere(3), Ellipsoid((4.0, 1.0, 0.25))
 
 def task(lipschitz=1.0, inputs=SPHERE, n=N, **changes) -> RidgeFunction:
     """F_L^+ in three dimensions with label noise of standard deviation 1."""
-    return RidgeFunction(link="relu", inputs=inputs, lipschitz=lipschitz, noise_std=1.0, n_points=n + 1, **changes)
+    return RidgeFunction(
+        link="relu", inputs=inputs, lipschitz=lipschitz, noise_std=1.0, n_points=n + 1, **changes
+    )
 
 
 def known(matrix, of=None) -> Checkpoint:
     """A unit with this M as if it had been trained on a task."""
     of = of or task()
-    model = SoftmaxAttention.from_product(torch.as_tensor(matrix, dtype=torch.float64)).to_transformer(of.n_points)
+    model = SoftmaxAttention.from_product(
+        torch.as_tensor(matrix, dtype=torch.float64)
+    ).to_transformer(of.n_points)
     return Checkpoint(model, of, Stacked(), RunConfig(model.cfg, of, "stacked"), 0)
 
 
@@ -36,4 +40,6 @@ def window(w, of=None) -> Checkpoint:
 
 def bench(n_functions=40, n_contexts=25, **checkpoints) -> Bench:
     """A bench of these models at the smallest scale."""
-    return Bench(checkpoints, replace(scales.SCALES["smoke"], n_functions=n_functions, n_contexts=n_contexts))
+    return Bench(
+        checkpoints, replace(scales.SCALES["smoke"], n_functions=n_functions, n_contexts=n_contexts)
+    )

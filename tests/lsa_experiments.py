@@ -19,7 +19,9 @@ def tiny(positions="standard", seed=0) -> Checkpoint:
     cfg = HookedTransformerConfig(
         n_layers=1, d_model=8, d_in=2, n_ctx=30, positional_embedding_type=positions, init_std=0.5
     )
-    return Checkpoint(HookedTransformer(cfg, seed=seed).eval(), FIXED, Interleaved(), RunConfig(cfg, FIXED), 0)
+    return Checkpoint(
+        HookedTransformer(cfg, seed=seed).eval(), FIXED, Interleaved(), RunConfig(cfg, FIXED), 0
+    )
 
 
 def bench(**checkpoints) -> Bench:

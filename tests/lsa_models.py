@@ -33,15 +33,31 @@ def bench(
 ) -> tuple[Lab, Facts]:
     """A lab, and what claims may know."""
     encoding = tokens.infer(model.cfg.d_in, task.dim)
-    lab = Lab(model, task, encoding, n_units=n_units, n_contexts=1, snapshots=lambda: dict(snapshots or {}))
+    lab = Lab(
+        model,
+        task,
+        encoding,
+        n_units=n_units,
+        n_contexts=1,
+        snapshots=lambda: dict(snapshots or {}),
+    )
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())
     found = {"error": error, "r2": 1 - error / float(truth.square().mean())}
-    known = Facts.of(model, task, tokens.name_of(encoding), found, n_units=n_units, snapshots=tuple(snapshots or ()))
+    known = Facts.of(
+        model,
+        task,
+        tokens.name_of(encoding),
+        found,
+        n_units=n_units,
+        snapshots=tuple(snapshots or ()),
+    )
     return lab, known
 
 
-def judge(claim: str, model: HookedTransformer, task: LinearRegression = TASK, **settings) -> Finding:
+def judge(
+    claim: str, model: HookedTransformer, task: LinearRegression = TASK, **settings
+) -> Finding:
     """The finding on one claim, r2 taken for that of its best where it is not what is tested."""
     learned = settings.pop("learned", None)
     lab, known = bench(model, task, **settings)

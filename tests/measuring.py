@@ -49,7 +49,15 @@ def _measured(
     lab_class: type[Lab] = Lab,
 ) -> Measured:
     encoding = tokens.infer_for(task, model.cfg.d_in)
-    lab = lab_class(model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, counterpart=counterpart)
+    lab = lab_class(
+        model,
+        task,
+        encoding,
+        n_units=n_units,
+        n_contexts=n_contexts,
+        seed=seed,
+        counterpart=counterpart,
+    )
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())
     found = {"error": error, "r2": 1 - error / float(truth.var())}

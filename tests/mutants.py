@@ -127,7 +127,14 @@ def _sparse(path: Path) -> None:
         file.truncate(10**13)
 
 
-STRANGE: list[Callable[[Path], None]] = [_pipe, _endless, _sparse, Path.mkdir, lambda path: None, Path.touch]
+STRANGE: list[Callable[[Path], None]] = [
+    _pipe,
+    _endless,
+    _sparse,
+    Path.mkdir,
+    lambda path: None,
+    Path.touch,
+]
 
 
 def in_folder(folder: Path, rng: random.Random, names: list[str]) -> str:
@@ -191,13 +198,17 @@ def hostile(content: dict[str, bytes], rng: random.Random) -> bytes:
     data = next(name for name in content if name.endswith("data.pkl"))
     packed: set[str] = set()
     for _ in range(rng.choice((1, 1, 3))):
-        way = rng.choice(("splice", "splice", "splice", "call", "bytes", "deflate", "member", "keys"))
+        way = rng.choice(
+            ("splice", "splice", "splice", "call", "bytes", "deflate", "member", "keys")
+        )
         if way == "splice":
             at = rng.randrange(len(content[data]))
             content[data] = content[data][:at] + rng.choice(SNIPPETS) + content[data][at:]
         elif way == "call":
             trap = rng.choice((os.mkdir, eval, open, getattr))
-            content[data] = pickle.dumps({"a": _Calls(trap, "hacked"), CONTROLS: 1}, rng.choice((0, 1, 2, 3, 4, 5)))
+            content[data] = pickle.dumps(
+                {"a": _Calls(trap, "hacked"), CONTROLS: 1}, rng.choice((0, 1, 2, 3, 4, 5))
+            )
         elif way == "bytes":
             name = rng.choice(list(content))
             content[name] = damaged(content[name], rng)
@@ -206,13 +217,21 @@ def hostile(content: dict[str, bytes], rng: random.Random) -> bytes:
             content[name] += b"\0" * 3 * 10**7
             packed.add(name)
         elif way == "keys":
-            content[data] = content[data].replace(b"weight", rng.choice((b"we\x1bght", b"weig\x07t", b"w\xc2\x9bigh")))
+            content[data] = content[data].replace(
+                b"weight", rng.choice((b"we\x1bght", b"weig\x07t", b"w\xc2\x9bigh"))
+            )
         else:
-            content[rng.choice((f"x/{CONTROLS}"[:-1], "other/data.pkl", "../hacked", "archive/DATA.PKL"))] = b"N."
+            content[
+                rng.choice(
+                    (f"x/{CONTROLS}"[:-1], "other/data.pkl", "../hacked", "archive/DATA.PKL")
+                )
+            ] = b"N."
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, text in content.items():
-            archive.writestr(name, text, zipfile.ZIP_DEFLATED if name in packed else zipfile.ZIP_STORED)
+            archive.writestr(
+                name, text, zipfile.ZIP_DEFLATED if name in packed else zipfile.ZIP_STORED
+            )
     return damaged(stream.getvalue(), rng) if rng.random() < 0.2 else stream.getvalue()
 
 

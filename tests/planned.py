@@ -42,7 +42,9 @@ def two_steps(lab):
 
 @measurement("test/two at once")
 def two_at_once(lab):
-    own, few = yield from together(lab.ask(context=[SwapPattern("uniform")]), lab.ask(XS, prompts=lab.few))
+    own, few = yield from together(
+        lab.ask(context=[SwapPattern("uniform")]), lab.ask(XS, prompts=lab.few)
+    )
     return by_row(torch.cat([own[: len(few)], few], 1))
 
 
@@ -67,4 +69,6 @@ def check_same(found, expected, name):
         assert_frame_equal(found, expected, rtol=1e-7, atol=1e-9, obj=name)
     else:
         assert found.coords.to_dataset().identical(expected.coords.to_dataset()), name
-        np.testing.assert_allclose(found.values, expected.values, rtol=1e-7, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(
+            found.values, expected.values, rtol=1e-7, atol=1e-9, err_msg=name
+        )

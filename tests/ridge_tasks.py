@@ -17,7 +17,9 @@ AFFINE = RidgeFunction(link="affine", lipschitz=2.0, **{**SMALL, "inputs": Ellip
 LINEAR = RidgeFunction(link="linear", intercept=2.0, directions=B, inputs=Sphere(5), n_points=9)
 COSINE = RidgeFunction(link="cosine", lipschitz=4.0, directions=B, inputs=Sphere(5), n_points=9)
 PHASED = RidgeFunction(link="phased_cosine", lipschitz=1.0, frequency=10.0, noise_std=0.5, **SMALL)
-QUADRATIC = RidgeFunction(link="quadratic", lipschitz=2.0, **{**SMALL, "inputs": Ellipsoid((4.0, 1.0, 0.25))})
+QUADRATIC = RidgeFunction(
+    link="quadratic", lipschitz=2.0, **{**SMALL, "inputs": Ellipsoid((4.0, 1.0, 0.25))}
+)
 TASKS = {task.link: task for task in (RELU, AFFINE, LINEAR, COSINE, PHASED, QUADRATIC)}
 EVERY = pytest.mark.parametrize("link", TASKS)
 N = 20_000  # functions of every Monte Carlo check

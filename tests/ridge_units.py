@@ -41,7 +41,9 @@ def unit(matrix: Tensor, task: RidgeFunction = RELU) -> HookedTransformer:
 
 def bench(model: HookedTransformer, task: RidgeFunction = RELU, n_units: int = 32) -> Lab:
     """A lab for it."""
-    return calibration.lab_for(calibration.Case(model.double().eval(), task), n_units=n_units, n_contexts=1)[0]
+    return calibration.lab_for(
+        calibration.Case(model.double().eval(), task), n_units=n_units, n_contexts=1
+    )[0]
 
 
 def judge(claim: str, model: HookedTransformer, task: RidgeFunction = RELU) -> Finding:

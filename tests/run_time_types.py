@@ -19,7 +19,9 @@ from beartype import BeartypeConf, FrozenDict, beartype
 # by one, where beartype can't know the class.
 _CHECKED = beartype(
     conf=BeartypeConf(
-        is_pep484_tower=True, hint_overrides=FrozenDict({Self: Any}), violation_type=jaxtyping.TypeCheckError
+        is_pep484_tower=True,
+        hint_overrides=FrozenDict({Self: Any}),
+        violation_type=jaxtyping.TypeCheckError,
     )
 )
 ORIGINAL = jaxtyping.jaxtyped
@@ -47,14 +49,22 @@ def jaxtyped(decorated: Any = None, *, typechecker: Any = None) -> Any:
     if decorated is None:
         return jaxtyped
     if inspect.isclass(decorated):
-        made = decorated.__dict__.get("__init__")  # what is written by hand, or inherited, is decorated already
-        if dataclasses.is_dataclass(decorated) and inspect.isfunction(made) and not hasattr(made, "__wrapped__"):
+        made = decorated.__dict__.get(
+            "__init__"
+        )  # what is written by hand, or inherited, is decorated already
+        if (
+            dataclasses.is_dataclass(decorated)
+            and inspect.isfunction(made)
+            and not hasattr(made, "__wrapped__")
+        ):
             decorated.__init__ = jaxtyped(made)
         return decorated
     if isinstance(decorated, classmethod | staticmethod):
         return type(decorated)(jaxtyped(decorated.__func__))
     if isinstance(decorated, property):
-        return property(*(f and jaxtyped(f) for f in (decorated.fget, decorated.fset, decorated.fdel)))
+        return property(
+            *(f and jaxtyped(f) for f in (decorated.fget, decorated.fset, decorated.fdel))
+        )
     if not inspect.isfunction(decorated) or "<locals>" in decorated.__qualname__:
         return decorated
     return _checked(decorated)
@@ -94,7 +104,9 @@ def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callabl
         before = p.kind
         stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         annotation = "" if p.annotation is p.empty else f": A['{name}']"
-        pieces.append(f"{stars}{name}{annotation}" + ("" if p.default is p.empty else f" = D['{name}']"))
+        pieces.append(
+            f"{stars}{name}{annotation}" + ("" if p.default is p.empty else f" = D['{name}']")
+        )
         scope["A"][name], scope["D"][name] = _hint(p.annotation, function), p.default
     if before is inspect.Parameter.POSITIONAL_ONLY:
         pieces.append("/")

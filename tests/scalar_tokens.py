@@ -20,4 +20,6 @@ def mixture(x, context, alpha):
 
 def attention_layer(x, embed, alphas, zetas, context):
     """The stream at the query: x embed + sum_h mixture_h(x) zeta_h."""
-    return x * embed + sum(mixture(x, context, float(alpha)) * zeta for alpha, zeta in zip(alphas, zetas, strict=True))
+    return x * embed + sum(
+        mixture(x, context, float(alpha)) * zeta for alpha, zeta in zip(alphas, zetas, strict=True)
+    )

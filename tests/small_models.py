@@ -15,7 +15,9 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 
-TASK = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=7)
+TASK = tasks.Polynomial(
+    degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=7
+)
 PROMPTS = TASK.sample(24, generator(0, "test/prompts"))
 N_TOKENS = 13  # of these prompts, interleaved
 BASE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 4, "n_ctx": 16, "init_std": 0.5}
@@ -36,11 +38,15 @@ MODELS = {
 
 def make(name: str = "pre", **change) -> HookedTransformer:
     """A random model in float64 whose biases and gains matter too; the same one each time."""
-    model = HookedTransformer(HookedTransformerConfig(**{**BASE, **MODELS[name], **change}), seed=3).eval()
+    model = HookedTransformer(
+        HookedTransformerConfig(**{**BASE, **MODELS[name], **change}), seed=3
+    ).eval()
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if ".W_" not in parameter_name:
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator(1, parameter_name))
+                parameter += 0.3 * torch.randn(
+                    parameter.shape, generator=generator(1, parameter_name)
+                )
     return model.double()
 
 
@@ -99,8 +105,12 @@ EVERY = {
     "mean outputs of the MLPs": lambda model: MeanOutputs.measure(
         model, tokens_for(model, OTHERS), sublayers(model, "mlp")
     ),
-    "patterns of other prompts": lambda model: PutPatterns.measure(model, tokens_for(model).flip(0)),
-    "patterns of other prompts, one layer": lambda model: PutPatterns.measure(model, tokens_for(model).flip(0), [1]),
+    "patterns of other prompts": lambda model: PutPatterns.measure(
+        model, tokens_for(model).flip(0)
+    ),
+    "patterns of other prompts, one layer": lambda model: PutPatterns.measure(
+        model, tokens_for(model).flip(0), [1]
+    ),
     "keys of other prompts": lambda model: PutActivations.measure(
         model, tokens_for(model).flip(0), ["blocks.0.attn.hook_k", "blocks.1.attn.hook_k"]
     ),

@@ -79,7 +79,11 @@ def report(norm: bool = True) -> Report:
     return copy.deepcopy(_analyzed(norm))
 
 
-@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["norm", "no norm"])
+@pytest.fixture(
+    scope="module",
+    params=[True, pytest.param(False, marks=pytest.mark.slow)],
+    ids=["norm", "no norm"],
+)
 def any_report(request):
     """Either report."""
     return report(request.param)

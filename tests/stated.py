@@ -45,5 +45,8 @@ BETTER, WORSE, EVEN = (-0.3, -0.4, -0.2), (0.3, 0.2, 0.4), (0.05, -0.1, 0.2)
 
 def ratio_rows(values, **key):
     """(sigma: (log10 ratio, low, high)) as a table of ratios."""
-    rows = [{**key, "sigma": s, "log10 ratio": v, "low": a, "high": b} for s, (v, a, b) in values.items()]
+    rows = [
+        {**key, "sigma": s, "log10 ratio": v, "low": a, "high": b}
+        for s, (v, a, b) in values.items()
+    ]
     return make_table({name: [row[name] for row in rows] for name in rows[0]})

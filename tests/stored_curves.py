@@ -25,7 +25,9 @@ def drawn(n=40, **sizes) -> DataArray:
     values = np.zeros((len(AT_DRAWN), n, len(DRAWN)))
     for name, size in sizes.items():
         largest = name.startswith("largest")
-        values[AT_DRAWN.index(name.replace("_", " "))] = np.abs(size) if largest else np.square(size)
+        values[AT_DRAWN.index(name.replace("_", " "))] = (
+            np.abs(size) if largest else np.square(size)
+        )
     return make_curve(values, {"statistic": AT_DRAWN, "unit": tuple(range(n)), "x": tuple(DRAWN)})
 
 
@@ -40,7 +42,12 @@ def ends(change=0.0, n=40, n_contexts=2) -> DataArray:
     """`far/ends` of f that changes by so much from 1e5 to 1e6, in both directions."""
     values = np.zeros((2, 3, n, n_contexts))
     values[:, 2] = change
-    axes = {"direction": ("+", "-"), "x": (1e4, 1e5, 1e6), "unit": tuple(range(n)), "context": tuple(range(n_contexts))}
+    axes = {
+        "direction": ("+", "-"),
+        "x": (1e4, 1e5, 1e6),
+        "unit": tuple(range(n)),
+        "context": tuple(range(n_contexts)),
+    }
     return make_array(values, axes)
 
 
@@ -53,8 +60,14 @@ def plateaus(distance=None, n=40) -> DataArray:
 
 def intact(mean) -> DataArray:
     """`far/intact` of units that are all the same, with a spread of 0 over prompts."""
-    values = np.stack([np.broadcast_to(v, (40, len(GRID))) for v in (mean, np.square(mean), 0 * GRID)])
-    axes = {"statistic": ("mean", "mean square", "variance"), "unit": tuple(range(40)), "x": tuple(GRID)}
+    values = np.stack(
+        [np.broadcast_to(v, (40, len(GRID))) for v in (mean, np.square(mean), 0 * GRID)]
+    )
+    axes = {
+        "statistic": ("mean", "mean square", "variance"),
+        "unit": tuple(range(40)),
+        "x": tuple(GRID),
+    }
     return make_curve(values, axes)
 
 
@@ -80,4 +93,6 @@ def used(f, truth, mean, xs) -> DataArray:
         "product": own * true,
     }
     values = [v.reshape(n, 2, -1).mean(1) for v in statistics.values()]
-    return make_curve(values, {"statistic": tuple(statistics), "unit": tuple(range(n)), "x": tuple(xs)})
+    return make_curve(
+        values, {"statistic": tuple(statistics), "unit": tuple(range(n)), "x": tuple(xs)}
+    )

@@ -23,13 +23,18 @@ from icl_interp.provenance import generator
 
 # Angles of nearly equal directions, and the ratio of variances that are nearly rounding; cosines of small differences.
 ILL_CONDITIONED, LOOSE = ("output_angles", "participation_ratio"), {"output_cosine": 1e-6}
-A, B = (TASK.sample(3, generator(i, "test/sweep"), n_contexts=3, dtype=torch.float64) for i in range(2))
+A, B = (
+    TASK.sample(3, generator(i, "test/sweep"), n_contexts=3, dtype=torch.float64) for i in range(2)
+)
 XS = (-2.0, 0.8, 5.0)
 NAMES = ("blocks.0.attn.hook_attn_scores", "blocks.1.attn.hook_z", "blocks.1.hook_resid_post")
 MODELS = ("pre", "post", "bidirectional")
 STACKED, LABELLED = "pre, stacked", "bidirectional, keys are the labelled examples"
 # In the last the context is read once for each length, though its tokens see one another both ways.
-SPECIAL = {STACKED: ("pre", {"d_in": 2}), LABELLED: ("bidirectional", {"d_in": 2, "keys": "labelled"})}
+SPECIAL = {
+    STACKED: ("pre", {"d_in": 2}),
+    LABELLED: ("bidirectional", {"d_in": 2, "keys": "labelled"}),
+}
 
 
 def model_of(name: str) -> HookedTransformer:
@@ -51,20 +56,32 @@ def sweeps(model: HookedTransformer) -> dict[str, Sweep]:
     two = A.xs[:, :2] * 3  # two places of each prompt's own
     every = (
         *(ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()),
-        *(AttentionEntropy(per_prompt=True, keys=(1, 2, 5)), AttentionTargets(kinds), Activations(NAMES)),
+        *(
+            AttentionEntropy(per_prompt=True, keys=(1, 2, 5)),
+            AttentionTargets(kinds),
+            Activations(NAMES),
+        ),
     )
     lens, scale = LogitLens(per_prompt=True), LayerNormScale(per_prompt=True)
     return {
         "nothing read": at(XS),
         "every probe": at(XS, probes=every),
-        "places in another order": at((5.0, 0.3, -2.0), probes=(AttentionEntropy(per_prompt=True), copy.copy(lens))),
+        "places in another order": at(
+            (5.0, 0.3, -2.0), probes=(AttentionEntropy(per_prompt=True), copy.copy(lens))
+        ),
         "own query": at(None, probes=(copy.copy(lens), copy.copy(scale))),
-        "two own queries": Sweep(A, two, ("a", "b"), probes=(Activations(NAMES), AttentionEntropy())),
-        "edited query": at(XS, query=(uniform, frozen.at_query()), probes=(copy.copy(lens), AttentionEntropy())),
+        "two own queries": Sweep(
+            A, two, ("a", "b"), probes=(Activations(NAMES), AttentionEntropy())
+        ),
+        "edited query": at(
+            XS, query=(uniform, frozen.at_query()), probes=(copy.copy(lens), AttentionEntropy())
+        ),
         "the same edit": at((-2.0, 2.0), query=(uniform,), probes=(Activations(NAMES),)),
         "edited context": at(XS, context=(frozen,), probes=(ResidualStream(), copy.copy(scale))),
         "own query, edited context": at(None, context=(hot,), probes=(copy.copy(lens),)),
-        "both edited": at(XS, context=(hot,), query=(AblateHeads.zero((0, 1)),), probes=(copy.copy(lens),)),
+        "both edited": at(
+            XS, context=(hot,), query=(AblateHeads.zero((0, 1)),), probes=(copy.copy(lens),)
+        ),
         "edited late": at(XS, query=(AblateHeads.zero((1, 0)),)),
         "edited late elsewhere": at((0.1, 0.2, 0.3), query=(AblateHeads.zero((1, 0)),)),
         "edited late, two": Sweep(A, -two, ("a", "b"), query=(AblateHeads.zero((1, 0)),)),
@@ -91,7 +108,11 @@ def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -
     for k, label in enumerate(s.labels):
         xs = shown.xs.clone()
         xs[:, -1] = s.queries[k] if s.queries.ndim == 2 else s.queries[:, k]
-        with torch.no_grad(), intervene(model, *edits), observe(model, *probes[k], positions={label: [n - 1]}):
+        with (
+            torch.no_grad(),
+            intervene(model, *edits),
+            observe(model, *probes[k], positions={label: [n - 1]}),
+        ):
             out.append(model(tokens_for(model, replace(shown, xs=xs)))[:, -1])
     return torch.stack(out, 1)
 
@@ -131,7 +152,9 @@ def check_sweeps(name: str, run_all, cases=None):
     for (case, s), f in zip(asked.items(), found, strict=True):
         predictions, probes = expected_of(name, case)
         if f.shape != predictions.shape:
-            raise ValueError(f"{case}: predictions of shape {tuple(f.shape)}, not {tuple(predictions.shape)}")
+            raise ValueError(
+                f"{case}: predictions of shape {tuple(f.shape)}, not {tuple(predictions.shape)}"
+            )
         close(f, predictions, case)
         for i, p in enumerate(s.probes):
             check_probe(p, [at_place[i] for at_place in probes], s.labels, case)

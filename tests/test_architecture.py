@@ -39,7 +39,9 @@ def holds(rule, sources):
 
 
 def sources_of(root):
-    return {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob("*.py")}
+    return {
+        path.relative_to(root).as_posix(): path.read_text("utf-8") for path in root.rglob("*.py")
+    }
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -92,42 +94,94 @@ KEEPS = {
 BREAKS = [
     (imports_point_down, "tasks/base.py", "from icl_interp.models import transformer"),
     (imports_point_down, "tasks/base.py", "from ..models.transformer import HookedTransformer"),
-    (imports_point_down, "tasks/base.py", "def late():\n    '''Late.'''\n    import icl_interp.models.transformer"),
+    (
+        imports_point_down,
+        "tasks/base.py",
+        "def late():\n    '''Late.'''\n    import icl_interp.models.transformer",
+    ),
     (imports_point_down, "provenance.py", "from icl_interp.tasks.base import Task"),
     (imports_point_down, "probes.py", "from icl_interp.training.trainer import train"),
-    (imports_point_down, "analyses/limits.py", "import importlib\nimportlib.import_module('icl_interp.report')"),
+    (
+        imports_point_down,
+        "analyses/limits.py",
+        "import importlib\nimportlib.import_module('icl_interp.report')",
+    ),
     (imports_point_down, "analyses/limits.py", "from icl_interp import report"),
     (imports_point_down, "utils.py", ""),
-    (studies_stand_apart, "studies/heads/study.py", "from icl_interp.studies.limits.claims import far"),
-    (studies_stand_apart, "studies/limits/measurements/near.py", "from icl_interp.studies.limits.claims import far"),
+    (
+        studies_stand_apart,
+        "studies/heads/study.py",
+        "from icl_interp.studies.limits.claims import far",
+    ),
+    (
+        studies_stand_apart,
+        "studies/limits/measurements/near.py",
+        "from icl_interp.studies.limits.claims import far",
+    ),
     (engine_names_no_study, "figures/curves.py", "ORDER = ('limits.far',)"),
     (engine_names_no_study, "cli.py", "def main():\n    '''Main.'''\n    f'{1} of heads.width'"),
     (theory_stands_alone, "theory/limits.py", "from icl_interp.errors import InputError"),
-    (inner_code_imports_modules, "analyses/limits.py", "from icl_interp.models import HookedTransformer"),
+    (
+        inner_code_imports_modules,
+        "analyses/limits.py",
+        "from icl_interp.models import HookedTransformer",
+    ),
     (inner_code_imports_modules, "analyses/limits.py", "import icl_interp.models"),
     (inner_code_imports_modules, "analyses/limits.py", "from icl_interp import models"),
     (inner_code_imports_modules, "models/units.py", "from . import HookedTransformer"),
     (inner_code_imports_modules, "cli.py", "import icl_interp"),
-    (imports_have_no_cycle, "models/weights.py", "from icl_interp.models.transformer import HookedTransformer"),
-    (imports_have_no_cycle, "models/weights.py", "try:\n    from . import transformer\nexcept ImportError:\n    pass"),
+    (
+        imports_have_no_cycle,
+        "models/weights.py",
+        "from icl_interp.models.transformer import HookedTransformer",
+    ),
+    (
+        imports_have_no_cycle,
+        "models/weights.py",
+        "try:\n    from . import transformer\nexcept ImportError:\n    pass",
+    ),
     (third_parties_enter_once, "report.py", "from plotly import graph_objects"),
     (third_parties_enter_once, "figures_more.py", "import plotly"),
     (third_parties_enter_once, "models/transformer.py", "import transformer_lens.patching"),
-    (third_parties_enter_once, "models/transformer.py", "def late():\n    '''Late.'''\n    import transformer_lens"),
+    (
+        third_parties_enter_once,
+        "models/transformer.py",
+        "def late():\n    '''Late.'''\n    import transformer_lens",
+    ),
     (third_parties_enter_once, "__main__.py", "import typer"),
     (third_parties_enter_once, "report.py", "import kaleido"),
-    (quantities_are_defined_once, "analyses/limits.py", "def _f(p):\n    return torch.xlogy(p, p).sum(-1)"),
+    (
+        quantities_are_defined_once,
+        "analyses/limits.py",
+        "def _f(p):\n    return torch.xlogy(p, p).sum(-1)",
+    ),
     (quantities_are_defined_once, "figures/curves.py", "from torch.special import entr\nentr(p)"),
-    (quantities_are_defined_once, "cli.py", "def main():\n    '''Main.'''\n    lab.model.unembed(stream)"),
-    (studies_attach_no_hooks, "studies/limits/claims/far.py", "_, cache = lab.model.run_with_cache(tokens)"),
-    (studies_attach_no_hooks, "studies/limits/measurements/far.py", "with model.hooks(fwd_hooks=keep):\n    model(t)"),
+    (
+        quantities_are_defined_once,
+        "cli.py",
+        "def main():\n    '''Main.'''\n    lab.model.unembed(stream)",
+    ),
+    (
+        studies_attach_no_hooks,
+        "studies/limits/claims/far.py",
+        "_, cache = lab.model.run_with_cache(tokens)",
+    ),
+    (
+        studies_attach_no_hooks,
+        "studies/limits/measurements/far.py",
+        "with model.hooks(fwd_hooks=keep):\n    model(t)",
+    ),
     (files_are_short, "probes.py", "\n" * (MAX_LINES + 1)),
     (library_code_does_not_print, "report.py", "def show():\n    '''Show.'''\n    print(1)"),
     (annotations_are_evaluated, "report.py", "from __future__ import annotations"),
     (public_names_are_documented, "report.py", "class Report:\n    pass"),
     (public_names_are_documented, "report.py", "def load(path):\n    return path"),
     (only_criteria_pass_verdicts, "analyses/limits.py", "VERDICT = 'supported'"),
-    (only_criteria_pass_verdicts, "analyses/limits.py", "def _f(x):\n    return f'not {x} contradicted'"),
+    (
+        only_criteria_pass_verdicts,
+        "analyses/limits.py",
+        "def _f(x):\n    return f'not {x} contradicted'",
+    ),
     (html_has_one_origin, "report.py", "markup(f'<b>{name}</b>')"),
     (html_has_one_origin, "report.py", "markup('<b>' + name)"),
     (html_has_one_origin, "report.py", "markup(template, name)"),
@@ -153,10 +207,21 @@ def test_rule_alone_refuses_what_breaks_it(rule, path, text):
 
 def stays_light(*arguments):
     """Run Python and look at everything it imported on the way."""
-    run = subprocess.run([sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     lines = run.stderr.splitlines()
-    assert run.returncode == 0, "\n".join(line for line in lines if not line.startswith("import time:"))
-    loaded = {line.split("|")[-1].strip().split(".")[0] for line in lines if line.startswith("import time:")}
+    assert run.returncode == 0, "\n".join(
+        line for line in lines if not line.startswith("import time:")
+    )
+    loaded = {
+        line.split("|")[-1].strip().split(".")[0]
+        for line in lines
+        if line.startswith("import time:")
+    }
     assert "icl_interp" in loaded
     assert not loaded & HEAVY
 

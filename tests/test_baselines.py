@@ -27,7 +27,11 @@ def by_gram_matrix(features, ys, query):
     noise, and the rest has full rank, so X'(XX')^-1 y or (X'X)^-1 X'y."""
     _, first = np.unique(features, axis=0, return_index=True)
     X, y = features[first], ys[first]
-    fit = X.T @ np.linalg.solve(X @ X.T, y) if len(X) <= X.shape[1] else np.linalg.solve(X.T @ X, X.T @ y)
+    fit = (
+        X.T @ np.linalg.solve(X @ X.T, y)
+        if len(X) <= X.shape[1]
+        else np.linalg.solve(X.T @ X, X.T @ y)
+    )
     return query @ fit
 
 
@@ -36,7 +40,10 @@ def by_numpy(features, ys, query):
 
 
 def check_every_prefix(predictor, task, prompts, route):
-    found, ys = as_numbers(predictor.predict(prompts)).numpy(), as_numbers(prompts.ys).double().numpy()
+    found, ys = (
+        as_numbers(predictor.predict(prompts)).numpy(),
+        as_numbers(prompts.ys).double().numpy(),
+    )
     features = task.features(prompts.xs.double()).numpy()
     assert (found[:, 0] == 0).all()
     for row in range(len(prompts)):
@@ -110,7 +117,9 @@ class FullRankOnly(LeastSquares):
         out = torch.zeros_like(y)
         for k in range(1, prompts.n_points):
             part = X[:, :k]
-            out[:, k, None] = X[:, k, None] @ torch.linalg.solve_ex(part.mT @ part, part.mT @ y[:, :k]).result
+            out[:, k, None] = (
+                X[:, k, None] @ torch.linalg.solve_ex(part.mT @ part, part.mT @ y[:, :k]).result
+            )
         return out
 
 

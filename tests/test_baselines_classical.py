@@ -69,7 +69,9 @@ def descent(steps, learning_rate=1.0):
 
 
 def least_squares(degree):
-    return lambda xs, ys, x: powers(x, degree) @ np.linalg.lstsq(powers(xs, degree), ys, rcond=None)[0]
+    return lambda xs, ys, x: (
+        powers(x, degree) @ np.linalg.lstsq(powers(xs, degree), ys, rcond=None)[0]
+    )
 
 
 def nearest(k):
@@ -112,7 +114,9 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("predictor", "route", "wrong"), ROUTES, ids=[route[0].name for route in ROUTES])
+@pytest.mark.parametrize(
+    ("predictor", "route", "wrong"), ROUTES, ids=[route[0].name for route in ROUTES]
+)
 def test_every_algorithm_equals_a_loop_over_prefixes(predictor, route, wrong):
     check_loop(predictor, route, noisy())
     must_fail(check_loop, predictor, wrong, noisy())
@@ -249,7 +253,9 @@ def test_nothing_beats_bayes_on_its_own_model():
     """Gaussian coefficients: the mean squared error at each point is the least of all algorithms."""
     task = Polynomial(degrees=(1, 3), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=6)
     prompts = task.sample(4000, generator(0, "best"), dtype=torch.float64)
-    errors = {name: (a.predict(prompts) - prompts.ys).square() for name, a in classical(task).items()}
+    errors = {
+        name: (a.predict(prompts) - prompts.ys).square() for name, a in classical(task).items()
+    }
 
     def check(name):
         for other in errors.keys() - {name}:
@@ -264,7 +270,9 @@ def test_nothing_beats_bayes_on_its_own_model():
 # ---- what all have in common ----------------------------------------------------------------------------------------
 
 ALL = classical(MIXED) | {"degree 6": MaximumDegree(6), "zero": Zero()}
-ORDERLESS = {name: p for name, p in ALL.items() if "nearest" not in name}  # nothing but ties depends on the order
+ORDERLESS = {
+    name: p for name, p in ALL.items() if "nearest" not in name
+}  # nothing but ties depends on the order
 LINEAR = {name: p for name, p in ALL.items() if "Bayes" not in name}
 
 
@@ -287,7 +295,9 @@ def test_predictions_depend_on_earlier_points_only(predictor):
 @pytest.mark.parametrize("predictor", ORDERLESS.values(), ids=ORDERLESS)
 def test_the_order_of_the_context_does_not_matter(predictor):
     prompts, order = noisy(MIXED), torch.tensor([3, 0, 5, 1, 4, 2, 6])
-    other = Prompts(prompts.xs[:, order], prompts.ys[:, order], prompts.parameters, prompts.function)
+    other = Prompts(
+        prompts.xs[:, order], prompts.ys[:, order], prompts.parameters, prompts.function
+    )
     same(predictor.predict(other)[:, -1], predictor.predict(prompts)[:, -1], 1e-6)
 
 
@@ -335,7 +345,9 @@ def test_the_classical_algorithms_by_their_names():
     assert classical(MIXED)["Bayes over degrees"] == BayesOverDegrees((1, 3), Uniform(-1, 1))
 
 
-@pytest.mark.parametrize("task", [SINE, LinearRegression(n_dims=3, inputs=Normal(1), weights=Normal(1), n_points=5)])
+@pytest.mark.parametrize(
+    "task", [SINE, LinearRegression(n_dims=3, inputs=Normal(1), weights=Normal(1), n_points=5)]
+)
 def test_there_are_classical_algorithms_for_other_tasks(task):
     prompts = task.sample(4, generator(0, "other"))
     algorithms = classical(task)
@@ -347,7 +359,10 @@ def test_there_are_classical_algorithms_for_other_tasks(task):
 def test_kernels_are_as_wide_as_the_inputs():
     prompts, far = noisy(MIXED), MIXED.scaled(inputs=7)
     scaled = Prompts(7 * prompts.xs, prompts.ys, prompts.parameters, prompts.function)
-    kernels = [[p for p in classical(task).values() if isinstance(p, NadarayaWatson)] for task in (MIXED, far)]
+    kernels = [
+        [p for p in classical(task).values() if isinstance(p, NadarayaWatson)]
+        for task in (MIXED, far)
+    ]
     for near, wide in zip(*kernels, strict=True):
         same(wide.predict(scaled), near.predict(prompts))
         must_fail(same, near.predict(scaled), near.predict(prompts))
@@ -356,16 +371,28 @@ def test_kernels_are_as_wide_as_the_inputs():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Ridge(CUBIC, 0.0), "penalty must be a positive number, but got 0.0; without a penalty, use Least"),
+        (
+            lambda: Ridge(CUBIC, 0.0),
+            "penalty must be a positive number, but got 0.0; without a penalty, use Least",
+        ),
         (lambda: KNearest(0), "k must be a whole number from 1 up, but got 0"),
         (lambda: NadarayaWatson(-1.0), "beta must be a positive number, but got -1"),
         (lambda: NadarayaWatson(math.inf), "beta must be a positive number, but got inf"),
         (lambda: GradientDescent(CUBIC, -1), "steps must be a whole number from 0 up"),
-        (lambda: GradientDescent(CUBIC, 5, 2.0), "learning_rate must lie between 0 and 2, .* but got 2.0"),
+        (
+            lambda: GradientDescent(CUBIC, 5, 2.0),
+            "learning_rate must lie between 0 and 2, .* but got 2.0",
+        ),
         (lambda: MaximumDegree(-1), "degree must be a whole number from 0 up, but got -1"),
         (lambda: BayesOverDegrees((), Uniform(-1, 1)), "at least one degree"),
-        (lambda: BayesOverDegrees((1,), Uniform(-1, 1), noise=0.0), "noise must be a positive number"),
-        (lambda: Powers(2).features(torch.zeros(1, 2, 3)), "inputs of one coordinate, but these have 3"),
+        (
+            lambda: BayesOverDegrees((1,), Uniform(-1, 1), noise=0.0),
+            "noise must be a positive number",
+        ),
+        (
+            lambda: Powers(2).features(torch.zeros(1, 2, 3)),
+            "inputs of one coordinate, but these have 3",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, match):

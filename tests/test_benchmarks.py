@@ -99,7 +99,14 @@ def test_variants_take_turns():
 def test_list_names_every_benchmark(capsys):
     assert command.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["product", "train_step", "evaluation", "probes", "report", "large"]
+    assert [line.split()[0] for line in lines] == [
+        "product",
+        "train_step",
+        "evaluation",
+        "probes",
+        "report",
+        "large",
+    ]
     for name in command.ABOUT:
         assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
@@ -126,7 +133,9 @@ def test_wrong_input_gets_one_line(capsys, arguments, says):
 
 def test_a_file_that_cannot_be_written_stops_it_before_anything_runs(capsys, tmp_path):
     (tmp_path / "file").write_text("")
-    assert command.main(["train_step", "--quick", "--out", str(tmp_path / "file" / "out.json")]) == 2
+    assert (
+        command.main(["train_step", "--quick", "--out", str(tmp_path / "file" / "out.json")]) == 2
+    )
     out, err = capsys.readouterr()
     assert err.startswith("cannot write")
     assert err.count("\n") == 1
@@ -135,7 +144,11 @@ def test_a_file_that_cannot_be_written_stops_it_before_anything_runs(capsys, tmp
 
 def test_it_is_a_command():
     run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "nothing"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "benchmarks", "nothing"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert run.returncode == 2
     assert run.stderr.startswith("unknown benchmark 'nothing'")
@@ -148,7 +161,9 @@ def test_quick_training_step_gives_a_table_and_json(capsys, tmp_path):
     shown = capsys.readouterr().out
     found = json.loads(out.read_text("utf-8"))
     assert found["quick"] is True
-    assert {"processor", "cores", "threads", "torch", "date", "commit", "load"} <= set(found["environment"])
+    assert {"processor", "cores", "threads", "torch", "date", "commit", "load"} <= set(
+        found["environment"]
+    )
     (benchmark,) = found["benchmarks"]
     assert benchmark["name"] == "train_step"
     assert [row["what"] for row in benchmark["rows"]] == ["ours", "all fused", "GPT2Model"]
@@ -166,7 +181,13 @@ def test_quick_training_step_gives_a_table_and_json(capsys, tmp_path):
 
 
 def shows_judgement(judge, expected):
-    row = Row(what="ours", value=2.0, unit="x", goal=Goal(1.5, aim=1.25), parts={"far/[red]": Seconds(0.5, 0.25)})
+    row = Row(
+        what="ours",
+        value=2.0,
+        unit="x",
+        goal=Goal(1.5, aim=1.25),
+        parts={"far/[red]": Seconds(0.5, 0.25)},
+    )
     to = io.StringIO()
     with contextlib.redirect_stdout(to):
         output.show(output.console(), "title", [row], judge)
@@ -198,7 +219,10 @@ def peak_is_its_own(here):
     assert fresh.call(fresh.peak_bytes, here=here).result < 100e6
 
 
-@pytest.mark.skipif(not fresh.STATUS.exists(), reason="only Linux tells the peak of a process without what came before")
+@pytest.mark.skipif(
+    not fresh.STATUS.exists(),
+    reason="only Linux tells the peak of a process without what came before",
+)
 def test_peak_memory_of_a_fresh_process_leaves_out_this_one():
     held = bytearray(200 * 10**6)
     held[::4096] = b"1" * len(held[::4096])  # pages count when they are written to
@@ -208,7 +232,9 @@ def test_peak_memory_of_a_fresh_process_leaves_out_this_one():
 
 
 def test_a_failure_in_a_fresh_process_says_why():
-    with pytest.raises(RuntimeError, match=r"peak_bytes failed in a fresh process:(?s:.*)unexpected keyword"):
+    with pytest.raises(
+        RuntimeError, match=r"peak_bytes failed in a fresh process:(?s:.*)unexpected keyword"
+    ):
         fresh.call(fresh.peak_bytes, some=1)
 
 
@@ -238,7 +264,10 @@ def test_the_progress_bar_tells_the_phases(capsys):
 
 def check_ratios(of):
     """Large over plain, of those with a width on the plain sample, in order."""
-    plain, wide = {"a": 1.0, "b": 4.0, "c": 0.0, "d": math.inf, "e": 2.0}, {"a": 3.0, "b": 6.0, "c": 1.0, "d": 2.0}
+    plain, wide = (
+        {"a": 1.0, "b": 4.0, "c": 0.0, "d": math.inf, "e": 2.0},
+        {"a": 3.0, "b": 6.0, "c": 1.0, "d": 2.0},
+    )
     assert of(plain, wide) == [1.5, 3.0]
 
 
@@ -268,11 +297,20 @@ def test_the_models_asked_for_are_compared(monkeypatch):
 
     def judge(model, large, quick):
         asked.append((model, large))
-        return {"verdicts": {"claim": "inconclusive" if large else "supported"}, "widths": {}, "heads": {}}
+        return {
+            "verdicts": {"claim": "inconclusive" if large else "supported"},
+            "widths": {},
+            "heads": {},
+        }
 
     monkeypatch.setattr(large, "judge", judge)
     rows = large.run(Options(quick=True, models=("affine_seed1", "lsa_trap")))
-    assert asked == [("affine_seed1", False), ("affine_seed1", True), ("lsa_trap", False), ("lsa_trap", True)]
+    assert asked == [
+        ("affine_seed1", False),
+        ("affine_seed1", True),
+        ("lsa_trap", False),
+        ("lsa_trap", True),
+    ]
     assert [row.what for row in rows][:2] == [
         "affine_seed1: claim is supported, then inconclusive",
         "lsa_trap: claim is supported, then inconclusive",

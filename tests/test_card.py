@@ -18,7 +18,9 @@ NASTY = "a|b\n\n## c <script> [d](e) *f* `g`"
 
 def rows_of(text: str) -> list[list[str]]:
     """The cells of all table rows that are verdicts."""
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| ")]
+    cells = [
+        re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| ")
+    ]
     return [row for row in cells if row[0].strip() in {mark for mark, _ in MARKS.values()}]
 
 
@@ -33,7 +35,9 @@ def check_card(text: str, findings) -> None:
     assert f"{len(findings) - len(shown)} of {len(findings)} claims" in text
     _, head, rest = text.split("---\n", 2)
     assert yaml.safe_load(head)["library_name"] == "icl_interp"
-    assert len(re.findall("^#", rest, re.MULTILINE)) == len(re.findall("^#{1,3} [A-Za-z]", rest, re.MULTILINE))
+    assert len(re.findall("^#", rest, re.MULTILINE)) == len(
+        re.findall("^#{1,3} [A-Za-z]", rest, re.MULTILINE)
+    )
 
 
 def test_every_verdict_has_a_row():
@@ -46,7 +50,11 @@ def test_every_verdict_has_a_row():
 def nasty():
     found = report()
     name, *rest = found.findings
-    return replace(found, checkpoint={**found.checkpoint, "name": NASTY}, findings=[replace(name, short=NASTY), *rest])
+    return replace(
+        found,
+        checkpoint={**found.checkpoint, "name": NASTY},
+        findings=[replace(name, short=NASTY), *rest],
+    )
 
 
 def test_texts_of_a_report_are_no_markup(monkeypatch):

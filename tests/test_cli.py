@@ -77,16 +77,25 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("train", "x" * 5000), ("unknown recipe",)),
         (("analyze", "affine", "--device", "cuda:99"), ("device 'cuda:99'",)),
         (("analyze", "affine", "--n-prompts", "1000000000000"), ("n_prompts", "131,072")),
-        (("analyze", "affine", "--seed", "-1"), ("seed must be a whole number from 0 up, but got -1",)),
+        (
+            ("analyze", "affine", "--seed", "-1"),
+            ("seed must be a whole number from 0 up, but got -1",),
+        ),
         (("analyze", "affine", "--claims", ","), ("--claims is empty",)),
         (("analyze", "affine", "--format", ""), ("--format is empty",)),
         (("train", "affine", "a." * 3000 + "a=1"), ("training.steps=1000",)),
         (("train", "affine", "--device", "cuda:99", "--out", "x"), ("device 'cuda:99'",)),
         *(
-            (("evaluate", "affine", "--sigma", sigma), ("--sigma must be a number from 1e-09 to 1e+09",))
+            (
+                ("evaluate", "affine", "--sigma", sigma),
+                ("--sigma must be a number from 1e-09 to 1e+09",),
+            )
             for sigma in ("1e200", "nan", "inf", "0", "-1")
         ),
-        (("evaluate", "affine", "--functions", "0"), ("n_functions", "from 1 to 1,000,000, but got 0")),
+        (
+            ("evaluate", "affine", "--functions", "0"),
+            ("n_functions", "from 1 to 1,000,000, but got 0"),
+        ),
         (("evaluate", "affine", "--contexts", "0"), ("n_contexts", "but got 0")),
         (("evaluate", "affine", "--functions", "1000000000000"), ("n_functions", "1,000,000")),
         (("selfcheck", "--draws", "0"), ("draws must be a whole number from 1",)),
@@ -123,13 +132,20 @@ def test_broken_checkpoints_are_refused(monkeypatch, capsys, tmp_path, run_folde
     config = json.loads((run_folder / "config.json").read_text())
     config["model"]["d_mlp"] = 20
     (run_folder / "config.json").write_text(json.dumps(config))
-    refused(*run(monkeypatch, capsys, "analyze", run_folder)[::2], "blocks.0.mlp.W_in", "(8, 32)", "(8, 20)")
+    refused(
+        *run(monkeypatch, capsys, "analyze", run_folder)[::2],
+        "blocks.0.mlp.W_in",
+        "(8, 32)",
+        "(8, 20)",
+    )
 
 
 @pytest.mark.slow
 def test_train_then_analyze_writes_a_report(monkeypatch, capsys, run_folder, tmp_path):
     out = tmp_path / "report"
-    status, text, err = run(monkeypatch, capsys, "analyze", run_folder, "--out", out, "--n-prompts", "64")
+    status, text, err = run(
+        monkeypatch, capsys, "analyze", run_folder, "--out", out, "--n-prompts", "64"
+    )
     assert status == 0, err
     assert text.splitlines()[-1] == f"report: {out / 'report.html'}"
     report = json.loads((out / "report.json").read_text())
@@ -138,12 +154,23 @@ def test_train_then_analyze_writes_a_report(monkeypatch, capsys, run_folder, tmp
     # An untrained scrap on four functions: nothing may be concluded.
     assert {f["verdict"] for f in report["findings"]} <= {"inconclusive", "not_applicable"}
     for finding in report["findings"]:
-        assert (finding["study"] if finding["verdict"] == "not_applicable" else finding["short"]) in text
+        assert (
+            finding["study"] if finding["verdict"] == "not_applicable" else finding["short"]
+        ) in text
 
 
 @pytest.mark.slow
 def test_claims_are_selected(monkeypatch, capsys, run_folder, tmp_path):
-    arguments = ("analyze", run_folder, "--claims", "limits.context_erased", "--n-prompts", "64", "--format", "json")
+    arguments = (
+        "analyze",
+        run_folder,
+        "--claims",
+        "limits.context_erased",
+        "--n-prompts",
+        "64",
+        "--format",
+        "json",
+    )
     status, _, _ = run(monkeypatch, capsys, *arguments, "--out", tmp_path / "one")
     assert status == 0
     report = json.loads((tmp_path / "one" / "report.json").read_text())
@@ -152,7 +179,9 @@ def test_claims_are_selected(monkeypatch, capsys, run_folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_static_format_without_a_browser_warns_and_goes_on(monkeypatch, capsys, caplog, run_folder, tmp_path):
+def test_static_format_without_a_browser_warns_and_goes_on(
+    monkeypatch, capsys, caplog, run_folder, tmp_path
+):
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "no-browser"))
     monkeypatch.setenv("PATH", "")
     arguments = (
@@ -207,18 +236,26 @@ def test_models_of_one_name_are_called_by_their_folders(monkeypatch, tmp_path):
         cli._titles(["one/run", str(one / "run")])
 
 
-def test_every_model_is_loaded_before_the_first_is_analysed(monkeypatch, capsys, tmp_path, run_folder):
+def test_every_model_is_loaded_before_the_first_is_analysed(
+    monkeypatch, capsys, tmp_path, run_folder
+):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "state.pt").write_bytes(b"PK")
     analysed = []
-    monkeypatch.setattr("icl_interp.pipeline.analyze", lambda *args, **settings: analysed.append(args))
-    status, _, err = run(monkeypatch, capsys, "analyze", run_folder, tmp_path / "broken", "--out", tmp_path / "out")
+    monkeypatch.setattr(
+        "icl_interp.pipeline.analyze", lambda *args, **settings: analysed.append(args)
+    )
+    status, _, err = run(
+        monkeypatch, capsys, "analyze", run_folder, tmp_path / "broken", "--out", tmp_path / "out"
+    )
     refused(status, err, "broken/state.pt is not a whole file")
     assert analysed == []
 
 
 def test_evaluate_prints_the_references(monkeypatch, capsys, run_folder):
-    status, out, _ = run(monkeypatch, capsys, "evaluate", run_folder, "--functions", "4", "--contexts", "2")
+    status, out, _ = run(
+        monkeypatch, capsys, "evaluate", run_folder, "--functions", "4", "--contexts", "2"
+    )
     assert status == 0
     for word in ("model", "least squares", "zero", "error_rate"):
         assert word in out
@@ -234,7 +271,9 @@ def test_zoo_says_every_task(monkeypatch, capsys):
     _, out, _ = run(monkeypatch, capsys, "zoo")
     for line, name in zip(out.splitlines()[1:], bundled.names(), strict=True):
         task = bundled.config(name)["task"]
-        kind = "degree " + ", ".join(map(str, task["degrees"])) if "degrees" in task else task["kind"]
+        kind = (
+            "degree " + ", ".join(map(str, task["degrees"])) if "degrees" in task else task["kind"]
+        )
         assert kind in line
         assert f"{task['n_points']} points" in line
     assert "covariance Exponential(mean 1)" in out
@@ -245,7 +284,14 @@ def test_zoo_says_every_task(monkeypatch, capsys):
 def test_names_are_text_and_no_markup(monkeypatch, capsys, run_folder):
     """A folder may be called [red]x."""
     odd = run_folder.rename(run_folder.with_name("[red]x"))
-    arguments = ("--n-prompts", "64", "--claims", "limits.context_erased", "--out", run_folder / "r")
+    arguments = (
+        "--n-prompts",
+        "64",
+        "--claims",
+        "limits.context_erased",
+        "--out",
+        run_folder / "r",
+    )
     status, out, _ = run(monkeypatch, capsys, "analyze", odd, *arguments)
     assert status == 0
     assert "[red]x: " in out
@@ -254,7 +300,10 @@ def test_names_are_text_and_no_markup(monkeypatch, capsys, run_folder):
 def test_module_and_exit_status_from_a_shell():
     """`python -m icl_interp` really exits with 2 and prints to stderr only."""
     done = subprocess.run(
-        [sys.executable, "-m", "icl_interp", "analyze", "no-such-model"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "icl_interp", "analyze", "no-such-model"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     refused(done.returncode, done.stderr, "no-such-model")
     assert done.stdout == ""

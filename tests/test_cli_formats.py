@@ -26,7 +26,16 @@ def theirs(tmp_path):
 
 def report_of(monkeypatch, capsys, out, *arguments):
     """The JSON of a report on one claim, and what the command printed."""
-    options = ("--claims", "limits.context_erased", "--n-prompts", "64", "--format", "json", "--out", out)
+    options = (
+        "--claims",
+        "limits.context_erased",
+        "--n-prompts",
+        "64",
+        "--format",
+        "json",
+        "--out",
+        out,
+    )
     status, printed, err = run(monkeypatch, capsys, "analyze", *arguments, *options)
     assert status == 0, err
     return json.loads((out / "report.json").read_text()), printed
@@ -55,12 +64,16 @@ def same_findings(report, other):
 @pytest.mark.slow
 def test_analyze_takes_a_file_with_what_it_lacks(monkeypatch, capsys, tmp_path, theirs):
     options = ("--task", tmp_path / "task.yaml", "--n-heads")
-    report, printed = report_of(monkeypatch, capsys, tmp_path / "out", tmp_path / "checkpoint_9", *options, "2")
+    report, printed = report_of(
+        monkeypatch, capsys, tmp_path / "out", tmp_path / "checkpoint_9", *options, "2"
+    )
     assert "checkpoint_9: 2 x 8 x 2 heads" in printed
     is_about(report, step=9)
     whole, _ = report_of(monkeypatch, capsys, tmp_path / "whole", theirs)
     same_findings(report, whole)  # the same weights, task and seed
-    other, _ = report_of(monkeypatch, capsys, tmp_path / "other", tmp_path / "checkpoint_9", *options, "4")
+    other, _ = report_of(
+        monkeypatch, capsys, tmp_path / "other", tmp_path / "checkpoint_9", *options, "4"
+    )
     must_fail(same_findings, other, whole)
 
 
@@ -81,7 +94,9 @@ def test_evaluate_takes_them_too(monkeypatch, capsys, tmp_path, theirs):
     assert status == 0
     assert "least squares" in whole
     given = ("--task", tmp_path / "task.yaml", "--n-heads", "2", "--encoding", "interleaved")
-    status, by_file, _ = run(monkeypatch, capsys, "evaluate", tmp_path / "checkpoint_9", *FEW, *given)
+    status, by_file, _ = run(
+        monkeypatch, capsys, "evaluate", tmp_path / "checkpoint_9", *FEW, *given
+    )
     assert (status, by_file) == (0, whole)
 
 
@@ -90,7 +105,11 @@ def test_settings_that_weights_do_not_tell_are_options(monkeypatch, capsys, tmp_
     path = tmp_path / "w.pt"
     torch.save(icl_interp.load(theirs).model.state_dict(), path)
     given = ("--task", tmp_path / "task.yaml", "--encoding", "interleaved", *FEW)
-    refused(*run(monkeypatch, capsys, "evaluate", path, *given)[::2], "the activation", "--setting act_fn=")
+    refused(
+        *run(monkeypatch, capsys, "evaluate", path, *given)[::2],
+        "the activation",
+        "--setting act_fn=",
+    )
     printed = run(monkeypatch, capsys, "evaluate", path, *given, "--setting", "act_fn=gelu_new")[:2]
     assert printed == run(monkeypatch, capsys, "evaluate", theirs, *FEW)[:2]
 
@@ -98,20 +117,43 @@ def test_settings_that_weights_do_not_tell_are_options(monkeypatch, capsys, tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), ("does not tell the number of attention heads and the task", "--n-heads N", "--task FILE.yaml")),
+        (
+            (),
+            (
+                "does not tell the number of attention heads and the task",
+                "--n-heads N",
+                "--task FILE.yaml",
+            ),
+        ),
         (("--n-heads", "2"), ("does not tell the task",)),
         (("--task", "nowhere.yaml"), ("cannot read nowhere.yaml",)),
-        (("--task", "TASK", "--n-heads", "3"), ("checkpoint_9: width 8 does not divide into 3 heads: give 1, 2",)),
+        (
+            ("--task", "TASK", "--n-heads", "3"),
+            ("checkpoint_9: width 8 does not divide into 3 heads: give 1, 2",),
+        ),
         (("--task", "TASK", "--n-heads", "many"), ("--n-heads", "integer")),
-        (("--task", "TASK", "--n-heads", "2", "--encoding", "x"), ("unknown encoding 'x'", "interleaved")),
-        (("--task", "TASK", "--n-heads", "2", "--setting", "act_fn"), ("a setting looks like act_fn=relu",)),
-        (("--task", "TASK", "--n-heads", "2", "--setting", "actfn=relu"), ("did you mean 'act_fn'",)),
+        (
+            ("--task", "TASK", "--n-heads", "2", "--encoding", "x"),
+            ("unknown encoding 'x'", "interleaved"),
+        ),
+        (
+            ("--task", "TASK", "--n-heads", "2", "--setting", "act_fn"),
+            ("a setting looks like act_fn=relu",),
+        ),
+        (
+            ("--task", "TASK", "--n-heads", "2", "--setting", "actfn=relu"),
+            ("did you mean 'act_fn'",),
+        ),
     ],
 )
-def test_what_is_missing_or_wrong_is_one_line(monkeypatch, capsys, tmp_path, theirs, arguments, words):
+def test_what_is_missing_or_wrong_is_one_line(
+    monkeypatch, capsys, tmp_path, theirs, arguments, words
+):
     arguments = [str(tmp_path / "task.yaml") if part == "TASK" else part for part in arguments]
     for command in ("analyze", "evaluate"):
         out = tmp_path / "out"
-        status, _, err = run(monkeypatch, capsys, command, tmp_path / "checkpoint_9", *arguments, "--out", out)
+        status, _, err = run(
+            monkeypatch, capsys, command, tmp_path / "checkpoint_9", *arguments, "--out", out
+        )
         refused(status, err, *words)
         assert not out.exists()

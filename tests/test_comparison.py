@@ -50,7 +50,9 @@ def test_the_table_has_a_row_a_claim_and_model():
     assert rows["verdict"].tolist() == ["contradicted", "contradicted", "supported", "supported"]
     for report in found.reports:
         for f in report.findings:
-            row = table[(table["claim"] == f.id) & (table["model"] == report.checkpoint["name"])].iloc[0]
+            row = table[
+                (table["claim"] == f.id) & (table["model"] == report.checkpoint["name"])
+            ].iloc[0]
             assert row["verdict"] == f.verdict
 
 
@@ -132,7 +134,9 @@ def test_the_command_writes_each_report_and_the_tables(monkeypatch, capsys, tmp_
     small_reports.report()  # it is made by the real `analyze`
     monkeypatch.setattr(pipeline, "analyze", lambda checkpoint, **settings: named(checkpoint.name))
     names = ("affine", "degree_2")
-    monkeypatch.setattr(sys, "argv", ["icl-interp", "analyze", *names, "--out", str(tmp_path), "--format", "json"])
+    monkeypatch.setattr(
+        sys, "argv", ["icl-interp", "analyze", *names, "--out", str(tmp_path), "--format", "json"]
+    )
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code in (0, None)
@@ -142,7 +146,9 @@ def test_the_command_writes_each_report_and_the_tables(monkeypatch, capsys, tmp_
     assert {row["model"] for row in data["table"]} == set(names)
     words = small_reports.report()[CLAIM].short.split()
     assert " ".join(words[:3]) in capsys.readouterr().out  # the rest may stand in the next line
-    monkeypatch.setattr(sys, "argv", ["icl-interp", "analyze", "affine", "affine", "--out", str(tmp_path)])
+    monkeypatch.setattr(
+        sys, "argv", ["icl-interp", "analyze", "affine", "affine", "--out", str(tmp_path)]
+    )
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
@@ -157,5 +163,7 @@ def test_reports_know_the_kind_of_training_of_their_run():
 
 
 def small_kind(name):
-    report = icl_interp.analyze(name, claims=("linear_attention.balanced",), n_prompts=16, progress=False)
+    report = icl_interp.analyze(
+        name, claims=("linear_attention.balanced",), n_prompts=16, progress=False
+    )
     return report.checkpoint["kind_of_training"]

@@ -21,7 +21,9 @@ def _as_it_was():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text("utf-8")], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if "```python" in p.read_text("utf-8")], ids=lambda page: page.stem
+)
 def test_every_example_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text("utf-8")

@@ -13,7 +13,11 @@ from icl_interp.analyses.criterion import INF, Condition, Estimate
 from icl_interp.resampling import Interval, bootstrap, draw_weights
 
 N_UNITS = 128
-N_SETS, AT_LEAST, WRONG = 1000, 920, 50  # data sets; intervals that hold the truth; that lie wholly on one side of it
+N_SETS, AT_LEAST, WRONG = (
+    1000,
+    920,
+    50,
+)  # data sets; intervals that hold the truth; that lie wholly on one side of it
 
 
 class Law(NamedTuple):
@@ -82,8 +86,12 @@ LAWS = {
     "variance, positive": Law(moments, variance, 1.0, True),
     "R2": Law(residual, lambda a, b: 1 - a / b, 0.91),
     # Either of the two may come out too large: 2 x 25 of 1,000, and three standard errors of that number.
-    "the larger of two alike": Law(lambda rng, n: (rng.normal(size=(n, 2)),), lambda m: m.max(-1), 0.0, False, 71),
-    "the larger of two": Law(lambda rng, n: (rng.normal(size=(n, 2)) - [0, 0.2],), lambda m: m.max(-1), 0.0),
+    "the larger of two alike": Law(
+        lambda rng, n: (rng.normal(size=(n, 2)),), lambda m: m.max(-1), 0.0, False, 71
+    ),
+    "the larger of two": Law(
+        lambda rng, n: (rng.normal(size=(n, 2)) - [0, 0.2],), lambda m: m.max(-1), 0.0
+    ),
 }
 QUICK = ("exponential mean", "ratio of errors, positive", "variance, positive", "the larger of two")
 
@@ -93,15 +101,21 @@ def percentile(statistic, *per_unit, positive=False):
     weights = draw_weights(len(per_unit[0]))
     draws = statistic(*(np.tensordot(weights, array, axes=1) for array in per_unit))
     low, high = np.quantile(draws, [0.025, 0.975])
-    return Interval(float(statistic(*(array.mean(0, keepdims=True) for array in per_unit))[0]), low, high)
+    return Interval(
+        float(statistic(*(array.mean(0, keepdims=True) for array in per_unit))[0]), low, high
+    )
 
 
 @functools.cache
-def intervals(name: str, make=bootstrap, n_units: int = N_UNITS, n_sets: int = N_SETS) -> list[Interval]:
+def intervals(
+    name: str, make=bootstrap, n_units: int = N_UNITS, n_sets: int = N_SETS
+) -> list[Interval]:
     """Intervals from independent data sets of a law."""
     law = LAWS[name]
     rng = np.random.default_rng([zlib.crc32(name.encode()), 0])
-    return [make(law.statistic, *law.draw(rng, n_units), positive=law.positive) for _ in range(n_sets)]
+    return [
+        make(law.statistic, *law.draw(rng, n_units), positive=law.positive) for _ in range(n_sets)
+    ]
 
 
 def shorter(i: Interval) -> Interval:
@@ -109,7 +123,9 @@ def shorter(i: Interval) -> Interval:
     return Interval(i.value, i.value + 0.9 * (i.low - i.value), i.value + 0.9 * (i.high - i.value))
 
 
-def check_coverage(found: list[Interval], truth: float, at_least: float = AT_LEAST, wrong: float = WRONG):
+def check_coverage(
+    found: list[Interval], truth: float, at_least: float = AT_LEAST, wrong: float = WRONG
+):
     """Enough intervals hold the truth, and few are on either side where it lies at the edge of a region."""
     assert sum(i.low <= truth <= i.high for i in found) >= at_least * len(found) / N_SETS
     for supports in ((-INF, truth), (truth, INF)):
@@ -158,4 +174,6 @@ def test_percentiles_are_noticed():
 
 @pytest.mark.slow
 def test_where_percentiles_fail_studentised_intervals_hold():
-    check_coverage(intervals("lognormal mean, positive", bootstrap, 64), np.exp(0.5), AT_LEAST - 10, WRONG + 10)
+    check_coverage(
+        intervals("lognormal mean, positive", bootstrap, 64), np.exp(0.5), AT_LEAST - 10, WRONG + 10
+    )

@@ -66,7 +66,9 @@ DAMAGES = {
     "pairs that are numbers": lambda data: data["results"][ABLATION]["axes"].update(
         pair=list(range(len(data["results"][ABLATION]["axes"]["pair"])))
     ),
-    "no heads alone": renamed(OVERLAP, "pair", lambda name: name + " ~ x" if len({*name.split(" ~ ")}) == 1 else name),
+    "no heads alone": renamed(
+        OVERLAP, "pair", lambda name: name + " ~ x" if len({*name.split(" ~ ")}) == 1 else name
+    ),
     "other statistics": renamed(relevance.relevance.name, "statistic", lambda name: f"{name}?"),
     "results that are gone": dropped(ABLATION, "far/intact", "far/certificate"),
 }
@@ -101,17 +103,29 @@ def test_a_pair_of_unknown_heads_is_named(small):
     r = small
     results = r.results.copy()
     ablation = results[ABLATION]
-    results[ABLATION] = ablation.assign_coords(pair=[f"7.{i} ~ 7.{i + 1}" for i in range(ablation.sizes["pair"])])
-    with pytest.raises(InputError, match=r"heads/pair ablation has a pair of the head '7.0', which is none here"):
+    results[ABLATION] = ablation.assign_coords(
+        pair=[f"7.{i} ~ 7.{i + 1}" for i in range(ablation.sizes["pair"])]
+    )
+    with pytest.raises(
+        InputError, match=r"heads/pair ablation has a pair of the head '7.0', which is none here"
+    ):
         orthogonality.orthogonality(results, r.facts)
 
 
 SPOILED_FACTS = {
-    "no interval": lambda data: [data["model"]["in_distribution"].pop(key) for key in ("low", "high")],
-    "a short config": lambda data: [data["model"]["config"].pop(key) for key in ("norm_position", "score_fn")],
+    "no interval": lambda data: [
+        data["model"]["in_distribution"].pop(key) for key in ("low", "high")
+    ],
+    "a short config": lambda data: [
+        data["model"]["config"].pop(key) for key in ("norm_position", "score_fn")
+    ],
     "versions that are none": lambda data: data["provenance"].update(measurements=[1]),
-    "an error that is not finite": lambda data: data["model"]["in_distribution"].update(error="inf", r2="nan"),
-    "texts that are none": lambda data: data["findings"][0].update(causal={"x": [{}]}, scope=CONTROLS),
+    "an error that is not finite": lambda data: data["model"]["in_distribution"].update(
+        error="inf", r2="nan"
+    ),
+    "texts that are none": lambda data: data["findings"][0].update(
+        causal={"x": [{}]}, scope=CONTROLS
+    ),
 }
 
 

@@ -8,10 +8,22 @@ from icl_interp.errors import InputError
 
 
 def test_the_cpu_is_the_default():
-    assert checked_device(None) == checked_device("cpu") == checked_device(torch.device("cpu")) == torch.device("cpu")
+    assert (
+        checked_device(None)
+        == checked_device("cpu")
+        == checked_device(torch.device("cpu"))
+        == torch.device("cpu")
+    )
 
 
-ABSENT = ["gpu", "", "cpu:x", "meta", *([] if torch.cuda.is_available() else ["cuda", "cuda:1"]), "cuda:99"]
+ABSENT = [
+    "gpu",
+    "",
+    "cpu:x",
+    "meta",
+    *([] if torch.cuda.is_available() else ["cuda", "cuda:1"]),
+    "cuda:99",
+]
 
 
 @pytest.mark.parametrize("name", ABSENT)

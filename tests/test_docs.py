@@ -47,12 +47,19 @@ def is_whole(page, claim):
     assert words(claim.quote.place) in said
     assert words(claim.criterion.text) in said
     for rule in (*claim.criterion.conditions, *claim.criterion.preconditions):
-        assert f"`{rule.quantity}`" in page.partition("## What decides")[2].partition("## Controls")[0]
+        assert (
+            f"`{rule.quantity}`" in page.partition("## What decides")[2].partition("## Controls")[0]
+        )
     for measurement in claim.measurements:
-        assert f"`{measurement.name}`" in page.partition("## How it is measured")[2].partition("## What decides")[0]
+        assert (
+            f"`{measurement.name}`"
+            in page.partition("## How it is measured")[2].partition("## What decides")[0]
+        )
     controls = page.partition("## Controls")[2]
     assert controls.strip().startswith(claim.kind)
-    assert ("on randomly initialised models of this architecture" in words(controls)) == bool(claim.twin)
+    assert ("on randomly initialised models of this architecture" in words(controls)) == bool(
+        claim.twin
+    )
     must = controls.partition("## Hand-built models")[2].partition("## Verdicts")[0]
     assert "supported |" in must
     assert "contradicted |" in must
@@ -65,7 +72,9 @@ def test_every_claim_has_a_whole_page(pages):
         assert f"({claim.id}.md)" in pages["index"]
         is_whole(pages[claim.id], claim)
     first, page = CLAIMS[0], pages[CLAIMS[0].id]
-    must_fail(is_whole, page.replace("> ", "", 1).replace(first.quote.text.split()[0], "", 3), first)
+    must_fail(
+        is_whole, page.replace("> ", "", 1).replace(first.quote.text.split()[0], "", 3), first
+    )
     must_fail(is_whole, page.replace("## Controls", ""), first)
     must_fail(is_whole, page, CLAIMS[1])
 
@@ -100,7 +109,9 @@ def test_a_page_shows_what_verdicts_withstood(pages):
         shows_its_battery(pages[claim.id], claim, batteries[claim.study])
     (claim,) = (claim for claim in CLAIMS if claim.study == "heads")
     page = pages[claim.id]
-    must_fail(shows_its_battery, page.replace("200 of 200", "199 of 200", 1), claim, batteries["heads"])
+    must_fail(
+        shows_its_battery, page.replace("200 of 200", "199 of 200", 1), claim, batteries["heads"]
+    )
     must_fail(shows_its_battery, page.replace("| 59 |", "| 60 |"), claim, batteries["heads"])
     must_fail(shows_its_battery, page, claim, None)
 
@@ -139,7 +150,10 @@ def leads_somewhere(path, text):
 
 
 def test_links_lead_somewhere():
-    for path in (*DOCS.rglob("*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY"))):
+    for path in (
+        *DOCS.rglob("*.md"),
+        *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    ):
         leads_somewhere(path, path.read_text("utf-8"))
     assert len(leads_somewhere(DOCS / "index.md", (DOCS / "index.md").read_text("utf-8"))) > 10
     must_fail(leads_somewhere, DOCS / "index.md", "[a](nowhere.md)")
@@ -159,7 +173,9 @@ def test_the_page_on_reports_names_every_key():
 
 @pytest.mark.slow
 def test_the_page_on_reports_gets_their_numbers_from_probes():
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "reference" / "report.md").read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(
+        r"```python\n(.*?)```", (DOCS / "reference" / "report.md").read_text("utf-8"), re.DOTALL
+    )
     exec(compile(block, "report.md", "exec"), {})
     must_fail(exec, compile(block.replace("< 1e-9", "< 0"), "report.md", "exec"), {})
 
@@ -172,12 +188,26 @@ def test_the_site_builds_without_a_warning_and_opens_without_a_network():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     for command in (
         ["docs/assemble.py", "build/docs/source"],
-        ["-m", "sphinx", *("-c", "docs"), "-E", "-W", "--keep-going", "-q", "build/docs/source", "build/docs/html"],
+        [
+            "-m",
+            "sphinx",
+            *("-c", "docs"),
+            "-E",
+            "-W",
+            "--keep-going",
+            "-q",
+            "build/docs/source",
+            "build/docs/html",
+        ],
     ):
-        run = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True
+        )
         assert run.returncode == 0, run.stderr[-3000:]
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):  # each was executed
-        assert "cell_output" in (SITE / "html" / "tutorials" / f"{notebook.stem}.html").read_text("utf-8"), notebook
+        assert "cell_output" in (SITE / "html" / "tutorials" / f"{notebook.stem}.html").read_text(
+            "utf-8"
+        ), notebook
     asked, said = [], []
     with sync.sync_playwright() as p:
         chromium = p.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
@@ -187,7 +217,9 @@ def test_the_site_builds_without_a_warning_and_opens_without_a_network():
             (f"claims/{CLAIMS[0].id}.html", "blockquote"),
             ("reference/icl_interp.html", "dl.function"),
         ):
-            tab = chromium.new_context(viewport={"width": 1400, "height": 1000}, offline=True).new_page()
+            tab = chromium.new_context(
+                viewport={"width": 1400, "height": 1000}, offline=True
+            ).new_page()
             tab.on("request", lambda request: asked.append(request.url))
             tab.on("console", lambda message: said.append(message.text))
             tab.on("pageerror", lambda error: said.append(str(error)))
@@ -195,7 +227,9 @@ def test_the_site_builds_without_a_warning_and_opens_without_a_network():
             tab.locator(mark).first.wait_for(state="attached")
             for width in (1400, 480):
                 tab.set_viewport_size({"width": width, "height": 1000})
-                assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+                assert tab.evaluate(
+                    "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+                )
         chromium.close()
     assert len(asked) > 10
     assert [url for url in asked if not url.startswith("file:")] == []

@@ -7,7 +7,14 @@ from helpers import must_fail
 
 from icl_interp.errors import LONGEST, InputError, shown, unknown, whole
 
-HUGE = [10**100_000, [10**5000], "x" * 10**7, [[0] * 10**6] * 10**6, {i: "x" * 10**6 for i in range(9)}, b"x" * 10**7]
+HUGE = [
+    10**100_000,
+    [10**5000],
+    "x" * 10**7,
+    [[0] * 10**6] * 10**6,
+    {i: "x" * 10**6 for i in range(9)},
+    b"x" * 10**7,
+]
 DEEP: list = []
 for _ in range(10**5):
     DEEP = [DEEP]
@@ -21,7 +28,9 @@ def check_short(show, value):
     assert time.perf_counter() - started < 1
 
 
-@pytest.mark.parametrize("value", [*HUGE, DEEP, "a\nb", None, 1.5, object()], ids=range(len(HUGE) + 5))
+@pytest.mark.parametrize(
+    "value", [*HUGE, DEEP, "a\nb", None, 1.5, object()], ids=range(len(HUGE) + 5)
+)
 def test_any_value_is_shown_in_a_short_line(value):
     check_short(shown, value)
     check_short(lambda v: shown(v, 20), value)

@@ -115,7 +115,9 @@ def test_one_nan_among_predictions_is_an_error_that_is_not_known():
 
 
 def test_what_never_predicts_has_no_error_rather_than_none():
-    assert np.isnan(errors_of(Own(lambda p: torch.full_like(p.ys, torch.nan)), AFFINE, n_functions=3)).all()
+    assert np.isnan(
+        errors_of(Own(lambda p: torch.full_like(p.ys, torch.nan)), AFFINE, n_functions=3)
+    ).all()
 
 
 def seen_by(task, **settings):
@@ -150,7 +152,9 @@ def test_chunks_leave_the_numbers_alone(monkeypatch, n_functions, n_contexts):
 
 def test_chunks_that_repeat_their_stream_are_noticed(monkeypatch):
     monkeypatch.setattr(evaluation, "CHUNK", 16)
-    monkeypatch.setattr(evaluation, "generator", lambda seed, stream, start: generator(seed, stream))
+    monkeypatch.setattr(
+        evaluation, "generator", lambda seed, stream, start: generator(seed, stream)
+    )
     must_fail(check_chunks, 17, 5, 16)
 
 
@@ -254,12 +258,18 @@ def test_a_checkpoint_is_evaluated_on_its_own_task_also_by_its_path(tmp_path):
     assert "points 3..5 of 8 functions x 2 contexts" in tables[0].attrs["note"]
     elsewhere = evaluate(checkpoint, checkpoint.task.with_points(4), **settings)
     assert "points 3..4 " in elsewhere.attrs["note"]
-    assert "points 4..4 " in evaluate(checkpoint, checkpoint.task.with_points(4), last=True, **settings).attrs["note"]
+    assert (
+        "points 4..4 "
+        in evaluate(checkpoint, checkpoint.task.with_points(4), last=True, **settings).attrs["note"]
+    )
 
 
 def test_a_model_that_predicts_the_query_only_is_scored_there():
     checkpoint = tiny_runs.checkpoint(**tiny_runs.STACKED)
-    errors = {last: errors_of(checkpoint, checkpoint.task, n_functions=8, last=last) for last in (False, True)}
+    errors = {
+        last: errors_of(checkpoint, checkpoint.task, n_functions=8, last=last)
+        for last in (False, True)
+    }
     assert np.isfinite(errors[True]).all()
     np.testing.assert_allclose(errors[False], errors[True], rtol=1e-12)
 
@@ -268,7 +278,10 @@ def test_what_stands_in_provenance():
     checkpoint = tiny_runs.checkpoint()
     found = evaluation.in_distribution(checkpoint, checkpoint.task)
     learned = {f"{name}{end}" for name in ("r2", "learned") for end in ("", "_low", "_high")}
-    assert set(found) == {"error", "low", "high", "error_rate", "least squares", "zero", "note"} | learned
+    assert (
+        set(found)
+        == {"error", "low", "high", "error_rate", "least squares", "zero", "note"} | learned
+    )
     assert found["least squares"] < 1e-15 < found["zero"]
     assert found["low"] < found["error"] < found["high"]
 
@@ -283,10 +296,16 @@ def test_a_bare_model_is_evaluated_like_its_checkpoint():
     for whole in (tiny_runs.checkpoint(), tiny_runs.checkpoint(**tiny_runs.STACKED)):
         expected = evaluate(whole, **few)
         same_errors(evaluate(whole.model, whole.task, **few), expected)
-        same_errors(evaluate(whole.model, whole.task, encoding=whole.config.encoding, **few), expected)
+        same_errors(
+            evaluate(whole.model, whole.task, encoding=whole.config.encoding, **few), expected
+        )
         other = HookedTransformer(whole.model.cfg, seed=8).eval()
         must_fail(same_errors, evaluate(other, whole.task, **few), expected)
-        shift = evaluation.shifted({"model": whole.model}, whole.task, (1.0,), **few).sel(predictor="model").values
+        shift = (
+            evaluation.shifted({"model": whole.model}, whole.task, (1.0,), **few)
+            .sel(predictor="model")
+            .values
+        )
         np.testing.assert_allclose(shift.mean(), expected["error"][0], rtol=1e-12)
         table = evaluation.heatmap(whole.model, whole.task, (1.0,), **few)
         np.testing.assert_allclose(table.values.mean(), expected["error"][0], rtol=1e-12)
@@ -299,14 +318,19 @@ def test_the_encoding_of_a_checkpoint_may_be_named():
     few = {"n_functions": 6, "n_contexts": 2}
     found = evaluate(whole, planar, encoding="interleaved", **few)
     same_errors(found, evaluate(whole.model, planar, **few))
-    with pytest.raises(InputError, match="stacked prompts with inputs of 2 coordinates have d_in=3"):
+    with pytest.raises(
+        InputError, match="stacked prompts with inputs of 2 coordinates have d_in=3"
+    ):
         evaluate(whole, planar, encoding="stacked", **few)
 
 
 @pytest.mark.parametrize(
     ("predictor", "match"),
     [
-        (torch.nn.Linear(1, 1), "TransformerLens' hook names and a cfg, but got Linear; .* predict"),
+        (
+            torch.nn.Linear(1, 1),
+            "TransformerLens' hook names and a cfg, but got Linear; .* predict",
+        ),
         (3.0, "a predictor is a Checkpoint, .* predict.*but got a float"),
         (lambda prompts: prompts.ys, "a predictor is a Checkpoint, .*but got a function"),
         (Zero, "a predictor is a Checkpoint, .*but got the class Zero"),
@@ -328,15 +352,24 @@ def test_what_does_not_predict_is_refused_in_one_line(predictor, match):
     ("call", "match"),
     [
         (lambda: evaluate(Zero()), "brings no task: pass task="),
-        (lambda: evaluate(Zero(), AFFINE, encoding="stacked"), "encoding= is for models; a Zero reads"),
+        (
+            lambda: evaluate(Zero(), AFFINE, encoding="stacked"),
+            "encoding= is for models; a Zero reads",
+        ),
         (lambda: evaluate(tiny_runs.checkpoint().model), "this predictor brings no task"),
         (
             lambda: evaluate(Zero(), AFFINE.with_points(2)),
             "prompts of 2 points leave none to score: 2 points determine",
         ),
         (lambda: evaluate("no/such/run"), "no such path or bundled model: 'no/such/run'"),
-        (lambda: evaluate(Zero(), AFFINE, n_functions=0), "n_functions must be a whole number from 1 to .* but got 0"),
-        (lambda: evaluate(Zero(), AFFINE, n_contexts=-2), "n_contexts must be a whole number from 1 to .* but got -2"),
+        (
+            lambda: evaluate(Zero(), AFFINE, n_functions=0),
+            "n_functions must be a whole number from 1 to .* but got 0",
+        ),
+        (
+            lambda: evaluate(Zero(), AFFINE, n_contexts=-2),
+            "n_contexts must be a whole number from 1 to .* but got -2",
+        ),
     ],
 )
 def test_what_can_not_be_evaluated_is_refused(call, match):

@@ -55,7 +55,9 @@ def check_shift(task, r2=lambda table: row_of(table, predictor="model")["r2"]):
     at, up = (row_of(table, predictor="model") for table in (one, other))
     assert up["error"] == pytest.approx(at["error"], rel=1e-9)
     assert row_of(other, predictor="zero")["error"] > 9 * row_of(one, predictor="zero")["error"]
-    assert r2(other) == pytest.approx(r2(one), rel=1e-3)  # 1e-3: E[f(x)] of one function is estimated
+    assert r2(other) == pytest.approx(
+        r2(one), rel=1e-3
+    )  # 1e-3: E[f(x)] of one function is estimated
 
 
 def relative_to_zero(table):
@@ -73,7 +75,9 @@ def check_r2(task, variance):
     """R^2 of predictors whose error is a known share of the variance about E[f(x)]."""
     table = evaluate(Own(share=1.0, shift=0.0), task, **SMALL)
     assert row_of(table, predictor="model")["r2"] == pytest.approx(1)
-    errors = function_errors({"mean": LawMean(task)}, task, n_functions=4000, n_contexts=2, seed=0)["mean"]
+    errors = function_errors({"mean": LawMean(task)}, task, n_functions=4000, n_contexts=2, seed=0)[
+        "mean"
+    ]
     assert abs(errors.mean() - variance) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
 
 
@@ -92,7 +96,9 @@ def test_tables_show_what_r2_is_relative_to():
     assert around.attrs["note"].endswith("R2 is relative to the mean of the law of functions")
     for table, uninformed in ((centred, "zero"), (around, "law mean")):
         assert row_of(table, predictor=uninformed)["r2"] == pytest.approx(0, abs=1e-12)
-        model, reference = (row_of(table, predictor=name)["error"] for name in ("model", uninformed))
+        model, reference = (
+            row_of(table, predictor=name)["error"] for name in ("model", uninformed)
+        )
         assert row_of(table, predictor="model")["r2"] == pytest.approx(1 - model / reference)
     assert row_of(around, predictor="zero")["r2"] < -10
     fixed = evaluate(KNearest(1), EXP, **SMALL)
@@ -102,7 +108,9 @@ def test_tables_show_what_r2_is_relative_to():
 
 def test_what_stands_in_provenance_names_the_law_mean():
     checkpoint = tiny_runs.checkpoint()
-    found = evaluation.in_distribution(checkpoint, replace(checkpoint.task, coefficients=Uniform(0, 2)), n_contexts=1)
+    found = evaluation.in_distribution(
+        checkpoint, replace(checkpoint.task, coefficients=Uniform(0, 2)), n_contexts=1
+    )
     assert found["r2"] == pytest.approx(1 - found["error"] / found["law mean"])
     assert found["law mean"] < found["zero"]
 
@@ -113,7 +121,9 @@ def test_a_shift_has_one_reference_at_every_sigma():
     table = error_table(result)
     for sigma, task in ((1, AROUND_2), (3, AROUND_2.scaled(3, 3))):
         mean = function_errors({"it": LawMean(task)}, task, **SMALL, seed=0)["it"]
-        np.testing.assert_allclose(result.sel(predictor="law mean", sigma=sigma).values, mean, rtol=1e-9)
+        np.testing.assert_allclose(
+            result.sel(predictor="law mean", sigma=sigma).values, mean, rtol=1e-9
+        )
         row = row_of(table, predictor="own", sigma=float(sigma))
         assert row["r2"] == pytest.approx(1 - row["error"] / mean.mean())
     assert "relative to the mean of the law" in table.attrs["note"]

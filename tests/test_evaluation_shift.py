@@ -13,7 +13,14 @@ from helpers import must_fail, one_in
 from icl_interp import evaluation, resampling
 from icl_interp.baselines import Averaging, LeastSquares, Zero
 from icl_interp.errors import InputError
-from icl_interp.evaluation import Sample, error_table, function_errors, heatmap, paired_ratio, shifted
+from icl_interp.evaluation import (
+    Sample,
+    error_table,
+    function_errors,
+    heatmap,
+    paired_ratio,
+    shifted,
+)
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Uniform
@@ -49,19 +56,25 @@ def asked(task, sigma, **settings):
 def check_common(task, arm, sigma=3.0):
     """A shifted sample is the sample at sigma 1 with x, f or both scaled."""
     (xs, ys), (far_xs, far_ys) = asked(task, 1.0, arm=arm), asked(task, sigma, arm=arm)
-    np.testing.assert_allclose(far_xs, xs * (1 if arm == "functions" else sigma), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        far_xs, xs * (1 if arm == "functions" else sigma), rtol=1e-12, atol=1e-12
+    )
     if arm == "functions":
         np.testing.assert_allclose(far_ys, sigma * ys, rtol=1e-12, atol=1e-12)
     else:  # f(x) = sigma_f f_1(x): on its own features each prompt still determines f
         factor = sigma if arm == "both" else 1.0
         for row in range(len(xs)):
-            X, far_X = (task.features(torch.tensor(x[row : row + 1]))[0].numpy() for x in (xs, far_xs))
+            X, far_X = (
+                task.features(torch.tensor(x[row : row + 1]))[0].numpy() for x in (xs, far_xs)
+            )
             w = np.linalg.lstsq(X, ys[row], rcond=None)[0]
             np.testing.assert_allclose(far_ys[row], factor * far_X @ w, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("arm", ["functions", "inputs", "both"])
-@pytest.mark.parametrize("task", [AFFINE, NORMAL, MIXED, LINEAR], ids=["uniform", "normal", "mixed", "linear"])
+@pytest.mark.parametrize(
+    "task", [AFFINE, NORMAL, MIXED, LINEAR], ids=["uniform", "normal", "mixed", "linear"]
+)
 def test_draws_are_scaled_and_not_drawn_anew(task, arm):
     check_common(task, arm)
 
@@ -82,7 +95,8 @@ def check_paired(first, second):
     """Errors are those of the same functions: for a predictor that is half the truth, to the last bit."""
     for sigma in (1.0, 4.0):
         np.testing.assert_array_equal(
-            first.sel(predictor="half", sigma=sigma).values, second.sel(predictor="half", sigma=sigma).values
+            first.sel(predictor="half", sigma=sigma).values,
+            second.sel(predictor="half", sigma=sigma).values,
         )
 
 
@@ -109,15 +123,24 @@ def test_axes_and_errors_by_hand():
     }
     _, ys = asked(AFFINE, 2.5)
     square = (ys[:, 2:] ** 2).reshape(12, 3, 4)
-    np.testing.assert_allclose(result.sel(predictor="zero", sigma=2.5).values, square.mean((1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(result.sel(predictor="half", sigma=2.5).values, square.mean((1, 2)) / 4, rtol=1e-12)
+    np.testing.assert_allclose(
+        result.sel(predictor="zero", sigma=2.5).values, square.mean((1, 2)), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        result.sel(predictor="half", sigma=2.5).values, square.mean((1, 2)) / 4, rtol=1e-12
+    )
     assert result.sel(predictor="least squares").values.max() < 1e-20
-    assert "points 3..6 of 12 functions x 3 contexts, seed 0; sigma scales functions" in result.attrs["note"]
+    assert (
+        "points 3..6 of 12 functions x 3 contexts, seed 0; sigma scales functions"
+        in result.attrs["note"]
+    )
 
 
 def check_second_moment(task, arm, sigma, expected):
     errors = (
-        shifted({}, task, [sigma], arm=arm, n_functions=3000, n_contexts=2).sel(predictor="zero", sigma=sigma).values
+        shifted({}, task, [sigma], arm=arm, n_functions=3000, n_contexts=2)
+        .sel(predictor="zero", sigma=sigma)
+        .values
     )
     assert abs(errors.mean() - expected) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
 
@@ -146,7 +169,8 @@ def check_equivariance(predictor):
     """What is linear in the labels has sigma^2 times its error on functions times sigma."""
     result = shifted({"own": predictor}, AFFINE, [1, 7], **SMALL)
     np.testing.assert_allclose(
-        result.sel(predictor="own", sigma=7).values, 49 * result.sel(predictor="own", sigma=1).values
+        result.sel(predictor="own", sigma=7).values,
+        49 * result.sel(predictor="own", sigma=1).values,
     )
 
 
@@ -161,7 +185,9 @@ def check_heatmap(arm, at):
     cells = heatmap(half, MIXED, [1, 2, 5], **SMALL)
     line = shifted({"half": half}, MIXED, [1, 2, 5], arm=arm, **SMALL)
     for sigma in (1, 2, 5):
-        np.testing.assert_array_equal(cells.sel(at(sigma)).values, line.sel(predictor="half", sigma=sigma).values)
+        np.testing.assert_array_equal(
+            cells.sel(at(sigma)).values, line.sel(predictor="half", sigma=sigma).values
+        )
 
 
 def test_the_lines_of_a_heat_map():
@@ -177,8 +203,14 @@ def test_the_lines_of_a_heat_map():
 def made_up(seed=0):
     """Errors of 30 functions at two sigmas, of no model."""
     rng = np.random.default_rng(seed)
-    values = np.stack([rng.gamma(2, 1, (2, 30)), rng.gamma(1, 0.01, (2, 30)), rng.gamma(2, 2, (2, 30))])
-    axes = {"predictor": ("model", "least squares", "zero"), "sigma": (1.0, 2.0), "function": range(30)}
+    values = np.stack(
+        [rng.gamma(2, 1, (2, 30)), rng.gamma(1, 0.01, (2, 30)), rng.gamma(2, 2, (2, 30))]
+    )
+    axes = {
+        "predictor": ("model", "least squares", "zero"),
+        "sigma": (1.0, 2.0),
+        "function": range(30),
+    }
     return make_array(values, axes, note="made up")
 
 
@@ -212,7 +244,10 @@ def test_the_error_table_follows_its_definitions():
 
 
 def check_ratio(interval, errors, a="model", b="zero", sigma=2.0):
-    first, second = errors.sel(predictor=a, sigma=sigma).values, errors.sel(predictor=b, sigma=sigma).values
+    first, second = (
+        errors.sel(predictor=a, sigma=sigma).values,
+        errors.sel(predictor=b, sigma=sigma).values,
+    )
     expected = by_bootstrap(lambda x, y: np.log10(x) - np.log10(y), first, second)
     np.testing.assert_allclose([interval.value, interval.low, interval.high], expected, rtol=1e-6)
 
@@ -222,7 +257,9 @@ def test_a_ratio_is_paired_by_function():
     must_fail(check_ratio, paired_ratio(made_up(), "zero", "model", 2), made_up())
     must_fail(check_ratio, paired_ratio(made_up(), "model", "zero", 1), made_up())
     # Of errors that are proportional function by function the ratio is known without any doubt.
-    result = shifted({"a": Own(), "b": Own(lambda prompts: 0.75 * prompts.ys)}, AFFINE, [1], **SMALL)
+    result = shifted(
+        {"a": Own(), "b": Own(lambda prompts: 0.75 * prompts.ys)}, AFFINE, [1], **SMALL
+    )
     found = paired_ratio(result, "a", "b", 1)
     np.testing.assert_allclose([found.value, found.low, found.high], math.log10(4), rtol=1e-12)
 
@@ -238,7 +275,9 @@ def test_a_predictor_without_error_has_a_ratio():
 def count_fits(monkeypatch):
     fits = []
     fit = LeastSquares.predict
-    monkeypatch.setattr(LeastSquares, "predict", lambda self, prompts: fits.append(self) or fit(self, prompts))
+    monkeypatch.setattr(
+        LeastSquares, "predict", lambda self, prompts: fits.append(self) or fit(self, prompts)
+    )
     return fits
 
 
@@ -251,10 +290,14 @@ def test_references_are_computed_once_for_all_models(monkeypatch):
     for sigma in (1, 2):
         fresh = function_errors({"x": LeastSquares(MIXED)}, MIXED.scaled(sigma), **settings)["x"]
         for result in (first, second):
-            np.testing.assert_array_equal(result.sel(predictor="least squares", sigma=sigma).values, fresh)
+            np.testing.assert_array_equal(
+                result.sel(predictor="least squares", sigma=sigma).values, fresh
+            )
 
 
-@pytest.mark.parametrize("change", [{"seed": 78}, {"n_functions": 11}, {"n_contexts": 4}, {"arm": "inputs"}])
+@pytest.mark.parametrize(
+    "change", [{"seed": 78}, {"n_functions": 11}, {"n_contexts": 4}, {"arm": "inputs"}]
+)
 def test_another_sample_has_references_of_its_own(monkeypatch, change):
     settings = {**SMALL, "seed": 79}
     shifted({}, MIXED, [2], **settings)
@@ -277,7 +320,9 @@ def test_a_task_that_can_not_be_kept_is_evaluated_all_the_same():
     with pytest.raises(TypeError, match="unhashable"):
         hash(task)
     found, expected = (shifted({}, which, [1], **SMALL) for which in (task, AFFINE))
-    np.testing.assert_array_equal(found.sel(predictor="zero").values, expected.sel(predictor="zero").values)
+    np.testing.assert_array_equal(
+        found.sel(predictor="zero").values, expected.sel(predictor="zero").values
+    )
 
 
 def test_all_are_scored_where_the_least_talkative_predicts():
@@ -307,7 +352,10 @@ def test_a_sample_is_drawn_anew_and_the_same_each_time():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: shifted({}, Continuous(function="abs", inputs=Uniform(-1, 1), n_points=4), [1]), "a Continuous task"),
+        (
+            lambda: shifted({}, Continuous(function="abs", inputs=Uniform(-1, 1), n_points=4), [1]),
+            "a Continuous task",
+        ),
         (lambda: shifted({}, AFFINE, []), r"positive numbers, at least one, but got \[\]"),
         (lambda: shifted({}, AFFINE, [1, 0]), r"positive numbers.*\[1, 0\]"),
         (lambda: heatmap(Zero(), AFFINE, [math.inf]), "positive numbers"),
@@ -326,8 +374,13 @@ def test_a_model_is_not_asked_past_its_trained_length():
     task = checkpoint.task
     shifted({"model": checkpoint}, task, [1], n_functions=2, n_contexts=1)
     longer = task.with_points(task.n_points + 1)
-    for call in (lambda: shifted({"m": checkpoint}, longer, [1]), lambda: heatmap(checkpoint, longer, [1])):
-        with pytest.raises(InputError, match=f"trained on prompts of {task.n_points} points, but the task has"):
+    for call in (
+        lambda: shifted({"m": checkpoint}, longer, [1]),
+        lambda: heatmap(checkpoint, longer, [1]),
+    ):
+        with pytest.raises(
+            InputError, match=f"trained on prompts of {task.n_points} points, but the task has"
+        ):
             call()
     # A baseline brings a task for its features only.
     shifted({"own": LeastSquares(task)}, longer, [1], n_functions=2, n_contexts=1)

@@ -27,7 +27,12 @@ def tool():
     del sys.modules[spec.name]
 
 
-LAWS = {"normal": stats.norm(), "exponential": stats.expon(), "heavy": stats.t(5), "bounded": stats.beta(2, 2)}
+LAWS = {
+    "normal": stats.norm(),
+    "exponential": stats.expon(),
+    "heavy": stats.t(5),
+    "bounded": stats.beta(2, 2),
+}
 
 
 def check_quantile(quantile, law) -> None:
@@ -44,9 +49,17 @@ def test_a_far_quantile_is_that_of_the_law(name):
 
 
 def test_mutants_of_far_quantiles_fail():
-    must_fail(check_quantile, lambda draws, q: float(np.quantile(draws, 1 - 5 * (1 - q))), LAWS["exponential"])
+    must_fail(
+        check_quantile,
+        lambda draws, q: float(np.quantile(draws, 1 - 5 * (1 - q))),
+        LAWS["exponential"],
+    )
     must_fail(check_quantile, lambda draws, q: float(draws.max()), LAWS["heavy"])
-    must_fail(check_quantile, lambda draws, q: float(np.mean(draws) + 3.09 * np.std(draws)), LAWS["exponential"])
+    must_fail(
+        check_quantile,
+        lambda draws, q: float(np.mean(draws) + 3.09 * np.std(draws)),
+        LAWS["exponential"],
+    )
 
 
 def test_both_sides_are_alike():

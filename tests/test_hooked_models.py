@@ -28,7 +28,10 @@ def same(*args):
 
 # What is attached, where it is said to be, and how it is taken away again.
 ATTACHED = {
-    "hook": (lambda m: m.add_hook("blocks.0.attn.hook_z", lambda t, hook: 0 * t), "blocks.0.attn.hook_z"),
+    "hook": (
+        lambda m: m.add_hook("blocks.0.attn.hook_z", lambda t, hook: 0 * t),
+        "blocks.0.attn.hook_z",
+    ),
     "permanent hook": (lambda m: m.add_perma_hook("hook_embed", same), "hook_embed"),
     "backward hook": (lambda m: m.add_hook("hook_embed", same, dir="bwd"), "hook_embed"),
     "native": (lambda m: m.blocks[0].mlp.register_forward_hook(same), "blocks.0.mlp"),
@@ -51,7 +54,9 @@ DOORS = {
 def check_refused(door, attach, where):
     found = checkpoint()
     attach(found.model)
-    with pytest.raises(InputError, match=f"hooks or interventions are attached .* at .*{where}") as raised:
+    with pytest.raises(
+        InputError, match=f"hooks or interventions are attached .* at .*{where}"
+    ) as raised:
         DOORS[door](found)
     assert "\n" not in str(raised.value)
 
@@ -78,7 +83,10 @@ def test_without_the_refusal_the_edited_model_would_be_reported(monkeypatch):
     """The mutant: what came of it."""
     found, ablate = checkpoint(), AblateHeads.zero((0, 0), (0, 1))
     intact = measured(found)
-    with intervene(found.model, ablate), pytest.raises(InputError, match=r"at blocks\.0\.attn\.hook_z"):
+    with (
+        intervene(found.model, ablate),
+        pytest.raises(InputError, match=r"at blocks\.0\.attn\.hook_z"),
+    ):
         icl_interp.analyze(found, **FAST)
     monkeypatch.setattr(hooks, "hooked_modules", lambda model: [])
     with intervene(found.model, ablate):
@@ -123,7 +131,9 @@ def test_parametrised_weights_are_read_as_they_run():
     parametrize.register_parametrization(mine.blocks[0].attn, "W_O", Half())
     with torch.no_grad():
         by_hand.blocks[0].attn.W_O /= 2
-    torch.testing.assert_close(measured(replace(found, model=mine)), measured(replace(found, model=by_hand)))
+    torch.testing.assert_close(
+        measured(replace(found, model=mine)), measured(replace(found, model=by_hand))
+    )
     assert (measured(replace(found, model=mine)) - measured(found)).abs().max() > 1e-3
 
 
@@ -139,5 +149,7 @@ def test_evaluate_runs_a_model_with_what_is_attached():
     by_hand = copy.deepcopy(found.model)
     with torch.no_grad():
         by_hand.unembed.W_U.zero_()
-    np.testing.assert_allclose(constant, icl_interp.evaluate(replace(found, model=by_hand), **sizes)["error"].iloc[0])
+    np.testing.assert_allclose(
+        constant, icl_interp.evaluate(replace(found, model=by_hand), **sizes)["error"].iloc[0]
+    )
     assert error() != constant

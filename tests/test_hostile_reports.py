@@ -19,7 +19,9 @@ from icl_interp.report import Report, page
 from icl_interp.reproduction import page as reproduced
 from icl_interp.results import make_table, to_dict
 
-INJECTED = "<img src=x onerror=window.hacked=1>'\"><a href='javascript:window.hacked=1'>x</a></script><!--"
+INJECTED = (
+    "<img src=x onerror=window.hacked=1>'\"><a href='javascript:window.hacked=1'>x</a></script><!--"
+)
 VALUES = [None, [], "x", {}, 10**400, -1, 1.5, [[1], [2, 3]], True, INJECTED]
 
 
@@ -62,7 +64,11 @@ def one_line_or_works(folder, late):
     try:
         loaded = Report.load(folder)
         assert len(repr(loaded)) < 300
-        for step in (loaded.judge, lambda: loaded.to_html(folder / "r.html"), loaded._repr_html_) if late else ():
+        for step in (
+            (loaded.judge, lambda: loaded.to_html(folder / "r.html"), loaded._repr_html_)
+            if late
+            else ()
+        ):
             step()
     except InputError as error:
         message = str(error)
@@ -77,7 +83,9 @@ def one_line_or_works(folder, late):
 # `most` mutants are judged and drawn too, which takes two seconds each.
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "n", "most"), [(0, 12, 1), (0, 25, 1), (1, 150, 3)])
-def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, most, data, tmp_path, errors_are_caught):
+def test_a_changed_report_is_refused_in_one_line_or_works(
+    seed, n, most, data, tmp_path, errors_are_caught
+):
     # A result of each kind, and small ones: reading all of them many times would take minutes.
     kept = {
         min(
@@ -104,8 +112,16 @@ def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, most, data, t
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        (("findings", 0, "estimate", "low"), "x", r"findings\[0\]\.estimate\.low must be a number, but got 'x'"),
-        (("findings", 1, "verdict"), "true", r"findings\[1\]\.verdict must be one of supported, .* but got 'true'"),
+        (
+            ("findings", 0, "estimate", "low"),
+            "x",
+            r"findings\[0\]\.estimate\.low must be a number, but got 'x'",
+        ),
+        (
+            ("findings", 1, "verdict"),
+            "true",
+            r"findings\[1\]\.verdict must be one of supported, .* but got 'true'",
+        ),
         (
             ("findings", 0, "criterion", "conditions", 0, "supports"),
             [1],
@@ -122,8 +138,16 @@ def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, most, data, t
         (("results", "far/intact", "values"), [[1], [2, 3]], r"results\['far/intact'\]\.values"),
         (("results", "far/intact", "values"), 10**400, "the number '1000.*' is too large"),
         (("results", "far/intact", "values"), 10**30, "values"),
-        (("results", "far/intact", "kind"), "cube", r"kind must be one of matrix, curve, table, but got 'cube'"),
-        (("results", "far/intact", "axes", "x"), [1], r"results\['far/intact'\]: values have shape"),
+        (
+            ("results", "far/intact", "kind"),
+            "cube",
+            r"kind must be one of matrix, curve, table, but got 'cube'",
+        ),
+        (
+            ("results", "far/intact", "axes", "x"),
+            [1],
+            r"results\['far/intact'\]: values have shape",
+        ),
         (("results", "far/intact", "unit"), 3, r"unit must be text"),
         (("model", "r2"), "0.9", r"model\.r2 must be a number, but got '0\.9'"),
         (("model", "n_units"), 1.5, r"model\.n_units must be a whole number"),
@@ -138,7 +162,9 @@ def test_a_changed_report_is_refused_in_one_line_or_works(seed, n, most, data, t
     ],
 )
 def test_the_place_of_what_is_wrong_is_named(data, tmp_path, where, value, message):
-    slim = data | {"results": {"far/intact": data["results"]["far/intact"]}}  # reading all of them takes seconds
+    slim = data | {
+        "results": {"far/intact": data["results"]["far/intact"]}
+    }  # reading all of them takes seconds
     (tmp_path / "report.json").write_text(json.dumps(changed(slim, where, value)))
     with pytest.raises(InputError, match=message) as refused:
         Report.load(tmp_path)
@@ -147,7 +173,9 @@ def test_the_place_of_what_is_wrong_is_named(data, tmp_path, where, value, messa
 
 @pytest.mark.slow
 def test_two_findings_on_one_claim_are_refused(data, tmp_path):
-    (tmp_path / "report.json").write_text(json.dumps(data | {"findings": [data["findings"][0]] * 2}))
+    (tmp_path / "report.json").write_text(
+        json.dumps(data | {"findings": [data["findings"][0]] * 2})
+    )
     with pytest.raises(InputError, match="twice"):
         Report.load(tmp_path)
 
@@ -155,7 +183,9 @@ def test_two_findings_on_one_claim_are_refused(data, tmp_path):
 @pytest.mark.slow
 def test_what_a_claim_does_not_find_costs_that_claim_only(data, tmp_path, errors_are_caught):
     """An edited report is judged as far as it goes: what a judge misses stands in its reason."""
-    (tmp_path / "report.json").write_text(json.dumps(changed(data, ("results", "far/certificate"), "drop")))
+    (tmp_path / "report.json").write_text(
+        json.dumps(changed(data, ("results", "far/certificate"), "drop"))
+    )
     again = {finding.id: finding for finding in Report.load(tmp_path).judge().findings}
     broken = again["limits.layernorm_saturation"]
     assert broken.verdict == "inconclusive"
@@ -167,7 +197,9 @@ def test_what_a_claim_does_not_find_costs_that_claim_only(data, tmp_path, errors
 
 @pytest.mark.slow
 def test_numbers_that_are_not_finite_come_back(data, tmp_path):
-    changed_data = changed(changed(data, ("findings", 0, "estimate", "low"), "nan"), ("model", "r2"), "-inf")
+    changed_data = changed(
+        changed(data, ("findings", 0, "estimate", "low"), "nan"), ("model", "r2"), "-inf"
+    )
     (tmp_path / "report.json").write_text(json.dumps(changed_data))
     loaded = Report.load(tmp_path)
     assert loaded.findings[0].estimate.low != loaded.findings[0].estimate.low
@@ -175,7 +207,16 @@ def test_numbers_that_are_not_finite_come_back(data, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"\xff\xfe{}", b"[" * 10**5, b"[" * 400 + b"]" * 400, b'{"a": ' + b"9" * 10**5 + b"}", b"[]", b"null"],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe{}",
+        b"[" * 10**5,
+        b"[" * 400 + b"]" * 400,
+        b'{"a": ' + b"9" * 10**5 + b"}",
+        b"[]",
+        b"null",
+    ],
 )
 def test_a_file_that_is_no_report_is_one_line(tmp_path, content):
     (tmp_path / "report.json").write_bytes(content)
@@ -205,13 +246,27 @@ def tampered(data, keep=("kind", "verdict", "schema", "scale")) -> dict:
             return {k: inject(v, k) for k, v in value.items()}
         if isinstance(value, list):
             return [inject(v, key) for v in value]
-        return INJECTED if isinstance(value, str) and value not in ("nan", "inf", "-inf") and key not in keep else value
+        return (
+            INJECTED
+            if isinstance(value, str) and value not in ("nan", "inf", "-inf") and key not in keep
+            else value
+        )
 
     findings = [inject(f) | {"id": f"{INJECTED}{i}"} for i, f in enumerate(data["findings"])]
     # A config and a task that are known are refused unless all their values are possible: these stand for others.
-    model = inject(data["model"]) | {"config": data["model"]["config"], "roles": data["model"]["roles"]}
+    model = inject(data["model"]) | {
+        "config": data["model"]["config"],
+        "roles": data["model"]["roles"],
+    }
     model["task"] = {"kind": INJECTED, "degrees": [INJECTED], INJECTED: INJECTED}
-    marked = {f"{INJECTED}": {"kind": "table", "columns": {INJECTED: [INJECTED]}, "units": {}, "note": INJECTED}}
+    marked = {
+        f"{INJECTED}": {
+            "kind": "table",
+            "columns": {INJECTED: [INJECTED]},
+            "units": {},
+            "note": INJECTED,
+        }
+    }
     # The figure of classes computes with degrees, and so would refuse these.
     results = {name: result for name, result in data["results"].items() if "classes/" not in name}
     return data | {
@@ -224,7 +279,9 @@ def tampered(data, keep=("kind", "verdict", "schema", "scale")) -> dict:
 
 
 def without_scripts(text):
-    return re.sub(r"<script[^>]*>.*?</script>", "", text.replace(files.plotly_js(), ""), flags=re.DOTALL)
+    return re.sub(
+        r"<script[^>]*>.*?</script>", "", text.replace(files.plotly_js(), ""), flags=re.DOTALL
+    )
 
 
 def runs_nothing(text):
@@ -253,7 +310,9 @@ def test_a_tampered_report_runs_no_script(data, tmp_path):
 def test_the_page_allows_its_own_scripts_only():
     r = report()
     text = page.render(r.to_dict(), r.figures)
-    scripts = re.findall(r"<script[^>]*>(.*?)</script>", text.replace(files.plotly_js(), ""), re.DOTALL)
+    scripts = re.findall(
+        r"<script[^>]*>(.*?)</script>", text.replace(files.plotly_js(), ""), re.DOTALL
+    )
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     assert text.index("Content-Security-Policy") < text.index("<script")
     assert policy.startswith("default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; ")
@@ -269,7 +328,9 @@ def test_a_browser_runs_nothing_of_a_tampered_report(data, tmp_path):
 
     (tmp_path / "report.json").write_text(json.dumps(tampered(data)))
     text = Report.load(tmp_path).to_html(tmp_path / "r.html").read_text()
-    (tmp_path / "open.html").write_text(without_scripts(text).replace("&lt;", "<").replace("&gt;", ">"))
+    (tmp_path / "open.html").write_text(
+        without_scripts(text).replace("&lt;", "<").replace("&gt;", ">")
+    )
     with sync.sync_playwright() as p:
         chromium = p.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
 
@@ -313,7 +374,12 @@ def test_reprs_are_short_and_say_what_it_is():
         check_short(finding, finding.id, finding.verdict)
     import torch
 
-    prompts = Prompts(torch.zeros(6, 5, 2), torch.zeros(6, 5), torch.zeros(6, 3), torch.zeros(6, dtype=torch.int64))
+    prompts = Prompts(
+        torch.zeros(6, 5, 2),
+        torch.zeros(6, 5),
+        torch.zeros(6, 3),
+        torch.zeros(6, dtype=torch.int64),
+    )
     check_short(prompts, "6 prompts of 5 points in 2 dimensions")
 
 
@@ -324,7 +390,14 @@ def tampered_record() -> dict:
     record = kept.record("limits.table4")
     scale = dict.fromkeys(record["scale"], INJECTED)
     texts = dict.fromkeys(("id", "title", "source"), INJECTED)
-    models = {INJECTED: {"steps": INJECTED, "run_id": INJECTED, "training_seconds": 1.0, "in_distribution": None}}
+    models = {
+        INJECTED: {
+            "steps": INJECTED,
+            "run_id": INJECTED,
+            "training_seconds": 1.0,
+            "in_distribution": None,
+        }
+    }
     comparison = to_dict(make_table({INJECTED: [INJECTED]}, note=INJECTED))
     return {
         **record,
@@ -341,14 +414,19 @@ def tampered_record() -> dict:
 def test_pages_of_tampered_reproductions_run_no_script():
     record = tampered_record()
     shown = reproduced.page(record, {}, make_table({INJECTED: [INJECTED]}, note=INJECTED))
-    for text in (shown, reproduced.index([record, {**record, "id": "javascript:window.hacked=1//"}])):
+    for text in (
+        shown,
+        reproduced.index([record, {**record, "id": "javascript:window.hacked=1//"}]),
+    ):
         runs_nothing(text)
         assert "script-src 'none'" in text
         assert 'href="javascript:' not in text
         must_fail(runs_nothing, text.replace("&lt;", "<"))
 
 
-@pytest.mark.parametrize("key", ["id", "title", "says", "missing", "scale", "models", "results", "provenance"])
+@pytest.mark.parametrize(
+    "key", ["id", "title", "says", "missing", "scale", "models", "results", "provenance"]
+)
 def test_a_record_that_lacks_what_pages_show_is_refused(key):
     record = kept.record("limits.table4")
     assert kept.checked(record, "results.json") is record

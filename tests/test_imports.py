@@ -29,7 +29,9 @@ def test_the_collector_pauses_while_modules_load_and_then_is_as_before(seen, col
     before = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
-        assert icl_interp.__getattr__("tasks").__name__ == "icl_interp.tasks"  # as if it were not loaded
+        assert (
+            icl_interp.__getattr__("tasks").__name__ == "icl_interp.tasks"
+        )  # as if it were not loaded
         assert gc.isenabled() is collects
         with pytest.raises(ImportError):  # of the name InputError
             icl_interp.__getattr__("InputError")

@@ -5,7 +5,10 @@ import torch
 from helpers import must_fail
 from last_bits import LastBits, changed, digest, patch
 
-A, B = (torch.randn(3, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (0, 1))
+A, B = (
+    torch.randn(3, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    for seed in (0, 1)
+)
 
 
 def check_same(mode, first, second):

@@ -80,7 +80,9 @@ class Family:
                 codes.append(ends_well(self.monkeypatch, self.capsys, *arguments))
             except BaseException as error:
                 words = [ascii(str(a))[:200] for a in arguments]
-                raise AssertionError(f"{self.name}, seed {SEED}, mutant {number}: {words}: {error!r}") from error
+                raise AssertionError(
+                    f"{self.name}, seed {SEED}, mutant {number}: {words}: {error!r}"
+                ) from error
         grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         assert grown < GROWTH, f"{self.name}: the process has grown by {grown:,} bytes"
         assert codes.count(2) > len(codes) / 10, "hardly anything is refused: are these mutants?"
@@ -100,21 +102,29 @@ def family(request, monkeypatch, capsys, tmp_path):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("mutants") / "run"
-    trainer.train(tiny_runs.data(training={**tiny_runs.data()["training"], "snapshots": [3]}), out, progress=False)
+    trainer.train(
+        tiny_runs.data(training={**tiny_runs.data()["training"], "snapshots": [3]}),
+        out,
+        progress=False,
+    )
     return out
 
 
 def test_run_folders(family, finished, tmp_path):
     names = [path.name for path in finished.iterdir() if not path.name.startswith(".")]
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.dump(tiny_runs.data(training={**tiny_runs.data()["training"], "snapshots": [3]})))
+    recipe.write_text(
+        yaml.dump(tiny_runs.data(training={**tiny_runs.data()["training"], "snapshots": [3]}))
+    )
 
     def mutate(rng, number):
         folder = tmp_path / f"run{number}"
         shutil.rmtree(tmp_path / f"run{number - 1}", ignore_errors=True)
         shutil.copytree(finished, folder)
         mutants.in_folder(folder, rng, names)
-        return ("train", recipe, "--out", folder) if rng.random() < 0.5 else ("evaluate", folder, *FEW)
+        return (
+            ("train", recipe, "--out", folder) if rng.random() < 0.5 else ("evaluate", folder, *FEW)
+        )
 
     family(300, mutate)
 
@@ -138,13 +148,17 @@ def test_foreign_folders_and_pickles(family, tmp_path):
 
 
 def test_pickles_of_the_old_format(family, tmp_path):
-    torch.save(TheirTransformer().state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    torch.save(
+        TheirTransformer().state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False
+    )
     whole = (tmp_path / "old.pt").read_bytes()
 
     def mutate(rng, number):
         at = rng.randrange(137, 3000)  # after the first three pickles
         spoiled = whole[:at] + rng.choice(mutants.SNIPPETS) + whole[at:]
-        (tmp_path / "x.pt").write_bytes(spoiled if rng.random() < 0.6 else mutants.damaged(whole, rng))
+        (tmp_path / "x.pt").write_bytes(
+            spoiled if rng.random() < 0.6 else mutants.damaged(whole, rng)
+        )
         return "evaluate", tmp_path / "x.pt", "--n-heads", "2", *FEW
 
     family(150, mutate)
@@ -172,10 +186,13 @@ def test_recipes(family, tmp_path, monkeypatch):
 
     def mutate(rng, number):
         data = mutants.spoiled(
-            tiny_runs.data(training={**tiny_runs.data()["training"], "curriculum": {"until": 3}}), rng
+            tiny_runs.data(training={**tiny_runs.data()["training"], "curriculum": {"until": 3}}),
+            rng,
         )
         text = yaml.dump(data, allow_unicode=False).encode()
-        (tmp_path / "recipe.yaml").write_bytes(text if rng.random() < 0.8 else mutants.damaged(text, rng))
+        (tmp_path / "recipe.yaml").write_bytes(
+            text if rng.random() < 0.8 else mutants.damaged(text, rng)
+        )
         return "train", tmp_path / "recipe.yaml", "--out", tmp_path / f"out{number}"
 
     family(300, mutate)
@@ -192,7 +209,13 @@ TASKS = [
     {"kind": "LinearRegression", "n_dims": 1, "n_points": 5, "covariance": [1.0], "noise_std": 0.1},
     {"kind": "ReLUNetwork", "n_dims": 1, "hidden": 3, "n_points": 5},
     {"kind": "Continuous", "function": "sin", "inputs": tiny_runs.UNIFORM, "n_points": 5},
-    {"kind": "RidgeFunction", "link": "affine", "inputs": {"kind": "Sphere", "dim": 1}, "n_points": 5, "sigma": [1.0]},
+    {
+        "kind": "RidgeFunction",
+        "link": "affine",
+        "inputs": {"kind": "Sphere", "dim": 1},
+        "n_points": 5,
+        "sigma": [1.0],
+    },
 ]
 
 
@@ -200,7 +223,9 @@ def test_tasks(family, tmp_path):
     def mutate(rng, number):
         data = mutants.spoiled({"task": rng.choice(TASKS)}, rng)
         text = yaml.dump(data, allow_unicode=False).encode()
-        (tmp_path / "task.yaml").write_bytes(text if rng.random() < 0.8 else mutants.damaged(text, rng))
+        (tmp_path / "task.yaml").write_bytes(
+            text if rng.random() < 0.8 else mutants.damaged(text, rng)
+        )
         return "evaluate", "affine", "--task", tmp_path / "task.yaml", *FEW
 
     family(200, mutate)
@@ -209,7 +234,11 @@ def test_tasks(family, tmp_path):
 def test_settings_and_overrides(family, tmp_path, monkeypatch):
     torch.save(TheirTransformer().state_dict(), tmp_path / "w.pt")
     (tmp_path / "task.yaml").write_text(yaml.dump({"task": TASKS[1]}))
-    monkeypatch.setattr(trainer, "train", lambda *args, **settings: (_ for _ in ()).throw(InputError("it would train")))
+    monkeypatch.setattr(
+        trainer,
+        "train",
+        lambda *args, **settings: (_ for _ in ()).throw(InputError("it would train")),
+    )
     settings = ["act_fn", "eps", "n_heads", "d_model", "normalization_type", "score_fn", "x"]
     changes = [
         "training.steps",
@@ -223,7 +252,11 @@ def test_settings_and_overrides(family, tmp_path, monkeypatch):
 
     def mutate(rng, number):
         if rng.random() < 0.5:
-            return "train", "affine", *(mutants.word(rng, changes) for _ in range(rng.choice((1, 2))))
+            return (
+                "train",
+                "affine",
+                *(mutants.word(rng, changes) for _ in range(rng.choice((1, 2)))),
+            )
         return (
             "evaluate",
             tmp_path / "w.pt",

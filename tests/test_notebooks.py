@@ -13,7 +13,9 @@ SOURCES = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
 
 def same_cells(source: nbformat.NotebookNode, notebook: nbformat.NotebookNode) -> None:
     """Equal cells, in order; ids and metadata aside."""
-    assert [(c.cell_type, c.source) for c in source.cells] == [(c.cell_type, c.source) for c in notebook.cells]
+    assert [(c.cell_type, c.source) for c in source.cells] == [
+        (c.cell_type, c.source) for c in notebook.cells
+    ]
 
 
 def without_outputs(notebook: nbformat.NotebookNode) -> None:
@@ -39,4 +41,6 @@ def test_notebook_is_its_source(path):
 def test_the_documentation_executes_them_all():
     """It stops at the first error in one of them (tests/test_docs.py builds it)."""
     index = (SOURCES[0].parents[1] / "docs" / "index.md").read_text("utf-8")
-    assert {path.stem for path in SOURCES} == set(re.findall(r"^tutorials/(\w+)$", index, re.MULTILINE))
+    assert {path.stem for path in SOURCES} == set(
+        re.findall(r"^tutorials/(\w+)$", index, re.MULTILINE)
+    )

@@ -68,13 +68,19 @@ def test_it_is_analysed_to_a_page(relu, tmp_path):
     assert "error_rate" not in report.model["in_distribution"]
     judged = {finding.id for finding in report.findings if finding.verdict != "not_applicable"}
     assert {"limits.layernorm_saturation", "limits.context_erased", "heads.orthogonality"} <= judged
-    for claim in ("limits.no_classical_algorithm", "limits.unseen_classes", "linear_attention.risk"):
+    for claim in (
+        "limits.no_classical_algorithm",
+        "limits.unseen_classes",
+        "linear_attention.risk",
+    ):
         assert report[claim].verdict == "not_applicable"
         assert "ReluNetwork" in report[claim].reason
     folder = report.save(tmp_path / "report")
     assert "ReluNetwork" in (folder / "report.html").read_text()
     again = icl_interp.Report.load(folder).judge()
-    assert [(f.id, f.verdict) for f in again.findings] == [(f.id, f.verdict) for f in report.findings]
+    assert [(f.id, f.verdict) for f in again.findings] == [
+        (f.id, f.verdict) for f in report.findings
+    ]
 
 
 def test_a_task_without_features_has_no_regression(relu):
@@ -92,7 +98,9 @@ def test_a_task_without_features_has_no_regression(relu):
         LeastSquares(relu).predict(prompts)
     names = set(classical(relu))
     assert "averaging" in names
-    assert not {name for name in names if "squares" in name or "ridge" in name or "gradient" in name}
+    assert not {
+        name for name in names if "squares" in name or "ridge" in name or "gradient" in name
+    }
     errors = function_errors({}, relu, n_functions=4, n_contexts=2, seed=0, references=True)
     assert list(errors) == ["zero"]
 
@@ -100,7 +108,9 @@ def test_a_task_without_features_has_no_regression(relu):
 @dataclass(frozen=True, kw_only=True)
 class Scaled(ReluNetwork):
     def scaled(self, functions=1.0, inputs=1.0):
-        return replace(self, inputs=self.inputs.scaled(inputs), weights=self.weights.scaled(functions))
+        return replace(
+            self, inputs=self.inputs.scaled(inputs), weights=self.weights.scaled(functions)
+        )
 
 
 def test_a_shift_of_such_a_task_has_no_error_rate():
@@ -141,7 +151,11 @@ def test_a_task_that_is_not_registered_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "value", "match"),
     [
-        (list, [1, 2], r"task\.extra does not come back .* \[1, 2\] \(list\) became \(1, 2\) \(tuple\)"),
+        (
+            list,
+            [1, 2],
+            r"task\.extra does not come back .* \[1, 2\] \(list\) became \(1, 2\) \(tuple\)",
+        ),
         (dict, {"a": (1, 2)}, r"task\.extra does not come back"),
         (object, torch.ones(2), r"task\.extra cannot be written to a config\.json.*Tensor"),
         (object, np.float32(1), r"task\.extra cannot be written"),
@@ -151,9 +165,13 @@ def test_a_task_that_is_not_registered_is_refused(tmp_path):
     ],
 )
 def test_settings_that_json_does_not_give_back_are_refused(kind, value, match, tmp_path):
-    cls = make_dataclass("Extra", [("extra", kind)], bases=(ReluNetwork,), frozen=True, kw_only=True)
+    cls = make_dataclass(
+        "Extra", [("extra", kind)], bases=(ReluNetwork,), frozen=True, kw_only=True
+    )
     cls.__module__ = __name__
-    task = tasks.register(cls)(width=1, weights=Uniform(-1, 1), inputs=Uniform(-1, 1), n_points=6, extra=value)
+    task = tasks.register(cls)(
+        width=1, weights=Uniform(-1, 1), inputs=Uniform(-1, 1), n_points=6, extra=value
+    )
     refuses_before_anything(task, match, tmp_path)
     check_round_trip(run(replace(task, extra=1.5)))
 
@@ -176,7 +194,9 @@ def test_loading_a_run_on_an_unknown_task_says_to_register_it(relu, tmp_path, mo
         lambda: icl_interp.analyze(tmp_path, **FAST),
         lambda: parse(encode(run(relu))),
     ):
-        with pytest.raises(InputError, match=r"unknown kind .*icl_interp\.tasks\.register\(ReluNetwork\)") as caught:
+        with pytest.raises(
+            InputError, match=r"unknown kind .*icl_interp\.tasks\.register\(ReluNetwork\)"
+        ) as caught:
             attempt()
         assert "\n" not in str(caught.value)
 
@@ -226,7 +246,9 @@ def test_a_law_of_ones_own(tmp_path):
         def std(self):
             return self.width / math.sqrt(6)
 
-    task = Polynomial(degrees=(1,), inputs=Triangular(1.0), coefficients=Triangular(2.0), n_points=8)
+    task = Polynomial(
+        degrees=(1,), inputs=Triangular(1.0), coefficients=Triangular(2.0), n_points=8
+    )
     trained = icl_interp.train(run(task), tmp_path / "run", progress=False)
     assert trained.task == task
     report = icl_interp.analyze(trained, **FAST)
@@ -246,13 +268,20 @@ def test_a_law_is_an_instance():
 def _unchecked(**fields):
     """A Polynomial whose fields nobody has looked at: the tests' own checks of types would come first."""
     task = object.__new__(Polynomial)
-    for name, value in {"degrees": (1,), "coefficients": Normal(1), "n_points": 5, **fields}.items():
+    for name, value in {
+        "degrees": (1,),
+        "coefficients": Normal(1),
+        "n_points": 5,
+        **fields,
+    }.items():
         object.__setattr__(task, name, value)
     return task
 
 
 def _frozen(name, **body):
-    return dataclass(frozen=True, kw_only=True)(type(name, (ReluNetwork,), {"__annotations__": {}, **body}))
+    return dataclass(frozen=True, kw_only=True)(
+        type(name, (ReluNetwork,), {"__annotations__": {}, **body})
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,9 +290,15 @@ def _frozen(name, **body):
         (lambda: type("Bare", (ReluNetwork,), {}), "must be a frozen dataclass"),
         (lambda: make_dataclass("Loose", ["a"]), "must be a frozen dataclass"),
         (lambda: make_dataclass("Silent", ["a"], frozen=True), "neither a task .* nor a law"),
-        (lambda: dataclass(frozen=True, kw_only=True)(type("Half", (Task,), {})), "Half lacks .*n_determining.*value"),
+        (
+            lambda: dataclass(frozen=True, kw_only=True)(type("Half", (Task,), {})),
+            "Half lacks .*n_determining.*value",
+        ),
         (lambda: _frozen("Polynomial"), "'Polynomial' is the name of a class of icl_interp"),
-        (lambda: _frozen("ReluNetwork", __module__="elsewhere"), "another class called 'ReluNetwork'"),
+        (
+            lambda: _frozen("ReluNetwork", __module__="elsewhere"),
+            "another class called 'ReluNetwork'",
+        ),
     ],
 )
 def test_register_refuses(make, match):
@@ -283,5 +318,7 @@ def test_values_of_another_shape_are_refused():
             return super().value(parameters, xs)[..., None].expand(-1, -1, 2)
 
     task = Column(width=1, weights=Uniform(-1, 1), inputs=Uniform(-1, 1), n_points=6)
-    with pytest.raises(InputError, match=r"Column\.value must .* \(3, 6, 1\) here.* but returned shape \(3, 6, 2\)"):
+    with pytest.raises(
+        InputError, match=r"Column\.value must .* \(3, 6, 1\) here.* but returned shape \(3, 6, 2\)"
+    ):
         task.sample(3, generator(0, "test"))

@@ -90,7 +90,10 @@ def is_self_contained(text: str):
 @pytest.mark.slow
 def test_the_page_needs_nothing_but_itself(text):
     is_self_contained(text)
-    must_fail(is_self_contained, text.replace("</body>", '<script src="https://example.org/x.js"></script></body>'))
+    must_fail(
+        is_self_contained,
+        text.replace("</body>", '<script src="https://example.org/x.js"></script></body>'),
+    )
     must_fail(is_self_contained, text.replace("</body>", '<a href="#nowhere">x</a></body>'))
     must_fail(is_self_contained, text.replace("</body>", '<p id="verdicts"></p></body>'))
     must_fail(is_self_contained, text + files.plotly_js())
@@ -129,7 +132,11 @@ def says_everything(r: Report, figures: Collection[str], text: str):
             unit = estimate.unit if estimate else ""
             asked = needed(rule, unit) if isinstance(rule, Condition) else region(rule.holds, unit)
             quantity = shown_key(rule.quantity)
-            before = f"{quantity}: supported" if isinstance(rule, Condition) else f"asked first: {quantity}"
+            before = (
+                f"{quantity}: supported"
+                if isinstance(rule, Condition)
+                else f"asked first: {quantity}"
+            )
             assert f"{before}: {asked}; {value}" in shown
         assert finding.kept is None or finding.kept in shown
         for key in finding.causal or {}:
@@ -149,7 +156,11 @@ def says_everything(r: Report, figures: Collection[str], text: str):
 def test_every_claim_is_told_in_full(any_report, drawn, text):
     says_everything(any_report, drawn, text)
     last = [f for f in any_report.findings if f.verdict != "not_applicable"][-1]
-    for part in (last.criterion.text, last.quote.text, f"{last.criterion.conditions[0].quantity}: supported"):
+    for part in (
+        last.criterion.text,
+        last.quote.text,
+        f"{last.criterion.conditions[0].quantity}: supported",
+    ):
         must_fail(says_everything, any_report, drawn, text.replace(str(escape(part)), ""))
     out = next(f for f in any_report.findings if f.verdict == "not_applicable")
     must_fail(says_everything, any_report, drawn, text.replace(str(escape(out.reason)), ""))
@@ -158,7 +169,9 @@ def test_every_claim_is_told_in_full(any_report, drawn, text):
 @pytest.mark.slow
 def test_a_verdict_that_was_not_judged_again_says_why():
     r = report()
-    r.findings[0] = replace(r.findings[0], kept="The stored verdict is kept: far/ends is of version 1, not 2.")
+    r.findings[0] = replace(
+        r.findings[0], kept="The stored verdict is kept: far/ends is of version 1, not 2."
+    )
     drawn = r.figures
     kept = page.render(r.to_dict(), drawn)
     says_everything(r, drawn, kept)
@@ -205,14 +218,19 @@ def test_the_key_figure_is_of_a_claim_that_the_answer_names(any_report, drawn, t
 def counts(text: str) -> dict[str, list[str]]:
     """The table of the first screen: the cells of each row."""
     (table,) = re.findall(r'<table class="board">(.*?)</table>', text, re.DOTALL)
-    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)[1:]]
+    rows = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)[1:]
+    ]
     return {name: [cell.replace("–", "0") for cell in cells] for name, *cells in rows}
 
 
 def test_verdicts_are_counted_by_study(any_report, text):
     def check(findings):
         expected = {
-            study: [str(sum(f.verdict == v and study in (f.study, "all") for f in findings)) for v in VERDICTS]
+            study: [
+                str(sum(f.verdict == v and study in (f.study, "all") for f in findings))
+                for v in VERDICTS
+            ]
             for study in (*dict.fromkeys(f.study for f in findings), "all")
         }
         assert counts(text) == expected
@@ -230,7 +248,9 @@ def test_what_limits_a_report_is_said_first():
     r.model["companions_left_out"] = []
     r.findings = [replace(f, reason="All is well.", error=None) for f in r.findings]
     assert said() == []
-    r.findings[0] = replace(r.findings[0], reason=f"It levels off. But {NOT_LEARNED} (R2 0.1), so this says nothing.")
+    r.findings[0] = replace(
+        r.findings[0], reason=f"It levels off. But {NOT_LEARNED} (R2 0.1), so this says nothing."
+    )
     r.findings[1] = replace(r.findings[1], error="KeyError: 'x'")
     r.model["companions_left_out"] = [{"name": "mine", "reason": "cannot be read"}]
     learned, left_out, failed = said()
@@ -247,7 +267,18 @@ def test_a_bar_places_numbers_between_its_zones():
     def places(scale, value, low, high):
         condition = Condition("q", (0.1, 1.0), (10.0, float("inf")), scale)
         test = Estimate("number", value, low, high)
-        svg = str(bar(replace(f, decided_by=condition, test=test, twin=None, causal=None, verdict="inconclusive")))
+        svg = str(
+            bar(
+                replace(
+                    f,
+                    decided_by=condition,
+                    test=test,
+                    twin=None,
+                    causal=None,
+                    verdict="inconclusive",
+                )
+            )
+        )
         zones = [float(x) for x in re.findall(r'<rect x="([\d.]+)"', svg)]
         left, right = (float(x) for x in re.findall(r'd="M([\d.]+) [\d.]+H([\d.]+)"', svg)[0])
         (mark,) = (float(x) for x in re.findall(r'<circle cx="([\d.]+)"', svg))
@@ -264,24 +295,41 @@ def test_a_bar_places_numbers_between_its_zones():
 
 def test_every_filter_hides_its_own_rows(any_report, text):
     shown = [f for f in any_report.findings if f.verdict != "not_applicable"]
-    rules = dict(re.findall(r"body:has\(#show-([\w-]+):not\(:checked\)\) \.([\w-]+) \{ display: none; \}", text))
+    rules = dict(
+        re.findall(
+            r"body:has\(#show-([\w-]+):not\(:checked\)\) \.([\w-]+) \{ display: none; \}", text
+        )
+    )
     assert set(rules) == set(re.findall(r'id="show-([\w-]+)"', text))
     for box, hidden in rules.items():
         assert box == hidden
         assert re.search(rf'class="[^"]*\b{hidden}\b', text)
     rows = re.findall(r'<details class="claim (\w+) study-(\d+)">', text)
     studies = list(dict.fromkeys(f.study for f in shown))
-    by_claim = [(f.verdict, str(studies.index(f.study))) for _, of_it in by_question(shown) for f in of_it]
+    by_claim = [
+        (f.verdict, str(studies.index(f.study))) for _, of_it in by_question(shown) for f in of_it
+    ]
     assert rows == by_claim
 
 
 def hostile() -> Report:
     r = report()
     r.checkpoint = {**r.checkpoint, "name": HOSTILE, "from": {HOSTILE: HOSTILE}}
-    r.model = {**r.model, "task": {"kind": HOSTILE, "inputs": HOSTILE, HOSTILE: [HOSTILE]}, "encoding": HOSTILE}
+    r.model = {
+        **r.model,
+        "task": {"kind": HOSTILE, "inputs": HOSTILE, HOSTILE: [HOSTILE]},
+        "encoding": HOSTILE,
+    }
     data = r.findings[0].to_dict()
-    data |= {key: HOSTILE for key in ("id", "statement", "source", "reason", "scope", "question", "short")}
-    data |= {"causal": {HOSTILE: HOSTILE}, "details": [{HOSTILE: HOSTILE}], "figures": ["far_query"]}
+    data |= {
+        key: HOSTILE
+        for key in ("id", "statement", "source", "reason", "scope", "question", "short")
+    }
+    data |= {
+        "causal": {HOSTILE: HOSTILE},
+        "details": [{HOSTILE: HOSTILE}],
+        "figures": ["far_query"],
+    }
     data["criterion"]["text"] = data["test"]["name"] = data["estimate"]["unit"] = HOSTILE
     r.findings = [type(r.findings[0]).from_dict(finite(data)), *r.findings[1:]]
     return r
@@ -335,13 +383,18 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
     with sync.sync_playwright() as p:
         chromium = p.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
         for name, expected in (("report", any_report), ("hostile", hostile())):
-            tab = chromium.new_context(viewport={"width": 1400, "height": 1000}, offline=True).new_page()
+            tab = chromium.new_context(
+                viewport={"width": 1400, "height": 1000}, offline=True
+            ).new_page()
             tab.on("request", lambda request: asked.append(request.url))
             tab.on("console", lambda message: said.append(message.text))
             tab.on("pageerror", lambda error: said.append(str(error)))
             tab.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
             tab.goto((tmp_path / f"{name}.html").as_uri())
-            wait_until(tab, f"document.querySelectorAll('.js-plotly-plot .main-svg').length >= {len(expected.figures)}")
+            wait_until(
+                tab,
+                f"document.querySelectorAll('.js-plotly-plot .main-svg').length >= {len(expected.figures)}",
+            )
             assert tab.locator(".js-plotly-plot").count() == len(expected.figures)
             assert tab.locator(".js-plotly-plot path, .js-plotly-plot .point").count() > 0
             assert tab.locator(".answer").bounding_box()["y"] < 200
@@ -356,7 +409,9 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
                 assert not first.locator(".said").is_visible()
                 first.locator("summary").press("Enter")  # by the keyboard alone
                 assert first.locator(".said").is_visible()
-                verdict = next(f.verdict for f in expected.findings if f.verdict != "not_applicable")
+                verdict = next(
+                    f.verdict for f in expected.findings if f.verdict != "not_applicable"
+                )
                 of_it = tab.locator(f"details.{verdict}")
                 assert of_it.first.is_visible()
                 tab.locator(f"#show-{verdict}").uncheck()

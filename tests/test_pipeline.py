@@ -43,7 +43,9 @@ def config(**changes) -> HookedTransformerConfig:
 @pytest.fixture(scope="module")
 def checkpoint() -> Checkpoint:
     model = HookedTransformer(config()).eval()
-    return Checkpoint(model, TASK, Interleaved(), RunConfig(model.cfg, TASK), provenance={"name": "tiny"})
+    return Checkpoint(
+        model, TASK, Interleaved(), RunConfig(model.cfg, TASK), provenance={"name": "tiny"}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,9 @@ def test_every_registered_claim_is_in_every_report(report):
 @pytest.mark.slow
 def test_a_report_is_a_function_of_the_seed(checkpoint, report):
     equal_findings(report, icl_interp.analyze(checkpoint, **QUICK))
-    few, other = (icl_interp.analyze(checkpoint, claims=CLAIMS, seed=seed, **QUICK) for seed in (0, 1))
+    few, other = (
+        icl_interp.analyze(checkpoint, claims=CLAIMS, seed=seed, **QUICK) for seed in (0, 1)
+    )
     must_fail(equal_findings, few, other)
 
 
@@ -95,7 +99,9 @@ def test_folder_checkpoint_and_bare_model_agree(checkpoint, tmp_path):
     for way in ways:
         equal_findings(expected, way)
     other = HookedTransformer(config(), seed=5).eval()
-    must_fail(equal_findings, expected, icl_interp.analyze(other, task=TASK, claims=CLAIMS, **SHORT))
+    must_fail(
+        equal_findings, expected, icl_interp.analyze(other, task=TASK, claims=CLAIMS, **SHORT)
+    )
 
 
 @pytest.mark.slow
@@ -126,7 +132,9 @@ FAST = ({"mlp_only": True},)  # the others take longer
 
 
 @pytest.mark.parametrize(
-    "changes", [c if c in FAST else pytest.param(c, marks=pytest.mark.slow) for c in ARCHITECTURES], ids=str
+    "changes",
+    [c if c in FAST else pytest.param(c, marks=pytest.mark.slow) for c in ARCHITECTURES],
+    ids=str,
 )
 def test_every_architecture_gets_a_whole_report(changes):
     """Each claim is judged or said not to apply; nothing fails."""
@@ -144,7 +152,9 @@ def test_a_default_sample_is_smaller_for_a_large_model(checkpoint, monkeypatch):
     """128 units of 8 prompts, of a large model 64 of 4; what is asked for is in units of 8."""
 
     def sample(**asked) -> tuple[int, int]:
-        report = icl_interp.analyze(checkpoint, claims=("limits.context_erased",), progress=False, **asked)
+        report = icl_interp.analyze(
+            checkpoint, claims=("limits.context_erased",), progress=False, **asked
+        )
         return report.facts.n_units, report.provenance["n_prompts"]
 
     assert sample() == (128, 1024)
@@ -179,7 +189,10 @@ def test_bad_input():
 
 @pytest.mark.slow
 def test_counterpart_is_measured():
-    model, bare = HookedTransformer(config()).eval(), HookedTransformer(config(normalization_type=None)).eval()
+    model, bare = (
+        HookedTransformer(config()).eval(),
+        HookedTransformer(config(normalization_type=None)).eval(),
+    )
     claims = ("limits.layernorm_causes_failure",)
     report = icl_interp.analyze(model, task=TASK, claims=claims, companions=[bare], **SHORT)
     assert "trained without" in report.findings[0].causal["far error / law mean"]
@@ -213,7 +226,11 @@ def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
     wrong = {
         "several": HookedTransformer(config(normalization_type=None, n_layers=3)).eval(),
         "points": Checkpoint(
-            HookedTransformer(longer).eval(), run.task, Interleaved(), run, provenance={"name": "long"}
+            HookedTransformer(longer).eval(),
+            run.task,
+            Interleaved(),
+            run,
+            provenance={"name": "long"},
         ),
         "none": HookedTransformer(config()).eval(),
         "encoding": Checkpoint(
@@ -231,7 +248,10 @@ def test_companions_that_do_not_fit_are_left_out(tmp_path, caplog):
         "again": HookedTransformer(config(normalization_type=None, init_std=0.5), seed=4).eval(),
     }
     reasons = (
-        ("bare model", r"model\.n_layers \(3 beside 2\), model\.normalization_type \(None beside 'LN'\)"),
+        (
+            "bare model",
+            r"model\.n_layers \(3 beside 2\), model\.normalization_type \(None beside 'LN'\)",
+        ),
         ("long", r"model\.n_ctx \(20 beside 16\), task\.n_points \(10 beside 8\)"),
         ("bare model", "differs in nothing"),
         ("cols", r"encoding \('stacked' beside 'interleaved'\), model\.d_in \(2 beside 1\)"),
@@ -290,7 +310,9 @@ def test_saved_report_is_judged_and_drawn_without_the_model(report, tmp_path, mo
     loaded = icl_interp.Report.load(folder)
     equal_findings(report, loaded)
     equal_findings(report, loaded.judge())
-    assert list(loaded.figures) == list(report.figures)  # that they are the same: tests/figures/test_catalogue.py
+    assert list(loaded.figures) == list(
+        report.figures
+    )  # that they are the same: tests/figures/test_catalogue.py
     for name, result in report.results.items():
         if isinstance(result, DataFrame):  # JSON rounds nothing
             assert_frame_equal(loaded.results[name], result, check_exact=True)
@@ -333,6 +355,8 @@ def test_each_part_of_an_analysis_is_timed_by_itself(monkeypatch, checkpoint):
     names, times = zip(*bar.began, strict=True)
     assert "heads/overlap: " in names
     assert len(names) > 3
-    assert all(a != b for a, b in itertools.pairwise(names))  # once a part, not at each of its steps
+    assert all(
+        a != b for a, b in itertools.pairwise(names)
+    )  # once a part, not at each of its steps
     assert all(a < b for a, b in itertools.pairwise(times))
     assert "s in all" in bar.postfix

@@ -35,7 +35,9 @@ report.save(sys.argv[1])
 
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{Path(__file__).parents[1]}"}
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +99,16 @@ GOOD = "from icl_interp.studies import Study\nSTUDY = Study('good_one', 'me')\n"
         ("bad_one", "", "AttributeError"),
         ("bad_one", "STUDY = 3", "its entry point names 3, not an icl_interp.studies.Study"),
         ("limits", GOOD.replace("good_one", "limits"), "there is a study called 'limits' already"),
-        ("bad_one", GOOD.replace("good_one", "other"), "its entry point is called 'bad_one', but the study 'other'"),
+        (
+            "bad_one",
+            GOOD.replace("good_one", "other"),
+            "its entry point is called 'bad_one', but the study 'other'",
+        ),
     ],
 )
-def test_a_broken_one_is_left_out_with_a_warning_and_replaces_nothing(entry, module, says, packages, caplog):
+def test_a_broken_one_is_left_out_with_a_warning_and_replaces_nothing(
+    entry, module, says, packages, caplog
+):
     bundled = dict(STUDIES)
     packages("broken_package", entry, module)
     packages("good_package", "good_one", GOOD)

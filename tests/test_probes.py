@@ -35,11 +35,19 @@ def check_same(one, other):
     assert one.keys() == other.keys()
     for key in one:
         assert one[key].coords.to_dataset().identical(other[key].coords.to_dataset())
-        np.testing.assert_allclose(one[key].values, other[key].values, rtol=1e-6, atol=1e-7, err_msg=key)
+        np.testing.assert_allclose(
+            one[key].values, other[key].values, rtol=1e-6, atol=1e-7, err_msg=key
+        )
 
 
 def applicable(model):
-    every = (ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality())
+    every = (
+        ResidualStream(),
+        LogitLens(),
+        LayerNormScale(),
+        AttentionEntropy(),
+        HeadOrthogonality(),
+    )
     return [p for p in every if not p.refusal(model)]
 
 
@@ -50,7 +58,9 @@ def test_a_stream_equals_one_batch(name):
     used = applicable(model)
     whole = probe(model, PROMPTS, used)
     check_same(whole, probe(model, PROMPTS, used, batch_size=7))
-    check_same(whole, probe(model, (PROMPTS[i : i + 5] for i in range(0, 24, 5)), used, batch_size=3))
+    check_same(
+        whole, probe(model, (PROMPTS[i : i + 5] for i in range(0, 24, 5)), used, batch_size=3)
+    )
     must_fail(check_same, whole, probe(model, PROMPTS[:23], used))
 
 
@@ -102,7 +112,9 @@ def check_constant_memory(make_probe):
     assert few == state_size(p) > 0
 
 
-@pytest.mark.parametrize("make_probe", [ResidualStream, LogitLens, LayerNormScale, AttentionEntropy, HeadOrthogonality])
+@pytest.mark.parametrize(
+    "make_probe", [ResidualStream, LogitLens, LayerNormScale, AttentionEntropy, HeadOrthogonality]
+)
 def test_memory_is_constant_in_the_number_of_prompts(make_probe):
     check_constant_memory(make_probe)
 
@@ -127,11 +139,19 @@ def test_default_probes_are_those_that_apply(name):
     results = icl_interp.probe(model, PROMPTS)
     expected = {"residual_stream", "logit_lens"}
     expected |= {"layernorm_scale"} if model.norms else set()
-    expected |= {"attention_entropy"} if not model.cfg.mlp_only and model.cfg.score_fn != "linear" else set()
-    expected |= {"head_orthogonality"} if not model.cfg.mlp_only and model.cfg.n_heads > 1 else set()
+    expected |= (
+        {"attention_entropy"}
+        if not model.cfg.mlp_only and model.cfg.score_fn != "linear"
+        else set()
+    )
+    expected |= (
+        {"head_orthogonality"} if not model.cfg.mlp_only and model.cfg.n_heads > 1 else set()
+    )
     assert {key.split(".")[0] for key in results} == expected
     for key, result in results.items():
-        assert np.shape(json.loads(json.dumps(to_dict(result)))["values"]) == result.values.shape, key
+        assert np.shape(json.loads(json.dumps(to_dict(result)))["values"]) == result.values.shape, (
+            key
+        )
 
 
 def test_a_checkpoint_brings_its_encoding():
@@ -153,7 +173,9 @@ def test_a_probe_inside_an_intervention_sees_what_it_left():
     deficit = inside["attention_entropy.deficit"].sel(statistic="mean").values
     np.testing.assert_allclose(deficit, 0, atol=1e-6)
     assert (
-        probe(model, PROMPTS, [AttentionEntropy()])["attention_entropy.deficit"].sel(statistic="mean").values.min()
+        probe(model, PROMPTS, [AttentionEntropy()])["attention_entropy.deficit"]
+        .sel(statistic="mean")
+        .values.min()
         > 1e-3
     )
 
@@ -187,16 +209,36 @@ class Misnamed(EditsInPlace):
     [
         ("pre", [], None, "no prompts to probe"),
         ("pre", PROMPTS[:0], None, "no prompts to probe"),
-        ("pre", [PROMPTS, PROMPTS.first(4)], None, "equally long, but some have 13 tokens and some 7"),
-        ("pre", torch.zeros(2, 13), None, r"tokens must have shape \(batch, token, d_in\), but got \(2, 13\)"),
+        (
+            "pre",
+            [PROMPTS, PROMPTS.first(4)],
+            None,
+            "equally long, but some have 13 tokens and some 7",
+        ),
+        (
+            "pre",
+            torch.zeros(2, 13),
+            None,
+            r"tokens must have shape \(batch, token, d_in\), but got \(2, 13\)",
+        ),
         ("pre", torch.zeros(2, 17, 1), None, "n_ctx=16 tokens is too short"),
         ("bidirectional", torch.zeros(2, 3, 1), None, "d_in=2"),
-        ("no norm", PROMPTS, [LayerNormScale()], "probe layernorm_scale: this model has no normalisation"),
+        (
+            "no norm",
+            PROMPTS,
+            [LayerNormScale()],
+            "probe layernorm_scale: this model has no normalisation",
+        ),
         ("linear", PROMPTS, [AttentionEntropy()], "probe attention_entropy: linear scores"),
         ("mlp only", PROMPTS, [AttentionEntropy()], "no attention"),
         ("mlp only", PROMPTS, [HeadOrthogonality()], "no attention heads"),
         ("one head", PROMPTS, [HeadOrthogonality()], "one head a layer"),
-        ("pre", PROMPTS, [ResidualStream(), ResidualStream()], "two probes are called 'residual_stream'"),
+        (
+            "pre",
+            PROMPTS,
+            [ResidualStream(), ResidualStream()],
+            "two probes are called 'residual_stream'",
+        ),
         ("pre", PROMPTS, [], "at least one probe"),
         ("pre", PROMPTS, [Misnamed()], "unknown hook 'blocks.0.hook_resid_past': did you mean"),
         ("pre", PROMPTS, [EditsInPlace()], "probe edits edited hook_embed in place"),
@@ -211,12 +253,16 @@ def test_probe_refuses(name, prompts, used, message):
 
 def test_probe_refuses_what_is_of_the_wrong_kind():
     # Past the run-time type checker of the tests, which would speak first.
-    prompts_of, resolve, started = (inspect.unwrap(f) for f in (base.prompts_of, base.resolve, base.started))
+    prompts_of, resolve, started = (
+        inspect.unwrap(f) for f in (base.prompts_of, base.resolve, base.started)
+    )
     with pytest.raises(InputError, match=r"expected Prompts, tokens .* but got str"):
         next(prompts_of(["affine"], 8))
     with pytest.raises(InputError, match=r"expected Prompts, tokens .* but got int"):
         next(prompts_of(7, 8))
-    with pytest.raises(InputError, match="expected a HookedTransformer or a Checkpoint, but got 'affine'"):
+    with pytest.raises(
+        InputError, match="expected a HookedTransformer or a Checkpoint, but got 'affine'"
+    ):
         resolve("affine", None)
     with pytest.raises(InputError, match="must be an instance of Probe"):
         started(make(), [ResidualStream], {})
@@ -235,7 +281,10 @@ def test_probe_refuses_half_prompts_and_other_nonsense():
 
 def test_probes_of_ones_own():
     results = probe(make(), PROMPTS, [ResidualStream(), Named()])
-    mine, ours = ({k.split(".")[1]: r for k, r in results.items() if k.startswith(p)} for p in ("mine.", "residual"))
+    mine, ours = (
+        {k.split(".")[1]: r for k, r in results.items() if k.startswith(p)}
+        for p in ("mine.", "residual")
+    )
     check_same(mine, ours)
 
 

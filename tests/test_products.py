@@ -23,7 +23,9 @@ from icl_interp.results import make_array
 from icl_interp.training import trainer
 
 N_IN, N_OUT = 64, MULTIPLICATIONS // ROWS // 64  # with ROWS rows just large enough
-needs_onednn = pytest.mark.skipif(not products.ONEDNN, reason="torch has no oneDNN for this processor")
+needs_onednn = pytest.mark.skipif(
+    not products.ONEDNN, reason="torch has no oneDNN for this processor"
+)
 
 
 def drawn(*shape: int, stream: int = 0) -> Tensor:
@@ -49,7 +51,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     called: list[str] = []
     for name in ("linear", "conv2d"):
         kernel = getattr(F, name)
-        monkeypatch.setattr(F, name, lambda *args, name=name, kernel=kernel: called.append(name) or kernel(*args))
+        monkeypatch.setattr(
+            F, name, lambda *args, name=name, kernel=kernel: called.append(name) or kernel(*args)
+        )
     return called
 
 
@@ -70,7 +74,13 @@ def test_it_is_the_product(rows: tuple[int, ...]) -> None:
     is_the_product(linear, x, weight, None)
     if x.numel():
         must_fail(is_the_product, lambda x, weight, bias: linear(x, weight), x, weight, bias)
-        must_fail(is_the_product, lambda x, weight, bias: linear(x.flip(-1), weight, bias), x, weight, bias)
+        must_fail(
+            is_the_product,
+            lambda x, weight, bias: linear(x.flip(-1), weight, bias),
+            x,
+            weight,
+            bias,
+        )
 
 
 @needs_onednn
@@ -120,7 +130,9 @@ def test_layout_in_memory_makes_no_difference(turned: bool) -> None:
 def test_gradients_are_those_of_the_product(turned: bool) -> None:
     def gradients_agree(product) -> None:
         x, weight, bias = operands(4, ROWS)
-        given = [t.requires_grad_() for t in (x, weight.T.contiguous().T if turned else weight, bias)]
+        given = [
+            t.requires_grad_() for t in (x, weight.T.contiguous().T if turned else weight, bias)
+        ]
         # To the sine of the output, so that gradients depend on it.
         found = torch.autograd.grad(product(*given).sin().sum(), given)
         exact = [t.detach().double().requires_grad_() for t in given]
@@ -129,7 +141,9 @@ def test_gradients_are_those_of_the_product(turned: bool) -> None:
             torch.testing.assert_close(a.double(), b, rtol=1e-3, atol=1e-2)
 
     gradients_agree(linear)
-    must_fail(gradients_agree, lambda x, weight, bias: linear(x, weight.detach(), bias) + 0 * weight.sum())
+    must_fail(
+        gradients_agree, lambda x, weight, bias: linear(x, weight.detach(), bias) + 0 * weight.sum()
+    )
 
 
 def test_a_row_with_nan_spoils_no_other() -> None:
@@ -152,10 +166,14 @@ def test_the_same_operands_give_the_same_bits() -> None:
 
 def is_the_gram_matrix(product, x: Tensor) -> None:
     wanted = torch.einsum("ri,rj->ij", x.double(), x.double())
-    torch.testing.assert_close(product(x).double(), wanted, rtol=0, atol=1e-4 * max(1, len(x)) ** 0.5)
+    torch.testing.assert_close(
+        product(x).double(), wanted, rtol=0, atol=1e-4 * max(1, len(x)) ** 0.5
+    )
 
 
-@pytest.mark.parametrize(("rows", "d"), [(4 * ROWS, 128), (ROWS, 256), (3, 256), (ROWS, 3), (1, 1), (0, 2)])
+@pytest.mark.parametrize(
+    ("rows", "d"), [(4 * ROWS, 128), (ROWS, 256), (3, 256), (ROWS, 3), (1, 1), (0, 2)]
+)
 def test_products_of_all_columns(rows: int, d: int) -> None:
     x = drawn(rows, d)
     is_the_gram_matrix(gram, x)
@@ -169,7 +187,9 @@ def test_products_of_all_columns(rows: int, d: int) -> None:
 def test_only_large_ones_of_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     kernel = products.conv2d_weight
-    monkeypatch.setattr(products, "conv2d_weight", lambda *args: called.append("convolution") or kernel(*args))
+    monkeypatch.setattr(
+        products, "conv2d_weight", lambda *args: called.append("convolution") or kernel(*args)
+    )
     x = drawn(4 * ROWS, 128)
     gram(x)
     gram(x.double())
@@ -244,11 +264,17 @@ def probes() -> None:
 def sweeps() -> None:
     checkpoint = icl_interp.load("affine")
     prompts = checkpoint.task.sample(2, provenance.generator(0, "test/products"))
-    run(checkpoint.model, checkpoint.encoding, [Sweep(prompts, places([0.5], 1), (0.5,), probes=(Noting(),))])
+    run(
+        checkpoint.model,
+        checkpoint.encoding,
+        [Sweep(prompts, places([0.5], 1), (0.5,), probes=(Noting(),))],
+    )
 
 
 def measurements() -> None:
-    asked = Measurement("test/products", lambda lab: noted.append(asks_for_speed()) or make_array(0.0, {}))
+    asked = Measurement(
+        "test/products", lambda lab: noted.append(asks_for_speed()) or make_array(0.0, {})
+    )
     checkpoint = icl_interp.load("affine")
     Lab(checkpoint.model, checkpoint.task, checkpoint.encoding, n_units=2).measure_all([asked])
 
@@ -300,7 +326,9 @@ print("compiled and exported")
 @pytest.mark.slow
 def test_a_model_compiles_as_one_graph_for_any_batch() -> None:
     def run_it(*mutant: str) -> None:
-        found = subprocess.run([sys.executable, "-c", COMPILED, *mutant], capture_output=True, text=True)
+        found = subprocess.run(
+            [sys.executable, "-c", COMPILED, *mutant], capture_output=True, text=True
+        )
         assert "compiled and exported" in found.stdout, found.stderr[-2000:]
 
     run_it()

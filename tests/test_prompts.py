@@ -36,7 +36,9 @@ def draw() -> torch.Generator:
 def test_examples_are_reordered_by_themselves():
     check_reordered(lambda prompts: prompts.reordered(draw()))
     assert torch.equal(PROMPTS.reordered(draw()).xs, PROMPTS.reordered(draw()).xs)
-    assert not torch.equal(PROMPTS.reordered(draw()).xs, PROMPTS.reordered(generator(1, "test/order")).xs)
+    assert not torch.equal(
+        PROMPTS.reordered(draw()).xs, PROMPTS.reordered(generator(1, "test/order")).xs
+    )
 
 
 def test_other_ways_to_reorder_are_noticed():

@@ -41,7 +41,9 @@ N = 10_000
 
 def check_deterministic(make):
     for stream in STREAMS:
-        assert torch.equal(torch.rand(9, generator=make(*stream)), torch.rand(9, generator=make(*stream)))
+        assert torch.equal(
+            torch.rand(9, generator=make(*stream)), torch.rand(9, generator=make(*stream))
+        )
 
 
 def check_independent(make):
@@ -59,7 +61,10 @@ MUTANTS = {
     "no rank": (check_independent, lambda seed, name, step, rank: generator(seed, name, step)),
     "no name": (check_independent, lambda seed, name, step, rank: generator(seed, "", step, rank)),
     "no seed": (check_independent, lambda seed, name, step, rank: generator(0, name, step, rank)),
-    "sum": (check_independent, lambda seed, name, step, rank: generator(seed + step, name, 0, rank)),
+    "sum": (
+        check_independent,
+        lambda seed, name, step, rank: generator(seed + step, name, 0, rank),
+    ),
 }
 
 
@@ -137,7 +142,10 @@ def test_a_lossy_encoding_is_noticed():
     task = Polynomial(degrees=(1,), inputs=Normal(1 / 3), coefficients=Normal(1), n_points=4)
 
     def rounding(value):
-        return decode(json.loads(json.dumps(encode(value)), parse_float=lambda text: round(float(text), 6)), KINDS)
+        return decode(
+            json.loads(json.dumps(encode(value)), parse_float=lambda text: round(float(text), 6)),
+            KINDS,
+        )
 
     check_round_trip(task, through_json)
     must_fail(check_round_trip, task, rounding)
@@ -146,7 +154,9 @@ def test_a_lossy_encoding_is_noticed():
 
 def test_whole_runs_round_trip():
     run = tiny_runs.config(
-        training={"curriculum": {"first_points": 2, "until": 4, "degrees": [[0, [0]], [3, [0, 1]]]}},
+        training={
+            "curriculum": {"first_points": 2, "until": 4, "degrees": [[0, [0]], [3, [0, 1]]]}
+        },
         model={"eps": 1e-7},
     )
     check_round_trip(run, lambda value: parse(json.loads(json.dumps(encode(value)))))
@@ -159,17 +169,32 @@ LAW = {"kind": "Uniform", "low": -1, "high": 1}
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        ({"kind": "Unifrom", "low": 0, "high": 1}, "unknown kind in config 'Unifrom': did you mean 'Uniform'"),
+        (
+            {"kind": "Unifrom", "low": 0, "high": 1},
+            "unknown kind in config 'Unifrom': did you mean 'Uniform'",
+        ),
         ({"kind": ["Uniform"]}, r"unknown kind in config \['Uniform'\]"),
         ({**LAW, "hihg": 1}, "unknown key in config 'hihg': did you mean 'high'"),
         ({"kind": "Uniform", "low": 0}, "config lacks the key 'high' that Uniform needs"),
-        ({"kind": "Uniform", "low": 0, "high": "1e-3"}, "config.high must be a number, but got '1e-3'.*write 1.0e-3"),
+        (
+            {"kind": "Uniform", "low": 0, "high": "1e-3"},
+            "config.high must be a number, but got '1e-3'.*write 1.0e-3",
+        ),
         ({"kind": "Uniform", "low": 0, "high": True}, "config.high must be a number, but got True"),
         ({"kind": "Uniform", "low": 0, "high": None}, "config.high must be a number, but got None"),
         ({"kind": "Uniform", "low": 1, "high": 0}, "lower first"),
-        ({"kind": "Polynomial", "inputs": {**LAW, "lo": 1}}, "unknown key in config.inputs 'lo': did you mean 'low'"),
         (
-            {"kind": "Polynomial", "inputs": LAW, "coefficients": LAW, "degrees": [1], "n_points": 4.0},
+            {"kind": "Polynomial", "inputs": {**LAW, "lo": 1}},
+            "unknown key in config.inputs 'lo': did you mean 'low'",
+        ),
+        (
+            {
+                "kind": "Polynomial",
+                "inputs": LAW,
+                "coefficients": LAW,
+                "degrees": [1],
+                "n_points": 4.0,
+            },
             "config.n_points must be a whole number, but got 4.0",
         ),
     ],
@@ -197,12 +222,27 @@ class Settings:
         ({"name": "a", "limit": "3"}, "here.limit must be a whole number, but got '3'"),
         ({"name": "a", "limit": 1.5}, "here.limit must be a whole number, but got 1.5"),
         ({"name": "a", "scale": "fast"}, "here.scale must be a number, but got 'fast'"),
-        ({"name": "a", "scale": 10**400}, "here.scale must be a finite number of at most 1.8e308, but got <a whole"),
-        ({"name": "a", "scale": -(10**5000)}, "here.scale must be a finite number of .* but got <a whole"),
-        ({"name": "a", "scale": math.nan}, "here.scale must be a finite number of at most 1.8e308, but got nan"),
-        ({"name": "a", "scale": -math.inf}, "here.scale must be a finite number of at most 1.8e308, but got -inf"),
+        (
+            {"name": "a", "scale": 10**400},
+            "here.scale must be a finite number of at most 1.8e308, but got <a whole",
+        ),
+        (
+            {"name": "a", "scale": -(10**5000)},
+            "here.scale must be a finite number of .* but got <a whole",
+        ),
+        (
+            {"name": "a", "scale": math.nan},
+            "here.scale must be a finite number of at most 1.8e308, but got nan",
+        ),
+        (
+            {"name": "a", "scale": -math.inf},
+            "here.scale must be a finite number of at most 1.8e308, but got -inf",
+        ),
         ({"name": "a", "scale": 10**308, "limit": 2**63 - 1}, None),
-        ({"name": "a", "limit": 2**63}, "here.limit must be a whole number of at most 64 bits, but got 922337203685"),
+        (
+            {"name": "a", "limit": 2**63},
+            "here.limit must be a whole number of at most 64 bits, but got 922337203685",
+        ),
     ],
 )
 def test_scalars_are_of_the_kind_the_field_names(values, match):
@@ -218,11 +258,23 @@ def test_run_ids_name_configs():
     assert run_id(a) == run_id(tiny_runs.config())
     assert run_id(a) != run_id(replace(a, training=replace(a.training, seed=1)))
     assert re.fullmatch("[0-9a-f]{12}", run_id(a))
-    assert canonical({"b": (1, 2), "a": 0.1}) == canonical({"a": 0.1, "b": [1, 2]}) == '{"a":0.1,"b":[1,2]}'
+    assert (
+        canonical({"b": (1, 2), "a": 0.1})
+        == canonical({"a": 0.1, "b": [1, 2]})
+        == '{"a":0.1,"b":[1,2]}'
+    )
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical({"a": math.nan})
 
 
 def test_the_environment_names_versions_and_nobody():
-    assert set(environment()) == {"python", "system", "machine", "icl-interp", "torch", "transformer-lens", "numpy"}
+    assert set(environment()) == {
+        "python",
+        "system",
+        "machine",
+        "icl-interp",
+        "torch",
+        "transformer-lens",
+        "numpy",
+    }
     assert environment()["torch"].split("+")[0] == torch.__version__.split("+")[0]

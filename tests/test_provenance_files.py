@@ -22,8 +22,14 @@ from icl_interp.provenance import finite, number, read_json, write_atomically, w
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -51,14 +57,19 @@ def test_rounding_is_noticed():
 
 
 def test_what_json_lacks_becomes_a_string(tmp_path):
-    write_json(tmp_path / "a.json", {"a": [math.nan, math.inf], "b": (-math.inf, 1.5), "c": np.float64("nan")})
+    write_json(
+        tmp_path / "a.json",
+        {"a": [math.nan, math.inf], "b": (-math.inf, 1.5), "c": np.float64("nan")},
+    )
     assert read_json(tmp_path / "a.json") == {"a": ["nan", "inf"], "b": ["-inf", 1.5], "c": "nan"}
     assert [float(v) for v in finite([math.inf, -math.inf])] == [math.inf, -math.inf]
     assert math.isnan(float(finite(math.nan)))
 
 
 def test_numbers_up_to_the_largest_are_read(tmp_path):
-    (tmp_path / "a.json").write_text(f"[1.7976931348623157e308, {10**308}, -1e308, {2**64}, 1e-400]")
+    (tmp_path / "a.json").write_text(
+        f"[1.7976931348623157e308, {10**308}, -1e308, {2**64}, 1e-400]"
+    )
     assert read_json(tmp_path / "a.json") == [sys.float_info.max, 10**308, -1e308, 2**64, 0.0]
 
 
@@ -133,7 +144,9 @@ def check_crash(folder, monkeypatch, write, where, error):
     assert path.read_bytes() == b"new" * 1000
 
 
-@pytest.mark.parametrize("error", [Killed(), OSError(28, "No space left on device")], ids=["killed", "disk full"])
+@pytest.mark.parametrize(
+    "error", [Killed(), OSError(28, "No space left on device")], ids=["killed", "disk full"]
+)
 @pytest.mark.parametrize("where", ["fsync", "replace", "chmod"])
 def test_a_crash_leaves_the_old_file_whole(tmp_path, monkeypatch, where, error):
     check_crash(tmp_path, monkeypatch, write_atomically, where, error)
@@ -149,7 +162,8 @@ def test_a_full_disk_is_one_clear_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(provenance.os, "fsync", full)
     with pytest.raises(
-        InputError, match=r"cannot write .*a\.json: No space left on device; is it a folder, or the disk"
+        InputError,
+        match=r"cannot write .*a\.json: No space left on device; is it a folder, or the disk",
     ):
         write_json(tmp_path / "a.json", {})
     assert not list(tmp_path.iterdir())
@@ -159,7 +173,9 @@ def test_data_reach_the_disk_before_the_name(tmp_path, monkeypatch):
     calls = []
     for name in ("fsync", "replace"):
         real = getattr(os, name)
-        monkeypatch.setattr(provenance.os, name, lambda *a, name=name, real=real: (calls.append(name), real(*a))[1])
+        monkeypatch.setattr(
+            provenance.os, name, lambda *a, name=name, real=real: (calls.append(name), real(*a))[1]
+        )
     write_atomically(tmp_path / "a", "text")
     assert calls == ["fsync", "replace"]
     assert (tmp_path / "a").read_text() == "text"
@@ -173,7 +189,9 @@ def test_folders_are_made_on_the_way(tmp_path):
 
 def test_where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match=r"cannot write .*; choose a folder you can write to") as refused:
+    with pytest.raises(
+        InputError, match=r"cannot write .*; choose a folder you can write to"
+    ) as refused:
         write_atomically(tmp_path / "file" / "below" / "a", b"")
     assert "\n" not in str(refused.value)
     (tmp_path / "folder").mkdir()
@@ -186,7 +204,14 @@ def test_where_nothing_can_be_written(tmp_path):
 def check_leftovers(folder, remove):
     """What a killed process leaves beside a file goes; what only looks like it stays."""
     left = tempfile.mkstemp(dir=folder, prefix=".a.json.")[1]  # as write_atomically names it
-    kept = ("a.json", ".a.json.left", ".a.json.abcdefghi", ".b.json.abcdefgh", "a.json.abcdefgh", ".axjson.abcdefgh")
+    kept = (
+        "a.json",
+        ".a.json.left",
+        ".a.json.abcdefghi",
+        ".b.json.abcdefgh",
+        "a.json.abcdefgh",
+        ".axjson.abcdefgh",
+    )
     for name in kept:
         (folder / name).write_text("mine")
     (folder / ".a.json.12345678").mkdir()

@@ -21,12 +21,17 @@ def test_r2_is_that_of_a_regression():
 
 def test_r2_where_there_is_nothing_to_explain():
     def check(r2):
-        np.testing.assert_array_equal(r2(np.array([0.0, 1.0]), np.array([0.0, 2.0]), empty=1.0), [1.0, 0.5])
+        np.testing.assert_array_equal(
+            r2(np.array([0.0, 1.0]), np.array([0.0, 2.0]), empty=1.0), [1.0, 0.5]
+        )
         assert r2(1e-30, 1e-30, empty=1.0, least=1e-24) == 1
         assert r2(1.0, 0.0, empty=1.0) < -1e100  # something was missed, though there is nothing
         for residual, total in ((np.nan, 0.0), (0.0, np.nan), (np.nan, 1.0)):
             assert np.isnan(r2(residual, total, empty=1.0))
 
     check(r_squared)
-    must_fail(check, lambda a, b, empty, least=1e-300: np.where(b > least, 1 - a / np.maximum(b, least), empty))
+    must_fail(
+        check,
+        lambda a, b, empty, least=1e-300: np.where(b > least, 1 - a / np.maximum(b, least), empty),
+    )
     assert np.isnan(r_squared(0.0, 0.0))

@@ -22,7 +22,11 @@ def of_whole(kind, data):
     if kind is Extremes:
         return {"minimum": data.min(0), "maximum": data.max(0)}
     covariance = np.cov(data.T, bias=True).reshape(data.shape[1], -1)
-    return {"mean": data.mean(0), "covariance": covariance, "spectrum": np.linalg.eigvalsh(covariance)[::-1].clip(0)}
+    return {
+        "mean": data.mean(0),
+        "covariance": covariance,
+        "spectrum": np.linalg.eigvalsh(covariance)[::-1].clip(0),
+    }
 
 
 def fed(state, parts):
@@ -37,7 +41,11 @@ def check_stream(kind, data, pieces, updated_by=fed):
     for name, expected in of_whole(kind, data).items():
         power = 2 if name in ("variance", "covariance", "spectrum") else 1
         np.testing.assert_allclose(
-            getattr(state, name).numpy(), expected, rtol=1e-9, atol=1e-12 * scale**power, err_msg=name
+            getattr(state, name).numpy(),
+            expected,
+            rtol=1e-9,
+            atol=1e-12 * scale**power,
+            err_msg=name,
         )
 
 
@@ -54,7 +62,11 @@ KINDS = pytest.mark.parametrize("kind", [Moments, Extremes, Gram])
 
 
 @KINDS
-@given(data=ROWS, cuts=st.lists(st.integers(0, 24), max_size=5), order=st.randoms(use_true_random=False))
+@given(
+    data=ROWS,
+    cuts=st.lists(st.integers(0, 24), max_size=5),
+    order=st.randoms(use_true_random=False),
+)
 def test_pieces_in_any_order_equal_the_whole(kind, data, cuts, order):
     pieces = np.split(data, sorted(cuts))  # some are empty
     order.shuffle(pieces)
@@ -112,7 +124,12 @@ def test_float32_batches_are_reduced_in_float64():
     data = (1e4 + np.random.default_rng(0).normal(size=(1000, 3))).astype(np.float32)
     state = fed(Moments(), [data])
     np.testing.assert_allclose(state.variance.numpy(), data.astype(np.float64).var(0), rtol=1e-10)
-    assert state.mean.dtype == fed(Extremes(), [data]).minimum.dtype == fed(Gram(), [data]).mean.dtype == torch.float64
+    assert (
+        state.mean.dtype
+        == fed(Extremes(), [data]).minimum.dtype
+        == fed(Gram(), [data]).mean.dtype
+        == torch.float64
+    )
 
 
 class CentredOnce(Gram):
@@ -130,8 +147,12 @@ def check_small_spread(kind):
     """Spread 0.1 around 1e5, where neighbouring numbers of float32 are 0.008 apart."""
     data = (1e5 + 0.1 * np.random.default_rng(0).normal(size=(1000, 3))).astype(np.float32)
     expected = np.cov(data.astype(np.float64).T, bias=True)
-    np.testing.assert_allclose(fed(kind(), [data]).covariance.numpy(), expected, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(fed(kind(), np.split(data, 4)).covariance.numpy(), expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        fed(kind(), [data]).covariance.numpy(), expected, rtol=1e-5, atol=1e-7
+    )
+    np.testing.assert_allclose(
+        fed(kind(), np.split(data, 4)).covariance.numpy(), expected, rtol=1e-5, atol=1e-7
+    )
 
 
 def test_a_covariance_in_float32_does_not_cancel():
@@ -139,19 +160,28 @@ def test_a_covariance_in_float32_does_not_cancel():
     must_fail(check_small_spread, CentredOnce)
 
 
-@given(data=ROWS, cut=st.integers(0, 24), seed=st.integers(0, 9), share=st.sampled_from([0.0, 0.3, 0.8]))
+@given(
+    data=ROWS,
+    cut=st.integers(0, 24),
+    seed=st.integers(0, 9),
+    share=st.sampled_from([0.0, 0.3, 0.8]),
+)
 def test_moments_leave_out_what_where_says(data, cut, seed, share):
     keep = np.random.default_rng(seed).random(data.shape) < share
     holes = torch.from_numpy(np.where(keep, data, np.nan))
     state = Moments()
-    for part, where in zip(np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True):
+    for part, where in zip(
+        np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True
+    ):
         state.update(part, where=where)
     with np.errstate(all="ignore"):
         masked = np.ma.masked_array(data, ~keep)
         mean, std = masked.mean(0).filled(np.nan), masked.std(0).filled(np.nan)
     scale = max(1.0, float(np.abs(data).max()))
     np.testing.assert_array_equal(state.count.numpy(), keep.sum(0))
-    np.testing.assert_allclose(state.result.numpy(), np.stack([mean, std], -1), rtol=1e-6, atol=1e-7 * scale)
+    np.testing.assert_allclose(
+        state.result.numpy(), np.stack([mean, std], -1), rtol=1e-6, atol=1e-7 * scale
+    )
 
 
 @given(hnp.arrays(np.float64, (12, 3), elements=st.floats(-10, 10)))
@@ -160,7 +190,9 @@ def test_participation_ratio_is_that_of_the_spectrum(data):
     spectrum = gram.spectrum.numpy()
     if spectrum[0] < 1e-6:
         return
-    assert float(gram.participation_ratio) == pytest.approx(spectrum.sum() ** 2 / (spectrum**2).sum(), rel=1e-6)
+    assert float(gram.participation_ratio) == pytest.approx(
+        spectrum.sum() ** 2 / (spectrum**2).sum(), rel=1e-6
+    )
 
 
 def test_participation_ratio_counts_directions():
@@ -210,7 +242,9 @@ def test_gradients_do_not_pile_up():
 # ---- several vectors a row -------------------------------------------------------------------------------------------
 
 PLACES = hnp.arrays(
-    np.float64, st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3)), elements=st.floats(-1e3, 1e3)
+    np.float64,
+    st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3)),
+    elements=st.floats(-1e3, 1e3),
 )
 
 
@@ -219,10 +253,16 @@ def check_places(data, pieces, feed=fed):
     gram = feed(Gram(), pieces)
     centred = (data - data.mean(0)).reshape(-1, data.shape[-1])
     np.testing.assert_allclose(gram.mean.numpy(), data.mean(0), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(gram.covariance.numpy(), centred.T @ centred / len(centred), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(
+        gram.covariance.numpy(), centred.T @ centred / len(centred), rtol=1e-9, atol=1e-6
+    )
 
 
-@given(data=PLACES, cuts=st.lists(st.integers(0, 12), max_size=3), order=st.randoms(use_true_random=False))
+@given(
+    data=PLACES,
+    cuts=st.lists(st.integers(0, 12), max_size=3),
+    order=st.randoms(use_true_random=False),
+)
 def test_each_place_has_a_mean_of_its_own(data, cuts, order):
     pieces = np.split(data, sorted(cuts))
     order.shuffle(pieces)
@@ -255,10 +295,14 @@ def check_tokens(kind, data, keep, cut):
     """A prompt's mean over its tokens; only those that count."""
     state = kind()
     holes = torch.from_numpy(np.where(keep, data, np.nan))
-    for part, where in zip(np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True):
+    for part, where in zip(
+        np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True
+    ):
         state.update(part, where=where)
     expected = np.ma.masked_array(data, ~keep).mean(1).filled(np.nan)
-    np.testing.assert_allclose(state.result.numpy(), np.moveaxis(expected, 0, -1), rtol=1e-7, atol=1e-6)
+    np.testing.assert_allclose(
+        state.result.numpy(), np.moveaxis(expected, 0, -1), rtol=1e-7, atol=1e-6
+    )
 
 
 @given(
@@ -273,7 +317,9 @@ def test_tokens_of_prompts(data, cut, seed, share):
     state, everything = PerPrompt(), PerPrompt()
     state.update(torch.from_numpy(data))
     everything.update(torch.from_numpy(data), where=torch.ones(data.shape, dtype=torch.bool))
-    np.testing.assert_allclose(state.result.numpy(), everything.result.numpy(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        state.result.numpy(), everything.result.numpy(), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_tokens_that_do_not_count_are_left_out():
@@ -364,7 +410,9 @@ def test_a_merged_statistic_leaves_the_other_as_it_is(kind):
 
     def is_of_the_first(state):
         for name, expected in of_whole(kind, first).items():
-            np.testing.assert_allclose(getattr(state, name).numpy(), expected, atol=1e-12, err_msg=name)
+            np.testing.assert_allclose(
+                getattr(state, name).numpy(), expected, atol=1e-12, err_msg=name
+            )
 
     is_of_the_first(donor)
     must_fail(is_of_the_first, whole)

@@ -123,7 +123,11 @@ def test_waiting_would_be_noticed(tmp_path):
 def finished(tmp_path_factory):
     """A finished run with snapshots."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    trainer.train(tiny_runs.data(training={**tiny_runs.data()["training"], "snapshots": [3]}), out, progress=False)
+    trainer.train(
+        tiny_runs.data(training={**tiny_runs.data()["training"], "snapshots": [3]}),
+        out,
+        progress=False,
+    )
     return out
 
 
@@ -176,7 +180,9 @@ def test_a_file_of_the_largest_size_is_read(tmp_path):
 def test_lists_of_json_are_counted_before_they_are_made(tmp_path):
     (tmp_path / "x.json").write_text(f"[{'[],' * 10**6}[]]")
     started = time.monotonic()
-    is_refused("holds 1,000,002 lists and mappings, but at most 1,000,000", read_json, tmp_path / "x.json")
+    is_refused(
+        "holds 1,000,002 lists and mappings, but at most 1,000,000", read_json, tmp_path / "x.json"
+    )
     assert time.monotonic() - started < 1
 
 
@@ -214,10 +220,21 @@ def test_at_the_command_line(monkeypatch, capsys, tmp_path):
 def test_reading_goes_through_one_door():
     """No module opens a file that somebody named by a way of its own."""
     # What else opens files: the files of the package itself, and what comes after `check_file`.
-    own = {"stored.py", "checkpoints/bundled.py", "figures/text.py", "testing/parts.py", "testing/trials.py"}
-    own |= {"studies/limits/experiments/printed.py", "studies/autoregression/experiments/embeddings.py"}
+    own = {
+        "stored.py",
+        "checkpoints/bundled.py",
+        "figures/text.py",
+        "testing/parts.py",
+        "testing/trials.py",
+    }
+    own |= {
+        "studies/limits/experiments/printed.py",
+        "studies/autoregression/experiments/embeddings.py",
+    }
     ways = (".read_text(", ".read_bytes(", ".open(", " open(", "np.load(", "fromfile(")
-    sources = {p.relative_to(ROOT).as_posix(): p.read_text("utf-8") for p in sorted(ROOT.rglob("*.py"))}
+    sources = {
+        p.relative_to(ROOT).as_posix(): p.read_text("utf-8") for p in sorted(ROOT.rglob("*.py"))
+    }
 
     def check(sources):
         for path, text in sources.items():

@@ -139,9 +139,13 @@ def test_draws_are_a_function_of_the_seed():
     assert bootstrap(mean, x, seed=1) == bootstrap(mean, x, seed=1)
     assert bootstrap(mean, x, seed=1) != bootstrap(mean, x, seed=2)
     data = x.reshape(5, 5)
-    for a, b in zip(simultaneous(mean, data, seed=1), simultaneous(mean, data, seed=1), strict=True):
+    for a, b in zip(
+        simultaneous(mean, data, seed=1), simultaneous(mean, data, seed=1), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(simultaneous(mean, data, seed=1)[1], simultaneous(mean, data, seed=2)[1])
+    assert not np.array_equal(
+        simultaneous(mean, data, seed=1)[1], simultaneous(mean, data, seed=2)[1]
+    )
 
 
 def test_a_statistic_may_use_whole_arrays():
@@ -269,7 +273,9 @@ def clipped(m):
     return np.maximum(m, 0.0)
 
 
-@pytest.mark.parametrize(("statistic", "centre"), [(share_above, np.linspace(-0.2, 0.2, 12)), (clipped, 0.0)])
+@pytest.mark.parametrize(
+    ("statistic", "centre"), [(share_above, np.linspace(-0.2, 0.2, 12)), (clipped, 0.0)]
+)
 def test_without_slopes_the_ends_are_percentiles(statistic, centre):
     x = np.random.default_rng(6).normal(size=(100, 12)) + centre
     x = x if statistic is share_above else x[:, 0] - x[:, 0].mean()
@@ -285,7 +291,11 @@ def crossing(m):
     below = m < 0.5
     i = np.maximum(np.argmax(below, -1), 1)
     a, b = (np.take_along_axis(m, k[:, None], -1)[:, 0] for k in (i - 1, i))
-    return np.where(below.any(-1), i - 1 + np.clip((a - 0.5) / np.where(a == b, 1.0, a - b), 0.0, 1.0), m.shape[-1])
+    return np.where(
+        below.any(-1),
+        i - 1 + np.clip((a - 0.5) / np.where(a == b, 1.0, a - b), 0.0, 1.0),
+        m.shape[-1],
+    )
 
 
 @pytest.mark.parametrize("end", [6, 3])
@@ -307,7 +317,9 @@ def test_shares_stay_within_their_range():
         a, b = 1e-2 * rng.normal(size=20) ** 8, rng.normal(size=20) ** 2
         found = bootstrap(lambda a, b: 1 - a / b, a, b)
         assert np.max(found.tails) <= 1
-    largest = bootstrap(lambda m: np.abs(m).max(-1), rng.normal(size=(128, 20)))  # biased, and never below 0
+    largest = bootstrap(
+        lambda m: np.abs(m).max(-1), rng.normal(size=(128, 20))
+    )  # biased, and never below 0
     assert 0 <= np.min(largest.tails) < largest.value < largest.high
     once = bootstrap(mean, (np.arange(100) < 97).astype(float))
     assert once.low < 0.97 < once.high <= 1

@@ -18,7 +18,9 @@ def check_one_slope(single, several):
 SPLIT = np.random.default_rng(3).normal(size=37)
 
 
-@pytest.mark.parametrize("factor", [1.0, -3.0])  # of a nonlinear statistic the slopes depend on the step
+@pytest.mark.parametrize(
+    "factor", [1.0, -3.0]
+)  # of a nonlinear statistic the slopes depend on the step
 def test_one_number_is_quick_and_right(factor):
     check_one_slope(
         lambda x: bootstrap(lambda m: factor * m, x),
@@ -28,4 +30,8 @@ def test_one_number_is_quick_and_right(factor):
 
 def test_errors_of_another_statistic_are_noticed():
     must_fail(check_one_slope, lambda x: bootstrap(np.sqrt, x), lambda x: bootstrap(np.cbrt, x))
-    must_fail(check_one_slope, lambda x: bootstrap(lambda m: m, x), lambda x: bootstrap(lambda m: m, x + 1e-3 * SPLIT))
+    must_fail(
+        check_one_slope,
+        lambda x: bootstrap(lambda m: m, x),
+        lambda x: bootstrap(lambda m: m, x + 1e-3 * SPLIT),
+    )

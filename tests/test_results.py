@@ -38,7 +38,9 @@ def arrays_with_axes(draw):
     kinds = [st.integers(), FLOATS, CELLS]
     axes = {}
     for name, length in zip(names, shape, strict=True):
-        axes[name] = tuple(draw(st.lists(draw(st.sampled_from(kinds)), min_size=length, max_size=length)))
+        axes[name] = tuple(
+            draw(st.lists(draw(st.sampled_from(kinds)), min_size=length, max_size=length))
+        )
     return draw(hnp.arrays(np.float64, shape, elements=FLOATS)), axes
 
 
@@ -70,7 +72,10 @@ def check_lossless(result, trip):
 
 @settings(max_examples=40)
 @given(
-    array=arrays_with_axes(), make=st.sampled_from([make_array, make_curve]), units=st.text(max_size=3), note=st.text()
+    array=arrays_with_axes(),
+    make=st.sampled_from([make_array, make_curve]),
+    units=st.text(max_size=3),
+    note=st.text(),
 )
 def test_arrays_go_to_json_and_back_without_loss(array, make, units, note):
     result = make(*array, units, note)
@@ -82,7 +87,10 @@ def test_arrays_go_to_json_and_back_without_loss(array, make, units, note):
 def check_each(make, values, axes, units, note):
     made = make(values, axes, units, note)
     assert list(made) == list(values)
-    alone = {name: make_array(numbers, axes, units.get(name, ""), note) for name, numbers in values.items()}
+    alone = {
+        name: make_array(numbers, axes, units.get(name, ""), note)
+        for name, numbers in values.items()
+    }
     for name, array in made.items():
         check_lossless(array, lambda _, other=alone[name]: other)
 
@@ -95,7 +103,14 @@ def test_arrays_made_together_are_those_made_alone(array, note):
     made = make_arrays(of, axes)
     made["b"].attrs["note"] = "of its own"
     assert made["a"].attrs["note"] == made["c"].attrs["note"] == ""
-    must_fail(check_each, lambda v, a, _, n: make_arrays(v, a, {"b": "y", "c": "y"}, n), of, axes, {"b": "nats"}, note)
+    must_fail(
+        check_each,
+        lambda v, a, _, n: make_arrays(v, a, {"b": "y", "c": "y"}, n),
+        of,
+        axes,
+        {"b": "nats"},
+        note,
+    )
 
 
 def check_table_lossless(table, trip):
@@ -111,7 +126,10 @@ def check_table_lossless(table, trip):
     note=st.text(max_size=9),
 )
 def test_tables_go_to_json_and_back_without_loss(rows, note):
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(["model", "error", "steps", "frozen", "extra"])}
+    columns = {
+        name: [row[i] for row in rows]
+        for i, name in enumerate(["model", "error", "steps", "frozen", "extra"])
+    }
     table = make_table(columns, {"error": "1"}, note)
     for name, column in columns.items():
         all_same(table[name].tolist(), column)
@@ -119,7 +137,9 @@ def test_tables_go_to_json_and_back_without_loss(rows, note):
 
 
 def rounding(result):
-    return from_dict(json.loads(json.dumps(to_dict(result)), parse_float=lambda text: round(float(text), 12)))
+    return from_dict(
+        json.loads(json.dumps(to_dict(result)), parse_float=lambda text: round(float(text), 12))
+    )
 
 
 def of_another_kind(result):
@@ -132,7 +152,9 @@ def without_nan(result):
 
 @pytest.mark.parametrize("mutant", [rounding, of_another_kind, without_nan])
 def test_a_loss_is_noticed(mutant):
-    result = make_curve([[1 / 3, np.nan], [np.inf, 2.0]], {"layer": (0, 1), "x": (0.1, 0.2)}, "1", "measured")
+    result = make_curve(
+        [[1 / 3, np.nan], [np.inf, 2.0]], {"layer": (0, 1), "x": (0.1, 0.2)}, "1", "measured"
+    )
     check_lossless(result, through_json)
     must_fail(check_lossless, result, mutant)
 
@@ -146,7 +168,9 @@ def test_a_loss_in_a_table_is_noticed():
 def test_numpy_numbers_become_plain():
     table = make_table({"a": list(np.arange(2)), "b": [np.float32(0.5), np.bool_(True)]})
     assert [type(v) for v in (*table["a"], *table["b"])] == [int, int, float, bool]
-    assert [type(c) for c in coordinates(make_array([0.0], {"x": list(np.array([3]))}), "x")] == [int]
+    assert [type(c) for c in coordinates(make_array([0.0], {"x": list(np.array([3]))}), "x")] == [
+        int
+    ]
 
 
 def test_numbers_of_both_kinds_become_one_that_can_be_drawn():
@@ -164,15 +188,26 @@ def test_results_of_others_go_to_json_too():
     bare = to_dict(DataArray(np.zeros((2, 1)), dims=("layer", "head")))
     assert bare["axes"] == {"layer": [0, 1], "head": [0]}
     assert (bare["kind"], bare["unit"], bare["note"]) == ("matrix", "", "")
-    assert to_dict(DataFrame({"a": [1]})) == {"kind": "table", "columns": {"a": [1]}, "units": {}, "note": ""}
+    assert to_dict(DataFrame({"a": [1]})) == {
+        "kind": "table",
+        "columns": {"a": [1]},
+        "units": {},
+        "note": "",
+    }
 
 
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: make_array([1, 2], {"x": (1, 2, 3)}), r"shape \(2,\), but the axes \['x'\] ask for \(3,\)"),
+        (
+            lambda: make_array([1, 2], {"x": (1, 2, 3)}),
+            r"shape \(2,\), but the axes \['x'\] ask for \(3,\)",
+        ),
         (lambda: make_array([[1, 2]], {"x": (1, 2)}), r"shape \(1, 2\)"),
-        (lambda: make_arrays({"a": [1.0], "b": [1.0, 2.0]}, {"x": (1,)}), r"shape \(2,\), but the axes \['x'\] ask"),
+        (
+            lambda: make_arrays({"a": [1.0], "b": [1.0, 2.0]}, {"x": (1,)}),
+            r"shape \(2,\), but the axes \['x'\] ask",
+        ),
         (lambda: make_curve(1.0, {"x": (1,)}), r"shape \(\)"),
         (lambda: make_table({"a": [1], "b": [1, 2]}), "equally long, but got {'a': 1, 'b': 2}"),
         (lambda: from_dict({**to_dict(M), "values": [[1, 2]]}), "the axes"),
@@ -190,4 +225,6 @@ def test_tables_by_row_and_as_text():
     assert table_of_rows(rows_in(table)).equals(table)
     assert len(make_table({})) == 0
     assert text(table).splitlines() == [" model  error", "affine 0.1235", "     b  2e-09"]
-    assert table["error"].tolist() == [0.123456, 2e-9], "showing a table rounds its text, not its numbers"
+    assert table["error"].tolist() == [0.123456, 2e-9], (
+        "showing a table rounds its text, not its numbers"
+    )

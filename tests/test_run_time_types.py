@@ -19,7 +19,9 @@ import icl_interp.resampling
 from icl_interp.prompts import Prompts
 
 
-def rows(x: Float[Tensor, "row column"], weights: Float[Tensor, " row"]) -> Float[Tensor, " column"]:
+def rows(
+    x: Float[Tensor, "row column"], weights: Float[Tensor, " row"]
+) -> Float[Tensor, " column"]:
     return weights @ x
 
 
@@ -124,7 +126,9 @@ def test_what_is_right_passes_and_the_function_looks_as_before(right):
 
 def test_each_call_has_axes_of_its_own():
     inner = checked(rows)
-    torch.testing.assert_close(checked(outer)(X[0], lambda x: inner(torch.ones(5, 4), torch.ones(5))), X[0])
+    torch.testing.assert_close(
+        checked(outer)(X[0], lambda x: inner(torch.ones(5, 4), torch.ones(5))), X[0]
+    )
     for n in (2, 3):  # nothing is left of the call before
         checked(rows)(torch.ones(n, 4), torch.ones(n))
 
@@ -163,7 +167,12 @@ def test_a_wrong_call_changes_nothing():
 def test_the_package_is_checked(monkeypatch):
     with pytest.raises(jaxtyping.TypeCheckError):
         icl_interp.resampling.bootstrap("x")
-    one = torch.zeros(6, 5, 2), torch.zeros(6, 5), torch.zeros(6, 3), torch.zeros(6, dtype=torch.int64)
+    one = (
+        torch.zeros(6, 5, 2),
+        torch.zeros(6, 5),
+        torch.zeros(6, 3),
+        torch.zeros(6, dtype=torch.int64),
+    )
     Prompts(*one)
     with pytest.raises(jaxtyping.TypeCheckError):
         Prompts(one[0], [1.0], *one[2:])

@@ -21,7 +21,9 @@ from icl_interp.report.comparison import Comparison
 
 # A change of colour, a bell, a carriage return, one control character of eight bits, a mark and an override of
 # direction, an isolate, a soft hyphen, separators of lines, half a surrogate pair, a character for private use.
-CONTROLS = "\x1b[31m \x07 \r \x9b31m \u200f \u202e \u2066 \xad \u2028 \x85 \ud800 \udcff \ue000 \U000e0041"
+CONTROLS = (
+    "\x1b[31m \x07 \r \x9b31m \u200f \u202e \u2066 \xad \u2028 \x85 \ud800 \udcff \ue000 \U000e0041"
+)
 ALONE = [one for one in CONTROLS if not one.isprintable()]
 PLAIN = "σ² × 10⁻⁷ – ✔ é ä שלום العربية\u00a0日本"  # letters of any writing are shown as they are
 
@@ -101,7 +103,9 @@ def takes_loggers_and_prints_from_one_place(path, source):
 
 def test_no_module_has_a_way_around():
     for path in sorted(ROOT.rglob("*.py")):
-        takes_loggers_and_prints_from_one_place(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
+        takes_loggers_and_prints_from_one_place(
+            path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
+        )
     for wrong in ("log = logging.getLogger(__name__)", "print(text)", "Console().print(text)"):
         must_fail(takes_loggers_and_prints_from_one_place, "cli.py", wrong)
 
@@ -120,7 +124,9 @@ def stranger():
     """A report whose texts hold control characters; what it was measured is as it was."""
     r = report()
     texts = ("statement", "source", "reason", "scope", "short", "question")
-    findings = [replace(f, **{name: getattr(f, name) + CONTROLS for name in texts}) for f in r.findings]
+    findings = [
+        replace(f, **{name: getattr(f, name) + CONTROLS for name in texts}) for f in r.findings
+    ]
     return Report(spoiled(r.checkpoint), r.model, findings, r.results, spoiled(r.provenance))
 
 
@@ -145,14 +151,21 @@ def test_screens_are_printable(monkeypatch, stranger):
         text = printed(monkeypatch, what, terminal.console)
         assert "\\x1b" in text
         steers_nothing(text)
-        must_fail(steers_nothing, printed(monkeypatch, what, lambda: Console(highlight=False, width=terminal.WIDTH)))
+        must_fail(
+            steers_nothing,
+            printed(monkeypatch, what, lambda: Console(highlight=False, width=terminal.WIDTH)),
+        )
     steers_nothing(repr(stranger))
 
 
 @pytest.mark.slow
 def test_pages_and_cards_are_saved_and_printable(tmp_path, stranger):
     stranger.save(tmp_path, ("html", "md", "json"))
-    for text in ((tmp_path / "model_card.md").read_text("utf-8"), stranger.to_markdown(), stranger._repr_html_()):
+    for text in (
+        (tmp_path / "model_card.md").read_text("utf-8"),
+        stranger.to_markdown(),
+        stranger._repr_html_(),
+    ):
         steers_nothing(text)
         assert "x1b" in text
     page = (tmp_path / "report.html").read_text("utf-8")
@@ -169,7 +182,9 @@ def test_a_surrogate_alone_would_break_a_file(tmp_path):
 
 
 def at_the_command_line(*arguments):
-    run = subprocess.run([sys.executable, "-m", "icl_interp", *arguments], capture_output=True, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-m", "icl_interp", *arguments], capture_output=True, timeout=120
+    )
     return run.returncode, (run.stdout + run.stderr).decode("utf-8", "surrogateescape")
 
 

@@ -12,7 +12,15 @@ from icl_interp.evaluation import evaluate
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.tasks import Continuous, Exponential, LinearRegression, LogNormal, Normal, Polynomial, Uniform
+from icl_interp.tasks import (
+    Continuous,
+    Exponential,
+    LinearRegression,
+    LogNormal,
+    Normal,
+    Polynomial,
+    Uniform,
+)
 from icl_interp.tasks.covariance import MAX_ROWS
 from icl_interp.tasks.regression import moment
 
@@ -38,12 +46,27 @@ def refuses(make, match):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: polynomial(degrees=(True,)), r"degrees must be whole numbers .* but got \(True,\)"),
+        (
+            lambda: polynomial(degrees=(True,)),
+            r"degrees must be whole numbers .* but got \(True,\)",
+        ),
         (lambda: regression(weights=(0.0, 0.0)), "weights must not all be 0"),
-        (lambda: regression(query=(0, 0.0)), "query must not all be 0: without noise the query's label would be 0"),
-        (lambda: Continuous(function="exp", inputs=Uniform(-1000, 1000), n_points=8), "exp is not finite on Uniform"),
-        (lambda: Continuous(function="exp", inputs=Normal(500.0), n_points=8), "exp is not finite on Normal"),
-        (lambda: regression(covariance=LogNormal(30.0)).spectrum_moments(), r"order 2 of LogNormal.* beyond float64"),
+        (
+            lambda: regression(query=(0, 0.0)),
+            "query must not all be 0: without noise the query's label would be 0",
+        ),
+        (
+            lambda: Continuous(function="exp", inputs=Uniform(-1000, 1000), n_points=8),
+            "exp is not finite on Uniform",
+        ),
+        (
+            lambda: Continuous(function="exp", inputs=Normal(500.0), n_points=8),
+            "exp is not finite on Normal",
+        ),
+        (
+            lambda: regression(covariance=LogNormal(30.0)).spectrum_moments(),
+            r"order 2 of LogNormal.* beyond float64",
+        ),
         (lambda: moment(Exponential(1e150), 3), "order 3 of Exponential"),
         (lambda: moment(Uniform(0, 1e200), 2), "order 2 of Uniform"),
         (lambda: moment(LogNormal(1.0, median=1e120), 3), "order 3 of LogNormal"),
@@ -66,17 +89,31 @@ def test_settings_in_range_are_not():
 def test_numbers_whose_squares_overflow_are_refused_where_they_are_used(size, tmp_path):
     task = polynomial(coefficients=Uniform(-size, size))
     stream = generator(0, "test")
-    refuses(lambda: task.sample(4, stream), r"values of this Polynomial reach .* overflow in float32")
-    refuses(lambda: polynomial(inputs=Uniform(-size, size)).sample(4, stream), "inputs of this Polynomial reach")
-    refuses(lambda: regression(inputs=Normal(size)).sample(4, stream), "inputs of this LinearRegression reach")
+    refuses(
+        lambda: task.sample(4, stream), r"values of this Polynomial reach .* overflow in float32"
+    )
+    refuses(
+        lambda: polynomial(inputs=Uniform(-size, size)).sample(4, stream),
+        "inputs of this Polynomial reach",
+    )
+    refuses(
+        lambda: regression(inputs=Normal(size)).sample(4, stream),
+        "inputs of this LinearRegression reach",
+    )
     config = tiny_runs.config(task={"coefficients": {**WIDE, "low": -size, "high": size}})
-    refuses(lambda: icl_interp.train(config, tmp_path, progress=False), "values of this Polynomial reach")
+    refuses(
+        lambda: icl_interp.train(config, tmp_path, progress=False),
+        "values of this Polynomial reach",
+    )
     few = {"n_functions": 4, "n_contexts": 2}
     if size == 1e30:  # float64 can hold these squares
         assert evaluate(Zero(), task, **few)["error"][0] > 1e50
         must_fail(refuses, lambda: evaluate(Zero(), task, **few), "overflow")
     else:
-        refuses(lambda: evaluate(Zero(), task, **few), "values of this Polynomial reach .* overflow in float64")
+        refuses(
+            lambda: evaluate(Zero(), task, **few),
+            "values of this Polynomial reach .* overflow in float64",
+        )
 
 
 def test_labels_of_zero_leave_r2_undefined():
@@ -103,7 +140,9 @@ def test_the_theory_of_a_law_without_moments_does_not_apply():
     }
     data = tiny_runs.data(model={"d_in": 2})
     run = parse({**data, "task": task})
-    whole = tiny_runs.Checkpoint(HookedTransformer(run.model).eval(), run.task, tokens.named(run.encoding), run)
+    whole = tiny_runs.Checkpoint(
+        HookedTransformer(run.model).eval(), run.task, tokens.named(run.encoding), run
+    )
     report = icl_interp.analyze(whole, n_prompts=64, progress=False)
     assert [finding.error for finding in report.findings if finding.error] == []
     assert "moment of order 2" in report["linear_attention.random_covariance"].reason
@@ -115,10 +154,17 @@ def test_the_theory_of_a_law_without_moments_does_not_apply():
 def test_a_covariance_of_too_many_rows_is_refused_at_once():
     n = MAX_ROWS + 1
     matrix = ((0.0,) * n,) * n
-    refuses(lambda: regression(n_dims=n, covariance=matrix), "covariance has 513 rows, but at most 512 can stand in")
+    refuses(
+        lambda: regression(n_dims=n, covariance=matrix),
+        "covariance has 513 rows, but at most 512 can stand in",
+    )
     task = {"kind": "LinearRegression", "n_dims": n, "covariance": [[0.0] * n] * n, "n_points": 5}
-    refuses(lambda: parse({**tiny_runs.data(), "task": task}), r"config\.task: covariance has 513 rows")
-    LinearRegression(n_dims=MAX_ROWS + 1, covariance=(1.0,) * (MAX_ROWS + 1), n_points=5)  # a diagonal may be longer
+    refuses(
+        lambda: parse({**tiny_runs.data(), "task": task}), r"config\.task: covariance has 513 rows"
+    )
+    LinearRegression(
+        n_dims=MAX_ROWS + 1, covariance=(1.0,) * (MAX_ROWS + 1), n_points=5
+    )  # a diagonal may be longer
 
 
 def test_a_covariance_that_is_none_is_still_refused():
@@ -126,4 +172,7 @@ def test_a_covariance_that_is_none_is_still_refused():
     for wrong in (((1.0, 2.0), (2.0, 1.0)), asymmetric, singular, ((-1.0, 0.0), (0.0, 1.0))):
         refuses(lambda wrong=wrong: regression(covariance=wrong), "symmetric positive definite")
     regression(covariance=((1.0, 0.5), (0.5, 1.0)))
-    refuses(lambda: regression(n_dims=100, covariance=((1.0,) * 100,) * 100), "symmetric positive definite")
+    refuses(
+        lambda: regression(n_dims=100, covariance=((1.0,) * 100,) * 100),
+        "symmetric positive definite",
+    )

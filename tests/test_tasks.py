@@ -49,7 +49,14 @@ def check_law(x, law):
     assert np.abs(cdf(law, x) - (np.arange(len(x)) + 0.5) / len(x)).max() < 2 / math.sqrt(len(x))
 
 
-LAWS = [Uniform(-1, 1), Uniform(0.5, 4), Uniform(-3, -2.5), Normal(1), Normal(0.2, mean=-3), Uniform(-1, 1).scaled(7)]
+LAWS = [
+    Uniform(-1, 1),
+    Uniform(0.5, 4),
+    Uniform(-3, -2.5),
+    Normal(1),
+    Normal(0.2, mean=-3),
+    Uniform(-1, 1).scaled(7),
+]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -60,7 +67,11 @@ def test_draws_follow_their_law(law):
 
 @pytest.mark.parametrize(
     ("drawn", "claimed"),
-    [(Uniform(0, 2), Uniform(-1, 1)), (Uniform(-1.1, 1.1), Uniform(-1, 1)), (Normal(2), Normal(math.sqrt(2)))],
+    [
+        (Uniform(0, 2), Uniform(-1, 1)),
+        (Uniform(-1.1, 1.1), Uniform(-1, 1)),
+        (Normal(2), Normal(math.sqrt(2))),
+    ],
     ids=str,
 )
 def test_another_law_is_noticed(drawn, claimed):
@@ -104,13 +115,27 @@ def test_the_band_in_distribution_holds_what_it_says(law):
         (lambda: Normal(-1), "positive, finite std"),
         (lambda: Normal(math.nan), "positive, finite std"),
         (lambda: Normal(1, mean=math.inf), "mean=inf"),
-        (lambda: Polynomial(degrees=(), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=4), "at least one"),
-        (lambda: MIXTURE.with_degrees((-1,)), r"whole numbers from 0 up, at least one, but got \(-1,\)"),
+        (
+            lambda: Polynomial(
+                degrees=(), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=4
+            ),
+            "at least one",
+        ),
+        (
+            lambda: MIXTURE.with_degrees((-1,)),
+            r"whole numbers from 0 up, at least one, but got \(-1,\)",
+        ),
         (lambda: MIXTURE.with_degrees((1.5,)), "whole numbers from 0 up"),
         (lambda: MIXTURE.with_degrees("13"), "a list of whole numbers"),
-        (lambda: MIXTURE.with_degrees(1), r"a list of whole numbers, for example \(1,\), but got 1"),
+        (
+            lambda: MIXTURE.with_degrees(1),
+            r"a list of whole numbers, for example \(1,\), but got 1",
+        ),
         (lambda: MIXTURE.with_points(1), "at least 2, but got 1"),
-        (lambda: Polynomial(degrees=(1,), inputs=1, coefficients=Normal(1), n_points=4), "inputs must be a law.*got 1"),
+        (
+            lambda: Polynomial(degrees=(1,), inputs=1, coefficients=Normal(1), n_points=4),
+            "inputs must be a law.*got 1",
+        ),
         (
             lambda: Polynomial(degrees=(1,), inputs=Normal(1), coefficients={"low": 0}, n_points=4),
             "coefficients must be a law",
@@ -119,9 +144,18 @@ def test_the_band_in_distribution_holds_what_it_says(law):
             lambda: Continuous(function="sine", inputs=Normal(1), n_points=4),
             "unknown function 'sine': did you mean 'sin'",
         ),
-        (lambda: Continuous(function="sin", inputs=Normal(1), amplitude=2, n_points=4), "amplitude must be a law"),
-        (lambda: Continuous(function="log1p", inputs=Uniform(-1, 1), n_points=4), "log1p needs inputs above -1"),
-        (lambda: Continuous(function="log1p", inputs=Normal(0.01), n_points=4), "log1p needs inputs above -1"),
+        (
+            lambda: Continuous(function="sin", inputs=Normal(1), amplitude=2, n_points=4),
+            "amplitude must be a law",
+        ),
+        (
+            lambda: Continuous(function="log1p", inputs=Uniform(-1, 1), n_points=4),
+            "log1p needs inputs above -1",
+        ),
+        (
+            lambda: Continuous(function="log1p", inputs=Normal(0.01), n_points=4),
+            "log1p needs inputs above -1",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, match):
@@ -140,11 +174,16 @@ def check_values(task, parameters, xs, degree_up):
         assert (error <= 1e-13 * scale + 1e-300).all()
 
 
-@given(degree=st.integers(0, 6), reach=st.sampled_from([1.0, 30.0, 1e6]), seed=st.integers(0, 10**6))
+@given(
+    degree=st.integers(0, 6), reach=st.sampled_from([1.0, 30.0, 1e6]), seed=st.integers(0, 10**6)
+)
 def test_values_are_those_of_numpy(degree, reach, seed):
     rng = np.random.default_rng(seed)
     check_values(
-        MIXTURE.with_degrees((degree,)), rng.normal(size=(3, degree + 1)), reach * rng.uniform(-1, 1, (3, 5)), True
+        MIXTURE.with_degrees((degree,)),
+        rng.normal(size=(3, degree + 1)),
+        reach * rng.uniform(-1, 1, (3, 5)),
+        True,
     )
 
 
@@ -154,7 +193,11 @@ def test_coefficients_in_the_wrong_order_are_noticed():
 
 
 def test_every_function_is_linear_in_the_features():
-    for task in (AFFINE, MIXTURE, Continuous(function="exp", inputs=Normal(1), amplitude=Normal(1), n_points=5)):
+    for task in (
+        AFFINE,
+        MIXTURE,
+        Continuous(function="exp", inputs=Normal(1), amplitude=Normal(1), n_points=5),
+    ):
         prompts = task.sample(50, generator(0, "test"), dtype=torch.float64)
         linear = (task.features(prompts.xs) * prompts.parameters[:, None]).sum(-1)
         torch.testing.assert_close(linear, as_numbers(prompts.ys), rtol=1e-12, atol=1e-12)
@@ -171,7 +214,9 @@ def check_mixture(task, degrees, n=6000):
     counts = np.bincount(degrees_of(parameters), minlength=7) / n
     expected = np.array([degrees.count(d) / len(degrees) for d in range(7)])
     assert (np.abs(counts - expected) <= 4 * np.sqrt(expected * (1 - expected) / n)).all()
-    kept = parameters.numpy()[np.arange(6)[None, : parameters.shape[1]] <= np.array(degrees_of(parameters))[:, None]]
+    kept = parameters.numpy()[
+        np.arange(6)[None, : parameters.shape[1]] <= np.array(degrees_of(parameters))[:, None]
+    ]
     check_moments(kept, task.coefficients)
 
 
@@ -201,11 +246,16 @@ def test_contexts_of_a_function_share_the_function_only():
     check_functions_with_contexts(prompts, 5, 3, MIXTURE)
     shuffled = prompts[torch.arange(15).view(3, 5).T.flatten()]
     must_fail(check_functions_with_contexts, shuffled, 5, 3, MIXTURE)
-    must_fail(check_functions_with_contexts, MIXTURE.sample(15, generator(0, "test")), 5, 3, MIXTURE)
+    must_fail(
+        check_functions_with_contexts, MIXTURE.sample(15, generator(0, "test")), 5, 3, MIXTURE
+    )
 
 
 def same(a, b):
-    return all(torch.equal(getattr(a, name), getattr(b, name)) for name in ("xs", "ys", "parameters", "function"))
+    return all(
+        torch.equal(getattr(a, name), getattr(b, name))
+        for name in ("xs", "ys", "parameters", "function")
+    )
 
 
 def test_prompts_are_a_function_of_the_stream():

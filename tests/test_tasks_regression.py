@@ -51,16 +51,23 @@ def check_covariance(prompts, expected, points=slice(None)):
     within(prompts.xs[:, points].mean(1).numpy(), np.zeros(prompts.xs.shape[-1]))
 
 
-@pytest.mark.parametrize("task", [PLAIN, DIAGONAL, FULL, replace(FULL, covariance_scale=9.0)], ids=str)
+@pytest.mark.parametrize(
+    "task", [PLAIN, DIAGONAL, FULL, replace(FULL, covariance_scale=9.0)], ids=str
+)
 def test_inputs_have_their_covariance(task):
     check_covariance(draw(task), task.covariance_matrix.numpy())
     must_fail(check_covariance, draw(task.with_inputs_scaled(1.05)), task.covariance_matrix.numpy())
 
 
 def test_the_covariance_is_the_one_that_was_given():
-    assert_close(FULL.covariance_matrix, torch.tensor(ROWS, dtype=torch.float64), rtol=1e-14, atol=1e-14)
+    assert_close(
+        FULL.covariance_matrix, torch.tensor(ROWS, dtype=torch.float64), rtol=1e-14, atol=1e-14
+    )
     assert_close(replace(FULL, inputs=Normal(2.0)).covariance_matrix, 4 * FULL.covariance_matrix)
-    assert_close(replace(DIAGONAL, covariance_scale=9.0).covariance_matrix.diagonal().tolist(), [4.5, 9.0, 36.0])
+    assert_close(
+        replace(DIAGONAL, covariance_scale=9.0).covariance_matrix.diagonal().tolist(),
+        [4.5, 9.0, 36.0],
+    )
 
 
 def test_functions_are_the_products_with_gaussian_weights():
@@ -104,14 +111,22 @@ def test_every_prompt_draws_its_own_diagonal(law):
     check_moments(law, [moment(law, order) for order in (1, 2, 3)])
     must_fail(check_moments, law, [moment(law, order) * 1.1 for order in (1, 2, 3)])
     if not isinstance(law, Exponential):  # whose eighth moments need more prompts than a test has
-        check_fresh_diagonal(draw(replace(PLAIN, covariance=law, covariance_scale=2.0), 20_000), law, 2.0)
-        must_fail(check_fresh_diagonal, draw(replace(PLAIN, covariance=(moment(law, 1),) * 3), 20_000), law)
+        check_fresh_diagonal(
+            draw(replace(PLAIN, covariance=law, covariance_scale=2.0), 20_000), law, 2.0
+        )
+        must_fail(
+            check_fresh_diagonal,
+            draw(replace(PLAIN, covariance=(moment(law, 1),) * 3), 20_000),
+            law,
+        )
 
 
 def test_exponential_diagonals_are_fresh_too():
     squares = draw(RANDOM, 20_000).xs.square()
     within((squares[:, 0] * squares[:, 1]).numpy(), 2 * np.ones(3))
-    assert_close(RANDOM.spectrum_moments(), torch.tensor([[1.0], [2.0], [6.0]]).double().expand(3, 3))
+    assert_close(
+        RANDOM.spectrum_moments(), torch.tensor([[1.0], [2.0], [6.0]]).double().expand(3, 3)
+    )
     scaled = replace(RANDOM, covariance_scale=4.0).spectrum_moments()
     assert_close(scaled[:, 0], torch.tensor([4.0, 32.0, 384.0]).double())
     assert_close(DIAGONAL.spectrum_moments()[:, 2], torch.tensor([4.0, 16.0, 64.0]).double())
@@ -171,7 +186,9 @@ def test_covariates_and_tasks_are_scaled():
 
 def test_short_prompts_are_scored_at_the_query():
     assert (PLAIN.dim, PLAIN.n_determining, PLAIN.with_points(3).n_determining) == (3, 3, 2)
-    table = evaluation.evaluate(baselines.Zero(), PLAIN.with_points(3), n_functions=20, n_contexts=2)
+    table = evaluation.evaluate(
+        baselines.Zero(), PLAIN.with_points(3), n_functions=20, n_contexts=2
+    )
     assert "points 3..3" in table.attrs["note"]
 
 
@@ -188,17 +205,29 @@ def test_short_prompts_are_scored_at_the_query():
         (lambda: replace(PLAIN, n_dims=0), "n_dims must be a whole number from 1 up, but got 0"),
         (lambda: replace(PLAIN, n_points=1), "at least 2, but got 1"),
         (lambda: replace(PLAIN, inputs=1), "inputs must be a law"),
-        (lambda: replace(PLAIN, covariance=(1.0, 2.0)), r"3 positive numbers, 3 rows.*but got \(1.0, 2.0\)"),
+        (
+            lambda: replace(PLAIN, covariance=(1.0, 2.0)),
+            r"3 positive numbers, 3 rows.*but got \(1.0, 2.0\)",
+        ),
         (lambda: replace(PLAIN, covariance=(1.0, 2.0, 0.0)), "3 positive numbers"),
         (lambda: replace(PLAIN, covariance=2.0), "3 positive numbers.* but got 2.0"),
         (lambda: replace(PLAIN, covariance=((1.0,), 2.0, 3.0)), "3 rows of a symmetric"),
         (lambda: replace(FULL, covariance=((1.0, 2.0), (2.0, 1.0))), "symmetric positive definite"),
         (lambda: replace(FULL, covariance=((1.0, 0.5), (0.4, 1.0))), "symmetric positive definite"),
-        (lambda: replace(PLAIN, covariance=Normal(1)), r"positive law, for example Exponential\(1\), not Normal"),
+        (
+            lambda: replace(PLAIN, covariance=Normal(1)),
+            r"positive law, for example Exponential\(1\), not Normal",
+        ),
         (lambda: replace(PLAIN, covariance=Uniform(-1, 1)), "positive law"),
-        (lambda: replace(PLAIN, covariance_scale=0), "covariance_scale must be a positive number, but got 0"),
+        (
+            lambda: replace(PLAIN, covariance_scale=0),
+            "covariance_scale must be a positive number, but got 0",
+        ),
         (lambda: replace(PLAIN, noise_std=-1), "noise_std must be a number from 0 up, but got -1"),
-        (lambda: replace(PLAIN, weights=(1.0,)), r"weights must be a law.* or 3 numbers \(n_dims\), but got \(1.0,\)"),
+        (
+            lambda: replace(PLAIN, weights=(1.0,)),
+            r"weights must be a law.* or 3 numbers \(n_dims\), but got \(1.0,\)",
+        ),
         (lambda: replace(PLAIN, weights=None), "weights must be a law"),
         (lambda: replace(PLAIN, query=1.0), "query must be a law"),
         (
@@ -206,8 +235,14 @@ def test_short_prompts_are_scored_at_the_query():
             r"drawn from Exponential\(mean=1.0\) for every prompt: use spectrum_moments",
         ),
         (lambda: FULL.spectrum_moments(), "not diagonal: use covariance_matrix"),
-        (lambda: replace(RANDOM, inputs=Uniform(-1, 1)).spectrum_moments(), "inputs of a centred normal law"),
-        (lambda: replace(FULL, inputs=Normal(1, mean=1)).covariance_matrix, "inputs of a centred normal law"),
+        (
+            lambda: replace(RANDOM, inputs=Uniform(-1, 1)).spectrum_moments(),
+            "inputs of a centred normal law",
+        ),
+        (
+            lambda: replace(FULL, inputs=Normal(1, mean=1)).covariance_matrix,
+            "inputs of a centred normal law",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, match):
@@ -237,14 +272,21 @@ def test_recipes_and_run_folders_know_it(task):
 
 @pytest.mark.parametrize(("encoding", "d_in"), [("interleaved", 3), ("stacked", 4)])
 def test_it_is_trained_on_and_loaded_and_evaluated(tmp_path, encoding, d_in):
-    task = {"kind": "LinearRegression", "n_dims": 3, "covariance": {"kind": "Exponential"}, "n_points": 6}
+    task = {
+        "kind": "LinearRegression",
+        "n_dims": 3,
+        "covariance": {"kind": "Exponential"},
+        "n_points": 6,
+    }
     run = tiny_runs.data(model={"d_in": d_in})
     run = {**run, "task": task, "encoding": encoding}
     train(run, tmp_path, progress=False)
     checkpoint = store.load(tmp_path)
     assert checkpoint.task == LinearRegression(n_dims=3, covariance=Exponential(), n_points=6)
     rows = evaluation.evaluate(checkpoint, n_functions=20, n_contexts=4)
-    assert row_of(rows, predictor="least squares")["error"] < 1e-20  # a context of d points and more determines w
+    assert (
+        row_of(rows, predictor="least squares")["error"] < 1e-20
+    )  # a context of d points and more determines w
     assert row_of(rows, predictor="model")["error"] > 0.1
 
 

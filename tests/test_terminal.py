@@ -25,7 +25,11 @@ def printed(capsys, report, width=terminal.WIDTH, verbose=False) -> str:
 
 def row_of(text: str, finding: Finding) -> str:
     """The line of a claim in its table; the answer at the top may name it, too."""
-    return next(line for line in text.splitlines() if finding.short in line and not line.startswith("What holds"))
+    return next(
+        line
+        for line in text.splitlines()
+        if finding.short in line and not line.startswith("What holds")
+    )
 
 
 def check_number(text: str, finding: Finding) -> None:
@@ -187,7 +191,12 @@ def test_explain_says_all_of_every_claim(capsys):
     for claim in registry.REGISTRY.values():
         terminal.console().print(terminal.claim(claim))
         words = " ".join(capsys.readouterr().out.split())
-        texts = [claim.id, claim.short, claim.statement, *(c.quantity for c in claim.criterion.conditions)]
+        texts = [
+            claim.id,
+            claim.short,
+            claim.statement,
+            *(c.quantity for c in claim.criterion.conditions),
+        ]
         if claim.quote:
             texts += [claim.quote.text, claim.quote.place]
         for text in texts:
@@ -243,7 +252,10 @@ def test_json_is_all_that_standard_output_holds(monkeypatch, capsys, tmp_path):
 def test_a_wrong_id_is_refused_in_one_line():
     """A wrong id is refused by a process of its own with status 2 and one line."""
     done = subprocess.run(
-        [sys.executable, "-m", "icl_interp", "explain", "nothing"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "icl_interp", "explain", "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1

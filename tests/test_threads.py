@@ -171,7 +171,9 @@ def test_contexts_may_end_in_any_order():
         model.reset_hooks()  # and this takes nothing from the other thread either
         leave.set()
         assert torch.equal(later.result(PATIENCE), expected)
-    assert not any(point.fwd_hooks or point._forward_hooks or point.opened for point in model.hook_points())
+    assert not any(
+        point.fwd_hooks or point._forward_hooks or point.opened for point in model.hook_points()
+    )
 
 
 def test_what_is_added_for_good_acts_in_every_thread():
@@ -218,7 +220,9 @@ def check_masks(model, found):
 
         def interrupted(self, x, rows, hide_query):
             mask = look_up(self, x, rows, hide_query)
-            in_another_thread(lambda: look_up(self, torch.zeros(5, 9, 12, dtype=x.dtype), None, hide_query))
+            in_another_thread(
+                lambda: look_up(self, torch.zeros(5, 9, 12, dtype=x.dtype), None, hide_query)
+            )
             return found(self, mask)
 
         with pytest.MonkeyPatch.context() as patched:
@@ -228,7 +232,9 @@ def check_masks(model, found):
 
 def test_masks_of_two_lengths():
     check_masks(make("pre"), lambda layer, mask: mask)
-    with pytest.raises(RuntimeError, match="expand"):  # the one that the layer keeps is the other thread's by then
+    with pytest.raises(
+        RuntimeError, match="expand"
+    ):  # the one that the layer keeps is the other thread's by then
         check_masks(make("pre"), lambda layer, mask: layer._mask[0])
 
 
@@ -280,7 +286,10 @@ def test_patching_and_measuring_in_two_threads():
 
 @pytest.mark.slow
 def test_two_analyses_side_by_side():
-    claims, settings = ["limits.context_erased", "heads.orthogonality"], {"n_prompts": 64, "progress": False}
+    claims, settings = (
+        ["limits.context_erased", "heads.orthogonality"],
+        {"n_prompts": 64, "progress": False},
+    )
     one, other = (checkpoint(task={"degrees": [degree]}) for degree in (1, 2))
 
     def numbers(report):

@@ -24,7 +24,14 @@ from icl_interp.results import make_array
 from icl_interp.studies.limits.claims.softmax import far_swap
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.algorithms import polynomials_in
-from icl_interp.tasks import AutoregressiveProcess, LinearRegression, Polynomial, Rescaled, RidgeFunction, Sphere
+from icl_interp.tasks import (
+    AutoregressiveProcess,
+    LinearRegression,
+    Polynomial,
+    Rescaled,
+    RidgeFunction,
+    Sphere,
+)
 
 COPIES = 4
 
@@ -56,10 +63,14 @@ def number() -> Lab:
 def vector(number: Lab, factors=(1.0,) * COPIES) -> Lab:
     """The same model, which reads the first coordinate of each value and says its prediction times each factor."""
     n, weights = len(factors), {name: w.clone() for name, w in number.model.state_dict().items()}
-    weights["embed.W_E"] = torch.cat([weights["embed.W_E"], torch.zeros_like(weights["embed.W_E"]).repeat(n - 1, 1)])
+    weights["embed.W_E"] = torch.cat(
+        [weights["embed.W_E"], torch.zeros_like(weights["embed.W_E"]).repeat(n - 1, 1)]
+    )
     for name in ("unembed.W_U", "unembed.b_U"):
         weights[name] = weights[name] * torch.tensor(factors).to(weights[name])
-    model = HookedTransformer(replace(number.model.cfg, d_in=n, d_out=n)).to(weights["unembed.W_U"].dtype)
+    model = HookedTransformer(replace(number.model.cfg, d_in=n, d_out=n)).to(
+        weights["unembed.W_U"].dtype
+    )
     model.load_state_dict(weights)
     return Lab(model, copied(factors), Interleaved(), n_units=16, n_contexts=2)
 
@@ -74,14 +85,20 @@ def test_sizes_in_u_do_not_change_where_a_number_is_said_four_times(number):
     def check(lab, times=1.0):
         u = {one: float(one.measure(scale.own).sel(statistic="u")) for one in (number, lab)}
         assert u[lab] == pytest.approx(COPIES**0.5 * u[number])
-        moved = [one.measure(relevance.relevance).sel(statistic="movement").values for one in (lab, number)]
+        moved = [
+            one.measure(relevance.relevance).sel(statistic="movement").values
+            for one in (lab, number)
+        ]
         np.testing.assert_allclose(moved[0] * times, moved[1], rtol=1e-4, atol=1e-12)
         swapped = [one.measure(far_swap).values / u[one] ** 2 for one in (lab, number)]
         np.testing.assert_allclose(swapped[0] * times, swapped[1], rtol=1e-4, atol=1e-12)
 
     check(four)
     must_fail(check, four, 1 / COPIES)  # what a mean over coordinates gives
-    errors = [one.measure(relevance.relevance).sel(statistic=["rise", "intact"]).values for one in (four, number)]
+    errors = [
+        one.measure(relevance.relevance).sel(statistic=["rise", "intact"]).values
+        for one in (four, number)
+    ]
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-4, atol=1e-6)
 
 
@@ -126,7 +143,10 @@ def test_paths_have_no_best_guess_without_the_prompt(claim):
     def check(task):
         reason = REGISTRY[claim].exclusion(facts("attention only", task=task, encoding="states"))
         assert reason
-        assert "this model's task shows paths, whose last state itself tells about the function." in reason
+        assert (
+            "this model's task shows paths, whose last state itself tells about the function."
+            in reason
+        )
 
     check(PATHS)
     check(AutoregressiveProcess(n_dims=2, n_points=9))
@@ -136,7 +156,13 @@ def test_paths_have_no_best_guess_without_the_prompt(claim):
 def test_paths_have_no_other_order(number):
     def orders(task, d_in):
         config = replace(number.model.cfg, d_in=d_in, d_out=2)
-        lab = Lab(HookedTransformer(config, seed=1), task, tokens.named(task.default_encoding), n_units=4, n_contexts=1)
+        lab = Lab(
+            HookedTransformer(config, seed=1),
+            task,
+            tokens.named(task.default_encoding),
+            n_units=4,
+            n_contexts=1,
+        )
         return ablation.REORDERED in lab.measure(ablation.ablated).indexes["arm"]
 
     assert not orders(PATHS, 2)
@@ -153,14 +179,19 @@ OF_ITS_TASK = (
 )
 
 
-@pytest.mark.parametrize(("claim", "task"), OF_ITS_TASK, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("claim", "task"), OF_ITS_TASK, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_class_below_another_is_another_task(claim, task):
     """It may compute other values, or vectors, and the theory of its parent is not about these."""
     kind = type(task)
     below = type("Mine", (kind,), {})(**{name: value for name, value in vars(task).items()})
     reason = REGISTRY[claim].exclusion(facts(task=below))
     assert reason
-    assert f"{kind.__name__} task, not of Mine, a class below it, whose functions may be others" in reason
+    assert (
+        f"{kind.__name__} task, not of Mine, a class below it, whose functions may be others"
+        in reason
+    )
     assert "not of" not in (REGISTRY[claim].exclusion(facts(task=task)) or "")
 
 
@@ -170,15 +201,21 @@ def test_polynomials_of_ones_own_are_no_polynomials():
     assert polynomials_in(copied()) is None
     assert polynomials_in(Rescaled.of(copied(), scale=2.0)) is None
     for claim in ("limits.no_classical_algorithm", "limits.degrees_alike", "limits.no_norm_better"):
-        assert "this model's task is Copied" in (REGISTRY[claim].exclusion(facts(task=copied())) or "")
+        assert "this model's task is Copied" in (
+            REGISTRY[claim].exclusion(facts(task=copied())) or ""
+        )
 
 
 def test_the_words_of_a_task_that_is_not_the_one():
     known = facts(task=copied())
-    assert needs_task(known, LinearRegression) == "The claim is about models of a LinearRegression task, not of Copied"
+    assert (
+        needs_task(known, LinearRegression)
+        == "The claim is about models of a LinearRegression task, not of Copied"
+    )
     assert needs_task(known, Copied) is None
-    assert ", a class below it, whose functions may be others than those of a Polynomial" in needs_task(
-        known, Polynomial
+    assert (
+        ", a class below it, whose functions may be others than those of a Polynomial"
+        in needs_task(known, Polynomial)
     )
 
 
@@ -188,7 +225,11 @@ def test_the_words_of_a_task_that_is_not_the_one():
 def test_reports_say_that_values_are_vectors():
     def check(d_out):
         model = facts(config={"d_out": d_out}).to_dict()
-        assert ("vectors of 3 coordinates", "values", "errors are means over coordinates") in banner.tiles(model)
+        assert (
+            "vectors of 3 coordinates",
+            "values",
+            "errors are means over coordinates",
+        ) in banner.tiles(model)
         assert words.value_words(model["config"]) == "vectors of 3 coordinates"
 
     check(3)

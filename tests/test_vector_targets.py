@@ -42,7 +42,9 @@ def _registered():
 
 def untrained(encoding: str, **model) -> Checkpoint:
     config = run(encoding, None, **model)
-    return Checkpoint(HookedTransformer(config.model).eval(), config.task, tokens.named(encoding), config)
+    return Checkpoint(
+        HookedTransformer(config.model).eval(), config.task, tokens.named(encoding), config
+    )
 
 
 def drawn(task, n: int = 6, n_contexts: int = 1) -> Prompts:
@@ -72,11 +74,18 @@ def test_numbers_may_be_written_without_the_last_axis():
         def value(self, parameters, xs):
             return super().value(parameters, xs)[..., None]
 
-    settings = {"degrees": (1,), "inputs": Uniform(-1, 1), "coefficients": Uniform(-1, 1), "n_points": 5}
+    settings = {
+        "degrees": (1,),
+        "inputs": Uniform(-1, 1),
+        "coefficients": Uniform(-1, 1),
+        "n_points": 5,
+    }
     short, long = (drawn(cls(**settings)) for cls in (Polynomial, Doubles))
     assert torch.equal(short.ys, long.ys)
     assert short.ys.shape == (6, 5, 1)
-    assert torch.equal(Prompts(short.xs, as_numbers(short.ys), short.parameters, short.function).ys, short.ys)
+    assert torch.equal(
+        Prompts(short.xs, as_numbers(short.ys), short.parameters, short.function).ys, short.ys
+    )
 
 
 def test_a_value_of_another_shape_is_refused():
@@ -85,7 +94,9 @@ def test_a_value_of_another_shape_is_refused():
             return super().value(parameters, xs)[..., :2]
 
     wrong = Wrong(**vars(MAPS))
-    with pytest.raises(InputError, match=r"shape \(6, 8, 3\) here \(the last axis is n_targets=3\).*\(6, 8, 2\)"):
+    with pytest.raises(
+        InputError, match=r"shape \(6, 8, 3\) here \(the last axis is n_targets=3\).*\(6, 8, 2\)"
+    ):
         drawn(wrong)
 
 
@@ -95,7 +106,10 @@ def test_a_path_whose_values_are_not_the_next_inputs_is_refused():
     class Apart(Rotations):
         sample_points = LinearMap.sample_points  # independent inputs, and the values there
 
-    with pytest.raises(InputError, match=r"Apart is autoregressive.*override sample_points so that it returns a path"):
+    with pytest.raises(
+        InputError,
+        match=r"Apart is autoregressive.*override sample_points so that it returns a path",
+    ):
         drawn(Apart(**vars(PATHS)))
 
 
@@ -116,7 +130,9 @@ def test_tokens_hold_inputs_and_values(name):
         assert not shown[:, -1, 2:].any()
     else:
         assert torch.equal(shown, prompts.xs)
-    assert torch.equal(encoding.encode_queries(prompts.xs[:, -1:], task.n_targets)[:, 0], shown[:, -1])
+    assert torch.equal(
+        encoding.encode_queries(prompts.xs[:, -1:], task.n_targets)[:, 0], shown[:, -1]
+    )
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -150,18 +166,25 @@ def test_a_task_names_its_default_encoding():
 
 def test_what_does_not_fit_is_refused():
     narrow = replace(run("interleaved").model, d_in=2)
-    with pytest.raises(InputError, match="states shows no values, and those of a LinearMap are not the next inputs"):
+    with pytest.raises(
+        InputError, match="states shows no values, and those of a LinearMap are not the next inputs"
+    ):
         RunConfig(narrow, MAPS, "states")
-    with pytest.raises(InputError, match=r"values have 3 coordinates \(n_targets\), but the model has d_out=1"):
+    with pytest.raises(
+        InputError, match=r"values have 3 coordinates \(n_targets\), but the model has d_out=1"
+    ):
         run("interleaved", d_out=1)
     with pytest.raises(
-        InputError, match="inputs of 2 coordinates and values of 3 have d_in=5, but the model has d_in=3"
+        InputError,
+        match="inputs of 2 coordinates and values of 3 have d_in=5, but the model has d_in=3",
     ):
         run("stacked", d_in=3)
     line = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=5)
     with pytest.raises(InputError, match=r"1 coordinate \(n_targets\), but the model has d_out=3"):
         icl_interp.load(HookedTransformer(replace(run("interleaved").model, d_in=1)), line)
-    with pytest.raises(InputError, match=r"neither interleaved .d_in=3. nor stacked .d_in=5.*values of 3"):
+    with pytest.raises(
+        InputError, match=r"neither interleaved .d_in=3. nor stacked .d_in=5.*values of 3"
+    ):
         tokens.infer(4, 2, 3)
     with pytest.raises(InputError, match="vectors of 3 coordinates"):
         as_numbers(drawn(MAPS).ys)
@@ -189,7 +212,9 @@ def test_it_trains_resumes_and_comes_back(encoding, tmp_path):
 @pytest.mark.slow
 def test_training_fits_every_coordinate(tmp_path):
     """Alternatives: a loss on the first coordinate only leaves the others where they were."""
-    training = replace(run("states").training, steps=200, batch_size=16, learning_rate=5e-3, warmup_steps=20)
+    training = replace(
+        run("states").training, steps=200, batch_size=16, learning_rate=5e-3, warmup_steps=20
+    )
     trained = icl_interp.train(run("states", training, d_model=24), tmp_path, progress=False)
 
     def check(predict):
@@ -206,12 +231,16 @@ def test_training_fits_every_coordinate(tmp_path):
 def test_errors_are_means_over_coordinates():
     def check(errors):
         checkpoint = untrained("interleaved")
-        found = errors({"model": checkpoint}, MAPS, n_functions=5, n_contexts=3, seed=1, references=True)
+        found = errors(
+            {"model": checkpoint}, MAPS, n_functions=5, n_contexts=3, seed=1, references=True
+        )
         prompts = MAPS.sample(5, generator(1, "evaluation", 0), n_contexts=3, dtype=torch.float64)
         out, ys = checkpoint.predict(prompts).double().numpy(), prompts.ys.numpy()
         for f in range(5):
             cells = itertools.product(range(3 * f, 3 * f + 3), range(2, 8), range(3))
-            assert found["model"][f] == pytest.approx(np.mean([(out[c] - ys[c]) ** 2 for c in cells]), rel=1e-6)
+            assert found["model"][f] == pytest.approx(
+                np.mean([(out[c] - ys[c]) ** 2 for c in cells]), rel=1e-6
+            )
         assert (found["least squares"] < 1e-20).all()
 
     check(function_errors)
@@ -226,10 +255,14 @@ def test_predictions_of_another_shape_are_refused():
         def predict(self, prompts):
             return prompts.ys[..., 0]
 
-    with pytest.raises(InputError, match=r"shape \(\d+, 8, 3\) here, but Short returned shape \(\d+, 8\)"):
+    with pytest.raises(
+        InputError, match=r"shape \(\d+, 8, 3\) here, but Short returned shape \(\d+, 8\)"
+    ):
         icl_interp.evaluate(Short(), MAPS, n_functions=4, n_contexts=2)
     line = LinearRegression(n_dims=2, n_points=6)
-    assert icl_interp.evaluate(Short(), line, n_functions=4, n_contexts=2)["error"][0] == 0  # numbers need no axis
+    assert (
+        icl_interp.evaluate(Short(), line, n_functions=4, n_contexts=2)["error"][0] == 0
+    )  # numbers need no axis
 
 
 # ---- baselines ------------------------------------------------------------------------------------------------------
@@ -271,7 +304,11 @@ def test_a_network_learns_all_coordinates_at_once():
     network, prompts = baselines.TwoLayerNetwork(hidden=16, steps=200), drawn(MAPS, 20)
     last = (network.predict(prompts) - prompts.ys)[:, -1].square().mean(0)
     assert (last < 0.5 * prompts.ys[:, -1].square().mean(0)).all()
-    before = (baselines.TwoLayerNetwork(hidden=16, steps=0).predict(prompts) - prompts.ys)[:, -1].square().mean(0)
+    before = (
+        (baselines.TwoLayerNetwork(hidden=16, steps=0).predict(prompts) - prompts.ys)[:, -1]
+        .square()
+        .mean(0)
+    )
     assert not (before < 0.5 * prompts.ys[:, -1].square().mean(0)).any()
 
 
@@ -285,8 +322,12 @@ def test_the_last_lens_is_the_prediction(encoding):
 
     def check(lens):
         results = icl_interp.probe(checkpoint, prompts, [LogitLens(per_prompt=True)])
-        found = lens(results["logit_lens.prediction"].isel(depth=-1).sel(position="query").values)  # (target, prompt)
-        np.testing.assert_allclose(found.T, checkpoint.predict(prompts)[:, -1].numpy(), rtol=1e-4, atol=1e-6)
+        found = lens(
+            results["logit_lens.prediction"].isel(depth=-1).sel(position="query").values
+        )  # (target, prompt)
+        np.testing.assert_allclose(
+            found.T, checkpoint.predict(prompts)[:, -1].numpy(), rtol=1e-4, atol=1e-6
+        )
 
     check(lambda values: values)
     must_fail(check, lambda values: values[::-1])
@@ -336,7 +377,9 @@ def test_it_is_analysed_to_a_page(encoding, tmp_path):
     assert [finding.error for finding in report.findings if finding.error] == []
     judged = {finding.id for finding in report.findings if finding.verdict != "not_applicable"}
     assert judged >= OF_ANY
-    assert ("limits.attention_necessary" in judged) is (encoding != "states")  # see test_vector_reports.py
+    assert ("limits.attention_necessary" in judged) is (
+        encoding != "states"
+    )  # see test_vector_reports.py
     assert not OF_NUMBERS & judged
     values = checkpoint.task.n_targets
     for claim in OF_NUMBERS:
@@ -344,7 +387,9 @@ def test_it_is_analysed_to_a_page(encoding, tmp_path):
     folder = report.save(tmp_path / "report")
     assert type(checkpoint.task).__name__ in (folder / "report.html").read_text()
     again = icl_interp.Report.load(folder).judge()
-    assert [(f.id, f.verdict) for f in again.findings] == [(f.id, f.verdict) for f in report.findings]
+    assert [(f.id, f.verdict) for f in again.findings] == [
+        (f.id, f.verdict) for f in report.findings
+    ]
 
 
 @pytest.mark.slow
@@ -356,7 +401,9 @@ def test_the_command_line_takes_it(tmp_path):
     config = encode(run("states"))
     config = {key: value for key, value in config.items() if key not in ("kind", "encoding")}
     (tmp_path / "paths.yaml").write_text(yaml.safe_dump(config))
-    trained = CliRunner().invoke(app, ["train", str(tmp_path / "paths.yaml"), "--out", str(tmp_path / "run")])
+    trained = CliRunner().invoke(
+        app, ["train", str(tmp_path / "paths.yaml"), "--out", str(tmp_path / "run")]
+    )
     assert trained.exit_code == 0, trained.output
     table = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run")])
     assert table.exit_code == 0

@@ -37,9 +37,21 @@ def data(**changes) -> dict:
     """A run as YAML would give it: one layer of width 8 on affine functions. `changes` go into its sections."""
     sections = {
         "model": {"n_layers": 1, "d_model": 8, "n_heads": 2, "n_ctx": 12, "init_std": 0.2},
-        "task": {"kind": "Polynomial", "degrees": [0, 1], "inputs": UNIFORM, "coefficients": UNIFORM, "n_points": 5},
+        "task": {
+            "kind": "Polynomial",
+            "degrees": [0, 1],
+            "inputs": UNIFORM,
+            "coefficients": UNIFORM,
+            "n_points": 5,
+        },
         "encoding": "interleaved",
-        "training": {"steps": N_STEPS, "batch_size": 4, "warmup_steps": 3, "log_every": 3, "checkpoint_every": 5},
+        "training": {
+            "steps": N_STEPS,
+            "batch_size": 4,
+            "warmup_steps": 3,
+            "log_every": 3,
+            "checkpoint_every": 5,
+        },
     }
     for name, change in changes.items():
         sections[name] = {**sections[name], **change} if isinstance(change, dict) else change
@@ -54,7 +66,9 @@ def config(**changes) -> RunConfig:
 def checkpoint(**changes) -> Checkpoint:
     """An untrained model with its config."""
     run = config(**changes)
-    return Checkpoint(HookedTransformer(run.model).eval(), run.task, tokens.named(run.encoding), run)
+    return Checkpoint(
+        HookedTransformer(run.model).eval(), run.task, tokens.named(run.encoding), run
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:

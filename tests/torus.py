@@ -6,7 +6,8 @@ import torch
 def torus(n_angles, n_roots):
     """All points of the grid, (n_roots ** n_angles, n_angles): it integrates monomials of degree below n_roots."""
     roots = torch.polar(
-        torch.ones(n_roots, dtype=torch.float64), 2 * torch.pi * torch.arange(n_roots).double() / n_roots
+        torch.ones(n_roots, dtype=torch.float64),
+        2 * torch.pi * torch.arange(n_roots).double() / n_roots,
     )
     return torch.cartesian_prod(*[roots] * n_angles).view(-1, n_angles)
 

@@ -65,7 +65,9 @@ class Rotations(Task):
 
     def value(self, parameters, xs):
         cos, sin = parameters[:, :1].cos(), parameters[:, :1].sin()
-        return torch.stack([cos * xs[..., 0] - sin * xs[..., 1], sin * xs[..., 0] + cos * xs[..., 1]], -1)
+        return torch.stack(
+            [cos * xs[..., 0] - sin * xs[..., 1], sin * xs[..., 0] + cos * xs[..., 1]], -1
+        )
 
     def features(self, xs):
         return xs

@@ -25,7 +25,9 @@ def bundle(run: Path, name: str, recipe: str) -> None:
         shutil.copy(run / file, folder / file)
     origin = {key: value for key, value in checkpoint.provenance.items() if key != "name"}
     error = evaluation.in_distribution(checkpoint, checkpoint.task)
-    write_json(folder / "provenance.json", {**origin, "recipe": f"{recipe}.yaml", "in_distribution": error})
+    write_json(
+        folder / "provenance.json", {**origin, "recipe": f"{recipe}.yaml", "in_distribution": error}
+    )
     print(f"{name}: in-distribution error {error['error']:.3g}, R2 {error['r2']:.5f}")
 
 

@@ -28,7 +28,11 @@ def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
         "source": experiment.source,
         "says": [statement.sentence for statement in statements],
         "statements": [statement.to_dict() for statement in statements],
-        "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
+        "scale": {
+            "name": scale,
+            "words": experiment.words(scale),
+            "published": experiment.published,
+        },
         "comparison": to_dict(comparison) if comparison is not None else None,
     }
 
@@ -37,12 +41,20 @@ def keep(record: Mapping[str, Any]) -> None:
     """One experiment's record, on one line: these files are read by programs, and there is much in them."""
     name = record["id"]
     if record["scale"]["name"] == "smoke":
-        raise InputError(f"{name} was run at scale smoke, which shows nothing: keep results of another scale")
+        raise InputError(
+            f"{name} was run at scale smoke, which shows nothing: keep results of another scale"
+        )
     place = kept.place(name)
     if place is None:
-        raise InputError(f"the study of {name} has no folder for results: give its Study(folder=...)")
-    write_atomically(place, json.dumps(in_words(record), separators=(",", ":"), allow_nan=False) + "\n")
-    print(f"{name}: {place.stat().st_size / 1024:.0f} KiB, missing: {', '.join(record['missing']) or 'none'}")
+        raise InputError(
+            f"the study of {name} has no folder for results: give its Study(folder=...)"
+        )
+    write_atomically(
+        place, json.dumps(in_words(record), separators=(",", ":"), allow_nan=False) + "\n"
+    )
+    print(
+        f"{name}: {place.stat().st_size / 1024:.0f} KiB, missing: {', '.join(record['missing']) or 'none'}"
+    )
 
 
 if __name__ == "__main__":
@@ -52,6 +64,8 @@ if __name__ == "__main__":
         if path and path.is_file():
             keep(kept.checked(read_json(path), str(path)))
     for study in sorted({name.partition(".")[0] for name in base.names()}):
-        records = [kept.record(n) for n in base.names() if n.startswith(f"{study}.") and kept.path(n)]
+        records = [
+            kept.record(n) for n in base.names() if n.startswith(f"{study}.") and kept.path(n)
+        ]
         if records:
             write_atomically(kept.FOLDERS[study] / "README.md", index_markdown(records))

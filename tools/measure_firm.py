@@ -40,16 +40,25 @@ class Law(NamedTuple):
 def drawn(model: str, measurement, rows) -> list[np.ndarray]:
     """Units of a measurement on fresh samples of prompts, those of all seeds together."""
     loaded = store.load(model)
-    found = [rows(measurement(Lab(loaded.model, loaded.task, loaded.encoding, seed=seed))) for seed in range(SEEDS)]
+    found = [
+        rows(measurement(Lab(loaded.model, loaded.task, loaded.encoding, seed=seed)))
+        for seed in range(SEEDS)
+    ]
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
 def laws() -> list[Law]:
     """Three ratios whose errors are skewed."""
     softmax = drawn(
-        "autoregression_rotations_softmax", missed, lambda r: [r.sel(who=who).values for who in (MISSED, ALL)]
+        "autoregression_rotations_softmax",
+        missed,
+        lambda r: [r.sel(who=who).values for who in (MISSED, ALL)],
     )
-    depth = drawn("autoregression_linear_2", descent, lambda r: [r.sel(who=who).values for who in ("the model", STEPS)])
+    depth = drawn(
+        "autoregression_linear_2",
+        descent,
+        lambda r: [r.sel(who=who).values for who in ("the model", STEPS)],
+    )
     degrees = drawn(
         "degrees_135",
         unknown_degree,
@@ -106,17 +115,28 @@ def beyond(law: Law, n_samples: int, chance: float) -> tuple[int, ...]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=200_000, help="of each law (200,000 by default)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--samples", type=int, default=200_000, help="of each law (200,000 by default)"
+    )
     n_samples = parser.parse_args().samples
     chance = firm_chance(FEWEST_CLAIMS, 1)
-    print(f"allowed on each side: {chance:.5f} (claims: {FEWEST_CLAIMS}); {n_samples:,} samples of {N_UNITS} units")
-    print("| units of | skewness | truth below | truth above | below, normal ends | above, normal ends |")
+    print(
+        f"allowed on each side: {chance:.5f} (claims: {FEWEST_CLAIMS}); {n_samples:,} samples of {N_UNITS} units"
+    )
+    print(
+        "| units of | skewness | truth below | truth above | below, normal ends | above, normal ends |"
+    )
     print("|---|---|---|---|---|---|")
     for law in laws():
         skewness = float(((law.own - law.own.mean()) ** 3).mean() / law.own.std() ** 3)
         shares = [count / n_samples for count in beyond(law, n_samples, chance)]
-        print(f"| {law.name} | {skewness:.1f} |" + "".join(f" {share:.5f} |" for share in shares), flush=True)
+        print(
+            f"| {law.name} | {skewness:.1f} |" + "".join(f" {share:.5f} |" for share in shares),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ ROLES = {*NORM, *INTERVAL, "attention only", "with MLP", "wider", "narrower"}
 def runs() -> list[Checkpoint]:
     """The bundled models and the further seeds of their recipes."""
     further = sorted(path.parent for path in (bundled.ZOO / "seeds").glob("*/config.json"))
-    return [store.load(name) for name in bundled.names()] + [store.load(folder) for folder in further]
+    return [store.load(name) for name in bundled.names()] + [
+        store.load(folder) for folder in further
+    ]
 
 
 def by_kind(found: list[Checkpoint]) -> dict[str, list[Checkpoint]]:
@@ -52,14 +54,19 @@ def families(roles: set[str], whole: bool) -> tuple[str, ...]:
     if not whole:
         return ()
     wanted = {"functions": True, "inside": bool(NORM & roles), "intervals": bool(INTERVAL & roles)}
-    return (*(name for name, asked in wanted.items() if asked), *(("onsets",) if INTERVAL & roles else ()))
+    return (
+        *(name for name, asked in wanted.items() if asked),
+        *(("onsets",) if INTERVAL & roles else ()),
+    )
 
 
 def main() -> None:
     """Measure all kinds and write the file."""
     kinds = by_kind(runs())
     first = [alike[0] for alike in kinds.values()]
-    kept = {kind: roles for kind, alike in kinds.items() if (roles := roles_of(alike[0], first) & ROLES)}
+    kept = {
+        kind: roles for kind, alike in kinds.items() if (roles := roles_of(alike[0], first) & ROLES)
+    }
     whole = {kind for kind in kept if len(kinds[kind]) >= seeds.LEAST}
     widths = {half_width(kinds[kind][0].task) for kind in whole if "interval" in kept[kind]}
     sizes = sorted(a for a in widths if a is not None)
@@ -69,10 +76,18 @@ def main() -> None:
         numbers = {}
         for one in kinds[kind]:
             numbers[one.name] = measured(one, asked, sample if kind in whole else fewer, sizes)
-            print(one.name, {key: float(f"{value:.3g}") for key, value in numbers[one.name].items()}, flush=True)
+            print(
+                one.name,
+                {key: float(f"{value:.3g}") for key, value in numbers[one.name].items()},
+                flush=True,
+            )
         config = encode(kinds[kind][0].config)
         recipe = Path(kinds[kind][0].provenance["recipe"]).stem
-        fresh = [seeds.untrained(kinds[kind][0], i) for i in range(N_UNTRAINED)] if kind in whole else []
+        fresh = (
+            [seeds.untrained(kinds[kind][0], i) for i in range(N_UNTRAINED)]
+            if kind in whole
+            else []
+        )
         out[kind] = {
             "recipe": recipe,
             "config": {**config, "training": companions.training_of(config)},
@@ -87,7 +102,9 @@ def main() -> None:
                 }
                 for one in kinds[kind]
             ],
-            "untrained": [measured(one, seeds.untrained_families(asked), fewer, sizes) for one in fresh],
+            "untrained": [
+                measured(one, seeds.untrained_families(asked), fewer, sizes) for one in fresh
+            ],
         }
     used = {name: getattr(sample, name) for name in ("n_functions", "n_contexts", "seed", "more")}
     record = {

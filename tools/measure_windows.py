@@ -29,7 +29,10 @@ from icl_interp.training.trainer import train
 LIPSCHITZ, NOISES, SEEDS = (0.3, 1.0, 3.0, 10.0), (0.3, 1.0, 3.0), (0, 1, 2, 3)
 KINDS = {  # family: recipe, and what is changed in it
     measurements.UNIT: ("lipschitz_relu", ("training.steps=1000", "training.snapshots=[]")),
-    measurements.LAYER: ("lipschitz_relu_width_32", ("training.steps=800", "training.warmup_steps=50")),
+    measurements.LAYER: (
+        "lipschitz_relu_width_32",
+        ("training.steps=800", "training.warmup_steps=50"),
+    ),
 }
 
 
@@ -45,11 +48,18 @@ def window(model: HookedTransformer, one: Checkpoint) -> dict[str, float]:
     return found
 
 
-def run(folder: Path, recipe: str, changes: tuple[str, ...], cell: tuple[int, float, float]) -> dict[str, Any]:
+def run(
+    folder: Path, recipe: str, changes: tuple[str, ...], cell: tuple[int, float, float]
+) -> dict[str, Any]:
     """One run: trained where it is not at hand, then measured."""
     seed, noise, lipschitz = cell
     name = f"lipschitz_{lipschitz:g}_noise_{noise:g}_seed_{seed}"
-    own = (*changes, f"task.lipschitz={lipschitz}", f"task.noise_std={noise}", f"training.seed={seed}")
+    own = (
+        *changes,
+        f"task.lipschitz={lipschitz}",
+        f"task.noise_std={noise}",
+        f"training.seed={seed}",
+    )
     one = train(recipes.resolve(recipe, own), folder / recipe / name, progress=False)
     task = one.task
     assert isinstance(task, RidgeFunction)
@@ -73,7 +83,10 @@ def fresh(recipe: str, changes: tuple[str, ...], seed: int) -> dict[str, Any]:
     """The window of the weights that runs of a seed start from: the same at every L and noise."""
     config = recipes.resolve(recipe, (*changes, f"training.seed={seed}"))
     model = HookedTransformer(config.model, seed=seed).eval()
-    return {"seed": seed, **window(model, Checkpoint(model, config.task, tokens.named(config.encoding), config))}
+    return {
+        "seed": seed,
+        **window(model, Checkpoint(model, config.task, tokens.named(config.encoding), config)),
+    }
 
 
 def main() -> None:

@@ -28,18 +28,24 @@ def factors(lines: list[str]) -> str:
     """The least and the largest of the factors by sigma (medians where there are several), of each sentence of them."""
     shown = []
     for line in (line for line in lines if line.startswith(FACTORS)):
-        values = [float(value) for value in re.findall(r"([\d.e+-]+)(?: \([^)]*\))? at sigma", line)]
+        values = [
+            float(value) for value in re.findall(r"([\d.e+-]+)(?: \([^)]*\))? at sigma", line)
+        ]
         shown.append(f"{min(values):g} to {max(values):g}")
     return "; ".join(shown)
 
 
 if __name__ == "__main__":
     study = sys.argv[1] if len(sys.argv) > 1 else "limits"
-    print("| id | what is reproduced | ✔ | ✘ | ? | not counted | ours / paper, by σ |\n|---|---|---|---|---|---|---|")
+    print(
+        "| id | what is reproduced | ✔ | ✘ | ? | not counted | ours / paper, by σ |\n|---|---|---|---|---|---|---|"
+    )
     for name in base.names():
         if base.get(name).study == study and kept.path(name):
             lines = kept.record(name)["says"]
             found = statements.counts(lines)
             counts = " | ".join(str(found[word]) for word in statements.COUNTED)
             title = base.get(name).title.replace("|", "\\|")
-            print(f"| `{name}` | {title} | {counts} | {beside(lines) or '–'} | {factors(lines) or '–'} |")
+            print(
+                f"| `{name}` | {title} | {counts} | {beside(lines) or '–'} | {factors(lines) or '–'} |"
+            )

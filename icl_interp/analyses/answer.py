@@ -9,7 +9,11 @@ HOLDS, FAILS, *_ = get_args(Verdict)
 
 
 def answer(
-    criterion: Criterion, quantities: Mapping[str, Estimate], holds: str, fails: str | Mapping[str, str], asked: str
+    criterion: Criterion,
+    quantities: Mapping[str, Estimate],
+    holds: str,
+    fails: str | Mapping[str, str],
+    asked: str,
 ) -> str:
     """The first sentence of a reason: what a criterion makes of some quantities, before more is asked of the model.
 
@@ -32,13 +36,23 @@ def answer(
     if decision.verdict == HOLDS:
         return holds
     if decision.verdict == FAILS:
-        return fails if isinstance(fails, str) else fails[decision.condition.quantity if decision.condition else ""]
+        return (
+            fails
+            if isinstance(fails, str)
+            else fails[decision.condition.quantity if decision.condition else ""]
+        )
     if decision.failed:  # the sentence before this one says why
         return f"So it cannot be told whether {asked}."
     return f"It is not decided whether {asked}."
 
 
-def bound(criterion: Criterion, quantities: Mapping[str, Estimate], quantity: str, asked: str, against: str) -> str:
+def bound(
+    criterion: Criterion,
+    quantities: Mapping[str, Estimate],
+    quantity: str,
+    asked: str,
+    against: str,
+) -> str:
     """The threshold that stands beside a number: the one on whose side it lies, or both where it lies on neither.
 
     Where a precondition failed it is what supports the claim.

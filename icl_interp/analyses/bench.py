@@ -27,7 +27,13 @@ from icl_interp.analyses.sizes import Sizes
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import AblateHeads
-from icl_interp.interventions.base import Intervention, first_block, intervene, is_hooked, mean_activations
+from icl_interp.interventions.base import (
+    Intervention,
+    first_block,
+    intervene,
+    is_hooked,
+    mean_activations,
+)
 from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.models.hooks import check_unhooked
@@ -82,7 +88,9 @@ class Bench:
             )
         check_unhooked(model, type(self).__name__)  # a copy would keep them
         self.device = device or "cpu"
-        self.model = lay_out(copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False))
+        self.model = lay_out(
+            copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
+        )
         self.task, self.encoding, self.seed = task, encoding, seed
         self.n_units, self.n_contexts = n_units, n_contexts
         self._samples: dict[tuple[str, int, int], Prompts] = {}
@@ -124,7 +132,11 @@ class Bench:
         """
         loaded = store.load(checkpoint, task, **settings)
         sizes = Sizes.of(loaded.model, n_prompts)
-        kinds: dict[str, Any] = {"n_units": sizes.n_units, "n_contexts": sizes.n_contexts, "seed": seed}
+        kinds: dict[str, Any] = {
+            "n_units": sizes.n_units,
+            "n_contexts": sizes.n_contexts,
+            "seed": seed,
+        }
         return cls(loaded.model, loaded.task, loaded.encoding, device=device, **kinds)
 
     @cached_property
@@ -178,7 +190,9 @@ class Bench:
             return self.units(stream, n_units=n // 2)
         key = stream, 0, n
         if key not in self._samples:
-            self._samples[key] = self.task.sample(n, generator(self.seed, stream), dtype=torch.float64)
+            self._samples[key] = self.task.sample(
+                n, generator(self.seed, stream), dtype=torch.float64
+            )
         return self._samples[key]
 
     @property
@@ -215,7 +229,9 @@ class Bench:
     def head_means(self) -> AblateHeads:
         """Every head at its mean output on in-distribution prompts."""
         layers = range(self.model.cfg.n_layers)
-        return AblateHeads(tuple(self.heads), {i: self._means[f"blocks.{i}.attn.hook_z"] for i in layers})
+        return AblateHeads(
+            tuple(self.heads), {i: self._means[f"blocks.{i}.attn.hook_z"] for i in layers}
+        )
 
     @cached_property
     def sublayer_means(self) -> MeanOutputs:
@@ -227,13 +243,19 @@ class Bench:
         """The references of all edits above, at each position: means over `few`, measured in one pass."""
         names = [f"{name}.hook_scale" for name in self.model.norms] + sublayers(self.model)
         names += [f"blocks.{i}.attn.hook_z" for i in range(self.model.cfg.n_layers) if self.heads]
-        return mean_activations(self.reader, self.tokens(self.few).to(self.reader.unembed.W_U), names)
+        return mean_activations(
+            self.reader, self.tokens(self.few).to(self.reader.unembed.W_U), names
+        )
 
     @property
     def heads(self) -> list[tuple[int, int]]:
         """Every (layer, head)."""
         cfg = self.model.cfg
-        return [] if cfg.mlp_only else [(i, h) for i in range(cfg.n_layers) for h in range(cfg.n_heads)]
+        return (
+            []
+            if cfg.mlp_only
+            else [(i, h) for i in range(cfg.n_layers) for h in range(cfg.n_heads)]
+        )
 
     @property
     def x_unit(self) -> float:
@@ -256,7 +278,9 @@ class Bench:
         queries = self.prompts.xs[:: self.unit_size, -1]
         return rays(queries[torch.arange(self.n_units) // 2 * 2])
 
-    def drawn(self, prompts: Prompts, sizes: Float[np.ndarray, "unit place"]) -> Float[Tensor, "batch place dim"]:
+    def drawn(
+        self, prompts: Prompts, sizes: Float[np.ndarray, "unit place"]
+    ) -> Float[Tensor, "batch place dim"]:
         """Queries along (or, with a negative size, against) the rays of the prompts' units, as many prompts of each."""
         queries = torch.from_numpy(sizes)[..., None] * self.rays[:, None]
         return queries.repeat_interleave(len(prompts) // self.n_units, 0)
@@ -276,7 +300,9 @@ class Bench:
         """Encoded prompts, on the lab's device."""
         return self.encoding.encode(prompts).to(self.device)
 
-    def by_unit(self, values: Float[Tensor, "batch *rest"], prompts: Prompts | None = None) -> np.ndarray:
+    def by_unit(
+        self, values: Float[Tensor, "batch *rest"], prompts: Prompts | None = None
+    ) -> np.ndarray:
         """Mean over the prompts of each unit, `(unit, *rest)`.
 
         Args:
@@ -312,7 +338,9 @@ class Bench:
         prompts = self.head_sample
         return [self.before_blocks(self.tokens(prompts[rows])) for rows in self.chunks(prompts)]
 
-    def before_blocks(self, tokens: Float[Tensor, "batch token d_in"]) -> list[Float[Tensor, "batch token d_model"]]:
+    def before_blocks(
+        self, tokens: Float[Tensor, "batch token d_in"]
+    ) -> list[Float[Tensor, "batch token d_model"]]:
         """The stream before each block of the float32 model: where a run under interventions may be taken up."""
         names = depths(self.single)[:-1]
         with torch.no_grad():
@@ -328,10 +356,15 @@ class Bench:
     def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point target"]:
         """What the functions really are at these queries."""
         prompts = prompts or self.prompts
-        return self.task.targets(prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1))
+        return self.task.targets(
+            prompts.parameters, places(xs, self.task.dim).expand(len(prompts), -1, -1)
+        )
 
     def ask_at(
-        self, queries: Float[Tensor, "batch point dim"], prompts: Prompts | None = None, **asked: Sequence[Any]
+        self,
+        queries: Float[Tensor, "batch point dim"],
+        prompts: Prompts | None = None,
+        **asked: Sequence[Any],
     ) -> Sweep:
         """`ask` with places of each prompt's own; probes know these by their number."""
         edits: dict[str, Any] = {key: tuple(values) for key, values in asked.items()}
@@ -364,9 +397,13 @@ class Bench:
         last = (n_points or prompts.n_points) - 1
         queries = prompts.xs[:, last : last + 1] if xs is None else places(xs, self.task.dim)
         labels = ("query",) if xs is None else [float(x) for x in xs]
-        return Sweep(prompts, queries, labels, n_points, tuple(context), tuple(query), tuple(probes))
+        return Sweep(
+            prompts, queries, labels, n_points, tuple(context), tuple(query), tuple(probes)
+        )
 
-    def run(self, sweeps: Sequence[Sweep], tick: Tick | None = None) -> list[Float[Tensor, "batch point target"]]:
+    def run(
+        self, sweeps: Sequence[Sweep], tick: Tick | None = None
+    ) -> list[Float[Tensor, "batch point target"]]:
         """The predictions of several sweeps, on the float64 model: every context is read once for all of them."""
         return run(self.model, self.encoding, sweeps, tick, reader=self.reader)
 
@@ -380,9 +417,13 @@ class Bench:
         prompts: Prompts | None = None,
     ) -> Float[Tensor, "batch point target"]:
         """`ask`, run at once."""
-        return self.run([self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)])[0]
+        return self.run(
+            [self.ask(xs, context=context, query=query, probes=probes, prompts=prompts)]
+        )[0]
 
-    def last_predictions(self, prompts: Prompts, probes: Sequence[Probe] = ()) -> Float[Tensor, "batch target"]:
+    def last_predictions(
+        self, prompts: Prompts, probes: Sequence[Probe] = ()
+    ) -> Float[Tensor, "batch target"]:
         """Predictions for the query of each prompt, in the model's own float32, and what probes read there."""
         return run(self.single, self.encoding, [self.ask(prompts=prompts, probes=probes)])[0][:, 0]
 
@@ -396,5 +437,7 @@ class Bench:
 
     def _subset(self, rows: Sequence[int]) -> Prompts:
         """These rows of each unit; the lab's own prompts where these are all, so that every context is read once."""
-        every = (torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)).flatten()
+        every = (
+            torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)
+        ).flatten()
         return self.prompts[every] if len(rows) < self.unit_size else self.prompts

@@ -20,7 +20,9 @@ __all__ = ["EXPLAINS", "LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_
 
 log = logger(__name__)
 
-NOT_LEARNED = "The model has not learned its task"  # in the reason of each claim that is open because of it
+NOT_LEARNED = (
+    "The model has not learned its task"  # in the reason of each claim that is open because of it
+)
 # Of a precondition on `Facts.learned`: the sentence goes on with what cannot be told then.
 EXPLAINS = f"The model explains {{value:.3g}} of what can be explained in distribution ({LEARNED_R2} needed)"
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
@@ -111,7 +113,9 @@ class Claim:
     quote: Quote | None = None
 
     def __post_init__(self) -> None:
-        if missing := [p.quantity for p in TIED if self.about_weights and p not in self.criterion.preconditions]:
+        if missing := [
+            p.quantity for p in TIED if self.about_weights and p not in self.criterion.preconditions
+        ]:
             raise InputError(
                 f"{self.id} is about weights, so its criterion needs the preconditions "
                 f"icl_interp.analyses.tie.TIED, but it lacks {missing}"
@@ -122,7 +126,9 @@ class Claim:
         """The part of the id before the dot."""
         return self.id.partition(".")[0]
 
-    def finding(self, results: Mapping[str, Result], facts: Facts, file: Path | None = None) -> Finding:
+    def finding(
+        self, results: Mapping[str, Result], facts: Facts, file: Path | None = None
+    ) -> Finding:
         """The finding that these results give; an error on the way makes it inconclusive and is said and logged.
 
         One broken claim then costs no other its finding. Errors of measurements stand in `facts.failed` by name. Where
@@ -131,14 +137,22 @@ class Claim:
         try:
             names = [name for name in self.needs if name in facts.failed]
             if names and not self.exclusion(facts):
-                return self._broken("; ".join(f"measuring {name!r} failed with {facts.failed[name]}" for name in names))
+                return self._broken(
+                    "; ".join(
+                        f"measuring {name!r} failed with {facts.failed[name]}" for name in names
+                    )
+                )
             finding = self.judge_results(results, facts)
-            json.dumps(finite(encode(finding.to_dict())))  # what cannot be written would cost the whole report later
+            json.dumps(
+                finite(encode(finding.to_dict()))
+            )  # what cannot be written would cost the whole report later
             return finding
         except Exception as error:
             if file is not None:
                 log.warning("%s could not be judged: %s", self.id, blamed(file, error))
-                return self._broken(f"judging failed with {in_one_line(error)}", blamed(file, error))
+                return self._broken(
+                    f"judging failed with {in_one_line(error)}", blamed(file, error)
+                )
             log.warning("judging %s failed", self.id, exc_info=True)
             return self._broken(f"judging failed with {in_one_line(error)}")
 
@@ -180,7 +194,11 @@ class Claim:
             return False
         if not measured:
             return True
-        if facts.unmeasured() or facts.n_units < MIN_UNITS or (self.kind == "learning" and self.learned(facts)):
+        if (
+            facts.unmeasured()
+            or facts.n_units < MIN_UNITS
+            or (self.kind == "learning" and self.learned(facts))
+        ):
             return False
         try:
             evidence = self.evidence(results, facts)
@@ -201,7 +219,9 @@ class Claim:
             return self._unasked("inconclusive", f"{reason}: no claim can be judged.")
         evidence = self.evidence(Results(results), facts)
         if not isinstance(evidence, Evidence):
-            raise TypeError(f"the evidence of {self.id} is a {type(evidence).__name__}: return an Evidence")
+            raise TypeError(
+                f"the evidence of {self.id} is a {type(evidence).__name__}: return an Evidence"
+            )
         decision = self.criterion.decide(evidence.quantities, facts.n_claims)
         verdict, reason = self._gated(decision, evidence, Results(results), facts)
         condition = decision.condition or self.criterion.conditions[0]
@@ -209,9 +229,15 @@ class Claim:
         return replace(
             self._unasked(verdict, reason),
             decided_by=condition,
-            estimate=evidence.estimate or evidence.quantities.get(self.criterion.conditions[0].quantity),
+            estimate=evidence.estimate
+            or evidence.quantities.get(self.criterion.conditions[0].quantity),
             test=evidence.quantities.get(condition.quantity),
-            scope=" ".join(filter(None, (f"{evidence.scope}." if more and evidence.scope else evidence.scope, more))),
+            scope=" ".join(
+                filter(
+                    None,
+                    (f"{evidence.scope}." if more and evidence.scope else evidence.scope, more),
+                )
+            ),
             causal=evidence.causal,
             twin=evidence.twin.get(condition.quantity),
             details=evidence.details,
@@ -219,13 +245,17 @@ class Claim:
             firm=decision.firm if verdict == decision.verdict else None,
         )
 
-    def _gated(self, decision: Decision, evidence: Evidence, results: Results, facts: Facts) -> tuple[Verdict, str]:
+    def _gated(
+        self, decision: Decision, evidence: Evidence, results: Results, facts: Facts
+    ) -> tuple[Verdict, str]:
         """The verdict and its reason, which begins with what forbids to decide, if something does."""
         if why := decision.failed or self._forbidden(decision, evidence, results, facts):
             return "inconclusive", " ".join(filter(None, (why, evidence.says)))
         return decision.verdict, " ".join(filter(None, (evidence.says, evidence.caveat)))
 
-    def _forbidden(self, decision: Decision, evidence: Evidence, results: Results, facts: Facts) -> str | None:
+    def _forbidden(
+        self, decision: Decision, evidence: Evidence, results: Results, facts: Facts
+    ) -> str | None:
         """Why a claim is not decided although its criterion is; None if nothing forbids it."""
         if decision.verdict == "inconclusive":
             return None
@@ -251,7 +281,9 @@ class Claim:
             return "supported" if decision.verdict == "supported" else None
         return OPPOSITE.get(decision.verdict) if self.twins_agree else None
 
-    def _outcomes_of_twins(self, evidence: Evidence, results: Results, facts: Facts) -> list[Verdict]:
+    def _outcomes_of_twins(
+        self, evidence: Evidence, results: Results, facts: Facts
+    ) -> list[Verdict]:
         """What each untrained twin that was measured shows."""
         found: list[Verdict] = [self._of_twin(evidence.quantities, evidence.twin)]
         for twin in results.by_twin[1:]:
@@ -262,7 +294,9 @@ class Claim:
     def _of_twin(self, asked: Mapping[str, Estimate], twin: Mapping[str, Estimate]) -> Verdict:
         """The outcome of the conditions that were asked of the model, where the twin has numbers for them."""
         outcomes = [
-            c.outcome(twin[c.quantity]) for c in self.criterion.conditions if c.quantity in asked and c.quantity in twin
+            c.outcome(twin[c.quantity])
+            for c in self.criterion.conditions
+            if c.quantity in asked and c.quantity in twin
         ]
         if "contradicted" in outcomes:
             return "contradicted"
@@ -312,7 +346,9 @@ def asked_once(claim: Claim) -> Claim:
     def evidence(results: Results, facts: Facts) -> Evidence:
         asked = {name: result for name, result in results.items() if not name.startswith(TWINS[1:])}
         for others, about, found in known:
-            same = others.keys() == asked.keys() and all(others[name] is asked[name] for name in asked)
+            same = others.keys() == asked.keys() and all(
+                others[name] is asked[name] for name in asked
+            )
             if same and about == facts:
                 return found
         known.append((asked, facts, claim.evidence(results, facts)))

@@ -18,8 +18,12 @@ Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
 Region = tuple[float, float]  # low and high, these included
 INF = float("inf")
 
-FAMILY = 0.05  # chance that any of the firm verdicts of a report is wrong by the draw of its prompts
-FEWEST_CLAIMS = 50  # a family of claims is taken to be at least so large, however few are registered
+FAMILY = (
+    0.05  # chance that any of the firm verdicts of a report is wrong by the draw of its prompts
+)
+FEWEST_CLAIMS = (
+    50  # a family of claims is taken to be at least so large, however few are registered
+)
 MARGIN = 0.05  # of a region's end: a firm number without error lies at least so far inside
 
 
@@ -72,7 +76,9 @@ class Estimate:
         return cls(name, float(value), float(value), float(value), unit, 0.0)
 
     @classmethod
-    def spanning(cls, name: str, estimates: "Sequence[Estimate | Interval]", unit: str = "") -> "Estimate":
+    def spanning(
+        cls, name: str, estimates: "Sequence[Estimate | Interval]", unit: str = ""
+    ) -> "Estimate":
         """From the lowest end of several intervals to the highest: it lies where all of them lie.
 
         Its value is the first one's. It has no standard error.
@@ -90,7 +96,9 @@ class Estimate:
         tails = ((low, high), *rest) if rest else ()
         extremes = tuple(around([e.beyond(chance) for e in each]) for chance in EXTREMES)
         positive = all(e.positive for e in each)
-        return cls(name, each[0].value, low, high, unit, tails=tails, positive=positive, extremes=extremes)
+        return cls(
+            name, each[0].value, low, high, unit, tails=tails, positive=positive, extremes=extremes
+        )
 
     @property
     def known(self) -> bool:
@@ -116,7 +124,9 @@ class Estimate:
     def _as_normal(self, error: float) -> Region:
         """Ends that miss the truth with a chance of `error`, where the errors of those at 0.95 were a normal law's."""
         wider = half_width(error) / half_width(1 - LEVEL)
-        return self.value - wider * (self.value - self.low), self.value + wider * (self.high - self.value)
+        return self.value - wider * (self.value - self.low), self.value + wider * (
+            self.high - self.value
+        )
 
     def beyond(self, chance: float) -> Region:
         """The ends beyond which the truth lies with a small chance, on either side.
@@ -260,7 +270,9 @@ class Criterion:
 
     def __post_init__(self) -> None:
         if not self.conditions:
-            raise InputError(f"a criterion needs at least one condition, but {shown(self.text)} has none")
+            raise InputError(
+                f"a criterion needs at least one condition, but {shown(self.text)} has none"
+            )
 
     def decide(self, evidence: Mapping[str, Estimate], n_claims: int = FEWEST_CLAIMS) -> Decision:
         """The verdict on quantities by key.
@@ -274,16 +286,22 @@ class Criterion:
         """
         for p in self.preconditions:
             if (found := _quantity(p, evidence)) is not None and not found.within(p.holds):
-                return Decision("inconclusive", self._first(evidence), p.otherwise.format(value=found.value))
+                return Decision(
+                    "inconclusive", self._first(evidence), p.otherwise.format(value=found.value)
+                )
         asked = [(c, e) for c in self.conditions if (e := _quantity(c, evidence)) is not None]
         k = sum(c.contradicts is not None for c, _ in asked)
         chance = firm_chance(n_claims, len(self.conditions))
         outcomes = [c.outcome(e, max(k, 1)) for c, e in asked]
         for (condition, found), outcome in zip(asked, outcomes, strict=True):
             if outcome == "contradicted" and condition.contradicts:
-                return Decision(outcome, condition, firm=found.firmly_within(condition.contradicts, chance))
+                return Decision(
+                    outcome, condition, firm=found.firmly_within(condition.contradicts, chance)
+                )
         if "inconclusive" in outcomes or not asked:
-            return Decision("inconclusive", asked[outcomes.index("inconclusive")][0] if asked else None)
+            return Decision(
+                "inconclusive", asked[outcomes.index("inconclusive")][0] if asked else None
+            )
         firm = all(e.firmly_within(c.supports, chance) for c, e in asked)
         return Decision("supported", asked[0][0], firm=firm)
 

@@ -19,9 +19,7 @@ from icl_interp.tasks.distributions import is_law
 from icl_interp.tasks.registry import KINDS, find
 from icl_interp.tasks.vectors import VectorLaw
 
-LEARNED_R2 = (
-    0.9  # share of what can be explained, in distribution, from which a model counts as having learned its task
-)
+LEARNED_R2 = 0.9  # share of what can be explained, in distribution, from which a model counts as having learned its task
 LARGE = 2_000_000  # parameters of a model that is measured on fewer prompts, whose contexts are read in float32
 
 
@@ -76,7 +74,12 @@ class Facts:
 
     @classmethod
     def of(
-        cls, model: HookedTransformer, task: Task, encoding: str, in_distribution: Mapping[str, Any], **more: Any
+        cls,
+        model: HookedTransformer,
+        task: Task,
+        encoding: str,
+        in_distribution: Mapping[str, Any],
+        **more: Any,
     ) -> Self:
         """The facts that a model and its task tell; `more` holds those of the analysis."""
         return cls(
@@ -152,7 +155,11 @@ class Facts:
     @property
     def task_kind(self) -> str:
         """The name of the task's class."""
-        return str(self.task.data["kind"]) if isinstance(self.task, UnknownTask) else type(self.task).__name__
+        return (
+            str(self.task.data["kind"])
+            if isinstance(self.task, UnknownTask)
+            else type(self.task).__name__
+        )
 
     @property
     def trained_range(self) -> tuple[float, float] | None:
@@ -178,7 +185,9 @@ class Facts:
             **encode(plain),
             "config": config,
             "r2": self.r2,
-            "task": dict(self.task.data) if isinstance(self.task, UnknownTask) else encode(self.task),
+            "task": dict(self.task.data)
+            if isinstance(self.task, UnknownTask)
+            else encode(self.task),
             "companions": {str(role): name for role, name in self.companions.items()},
             "roles": [encode(dataclasses.asdict(role)) for role in self.companions],
         }
@@ -197,7 +206,10 @@ class Facts:
         stored = Stored(data, where)
         config, task = stored["config"], stored["task"]
         errors = stored["in_distribution"]
-        numbers = {key: one.text() if key == "note" else one.number() for key, one in errors.members().items()}
+        numbers = {
+            key: one.text() if key == "note" else one.number()
+            for key, one in errors.members().items()
+        }
         if missing := {"error", "r2"} - numbers.keys():
             raise InputError(f"{errors.where} lacks the key {min(missing)!r}")
         find(task["kind"].text())
@@ -211,22 +223,30 @@ class Facts:
             task=_task(task) if known else UnknownTask(task.facts()),
             encoding=stored["encoding"].text(),
             in_distribution=numbers,
-            x_unit=stored["x_unit"].number() if "x_unit" in data else 1.0,  # older reports have none
+            x_unit=stored["x_unit"].number()
+            if "x_unit" in data
+            else 1.0,  # older reports have none
             has_features=bool(data.get("has_features", True)),
             norms=tuple(name.text() for name in _items(stored, "norms")),
             optimizer=stored["optimizer"].text() if "optimizer" in data else "",
             n_steps=count("n_steps") if "n_steps" in data else 0,  # older reports have none
-            snapshots=tuple(whole(step.value, step.where, 0) for step in _items(stored, "snapshots")),
+            snapshots=tuple(
+                whole(step.value, step.where, 0) for step in _items(stored, "snapshots")
+            ),
             companions=_companions(stored),
             companions_left_out=tuple(
                 {key: one.text() for key, one in entry.members().items()}
                 for entry in _items(stored, "companions_left_out")
             ),
             failed={key: one.text() for key, one in failed.members().items()} if failed else {},
-            n_claims=count("n_claims") if "n_claims" in data else FEWEST_CLAIMS,  # older reports have none
+            n_claims=count("n_claims")
+            if "n_claims" in data
+            else FEWEST_CLAIMS,  # older reports have none
             n_points=count("n_points"),
             n_parameters=count("n_parameters"),
-            n_units=count("n_units" if "n_units" in data else "n_functions"),  # older reports have functions
+            n_units=count(
+                "n_units" if "n_units" in data else "n_functions"
+            ),  # older reports have functions
         )
 
 
@@ -239,7 +259,9 @@ def needs_task(facts: Facts, kind: type[Task]) -> str | None:
     if type(facts.task) is kind:
         return None
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
-    below = f", a class below it, whose functions may be others than those of {article} {kind.__name__}"
+    below = (
+        f", a class below it, whose functions may be others than those of {article} {kind.__name__}"
+    )
     about = f"The claim is about models of {article} {kind.__name__} task, not of {facts.task_kind}"
     return about + (below if isinstance(facts.task, kind) else "")
 
@@ -270,7 +292,10 @@ def _companions(stored: Stored) -> dict[Role, str]:
     """Names of companions by role. Reports from before roles were stored name them only; then nothing is known."""
     found: dict[Role, str] = {}
     for one in _items(stored, "roles"):
-        values = {**one.facts(), "degrees": tuple(whole(d.value, d.where, 0) for d in one["degrees"].items())}
+        values = {
+            **one.facts(),
+            "degrees": tuple(whole(d.value, d.where, 0) for d in one["degrees"].items()),
+        }
         if "another_seed" in values:  # as older reports have it
             values["further"] = int(bool(values.pop("another_seed")))
         role = build(Role, values, one.where)

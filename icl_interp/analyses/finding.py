@@ -79,12 +79,21 @@ class Finding:
             "conditions": [asdict(c) for c in self.criterion.conditions],
             "preconditions": [asdict(p) for p in self.criterion.preconditions],
         }
-        plain = {**asdict(self), "details": list(self.details), "figures": list(self.figures), "criterion": criterion}
+        plain = {
+            **asdict(self),
+            "details": list(self.details),
+            "figures": list(self.figures),
+            "criterion": criterion,
+        }
         return {key: value for key, value in plain.items() if key != "decided_by"}
 
     def __repr__(self) -> str:
         e = self.estimate
-        found = f"{e.value:.4g} [{e.low:.4g}, {e.high:.4g}] {shown(e.unit)[1:-1]}".rstrip() if e else "no estimate"
+        found = (
+            f"{e.value:.4g} [{e.low:.4g}, {e.high:.4g}] {shown(e.unit)[1:-1]}".rstrip()
+            if e
+            else "no estimate"
+        )
         return f"Finding({shown(self.id)}, {self.verdict}, {found})"
 
     @classmethod
@@ -115,18 +124,34 @@ class Finding:
             details=tuple(row.facts() for row in stored["details"].items()),
             figures=tuple(name.text() for name in stored["figures"].items()),
             **{key: one.text() if (one := stored.get(key)) else None for key in ("error", "kept")},
-            **{key: one.text() if (one := stored.get(key)) else "" for key in ("question", "short")},
+            **{
+                key: one.text() if (one := stored.get(key)) else "" for key in ("question", "short")
+            },
             quote=_quote(stored.get("quote")),
             firm=_truth(stored.get("firm")),
-            evidence={key: e for key, one in evidence.members().items() if (e := _estimate(one))} if evidence else {},
+            evidence={key: e for key, one in evidence.members().items() if (e := _estimate(one))}
+            if evidence
+            else {},
         )
 
 
 def _criterion(stored: Stored) -> Criterion:
     """A criterion; one from before there were conditions has the one that it tells of."""
-    keys = ("text", "supported", "contradicted", "scale", "decided_by", "conditions", "preconditions")
+    keys = (
+        "text",
+        "supported",
+        "contradicted",
+        "scale",
+        "decided_by",
+        "conditions",
+        "preconditions",
+    )
     stored.members(keys)
-    text, conditions, preconditions = stored["text"].text(), stored.get("conditions"), stored.get("preconditions")
+    text, conditions, preconditions = (
+        stored["text"].text(),
+        stored.get("conditions"),
+        stored.get("preconditions"),
+    )
     if conditions is None:
         return Criterion(text, (_only(stored),))
     if not conditions.items():
@@ -147,7 +172,9 @@ def _decided(stored: Stored, criterion: Criterion) -> Condition:
 
 
 def _only(stored: Stored) -> Condition:
-    return Condition("estimate", _region(stored["supported"]), _region(stored["contradicted"]), _scale(stored))
+    return Condition(
+        "estimate", _region(stored["supported"]), _region(stored["contradicted"]), _scale(stored)
+    )
 
 
 def _condition(stored: Stored) -> Condition:
@@ -165,7 +192,9 @@ def _condition(stored: Stored) -> Condition:
 def _precondition(stored: Stored) -> Precondition:
     stored.members(f.name for f in fields(Precondition))
     quantity, otherwise = stored["quantity"].text(), stored["otherwise"].text()
-    return Precondition(quantity, _region(stored["holds"]), otherwise, bool(stored["optional"].value))
+    return Precondition(
+        quantity, _region(stored["holds"]), otherwise, bool(stored["optional"].value)
+    )
 
 
 def _scale(stored: Stored) -> Any:
@@ -190,14 +219,18 @@ def _estimate(stored: Stored) -> Estimate | None:
     stored.members(f.name for f in fields(Estimate))
     value, low, high = (stored[key].number() for key in ("value", "low", "high"))
     # Reports from before there were standard errors lack the rest.
-    se, tails, positive, extremes = (stored.get(key) for key in ("se", "tails", "positive", "extremes"))
+    se, tails, positive, extremes = (
+        stored.get(key) for key in ("se", "tails", "positive", "extremes")
+    )
     return Estimate(
         stored["name"].text(),
         value,
         low,
         high,
         stored["unit"].text(),
-        math.nan if se is None or math.isnan(se.number()) else se.number(),  # one NaN, so that equal findings are equal
+        math.nan
+        if se is None or math.isnan(se.number())
+        else se.number(),  # one NaN, so that equal findings are equal
         tuple(map(_region, tails.items())) if tails else (),
         bool(_truth(positive)),
         tuple(map(_region, extremes.items(len(EXTREMES)))) if extremes and extremes.value else (),

@@ -46,9 +46,15 @@ class Lab(Bench):
         twin_config: HookedTransformerConfig | None = None,
         config: RunConfig | None = None,
     ) -> None:
-        super().__init__(model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, device=device)
+        super().__init__(
+            model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, device=device
+        )
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
-        self._snapshots, self.twin_config, self._config = snapshots, twin_config or model.cfg, config
+        self._snapshots, self.twin_config, self._config = (
+            snapshots,
+            twin_config or model.cfg,
+            config,
+        )
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
@@ -65,7 +71,9 @@ class Lab(Bench):
             raise self._errors[measurement.name]
         return self._results[measurement]
 
-    def measure_all(self, measurements: Sequence[Measurement[Any]], watch: Watch | None = None) -> dict[str, Exception]:
+    def measure_all(
+        self, measurements: Sequence[Measurement[Any]], watch: Watch | None = None
+    ) -> dict[str, Exception]:
         """Take measurements, and run what they ask for together; returns those that failed, with the error.
 
         Args:
@@ -77,7 +85,11 @@ class Lab(Bench):
         """
         for one in measurements:
             check_distinct(self._taken, one)
-        new = [m for m in dict.fromkeys(measurements) if m not in self._results and m.name not in self._errors]
+        new = [
+            m
+            for m in dict.fromkeys(measurements)
+            if m not in self._results and m.name not in self._errors
+        ]
         take(new, self, self._results, self._errors, watch)
         return {m.name: self._errors[m.name] for m in measurements if m.name in self._errors}
 
@@ -121,7 +133,11 @@ class Lab(Bench):
     @cached_property
     def counterpart(self) -> "Lab | None":
         """The same bench with the model trained without normalisation."""
-        return None if self.counterpart_model is None else self._beside(self.counterpart_model, self.n_contexts)
+        return (
+            None
+            if self.counterpart_model is None
+            else self._beside(self.counterpart_model, self.n_contexts)
+        )
 
     def _beside(self, model: HookedTransformer, n_contexts: int) -> "Lab":
         sizes: dict[str, Any] = {"n_units": self.n_units, "seed": self.seed, "device": self.device}

@@ -64,7 +64,9 @@ class Measurement(Generic[R]):
         return cast(R, result)
 
 
-def measurement(name: str, version: int = 1) -> "Callable[[Callable[[Lab], R | Planned[R]]], Measurement[R]]":
+def measurement(
+    name: str, version: int = 1
+) -> "Callable[[Callable[[Lab], R | Planned[R]]], Measurement[R]]":
     """Decorator that makes a function of the lab a measurement."""
     return lambda function: Measurement(name, function, version)
 
@@ -108,7 +110,9 @@ class Results(UserDict[str, Any]):
     @property
     def twin(self) -> "Results":
         """The results of the first untrained twin."""
-        return Results({name.removeprefix(TWIN): r for name, r in self.items() if name.startswith(TWIN)})
+        return Results(
+            {name.removeprefix(TWIN): r for name, r in self.items() if name.startswith(TWIN)}
+        )
 
     @property
     def by_twin(self) -> "list[Results]":
@@ -116,7 +120,11 @@ class Results(UserDict[str, Any]):
         own = {name: r for name, r in self.items() if not name.startswith(TWINS)}
         found = []
         for prefix in TWINS:
-            its = {TWIN + name.removeprefix(prefix): r for name, r in self.items() if name.startswith(prefix)}
+            its = {
+                TWIN + name.removeprefix(prefix): r
+                for name, r in self.items()
+                if name.startswith(prefix)
+            }
             found += [Results({**own, **its})] if its else []
         return found
 
@@ -142,7 +150,9 @@ def _check(name: str, result: Any) -> None:
             f"the measurement {name!r} returned {type(result).__name__}: return an xarray.DataArray or a "
             "pandas.DataFrame (icl_interp.results.make_array, make_table)"
         )
-    for column, values in result.indexes.items() if isinstance(result, DataArray) else result.items():
+    for column, values in (
+        result.indexes.items() if isinstance(result, DataArray) else result.items()
+    ):
         for value in values:
             if not isinstance(value, (str, int, float, type(None))):
                 raise TypeError(

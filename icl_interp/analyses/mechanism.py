@@ -51,7 +51,9 @@ def patterns(lab: Lab) -> Planned[DataArray]:
     return make_array(found.values, axes, "", f"mean over {len(lab.few)} prompts")
 
 
-@measurement("mechanism/attribution", version=2)  # 2: shares of the model's own prediction, with a rest
+@measurement(
+    "mechanism/attribution", version=2
+)  # 2: shares of the model's own prediction, with a rest
 def attribution(lab: Lab) -> Planned[DataArray]:
     """Shares of the prediction's variance: `probes.DirectAttribution` at the query, (part, target).
 
@@ -66,7 +68,9 @@ def attribution(lab: Lab) -> Planned[DataArray]:
         parts.append(heads.drop_vars(("part", "layer", "head")).assign_coords(part=names))
     if "mlp" in found:
         mlps = found["mlp"].rename(layer="part")
-        parts.append(mlps.assign_coords(part=[f"MLP {layer}" for layer in mlps.indexes["part"].tolist()]))
+        parts.append(
+            mlps.assign_coords(part=[f"MLP {layer}" for layer in mlps.indexes["part"].tolist()])
+        )
     parts.append(found["rest"].expand_dims(part=[REST]))
     every = concat(parts, "part")
     axes = {name: every.indexes[name].tolist() for name in ("part", "target")}
@@ -81,7 +85,9 @@ def variance(lab: Lab) -> Planned[DataArray]:
     """
     f = (yield from lab.ask(prompts=lab.few))[:, 0]
     values = f.double().var(0, unbiased=False).numpy()
-    return make_array(values, {"target": range(len(values))}, "y squared", f"{len(lab.few)} prompts, at the query")
+    return make_array(
+        values, {"target": range(len(values))}, "y squared", f"{len(lab.few)} prompts, at the query"
+    )
 
 
 def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:

@@ -7,7 +7,9 @@ from icl_interp.analyses.criterion import FAMILY
 from icl_interp.analyses.finding import Finding
 from icl_interp.resampling import LEVEL, UNSEEN
 
-WRONG = (1 - LEVEL) / 2  # the chance at most that one verdict lies beyond its interval on the side that decides
+WRONG = (
+    1 - LEVEL
+) / 2  # the chance at most that one verdict lies beyond its interval on the side that decides
 
 
 def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
@@ -31,9 +33,7 @@ def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
         f"any firm verdict wrong with a chance of at most {100 * FAMILY:g} %, all registered claims taken together."
     )
     if others:
-        text += (
-            f" Of the other {others}, at most {WRONG * others:.2g} are expected to be wrong by the draw of the prompts."
-        )
+        text += f" Of the other {others}, at most {WRONG * others:.2g} are expected to be wrong by the draw of the prompts."
     if isinstance(n_prompts, int) and n_prompts > 0:  # a stored report may hold anything
         text += f" No verdict speaks of prompts that are rarer than one in {max(1, n_prompts // UNSEEN):,}."
     return text

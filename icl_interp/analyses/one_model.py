@@ -19,7 +19,12 @@ from icl_interp.prompts import Prompts
 
 AGREE = 1e-6  # of the largest prediction: a larger difference is none of rounding, in float64
 N_PROMPTS = 8
-SCALES = (1.0, 3.0, 1e3, 1e6)  # multiples of a prompt's own query at which `forward` and `after` are compared
+SCALES = (
+    1.0,
+    3.0,
+    1e3,
+    1e6,
+)  # multiples of a prompt's own query at which `forward` and `after` are compared
 ROUNDING = 1e-13  # relative change of a query, about as large as what sums in another order come to
 Way = tuple[str, Tensor, Tensor]  # what it is, what it predicts, and what whole prompts predict
 
@@ -45,7 +50,9 @@ def check(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Non
             _refuse_difference(*way)
 
 
-def check_copy(copy: HookedTransformer, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"]) -> None:
+def check_copy(
+    copy: HookedTransformer, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"]
+) -> None:
     """Refuse a model that was built anew from another one's weights and predicts something else.
 
     Args:
@@ -59,7 +66,9 @@ def check_copy(copy: HookedTransformer, model: HookedTransformer, tokens: Float[
     tokens = tokens[_spread(len(tokens))].to(model.unembed.W_U)
     with torch.no_grad():
         _refuse_difference(
-            "a model built anew from its weights (its own class computes something else)", copy(tokens), model(tokens)
+            "a model built anew from its weights (its own class computes something else)",
+            copy(tokens),
+            model(tokens),
         )
 
 
@@ -72,7 +81,11 @@ def _whole_prompts(model: HookedTransformer, encoding: Encoding, prompts: Prompt
     """The ways to run whole prompts, each beside a plain pass."""
     tokens = encoding.encode(prompts).to(model.unembed.W_U)
     whole = model(tokens)
-    yield "a second pass over the same prompts (noise, or a state that it keeps)", model(tokens), whole
+    yield (
+        "a second pass over the same prompts (noise, or a state that it keeps)",
+        model(tokens),
+        whole,
+    )
     alone = torch.cat([model(row[None]) for row in tokens])
     yield "a pass over each prompt by itself (it depends on the others of a batch)", alone, whole
     read, _ = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
@@ -81,10 +94,16 @@ def _whole_prompts(model: HookedTransformer, encoding: Encoding, prompts: Prompt
     out, cache = model.run_with_cache(tokens, names_filter=names)
     yield "`forward` with something attached", out, whole
     for block, name in enumerate(names):
-        yield f"`resume` from block {block}", model.resume(cache[name], block, read), whole[:, list(read)]
+        yield (
+            f"`resume` from block {block}",
+            model.resume(cache[name], block, read),
+            whole[:, list(read)],
+        )
 
 
-def _behind_contexts(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Iterator[Way]:
+def _behind_contexts(
+    model: HookedTransformer, encoding: Encoding, prompts: Prompts
+) -> Iterator[Way]:
     """The short ways behind a context, at each prompt's own query and far out, beside whole prompts."""
     last = prompts.n_points - 1
     places = torch.cat([scale * prompts.xs[:, last:] for scale in SCALES], 1)
@@ -114,7 +133,11 @@ def _refuse_difference(what: str, found: Tensor, expected: Tensor) -> None:
             f"{tuple(expected.shape)}"
         )
     finite = expected.isfinite()  # far out numbers may overflow, in either way
-    difference = float((found - expected)[finite].abs().nan_to_num(torch.inf).amax()) if finite.any() else 0.0
+    difference = (
+        float((found - expected)[finite].abs().nan_to_num(torch.inf).amax())
+        if finite.any()
+        else 0.0
+    )
     size = float(expected[finite].abs().amax()) if finite.any() else 0.0
     if difference > AGREE * max(size, torch.finfo(torch.float32).tiny):
         raise InputError(

@@ -19,7 +19,9 @@ from icl_interp.resampling import EXTREMES, LEVEL, N_TAILS, Interval
 MOST = 200_000  # splits that are listed: 10 against 10, say
 
 
-def difference(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level: float = LEVEL) -> Interval:
+def difference(
+    first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level: float = LEVEL
+) -> Interval:
     """Mean of the first group less that of the second, with its exact permutation interval.
 
     Both groups are taken to be draws of one law but for a shift d. Of all N splits into groups of these sizes the one
@@ -58,7 +60,9 @@ def difference(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], 
     return Interval(value, *tails[0], se, tails, extremes=extremes)
 
 
-def ratio(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level: float = LEVEL) -> Interval:
+def ratio(
+    first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level: float = LEVEL
+) -> Interval:
     """Geometric mean of the first group over that of the second: `difference` of logarithms, as a factor.
 
     Raises:
@@ -74,7 +78,9 @@ def ratio(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level
     return replace(one.through(math.exp, math.exp(one.value) * one.se), positive=True)
 
 
-def p_value(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], shift: float = 0.0) -> float:
+def p_value(
+    first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], shift: float = 0.0
+) -> float:
     """Two-sided p of the exact permutation test that the groups differ by a shift: twice the smaller tail, at most 1.
 
     `difference` at level 1 - p holds exactly the shifts whose p is larger.
@@ -83,7 +89,10 @@ def p_value(first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], shi
     0.1
     """
     exchanged = _exchanged(first, second)
-    tails = [1 + int(np.count_nonzero(exchanged <= shift)), 1 + int(np.count_nonzero(exchanged >= shift))]
+    tails = [
+        1 + int(np.count_nonzero(exchanged <= shift)),
+        1 + int(np.count_nonzero(exchanged >= shift)),
+    ]
     return min(1.0, 2 * min(tails) / (len(exchanged) + 1))
 
 
@@ -91,9 +100,13 @@ def _exchanged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """mean(x_I) - mean(y_J) of all exchanges of as many of each, in ascending order; the identity is none."""
     n, m = len(first), len(second)
     if not n or not m or not np.isfinite([*first, *second]).all():
-        raise InputError("a permutation interval needs two groups of finite numbers, neither of them empty")
+        raise InputError(
+            "a permutation interval needs two groups of finite numbers, neither of them empty"
+        )
     if math.comb(n + m, n) > MOST:
-        raise InputError(f"{n} against {m} numbers have more than {MOST} splits: compare at most 10 against 10")
+        raise InputError(
+            f"{n} against {m} numbers have more than {MOST} splits: compare at most 10 against 10"
+        )
     found = []
     for k in range(1, min(n, m) + 1):
         x, y = (np.array([np.mean(c) for c in combinations(group, k)]) for group in (first, second))

@@ -10,7 +10,9 @@ from jaxtyping import Float
 
 # Ends of strata, in units of x: half decades up to where the known grid ends, decades beyond. 1, 3.2, .. 1e6, .. 1e10.
 STRATA = 10.0 ** np.concatenate([np.arange(0, 6, 0.5), np.arange(6, 10.01)])
-MIDDLES = np.sqrt(STRATA[:-1] * STRATA[1:])  # what a drawn place is called by: the middle of its stratum
+MIDDLES = np.sqrt(
+    STRATA[:-1] * STRATA[1:]
+)  # what a drawn place is called by: the middle of its stratum
 DRAWN = np.concatenate([-MIDDLES[::-1], MIDDLES])
 
 
@@ -26,6 +28,8 @@ def sizes(n_units: int, generator: torch.Generator) -> Float[np.ndarray, "unit p
     """
     n = -(-n_units // 2)
     share = torch.rand(n, len(DRAWN), generator=generator, dtype=torch.float64).numpy()
-    low, high = (np.concatenate([ends[::-1], ends]) for ends in (np.log(STRATA[:-1]), np.log(STRATA[1:])))
+    low, high = (
+        np.concatenate([ends[::-1], ends]) for ends in (np.log(STRATA[:-1]), np.log(STRATA[1:]))
+    )
     drawn = np.sign(DRAWN) * np.exp(low + share * (high - low))
     return np.repeat(drawn, 2, 0)[:n_units]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # What a helper of measurements is: it asks as they do (`yield from helper(lab)`), and returns anything.
 Numbers = Generator[tuple[Sweep, ...], Sequence[Tensor], T]
-Watch = Callable[[str, int, int], object]  # what is under way, and how much of how much of it is done
+Watch = Callable[
+    [str, int, int], object
+]  # what is under way, and how much of how much of it is done
 
 
 @dataclass
@@ -55,7 +57,9 @@ def take(
                 waiting.append(one)
         while waiting:
             stuck = not any(one.asked for one in waiting) and not before - lab.under_way
-            answers = _stuck(waiting) if stuck else _answers([one.asked for one in waiting], lab, watch)
+            answers = (
+                _stuck(waiting) if stuck else _answers([one.asked for one in waiting], lab, watch)
+            )
             before = set(lab.under_way)
             still = []
             for one, answer in zip(waiting, answers, strict=True):
@@ -97,7 +101,10 @@ def _goes_on(
 def _stuck(waiting: Sequence[_Open]) -> list[Sequence[Tensor] | Exception]:
     """The error of measurements of which each waits for another."""
     names = ", ".join(one.name for one in waiting)
-    return [InputError(f"these measurements wait for one another, so none can go on: {names}") for _ in waiting]
+    return [
+        InputError(f"these measurements wait for one another, so none can go on: {names}")
+        for _ in waiting
+    ]
 
 
 def _check(one: _Open) -> None:
@@ -109,7 +116,9 @@ def _check(one: _Open) -> None:
         )
 
 
-def _answers(asked: Sequence[tuple[Sweep, ...]], lab: "Lab", watch: Watch | None) -> list[Sequence[Tensor] | Exception]:
+def _answers(
+    asked: Sequence[tuple[Sweep, ...]], lab: "Lab", watch: Watch | None
+) -> list[Sequence[Tensor] | Exception]:
     """Predictions for all sweeps, run together; where that fails one by one, so that an error is its own."""
     everything = [sweep for sweeps in asked for sweep in sweeps]
     done, total = 0, n_read(everything)

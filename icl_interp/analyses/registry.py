@@ -63,7 +63,8 @@ def check_measurements() -> None:
 def _one_place(one: Measurement[Any], other: Measurement[Any]) -> bool:
     """Whether two measurements are by functions of one name in one module."""
     first, second = (
-        (getattr(m.function, "__module__", None), getattr(m.function, "__qualname__", None)) for m in (one, other)
+        (getattr(m.function, "__module__", None), getattr(m.function, "__qualname__", None))
+        for m in (one, other)
     )
     return first == second and None not in first and "<lambda>" not in str(first[1])
 

@@ -27,7 +27,10 @@ from icl_interp.interventions.base import Intervention
 from icl_interp.resampling import EXTREMES, simultaneous
 from icl_interp.results import make_array
 
-MATTERS, IDLE = 2.0, 1.25  # factors on the error from which a head matters, and up to which it does not
+MATTERS, IDLE = (
+    2.0,
+    1.25,
+)  # factors on the error from which a head matters, and up to which it does not
 # The same where the error says nothing: root mean square change of the prediction, in u. What doubles the error of a
 # model with an R2 of .999 moves its prediction by .03 u.
 MOVES, STILL = 0.03, 0.015
@@ -54,7 +57,11 @@ def first_alike(lab: Lab) -> list[int]:
 
     Patterns are the same where one is a multiple of the other at every query of some prompts, up to rounding.
     """
-    names = [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)] if lab.heads else []
+    names = (
+        [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
+        if lab.heads
+        else []
+    )
     with torch.no_grad():
         _, cache = lab.model.run_with_cache(lab.tokens(lab.one_each[:N_SEEN]), names_filter=names)
     found: list[int] = []
@@ -85,12 +92,17 @@ def relevance(lab: Lab) -> Planned[DataArray]:
     with lab.single.fixed_weights():
         for first in sorted(set(firsts)):
             heads = tuple(head for head, its in zip(lab.heads, firsts, strict=True) if its == first)
-            edits: tuple[Intervention, ...] = (SwapPattern("uniform", heads), lab.head_means.only(*heads))
+            edits: tuple[Intervention, ...] = (
+                SwapPattern("uniform", heads),
+                lab.head_means.only(*heads),
+            )
             rows = []
             for edit in edits:
                 out, _ = lab.predictions(edit)
                 missed = (out - truth).square().mean((1, 2))
-                moved = (out - base).square().mean((1, 2)) * out.shape[2]  # a mean over points, a sum over coordinates
+                moved = (out - base).square().mean((1, 2)) * out.shape[
+                    2
+                ]  # a mean over points, a sum over coordinates
                 place = torch.full_like(intact, first)
                 parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact, place)
                 rows.append([lab.by_unit(part, lab.head_sample) for part in parts])
@@ -125,7 +137,10 @@ def that_move(result: DataArray) -> list[bool]:
     """
     most = result.sel(statistic="movement").values.mean(-1).max(-1)
     left_out = copies(Results({relevance.name: result}))
-    return [bool(m >= STILL**2) and name not in left_out for m, name in zip(most, result.indexes["head"], strict=True)]
+    return [
+        bool(m >= STILL**2) and name not in left_out
+        for m, name in zip(most, result.indexes["head"], strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -165,18 +180,23 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
     on_error = facts.has_learned
     n_heads, _, _, n_units = result.shape
     rise, movement, intact = (
-        result.sel(statistic=s).values.reshape(-1, n_units).T for s in ("rise", "movement", "intact")
+        result.sel(statistic=s).values.reshape(-1, n_units).T
+        for s in ("rise", "movement", "intact")
     )  # each (unit, head and intervention)
     # The error of the mean unit and that of a typical one: a few functions can make nearly all of the mean error, and
     # then no sample tells by what factor it rises.
     each = 1 - (1 - level) / 2
     if on_error:
         tiny = np.finfo(float).tiny
-        mean = simultaneous(lambda after, before: np.log(after / before), rise + intact, intact, level=each)
+        mean = simultaneous(
+            lambda after, before: np.log(after / before), rise + intact, intact, level=each
+        )
         factors = np.log(np.maximum(rise + intact, tiny) / np.maximum(intact, tiny))
         typical = simultaneous(lambda factor: factor, factors, level=each)
     else:
-        mean = simultaneous(lambda moved: np.log(np.maximum(moved, SMALLEST)) / 2, movement, level=each)
+        mean = simultaneous(
+            lambda moved: np.log(np.maximum(moved, SMALLEST)) / 2, movement, level=each
+        )
         sizes = np.log(np.maximum(movement, SMALLEST)) / 2
         typical = simultaneous(lambda size: size, sizes, level=each)
     # The largest counts: a uniform head matters though its pattern cannot be made uniform.
@@ -236,7 +256,9 @@ class Mattering:
     @classmethod
     def of(cls, results: Results, facts: Facts) -> "Mattering":
         """From stored results."""
-        return cls({level: effects(results, facts, level) for level in (USUAL, STRICT)}, copies(results))
+        return cls(
+            {level: effects(results, facts, level) for level in (USUAL, STRICT)}, copies(results)
+        )
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -247,7 +269,9 @@ class Mattering:
     def counted(self) -> Estimate:
         """How many heads matter."""
         does = Standing("yes", frozenset({"yes"}))
-        return counted("heads that matter", self.among(USUAL, dict.fromkeys(self.by_level[USUAL], does)))
+        return counted(
+            "heads that matter", self.among(USUAL, dict.fromkeys(self.by_level[USUAL], does))
+        )
 
     def among(self, level: float, heads: "Mapping[str, Standing]") -> "dict[str, Standing]":
         """The standings of heads where those that do not matter do not count, nor do copies."""
@@ -259,7 +283,13 @@ def counted(name: str, heads: Mapping[str, Standing]) -> Estimate:
     """How many heads count: from those that are sure to, to those that may."""
     sure = sum("out" not in head.possible for head in heads.values())
     most = sum(head.possible != {"out"} for head in heads.values())
-    return Estimate(name, float(sum(head.value != "out" for head in heads.values())), float(sure), float(most), "heads")
+    return Estimate(
+        name,
+        float(sum(head.value != "out" for head in heads.values())),
+        float(sure),
+        float(most),
+        "heads",
+    )
 
 
 def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) -> Estimate:
@@ -282,15 +312,23 @@ def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) 
 
 def _extreme(heads: Mapping[str, Standing], towards: Outcome, last: Outcome) -> float:
     """The share of "yes" where every head that may counts `towards`, else drops out, else counts as the other."""
-    counts = [next(way for way in (towards, "out", last) if way in head.possible) for head in heads.values()]
+    counts = [
+        next(way for way in (towards, "out", last) if way in head.possible)
+        for head in heads.values()
+    ]
     n = counts.count("yes") + counts.count("no")
-    if not n and any(last in head.possible for head in heads.values()):  # no head is sure to count: one does, or none
+    if not n and any(
+        last in head.possible for head in heads.values()
+    ):  # no head is sure to count: one does, or none
         return float(last == "yes")
     return counts.count("yes") / n if n else float("nan")
 
 
 def proportions(
-    shares: Float[np.ndarray, "unit *member"], n_prompts: int, level: float = USUAL, n_decisions: int | None = None
+    shares: Float[np.ndarray, "unit *member"],
+    n_prompts: int,
+    level: float = USUAL,
+    n_decisions: int | None = None,
 ) -> tuple[Float[np.ndarray, "*member"], Float[np.ndarray, "*member"]]:
     """Intervals of shares of prompts, all members at once (Bonferroni): Clopper and Pearson's, for fewer prompts.
 

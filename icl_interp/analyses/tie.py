@@ -96,7 +96,10 @@ def tied(result: DataArray) -> dict[str, Estimate]:
 
     return {
         "reading": Estimate.of(
-            "share of predictions that the reading explains", bootstrap(explained, missed, second, *first)
+            "share of predictions that the reading explains",
+            bootstrap(explained, missed, second, *first),
         ),
-        "used": Estimate.of("movement without the part, over variance", bootstrap(share, moved, second, *first)),
+        "used": Estimate.of(
+            "movement without the part, over variance", bootstrap(share, moved, second, *first)
+        ),
     }

@@ -61,7 +61,9 @@ def measure(
         watch: is told what is under way.
     """
     claims = list(claims)
-    wanted = {m.name: m for claim in claims for m in claim.measurements} | {m.name: m for m in beside}
+    wanted = {m.name: m for claim in claims for m in claim.measurements} | {
+        m.name: m for m in beside
+    }
     errors = lab.measure_all(list(wanted.values()), watch)
     for number, prefix in enumerate(TWINS):
         results = lab.results

@@ -12,7 +12,13 @@ from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.network import TwoLayerNetwork
 from icl_interp.baselines.reference import BestRidge
-from icl_interp.baselines.regression import AveragingEstimator, GradientDescent, LeastSquares, MaximumDegree, Ridge
+from icl_interp.baselines.regression import (
+    AveragingEstimator,
+    GradientDescent,
+    LeastSquares,
+    MaximumDegree,
+    Ridge,
+)
 from icl_interp.baselines.scikit import GradientBoosting, GreedyTree, Lasso
 from icl_interp.baselines.uniform import BayesUniformPrior
 

@@ -16,7 +16,9 @@ from icl_interp.prompts import Prompts
 class Features(Protocol):
     """Anything that turns inputs into features, such as a task."""
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"] | None:
         """Features in which the functions are linear; None where there are none."""
         ...
 
@@ -95,10 +97,14 @@ class Powers:
     def __post_init__(self) -> None:
         whole("degree", self.degree, 0)
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """Powers of x, lowest first."""
         if xs.shape[-1] != 1:
-            raise InputError(f"powers of x need inputs of one coordinate, but these have {xs.shape[-1]}")
+            raise InputError(
+                f"powers of x need inputs of one coordinate, but these have {xs.shape[-1]}"
+            )
         return xs ** torch.arange(self.degree + 1, dtype=xs.dtype)
 
 
@@ -106,7 +112,9 @@ class Powers:
 class Inputs:
     """The inputs themselves as features, without an intercept: a linear fit for a task that has no features."""
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """x."""
         return xs
 
@@ -124,12 +132,16 @@ class Signs:
 
     name: str = "signs"
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """sign(x)."""
         return xs.sign()
 
 
-def features_of(source: Features, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+def features_of(
+    source: Features, xs: Float[Tensor, "batch point dim"]
+) -> Float[Tensor, "batch point feature"]:
     """The features of inputs.
 
     Raises:
@@ -141,7 +153,11 @@ def features_of(source: Features, xs: Float[Tensor, "batch point dim"]) -> Float
             f"the functions of a {type(source).__name__} are linear in no fixed features, so regression does not "
             "apply: give the task a features method if they are"
         )
-    got = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"a {type(features).__name__}"
+    got = (
+        f"shape {tuple(features.shape)}"
+        if isinstance(features, Tensor)
+        else f"a {type(features).__name__}"
+    )
     if not isinstance(features, Tensor) or features.ndim != 3 or features.shape[:2] != xs.shape[:2]:
         raise InputError(
             f"{type(source).__name__}.features must return a torch tensor (batch, point, feature), shape "

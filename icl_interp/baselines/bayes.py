@@ -38,7 +38,9 @@ class BayesOverDegrees:
     def __post_init__(self) -> None:
         object.__setattr__(self, "degrees", tuple(self.degrees))
         if not self.degrees:
-            raise InputError("degrees must name at least one degree, for example (1, 3, 5), but got none")
+            raise InputError(
+                "degrees must name at least one degree, for example (1, 3, 5), but got none"
+            )
         for degree in self.degrees:
             whole("a degree", degree, 0)
         positive("noise", self.noise)
@@ -49,13 +51,17 @@ class BayesOverDegrees:
 
     def _predicted(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
         """Of values that are numbers."""
-        means, evidences = zip(*(self._given(degree, prompts) for degree in self.degrees), strict=True)
+        means, evidences = zip(
+            *(self._given(degree, prompts) for degree in self.degrees), strict=True
+        )
         weights = torch.stack(evidences).softmax(0)
         return (weights * torch.stack(means)).sum(0)
 
     def posterior(self, prompts: Prompts) -> Float[Tensor, "batch point degree"]:
         """P(degree | the points before each point), where values are numbers."""
-        return torch.stack([self._given(degree, prompts)[1] for degree in self.degrees], -1).softmax(-1)
+        return torch.stack(
+            [self._given(degree, prompts)[1] for degree in self.degrees], -1
+        ).softmax(-1)
 
     def _given(
         self, degree: int, prompts: Prompts
@@ -66,7 +72,9 @@ class BayesOverDegrees:
         # The posterior mean is ridge regression around the prior's mean, its covariance noise^2 (R' R)^-1.
         factors = prefixes.factors(features, ys, prefixes.prior_rows(prior, self.noise))
         mean = as_numbers(prefixes.at_next_point(features, prefixes.solve(factors, degree + 1)))
-        whitened = torch.linalg.solve_triangular(factors[..., :-1, :-1].mT, features[..., None], upper=False)
+        whitened = torch.linalg.solve_triangular(
+            factors[..., :-1, :-1].mT, features[..., None], upper=False
+        )
         variance = (self.noise * self.coefficients.std) ** 2 * (1 + whitened.square().sum((-2, -1)))
         each = -0.5 * ((as_numbers(ys) - mean).square() / variance + variance.log())
         return mean, torch.cat([torch.zeros_like(each[:, :1]), each[:, :-1].cumsum(1)], 1)

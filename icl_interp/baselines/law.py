@@ -65,7 +65,9 @@ class MeanValue:
 
     def _values(self) -> Float[Tensor, "batch target"]:
         """The mean over the points of each of `DRAWN` prompts; the stream is fixed."""
-        return self.task.sample(DRAWN, generator(0, "baselines/mean value"), dtype=torch.float64).ys.mean(1)
+        return self.task.sample(
+            DRAWN, generator(0, "baselines/mean value"), dtype=torch.float64
+        ).ys.mean(1)
 
 
 ZERO, LAW, VALUE = Zero.name, LawMean.name, MeanValue.name

@@ -70,10 +70,14 @@ class NadarayaWatson:
 def _distances(prompts: Prompts) -> Float[Tensor, "batch point point"]:
     """Squared distances between inputs; differences first, so that near points far out keep theirs."""
     xs = prompts.xs.double()
-    return functools.reduce(operator.add, ((x[:, :, None] - x[:, None]).square() for x in xs.unbind(-1)))
+    return functools.reduce(
+        operator.add, ((x[:, :, None] - x[:, None]).square() for x in xs.unbind(-1))
+    )
 
 
-def _unseen_at(values: Float[Tensor, "batch point point"], fill: float) -> Float[Tensor, "batch point point"]:
+def _unseen_at(
+    values: Float[Tensor, "batch point point"], fill: float
+) -> Float[Tensor, "batch point point"]:
     """The values with `fill` where the second point is not before the first."""
     n = values.shape[-1]
     return values.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(), fill)

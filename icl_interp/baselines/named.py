@@ -16,7 +16,13 @@ log = logger(__name__)
 PENALTIES = (0.01, 0.1, 1.0)
 STEPS = (1, 10, 100)
 NEIGHBOURS = (1, 3)
-LASSO_PENALTIES = (1.0, 0.1, 0.01, 0.001, 0.0001)  # those of Garg et al.: `get_relevant_baselines`, src/models.py
+LASSO_PENALTIES = (
+    1.0,
+    0.1,
+    0.01,
+    0.001,
+    0.0001,
+)  # those of Garg et al.: `get_relevant_baselines`, src/models.py
 WIDTHS = (1 / 6, 1 / 2, 2.0)  # of the kernel, in standard deviations of the inputs
 
 
@@ -67,14 +73,20 @@ def _more(task: Any) -> list[Any]:
         raise unknown("word in compared_with", absent[0], MORE)
     if not scikit.installed() and (missing := [word for word in words if word in OF_SCIKIT_LEARN]):
         log.warning(
-            "%s left out, because scikit-learn is not installed: %s", " and ".join(missing), scikit.HOW_TO_INSTALL
+            "%s left out, because scikit-learn is not installed: %s",
+            " and ".join(missing),
+            scikit.HOW_TO_INSTALL,
         )
         words = [word for word in words if word not in missing]
     return [algorithm for word in words for algorithm in MORE[word](task)]
 
 
 def _trees(task: Any) -> list[Any]:
-    trees = [scikit.GreedyTree(), scikit.GreedyTree(task.depth), scikit.GreedyTree(task.depth, Signs())]
+    trees = [
+        scikit.GreedyTree(),
+        scikit.GreedyTree(task.depth),
+        scikit.GreedyTree(task.depth, Signs()),
+    ]
     return [*trees, scikit.GradientBoosting()]
 
 

@@ -87,10 +87,14 @@ class TwoLayerNetwork:
         shapes = ((dim, self.hidden), (1, self.hidden), (self.hidden, n_targets), (1, n_targets))
         ends = [1 / math.sqrt(n) for n in (dim, dim, self.hidden, self.hidden)]
         draws = [torch.rand(shape, generator=stream, dtype=torch.float64) for shape in shapes]
-        first, bias, last, offset = [end * (2 * draw - 1) for end, draw in zip(ends, draws, strict=True)]
+        first, bias, last, offset = [
+            end * (2 * draw - 1) for end, draw in zip(ends, draws, strict=True)
+        ]
         return first, bias, last, offset
 
-    def _trained(self, xs: Float[Tensor, "batch point dim"], ys: Float[Tensor, "batch point target"]) -> Weights:
+    def _trained(
+        self, xs: Float[Tensor, "batch point dim"], ys: Float[Tensor, "batch point target"]
+    ) -> Weights:
         """One network for each prompt, trained on all of these points."""
         initial = self.initial(xs.shape[-1], ys.shape[-1])
         first, bias, last, offset = [part.expand(len(xs), *part.shape).clone() for part in initial]
@@ -101,14 +105,27 @@ class TwoLayerNetwork:
             with torch.enable_grad():
                 for part in weights:
                     part.requires_grad_()
-                gradients = torch.autograd.grad((_value(weights, xs) - ys).square().mean((1, 2)).sum(), weights)
+                gradients = torch.autograd.grad(
+                    (_value(weights, xs) - ys).square().mean((1, 2)).sum(), weights
+                )
             # Adam works number by number, so that networks that are trained together do not know of one another.
             with torch.no_grad():
-                adam(list(weights), list(gradients), means, squares, [], counts, lr=self.learning_rate, **ADAM)
+                adam(
+                    list(weights),
+                    list(gradients),
+                    means,
+                    squares,
+                    [],
+                    counts,
+                    lr=self.learning_rate,
+                    **ADAM,
+                )
         return first.detach(), bias.detach(), last.detach(), offset.detach()
 
 
-def _value(weights: Weights, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+def _value(
+    weights: Weights, xs: Float[Tensor, "batch point dim"]
+) -> Float[Tensor, "batch point target"]:
     """The output of each prompt's network at its points."""
     first, bias, last, offset = weights
     return (xs @ first + bias).relu() @ last + offset

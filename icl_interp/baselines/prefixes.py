@@ -12,7 +12,9 @@ from torch import Tensor
 DEPENDENT = 1e-12  # share of a column that is new below which it counts as a combination of the columns before it
 
 
-def prior_rows(mean: Float[Tensor, "feature target"], weight: float) -> Float[Tensor, "column column"]:
+def prior_rows(
+    mean: Float[Tensor, "feature target"], weight: float
+) -> Float[Tensor, "column column"]:
     """The QR factor that stands for knowing w = mean, counted `weight`^2 times as much as a point, and nothing else."""
     n, n_targets = mean.shape
     rows = torch.zeros(n + n_targets, n + n_targets, dtype=mean.dtype)
@@ -22,7 +24,9 @@ def prior_rows(mean: Float[Tensor, "feature target"], weight: float) -> Float[Te
 
 
 def factors(
-    features: Float[Tensor, "batch point feature"], ys: Float[Tensor, "batch point target"], first: Float[Tensor, "c c"]
+    features: Float[Tensor, "batch point feature"],
+    ys: Float[Tensor, "batch point target"],
+    first: Float[Tensor, "c c"],
 ) -> Float[Tensor, "batch point c c"]:
     """The triangle R of [Phi y] = Q R for the points before each point, on top of the rows `first`."""
     rows = torch.cat([features, ys], -1)
@@ -34,13 +38,17 @@ def factors(
     return torch.stack(factors, 1)
 
 
-def is_deficient(factors: Float[Tensor, "batch point c c"], n_features: int) -> Bool[Tensor, "batch point"]:
+def is_deficient(
+    factors: Float[Tensor, "batch point c c"], n_features: int
+) -> Bool[Tensor, "batch point"]:
     """Where a feature is a combination of those before it, whatever their scales."""
     triangle = factors[..., :n_features, :n_features]
     return (triangle.diagonal(dim1=-2, dim2=-1).abs() <= DEPENDENT * triangle.norm(dim=-2)).any(-1)
 
 
-def solve(factors: Float[Tensor, "batch point c c"], n_features: int) -> Float[Tensor, "batch point feature target"]:
+def solve(
+    factors: Float[Tensor, "batch point c c"], n_features: int
+) -> Float[Tensor, "batch point feature target"]:
     """The least-squares solution of each factor; not finite where it is not unique."""
     triangle, right = factors[..., :n_features, :n_features], factors[..., :n_features, n_features:]
     return torch.linalg.solve_triangular(triangle, right, upper=True)

@@ -41,7 +41,9 @@ class BestRidge:
         """The fit to each prefix at the next point; before the first point the value of the mean weights."""
         features = features_of(self.task, prompts.xs.double())
         centre = self.task.weights.mean * features.sum(-1, keepdim=True)
-        found = Ridge(self.task, self.penalty).predict(replace(prompts, ys=prompts.ys.double() - centre))
+        found = Ridge(self.task, self.penalty).predict(
+            replace(prompts, ys=prompts.ys.double() - centre)
+        )
         return centre + found
 
 

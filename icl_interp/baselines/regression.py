@@ -109,8 +109,12 @@ class Ridge:
         """The fit to each prefix at the next point; 0 before the first point."""
         features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
         n = features.shape[-1]
-        prior = prefixes.prior_rows(features.new_zeros(n, prompts.n_targets), math.sqrt(self.penalty))
-        return prefixes.at_next_point(features, prefixes.solve(prefixes.factors(features, ys, prior), n))
+        prior = prefixes.prior_rows(
+            features.new_zeros(n, prompts.n_targets), math.sqrt(self.penalty)
+        )
+        return prefixes.at_next_point(
+            features, prefixes.solve(prefixes.factors(features, ys, prior), n)
+        )
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,9 @@ class GradientDescent:
     def __post_init__(self) -> None:
         whole("steps", self.steps, 0)
         if not 0 < self.learning_rate < 2:
-            raise InputError(f"learning_rate must lie between 0 and 2, where it diverges, but got {self.learning_rate}")
+            raise InputError(
+                f"learning_rate must lie between 0 and 2, where it diverges, but got {self.learning_rate}"
+            )
 
     @property
     def name(self) -> str:

@@ -64,8 +64,15 @@ class Lasso:
             InputError: scikit-learn is not installed.
         """
         # Coordinates are taken in turn, and yet scikit-learn draws from numpy's global generator without a seed.
-        settings = {"fit_intercept": False, "tol": GAP, "max_iter": MAX_ITERATIONS, "random_state": 0}
-        return _by_prefixes(self, prompts, lambda sklearn: sklearn.Lasso(alpha=self.penalty, **settings))
+        settings = {
+            "fit_intercept": False,
+            "tol": GAP,
+            "max_iter": MAX_ITERATIONS,
+            "random_state": 0,
+        }
+        return _by_prefixes(
+            self, prompts, lambda sklearn: sklearn.Lasso(alpha=self.penalty, **settings)
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,9 @@ class GreedyTree:
             InputError: scikit-learn is not installed.
         """
         settings = {"max_depth": self.depth, "random_state": self.seed}
-        return _by_prefixes(self, prompts, lambda sklearn: sklearn.DecisionTreeRegressor(**settings))
+        return _by_prefixes(
+            self, prompts, lambda sklearn: sklearn.DecisionTreeRegressor(**settings)
+        )
 
 
 @dataclass(frozen=True)
@@ -142,9 +151,15 @@ class GradientBoosting:
         Raises:
             InputError: scikit-learn is not installed.
         """
-        settings = {"n_estimators": self.n_trees, "max_depth": self.depth, "learning_rate": self.learning_rate}
+        settings = {
+            "n_estimators": self.n_trees,
+            "max_depth": self.depth,
+            "learning_rate": self.learning_rate,
+        }
         settings["random_state"] = self.seed
-        return _by_prefixes(self, prompts, lambda sklearn: sklearn.GradientBoostingRegressor(**settings))
+        return _by_prefixes(
+            self, prompts, lambda sklearn: sklearn.GradientBoostingRegressor(**settings)
+        )
 
 
 class _Estimators:
@@ -158,7 +173,9 @@ class _Estimators:
             from sklearn.linear_model import Lasso
             from sklearn.tree import DecisionTreeRegressor
         except ImportError as error:
-            raise InputError(f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}") from error
+            raise InputError(
+                f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}"
+            ) from error
         self.config_context = config_context
         self.ConvergenceWarning = ConvergenceWarning
         self.GradientBoostingRegressor = GradientBoostingRegressor
@@ -167,7 +184,9 @@ class _Estimators:
 
 
 def _by_prefixes(
-    predictor: Lasso | GreedyTree | GradientBoosting, prompts: Prompts, make: Callable[[_Estimators], Any]
+    predictor: Lasso | GreedyTree | GradientBoosting,
+    prompts: Prompts,
+    make: Callable[[_Estimators], Any],
 ) -> Float[Tensor, "batch point target"]:
     """Predictions of fresh estimators for every point, fitted to the points before it: one for each target."""
     sklearn = _Estimators(type(predictor).__name__)
@@ -176,11 +195,17 @@ def _by_prefixes(
     out = torch.zeros(ys.shape, dtype=torch.float64)
     wide = 0
     with (
-        sklearn.config_context(skip_parameter_validation=True),  # ours are checked, and there are many fits
-        warnings.catch_warnings(action="ignore", category=sklearn.ConvergenceWarning),  # `wide` counts what matters
+        sklearn.config_context(
+            skip_parameter_validation=True
+        ),  # ours are checked, and there are many fits
+        warnings.catch_warnings(
+            action="ignore", category=sklearn.ConvergenceWarning
+        ),  # `wide` counts what matters
     ):
         for row in range(len(ys)):
-            for k, target in itertools.product(range(1, prompts.n_points), range(prompts.n_targets)):
+            for k, target in itertools.product(
+                range(1, prompts.n_points), range(prompts.n_targets)
+            ):
                 fit = make(sklearn).fit(features[row, :k], ys[row, :k, target])
                 out[row, k, target] = float(fit.predict(features[row, k, None])[0])
                 square = (ys[row, :k, target] ** 2).sum()

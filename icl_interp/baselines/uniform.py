@@ -58,11 +58,15 @@ class BayesUniformPrior:
     def __post_init__(self) -> None:
         object.__setattr__(self, "degrees", tuple(self.degrees))
         if not self.degrees:
-            raise InputError("degrees must name at least one degree, for example (1, 3, 5), but got none")
+            raise InputError(
+                "degrees must name at least one degree, for example (1, 3, 5), but got none"
+            )
         for degree in self.degrees:
             whole("a degree", degree, 0)
         if not self.low < self.high:
-            raise InputError(f"coefficients need an interval, its lower end first, but got ({self.low}, {self.high})")
+            raise InputError(
+                f"coefficients need an interval, its lower end first, but got ({self.low}, {self.high})"
+            )
         whole("first", self.first, 0)
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
@@ -90,7 +94,9 @@ class BayesUniformPrior:
         w = prefixes.solve(factors, n)[..., 0]
         error = factors[..., n, n].square()
         slack = INSIDE * (self.high - self.low)
-        inside = ((w >= self.low - slack) & (w <= self.high + slack)).all(-1)  # false where it is not unique
+        inside = ((w >= self.low - slack) & (w <= self.high + slack)).all(
+            -1
+        )  # false where it is not unique
         for row, point in (~inside).nonzero().tolist():
             triangle = np.asarray(factors[row, point, :n])
             fit = lsq_linear(triangle[:, :n], triangle[:, n], (self.low, self.high), method="bvls")

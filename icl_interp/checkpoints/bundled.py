@@ -30,7 +30,9 @@ def not_found(source: str) -> InputError:
     """The error for something that is neither a path nor a bundled name."""
     close = difflib.get_close_matches(source[:80], names(), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return InputError(f"no such path or bundled model: {shown(source)}; {hint}bundled models: {', '.join(names())}")
+    return InputError(
+        f"no such path or bundled model: {shown(source)}; {hint}bundled models: {', '.join(names())}"
+    )
 
 
 def config(name: str) -> dict[str, Any]:

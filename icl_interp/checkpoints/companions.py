@@ -16,7 +16,12 @@ Run = Mapping[str, Any]  # the data of a config.json
 
 WIDTHS = {"model.d_model", "model.d_head", "model.d_mlp"}
 NORMS = {"model.normalization_type", "model.norm_position"}
-RECORDS = {"seed", "log_every", "checkpoint_every", "snapshots"}  # of training: they make no other kind of it
+RECORDS = {
+    "seed",
+    "log_every",
+    "checkpoint_every",
+    "snapshots",
+}  # of training: they make no other kind of it
 KINDS = (
     "no norm",
     "with norm",
@@ -56,7 +61,9 @@ class Role:
     def __str__(self) -> str:
         value = ",".join(map(str, self.degrees)) if self.degrees else ""
         value = value if self.half_width is None else f"{self.half_width:g}"
-        return f"{self.kind} {value}".rstrip() + (f", further seed {self.further}" if self.further else "")
+        return f"{self.kind} {value}".rstrip() + (
+            f", further seed {self.further}" if self.further else ""
+        )
 
     @property
     def first(self) -> "Role":
@@ -89,7 +96,11 @@ def relation(mine: Run, other: Run) -> Role | None:
         return Role("degrees", degrees=tuple(b["task.degrees"]))
     elif changed == {"task.inputs", "task.coefficients"}:
         widths = {_half_width(b.get(f"task.{law}")) for law in ("inputs", "coefficients")}
-        return Role("interval", half_width=widths.pop()) if len(widths) == 1 and None not in widths else None
+        return (
+            Role("interval", half_width=widths.pop())
+            if len(widths) == 1 and None not in widths
+            else None
+        )
     return Role(kind) if kind else None
 
 
@@ -104,7 +115,9 @@ def role(mine: Run, other: Run) -> Role:
         return found
     a, b = _flat(mine), _flat(other)
     changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
-    differences = ", ".join(f"{key} ({shown(b.get(key), 40)} beside {shown(a.get(key), 40)})" for key in changed[:6])
+    differences = ", ".join(
+        f"{key} ({shown(b.get(key), 40)} beside {shown(a.get(key), 40)})" for key in changed[:6]
+    )
     more = f" and {len(changed) - 6} more" if len(changed) > 6 else ""
     raise InputError(
         "a companion differs from the model in one respect, but this one differs in "
@@ -132,7 +145,12 @@ def _half_width(law: Any) -> float | None:
 
 def _flat(run: Run) -> dict[str, Any]:
     """Model and task settings and the encoding, by dotted name; laws stay whole."""
-    flat = {f"{part}.{key}": value for part in ("model", "task") for key, value in run[part].items() if key != "kind"}
+    flat = {
+        f"{part}.{key}": value
+        for part in ("model", "task")
+        for key, value in run[part].items()
+        if key != "kind"
+    }
     return flat | {"encoding": run.get("encoding"), "task.kind": run["task"].get("kind")}
 
 
@@ -156,7 +174,10 @@ def kind_of(run: Run) -> str:
     (True, False)
     """
     return run_id(
-        _set({part: run.get(part) for part in ("model", "task", "encoding")} | {"training": training_of(run)})
+        _set(
+            {part: run.get(part) for part in ("model", "task", "encoding")}
+            | {"training": training_of(run)}
+        )
     )
 
 

@@ -36,7 +36,9 @@ class Curriculum:
         for name in ("first_points", "until"):
             check_scalar(getattr(self, name), int, f"curriculum.{name}")
         if not isinstance(self.degrees, tuple):
-            raise InputError(f"curriculum.degrees must be pairs (step, degrees), but got {shown(self.degrees)}")
+            raise InputError(
+                f"curriculum.degrees must be pairs (step, degrees), but got {shown(self.degrees)}"
+            )
         if self.first_points < 2 or self.until < 0:
             raise InputError(
                 "curriculum needs first_points >= 2 and until >= 0, but got "
@@ -47,8 +49,13 @@ class Curriculum:
                 raise InputError(
                     f"curriculum.degrees holds pairs (step, degrees) such as (0, (1,)), but got {shown(entry)}"
                 )
-        if any(later[0] <= earlier[0] for earlier, later in zip(self.degrees, self.degrees[1:], strict=False)):
-            raise InputError(f"curriculum.degrees must come in the order of their steps, but got {shown(self.degrees)}")
+        if any(
+            later[0] <= earlier[0]
+            for earlier, later in zip(self.degrees, self.degrees[1:], strict=False)
+        ):
+            raise InputError(
+                f"curriculum.degrees must come in the order of their steps, but got {shown(self.degrees)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -96,9 +103,13 @@ class TrainingConfig:
                     f"training.{name} must be a positive number, but got {shown(value)} (write 0.001 or 1.0e-3)"
                 )
         if not isinstance(self.decay, str) or self.decay not in ("cosine", "linear", "constant"):
-            raise InputError(f"training.decay must be cosine, linear or constant, but got {shown(self.decay)}")
+            raise InputError(
+                f"training.decay must be cosine, linear or constant, but got {shown(self.decay)}"
+            )
         steps = self.snapshots
-        whole = isinstance(steps, tuple) and all(isinstance(s, int) and not isinstance(s, bool) for s in steps)
+        whole = isinstance(steps, tuple) and all(
+            isinstance(s, int) and not isinstance(s, bool) for s in steps
+        )
         if not whole or (steps and steps[0] < 0) or any(b <= a for a, b in pairwise(steps)):
             raise InputError(
                 f"training.snapshots must be whole numbers that increase from 0 up, but got {shown(steps)}"
@@ -106,7 +117,9 @@ class TrainingConfig:
         for f in fields(self):  # what is left: True for a number, a seed that is none
             check_scalar(getattr(self, f.name), f.type, f"training.{f.name}")
         if not isinstance(self.curriculum, Curriculum):
-            raise InputError(f"training.curriculum must be a Curriculum, but got {shown(self.curriculum)}")
+            raise InputError(
+                f"training.curriculum must be a Curriculum, but got {shown(self.curriculum)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -156,7 +169,9 @@ class RunConfig:
         if not degrees:
             return
         if not isinstance(self.task, functions.Polynomial):
-            raise InputError(f"a curriculum over degrees needs a Polynomial task, but got {type(self.task).__name__}")
+            raise InputError(
+                f"a curriculum over degrees needs a Polynomial task, but got {type(self.task).__name__}"
+            )
         for _, stage in degrees:
             self.task.with_degrees(stage)  # refuses what are no degrees
 
@@ -180,7 +195,11 @@ _MEANT = {
     "schedule": "decay",
     "clip": "grad_clip",
 }
-_SECTIONS: dict[str, type] = {"model": HookedTransformerConfig, "training": TrainingConfig, "curriculum": Curriculum}
+_SECTIONS: dict[str, type] = {
+    "model": HookedTransformerConfig,
+    "training": TrainingConfig,
+    "curriculum": Curriculum,
+}
 
 
 def parse(data: Any, where: str = "config") -> RunConfig:
@@ -212,8 +231,15 @@ def parse_task(data: Any, where: str) -> Task:
     _check_kind(data["kind"], registry.tasks(), where)
     for key, value in data.items():
         # Before anything looks at each number of it.
-        for part in (value, *(value.values() if isinstance(value, Mapping) else ())):  # a law's settings too
-            if isinstance(part, list) and len(part) > covariance.MAX_ROWS and isinstance(part[0], list):
+        for part in (
+            value,
+            *(value.values() if isinstance(value, Mapping) else ()),
+        ):  # a law's settings too
+            if (
+                isinstance(part, list)
+                and len(part) > covariance.MAX_ROWS
+                and isinstance(part[0], list)
+            ):
                 raise InputError(f"{where}: {covariance.too_many_rows(len(part))}")
         if isinstance(value, Mapping) and "kind" in value:
             _check_kind(value["kind"], registry.KINDS, f"{where}.{key}")
@@ -240,7 +266,11 @@ def _section(name: str, data: Any, where: str) -> Any:
         if meant in known:
             near = f"did you mean {meant!r}? (known: {', '.join(known)})"
             raise InputError(f"unknown key in {where} {shown(key)}: {near}")
-    values = {key: decode(value, {}, where) for key, value in data.items() if key not in ("kind", "curriculum")}
+    values = {
+        key: decode(value, {}, where)
+        for key, value in data.items()
+        if key not in ("kind", "curriculum")
+    }
     if "curriculum" in data:
         values["curriculum"] = _section("curriculum", data["curriculum"], f"{where}.curriculum")
     return build(_SECTIONS[name], values, where)
@@ -261,7 +291,9 @@ def check_round_trip(config: RunConfig) -> None:
     try:
         back = parse(json.loads(json.dumps(finite(encode(config)))))
     except (InputError, TypeError, ValueError) as error:
-        raise InputError(f"{type(task).__name__} cannot be read back from a config.json: {error}") from error
+        raise InputError(
+            f"{type(task).__name__} cannot be read back from a config.json: {error}"
+        ) from error
     if back == config:
         return
     for f in fields(task):

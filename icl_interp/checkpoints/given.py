@@ -26,8 +26,13 @@ def read_task(file: Path) -> Task:
     data = plain_yaml(file)
     if "task" not in data.mapping() and {"model", "training"} <= {*data.mapping()}:
         return garg_tasks.task_of(data)
-    if any(isinstance(token, AliasToken) for token in yaml.scan(read_bytes(file, LARGEST).decode("utf-8"))):
-        raise InputError(f"{file} holds an alias (*name), which a task has no need of: write its value out")
+    if any(
+        isinstance(token, AliasToken)
+        for token in yaml.scan(read_bytes(file, LARGEST).decode("utf-8"))
+    ):
+        raise InputError(
+            f"{file} holds an alias (*name), which a task has no need of: write its value out"
+        )
     if "task" not in data.mapping():
         found = ", ".join(data.mapping()) or "nothing"
         raise InputError(
@@ -43,7 +48,9 @@ def read_task(file: Path) -> Task:
         raise InputError(f"{file}: {error}") from error
 
 
-def options(task: Path | None, encoding: str | None, n_heads: int | None, settings: list[str] | None) -> dict[str, Any]:
+def options(
+    task: Path | None, encoding: str | None, n_heads: int | None, settings: list[str] | None
+) -> dict[str, Any]:
     """What the options of a command say about a model, as `icl_interp.load` takes it.
 
     Raises:
@@ -73,7 +80,9 @@ def read_settings(pairs: Iterable[str]) -> dict[str, Any]:
             value = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError):
             value = ()
-        if not (name and equals and text.strip()) or not isinstance(value, (str, int, float, bool, type(None))):
+        if not (name and equals and text.strip()) or not isinstance(
+            value, (str, int, float, bool, type(None))
+        ):
             raise InputError(f"a setting looks like act_fn=relu, but got {shown(pair)}")
         settings[name] = value
     return settings

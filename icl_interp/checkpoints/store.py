@@ -73,7 +73,10 @@ class Checkpoint:
         if kept:
             write_snapshots(folder, kept)
         weights.write(folder / MODEL, self.model.state_dict())
-        own = {"run_id": run_id(self.config), "step": self.step}  # of the config that is written beside it
+        own = {
+            "run_id": run_id(self.config),
+            "step": self.step,
+        }  # of the config that is written beside it
         write_json(folder / PROVENANCE, {"environment": environment(), **self.provenance, **own})
         # Last: a folder with a config is a checkpoint.
         write_json(folder / CONFIG, {"schema": SCHEMA, **encode(self.config)})
@@ -119,19 +122,30 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
     n_steps = found["step"].shape[:1] if "step" in found else ()
     asked_for = weights.asked_for(HookedTransformer, config.model)
     wanted = itertools.chain(
-        [Wanted("step", n_steps or (1,), ("int64",))], (Wanted(name, (*n_steps, *shape)) for name, shape in asked_for)
+        [Wanted("step", n_steps or (1,), ("int64",))],
+        (Wanted(name, (*n_steps, *shape)) for name, shape in asked_for),
     )
     weights.check_kinds(found, wanted, path)
     stacked = weights.read(path)
     steps = stacked.pop("step").tolist()
     last = config.training.steps if config.training else 0
-    if not steps or not 0 <= steps[0] <= steps[-1] <= last or any(b <= a for a, b in itertools.pairwise(steps)):
-        raise InputError(f"{path}: steps must increase from 0 to at most {last}, but are {shown(steps)}")
+    if (
+        not steps
+        or not 0 <= steps[0] <= steps[-1] <= last
+        or any(b <= a for a, b in itertools.pairwise(steps))
+    ):
+        raise InputError(
+            f"{path}: steps must increase from 0 to at most {last}, but are {shown(steps)}"
+        )
     weights.check_finite(stacked, path)
-    return {step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps)}
+    return {
+        step: {name: tensor[i] for name, tensor in stacked.items()} for i, step in enumerate(steps)
+    }
 
 
-def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+def predict(
+    model: HookedTransformer, encoding: Encoding, prompts: Prompts
+) -> Float[Tensor, "batch point target"]:
     """A model's prediction of every point from the points before it; NaN where the encoding makes none.
 
     Raises:
@@ -146,7 +160,10 @@ def predict(model: HookedTransformer, encoding: Encoding, prompts: Prompts) -> F
     weight = model.unembed.W_U
     tokens_in = encoding.encode(prompts).to(weight)
     with torch.no_grad(), fast(), model.fixed_weights():
-        parts = [model(tokens_in[rows], read) for rows in chunks(model, len(prompts), tokens_in.shape[1]) or [slice(0)]]
+        parts = [
+            model(tokens_in[rows], read)
+            for rows in chunks(model, len(prompts), tokens_in.shape[1]) or [slice(0)]
+        ]
     out = torch.cat(parts)
     if len(points) == prompts.n_points:
         return out
@@ -193,9 +210,13 @@ def load(
     about = {} if format is ours.FORMAT else {"format": format.name}
     name = _name(source)
     try:
-        return _whole(parts, given, {**about, **parts.provenance, **_erased(parts.model, name), "name": name})
+        return _whole(
+            parts, given, {**about, **parts.provenance, **_erased(parts.model, name), "name": name}
+        )
     except InputError as error:  # a task that does not fit the model: say which model
-        raise InputError(f"{source}: {error}" if isinstance(source, Path) else str(error)) from error
+        raise InputError(
+            f"{source}: {error}" if isinstance(source, Path) else str(error)
+        ) from error
 
 
 def _replaced(found: Checkpoint, given: Given) -> Checkpoint:
@@ -204,7 +225,9 @@ def _replaced(found: Checkpoint, given: Given) -> Checkpoint:
     if task == found.task and encoding == found.encoding:
         return found
     config = RunConfig(found.model.cfg, task, tokens.name_of(encoding), found.config.training)
-    return Checkpoint(found.model, task, encoding, config, found.step, found.provenance, found.folder)
+    return Checkpoint(
+        found.model, task, encoding, config, found.step, found.provenance, found.folder
+    )
 
 
 def _whole(parts: Parts, given: Given, provenance: dict[str, Any]) -> Checkpoint:

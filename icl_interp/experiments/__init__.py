@@ -9,4 +9,15 @@ from icl_interp.experiments.base import Experiment, Model, get, names, register
 from icl_interp.experiments.kept import record, results
 from icl_interp.experiments.statements import Statement
 
-__all__ = ["Experiment", "Model", "Statement", "calibration", "get", "names", "power", "record", "register", "results"]
+__all__ = [
+    "Experiment",
+    "Model",
+    "Statement",
+    "calibration",
+    "get",
+    "names",
+    "power",
+    "record",
+    "register",
+    "results",
+]

@@ -78,7 +78,9 @@ class Bench:
             self._digests[name] = hashed.hexdigest()[:16]
         return self._digests[name]
 
-    def keep(self, what: str, names: Sequence[str], compute: Callable[[], Result], **settings: Any) -> Result:
+    def keep(
+        self, what: str, names: Sequence[str], compute: Callable[[], Result], **settings: Any
+    ) -> Result:
         """A result from the cache, or computed and kept.
 
         Args:
@@ -114,10 +116,16 @@ class Bench:
         settings = {"task": encode(task), "sigmas": [float(sigma) for sigma in sigmas], "arm": arm}
         shown = (*self.among(names), *REFERENCES)
         paths = {
-            name: self._path(f"errors of {name}" if name in REFERENCES else "errors", [name], settings)
+            name: self._path(
+                f"errors of {name}" if name in REFERENCES else "errors", [name], settings
+            )
             for name in shown
         }
-        rows = {name: kept for name, path in paths.items() if isinstance(kept := self._read(path), DataArray)}
+        rows = {
+            name: kept
+            for name, path in paths.items()
+            if isinstance(kept := self._read(path), DataArray)
+        }
         todo = [name for name in shown if name not in rows]
         if todo:
             started = time.perf_counter()
@@ -134,17 +142,27 @@ class Bench:
             each = (time.perf_counter() - started) / len(todo)
             for name in todo:
                 axes = {**result.indexes, "predictor": (name,)}
-                rows[name] = make_array(result.sel(predictor=name).values[None], axes, **described(result))
+                rows[name] = make_array(
+                    result.sel(predictor=name).values[None], axes, **described(result)
+                )
                 self._write(paths[name], rows[name], each)
         whole = [rows[name] for name in shown]
         axes = {**whole[0].indexes, "predictor": shown}
-        return make_array(np.concatenate([np.asarray(row.values) for row in whole]), axes, **described(whole[0]))
+        return make_array(
+            np.concatenate([np.asarray(row.values) for row in whole]), axes, **described(whole[0])
+        )
 
     def _path(self, what: str, names: Sequence[str], settings: Mapping[str, Any]) -> Path | None:
         if self._cache is None:
             return None
         models = [self.digest(name) for name in names if name in self.models]
-        key = {"what": what, "models": models, "seed": self.seed, "scale": encode(self.scale), "settings": settings}
+        key = {
+            "what": what,
+            "models": models,
+            "seed": self.seed,
+            "scale": encode(self.scale),
+            "settings": settings,
+        }
         return self._cache / f"{hashlib.sha256(canonical(key).encode()).hexdigest()[:20]}.json"
 
     def _write(self, path: Path | None, result: Result, seconds: float) -> None:

@@ -95,7 +95,9 @@ class Construction:
         return case
 
 
-def between(g: torch.Generator, low: float, high: float, dtype: torch.dtype = torch.float32) -> float:
+def between(
+    g: torch.Generator, low: float, high: float, dtype: torch.dtype = torch.float32
+) -> float:
     """A number drawn evenly between two others: what members of a family differ by.
 
     Args:
@@ -129,7 +131,10 @@ class Predicting(Lab):
         return [self._asked(sweep.prompts, sweep.queries) for sweep in sweeps]
 
     def _asked(self, prompts: Prompts, queries: Float[Tensor, "batch point dim"]) -> Tensor:
-        last = (torch.cat([prompts.xs[:, :-1], queries[:, i : i + 1]], 1) for i in range(queries.shape[1]))
+        last = (
+            torch.cat([prompts.xs[:, :-1], queries[:, i : i + 1]], 1)
+            for i in range(queries.shape[1])
+        )
         return torch.stack([self.predict(replace(prompts, xs=xs))[:, -1] for xs in last], 1)
 
 
@@ -137,7 +142,11 @@ def lab_for(
     case: Case, *, n_units: int | None = None, n_contexts: int | None = None, seed: int = 0
 ) -> tuple[Lab, Facts]:
     """A lab with the model of a case, and the facts that claims are told; sizes are the case's by default."""
-    task, n_units, n_contexts = case.task or TASK, n_units or case.n_units, n_contexts or case.n_contexts
+    task, n_units, n_contexts = (
+        case.task or TASK,
+        n_units or case.n_units,
+        n_contexts or case.n_contexts,
+    )
     encoding = case.reads()
     make = functools.partial(Predicting, case.predictor) if case.predictor else Lab
     lab = make(
@@ -151,7 +160,9 @@ def lab_for(
         snapshots=lambda: case.snapshots,
         config=RunConfig(case.model.cfg, task, tokens.name_of(encoding), case.training),
     )
-    if case.task or case.predictor:  # no layer of linear attention is anywhere near R2 = 1: a small sample would not do
+    if (
+        case.task or case.predictor
+    ):  # no layer of linear attention is anywhere near R2 = 1: a small sample would not do
         error = evaluation.in_distribution(lab, task)
     else:
         out, truth = lab.predictions()
@@ -173,7 +184,9 @@ def lab_for(
 
 def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     """Everything that these claims need, if they apply."""
-    for error in twins.measure(lab, [claim for claim in claims if not claim.exclusion(facts)], facts).values():
+    for error in twins.measure(
+        lab, [claim for claim in claims if not claim.exclusion(facts)], facts
+    ).values():
         raise error
     return lab.results
 
@@ -195,9 +208,13 @@ def judge(
     return [claim.judge_results(results, facts) for claim in selected]
 
 
-def runs(n_draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Iterator[tuple[Construction, int, Finding]]:
+def runs(
+    n_draws: int, seed: int = 0, only: Sequence[str] | None = None
+) -> Iterator[tuple[Construction, int, Finding]]:
     """Every scored claim on every draw of every construction, or of those named."""
-    chosen = CONSTRUCTIONS.values() if only is None else [CONSTRUCTIONS.named(name) for name in only]
+    chosen = (
+        CONSTRUCTIONS.values() if only is None else [CONSTRUCTIONS.named(name) for name in only]
+    )
     for construction in chosen:
         for draw in range(seed, seed + n_draws):
             for finding in judge(construction.draw(draw), tuple(construction.expected), seed=draw):
@@ -228,5 +245,6 @@ def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None
         [", ".join(sorted(set(verdicts))) for verdicts in other.values()],
     )
     return make_table(
-        dict(zip(COLUMNS, columns, strict=True)), note=f"draws {seed} .. {seed + n_draws - 1} of each construction"
+        dict(zip(COLUMNS, columns, strict=True)),
+        note=f"draws {seed} .. {seed + n_draws - 1} of each construction",
     )

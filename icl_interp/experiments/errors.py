@@ -17,18 +17,27 @@ SIGMAS = tuple(range(1, 11))
 FACTORS = "Ours / the paper's"  # starts the sentence of `in_numbers`
 
 
-def interval_of(row: Mapping[str, Any], value: str, low: str = "low", high: str = "high") -> Interval:
+def interval_of(
+    row: Mapping[str, Any], value: str, low: str = "low", high: str = "high"
+) -> Interval:
     """An interval in a row of a table."""
     return Interval(row[value], row[low], row[high])
 
 
 def pooled(matrix: DataArray, groups: Mapping[str, Sequence[str]]) -> DataArray:
     """The errors with new predictors in front: means over several of them, function by function."""
-    known = {name: [m for m in members if m in matrix.indexes["predictor"]] for name, members in groups.items()}
+    known = {
+        name: [m for m in members if m in matrix.indexes["predictor"]]
+        for name, members in groups.items()
+    }
     known = {name: members for name, members in known.items() if members}
-    means = [np.mean([matrix.sel(predictor=m).values for m in members], 0) for members in known.values()]
+    means = [
+        np.mean([matrix.sel(predictor=m).values for m in members], 0) for members in known.values()
+    ]
     axes = {**matrix.indexes, "predictor": (*known, *matrix.indexes["predictor"])}
-    return make_array(np.concatenate([*(m[None] for m in means), matrix.values]), axes, **described(matrix))
+    return make_array(
+        np.concatenate([*(m[None] for m in means), matrix.values]), axes, **described(matrix)
+    )
 
 
 def table(matrix: DataArray, **key: Any) -> DataFrame:
@@ -45,7 +54,11 @@ def keyed(found: DataFrame, **key: Any) -> DataFrame:
 def joined(tables: Iterable[DataFrame]) -> DataFrame:
     """Tables of the same columns, one below the other."""
     parts = list(tables)
-    columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns} if parts else {}
+    columns = (
+        {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
+        if parts
+        else {}
+    )
     return make_table(columns, **(described(parts[0]) if parts else {}))
 
 
@@ -55,7 +68,17 @@ def ratios(matrix: DataArray, pairs: Iterable[tuple[str, str]], **key: Any) -> D
     for a, b in pairs:
         for sigma in matrix.indexes["sigma"]:
             i = evaluation.paired_ratio(matrix, a, b, sigma)
-            rows.append({**key, "a": a, "b": b, "sigma": sigma, "log10 ratio": i.value, "low": i.low, "high": i.high})
+            rows.append(
+                {
+                    **key,
+                    "a": a,
+                    "b": b,
+                    "sigma": sigma,
+                    "log10 ratio": i.value,
+                    "low": i.low,
+                    "high": i.high,
+                }
+            )
     names = rows[0] if rows else (*key, "a", "b", "sigma", "log10 ratio", "low", "high")
     note = "log10 of mean error a / mean error b; 95 % cluster bootstrap over functions, both on the same prompts"
     return make_table({name: [row[name] for row in rows] for name in names}, note=note)
@@ -66,7 +89,9 @@ def all_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     return list(combinations(names, 2))
 
 
-def side_by_side(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **key: Any) -> list[dict[str, Any]]:
+def side_by_side(
+    paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]], **key: Any
+) -> list[dict[str, Any]]:
     """Rows paper | ours | ratio by sigma; sigmas that only one of them has are left out.
 
     The paper prints two decimals: where it prints 0.0 there is no ratio.
@@ -82,7 +107,13 @@ def side_by_side(paper: Mapping[float, float], ours: Sequence[Mapping[str, Any]]
                 "low": row["low"],
                 "high": row["high"],
             }
-            rows.append({**key, **numbers, "ours / paper": row["error"] / printed if printed else float("nan")})
+            rows.append(
+                {
+                    **key,
+                    **numbers,
+                    "ours / paper": row["error"] / printed if printed else float("nan"),
+                }
+            )
     return rows
 
 
@@ -104,7 +135,9 @@ def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tupl
         return ()
     parts = [f"{_ratios_text(found)} at sigma {sigma:g}" for sigma, found in sorted(ratios.items())]
     single = all(len(found) == 1 for found in ratios.values())
-    return (f"{FACTORS}{f' {what}' if what else ''}{'' if single else ', median (range)'}: {', '.join(parts)}.",)
+    return (
+        f"{FACTORS}{f' {what}' if what else ''}{'' if single else ', median (range)'}: {', '.join(parts)}.",
+    )
 
 
 def _ratios_text(found: Sequence[float]) -> str:
@@ -136,14 +169,30 @@ def rank_correlations(
         paper = np.array([published[cell][sigma] for cell in cells])
         if len(np.unique(paper)) < 2:
             continue
-        own, zero = (np.stack([errors[cell][sigma] for cell in cells], 1) for errors in (ours, zeros))
+        own, zero = (
+            np.stack([errors[cell][sigma] for cell in cells], 1) for errors in (ours, zeros)
+        )
         i = bootstrap(lambda e, z, paper=paper: _spearman(e / z, paper), own, zero)
-        rows.append({"sigma": sigma, "cells": len(cells), "rank correlation": i.value, "low": i.low, "high": i.high})
-    note = "Spearman, of error rates over the cells of a sigma; 95 % cluster bootstrap over functions"
-    return make_table({name: [row[name] for row in rows] for name in rows[0]} if rows else {}, note=note)
+        rows.append(
+            {
+                "sigma": sigma,
+                "cells": len(cells),
+                "rank correlation": i.value,
+                "low": i.low,
+                "high": i.high,
+            }
+        )
+    note = (
+        "Spearman, of error rates over the cells of a sigma; 95 % cluster bootstrap over functions"
+    )
+    return make_table(
+        {name: [row[name] for row in rows] for name in rows[0]} if rows else {}, note=note
+    )
 
 
-def _spearman(rates: Float[np.ndarray, "draw cell"], paper: Float[np.ndarray, " cell"]) -> Float[np.ndarray, " draw"]:
+def _spearman(
+    rates: Float[np.ndarray, "draw cell"], paper: Float[np.ndarray, " cell"]
+) -> Float[np.ndarray, " draw"]:
     """Rank correlation of each draw's rates with the paper's; 0 where one side ranks nothing."""
     from scipy.stats import rankdata  # only here: it loads slowly
 
@@ -174,7 +223,9 @@ def rows_of(results: Mapping[str, Result], name: str, **key: Any) -> list[dict[s
     if not isinstance(stored, DataFrame):
         return []
     return [
-        row for row in rows_in(stored) if all(column in row and row[column] == value for column, value in key.items())
+        row
+        for row in rows_in(stored)
+        if all(column in row and row[column] == value for column, value in key.items())
     ]
 
 

@@ -36,7 +36,9 @@ def record(name: str) -> dict[str, Any]:
     file = path(name)
     if file is None:
         have = ", ".join(n for n in base.names() if path(n)) or "none"
-        raise InputError(f"no results of {name} come with the package (there are: {have}): icl-interp reproduce {name}")
+        raise InputError(
+            f"no results of {name} come with the package (there are: {have}): icl-interp reproduce {name}"
+        )
     return checked(read_json(file), str(file))
 
 
@@ -53,7 +55,14 @@ def checked(data: Any, where: str) -> dict[str, Any]:
     stored = Stored(data, f"{where}: ")
     stored.plain()
     scale = stored["scale"]
-    texts = (stored["id"], stored["title"], stored["source"], scale["name"], scale["words"], scale["published"])
+    texts = (
+        stored["id"],
+        stored["title"],
+        stored["source"],
+        scale["name"],
+        scale["words"],
+        scale["published"],
+    )
     for text in (*texts, *stored["says"].items(), *stored["missing"].items()):
         text.text()
     if stored.get("statements"):  # records of earlier versions have none

@@ -31,10 +31,14 @@ class Shelf:
         self._runs: list[tuple[RunConfig, Path]] = []
         for folder in folders:
             if not Path(folder).is_dir():
-                raise InputError(f"{folder} is no folder of run folders: give one that holds finished runs")
+                raise InputError(
+                    f"{folder} is no folder of run folders: give one that holds finished runs"
+                )
             self._runs += _finished(sorted(Path(folder).iterdir()))
         self._runs += _finished(bundled.folder(name) for name in bundled.names())
-        self._runs += _finished(sorted((bundled.ZOO / "seeds").glob("*/")))  # further seeds of some recipes
+        self._runs += _finished(
+            sorted((bundled.ZOO / "seeds").glob("*/"))
+        )  # further seeds of some recipes
 
     def find(self, wanted: RunConfig) -> Path | None:
         """The folder of a finished run of exactly this config."""
@@ -79,7 +83,9 @@ def obtain(
         folder = shelf.find(wanted) or (own if Shelf.holds(own, wanted) else None)
         if folder is None and train:
             if progress and wanted.training:
-                log.warning("training %s (%s steps) into %s", model.name, wanted.training.steps, own)
+                log.warning(
+                    "training %s (%s steps) into %s", model.name, wanted.training.steps, own
+                )
             trainer.train(wanted, own, progress=progress, device=device)
             folder = own
         if folder is not None:

@@ -78,9 +78,13 @@ def curve(name: str, n_draws: int, seed: int = 0) -> DataFrame:
     for value in dial.values:
         found = [dial.judge(value, draw) for draw in range(seed, seed + n_draws)]
         measured = [f.evidence[quantity].value for f in found if quantity in f.evidence]
-        supported, contradicted = (sum(f.verdict == verdict for f in found) for verdict in (YES, NO))
+        supported, contradicted = (
+            sum(f.verdict == verdict for f in found) for verdict in (YES, NO)
+        )
         rest = n_draws - supported - contradicted
         middle = median(measured) if measured else math.nan
-        rows.append((name, dial.claim, float(value), supported, contradicted, rest, n_draws, middle))
+        rows.append(
+            (name, dial.claim, float(value), supported, contradicted, rest, n_draws, middle)
+        )
     columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
     return make_table(columns, note=f"draws {seed} .. {seed + n_draws - 1} for each value")

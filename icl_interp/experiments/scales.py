@@ -10,7 +10,10 @@ from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
 from icl_interp.training import recipes
 
-PAPER_ONLY = ("affine_wide", "two_layers_32_heads")  # recipes whose size is their point: they stand at full size
+PAPER_ONLY = (
+    "affine_wide",
+    "two_layers_32_heads",
+)  # recipes whose size is their point: they stand at full size
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,13 @@ class Scale:
 SCALES = {
     scale.name: scale
     for scale in (
-        Scale("smoke", 10, 16, 4, "2 layers, width 32, 150 steps: shows that it runs, and nothing else"),
+        Scale(
+            "smoke",
+            10,
+            16,
+            4,
+            "2 layers, width 32, 150 steps: shows that it runs, and nothing else",
+        ),
         Scale("small", 20, 100, 64, "3 layers, width 64, 4 heads, up to 16,000 steps"),
         Scale("paper", 41, 100, 64, "12 layers, width 256, 8 heads, 500,000 steps"),
     )
@@ -65,7 +74,13 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
     if scale == "small":
         return config
     if scale == "smoke":
-        shape = {"n_layers": min(2, config.model.n_layers), "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
+        shape = {
+            "n_layers": min(2, config.model.n_layers),
+            "d_model": 32,
+            "d_head": 8,
+            "n_heads": 4,
+            "d_mlp": 128,
+        }
         changes = {"steps": 150, "warmup_steps": 15, "checkpoint_every": 150, "learning_rate": 3e-3}
     else:
         shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
@@ -98,7 +113,10 @@ def whole_prompts(training: TrainingConfig, task: Task, changes: dict) -> Traini
 
 
 def config(
-    recipe: str, scale: str, overrides: Iterable[str] = (), scaled: Callable[[RunConfig, str], RunConfig] = at_scale
+    recipe: str,
+    scale: str,
+    overrides: Iterable[str] = (),
+    scaled: Callable[[RunConfig, str], RunConfig] = at_scale,
 ) -> RunConfig:
     """The run of a recipe at a scale, with `key=value` changes made last; `scaled` is what the scales of a study are.
 
@@ -108,7 +126,9 @@ def config(
     named(scale)
     if recipe in PAPER_ONLY:
         if scale != "paper":
-            raise InputError(f"{recipe} exists at scale paper only, where its size is the point; got scale {scale}")
+            raise InputError(
+                f"{recipe} exists at scale paper only, where its size is the point; got scale {scale}"
+            )
         return recipes.resolve(recipe, overrides)
     return recipes.resolve(scaled(recipes.resolve(recipe), scale), overrides)
 
@@ -116,4 +136,6 @@ def config(
 def polynomials(scale: Scale, degree: int, law: str = "uniform") -> Polynomial:
     """The test task of section 3.3 in distribution: one degree, inputs and coefficients on U(-1, 1) or N(0, 1)."""
     laws: dict[str, Distribution] = {"uniform": Uniform(-1, 1), "normal": Normal(1)}
-    return Polynomial(degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=scale.n_points)
+    return Polynomial(
+        degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=scale.n_points
+    )

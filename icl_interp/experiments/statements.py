@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, SupportsFloat
 
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition, Verdict
+from icl_interp.analyses.criterion import (
+    INF,
+    Condition,
+    Criterion,
+    Decision,
+    Estimate,
+    Precondition,
+    Verdict,
+)
 from icl_interp.errors import InputError, shown
 from icl_interp.provenance import encode, finite
 from icl_interp.resampling import Interval
@@ -51,9 +59,13 @@ class Statement:
 
     def __post_init__(self) -> None:
         if self.text.startswith(WORDS):
-            raise InputError(f"the words in front of a statement come from its criterion: leave them off {self.text!r}")
+            raise InputError(
+                f"the words in front of a statement come from its criterion: leave them off {self.text!r}"
+            )
         if (self.criterion is None) != (self.kind == "note"):
-            raise InputError(f"a note has no criterion, and every other statement has one: {shown(self.text)}")
+            raise InputError(
+                f"a note has no criterion, and every other statement has one: {shown(self.text)}"
+            )
 
     @property
     def decision(self) -> Decision | None:
@@ -68,7 +80,11 @@ class Statement:
             return ""
         if self.kind == "finding" and not self.trained:
             return OPEN
-        return LEFT_OUT if self.kind == "finding" and decision.failed else _WORDS[self.kind][decision.verdict]
+        return (
+            LEFT_OUT
+            if self.kind == "finding" and decision.failed
+            else _WORDS[self.kind][decision.verdict]
+        )
 
     @property
     def sentence(self) -> str:
@@ -81,7 +97,9 @@ class Statement:
         if self.criterion is None:
             return self.text
         failed = self.decision.failed if self.decision else None
-        return self.word + " ".join(filter(None, (self.text, failed, f"Rule: {self.criterion.text}.")))
+        return self.word + " ".join(
+            filter(None, (self.text, failed, f"Rule: {self.criterion.text}."))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data: the sentence, its kind and word, and what decided."""
@@ -121,12 +139,17 @@ def statement(
     """
     (condition,) = rule.conditions
     asked = {key: Estimate.exactly(key, value) for key, value in (given or {}).items()}
-    return Statement(text, rule, {condition.quantity: spanning(condition.quantity, *found), **asked}, kind)
+    return Statement(
+        text, rule, {condition.quantity: spanning(condition.quantity, *found), **asked}, kind
+    )
 
 
 def spanning(quantity: str, *found: Estimate | Interval | SupportsFloat) -> Estimate:
     """One estimate from the lowest end of several numbers to the highest; a plain number is one without error."""
-    each = [one if isinstance(one, (Estimate, Interval)) else Estimate.exactly(quantity, one) for one in found]
+    each = [
+        one if isinstance(one, (Estimate, Interval)) else Estimate.exactly(quantity, one)
+        for one in found
+    ]
     return Estimate.spanning(quantity, each)
 
 
@@ -143,7 +166,9 @@ def as_statements(lines: Iterable[Statement | str]) -> tuple[Statement, ...]:
 # ---- rules ---------------------------------------------------------------------------------------------------------
 
 
-def at_most(quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition) -> Criterion:
+def at_most(
+    quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition
+) -> Criterion:
     """Agrees up to a bound, and differs above it or from another bound on; what lies between is open."""
     above = bound if differs is None else differs
     start = "above it" if differs is None else f"from {above:.3g} on"
@@ -151,7 +176,9 @@ def at_most(quantity: str, bound: float, differs: float | None = None, *precondi
     return Criterion(text, (Condition(quantity, (-INF, bound), (above, INF)),), preconditions)
 
 
-def at_least(quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition) -> Criterion:
+def at_least(
+    quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition
+) -> Criterion:
     """Agrees from a bound on, and differs below it or up to another bound; what lies between is open."""
     below = bound if differs is None else differs
     end = "below it" if differs is None else f"up to {below:.3g}"
@@ -161,15 +188,22 @@ def at_least(quantity: str, bound: float, differs: float | None = None, *precond
 
 def within(quantity: str, bound: float) -> Criterion:
     """Agrees up to a bound; nothing differs: beyond it the question is open."""
-    return Criterion(f"{quantity} at most {bound:.3g} agrees", (Condition(quantity, (-INF, bound), None),))
+    return Criterion(
+        f"{quantity} at most {bound:.3g} agrees", (Condition(quantity, (-INF, bound), None),)
+    )
 
 
 def none_of(quantity: str) -> Criterion:
     """Agrees where a number of exceptions is 0, and differs from 1 on."""
-    return Criterion(f"no {quantity}: agrees; any: differs", (Condition(quantity, (0, 0), (1, INF)),))
+    return Criterion(
+        f"no {quantity}: agrees; any: differs", (Condition(quantity, (0, 0), (1, INF)),)
+    )
 
 
-MOSTLY, HARDLY = 0.8, 0.6  # shares of cells: four of five is most of them, three of five little more than half
+MOSTLY, HARDLY = (
+    0.8,
+    0.6,
+)  # shares of cells: four of five is most of them, three of five little more than half
 
 
 def share(quantity: str, *preconditions: Precondition) -> Criterion:

@@ -8,4 +8,15 @@ from icl_interp.figures.overlay import overlay
 from icl_interp.figures.paper import for_paper
 from icl_interp.figures.sheet import Style
 
-__all__ = ["FIGURES", "ReportFigure", "Style", "draw", "export", "for_paper", "overlay", "plot", "plotly_js", "to_div"]
+__all__ = [
+    "FIGURES",
+    "ReportFigure",
+    "Style",
+    "draw",
+    "export",
+    "for_paper",
+    "overlay",
+    "plot",
+    "plotly_js",
+    "to_div",
+]

@@ -49,7 +49,10 @@ MECHANISM = ("mechanism", "mechanism_patterns")  # they belong to no claim
 
 
 def draw(
-    results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts, file: Path | None = None
+    results: Mapping[str, Result],
+    findings: Sequence[Finding],
+    facts: Facts,
+    file: Path | None = None,
 ) -> dict[str, Figure]:
     """Every figure that the stored results allow, in a fixed order.
 
@@ -68,7 +71,11 @@ def draw(
 
 
 def draw_one(
-    name: str, results: Mapping[str, Result], findings: Sequence[Finding], facts: Facts, file: Path | None = None
+    name: str,
+    results: Mapping[str, Result],
+    findings: Sequence[Finding],
+    facts: Facts,
+    file: Path | None = None,
 ) -> Figure | None:
     """One figure; None where the stored results do not allow it. Arguments are those of `draw`."""
     try:

@@ -13,7 +13,13 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, Marks, finish, log_axis
 from icl_interp.figures.text import authors, interval, name_of, number, plain, wrapped
 
-PAD, PANEL, ROW, LINE, SMALL = 14, 28, 80, 15, 15  # pixels: above a panel, the panel, its row, a line of text (small)
+PAD, PANEL, ROW, LINE, SMALL = (
+    14,
+    28,
+    80,
+    15,
+    15,
+)  # pixels: above a panel, the panel, its row, a line of text (small)
 LEFT, RIGHT, BOTTOM = 376, 226, 8
 WHOLE = {"share": (0.0, 1.0), "quantile": (0.0, 1.0)}  # units whose whole range is worth showing
 
@@ -48,7 +54,8 @@ def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     marks.put(figure)
     below = (
         "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict needs the whole "
-        "interval in one zone, and zones were fixed before looking.<br>" + _legend([f for f in findings if drawable(f)])
+        "interval in one zone, and zones were fixed before looking.<br>"
+        + _legend([f for f in findings if drawable(f)])
     )
     finish(figure, "Which claims hold on these weights", below, plot, l=LEFT, r=RIGHT, b=BOTTOM)
     # Rows are laid out in pixels, so print can make the whole figure smaller, and nothing else.
@@ -76,7 +83,11 @@ def _statement(finding: Finding) -> str:
 def drawable(finding: Finding) -> bool:
     """Whether a finding has numbers to draw."""
     e = finding.test
-    return finding.verdict != "not_applicable" and e is not None and bool(np.isfinite([e.value, e.low, e.high]).all())
+    return (
+        finding.verdict != "not_applicable"
+        and e is not None
+        and bool(np.isfinite([e.value, e.low, e.high]).all())
+    )
 
 
 def control_intervention(finding: Finding) -> float | None:
@@ -85,13 +96,19 @@ def control_intervention(finding: Finding) -> float | None:
     return float(value) if value is not None and np.isfinite(float(value)) else None
 
 
-def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, float], name: str) -> None:
+def _row(
+    figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, float], name: str
+) -> None:
     test, twin, control = finding.test, finding.twin, control_intervention(finding)
     assert test is not None
     values = [test.value, test.low, test.high, *([] if control is None else [control])]
     values += [v for v in (twin.value, twin.low, twin.high) if np.isfinite(v)] if twin else []
     scale, (low, high) = extent(finding.decided_by, values, test.unit)
-    title = plain(name_of(test) + (f" ({test.unit})" if test.unit else "") + (", log axis" if scale == "log" else ""))
+    title = plain(
+        name_of(test)
+        + (f" ({test.unit})" if test.unit else "")
+        + (", log axis" if scale == "log" else "")
+    )
     kind = log_axis(title, low, high, 7) if scale == "log" else {"range": [low, high], "nticks": 7}
     figure.update_layout(
         {
@@ -138,7 +155,9 @@ def _row(figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, flo
     figure.add_trace(_mark(test, "circle", look.ink, 0.66, 11, hover, **axes))
 
 
-def _mark(e: Estimate, symbol: str, colour: str, y: float, size: int, hover: str, **axes: str) -> go.Scatter:
+def _mark(
+    e: Estimate, symbol: str, colour: str, y: float, size: int, hover: str, **axes: str
+) -> go.Scatter:
     known = np.isfinite([e.low, e.high]).all()
     error = {
         "array": [e.high - e.value],
@@ -156,12 +175,19 @@ def _mark(e: Estimate, symbol: str, colour: str, y: float, size: int, hover: str
         showlegend=False,
         hovertemplate=hover,
         cliponaxis=False,
-        marker={"symbol": symbol, "color": colour, "size": size, "line": {"color": colour, "width": 1.5}},
+        marker={
+            "symbol": symbol,
+            "color": colour,
+            "size": size,
+            "line": {"color": colour, "width": 1.5},
+        },
         **axes,
     )
 
 
-def _zones(marks: Marks, condition: Condition, low: float, high: float, name: str, scale: str) -> None:
+def _zones(
+    marks: Marks, condition: Condition, low: float, high: float, name: str, scale: str
+) -> None:
     """Shade both regions; what has no bound goes to the end of the axis."""
     regions = {"supported": condition.supports, "contradicted": condition.contradicts}
     # A shape on a log axis takes values, an annotation takes exponents.
@@ -262,17 +288,39 @@ def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
         right += f'<br><span style="font-size:11px;color:{INK}">{interval(finding.test, unit=False)}</span>'
     common = {"xref": "paper", "yref": "paper", "align": "left", "xanchor": "left"}
     marks.note(
-        text=left, x=0, xshift=12 - LEFT, y=top, yanchor="top", yshift=-8, font={"size": 12, "color": INK}, **common
+        text=left,
+        x=0,
+        xshift=12 - LEFT,
+        y=top,
+        yanchor="top",
+        yshift=-8,
+        font={"size": 12, "color": INK},
+        **common,
     )
-    marks.note(text=right, x=1, xshift=14, y=middle, yanchor="middle", font={"size": 13, "color": look.ink}, **common)
+    marks.note(
+        text=right,
+        x=1,
+        xshift=14,
+        y=middle,
+        yanchor="middle",
+        font={"size": 13, "color": look.ink},
+        **common,
+    )
 
 
 def _legend(shown: Sequence[Finding]) -> str:
     """What the marks mean, in a line; only of what is drawn."""
     entries = ["● estimate, 95 % interval"] if shown else []
     entries += ["◇ randomly initialised control"] if any(f.twin is not None for f in shown) else []
-    entries += ["□ control intervention"] if any(control_intervention(f) is not None for f in shown) else []
-    for verdict, text in (("supported", "zone that supports the claim"), ("contradicted", "zone that contradicts it")):
+    entries += (
+        ["□ control intervention"]
+        if any(control_intervention(f) is not None for f in shown)
+        else []
+    )
+    for verdict, text in (
+        ("supported", "zone that supports the claim"),
+        ("contradicted", "zone that contradicts it"),
+    ):
         look = VERDICTS[verdict]
         entries += [f'<span style="color:{look.pale}">■</span> {look.sign} {text}'] if shown else []
     return f'<span style="color:{INK}">' + "     ".join(entries) + "</span>"

@@ -24,7 +24,9 @@ from icl_interp.figures.text import markup
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
 _CONFIG = {"displaylogo": False, "responsive": True}
-PATIENCE = 100  # seconds in which a browser has to start; each file gets one more, ten times what it takes
+PATIENCE = (
+    100  # seconds in which a browser has to start; each file gets one more, ten times what it takes
+)
 _WHAT = "PNG, SVG and PDF figures"
 _HELP = (
     "install it (Debian, Ubuntu: apt install chromium; elsewhere: https://www.google.com/chrome) or point BROWSER_PATH "
@@ -57,7 +59,9 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror}; choose a folder you can write to") from error
+        raise InputError(
+            f"cannot write {folder}: {error.strerror}; choose a folder you can write to"
+        ) from error
     jobs: list[Any] = [  # kaleido has no type for these outside a type checker
         {
             "fig": figure,
@@ -76,7 +80,9 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
     options = {"mathjax": False, **({"path": browser} if (browser := _browser()) else {})}
     named = os.environ.get("BROWSER_PATH")
     try:
-        failed = _within(PATIENCE + len(jobs), lambda: kaleido.write_fig_from_object(jobs, kopts=options))
+        failed = _within(
+            PATIENCE + len(jobs), lambda: kaleido.write_fig_from_object(jobs, kopts=options)
+        )
     except errors.ChromeNotFoundError:
         problem = f"BROWSER_PATH={named} is no program" if named else "none was found"
         return f"{_WHAT} need Chrome or Chromium, and {problem}: {_HELP}"
@@ -84,7 +90,9 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
         which = f"the one that BROWSER_PATH={named} names" if named else "the one that was found"
         return f"{_WHAT} need Chrome or Chromium, and {which} did not start, or ended or hung: try again, or {_HELP}"
     if failed:
-        raise RuntimeError(f"the browser could not draw {len(failed)} of {len(jobs)} figures: {failed[0]}")
+        raise RuntimeError(
+            f"the browser could not draw {len(failed)} of {len(jobs)} figures: {failed[0]}"
+        )
     return None
 
 
@@ -137,7 +145,10 @@ def to_div(figure: Figure, div_id: str) -> Markup:
     data["layout"]["autosize"] = True
     config = {**_CONFIG, "toImageButtonOptions": {"format": "svg", "filename": div_id}}
     # plotly writes <, > and / inside the script as \u003c and so on: no text of a figure ends it.
-    script, where = narrow.script(figure), {"full_html": False, "include_plotlyjs": False, "div_id": div_id}
+    script, where = (
+        narrow.script(figure),
+        {"full_html": False, "include_plotlyjs": False, "div_id": div_id},
+    )
     text = plotly.io.to_html(data, config=config, post_script=script or "", validate=False, **where)
     return Markup(text.replace("<div", '<div class="folds"', 1) if script else text)
 
@@ -150,8 +161,17 @@ def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
         plotly.js itself, where there is a figure.
     """
     source = plotly_js() if figures else ""
-    inside = [source, *(text for div in figures for text in re.findall(r"<script[^>]*>(.*?)</script>", div, re.DOTALL))]
-    hashes = dict.fromkeys(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inside)
+    inside = [
+        source,
+        *(
+            text
+            for div in figures
+            for text in re.findall(r"<script[^>]*>(.*?)</script>", div, re.DOTALL)
+        ),
+    ]
+    hashes = dict.fromkeys(
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inside
+    )
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) if figures else "'none'"
     policy = markup(
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data: blob:; '

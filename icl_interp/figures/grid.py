@@ -28,7 +28,9 @@ def spans(n: int, gap: float) -> list[Span]:
     """
     width = (1 - gap * (n - 1)) / n
     starts = [i * (width + gap) for i in range(n)]
-    return [(start, min(start + width, 1.0)) for start in starts]  # sums of floats may end a last bit beyond 1
+    return [
+        (start, min(start + width, 1.0)) for start in starts
+    ]  # sums of floats may end a last bit beyond 1
 
 
 def suffix(panel: int) -> str:
@@ -37,7 +39,13 @@ def suffix(panel: int) -> str:
 
 
 def add_panel(
-    figure: Figure, panel: int, across: Span, up: Span, title: str, x: Mapping[str, Any], y: Mapping[str, Any]
+    figure: Figure,
+    panel: int,
+    across: Span,
+    up: Span,
+    title: str,
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
 ) -> None:
     """Axes of one panel, and its title above the left end.
 
@@ -113,7 +121,12 @@ def add_matrix(
         up,
         title,
         {"title": {"text": plain(right)}, "mirror": True, **_ticks(values.shape[1])},
-        {"title": {"text": plain(down)}, "mirror": True, "autorange": "reversed", **_ticks(values.shape[0])},
+        {
+            "title": {"text": plain(down)},
+            "mirror": True,
+            "autorange": "reversed",
+            **_ticks(values.shape[0]),
+        },
     )
 
 
@@ -136,7 +149,11 @@ def add_line(
     **more: Any,
 ) -> None:
     """A line, or marks where `mode` says so; lines of one name are one entry of the legend."""
-    settings: dict[str, Any] = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": width}, **more}
+    settings: dict[str, Any] = {
+        "mode": "lines",
+        "line": {"color": colour, "dash": dash, "width": width},
+        **more,
+    }
     figure.add_trace(
         go.Scatter(
             x=xs,
@@ -159,12 +176,26 @@ def whiskers(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> dict[str, An
     array([0.5, 2. ])
     """
     middle = np.asarray(values, float)
-    return {"array": np.asarray(high) - middle, "arrayminus": middle - np.asarray(low), "thickness": 1.2, "width": 3}
+    return {
+        "array": np.asarray(high) - middle,
+        "arrayminus": middle - np.asarray(low),
+        "thickness": 1.2,
+        "width": 3,
+    }
 
 
 def add_rule(figure: Figure, panel: int, y: float, ends: Span, name: str) -> None:
     """A horizontal dotted line across a panel."""
-    add_line(figure, panel, name, list(ends), [y, y], INK, "dot", line={"color": INK, "dash": "dot", "width": 1.2})
+    add_line(
+        figure,
+        panel,
+        name,
+        list(ends),
+        [y, y],
+        INK,
+        "dot",
+        line={"color": INK, "dash": "dot", "width": 1.2},
+    )
 
 
 def add_band(

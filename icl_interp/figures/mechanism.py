@@ -11,7 +11,17 @@ from icl_interp.analyses import mechanism, relevance
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.grid import BLUE, ORANGE, Span, add_line, add_matrix, add_panel, add_rule, spans, suffix
+from icl_interp.figures.grid import (
+    BLUE,
+    ORANGE,
+    Span,
+    add_line,
+    add_matrix,
+    add_panel,
+    add_rule,
+    spans,
+    suffix,
+)
 from icl_interp.figures.style import finish, log_axis, traces_of
 from icl_interp.figures.text import plain
 from icl_interp.results import make_array
@@ -49,7 +59,9 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
     if relevance.relevance in results:
         on_error = facts.has_learned
         what = "error, ×" if on_error else "change, u"
-        maps.append(("Which heads it needs", what, _ablated(results[relevance.relevance], on_error)))
+        maps.append(
+            ("Which heads it needs", what, _ablated(results[relevance.relevance], on_error))
+        )
     figure, places = Figure(), spans(len(maps) + 1, 0.13)
     for i, (title, what, values) in enumerate(maps):
         _add_map(figure, i, places[i], title, what, values)
@@ -64,7 +76,9 @@ def _by_part(shares: DataArray) -> DataArray:
     apart = [name for name in (mechanism.READ_IN, mechanism.REST) if name in share]
     written = [name.split() for name in share if name not in apart]
     layers = sorted({int(place.split(".")[0]) for _, place in written})
-    columns = list(dict.fromkeys(place.split(".")[1] if kind == "head" else "MLP" for kind, place in written))
+    columns = list(
+        dict.fromkeys(place.split(".")[1] if kind == "head" else "MLP" for kind, place in written)
+    )
 
     def at(layer: int, column: str) -> float:
         return share.get(f"MLP {layer}" if column == "MLP" else f"head {layer}.{column}", math.nan)
@@ -82,10 +96,14 @@ def _ablated(found: DataArray, on_error: bool) -> DataArray:
     values = (rise + intact) / intact if on_error else moved**0.5
     places = [str(name).split(".") for name in values.indexes["head"]]
     layers, heads = (list(dict.fromkeys(place[i] for place in places)) for i in (0, 1))
-    return make_array(values.values.reshape(len(layers), len(heads)), {"layer": layers, "head": heads})
+    return make_array(
+        values.values.reshape(len(layers), len(heads)), {"layer": layers, "head": heads}
+    )
 
 
-def _add_map(figure: Figure, panel: int, across: Span, title: str, what: str, values: DataArray) -> None:
+def _add_map(
+    figure: Figure, panel: int, across: Span, title: str, what: str, values: DataArray
+) -> None:
     """Squares with numbers in them; what does not exist has none."""
     numbers = values.values
     largest = float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
@@ -94,11 +112,15 @@ def _add_map(figure: Figure, panel: int, across: Span, title: str, what: str, va
     shade = values.copy(data=np.log10(np.maximum(numbers, 1.0))) if factors else values
     end = max(math.log10(largest), 0.01) if factors else largest
     signed = not factors and bool((numbers < 0).any())
-    add_matrix(figure, panel, across, (0.0, 1.0), f"{title} ({plain(what)})", shade, end, signed=signed)
+    add_matrix(
+        figure, panel, across, (0.0, 1.0), f"{title} ({plain(what)})", shade, end, signed=signed
+    )
     for axis in "xy":
         figure.update_layout({f"{axis}axis{suffix(panel)}": {"type": "category"}})
     square = traces_of(figure)[-1]
-    square.update(customdata=numbers, hovertemplate="layer %{y}, head %{x}: %{customdata:.3g}<extra></extra>")
+    square.update(
+        customdata=numbers, hovertemplate="layer %{y}, head %{x}: %{customdata:.3g}<extra></extra>"
+    )
     if numbers.shape[1] <= LETTERS:
         text = [[_short(v) for v in row] for row in numbers.tolist()]
         square.update(text=text, texttemplate="%{text}")
@@ -122,21 +144,40 @@ def _add_lens(figure: Figure, panel: int, across: Span, curve: DataArray) -> Non
     means = curve.mean("unit")
     zero = means.sel(statistic="zero").values
     depth = means.indexes["depth"].to_numpy().astype(float)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a task whose values are all 0 leaves nothing to draw
+    with np.errstate(
+        divide="ignore", invalid="ignore"
+    ):  # a task whose values are all 0 leaves nothing to draw
         lines = {name: means.sel(statistic=name).values / zero for name in ("error", "distance")}
     shown = np.concatenate([line[line > 0] for line in lines.values()])
     low = max(float(shown.min(initial=1.0)) / 2, 1e-12)
     for (name, line), colour, words in zip(
-        lines.items(), (BLUE, ORANGE), ("error", "distance from the model's prediction"), strict=True
+        lines.items(),
+        (BLUE, ORANGE),
+        ("error", "distance from the model's prediction"),
+        strict=True,
     ):
         held = line > 0  # the last prediction is its own: no distance on a logarithmic axis
         dash = "solid" if name == "error" else "dash"
         add_line(figure, panel, words, depth[held], line[held], colour, dash, mode="lines+markers")
     ends = (-0.2, float(depth[-1]) + 0.2)
     add_rule(figure, panel, 1.0, ends, "predicting 0")
-    vertical = log_axis("squared, of predicting 0", min(low, LEAST), max(2.0, 2 * float(shown.max(initial=1.0))), 5)
-    horizontal = {"title": {"text": "layers passed"}, "range": list(ends), "dtick": max(1, round(depth[-1] / 6))}
-    add_panel(figure, panel, across, (0.0, 1.0), "What the stream holds (logit lens)", horizontal, vertical)
+    vertical = log_axis(
+        "squared, of predicting 0", min(low, LEAST), max(2.0, 2 * float(shown.max(initial=1.0))), 5
+    )
+    horizontal = {
+        "title": {"text": "layers passed"},
+        "range": list(ends),
+        "dtick": max(1, round(depth[-1] / 6)),
+    }
+    add_panel(
+        figure,
+        panel,
+        across,
+        (0.0, 1.0),
+        "What the stream holds (logit lens)",
+        horizontal,
+        vertical,
+    )
 
 
 def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -145,7 +186,9 @@ def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     if weights is None:
         return None
     layers, heads = (weights.indexes[name].tolist() for name in ("layer", "head"))
-    every = [(layer, head, weights.sel(layer=layer, head=head)) for layer in layers for head in heads]
+    every = [
+        (layer, head, weights.sel(layer=layer, head=head)) for layer in layers for head in heads
+    ]
     signed = bool((weights < 0).any())
     if weights.sizes["query"] > 1 and len(every) <= MOST:
         return _squares(every, min(IN_A_ROW, len(heads)), signed)
@@ -153,7 +196,17 @@ def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     names = [f"{layer}.{head}" for layer, head, _ in every]
     matrix = make_array(rows, {"head": names, "key": weights.indexes["key"].tolist()})
     figure = Figure()
-    add_matrix(figure, 0, (0.0, 1.0), (0.0, 1.0), "", matrix, scale=_scale(), labels=("head", "token"), signed=signed)
+    add_matrix(
+        figure,
+        0,
+        (0.0, 1.0),
+        (0.0, 1.0),
+        "",
+        matrix,
+        scale=_scale(),
+        labels=("head", "token"),
+        signed=signed,
+    )
     below = "Mean attention of the query on every token. A head is named by its layer and its place in it, from 0."
     return finish(figure, "What the query looks at", below, max(180, 16 * len(names)), r=90)
 

@@ -55,7 +55,11 @@ def narrow(figure: Figure, width: float = WIDTH) -> Data | None:
         laid = for_paper(figure, width / MM, style=Style(points=SCREEN / PT)).to_plotly_json()
     except InputError:
         return None
-    layout = {key: value for key, value in laid["layout"].items() if key not in ("template", "width", "meta")}
+    layout = {
+        key: value
+        for key, value in laid["layout"].items()
+        if key not in ("template", "width", "meta")
+    }
     _head(layout, (figure.to_plotly_json()["layout"].get("title") or {}).get("text", ""), width)
     return {"layout": layout, "traces": [_changed(trace) for trace in laid["data"]]}
 
@@ -65,13 +69,17 @@ def script(figure: Figure) -> str | None:
     changes = narrow(figure)
     if changes is None:
         return None
-    data = str(plotly.io.to_json(changes, validate=False))  # with \u003c for <, so that no text ends the script
+    data = str(
+        plotly.io.to_json(changes, validate=False)
+    )  # with \u003c for <, so that no text ends the script
     return _SCRIPT.replace("LIMIT", str(LIMIT)).replace("NARROW", data)
 
 
 def _changed(trace: Data) -> Data:
     bar: Any = (trace.get("marker") or {}).get("colorbar")
-    return {key: trace[key] for key in ("name", "colorbar") if key in trace} | ({"bar": bar} if bar else {})
+    return {key: trace[key] for key in ("name", "colorbar") if key in trace} | (
+        {"bar": bar} if bar else {}
+    )
 
 
 def _head(layout: Data, title: str, width: float) -> None:
@@ -79,23 +87,42 @@ def _head(layout: Data, title: str, width: float) -> None:
     bold, _, below = title.partition("</b>")
     parts = [
         ("<b>{}</b>", _lines(bold, TITLE * 1.08, width)),  # bold letters are wider
-        (f'<span style="font-size:{SMALL}px;color:{GREY}">{{}}</span>', _lines(below, SMALL, width)),
+        (
+            f'<span style="font-size:{SMALL}px;color:{GREY}">{{}}</span>',
+            _lines(below, SMALL, width),
+        ),
     ]
     text = "<br>".join(form.format("<br>".join(lines)) for form, lines in parts if lines)
     if not text:
         return
-    room = 16 + 1.3 * TITLE * (text.count("<br>") + 1)  # every line is as high as those of the title
+    room = 16 + 1.3 * TITLE * (
+        text.count("<br>") + 1
+    )  # every line is as high as those of the title
     layout["margin"]["t"] += room
     layout["height"] = round(layout["height"] + room)
     layout["legend"]["y"] = 1 - room / layout["height"]
     layout["title"] = {
-        **{"text": text, "x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container"},
+        **{
+            "text": text,
+            "x": 0,
+            "xref": "container",
+            "xanchor": "left",
+            "y": 1,
+            "yref": "container",
+        },
         **{"yanchor": "top", "pad": {"l": 4, "t": 12}, "font": {"size": TITLE}},
     }
 
 
 def _lines(marked: str, size: float, width: float) -> list[str]:
     """The words of a marked-up text, in lines that fit."""
-    rows = [re.sub(r"<[^>]*>", "", row.replace("<sup>", "^")).strip() for row in marked.split("<br>")]
-    lines = [line for row in rows if row for line in Style(points=size / PT).lines(html.unescape(row), width - 24)]
+    rows = [
+        re.sub(r"<[^>]*>", "", row.replace("<sup>", "^")).strip() for row in marked.split("<br>")
+    ]
+    lines = [
+        line
+        for row in rows
+        if row
+        for line in Style(points=size / PT).lines(html.unescape(row), width - 24)
+    ]
     return [html.escape(line, quote=False) for line in lines]

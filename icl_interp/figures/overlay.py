@@ -10,7 +10,17 @@ from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.figures.grid import COLOURS, add_line, add_panel
-from icl_interp.figures.sheet import PT, SCREEN, Data, Panel, Sheet, Style, chosen, plain_text, sheet_of
+from icl_interp.figures.sheet import (
+    PT,
+    SCREEN,
+    Data,
+    Panel,
+    Sheet,
+    Style,
+    chosen,
+    plain_text,
+    sheet_of,
+)
 from icl_interp.figures.style import INK, finish, traces_of
 from icl_interp.figures.text import plain
 
@@ -21,7 +31,10 @@ NOWHERE = (np.array([np.nan]), np.array([np.nan]))  # of an entry of the legend
 
 
 def overlay(
-    figures: Mapping[str, Figure], panel: int | str = 1, lines: Sequence[str] | None = None, title: str = ""
+    figures: Mapping[str, Figure],
+    panel: int | str = 1,
+    lines: Sequence[str] | None = None,
+    title: str = "",
 ) -> Figure:
     """One panel of the same figure of several models, with all their lines.
 
@@ -40,14 +53,24 @@ def overlay(
             or axes of different kinds.
     """
     if not 2 <= len(figures) <= len(COLOURS):
-        raise InputError(f"lines of 2 to {len(COLOURS)} models can be told apart, but got {len(figures)}")
-    sheets = {model: sheet_of(figure, AS_DRAWN, figure.layout.width or 700) for model, figure in figures.items()}
+        raise InputError(
+            f"lines of 2 to {len(COLOURS)} models can be told apart, but got {len(figures)}"
+        )
+    sheets = {
+        model: sheet_of(figure, AS_DRAWN, figure.layout.width or 700)
+        for model, figure in figures.items()
+    }
     panels = {model: chosen(sheet, panel) for model, sheet in sheets.items()}
-    drawn = {model: _lines(figure, sheets[model], panels[model]) for model, figure in figures.items()}
+    drawn = {
+        model: _lines(figure, sheets[model], panels[model]) for model, figure in figures.items()
+    }
     names = _asked([name for found in drawn.values() for name, _ in found], panel, lines)
     figure = Figure()
     _draw(figure, drawn, names)
-    across, up = (_axis([sheets[m].data["layout"].get(f"{a}axis{panels[m].axis}", {}) for m in figures]) for a in "xy")
+    across, up = (
+        _axis([sheets[m].data["layout"].get(f"{a}axis{panels[m].axis}", {}) for m in figures])
+        for a in "xy"
+    )
     add_panel(figure, 0, (0.0, 1.0), (0.0, 1.0), "", across, up)
     first = next(iter(figures))
     heading = plain_text(sheets[first].heading(panels[first]))
@@ -57,22 +80,30 @@ def overlay(
 def _asked(names: Sequence[str], panel: int | str, lines: Sequence[str] | None) -> list[str]:
     """The lines to draw, each once."""
     if not names:
-        raise InputError(f"panel {shown(panel)} of this figure has no lines to compare: name another one")
+        raise InputError(
+            f"panel {shown(panel)} of this figure has no lines to compare: name another one"
+        )
     for name in lines or ():
         if name not in names:
             raise unknown("line", name, dict.fromkeys(names))
     return [name for name in dict.fromkeys(names) if lines is None or name in lines]
 
 
-def _draw(figure: Figure, drawn: Mapping[str, Sequence[tuple[str, Data]]], names: Sequence[str]) -> None:
+def _draw(
+    figure: Figure, drawn: Mapping[str, Sequence[tuple[str, Data]]], names: Sequence[str]
+) -> None:
     """The lines of all models, and the legend: models, then kinds of line, then what is the same for all."""
     common = [name for name in names if _same([_named(found, name) for found in drawn.values()])]
-    dashes = dict(zip([name for name in names if name not in common], itertools.cycle(DASHES), strict=False))
+    dashes = dict(
+        zip([name for name in names if name not in common], itertools.cycle(DASHES), strict=False)
+    )
     for (model, found), colour in zip(drawn.items(), COLOURS, strict=False):
         add_line(figure, 0, model, *NOWHERE, colour)
         for name, line in found:
             if name in dashes:
-                add_line(figure, 0, f"{model}: {name}", line["x"], line["y"], colour, dashes[name], False)
+                add_line(
+                    figure, 0, f"{model}: {name}", line["x"], line["y"], colour, dashes[name], False
+                )
     for name, dash in dashes.items() if len(dashes) > 1 else ():
         add_line(figure, 0, name, *NOWHERE, INK, dash)
     for name in common:
@@ -87,7 +118,9 @@ def _lines(figure: Figure, sheet: Sheet, panel: Panel) -> list[tuple[str, Data]]
     for trace, whole in zip(sheet.data["data"], traces_of(figure), strict=True):
         drawn = trace.get("type", "scatter") == "scatter" and "lines" in trace.get("mode", "lines")
         here = trace.get("xaxis", "x") == f"x{panel.axis}" and not trace.get("fill")
-        name = html.unescape(str(trace.get("name") or trace.get("legendgroup") or ""))  # written again, it is escaped
+        name = html.unescape(
+            str(trace.get("name") or trace.get("legendgroup") or "")
+        )  # written again, it is escaped
         if drawn and here and name:
             found.append((name, {**trace, "x": _numbers(whole.x), "y": _numbers(whole.y)}))
     return found
@@ -117,16 +150,24 @@ def _axis(axes: Sequence[Data]) -> Data:
 
     The title says how places are computed from numbers, where that is neither linear nor logarithmic.
     """
-    kinds = sorted({(axis.get("title", {}).get("text", ""), axis.get("type", "linear")) for axis in axes})
+    kinds = sorted(
+        {(axis.get("title", {}).get("text", ""), axis.get("type", "linear")) for axis in axes}
+    )
     if len(kinds) > 1:
         words = " and ".join(f"{title} ({kind})" for title, kind in kinds)
-        raise InputError(f"the models' axes differ, so that lines cannot be compared: {words}; choose another panel")
-    kept = {key: value for key, value in axes[0].items() if key not in ("domain", "anchor", "matches")}
+        raise InputError(
+            f"the models' axes differ, so that lines cannot be compared: {words}; choose another panel"
+        )
+    kept = {
+        key: value for key, value in axes[0].items() if key not in ("domain", "anchor", "matches")
+    }
     ranges = [axis["range"] for axis in axes if axis.get("range") is not None]
     if len(ranges) == len(axes):
         lows, highs = zip(*ranges, strict=True)
         kept["range"] = [min(lows), max(highs)] if lows[0] <= highs[0] else [max(lows), min(highs)]
     if all("ticktext" in axis for axis in axes):
-        ticks = {v: t for axis in axes for v, t in zip(axis["tickvals"], axis["ticktext"], strict=True)}
+        ticks = {
+            v: t for axis in axes for v, t in zip(axis["tickvals"], axis["ticktext"], strict=True)
+        }
         kept |= {"tickvals": sorted(ticks), "ticktext": [ticks[v] for v in sorted(ticks)]}
     return kept

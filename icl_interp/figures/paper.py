@@ -36,11 +36,17 @@ WIDTHS = {"column": 85.0, "page": 175.0}  # mm
 NARROW = 120.0  # mm: up to here panels stand below each other
 LEAST = 15.0  # mm that a panel has to have
 SMALLEST = 5.0  # points of letters that can be read
-STYLES = {"sans": Style(), "serif": Style("'Times New Roman', Times, 'Liberation Serif', serif", 8.0)}
+STYLES = {
+    "sans": Style(),
+    "serif": Style("'Times New Roman', Times, 'Liberation Serif', serif", 8.0),
+}
 
 
 def for_paper(
-    figure: Figure, width: str | float = "column", panel: int | str | None = None, style: str | Style = "sans"
+    figure: Figure,
+    width: str | float = "column",
+    panel: int | str | None = None,
+    style: str | Style = "sans",
 ) -> Figure:
     """A figure in the size that it has in print.
 
@@ -117,7 +123,9 @@ def _alone(sheet: Sheet, panel: Panel) -> None:
     sheet.data["data"] = mine
     above = sheet.heading(panel)
     for kind in ("annotations", "shapes"):
-        layout[kind] = [one for one in layout.get(kind, ()) if one is not above and sheet.owner(one) is panel]
+        layout[kind] = [
+            one for one in layout.get(kind, ()) if one is not above and sheet.owner(one) is panel
+        ]
     for key in [key for key in layout if key[1:5] == "axis" and key[5:] != n]:
         del layout[key]
     sheet.margin["l"] = sheet.before(panel) * sheet.look.scale
@@ -140,11 +148,15 @@ def _stack(sheet: Sheet) -> None:
     heads = [_above(sheet, one, room) for one, room in zip(sheet.panels, rooms, strict=True)]
     sheet.plot = sum(heights) + sum(heads[1:]) + sum(below[:-1])
     top = sheet.plot + heads[0]
-    for one, left, room, height, head, axis in zip(sheet.panels, lefts, rooms, heights, heads, below, strict=True):
+    for one, left, room, height, head, axis in zip(
+        sheet.panels, lefts, rooms, heights, heads, below, strict=True
+    ):
         top -= head
         start = left - sheet.margin["l"]
         across = (start / sheet.room, (start + room) / sheet.room)
-        sheet.places[one.axis] = replace(one, across=across, up=((top - height) / sheet.plot, top / sheet.plot))
+        sheet.places[one.axis] = replace(
+            one, across=across, up=((top - height) / sheet.plot, top / sheet.plot)
+        )
         top -= height + axis
     sheet.margin |= {"t": heads[0], "b": below[-1]}
 
@@ -172,7 +184,10 @@ def _spread(sheet: Sheet, fits: bool) -> None:
     for one in sheet.panels:
         columns = [one.across] if overlap else spans
         edges = [0.0, *(edge for span in columns for edge in span), 1.0]
-        gaps = [(b - a) * sheet.inner[0] * sheet.look.scale for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        gaps = [
+            (b - a) * sheet.inner[0] * sheet.look.scale
+            for a, b in zip(edges[::2], edges[1::2], strict=True)
+        ]
         share = (sheet.room - sum(gaps)) / sum(b - a for a, b in columns)
         i = columns.index(one.across)
         left = sum(gaps[: i + 1]) + share * sum(b - a for a, b in columns[:i])
@@ -183,7 +198,9 @@ def _spread(sheet: Sheet, fits: bool) -> None:
         sheet.margin["t"] = 0.0
         return
     rooms = [(new.across[1] - new.across[0]) * sheet.room for new in sheet.places.values()]
-    sheet.margin["b"] = max(_fit(sheet, one, room) for one, room in zip(sheet.panels, rooms, strict=True))
+    sheet.margin["b"] = max(
+        _fit(sheet, one, room) for one, room in zip(sheet.panels, rooms, strict=True)
+    )
     heads = [_above(sheet, one, _to_next(sheet, sheet.places[one.axis])) for one in sheet.panels]
     sheet.margin["t"] = max(heads)
 
@@ -191,7 +208,9 @@ def _spread(sheet: Sheet, fits: bool) -> None:
 def _to_next(sheet: Sheet, place: Panel) -> float:
     """Pixels from a panel's left end to the next panel, or to the end of the sheet."""
     starts = [
-        o.across[0] for o in sheet.places.values() if o.across[0] > place.across[0] and near(o.up[1], place.up[1])
+        o.across[0]
+        for o in sheet.places.values()
+        if o.across[0] > place.across[0] and near(o.up[1], place.up[1])
     ]
     end = min(starts) * sheet.room - 8 if starts else sheet.room + sheet.margin["r"]
     return end - place.across[0] * sheet.room
@@ -200,10 +219,23 @@ def _to_next(sheet: Sheet, place: Panel) -> float:
 def _above(sheet: Sheet, panel: Panel, room: float) -> float:
     """Have a panel's heading fit. Returns the room that words take above the panel."""
     letter, heading = sheet.look.letter, sheet.heading(panel)
-    highest = 1.4 * letter * _wrap(sheet, heading, room / 1.1) if heading else 0.0  # bold letters are wider
+    highest = (
+        1.4 * letter * _wrap(sheet, heading, room / 1.1) if heading else 0.0
+    )  # bold letters are wider
     for note in sheet.data["layout"].get("annotations", ()):
-        top = panel.up[1] if note.get("yref") == "paper" else 1.0 if str(note.get("yref")).endswith("domain") else None
-        if note is not heading and top is not None and note["y"] >= top and sheet.owner(note) is panel:
+        top = (
+            panel.up[1]
+            if note.get("yref") == "paper"
+            else 1.0
+            if str(note.get("yref")).endswith("domain")
+            else None
+        )
+        if (
+            note is not heading
+            and top is not None
+            and note["y"] >= top
+            and sheet.owner(note) is panel
+        ):
             rows = 0 if note.get("yanchor") == "top" else note["text"].count("<br>") + 1
             highest = max(highest, (note.get("yshift") or 0.0) + 1.4 * letter * rows)
     return highest + 6
@@ -215,7 +247,9 @@ def _wrap(sheet: Sheet, words: Data, room: float) -> int:
     if not inside:
         return words["text"].count("<br>") + 1
     parts = [html.unescape(part) for part in inside[2].split("<br>")]
-    lines = [html.escape(line, quote=False) for part in parts for line in sheet.look.lines(part, room)]
+    lines = [
+        html.escape(line, quote=False) for part in parts for line in sheet.look.lines(part, room)
+    ]
     words["text"] = (inside[1] or "") + "<br>".join(lines) + (inside[3] or "")
     return len(lines)
 
@@ -238,7 +272,9 @@ def _fit(sheet: Sheet, panel: Panel, room: float) -> float:
             continue
         rows = _wrap(sheet, note, room) if widest > room else note["text"].count("<br>") + 1
         if note.get("yref") == "paper" and note["y"] <= panel.up[0]:  # words under the axis
-            lower = (panel.up[0] - note["y"]) * sheet.inner[1] * look.scale - (note.get("yshift") or 0.0)
+            lower = (panel.up[0] - note["y"]) * sheet.inner[1] * look.scale - (
+                note.get("yshift") or 0.0
+            )
             below = max(below, lower + 1.4 * look.letter * rows)
     return below
 
@@ -265,16 +301,29 @@ def _moved(value: float, old: Span, new: Span, outside: float) -> float:
 def _move(sheet: Sheet) -> None:
     """Axes, words, shapes and bars of colours to where their panel stands now."""
     layout, scale = sheet.data["layout"], sheet.look.scale
-    outside = {"x": sheet.inner[0] * scale / sheet.room, "y": sheet.inner[1] * scale / sheet.plot}  # pixels stay
+    outside = {
+        "x": sheet.inner[0] * scale / sheet.room,
+        "y": sheet.inner[1] * scale / sheet.plot,
+    }  # pixels stay
     for mark in [*layout.get("annotations", ()), *layout.get("shapes", ())]:
         old = sheet.owner(mark)
         new = sheet.places[old.axis]
         for name, before, after in (("x", old.across, new.across), ("y", old.up, new.up)):
-            if mark.get(f"{name}ref", "paper") == "paper" and mark.get(f"{name}sizemode") != "pixel":
-                ends = [key for key in (name, f"{name}0", f"{name}1") if isinstance(mark.get(key), (int, float))]
+            if (
+                mark.get(f"{name}ref", "paper") == "paper"
+                and mark.get(f"{name}sizemode") != "pixel"
+            ):
+                ends = [
+                    key
+                    for key in (name, f"{name}0", f"{name}1")
+                    if isinstance(mark.get(key), (int, float))
+                ]
                 mark.update({key: _moved(mark[key], before, after, outside[name]) for key in ends})
     for trace, bar in _bars(sheet.data["data"]):
-        old = next((one for one in sheet.panels if f"x{one.axis}" == trace.get("xaxis", "x")), sheet.panels[-1])
+        old = next(
+            (one for one in sheet.panels if f"x{one.axis}" == trace.get("xaxis", "x")),
+            sheet.panels[-1],
+        )
         new = sheet.places[old.axis]
         bar["x"] = _moved(bar.get("x", 1.02), old.across, new.across, outside["x"])
         bar["y"] = _moved(bar.get("y", 0.5), old.up, new.up, outside["y"])
@@ -297,7 +346,9 @@ def _finished(sheet: Sheet) -> Figure:
         if trace.get("name") and trace.get("showlegend") is not False:
             text = html.unescape(trace["name"]) if "<" not in trace["name"] else ""
             if text:
-                trace["name"] = "<br>".join(html.escape(t, quote=False) for t in look.lines(text, sheet.size - 60))
+                trace["name"] = "<br>".join(
+                    html.escape(t, quote=False) for t in look.lines(text, sheet.size - 60)
+                )
     legend = _legend(sheet) if layout.get("showlegend") is not False else 0.0
     margin = {**sheet.margin, "t": sheet.margin["t"] + legend + 4}
     layout.update(
@@ -315,17 +366,25 @@ def _finished(sheet: Sheet) -> Figure:
 
 def _legend(sheet: Sheet) -> float:
     """Height of the legend in pixels: one row, or columns as wide as the widest entry."""
-    named = [t["name"] for t in sheet.data["data"] if t.get("name") and t.get("showlegend") is not False]
+    named = [
+        t["name"] for t in sheet.data["data"] if t.get("name") and t.get("showlegend") is not False
+    ]
     lines = [[re.sub(r"<[^>]*>", "", line) for line in name.split("<br>")] for name in named]
     widths = [40 + max(map(sheet.look.width, each)) for each in lines]
     if not widths:
         return 0.0
-    rows = 1 if sum(widths) < sheet.size else math.ceil(len(widths) / max(1, int(sheet.size / max(widths))))
+    rows = (
+        1
+        if sum(widths) < sheet.size
+        else math.ceil(len(widths) / max(1, int(sheet.size / max(widths))))
+    )
     return rows * max(19.0, 1.3 * sheet.look.letter * max(map(len, lines)) + 3) + 4
 
 
 def _template(look: Style) -> Data:
     made = scaled(TEMPLATE.to_plotly_json(), look.scale)
     made["layout"]["font"] = {**made["layout"]["font"], "family": look.font, "size": look.letter}
-    made["data"] = {"scatter": [{"marker": {"size": 6 * look.scale}, "line": {"width": 2 * look.scale}}]}
+    made["data"] = {
+        "scatter": [{"marker": {"size": 6 * look.scale}, "line": {"width": 2 * look.scale}}]
+    }
     return made

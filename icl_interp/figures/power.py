@@ -10,7 +10,11 @@ from icl_interp.figures.style import INK, VERDICTS, finish
 from icl_interp.figures.text import number, plain
 
 HEIGHT = 190  # pixels of the bars
-SHOWN = {"contradicted": "contradicted", "undecided": "inconclusive", "supported": "supported"}  # column: its look
+SHOWN = {
+    "contradicted": "contradicted",
+    "undecided": "inconclusive",
+    "supported": "supported",
+}  # column: its look
 
 
 def power_curve(table: DataFrame, title: str, moved: str) -> Figure:
@@ -38,11 +42,11 @@ def power_curve(table: DataFrame, title: str, moved: str) -> Figure:
             hovertemplate=f"%{{y:.0%}} {look.word}<extra></extra>",
         )
     figure.update_layout(barmode="stack", bargap=0.25)
-    figure.update_xaxes(tickvals=list(range(len(rows))), ticktext=ticks, title=plain(rows[0]["dial"]))
-    figure.update_yaxes(title="share of draws", range=[0, 1], tickformat=".0%")
-    below = (
-        f"{rows[0]['draws']} draws a value. Below each bar: the value, and the median of the measured {plain(moved)}."
+    figure.update_xaxes(
+        tickvals=list(range(len(rows))), ticktext=ticks, title=plain(rows[0]["dial"])
     )
+    figure.update_yaxes(title="share of draws", range=[0, 1], tickformat=".0%")
+    below = f"{rows[0]['draws']} draws a value. Below each bar: the value, and the median of the measured {plain(moved)}."
     return finish(figure, title, below, HEIGHT, b=92)
 
 

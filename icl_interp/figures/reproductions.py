@@ -13,7 +13,9 @@ Drawing = Callable[[Mapping[str, Result], DataFrame | None], dict[str, Figure]]
 DRAWINGS: Register[Drawing] = Register("drawing")  # by the id of the experiment
 
 
-def draw(name: str, results: Mapping[str, Result], comparison: DataFrame | None = None) -> dict[str, Figure]:
+def draw(
+    name: str, results: Mapping[str, Result], comparison: DataFrame | None = None
+) -> dict[str, Figure]:
     """The figures of an experiment; none where it has no drawing or no results."""
     drawing = DRAWINGS.get(name)
     figures = drawing(results, comparison) if drawing and results else {}

@@ -99,7 +99,11 @@ class Sheet:
     def heading(self, panel: Panel) -> Data | None:
         """The words above a panel."""
         for note in self.data["layout"].get("annotations", ()):
-            if note.get("name") == "panel" and near(note["x"], panel.across[0]) and near(note["y"], panel.up[1]):
+            if (
+                note.get("name") == "panel"
+                and near(note["x"], panel.across[0])
+                and near(note["y"], panel.up[1])
+            ):
                 return note
         return None
 
@@ -128,7 +132,9 @@ class Sheet:
             if note.get("xref") == f"x{panel.axis} domain" and note.get("x") == 1:
                 words = max(map(len, plain_text(note, "\n").split("\n"))) * LETTER * SCREEN
                 right = note.get("xanchor") == "right"
-                room = max(room, note.get("xshift", 0.0) / self.look.scale + (0.0 if right else words))
+                room = max(
+                    room, note.get("xshift", 0.0) / self.look.scale + (0.0 if right else words)
+                )
         return room
 
 
@@ -151,7 +157,14 @@ def sheet_of(figure: Figure, look: Style, size: float) -> Sheet:
     ]
     panels.sort(key=lambda one: (-round(one.up[1], 6), one.across[0]))
     small = {side: look.scale * pixels for side, pixels in margin.items()}
-    return Sheet(scaled(data, look.scale), look, size, inner, small, panels or [Panel("", (0.0, 1.0), (0.0, 1.0))])
+    return Sheet(
+        scaled(data, look.scale),
+        look,
+        size,
+        inner,
+        small,
+        panels or [Panel("", (0.0, 1.0), (0.0, 1.0))],
+    )
 
 
 def chosen(sheet: Sheet, panel: int | str) -> Panel:
@@ -165,7 +178,11 @@ def chosen(sheet: Sheet, panel: int | str) -> Panel:
         if not 1 <= panel <= len(names):
             raise InputError(f"panel must be from 1 to {len(names)}, but got {panel}")
         return sheet.panels[panel - 1]
-    found = [one for one, name in zip(sheet.panels, names, strict=True) if name and name.startswith(panel)]
+    found = [
+        one
+        for one, name in zip(sheet.panels, names, strict=True)
+        if name and name.startswith(panel)
+    ]
     if len(found) != 1:
         raise unknown("panel", panel, [name for name in names if name])
     return found[0]
@@ -177,7 +194,17 @@ def _domain(axis: Data) -> Span:
 
 
 # What plotly counts in pixels, by its name and what it is part of.
-_PIXELS = {"ticklen", "linewidth", "standoff", "xshift", "yshift", "thickness", "tickwidth", "borderpad", "arrowwidth"}
+_PIXELS = {
+    "ticklen",
+    "linewidth",
+    "standoff",
+    "xshift",
+    "yshift",
+    "thickness",
+    "tickwidth",
+    "borderpad",
+    "arrowwidth",
+}
 
 
 def _is_pixels(key: str, parent: str) -> bool:
@@ -189,7 +216,11 @@ def _is_pixels(key: str, parent: str) -> bool:
 def scaled(value: Any, scale: float, key: str = "", parent: str = "") -> Any:
     """The same, with everything that is counted in pixels multiplied."""
     if isinstance(value, str):
-        return re.sub(r"font-size:([\d.]+)px", lambda found: f"font-size:{float(found[1]) * scale:.2f}px", value)
+        return re.sub(
+            r"font-size:([\d.]+)px",
+            lambda found: f"font-size:{float(found[1]) * scale:.2f}px",
+            value,
+        )
     if isinstance(value, Mapping):
         ours = {name: scaled(item, scale, name, key) for name, item in value.items()}
         for side in "xy":  # a line or an area that is placed by pixels
@@ -197,8 +228,16 @@ def scaled(value: Any, scale: float, key: str = "", parent: str = "") -> Any:
                 ours |= {f"{side}{end}": ours[f"{side}{end}"] * scale for end in (0, 1)}
         return ours
     if _is_pixels(key, parent) and value is not None:
-        return np.asarray(value) * scale if isinstance(value, (list, tuple, np.ndarray)) else value * scale
-    return [scaled(item, scale, key, parent) for item in value] if isinstance(value, (list, tuple)) else value
+        return (
+            np.asarray(value) * scale
+            if isinstance(value, (list, tuple, np.ndarray))
+            else value * scale
+        )
+    return (
+        [scaled(item, scale, key, parent) for item in value]
+        if isinstance(value, (list, tuple))
+        else value
+    )
 
 
 def near(a: float, b: float) -> bool:
@@ -208,7 +247,9 @@ def near(a: float, b: float) -> bool:
 
 def plain_text(note: Data | None, between: str = " ") -> str:
     """The words of an annotation without marks, its lines joined by `between`."""
-    return html.unescape(re.sub(r"<[^>]*>", "", note["text"].replace("<br>", between))) if note else ""
+    return (
+        html.unescape(re.sub(r"<[^>]*>", "", note["text"].replace("<br>", between))) if note else ""
+    )
 
 
 def outside(value: float, span: Span) -> float:

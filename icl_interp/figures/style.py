@@ -12,7 +12,14 @@ from icl_interp.figures.text import MINUS, number, plain, without_foreign_tags
 __all__ = ["Figure"]  # the type, for those who may not import plotly
 
 # Okabe & Ito (2008): told apart by readers with any kind of colour vision.
-BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW = "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", "#E69F00"
+BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#AA4499",
+    "#56B4E9",
+    "#E69F00",
+)
 INK, GREY, PALE, FAINT = "#222222", "#6B6B6B", "#B8B8B8", "#EFEFEF"
 WIDTH = 1080
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
@@ -61,7 +68,13 @@ TEMPLATE = go.layout.Template(
         "yaxis": _AXIS,
         "hoverlabel": {"font": {"family": FONT, "size": 12}, "align": "left"},
         "annotationdefaults": {"font": {"size": 12}, "showarrow": False},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "yanchor": "bottom",
+            "font": {"size": 12},
+        },
     }
 )
 
@@ -85,7 +98,9 @@ class Marks:
         """Add them to what the figure has."""
         layout = layout_of(figure)
         figure.update_layout(
-            annotations=[*layout.annotations, *self.notes], shapes=[*layout.shapes, *self.shapes], overwrite=True
+            annotations=[*layout.annotations, *self.notes],
+            shapes=[*layout.shapes, *self.shapes],
+            overwrite=True,
         )
 
 
@@ -213,7 +228,10 @@ def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict
         shown: write the labels.
         spare: rows of room below for words.
     """
-    ticks, texts = list(range(len(labels))), [plain(label).replace("\n", "<br>") for label in labels]
+    ticks, texts = (
+        list(range(len(labels))),
+        [plain(label).replace("\n", "<br>") for label in labels],
+    )
     return {
         "tickmode": "array",
         "tickvals": ticks,

@@ -97,7 +97,9 @@ def plain(text: object) -> str:
 
 
 # The start of any tag but those that figures here use.
-_FOREIGN = re.compile(r'<(?=[A-Za-z/!?])(?!/?(?:b|i|sub|sup|extra)>|br>|span style="[\w.:;#-]*">|/span>)')
+_FOREIGN = re.compile(
+    r'<(?=[A-Za-z/!?])(?!/?(?:b|i|sub|sup|extra)>|br>|span style="[\w.:;#-]*">|/span>)'
+)
 
 
 def without_foreign_tags(text: str) -> str:

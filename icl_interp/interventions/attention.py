@@ -118,7 +118,10 @@ class PutPatterns(Intervention):
 
     @classmethod
     def measure(
-        cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], layers: Sequence[int] | None = None
+        cls,
+        model: HookedTransformer,
+        tokens: Float[Tensor, "batch token d_in"],
+        layers: Sequence[int] | None = None,
     ) -> Self:
         """The patterns of these prompts, in all layers or those listed.
 
@@ -126,7 +129,9 @@ class PutPatterns(Intervention):
             InputError: the model has no such layer, or no attention.
         """
         layers = None if layers is None else several(layers, "layers")
-        chosen = by_layer(model_in(model), None if layers is None else [(layer, 0) for layer in layers])
+        chosen = by_layer(
+            model_in(model), None if layers is None else [(layer, 0) for layer in layers]
+        )
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in chosen]
         return cls(PutActivations.measure(model, tokens, names).values)
 
@@ -182,7 +187,10 @@ class Temperature(Intervention):
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One at every layer's scores."""
         return [
-            (f"blocks.{layer}.attn.hook_attn_scores", lambda s, hook, h=heads: merge(s, 1, h, s / self.value))
+            (
+                f"blocks.{layer}.attn.hook_attn_scores",
+                lambda s, hook, h=heads: merge(s, 1, h, s / self.value),
+            )
             for layer, heads in by_layer(model, self.heads).items()
         ]
 
@@ -233,7 +241,9 @@ class AblateHeads(Intervention):
         return cls(heads, {})
 
     @classmethod
-    def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], *heads: Head) -> Self:
+    def measure(
+        cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], *heads: Head
+    ) -> Self:
         """Mean ablation, the mean taken over these prompts at each position.
 
         Raises:
@@ -260,7 +270,9 @@ class AblateHeads(Intervention):
 
         def ablate(layer: int, heads: list[int]) -> Callable[..., Tensor]:
             mean = self.means.get(layer)
-            return lambda z, hook: merge(z, 2, heads, torch.zeros_like(z) if mean is None else reference(mean, z))
+            return lambda z, hook: merge(
+                z, 2, heads, torch.zeros_like(z) if mean is None else reference(mean, z)
+            )
 
         return [
             (f"blocks.{layer}.attn.hook_z", ablate(layer, heads))

@@ -19,7 +19,9 @@ Hook = tuple[str, Callable[..., Tensor | None]]
 Head = tuple[int, int]  # (layer, head)
 # Called with the model and the interventions before these are attached; what it returns ends after they are gone.
 Observer = Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]
-OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("who watches interventions of this thread", default=())
+OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar(
+    "who watches interventions of this thread", default=()
+)
 
 
 class Intervention(ABC):
@@ -66,7 +68,9 @@ class Intervention(ABC):
 
 
 @contextmanager
-def intervene(model: HookedTransformer, *interventions: Intervention) -> Iterator[HookedTransformer]:
+def intervene(
+    model: HookedTransformer, *interventions: Intervention
+) -> Iterator[HookedTransformer]:
     """Run a model under interventions: attached in the order given, detached at the end, also after an exception.
 
     They act in the thread that opens this context only, as torch's `no_grad` does: other threads run the model intact.
@@ -120,7 +124,9 @@ def first_block(model: HookedTransformer, interventions: Sequence[Intervention])
     >>> first_block(model, [SwapPattern("uniform", ((1, 0), (2, 1)))])
     1
     """
-    if type(model).forward is not HookedTransformer.forward:  # a class of one's own may do more than its blocks
+    if (
+        type(model).forward is not HookedTransformer.forward
+    ):  # a class of one's own may do more than its blocks
         return -1
     names = [name for intervention in interventions for name, _ in intervention.hooks(model)]
     return min([_block(name, model.cfg.n_layers) for name in names], default=model.cfg.n_layers - 1)
@@ -163,17 +169,25 @@ class At(Intervention):
 
     def __post_init__(self) -> None:
         positions = several(self.positions, "positions")
-        object.__setattr__(self, "positions", tuple(whole(p, "a position", -(2**31)) for p in positions))
+        object.__setattr__(
+            self, "positions", tuple(whole(p, "a position", -(2**31)) for p in positions)
+        )
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """The inner ones, each with its effect elsewhere undone."""
 
-        def restrict(name: str, function: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+        def restrict(
+            name: str, function: Callable[..., Tensor | None]
+        ) -> Callable[..., Tensor | None]:
             axis = token_axis(name)
 
             def edit(t: Tensor, hook: object) -> Tensor | None:
-                if any(not -t.shape[axis] <= position < t.shape[axis] for position in self.positions):
-                    raise InputError(f"positions {self.positions} are not all within the {t.shape[axis]} tokens")
+                if any(
+                    not -t.shape[axis] <= position < t.shape[axis] for position in self.positions
+                ):
+                    raise InputError(
+                        f"positions {self.positions} are not all within the {t.shape[axis]} tokens"
+                    )
                 edited = function(t.clone(), hook=hook)
                 return None if edited is None else merge(t, axis, list(self.positions), edited)
 
@@ -203,8 +217,13 @@ def pairs_of(heads: Any) -> tuple[Head, ...]:
     found = several(heads, "heads")
     for one in found:
         if not isinstance(one, (tuple, list)) or len(one) != 2:
-            raise InputError(f"heads are pairs (layer, head), such as ((0, 1), (2, 0)), but got {shown(found)}")
-    return tuple((whole(layer, "a layer", -(2**31)), whole(head, "a head", -(2**31))) for layer, head in found)
+            raise InputError(
+                f"heads are pairs (layer, head), such as ((0, 1), (2, 0)), but got {shown(found)}"
+            )
+    return tuple(
+        (whole(layer, "a layer", -(2**31)), whole(head, "a head", -(2**31)))
+        for layer, head in found
+    )
 
 
 def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int, list[int]]:
@@ -263,9 +282,15 @@ def mean_activations(
     >>> torch.allclose(mean_activations(model, tokens, [hook])[hook], cache[hook][0], atol=1e-5)
     True
     """
-    model, tokens, names = model_in(model), tokens_in(tokens, model), several(names, "names of hooks")
+    model, tokens, names = (
+        model_in(model),
+        tokens_in(tokens, model),
+        several(names, "names of hooks"),
+    )
     if not len(tokens):
-        raise InputError(f"a mean needs at least one prompt, but the tokens have shape {tuple(tokens.shape)}")
+        raise InputError(
+            f"a mean needs at least one prompt, but the tokens have shape {tuple(tokens.shape)}"
+        )
     totals: dict[str, Tensor] = {}
     for rows in chunks(model, len(tokens), tokens.shape[1]):
         _, cache = model.run_with_cache(tokens[rows], names_filter=list(names))

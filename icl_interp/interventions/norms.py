@@ -43,7 +43,10 @@ class FreezeNorms(Intervention):
 
     @classmethod
     def measure(
-        cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], norms: Sequence[str] | None = None
+        cls,
+        model: HookedTransformer,
+        tokens: Float[Tensor, "batch token d_in"],
+        norms: Sequence[str] | None = None,
     ) -> Self:
         """Scales at their mean over prompts, for all norms or those named ("blocks.0.ln1", ..., "ln_final").
 
@@ -63,7 +66,9 @@ class FreezeNorms(Intervention):
 
     def at_query(self) -> Self:
         """The last position's scales only."""
-        return replace(self, scales={name: scale[..., -1:, :] for name, scale in self.scales.items()})
+        return replace(
+            self, scales={name: scale[..., -1:, :] for name, scale in self.scales.items()}
+        )
 
     def only(self, *norms: str) -> Self:
         """Some of the norms measured only.
@@ -122,4 +127,9 @@ class InsertNorm(Intervention):
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One, at `hook`."""
-        return [(self.hook, lambda x, hook: torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps))]
+        return [
+            (
+                self.hook,
+                lambda x, hook: torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps),
+            )
+        ]

@@ -44,7 +44,12 @@ class MeanOutputs(Intervention):
     means: Mapping[str, Float[Tensor, "token d_model"]]
 
     @classmethod
-    def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]) -> Self:
+    def measure(
+        cls,
+        model: HookedTransformer,
+        tokens: Float[Tensor, "batch token d_in"],
+        names: Sequence[str],
+    ) -> Self:
         """Means over these prompts, of the sublayers whose hooks are named (`sublayers` lists them).
 
         Raises:
@@ -76,7 +81,9 @@ class MeanOutputs(Intervention):
         return [(name, put(mean)) for name, mean in self.means.items()]
 
 
-def sublayers(model: HookedTransformer, kind: str | None = None, layer: int | None = None) -> list[str]:
+def sublayers(
+    model: HookedTransformer, kind: str | None = None, layer: int | None = None
+) -> list[str]:
     """Hooks of what sublayers write: of all, of one kind ("attn" or "mlp") or of one block.
 
     Those that a model does not have are left out: it may be attention or MLP only.

@@ -27,7 +27,9 @@ Where = Literal["token", "head"]
 
 # The axes of each activation after the batch that can be patched, in their order; "token" is the query of a pattern.
 AXES: dict[str, tuple[Where, ...]] = {
-    **dict.fromkeys(("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post"), ("token",)),
+    **dict.fromkeys(
+        ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post"), ("token",)
+    ),
     **dict.fromkeys(("q", "k", "v", "z", "result"), ("token", "head")),
     **dict.fromkeys(("attn_scores", "pattern"), ("head", "token")),
 }
@@ -82,7 +84,9 @@ def patch(
     by = tuple(name for name in ("token", "head") if name in AXES[activation]) if by is None else by
     for name in by:
         if name not in AXES[activation]:
-            raise InputError(f"{activation} has no axis {name!r}: patch it by {' and '.join(AXES[activation])}")
+            raise InputError(
+                f"{activation} has no axis {name!r}: patch it by {' and '.join(AXES[activation])}"
+            )
     holder, model = model, model_in(model)
     clean, corrupted = tokens_in(clean, holder), tokens_in(corrupted, holder)
     if clean.shape != corrupted.shape:
@@ -92,18 +96,26 @@ def patch(
     sizes = {"layer": model.cfg.n_layers, "token": clean.shape[1], "head": model.cfg.n_heads}
     axes = {name: tuple(range(sizes[name])) for name in ("layer", *by)}
     shape = [sizes[name] for name in axes]
-    part = "attn." if "head" in AXES[activation] else "mlp." if activation in ("pre", "post") else ""
+    part = (
+        "attn." if "head" in AXES[activation] else "mlp." if activation in ("pre", "post") else ""
+    )
     names = [f"blocks.{layer}.{part}hook_{activation}" for layer in axes["layer"]]
     check_names(names, model.hook_dict)
     values: list[float] = []
     places = list(product(*map(range, shape)))
     with torch.no_grad():
         _, cache = model.run_with_cache(clean, names_filter=names)
-        for layer, *place in tqdm(places, desc="patching", leave=False, disable=None):  # no bar without a terminal
+        for layer, *place in tqdm(
+            places, desc="patching", leave=False, disable=None
+        ):  # no bar without a terminal
             name = names[layer]
             put = partial(_put, activation, dict(zip(by, place, strict=True)), cache[name])
             values.append(_number(metric(model.run_with_hooks(corrupted, fwd_hooks=[(name, put)]))))
-    return make_array(np.reshape(values, shape), axes, note=f"metric with {activation} patched in from the clean run")
+    return make_array(
+        np.reshape(values, shape),
+        axes,
+        note=f"metric with {activation} patched in from the clean run",
+    )
 
 
 def _number(value: object) -> float:
@@ -111,14 +123,20 @@ def _number(value: object) -> float:
     try:
         return float(value)  # pyright: ignore[reportArgumentType] (what it cannot take, it says)
     except (TypeError, ValueError, RuntimeError) as error:
-        what = f"shape {tuple(value.shape)}" if isinstance(value, (Tensor, np.ndarray)) else shown(value)
+        what = (
+            f"shape {tuple(value.shape)}"
+            if isinstance(value, (Tensor, np.ndarray))
+            else shown(value)
+        )
         raise InputError(
             "metric must return one number for the whole output, for example lambda out: out[:, -1].square().mean(), "
             f"but returned {what}"
         ) from error
 
 
-def _put(activation: str, place: dict[Where, int], clean: Tensor, corrupted: Tensor, hook: object) -> Tensor:
+def _put(
+    activation: str, place: dict[Where, int], clean: Tensor, corrupted: Tensor, hook: object
+) -> Tensor:
     """`corrupted` with one place taken from `clean`; along axes that are not named, all of it."""
     where = (slice(None), *(place.get(name, slice(None)) for name in AXES[activation]))
     patched = corrupted.clone()

@@ -47,7 +47,12 @@ class PutActivations(Intervention):
     values: Mapping[str, Float[Tensor, "batch ..."]]
 
     @classmethod
-    def measure(cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]) -> Self:
+    def measure(
+        cls,
+        model: HookedTransformer,
+        tokens: Float[Tensor, "batch token d_in"],
+        names: Sequence[str],
+    ) -> Self:
         """What these prompts show at the hooks named.
 
         Raises:
@@ -55,7 +60,9 @@ class PutActivations(Intervention):
         """
         names = several(names, "names of hooks")
         with torch.no_grad():
-            _, cache = model_in(model).run_with_cache(tokens_in(tokens, model), names_filter=list(names))
+            _, cache = model_in(model).run_with_cache(
+                tokens_in(tokens, model), names_filter=list(names)
+            )
         return cls({name: cache[name] for name in names})
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
@@ -136,7 +143,9 @@ class PutHeadOutputs(Intervention):
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One, at what the layer's heads make of the values."""
-        by_layer(model, [(self.layer, head) for head in self.heads])  # refuses heads that do not exist
+        by_layer(
+            model, [(self.layer, head) for head in self.heads]
+        )  # refuses heads that do not exist
         return [(f"blocks.{self.layer}.attn.hook_z", self._edit)]
 
     def at_query(self) -> NoReturn:
@@ -154,8 +163,12 @@ class PutHeadOutputs(Intervention):
                 f"{tuple(z.shape)} (batch, token, head, d_head): give one for each prompt of the run"
             )
         if any(not -z.shape[1] <= position < z.shape[1] for position in self.positions):
-            raise InputError(f"positions {tuple(self.positions)} are not all within the {z.shape[1]} tokens")
+            raise InputError(
+                f"positions {tuple(self.positions)} are not all within the {z.shape[1]} tokens"
+            )
         edited = z.clone()
-        for head, position, output in zip(self.heads, self.positions, self.outputs.unbind(1), strict=True):
+        for head, position, output in zip(
+            self.heads, self.positions, self.outputs.unbind(1), strict=True
+        ):
             edited[:, position, head] = output.to(z)
         return edited

@@ -19,7 +19,9 @@ from icl_interp.products import linear
 Projections = dict[str, tuple[Tensor, Tensor]]
 # Projections put together, by the id of their layer and by letters, while the weights of these layers are fixed
 # (`HookedTransformer.fixed_weights`). Not kept in the layers: another thread, or a copy, must not find them there.
-FIXED: ContextVar[Mapping[int, Projections]] = ContextVar("layers of fixed weights", default=MappingProxyType({}))
+FIXED: ContextVar[Mapping[int, Projections]] = ContextVar(
+    "layers of fixed weights", default=MappingProxyType({})
+)
 
 
 class KeysValues(NamedTuple):
@@ -42,14 +44,18 @@ class KeysValues(NamedTuple):
     def like(self, tensor: Tensor) -> "KeysValues":
         """Room for as much in the type and on the device of a tensor."""
         keys, values = (tensor.new_empty(part.shape) for part in (self.keys, self.values))
-        return KeysValues(keys, values, None if self.queries is None else tensor.new_empty(self.queries.shape))
+        return KeysValues(
+            keys, values, None if self.queries is None else tensor.new_empty(self.queries.shape)
+        )
 
     def copied_to(self, room: "KeysValues") -> "KeysValues":
         """The same numbers where those of as many prompts, or more, stood: `room` and its type and device."""
         n, queries = len(self.keys), None
         if self.queries is not None and room.queries is not None:
             queries = room.queries[:n].copy_(self.queries)
-        return KeysValues(room.keys[:n].copy_(self.keys), room.values[:n].copy_(self.values), queries)
+        return KeysValues(
+            room.keys[:n].copy_(self.keys), room.values[:n].copy_(self.values), queries
+        )
 
 
 class Attention(nn.Module):
@@ -87,7 +93,9 @@ class Attention(nn.Module):
         self.cfg = cfg
         d_head = cfg.head_width
         for letter in "QKV":
-            setattr(self, f"W_{letter}", nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, d_head)))
+            setattr(
+                self, f"W_{letter}", nn.Parameter(torch.empty(cfg.n_heads, cfg.d_model, d_head))
+            )
             setattr(self, f"b_{letter}", nn.Parameter(torch.zeros(cfg.n_heads, d_head)))
         self.W_O = nn.Parameter(torch.empty(cfg.n_heads, d_head, cfg.d_model))
         self.b_O = nn.Parameter(torch.zeros(cfg.d_model))
@@ -103,7 +111,10 @@ class Attention(nn.Module):
         self._mask: tuple[Tensor, bool] = (torch.empty(0), False)
 
     def forward(
-        self, x: Float[Tensor, "batch token d_model"], rows: slice | None = None, memory: list[KeysValues] | None = None
+        self,
+        x: Float[Tensor, "batch token d_model"],
+        rows: slice | None = None,
+        memory: list[KeysValues] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of every token, or of the tokens in `rows` only, over all tokens they see.
 
@@ -120,7 +131,9 @@ class Attention(nn.Module):
             (q,), (k, v) = self._project(x[:, rows], "Q"), self._project(x, "KV")
         q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
         if memory is not None:
-            memory.append(KeysValues(_by_head(k), _by_head(v), None if made is None else _by_head(made)))
+            memory.append(
+                KeysValues(_by_head(k), _by_head(v), None if made is None else _by_head(made))
+            )
         if self._use_fused(q, rows):
             z = F.scaled_dot_product_attention(
                 q.transpose(1, 2),
@@ -132,14 +145,23 @@ class Attention(nn.Module):
             return self._write(z.transpose(1, 2))
         mask = self._visibility(x, rows, hide_query=self.cfg.keys == "labelled" and memory is None)
         scores = torch.baddbmm(mask, _merge(q), _merge(k).transpose(1, 2), alpha=self.scale)
-        pattern = self._pattern(scores.view(-1, self.cfg.n_heads, *scores.shape[1:]), self._by_position(mask, rows))
+        pattern = self._pattern(
+            scores.view(-1, self.cfg.n_heads, *scores.shape[1:]), self._by_position(mask, rows)
+        )
         z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
         return self._write(z.view(-1, self.cfg.n_heads, *z.shape[1:]).transpose(1, 2))
 
     def remember(self, x: Float[Tensor, "batch token d_model"]) -> KeysValues:
         """Keys and values of every token."""
-        k, v = (at(hook, t) for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True))
-        return KeysValues(_by_head(k), _by_head(v), _by_head(self._project(x, "Q")[0]) if self.cfg.queries else None)
+        k, v = (
+            at(hook, t)
+            for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True)
+        )
+        return KeysValues(
+            _by_head(k),
+            _by_head(v),
+            _by_head(self._project(x, "Q")[0]) if self.cfg.queries else None,
+        )
 
     def after(
         self, x: Float[Tensor, "batch query d_model"], context: KeysValues
@@ -151,13 +173,20 @@ class Attention(nn.Module):
         q, k, v = self._project(x, "QKV")
         if context.queries is not None:
             q = context.queries[:, :, -1].unsqueeze(1).expand_as(q)
-        q, k, v = (at(hook, t).transpose(1, 2) for hook, t in ((self.hook_q, q), (self.hook_k, k), (self.hook_v, v)))
+        q, k, v = (
+            at(hook, t).transpose(1, 2)
+            for hook, t in ((self.hook_q, q), (self.hook_k, k), (self.hook_v, v))
+        )
         q = q * self.scale  # fewer numbers than the scores
         own = (q * k).sum(-1, keepdim=True)
         if self.cfg.keys == "labelled":
             own = torch.full_like(own, -math.inf)
         n = context.keys.shape[2] + 1
-        weights = self._by_position(x.new_zeros(1, n), slice(n - 1, n)) if self.cfg.position_weights else None
+        weights = (
+            self._by_position(x.new_zeros(1, n), slice(n - 1, n))
+            if self.cfg.position_weights
+            else None
+        )
         pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1), weights)
         z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
         return self._write(z.transpose(1, 2))
@@ -165,27 +194,35 @@ class Attention(nn.Module):
     def _project(self, x: Tensor, letters: str) -> list[Float[Tensor, "batch token head d_head"]]:
         """Several projections by one matrix product, which is what makes it fast."""
         flat = linear(x, *self._together(letters))
-        return list(flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.head_width).unbind(2))
+        return list(
+            flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.head_width).unbind(2)
+        )
 
     def _together(self, letters: str) -> tuple[Tensor, Tensor]:
         """Weights and biases of several projections as those of one."""
         known = None if torch.compiler.is_compiling() else FIXED.get().get(id(self))
         if known is not None and letters in known:
             return known[letters]
-        weights = torch.stack([getattr(self, f"W_{c}") for c in letters]).transpose(2, 3).flatten(0, 2)
+        weights = (
+            torch.stack([getattr(self, f"W_{c}") for c in letters]).transpose(2, 3).flatten(0, 2)
+        )
         biases = torch.stack([getattr(self, f"b_{c}") for c in letters]).flatten()
         if known is not None:
             known[letters] = weights, biases
         return weights, biases
 
     def _pattern(
-        self, scores: Float[Tensor, "batch head query key"], by_position: Float[Tensor, "#query key"] | None
+        self,
+        scores: Float[Tensor, "batch head query key"],
+        by_position: Float[Tensor, "#query key"] | None,
     ) -> Float[Tensor, "batch head query key"]:
         scores = self.hook_attn_scores(scores)
         pattern = score_functions.apply(self.cfg.score_fn, scores, self.cfg.score_norm)
         return self.hook_pattern(pattern if by_position is None else pattern * by_position)
 
-    def _by_position(self, mask: Float[Tensor, "*query key"], rows: slice | None) -> Float[Tensor, "query key"] | None:
+    def _by_position(
+        self, mask: Float[Tensor, "*query key"], rows: slice | None
+    ) -> Float[Tensor, "query key"] | None:
         """What the weights of these queries, by position, are multiplied by; None without `position_weights`."""
         if self.cfg.position_weights is None:
             return None
@@ -193,7 +230,9 @@ class Attention(nn.Module):
         weights = weights if rows is None else weights[rows]
         return weights if self.cfg.position_weights == "free" else (weights + mask).softmax(-1)
 
-    def _write(self, z: Float[Tensor, "batch query head d_head"]) -> Float[Tensor, "batch query d_model"]:
+    def _write(
+        self, z: Float[Tensor, "batch query head d_head"]
+    ) -> Float[Tensor, "batch query d_model"]:
         z = self.hook_z(z)
         if listened(self.hook_result):
             result = torch.einsum("bqhe,hed->bqhd", z, self.W_O)
@@ -204,7 +243,9 @@ class Attention(nn.Module):
                 return result.sum(2) + self.b_O
         return linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
 
-    def _visibility(self, x: Tensor, rows: slice | None, hide_query: bool) -> Float[Tensor, "query key"]:
+    def _visibility(
+        self, x: Tensor, rows: slice | None, hide_query: bool
+    ) -> Float[Tensor, "query key"]:
         """0 where a query sees a key, -inf where not; kept between calls because it rarely changes."""
         n = x.shape[1]
         mask, hides_query = self._mask
@@ -227,7 +268,9 @@ class Attention(nn.Module):
         return unread and (self.fused is True or q.is_cuda)
 
 
-def _by_head(t: Float[Tensor, "batch token head d_head"]) -> Float[Tensor, "batch head token d_head"]:
+def _by_head(
+    t: Float[Tensor, "batch token head d_head"],
+) -> Float[Tensor, "batch head token d_head"]:
     """Tokens of each head together, also in memory: what is remembered once is multiplied many times."""
     return t.transpose(1, 2).contiguous()
 

@@ -33,7 +33,9 @@ def blank(d_model: int, **settings: Any) -> HookedTransformer:
         "positional_embedding_type": "none",
         "use_attn_scale": False,
     }
-    model = HookedTransformer(HookedTransformerConfig(d_model=d_model, **(plain | settings))).double()
+    model = HookedTransformer(
+        HookedTransformerConfig(d_model=d_model, **(plain | settings))
+    ).double()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.split(".")[-2] not in NORMS:

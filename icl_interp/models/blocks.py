@@ -94,9 +94,15 @@ class Block(nn.Module):
             self.ln1 = make_norm(cfg)
         if cfg.normalization_type and not cfg.attn_only:
             self.ln2 = make_norm(cfg)
-        self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+        self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = (
+            HookPoint(),
+            HookPoint(),
+            HookPoint(),
+        )
 
-    def forward(self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None) -> Kept:
+    def forward(
+        self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None
+    ) -> Kept:
         """The stream after this block: at every token, or only at the tokens in `rows`."""
         return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
 
@@ -108,7 +114,9 @@ class Block(nn.Module):
         """The stream of alternative last tokens, each after the same context."""
         return self._run(stream, lambda x: self.attn.after(x, context))
 
-    def _run(self, stream: Stream, attend: Callable[[Stream], Kept], rows: slice | None = None) -> Kept:
+    def _run(
+        self, stream: Stream, attend: Callable[[Stream], Kept], rows: slice | None = None
+    ) -> Kept:
         stream = self.hook_resid_pre(stream)
         kept = stream if rows is None else stream[:, rows]
         if not self.cfg.mlp_only:
@@ -125,7 +133,11 @@ class Block(nn.Module):
 
     def _join(self, stream: Stream, addition: Stream, norm: str) -> Stream:
         """The stream with a sublayer's output added, normalised in a post-norm model."""
-        return getattr(self, norm)(stream + addition) if self.cfg.norm_position == "post" else stream + addition
+        return (
+            getattr(self, norm)(stream + addition)
+            if self.cfg.norm_position == "post"
+            else stream + addition
+        )
 
 
 if TYPE_CHECKING:

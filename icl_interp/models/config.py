@@ -8,7 +8,9 @@ from typing import Literal, Self, get_args
 from icl_interp.errors import InputError, unknown
 
 ActivationName = Literal["gelu", "gelu_new", "relu"]
-ScoreName = Literal["softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear", "constant"]
+ScoreName = Literal[
+    "softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear", "constant"
+]
 UnitName = Literal["M", "KQV"]
 # Score functions whose weights over the keys a query sees add up to 1.
 DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
@@ -114,17 +116,25 @@ class HookedTransformerConfig:
             raise InputError(f"{name} must be true or false, but got {value!r}")
         # YAML reads 1e-5 as text.
         if annotation is float and not (isinstance(value, (int, float)) and 0 <= value < math.inf):
-            raise InputError(f"{name} must be a number from 0 up (1.0e-5 in YAML), but got {value!r}")
+            raise InputError(
+                f"{name} must be a number from 0 up (1.0e-5 in YAML), but got {value!r}"
+            )
 
     def _check_combinations(self) -> None:
         """Refuse settings that exclude each other, and a bound that is no length."""
         if self.attn_only and self.mlp_only:
-            raise InputError("attn_only and mlp_only exclude each other: a block would have nothing left")
+            raise InputError(
+                "attn_only and mlp_only exclude each other: a block would have nothing left"
+            )
         if self.mlp_only and self.score_fn not in ("softmax", "hardmax", "linear"):
-            raise InputError(f"score_fn={self.score_fn!r} needs attention, but mlp_only leaves none")
+            raise InputError(
+                f"score_fn={self.score_fn!r} needs attention, but mlp_only leaves none"
+            )
         if self.score_norm and self.score_fn != "linear":
             why = "weights add up to 1" if self.weights_add_up else "brings its own"
-            raise InputError(f"score_norm={self.score_norm!r} is for score_fn='linear'; {self.score_fn} {why}")
+            raise InputError(
+                f"score_norm={self.score_norm!r} is for score_fn='linear'; {self.score_fn} {why}"
+            )
         if self.keys and self.mlp_only:
             raise InputError(f"keys={self.keys!r} needs attention, but mlp_only leaves none")
         if self.keys and self.score_norm == "labelled":
@@ -134,14 +144,20 @@ class HookedTransformerConfig:
             )
         if self.mlp_only and (self.queries or self.position_weights):
             name = "queries" if self.queries else "position_weights"
-            raise InputError(f"{name}={getattr(self, name)!r} needs attention, but mlp_only leaves none")
+            raise InputError(
+                f"{name}={getattr(self, name)!r} needs attention, but mlp_only leaves none"
+            )
         if self.keys and (self.queries or self.position_weights):
             name = "queries" if self.queries else "position_weights"
-            raise InputError(f"{name}={getattr(self, name)!r} and keys={self.keys!r} exclude each other: choose one")
+            raise InputError(
+                f"{name}={getattr(self, name)!r} and keys={self.keys!r} exclude each other: choose one"
+            )
         self._check_bound()
         self._check_unit()
         if self.norm_position == "post" and self.normalization_type is None:
-            raise InputError("norm_position='post' needs a normalization_type; without a norm use 'pre'")
+            raise InputError(
+                "norm_position='post' needs a normalization_type; without a norm use 'pre'"
+            )
 
     def _check_unit(self) -> None:
         if self.unit is None:
@@ -173,7 +189,9 @@ class HookedTransformerConfig:
     def _check_bound(self) -> None:
         bound = self.embed_bound
         if bound is not None and (
-            not isinstance(bound, (int, float)) or isinstance(bound, bool) or not 0 < bound < math.inf
+            not isinstance(bound, (int, float))
+            or isinstance(bound, bool)
+            or not 0 < bound < math.inf
         ):
             raise InputError(
                 f"embed_bound must be a positive number, or null for none, but got {bound!r}: give the longest vector "

@@ -41,7 +41,9 @@ def diagonals_of(matrix: Float[Tensor, "*head two_dim two_dim"]) -> Complex[Tens
     >>> diagonals_of(torch.tensor([[1.0, -2.0], [2.0, 1.0]]))
     tensor([1.+2.j])
     """
-    blocks = matrix.unflatten(-2, (-1, 2)).unflatten(-1, (-1, 2)).diagonal(dim1=-4, dim2=-2)  # (*head, 2, 2, dim)
+    blocks = (
+        matrix.unflatten(-2, (-1, 2)).unflatten(-1, (-1, 2)).diagonal(dim1=-4, dim2=-2)
+    )  # (*head, 2, 2, dim)
     real = (blocks[..., 0, 0, :] + blocks[..., 1, 1, :]) / 2
     return torch.complex(real, (blocks[..., 1, 0, :] - blocks[..., 0, 1, :]) / 2)
 
@@ -74,7 +76,9 @@ class DiagonalAttention(HookedRootModule):
     hook_z: HookPoint
     hook_attn_out: HookPoint
 
-    def __init__(self, a: Complex[Tensor, "..."], b: Complex[Tensor, "..."], p: Float[Tensor, "..."]) -> None:
+    def __init__(
+        self, a: Complex[Tensor, "..."], b: Complex[Tensor, "..."], p: Float[Tensor, "..."]
+    ) -> None:
         super().__init__()
         if a.ndim != 2 or a.shape != b.shape or p.ndim != 2 or p.shape[0] != p.shape[1]:
             raise InputError(
@@ -94,7 +98,11 @@ class DiagonalAttention(HookedRootModule):
 
     def forward(self, states: States) -> States:
         """The prediction of the state after each one."""
-        if states.ndim != 3 or states.shape[-1] != self.A.shape[1] or states.shape[1] > len(self.W_P):
+        if (
+            states.ndim != 3
+            or states.shape[-1] != self.A.shape[1]
+            or states.shape[1] > len(self.W_P)
+        ):
             raise InputError(
                 f"states must be (batch, token, dim={self.A.shape[1]}) with at most n_ctx={len(self.W_P)} tokens, but "
                 f"got {tuple(states.shape)}"
@@ -143,7 +151,9 @@ class DiagonalAttention(HookedRootModule):
         return model
 
     @classmethod
-    def random(cls, n_heads: int, dim: int, n_ctx: int, generator: torch.Generator, scale: float = 0.1) -> Self:
+    def random(
+        cls, n_heads: int, dim: int, n_ctx: int, generator: torch.Generator, scale: float = 0.1
+    ) -> Self:
         """A fresh unit: every entry of A, B (real and imaginary part) and P is drawn from N(0, scale^2)."""
 
         def draw(*shape: int) -> Tensor:
@@ -155,5 +165,8 @@ class DiagonalAttention(HookedRootModule):
 
 def _real(diagonal: Complex[Tensor, " dim"]) -> Float[Tensor, "two_dim two_dim"]:
     """The multiplication by a complex diagonal, as a real matrix on `pairs`: a + ib is [[a, -b], [b, a]]."""
-    blocks = [torch.stack([torch.stack([z.real, -z.imag]), torch.stack([z.imag, z.real])]) for z in diagonal.detach()]
+    blocks = [
+        torch.stack([torch.stack([z.real, -z.imag]), torch.stack([z.imag, z.real])])
+        for z in diagonal.detach()
+    ]
     return torch.block_diag(*blocks)

@@ -29,7 +29,11 @@ def fix_weights(model: nn.Module, unit: UnitName) -> None:
     identity = torch.eye(width)
     label = torch.zeros(width, width)
     label[-1, -1] = 1
-    fixed = {"embed.W_E": identity, f"{_ATTENTION}W_O": identity[None], "unembed.W_U": identity[:, -1:]}
+    fixed = {
+        "embed.W_E": identity,
+        f"{_ATTENTION}W_O": identity[None],
+        "unembed.W_U": identity[:, -1:],
+    }
     if unit == "M":
         fixed |= {f"{_ATTENTION}W_K": (identity - label)[None], f"{_ATTENTION}W_V": label[None]}
     with torch.no_grad():

@@ -83,7 +83,9 @@ class HookPoint(_HookPoint):
         super().__init__()
         self.opened: dict[int, Opened] = {}  # by the id of a hook that a context attached
 
-    def remove_hooks(self, dir: str = "fwd", including_permanent: bool = False, level: int | None = None) -> None:
+    def remove_hooks(
+        self, dir: str = "fwd", including_permanent: bool = False, level: int | None = None
+    ) -> None:
         """Remove what is attached, but for what contexts of other threads attached; see TransformerLens."""
         if not (self.fwd_hooks or self.bwd_hooks) and dir in ("fwd", "bwd", "both"):
             return
@@ -104,7 +106,9 @@ class HookPoint(_HookPoint):
         opened = self.opened.get(hook_id)
         return opened is None or opened.is_here
 
-    def attach(self, function: Callable[..., Any], dir: Literal["fwd", "bwd"], level: int, opened: Opened) -> Any:
+    def attach(
+        self, function: Callable[..., Any], dir: Literal["fwd", "bwd"], level: int, opened: Opened
+    ) -> Any:
         """Attach a function that runs for the thread of a context only; gives what `detach` takes."""
         handle = self.add_hook(_belonging_to(opened, function, dir), dir=dir, level=level)
         handle.user_hook = function
@@ -116,7 +120,8 @@ class HookPoint(_HookPoint):
         handle.hook.remove()
         self.opened.pop(handle.hook.id, None)
         self.fwd_hooks, self.bwd_hooks = (
-            [one for one in handles if one is not handle] for handles in (self.fwd_hooks, self.bwd_hooks)
+            [one for one in handles if one is not handle]
+            for handles in (self.fwd_hooks, self.bwd_hooks)
         )
 
 
@@ -136,7 +141,11 @@ def _belonging_to(opened: Opened, function: Callable[..., Any], dir: str) -> Cal
 
 @contextmanager
 def attached(
-    model: HookedRootModule, fwd_hooks: Functions, bwd_hooks: Functions, stay: bool, clear_contexts: bool
+    model: HookedRootModule,
+    fwd_hooks: Functions,
+    bwd_hooks: Functions,
+    stay: bool,
+    clear_contexts: bool,
 ) -> Iterator[HookedRootModule]:
     """A context in which functions are attached to hook points, for the thread that opens it.
 
@@ -151,7 +160,10 @@ def attached(
     """
     opened = Opened()
     held: list[tuple[HookPoint, Any]] = []
-    directions: tuple[tuple[Literal["fwd", "bwd"], Functions], ...] = (("fwd", fwd_hooks), ("bwd", bwd_hooks))
+    directions: tuple[tuple[Literal["fwd", "bwd"], Functions], ...] = (
+        ("fwd", fwd_hooks),
+        ("bwd", bwd_hooks),
+    )
     try:
         with _LOCK:
             model.context_level += 1
@@ -161,7 +173,12 @@ def attached(
                         if stay:
                             point.add_hook(function, dir=direction, level=model.context_level)
                         else:
-                            held.append((point, point.attach(function, direction, model.context_level, opened)))
+                            held.append(
+                                (
+                                    point,
+                                    point.attach(function, direction, model.context_level, opened),
+                                )
+                            )
         yield model
     finally:
         with _LOCK:
@@ -200,7 +217,10 @@ class NumericCache(ActivationCache):
                 f"{name} needs a residual stream that is the sum of its components, but this model normalises after "
                 "each sublayer (norm_position='post'); read hook_resid_mid and hook_resid_post instead"
             )
-        if name == "apply_ln_to_stack" and object.__getattribute__(self, "model").cfg.normalization_type == "Tanh":
+        if (
+            name == "apply_ln_to_stack"
+            and object.__getattribute__(self, "model").cfg.normalization_type == "Tanh"
+        ):
             raise InputError(
                 "apply_ln_to_stack divides components by the norm's scale, but this model's Tanh norms have none and "
                 "do not act on each component by itself; read the components without apply_ln"
@@ -249,7 +269,9 @@ def hooked_modules(model: nn.Module) -> list[str]:
     >>> inside, hooked_modules(model)
     (['hook_embed'], [])
     """
-    return [name or "the model itself" for name, module in model.named_modules() if listened(module)]
+    return [
+        name or "the model itself" for name, module in model.named_modules() if listened(module)
+    ]
 
 
 def check_unhooked(model: object, who: str) -> None:
@@ -333,7 +355,10 @@ def refuse_patching_by_position() -> None:
     """
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "generic_activation_patch" and frame.f_globals.get("__name__") == patching.__name__:
+        if (
+            frame.f_code.co_name == "generic_activation_patch"
+            and frame.f_globals.get("__name__") == patching.__name__
+        ):
             if any("pos" in axis for axis in frame.f_locals.get("index_axis_names") or ()):
                 raise InputError(
                     "TransformerLens' patching takes the last axis of its input for positions, but tokens of numbers "
@@ -355,7 +380,9 @@ def check_names(requested: HookName | Sequence[HookName] | None, available: Iter
         return
     if callable(requested):
         if not any(requested(name) for name in names):
-            raise InputError(f"the hook filter matches none of the {len(names)} hooks; names look like {names[:3]}")
+            raise InputError(
+                f"the hook filter matches none of the {len(names)} hooks; names look like {names[:3]}"
+            )
         return
     for name in [requested] if isinstance(requested, str) else requested:
         if callable(name):

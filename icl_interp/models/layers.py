@@ -29,7 +29,9 @@ def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         return F.gelu(x)
     if torch.is_grad_enabled():
         return x * (1 + torch.erf(math.sqrt(0.5) * x)) * 0.5
-    return (math.sqrt(0.5) * x).erf_().add_(1).mul_(x).mul_(0.5)  # the same numbers, in one tensor instead of four
+    return (
+        (math.sqrt(0.5) * x).erf_().add_(1).mul_(x).mul_(0.5)
+    )  # the same numbers, in one tensor instead of four
 
 
 # A partial and not a lambda, which would keep a whole model from being pickled.
@@ -50,23 +52,31 @@ class Norm(nn.Module):
         super().__init__()
         self.centred = cfg.normalization_type != "RMS"
         self.eps = cfg.eps
-        self.w = nn.Parameter(torch.ones(cfg.d_model)) if cfg.normalization_type != "LNPre" else None
+        self.w = (
+            nn.Parameter(torch.ones(cfg.d_model)) if cfg.normalization_type != "LNPre" else None
+        )
         self.b = nn.Parameter(torch.zeros(cfg.d_model)) if cfg.normalization_type == "LN" else None
         self.hook_scale = HookPoint()
         self.hook_normalized = HookPoint()
         self.hook_out = HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+    def forward(
+        self, x: Float[Tensor, "batch token d_model"]
+    ) -> Float[Tensor, "batch token d_model"]:
         """Normalise each token's vector."""
         unread = not (listened(self.hook_scale) or listened(self.hook_normalized))
-        if self.centred and unread and torch.is_grad_enabled():  # training: gain and bias in the same kernel
+        if (
+            self.centred and unread and torch.is_grad_enabled()
+        ):  # training: gain and bias in the same kernel
             return self.hook_out(F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps))
         out = self.hook_normalized(self._normalized(x))
         if self.w is not None:
             out = out * self.w if self.b is None else torch.addcmul(self.b, out, self.w)
         return self.hook_out(out)
 
-    def _normalized(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+    def _normalized(
+        self, x: Float[Tensor, "batch token d_model"]
+    ) -> Float[Tensor, "batch token d_model"]:
         """The centred input, divided by what `hook_scale` gives.
 
         With gradients off torch's kernel does both, several times as fast as step by step. Only where a listener
@@ -107,7 +117,9 @@ class TanhNorm(nn.Module):
         self.hook_normalized = HookPoint()
         self.hook_out = HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+    def forward(
+        self, x: Float[Tensor, "batch token d_model"]
+    ) -> Float[Tensor, "batch token d_model"]:
         """Squash each coordinate."""
         return self.hook_out(self.hook_normalized((self.alpha * x).tanh()) * self.w + self.b)
 
@@ -135,7 +147,9 @@ class MLP(nn.Module):
         self.hook_pre = HookPoint()
         self.hook_post = HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch token d_model"]:
+    def forward(
+        self, x: Float[Tensor, "batch token d_model"]
+    ) -> Float[Tensor, "batch token d_model"]:
         """The MLP's addition to the residual stream."""
         hidden = self.hook_post(self.act(self.hook_pre(linear(x, self.W_in.T, self.b_in))))
         return linear(hidden, self.W_out.T, self.b_out)

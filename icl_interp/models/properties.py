@@ -134,7 +134,9 @@ class WeightProperties:
                 total = total + block.mlp.b_out
         return total
 
-    def tokens_to_residual_directions(self, tokens: int | Tensor) -> Float[Tensor, "*channels d_model"]:
+    def tokens_to_residual_directions(
+        self, tokens: int | Tensor
+    ) -> Float[Tensor, "*channels d_model"]:
         """The direction in the residual stream that an output channel reads, as `ActivationCache.logit_attrs` asks for.
 
         TransformerLens calls an output by its token; here it is a channel, 0 to d_out - 1. The final norm's gain is

@@ -39,7 +39,9 @@ class RescaledValues(Encoding):
             )
         for name in ("scale", "shift"):
             if not math.isfinite(getattr(self, name)):
-                raise InputError(f"{name} must be a finite number, but got {shown(getattr(self, name))}")
+                raise InputError(
+                    f"{name} must be a finite number, but got {shown(getattr(self, name))}"
+                )
         if self.scale == 0:
             raise InputError("scale must not be 0: every value would be the same number")
 

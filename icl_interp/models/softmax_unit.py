@@ -63,14 +63,28 @@ class SoftmaxAttention(HookedRootModule):
     def __init__(self, w_k: Wide, w_q: Wide, w_v: Wide) -> None:
         super().__init__()
         shapes = [tuple(w.shape) for w in (w_k, w_q, w_v)]
-        if len({*shapes}) > 1 or len(shapes[0]) != 2 or shapes[0][0] != shapes[0][1] or shapes[0][0] < 2:
+        if (
+            len({*shapes}) > 1
+            or len(shapes[0]) != 2
+            or shapes[0][0] != shapes[0][1]
+            or shapes[0][0] < 2
+        ):
             raise InputError(
                 "W_K, W_Q and W_V must all be (d + 1, d + 1) for inputs of d coordinates, but got "
                 f"{', '.join(map(str, shapes))}"
             )
         for name, value in (("K", w_k), ("Q", w_q), ("V", w_v)):
             setattr(self, f"W_{name}", nn.Parameter(value.detach().clone()))
-        for name in ("resid_pre", "q", "k", "v", "attn_scores", "pattern", "attn_out", "resid_post"):
+        for name in (
+            "resid_pre",
+            "q",
+            "k",
+            "v",
+            "attn_scores",
+            "pattern",
+            "attn_out",
+            "resid_post",
+        ):
             setattr(self, f"hook_{name}", HookPoint())
         self.setup()
 
@@ -92,7 +106,9 @@ class SoftmaxAttention(HookedRootModule):
     def is_kernel(self) -> bool:
         """Whether it is a unit of equation (2): scores see x only, and what is read out is the label itself."""
         w_k, w_q, w_v = (w.detach().double() for w in (self.W_K, self.W_Q, self.W_V))
-        own = w_k[:, -1] @ w_q[:, :-1]  # what the label of a key adds to its score; that of the query is 0
+        own = (
+            w_k[:, -1] @ w_q[:, :-1]
+        )  # what the label of a key adds to its score; that of the query is 0
         label = torch.zeros_like(w_v[-1])
         label[-1] = 1
         return not own.any() and torch.equal(w_v[-1], label)
@@ -125,7 +141,9 @@ class SoftmaxAttention(HookedRootModule):
     def to_transformer(self, n_ctx: int) -> HookedTransformer:
         """A `HookedTransformer` whose stream is Z + h(Z), and so has every tool; its config says `unit="KQV"`."""
         width = len(self.W_V)
-        model = blank(width, d_head=width, n_ctx=n_ctx, d_in=width, unit="KQV", **_ALONE).to(self.W_V)
+        model = blank(width, d_head=width, n_ctx=n_ctx, d_in=width, unit="KQV", **_ALONE).to(
+            self.W_V
+        )
         with torch.no_grad():
             attention, identity = model.blocks[0].attn, torch.eye(width).to(self.W_V)
             model.embed.W_E.copy_(identity)
@@ -179,7 +197,9 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
     (k, _), (q, b_q), (v, b_v) = read("K"), read("Q"), read("V")
     write = weights["blocks.0.attn.W_O"][0] @ out
     direct = (embed @ out)[:-1]  # of the query's x; its label slot is 0
-    constant = (start + weights["blocks.0.attn.b_O"]) @ out + weights["unembed.b_U"][0] + b_v @ write
+    constant = (
+        (start + weights["blocks.0.attn.b_O"]) @ out + weights["unembed.b_U"][0] + b_v @ write
+    )
     scale = model.blocks[0].attn.scale
     outside = max(float(part.abs().max()) for part in (scale * k @ b_q, direct, constant))
     if outside > tolerance:

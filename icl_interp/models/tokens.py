@@ -110,7 +110,9 @@ class Interleaved(Encoding):
     def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
         """Tokens at even places are inputs, at odd places labels."""
         xs, ys = prompts.xs, prompts.ys
-        tokens = xs.new_zeros(xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets))
+        tokens = xs.new_zeros(
+            xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets)
+        )
         tokens[:, 0::2, : xs.shape[2]] = xs
         tokens[:, 1::2, : prompts.n_targets] = ys
         return tokens[:, :-1]
@@ -274,7 +276,9 @@ class Augmented(States):
 
     @staticmethod
     def _augmented(
-        xs: Float[Tensor, "batch point dim"], before: Float[Tensor, "batch point dim"], n_targets: int
+        xs: Float[Tensor, "batch point dim"],
+        before: Float[Tensor, "batch point dim"],
+        n_targets: int,
     ) -> Float[Tensor, "batch point d_in"]:
         return torch.cat([xs.new_zeros(*xs.shape[:2], n_targets), xs, before], -1)
 
@@ -343,7 +347,11 @@ may read them as states or interleaved: pass encoding=States() or encoding=Inter
     """
     found = infer(d_in, prompts.xs.shape[2], prompts.n_targets)
     xs, ys = prompts.xs, prompts.ys
-    if isinstance(found, Interleaved) and prompts.n_points > 1 and torch.equal(ys[:, :-1], xs[:, 1:]):
+    if (
+        isinstance(found, Interleaved)
+        and prompts.n_points > 1
+        and torch.equal(ys[:, :-1], xs[:, 1:])
+    ):
         raise InputError(
             f"the value at each point of these prompts is the next input, so a model with d_in={d_in} may read them as "
             "states or interleaved: pass encoding=States() or encoding=Interleaved()"

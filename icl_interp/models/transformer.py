@@ -71,7 +71,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         self.unembed = Unembed(cfg)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                if ".W_" in name and not parameter.is_meta:  # on the meta device there are only shapes
+                if (
+                    ".W_" in name and not parameter.is_meta
+                ):  # on the meta device there are only shapes
                     noise = torch.randn(parameter.shape, generator=generator(seed, f"init/{name}"))
                     parameter.copy_(noise * cfg.init_std)
         if cfg.unit:
@@ -104,7 +106,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         """
         self._check(tokens)
         if self.cfg.keys and tokens.shape[1] < 2:
-            raise InputError("with keys='labelled' a prompt needs a labelled example before the query, but got none")
+            raise InputError(
+                "with keys='labelled' a prompt needs a labelled example before the query, but got none"
+            )
         return self.resume(self._embed(tokens), 0, positions)
 
     def resume(
@@ -127,7 +131,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         Nothing reads what the last block makes of the context, so it is not computed and hooks there do not fire.
         """
         if not self.cfg.query_is_unseen:
-            raise InputError("a bidirectional context changes with the query, so its keys and values cannot be kept")
+            raise InputError(
+                "a bidirectional context changes with the query, so its keys and values cannot be kept"
+            )
         self._check(tokens)
         if self.cfg.mlp_only:
             return []
@@ -137,7 +143,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
             stream = block(stream, memory=memory)
         return [*memory, self.blocks[-1].remember(stream)]
 
-    def after(self, memory: list[KeysValues], tokens: Tokens, position: int) -> Float[Tensor, "batch token d_out"]:
+    def after(
+        self, memory: list[KeysValues], tokens: Tokens, position: int
+    ) -> Float[Tensor, "batch token d_out"]:
         """Predictions for alternative last tokens: token i of the input stands at `position`, after the same context.
 
         The context's keys and values do not depend on the last token, so a sweep over it costs one token a point.
@@ -145,7 +153,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         """
         return self.resume_after(memory, next(self.streams_after(memory, tokens, position)), 0)
 
-    def streams_after(self, memory: list[KeysValues], tokens: Tokens, position: int) -> Iterator[Stream]:
+    def streams_after(
+        self, memory: list[KeysValues], tokens: Tokens, position: int
+    ) -> Iterator[Stream]:
         """The stream of alternative last tokens before each block, one after another, for `resume_after`."""
         self._check_width(tokens)
         known = memory[0].keys.shape[2] if memory else position
@@ -159,7 +169,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
             yield stream
             stream = self._after(i, stream, memory)
 
-    def resume_after(self, memory: list[KeysValues], stream: Stream, block: int) -> Float[Tensor, "batch token d_out"]:
+    def resume_after(
+        self, memory: list[KeysValues], stream: Stream, block: int
+    ) -> Float[Tensor, "batch token d_out"]:
         """`after` from the stream before a block: runs that differ from it on only share what lies before."""
         for i in range(block, self.cfg.n_layers):
             stream = self._after(i, stream, memory)
@@ -189,7 +201,11 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         if self.cfg.positional_embedding_type == "none":
             return stream
         n = tokens.shape[1]
-        vectors = self.pos_embed.W_pos[:n] if position is None else self.pos_embed.W_pos[position].expand(n, -1)
+        vectors = (
+            self.pos_embed.W_pos[:n]
+            if position is None
+            else self.pos_embed.W_pos[position].expand(n, -1)
+        )
         return stream + at(self.hook_pos_embed, vectors.expand(tokens.shape[0], -1, -1))
 
     def _read_out(self, stream: Stream) -> Float[Tensor, "batch token d_out"]:
@@ -227,7 +243,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
 
     # What TransformerLens adds to a model: the same, but a name that matches nothing is an error.
 
-    def run_with_cache(self, *args: Any, names_filter: Any = None, **kwargs: Any) -> tuple[Tensor, Any]:
+    def run_with_cache(
+        self, *args: Any, names_filter: Any = None, **kwargs: Any
+    ) -> tuple[Tensor, Any]:
         """The output, and every activation (or those `names_filter` selects) by hook name."""
         check_names(names_filter, self.hook_dict)
         if kwargs.get("incl_bwd"):
@@ -239,10 +257,16 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
         if not return_cache_object:
             return out, cache
-        return out, NumericCache(cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False))
+        return out, NumericCache(
+            cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False)
+        )
 
     def hooks(
-        self, fwd_hooks: Any = (), bwd_hooks: Any = (), reset_hooks_end: bool = True, clear_contexts: bool = False
+        self,
+        fwd_hooks: Any = (),
+        bwd_hooks: Any = (),
+        reset_hooks_end: bool = True,
+        clear_contexts: bool = False,
     ) -> Any:
         """A context in which functions are attached to hook points; `run_with_hooks` is one forward pass in it.
 
@@ -275,7 +299,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         folder = Path(folder)
         config = read_json(folder / "config.json", LARGEST_FACTS)
         if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
-            raise InputError(f"{folder / 'config.json'} has no 'model' section: is it the config of a run folder?")
+            raise InputError(
+                f"{folder / 'config.json'} has no 'model' section: is it the config of a run folder?"
+            )
         values = {key: value for key, value in config["model"].items() if key != "kind"}
         cfg = build(HookedTransformerConfig, values, "config.json, section model")
         return weights.load_model(cls, cfg, folder / "model.safetensors").eval()
@@ -357,7 +383,13 @@ def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:
     if isinstance(positions, Tensor):
         positions = [int(position) for position in positions]
     steps = {b - a for a, b in pairwise(positions)} or {1}
-    if not positions or len(steps) > 1 or min(steps) < 1 or positions[0] < 0 or positions[-1] >= n_tokens:
+    if (
+        not positions
+        or len(steps) > 1
+        or min(steps) < 1
+        or positions[0] < 0
+        or positions[-1] >= n_tokens
+    ):
         raise InputError(
             f"positions must be evenly spaced, increasing and within 0 to {n_tokens - 1}, but got {list(positions)}"
         )

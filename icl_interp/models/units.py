@@ -52,12 +52,20 @@ class LinearSelfAttention(HookedRootModule):
 
     def __init__(self, w_pv: Wide, w_kq: Wide) -> None:
         super().__init__()
-        if w_pv.ndim != 2 or w_pv.shape != w_kq.shape or w_pv.shape[0] != w_pv.shape[1] or w_pv.shape[0] < 2:
+        if (
+            w_pv.ndim != 2
+            or w_pv.shape != w_kq.shape
+            or w_pv.shape[0] != w_pv.shape[1]
+            or w_pv.shape[0] < 2
+        ):
             raise InputError(
                 "W_PV and W_KQ must both be (d + 1, d + 1) for inputs of d coordinates, but got "
                 f"{tuple(w_pv.shape)} and {tuple(w_kq.shape)}"
             )
-        self.W_PV, self.W_KQ = nn.Parameter(w_pv.detach().clone()), nn.Parameter(w_kq.detach().clone())
+        self.W_PV, self.W_KQ = (
+            nn.Parameter(w_pv.detach().clone()),
+            nn.Parameter(w_kq.detach().clone()),
+        )
         for name in ("resid_pre", "v", "attn_scores", "pattern", "attn_out", "resid_post"):
             setattr(self, f"hook_{name}", HookPoint())
         self.setup()
@@ -79,7 +87,9 @@ class LinearSelfAttention(HookedRootModule):
             )
         stream = self.hook_resid_pre(tokens)
         values = self.hook_v(stream @ self.W_PV.T)
-        scores = self.hook_attn_scores(stream @ self.W_KQ.T @ stream.transpose(1, 2))  # row q, column k: e_k^T W_KQ e_q
+        scores = self.hook_attn_scores(
+            stream @ self.W_KQ.T @ stream.transpose(1, 2)
+        )  # row q, column k: e_k^T W_KQ e_q
         pattern = self.hook_pattern(scores / (tokens.shape[1] - 1))
         return self.hook_resid_post(stream + self.hook_attn_out(pattern @ values))
 
@@ -91,7 +101,9 @@ class LinearSelfAttention(HookedRootModule):
             out[:, -1] = self(tokens.to(self.W_PV)).double()[:, -1, -1:]
         return out
 
-    def to_transformer(self, n_ctx: int, n_heads: int = 1, d_head: int | None = None) -> HookedTransformer:
+    def to_transformer(
+        self, n_ctx: int, n_heads: int = 1, d_head: int | None = None
+    ) -> HookedTransformer:
         """A `HookedTransformer` with linear scores that makes the same predictions, and so brings every tool.
 
         Several heads share W_KQ: each takes some coordinates of the query. Where one head is wide enough for W_PV
@@ -106,7 +118,9 @@ class LinearSelfAttention(HookedRootModule):
             raise InputError(
                 f"n_heads * d_head must be at least d + 1 = {width} to hold W_KQ, but got {n_heads} * {d_head}"
             )
-        model = blank(width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, **LINEAR).to(self.W_PV)
+        model = blank(width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, **LINEAR).to(
+            self.W_PV
+        )
         with torch.no_grad():
             attention, identity = model.blocks[0].attn, torch.eye(width).to(self.W_PV)
             model.embed.W_E.copy_(identity)
@@ -117,7 +131,10 @@ class LinearSelfAttention(HookedRootModule):
                 attention.W_Q[head, :, :n_taken] = identity[:, taken]
                 attention.W_K[head, :, :n_taken] = self.W_KQ[:, taken]
                 if n_heads == 1:
-                    attention.W_V[head, :, :width], attention.W_O[head, :width] = self.W_PV.T, identity
+                    attention.W_V[head, :, :width], attention.W_O[head, :width] = (
+                        self.W_PV.T,
+                        identity,
+                    )
                 else:
                     attention.W_V[head, :, 0], attention.W_O[head, 0] = self.W_PV[-1], identity[-1]
         return model.eval()
@@ -150,7 +167,13 @@ class LayerForm(NamedTuple):
     def outside(self) -> float:
         """The largest entry that an LSA layer does not have: of biases and of what skips attention (without y)."""
         d = len(self.direct) - 2
-        biases = (self.values[:, -1], self.forms[:, -1, :], self.forms[:, :, -1], self.direct[:d], self.direct[-1])
+        biases = (
+            self.values[:, -1],
+            self.forms[:, -1, :],
+            self.forms[:, :, -1],
+            self.direct[:d],
+            self.direct[-1],
+        )
         return max(float(part.abs().max()) for part in biases)
 
 
@@ -194,7 +217,9 @@ def read_layer(model: HookedTransformer) -> LayerForm:
 
     def read(letter: str) -> Float[Tensor, "head wide d_head"]:
         projected = embed @ weights[f"blocks.0.attn.W_{letter}"]
-        constant = F.pad(weights[f"blocks.0.attn.b_{letter}"][:, None], (0, 0, embed.shape[0] - 1, 0))
+        constant = F.pad(
+            weights[f"blocks.0.attn.b_{letter}"][:, None], (0, 0, embed.shape[0] - 1, 0)
+        )
         return projected + constant
 
     values = read("V") @ weights["blocks.0.attn.W_O"] @ out

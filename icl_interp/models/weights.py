@@ -22,7 +22,13 @@ Shape = tuple[int, ...]
 Model = TypeVar("Model", bound=nn.Module)
 FLOATS = ("float32", "float64", "float16", "bfloat16")  # what weights may be stored as
 LARGEST_HEADER = 10**7  # bytes of names and shapes: those of 100,000 tensors
-_NAMES = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}  # in a header
+_NAMES = {
+    "F32": "float32",
+    "F64": "float64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+}  # in a header
 
 
 class Kind(NamedTuple):
@@ -42,7 +48,9 @@ class Wanted(NamedTuple):
 
 def write(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors atomically."""
-    write_atomically(path, serialise({name: tensor.detach().contiguous() for name, tensor in tensors.items()}))
+    write_atomically(
+        path, serialise({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+    )
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -58,7 +66,11 @@ def read(path: Path) -> dict[str, Tensor]:
     _check_length(path, data[:8])
     try:
         return parse(data)
-    except (SafetensorError, ValueError, KeyError) as error:  # KeyError: a dtype torch does not know
+    except (
+        SafetensorError,
+        ValueError,
+        KeyError,
+    ) as error:  # KeyError: a dtype torch does not know
         raise _not_whole(path, data[:8], error) from error
 
 
@@ -72,7 +84,9 @@ def header(path: Path) -> dict[str, Kind]:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
             return {
-                name: Kind(_NAMES.get(dtype := str(part.get_dtype()), dtype), tuple(part.get_shape()))
+                name: Kind(
+                    _NAMES.get(dtype := str(part.get_dtype()), dtype), tuple(part.get_shape())
+                )
                 for name, part in slices.items()
             }
     except OSError as error:
@@ -86,15 +100,21 @@ def _check_length(path: Path, start: bytes) -> None:
     length = int.from_bytes(start, "little")
     # One that cannot be a length is refused with its own words, since it may be another kind of file.
     if LARGEST_HEADER < length < path.stat().st_size:
-        raise InputError(f"{path} has a header of {length:,} bytes, but at most {LARGEST_HEADER:,} are read")
+        raise InputError(
+            f"{path} has a header of {length:,} bytes, but at most {LARGEST_HEADER:,} are read"
+        )
 
 
 def _not_whole(path: Path, start: bytes, error: Exception) -> InputError:
     # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
     if start[:2] == b"PK" or start[:1] == b"\x80":
-        return InputError(f"{path} is a pickle, which can run code when read: convert it to safetensors first")
+        return InputError(
+            f"{path} is a pickle, which can run code when read: convert it to safetensors first"
+        )
     reason = " ".join(str(error).split())
-    return InputError(f"{path} is not a whole safetensors file ({reason}): copy or download it again")
+    return InputError(
+        f"{path} is not a whole safetensors file ({reason}): copy or download it again"
+    )
 
 
 def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: object) -> None:
@@ -110,7 +130,9 @@ def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: obje
         if name not in found:
             raise InputError(f"{where} lacks the tensor {name} that the config asks for")
         if found[name].shape != shape:
-            raise InputError(f"{where}: {name} has shape {found[name].shape}, but the config asks for {shape}")
+            raise InputError(
+                f"{where}: {name} has shape {found[name].shape}, but the config asks for {shape}"
+            )
         if found[name].dtype not in dtypes:
             raise InputError(
                 f"{where}: {name} holds numbers of the type {found[name].dtype}, but {' or '.join(dtypes)} is needed"
@@ -128,9 +150,13 @@ def check_plain(name: str, tensor: Tensor, where: object) -> None:
         InputError: naming it.
     """
     # Nested tensors say that they are strided, and fail where their shape is asked for.
-    strange = tensor.is_nested or tensor.is_quantized or tensor.is_meta or tensor.layout != torch.strided
+    strange = (
+        tensor.is_nested or tensor.is_quantized or tensor.is_meta or tensor.layout != torch.strided
+    )
     if strange:
-        raise InputError(f"{where}: {shown(name)} is no plain tensor with all of its numbers: make it a dense one")
+        raise InputError(
+            f"{where}: {shown(name)} is no plain tensor with all of its numbers: make it a dense one"
+        )
 
 
 def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], where: object) -> None:
@@ -169,12 +195,19 @@ def shapes(
     except (RuntimeError, TypeError, OverflowError) as error:
         sizes = ("d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_in", "d_out")
         asked = ", ".join(f"{name}={shown(getattr(cfg, name))}" for name in sizes)
-        raise InputError(f"no tensor can be as large as this config asks for ({asked}): use smaller sizes") from error
+        raise InputError(
+            f"no tensor can be as large as this config asks for ({asked}): use smaller sizes"
+        ) from error
     in_block = {name: name.startswith("blocks.0.") for name in state}
-    return [{name: tuple(t.shape) for name, t in state.items() if in_block[name] == inside} for inside in (False, True)]
+    return [
+        {name: tuple(t.shape) for name, t in state.items() if in_block[name] == inside}
+        for inside in (False, True)
+    ]
 
 
-def n_parameters(make: Callable[[HookedTransformerConfig], nn.Module], cfg: HookedTransformerConfig) -> int:
+def n_parameters(
+    make: Callable[[HookedTransformerConfig], nn.Module], cfg: HookedTransformerConfig
+) -> int:
     """How many numbers a model of this config has, without making it."""
     outside, block = shapes(make, cfg)
     return sum(map(prod, outside.values())) + cfg.n_layers * sum(map(prod, block.values()))
@@ -191,7 +224,9 @@ def asked_for(
             yield name.replace("blocks.0.", f"blocks.{i}.", 1), shape
 
 
-def load_model(make: Callable[[HookedTransformerConfig], Model], cfg: HookedTransformerConfig, path: Path) -> Model:
+def load_model(
+    make: Callable[[HookedTransformerConfig], Model], cfg: HookedTransformerConfig, path: Path
+) -> Model:
     """A model with a file's weights. The config is compared with the file's header before the model is made.
 
     Raises:
@@ -219,7 +254,9 @@ def load_tensors(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> No
     check_kinds({name: kind(tensor) for name, tensor in tensors.items()}, _tensors_of(model), path)
     own = model.state_dict()
     converted = {name: tensor.to(own[name].dtype) for name, tensor in tensors.items()}
-    check_finite(converted, path)  # only now: a number that float64 holds may be infinite in float32
+    check_finite(
+        converted, path
+    )  # only now: a number that float64 holds may be infinite in float32
     model.load_state_dict(converted)
 
 
@@ -280,7 +317,11 @@ def are_copies(one: nn.Module, other: nn.Module) -> bool:
     (True, False)
     """
     weights, others = one.state_dict(), other.state_dict()
-    if {name: w.shape for name, w in weights.items()} != {name: w.shape for name, w in others.items()}:
+    if {name: w.shape for name, w in weights.items()} != {
+        name: w.shape for name, w in others.items()
+    }:
         return False
-    change = sum(float((w.double() - others[name].double()).square().sum()) for name, w in weights.items())
+    change = sum(
+        float((w.double() - others[name].double()).square().sum()) for name, w in weights.items()
+    )
     return change <= COPY**2 * sum(float(w.double().square().sum()) for w in weights.values())

@@ -50,7 +50,9 @@ def entropy_deficit(
     return n.log() - entropy(pattern)
 
 
-def among(pattern: Float[Tensor, "*batch key"], keys: Sequence[int]) -> Float[Tensor, "*batch chosen"]:
+def among(
+    pattern: Float[Tensor, "*batch key"], keys: Sequence[int]
+) -> Float[Tensor, "*batch chosen"]:
     """The weights of each row on some keys, scaled to add up to 1; all 0 where these keys have no weight.
 
     >>> among(torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.0, 0.0, 0.0, 1.0]]), [1, 2])
@@ -76,7 +78,9 @@ def hardmax_distance(
 
 
 def _distance(
-    pattern: Float[Tensor, "*batch key"], most: Float[Tensor, "*batch"], visible: Float[Tensor, "*batch"] | int
+    pattern: Float[Tensor, "*batch key"],
+    most: Float[Tensor, "*batch"],
+    visible: Float[Tensor, "*batch"] | int,
 ) -> Float[Tensor, "*batch"]:
     """`hardmax_distance` of rows whose largest weights are known."""
     below = _as_numbers(torch.lt, pattern, most[..., None] * (1 - TIE))
@@ -90,7 +94,9 @@ def _as_numbers(
 ) -> Float[Tensor, "*batch key"]:
     """A comparison as 0 and 1 in the dtype of the values: made and added up several times as fast as a mask."""
     values = values.detach()
-    return compare(values, bound.detach() if isinstance(bound, Tensor) else bound, out=torch.empty_like(values))
+    return compare(
+        values, bound.detach() if isinstance(bound, Tensor) else bound, out=torch.empty_like(values)
+    )
 
 
 class PatternStatistics(NamedTuple):
@@ -196,16 +202,24 @@ class AttentionEntropy(Probe):
             hooks.append((name + "pattern", partial(self._read, layer)))
         return hooks
 
-    def _count(self, layer: int, scores: Float[Tensor, "batch head query key"], hook: object) -> None:
+    def _count(
+        self, layer: int, scores: Float[Tensor, "batch head query key"], hook: object
+    ) -> None:
         counted = scores if self.keys is None else scores[..., list(self.keys)]
         parts = counted.split(_at_once(counted))
-        self._visible[layer] = torch.cat([_as_numbers(torch.gt, part, -torch.inf).sum(-1) for part in parts])
+        self._visible[layer] = torch.cat(
+            [_as_numbers(torch.gt, part, -torch.inf).sum(-1) for part in parts]
+        )
 
-    def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
+    def _read(
+        self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object
+    ) -> None:
         visible = self._visible.pop(layer)
         if self.keys is not None:
             pattern = among(pattern, self.keys)
-        if edited(self._model.blocks[layer].attn.hook_pattern):  # scores do not tell what such a pattern looks at
+        if edited(
+            self._model.blocks[layer].attn.hook_pattern
+        ):  # scores do not tell what such a pattern looks at
             visible = visible.maximum((pattern != 0).sum(-1).to(visible))
         step = _at_once(pattern)
         parts = zip(pattern.split(step), visible.split(step), strict=True)
@@ -225,7 +239,8 @@ class AttentionEntropy(Probe):
         }
         note = "over the queries of each kind that see more than one key"
         parts = {
-            quantity: values[..., i, :].transpose(1, 2).numpy() for i, quantity in enumerate(PatternStatistics._fields)
+            quantity: values[..., i, :].transpose(1, 2).numpy()
+            for i, quantity in enumerate(PatternStatistics._fields)
         }
         return {**make_arrays(parts, axes, _UNITS, note)}
 
@@ -281,12 +296,21 @@ class AttentionTargets(Probe):
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """The pattern of every layer."""
-        self._positions = {kind: where for kind, where in positions.items() if kind not in ("x", "y", "xy", "token")}
+        self._positions = {
+            kind: where
+            for kind, where in positions.items()
+            if kind not in ("x", "y", "xy", "token")
+        }
         self._kept = [ByKind(self._positions) for _ in range(model.cfg.n_layers)]
         self._heads = tuple(range(model.cfg.n_heads))
-        return [(f"blocks.{i}.attn.hook_pattern", partial(self._read, i)) for i in range(model.cfg.n_layers)]
+        return [
+            (f"blocks.{i}.attn.hook_pattern", partial(self._read, i))
+            for i in range(model.cfg.n_layers)
+        ]
 
-    def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
+    def _read(
+        self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object
+    ) -> None:
         if pattern.shape[-1] != len(self.kinds):
             raise InputError(
                 f"AttentionTargets was told what {len(self.kinds)} tokens show, but these prompts have "
@@ -294,19 +318,33 @@ class AttentionTargets(Probe):
             )
         best = pattern.argmax(-1)
         own = len(self.kinds) - 1
-        is_of = {kind: torch.from_numpy(self.kinds == kind).to(best.device)[best] for kind in ("x", "y", "xy")}
-        hits = torch.stack([best == own, best == 0, is_of["x"] & (best != own), is_of["y"], is_of["xy"]], -1)
+        is_of = {
+            kind: torch.from_numpy(self.kinds == kind).to(best.device)[best]
+            for kind in ("x", "y", "xy")
+        }
+        hits = torch.stack(
+            [best == own, best == 0, is_of["x"] & (best != own), is_of["y"], is_of["xy"]], -1
+        )
         self._kept[layer].update(hits.transpose(1, 2).double())
 
     def results(self) -> dict[str, Result]:
         """The shares."""
         values = torch.stack([kept.result[..., 0] for kept in self._kept])
-        axes = {"layer": tuple(range(len(self._kept))), "head": self._heads, "position": tuple(self._positions)}
-        return {"share": make_array(values.transpose(1, 2).cpu().numpy(), {**axes, "target": TARGETS})}
+        axes = {
+            "layer": tuple(range(len(self._kept))),
+            "head": self._heads,
+            "position": tuple(self._positions),
+        }
+        return {
+            "share": make_array(values.transpose(1, 2).cpu().numpy(), {**axes, "target": TARGETS})
+        }
 
 
 def resampled_scores(
-    scores: Float[Tensor, "*batch context key"], kinds: Sequence[str], n: int, generator: torch.Generator
+    scores: Float[Tensor, "*batch context key"],
+    kinds: Sequence[str],
+    n: int,
+    generator: torch.Generator,
 ) -> tuple[Float[Tensor, "*batch n"], tuple[str, ...]]:
     """Scores of a query over n keys: its own, and others drawn from what several contexts show to the same query.
 

@@ -94,7 +94,11 @@ class DirectAttribution(Probe):
             return "a tanh is not linear in the stream, so the prediction is no sum of parts"
         if type(model).forward is not HookedTransformer.forward:
             return f"a {type(model).__name__} has a forward pass of its own, which may add what no part writes"
-        behind = {"model": model, "model.unembed": model.unembed, "model.ln_final": getattr(model, "ln_final", None)}
+        behind = {
+            "model": model,
+            "model.unembed": model.unembed,
+            "model.ln_final": getattr(model, "ln_final", None),
+        }
         for name, module in behind.items():
             if module is not None and edited(module):
                 return f"a torch hook on {name} may edit the prediction after all hook points: remove it"
@@ -105,7 +109,12 @@ class DirectAttribution(Probe):
         cfg, self._positions = model.cfg, positions
         self._read_out, self._last = directions(model), model.unembed.W_U.detach().double()
         self._places = sorted({place for places in positions.values() for place in places})
-        self._shape = (cfg.n_layers, 0 if cfg.mlp_only else cfg.n_heads, 0 if cfg.attn_only else 1, cfg.d_out)
+        self._shape = (
+            cfg.n_layers,
+            0 if cfg.mlp_only else cfg.n_heads,
+            0 if cfg.attn_only else 1,
+            cfg.d_out,
+        )
         self._shares = _Covariances()
         self._added, self._found, self._sizes = Moments(), Moments(), Moments()
         self._steps: list[_Step] = []
@@ -119,7 +128,10 @@ class DirectAttribution(Probe):
             if i > 0:
                 self._steps.append(_Step(hooks[-1][0], 0, n_parts))
             if not cfg.mlp_only:
-                hooks += [(f"{block}attn.hook_result", self._write), (f"{block}hook_attn_out", self._see_heads)]
+                hooks += [
+                    (f"{block}attn.hook_result", self._write),
+                    (f"{block}hook_attn_out", self._see_heads),
+                ]
                 self._steps.append(_Step(hooks[-1][0], n_parts, n_parts + cfg.n_heads))
                 n_parts += cfg.n_heads
             hooks.append((f"{block}hook_resid_mid", self._see_stream))
@@ -160,7 +172,9 @@ class DirectAttribution(Probe):
     def _see_stream(self, t: Float[Tensor, "batch token d_model"], hook: object) -> None:
         """The stream: beside what it was and what was added to it since."""
         stream, size = self._projected(t)
-        self._compare(stream - self._stream - self._since, stream, self._size + self._size_since + size)
+        self._compare(
+            stream - self._stream - self._since, stream, self._size + self._size_since + size
+        )
         self._stream, self._size = stream, size
         self._since, self._size_since = torch.zeros_like(stream), torch.zeros_like(size)
 
@@ -175,7 +189,9 @@ class DirectAttribution(Probe):
         self._compare(prediction - self._stream / self._scale, prediction, size)
         self._close(prediction, self._scale)
 
-    def _finish_without_norm(self, last: object, t: Float[Tensor, "batch token d_model"], hook: object) -> None:
+    def _finish_without_norm(
+        self, last: object, t: Float[Tensor, "batch token d_model"], hook: object
+    ) -> None:
         """Without a final norm, the last stream is what is read out."""
         self._see_stream(t, hook)
         self._close(self._stream, torch.ones_like(self._stream[..., :1]))
@@ -202,11 +218,17 @@ class DirectAttribution(Probe):
         """Keep, for one step, what is there, how much of it no part has written, and what rounding comes to."""
         self._checked.append(torch.stack([added, found, size[..., None].expand_as(found)]))
 
-    def _close(self, prediction: Float[Tensor, "batch token target"], scale: Float[Tensor, "batch token 1"]) -> None:
+    def _close(
+        self, prediction: Float[Tensor, "batch token target"], scale: Float[Tensor, "batch token 1"]
+    ) -> None:
         """A run is over: add its prompts."""
-        parts = torch.cat([*(part / scale[:, :, None] for part in self._written), prediction[:, :, None]], 2)
+        parts = torch.cat(
+            [*(part / scale[:, :, None] for part in self._written), prediction[:, :, None]], 2
+        )
         self._shares.update(at_places(parts, self._places))
-        added, found, sizes = at_places(torch.stack(self._checked, 3).movedim(0, 2), self._places).unbind(2)
+        added, found, sizes = at_places(
+            torch.stack(self._checked, 3).movedim(0, 2), self._places
+        ).unbind(2)
         self._added.update(added)
         self._found.update(found)
         self._sizes.update(sizes.square())
@@ -215,8 +237,12 @@ class DirectAttribution(Probe):
     def results(self) -> dict[str, Result]:
         """The shares."""
         n_layers, n_heads, n_mlps, d_out = self._shape
-        shares = torch.stack([self._of_kind(kind) for kind in self._positions], 1).cpu()  # (part, position, target)
-        by_layer = shares[1:-1].unflatten(0, (n_layers, n_heads + n_mlps)) if n_layers else shares[1:-1]
+        shares = torch.stack(
+            [self._of_kind(kind) for kind in self._positions], 1
+        ).cpu()  # (part, position, target)
+        by_layer = (
+            shares[1:-1].unflatten(0, (n_layers, n_heads + n_mlps)) if n_layers else shares[1:-1]
+        )
         axes = {"position": tuple(self._positions), "target": tuple(range(d_out))}
         note = "share of the prediction's variance, over prompts; the final norm's scale is held; shares add up to 1"
         found: dict[str, Result] = {

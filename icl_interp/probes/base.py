@@ -84,7 +84,9 @@ class Probe(ABC):
 
 
 @contextmanager
-def observe(model: HookedTransformer, *probes: Probe, positions: Positions) -> Iterator[HookedTransformer]:
+def observe(
+    model: HookedTransformer, *probes: Probe, positions: Positions
+) -> Iterator[HookedTransformer]:
     """Attach probes to a model that you run yourself; afterwards ask each for its `results()`.
 
     `probe` does this for whole prompts. By hand it serves other ways to run a model: under interventions (attach the
@@ -122,15 +124,21 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
     hooks: list[Hook] = []
     for p in probes:
         if not isinstance(p, Probe):
-            raise InputError(f"a probe must be an instance of Probe, for example ResidualStream(), but got {p!r}")
+            raise InputError(
+                f"a probe must be an instance of Probe, for example ResidualStream(), but got {p!r}"
+            )
         if reason := p.refusal(model):
             raise InputError(f"probe {p.name}: {reason}")
-        hooks += [(name, _read_only(p, name, function)) for name, function in p.hooks(model, positions)]
+        hooks += [
+            (name, _read_only(p, name, function)) for name, function in p.hooks(model, positions)
+        ]
     check_names([name for name, _ in hooks], model.hook_dict)
     return hooks
 
 
-def at_places(t: Shaped[Tensor, "batch token *rest"], places: Sequence[int]) -> Shaped[Tensor, "batch place *rest"]:
+def at_places(
+    t: Shaped[Tensor, "batch token *rest"], places: Sequence[int]
+) -> Shaped[Tensor, "batch place *rest"]:
     """An activation at some token positions: a view where these are evenly spaced, as those of a kind mostly are."""
     steps = {b - a for a, b in pairwise(places)} or {1}
     if len(steps) == 1 and min(steps) > 0:
@@ -159,7 +167,9 @@ def _read_only(owner: Probe, name: str, function: Callable[..., Any]) -> Callabl
         finally:
             _READING.reset(before)
         if edits is not None and t._version != edits:
-            raise InputError(f"probe {owner.name} edited {name} in place; a probe may only read (to edit, intervene)")
+            raise InputError(
+                f"probe {owner.name} edited {name} in place; a probe may only read (to edit, intervene)"
+            )
 
     return read
 
@@ -181,7 +191,9 @@ def resolve(
     if isinstance(model, ModelWithEncoding):
         return model.model, encoding or model.encoding
     if not isinstance(model, HookedTransformer):
-        raise InputError(f"expected a HookedTransformer or a Checkpoint, but got {model!r}: load a path or name first")
+        raise InputError(
+            f"expected a HookedTransformer or a Checkpoint, but got {model!r}: load a path or name first"
+        )
     return model, encoding
 
 
@@ -201,12 +213,16 @@ def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:
         if not isinstance(item, (Prompts, Tensor)):
             raise _not_prompts(item)
         if isinstance(item, Tensor) and (item.ndim != 3 or not item.shape[1]):
-            raise InputError(f"tokens must have shape (batch, token, d_in), but got {tuple(item.shape)}")
+            raise InputError(
+                f"tokens must have shape (batch, token, d_in), but got {tuple(item.shape)}"
+            )
         for start in range(0, len(item), batch_size):
             yield item[start : start + batch_size]
 
 
-def batches(model: HookedTransformer, prompts: Source, encoding: Encoding | None, batch_size: int) -> Iterator[Batch]:
+def batches(
+    model: HookedTransformer, prompts: Source, encoding: Encoding | None, batch_size: int
+) -> Iterator[Batch]:
     """Tokens for the model, `batch_size` prompts at a time.
 
     Raises:

@@ -27,7 +27,9 @@ class ByKind:
     [[3.0, 1.414214], [5.0, 0.0]]
     """
 
-    def __init__(self, positions: Positions, per_prompt: bool = False, extremes: bool = False) -> None:
+    def __init__(
+        self, positions: Positions, per_prompt: bool = False, extremes: bool = False
+    ) -> None:
         self._kinds = [list(places) for places in positions.values()]
         self._places = sorted({place for places in self._kinds for place in places})
         self._by_prompt = [PerPrompt() for _ in self._kinds] if per_prompt else []
@@ -35,18 +37,24 @@ class ByKind:
         self._extremes = Extremes() if extremes and not per_prompt else None
 
     def update(
-        self, values: Float[Tensor, "batch token *shape"], where: Bool[Tensor, "batch token *#shape"] | None = None
+        self,
+        values: Float[Tensor, "batch token *shape"],
+        where: Bool[Tensor, "batch token *#shape"] | None = None,
     ) -> None:
         """Add some prompts; with `where`, only the values at which it is true."""
         for kept, places in zip(self._by_prompt, self._kinds, strict=False):
-            kept.update(at_places(values, places), None if where is None else at_places(where, places))
+            kept.update(
+                at_places(values, places), None if where is None else at_places(where, places)
+            )
         if self._by_prompt:
             return
         rows = at_places(values, self._places)
         self._moments.update(rows, None if where is None else at_places(where, self._places))
         if self._extremes:
             if where is not None:
-                raise InputError("extremes of values at some places only are not kept: leave out `where` or `extremes`")
+                raise InputError(
+                    "extremes of values at some places only are not kept: leave out `where` or `extremes`"
+                )
             self._extremes.update(rows)
 
     @property

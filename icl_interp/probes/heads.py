@@ -22,7 +22,9 @@ ROUNDING = 1e-13  # spread of what a head mixes, in units of its size, up to whi
 ALL = "all"  # the position kind that pools every token
 
 
-PARALLEL = 0.99  # |cosine| of two heads' outputs from which they are one head, which writes their sum
+PARALLEL = (
+    0.99  # |cosine| of two heads' outputs from which they are one head, which writes their sum
+)
 NOTHING = 1e-3  # size of what a head writes, over that of the largest of its layer, up to which it writes nothing
 NO_HEAD = -1  # in place of the number of a head: this one writes nothing
 
@@ -100,7 +102,11 @@ class HeadOrthogonality(Probe):
     name: ClassVar[str] = "head_orthogonality"
 
     def __init__(
-        self, share: float = maps.SHARE, angles: bool = True, per_prompt: bool = False, reading: Reading | None = None
+        self,
+        share: float = maps.SHARE,
+        angles: bool = True,
+        per_prompt: bool = False,
+        reading: Reading | None = None,
     ) -> None:
         if not 0 < share <= 1:
             raise InputError(f"share must lie in (0, 1], but got {share}")
@@ -122,21 +128,32 @@ class HeadOrthogonality(Probe):
         hooks: list[Hook] = []
         for layer in layers:
             mixtures = f"blocks.{layer}.attn.hook_z"
-            hooks += [(mixtures, partial(self._read, layer)), (mixtures, partial(self._remember, layer))]
+            hooks += [
+                (mixtures, partial(self._read, layer)),
+                (mixtures, partial(self._remember, layer)),
+            ]
             hooks.append((f"blocks.{layer}.hook_attn_out", partial(self._check, layer)))
         return hooks
 
-    def _remember(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
+    def _remember(
+        self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object
+    ) -> None:
         self._seen[layer] = z
 
     def _check(self, layer: int, added: Float[Tensor, "batch token d_model"], hook: object) -> None:
         """Refuse what attention adds to the stream, where it is not what the heads have written."""
         block, z = self._model.blocks[layer], self._seen.pop(layer)
-        if not any(edited(module) for module in (block.attn, block.attn.hook_result, block.hook_attn_out)):
+        if not any(
+            edited(module) for module in (block.attn, block.attn.hook_result, block.hook_attn_out)
+        ):
             return
         written = z.flatten(2) @ block.attn.W_O.flatten(0, 1) + block.attn.b_O
-        size = torch.linalg.vector_norm(z.flatten(2), dim=-1) * torch.linalg.matrix_norm(block.attn.W_O.flatten(0, 1))
-        rounding = 100 * torch.finfo(z.dtype).eps * (size + torch.linalg.vector_norm(block.attn.b_O))
+        size = torch.linalg.vector_norm(z.flatten(2), dim=-1) * torch.linalg.matrix_norm(
+            block.attn.W_O.flatten(0, 1)
+        )
+        rounding = (
+            100 * torch.finfo(z.dtype).eps * (size + torch.linalg.vector_norm(block.attn.b_O))
+        )
         if not (torch.linalg.vector_norm(added - written, dim=-1) <= rounding).all():
             raise InputError(
                 f"probe {self.name} reads what heads write off their hook_z, but in block {layer} it is edited after "
@@ -154,7 +171,10 @@ class HeadOrthogonality(Probe):
         """Of the mixtures of values of each position kind; from those that were kept, where they were."""
         if not self.per_prompt:
             return dict(self._grams[layer])
-        z, index = self._mixtures[layer].all.double(), {place: i for i, place in enumerate(self._places)}
+        z, index = (
+            self._mixtures[layer].all.double(),
+            {place: i for i, place in enumerate(self._places)},
+        )
         found: dict[str | float, Gram] = {kind: Gram() for kind in self._positions}
         for kind, places in self._positions.items():
             found[kind].update(at_places(z, [index[place] for place in places]).flatten(2))
@@ -171,10 +191,16 @@ class HeadOrthogonality(Probe):
         sizes = {kind: len(places) for kind, places in self._positions.items()}
         for layer in range(cfg.n_layers):
             grams, read = self._moments(layer), self._read_at(layer)
-            parts: dict[str | float, Tensor] = {kind: read[kind] * gram.covariance for kind, gram in grams.items()}
-            pooled = torch.stack([parts[kind] * n for kind, n in sizes.items()]).sum(0) / sum(sizes.values())
+            parts: dict[str | float, Tensor] = {
+                kind: read[kind] * gram.covariance for kind, gram in grams.items()
+            }
+            pooled = torch.stack([parts[kind] * n for kind, n in sizes.items()]).sum(0) / sum(
+                sizes.values()
+            )
             # The spread of a head that writes a constant is rounding, and has no direction.
-            size = torch.stack([gram.mean.view(-1, *shape[:2]).square().sum(-1).amax(0) for gram in grams.values()])
+            size = torch.stack(
+                [gram.mean.view(-1, *shape[:2]).square().sum(-1).amax(0) for gram in grams.values()]
+            )
             varies = (_spread(pooled.view(shape)) > ROUNDING**2 * size.amax(0)).to(pooled)
             each = varies[:, None].expand(shape[:2]).flatten()
             kept = each[:, None] * each
@@ -185,7 +211,9 @@ class HeadOrthogonality(Probe):
         if self.reading is None:
             return dict.fromkeys(self._positions, 1.0)
         shares = self.reading.shares[layer]
-        return {kind: float(shares[list(places)].mean()) for kind, places in self._positions.items()}
+        return {
+            kind: float(shares[list(places)].mean()) for kind, places in self._positions.items()
+        }
 
     def _written(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         """W_O of the heads in the coordinates of what is read."""
@@ -215,7 +243,11 @@ class HeadOrthogonality(Probe):
             if self.per_prompt:
                 varies, read = _spread(found[ALL]) > 0, self._read_at(layer)
                 # Each token counts as much as its kind is read.
-                at = {place: read[kind] for kind, places in self._positions.items() for place in places}
+                at = {
+                    place: read[kind]
+                    for kind, places in self._positions.items()
+                    for place in places
+                }
                 weights = torch.tensor([at[place] for place in self._places], dtype=torch.float64)
                 mixtures = self._mixtures[layer].all.double()
                 inner.append(_by_prompt(mixtures, write.cpu(), varies.cpu(), weights))
@@ -226,20 +258,31 @@ class HeadOrthogonality(Probe):
         of_each = {name: axis for name, axis in axes.items() if name != "other"}
         of_layers = {name: axes[name] for name in ("layer", "position")}
         results: dict[str, Result] = {
-            "output_cosine": make_array(torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note),
-            "output_chance": make_array(torch.stack(chances).view(shape).cpu().numpy(), axes, note=note),
-            "distinct": make_array(np.reshape(distinct, shape[:3]), of_each, note=f"{NO_HEAD}: writes nothing"),
+            "output_cosine": make_array(
+                torch.stack(cosines).view(shape).cpu().numpy(), axes, note=note
+            ),
+            "output_chance": make_array(
+                torch.stack(chances).view(shape).cpu().numpy(), axes, note=note
+            ),
+            "distinct": make_array(
+                np.reshape(distinct, shape[:3]), of_each, note=f"{NO_HEAD}: writes nothing"
+            ),
             "directions": make_array(np.reshape(directions, shape[:2]), of_layers, "directions"),
         }
         if self.per_prompt:
             values = torch.stack(inner).numpy()
             prompts = ("prompt", tuple(range(values.shape[-1])))
-            results["output_inner"] = make_array(values, dict([layers, *heads_axes, prompts]), note=note)
+            results["output_inner"] = make_array(
+                values, dict([layers, *heads_axes, prompts]), note=note
+            )
         if self.angles:
             wide = {**axes, "angle": maps.numbers(cfg.head_width)}
             values = torch.stack(angles).view(*shape, -1).cpu().numpy()
             results["output_angles"] = make_array(values, wide, "rad", maps.note_on(self.share))
-        return {**results, **maps.map_orthogonality(self._model, self.share, self.angles, self.reading)}
+        return {
+            **results,
+            **maps.map_orthogonality(self._model, self.share, self.angles, self.reading),
+        }
 
 
 def told_apart(products: Float[Tensor, "head head"]) -> list[int]:
@@ -251,7 +294,9 @@ def told_apart(products: Float[Tensor, "head head"]) -> list[int]:
     [0, -1, -1]
     """
     n = len(products)
-    alike = maps.cosines_of(products).abs() >= PARALLEL  # no comparison holds for NaN: such a head writes nothing
+    alike = (
+        maps.cosines_of(products).abs() >= PARALLEL
+    )  # no comparison holds for NaN: such a head writes nothing
     heads = [h if bool(alike[h, h]) else NO_HEAD for h in range(n)]
     for h in range(n):
         for g in range(h):
@@ -324,7 +369,9 @@ def _by_prompt(
 
 
 def _output_subspaces(
-    covariance: Float[Tensor, "head d_head head d_head"], write: Float[Tensor, "head d_head d_model"], share: float
+    covariance: Float[Tensor, "head d_head head d_head"],
+    write: Float[Tensor, "head d_head d_model"],
+    share: float,
 ) -> maps.Bases:
     """Principal directions of every head's output, from the covariance of the mixtures it comes from."""
     own = torch.stack([covariance[h, :, h] for h in range(len(write))])

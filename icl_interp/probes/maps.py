@@ -24,16 +24,22 @@ def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head 
     True
     """
     write = model.blocks[layer].attn.W_O.detach().double()
-    return write - write.mean(-1, keepdim=True) if model.cfg.normalization_type in CENTRED else write
+    return (
+        write - write.mean(-1, keepdim=True) if model.cfg.normalization_type in CENTRED else write
+    )
 
 
-def read_as(model: HookedTransformer, layer: int, reading: Reading) -> Float[Tensor, "head d_head d_model"]:
+def read_as(
+    model: HookedTransformer, layer: int, reading: Reading
+) -> Float[Tensor, "head d_head d_model"]:
     """W_O of a layer's heads in float64, in coordinates whose inner product is that of what is read (`Reading`)."""
     write = model.blocks[layer].attn.W_O.detach().double()
     return write @ reading.factors[layer].to(write)
 
 
-def read_in(model: HookedTransformer, layer: int, name: str) -> Float[Tensor, "head d_model d_head"]:
+def read_in(
+    model: HookedTransformer, layer: int, name: str
+) -> Float[Tensor, "head d_model d_head"]:
     """W_Q, W_K or W_V (`name`) in float64, with the gain of the norm before it folded in.
 
     Centred over the stream where that norm centres its input. Raw where norms come after their layer: their gains act
@@ -73,7 +79,9 @@ def frobenius_cosines(
     return cosines_of(inner.sum((-2, -1)))
 
 
-def principal_angles(a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"]) -> Float[Tensor, " angle"]:
+def principal_angles(
+    a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"]
+) -> Float[Tensor, " angle"]:
     """The min(k, m) angles between two subspaces, given by orthonormal columns, in radians, smallest first.
 
     Small angles come from sines and large ones from cosines, so that all are accurate to rounding.
@@ -92,7 +100,10 @@ def principal_angles(a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"
 
 
 def map_orthogonality(
-    model: HookedTransformer, share: float = SHARE, angles: bool = True, reading: Reading | None = None
+    model: HookedTransformer,
+    share: float = SHARE,
+    angles: bool = True,
+    reading: Reading | None = None,
 ) -> dict[str, DataArray]:
     """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
 
@@ -125,7 +136,9 @@ def map_orthogonality(
     if reason := refusal(model):
         raise InputError(reason)
     cosines: dict[str, list[Tensor]] = {"ov_cosine": [], "qk_cosine": []}
-    names = ("ov_read_angles", "ov_write_angles", "qk_query_angles", "qk_key_angles") if angles else ()
+    names = (
+        ("ov_read_angles", "ov_write_angles", "qk_query_angles", "qk_key_angles") if angles else ()
+    )
     between: dict[str, list[Tensor]] = {name: [] for name in names}
     for layer in range(model.cfg.n_layers):
         query, key, value = (read_in(model, layer, name) for name in ("W_Q", "W_K", "W_V"))
@@ -153,7 +166,11 @@ def refusal(model: HookedTransformer) -> str | None:
     """Why there are no two heads to compare."""
     if model.cfg.mlp_only:
         return "this model has no attention heads"
-    return "this model has one head a layer, and nothing to compare it with" if model.cfg.n_heads < 2 else None
+    return (
+        "this model has one head a layer, and nothing to compare it with"
+        if model.cfg.n_heads < 2
+        else None
+    )
 
 
 def cosines_of(inner: Float[Tensor, "head head"]) -> Float[Tensor, "head head"]:

@@ -59,7 +59,9 @@ class LayerNormScale(Probe):
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
         """One at every norm's scale."""
         self._norms, self._positions = tuple(model.norms), positions
-        self._kept = {norm: ByKind(positions, self.per_prompt, extremes=True) for norm in self._norms}
+        self._kept = {
+            norm: ByKind(positions, self.per_prompt, extremes=True) for norm in self._norms
+        }
         return [(f"{norm}.hook_scale", partial(self._read, norm)) for norm in self._norms]
 
     def _read(self, norm: str, scale: Float[Tensor, "batch token 1"], hook: object) -> None:
@@ -69,4 +71,8 @@ class LayerNormScale(Probe):
         """The scales."""
         kept = list(self._kept.values())
         axes = {"norm": self._norms, "position": tuple(self._positions), **kept[0].axis()}
-        return {"scale": make_array(torch.stack([each.result for each in kept]).cpu().numpy(), axes, "stream")}
+        return {
+            "scale": make_array(
+                torch.stack([each.result for each in kept]).cpu().numpy(), axes, "stream"
+            )
+        }

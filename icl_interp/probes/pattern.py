@@ -60,9 +60,14 @@ class AttentionPattern(Probe):
         self._names = [kind if isinstance(kind, float) else place for place, kind in rows]
         self._heads = range(model.cfg.n_heads)
         self._seen = [Moments() for _ in range(model.cfg.n_layers)]
-        return [(f"blocks.{i}.attn.hook_pattern", partial(self._read, i)) for i in range(model.cfg.n_layers)]
+        return [
+            (f"blocks.{i}.attn.hook_pattern", partial(self._read, i))
+            for i in range(model.cfg.n_layers)
+        ]
 
-    def _read(self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object) -> None:
+    def _read(
+        self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object
+    ) -> None:
         self._seen[layer].update(pattern[:, :, self._places])
 
     def results(self) -> dict[str, Result]:

@@ -95,7 +95,11 @@ class Reading:
                 for of_draw in signs[:, rows]:
                     for coordinate in out.unbind(2):
                         slopes = torch.autograd.grad(
-                            coordinate, places, of_draw.to(out), retain_graph=True, allow_unused=True
+                            coordinate,
+                            places,
+                            of_draw.to(out),
+                            retain_graph=True,
+                            allow_unused=True,
                         )
                         for layer, slope in enumerate(slopes):
                             if slope is None:  # nothing reads this layer

@@ -45,7 +45,9 @@ class Activations(Probe):
 
     name: ClassVar[str] = "activations"
 
-    def __init__(self, names: Sequence[str], keep: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(
+        self, names: Sequence[str], keep: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
         self.names = several(names, "names of hooks")
         self.keep = keep
 
@@ -70,7 +72,11 @@ class Activations(Probe):
         """The same as arrays."""
         return {
             name: make_array(
-                t.numpy(), {"prompt" if i == 0 else f"axis {i}": tuple(range(n)) for i, n in enumerate(t.shape)}
+                t.numpy(),
+                {
+                    "prompt" if i == 0 else f"axis {i}": tuple(range(n))
+                    for i, n in enumerate(t.shape)
+                },
             )
             for name, t in self.recorded.items()
         }

@@ -23,15 +23,22 @@ def depths(model: HookedTransformer) -> list[str]:
     >>> depths(HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8)))
     ['blocks.0.hook_resid_pre', 'blocks.0.hook_resid_post']
     """
-    return ["blocks.0.hook_resid_pre", *(f"blocks.{i}.hook_resid_post" for i in range(model.cfg.n_layers))]
+    return [
+        "blocks.0.hook_resid_pre",
+        *(f"blocks.{i}.hook_resid_post" for i in range(model.cfg.n_layers)),
+    ]
 
 
-def normed(model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+def normed(
+    model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
+) -> Float[Tensor, "*batch d_model"]:
     """The stream as the read-out would see it: through the final norm. A post-norm model has none."""
     return model.ln_final(stream) if hasattr(model, "ln_final") else stream
 
 
-def logit_lens(model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_out"]:
+def logit_lens(
+    model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
+) -> Float[Tensor, "*batch d_out"]:
     """The prediction that the stream holds: what the read-out would say if the remaining blocks wrote nothing.
 
     A post-norm model has no final norm, and its stream is read as it is. Interventions on the final norm act here too.
@@ -151,7 +158,9 @@ class ResidualStream(Probe):
                 "stream",
                 note,
             ),
-            "mean": make_array(mean, {**axes, "d_model": tuple(range(mean.shape[-1]))}, "stream", note),
+            "mean": make_array(
+                mean, {**axes, "d_model": tuple(range(mean.shape[-1]))}, "stream", note
+            ),
             "mean_norm": make_array(np.linalg.norm(mean, axis=-1), axes, "stream", note),
             "spectrum": make_curve(
                 _over(grams, lambda gram: gram.spectrum),
@@ -167,4 +176,8 @@ class ResidualStream(Probe):
 
 def _over(states: list[dict[Any, Any]], quantity: Callable[[Any], Tensor]) -> np.ndarray:
     """A quantity of every state as one array (depth, position, ...)."""
-    return torch.stack([torch.stack([quantity(s) for s in kinds.values()]) for kinds in states]).cpu().numpy()
+    return (
+        torch.stack([torch.stack([quantity(s) for s in kinds.values()]) for kinds in states])
+        .cpu()
+        .numpy()
+    )

@@ -100,11 +100,15 @@ def probe(
     if probes is None:
         probes = default_probes(model)
     elif isinstance(probes, Probe) or not len(probes):
-        raise InputError("probes must be a list or tuple with at least one probe, for example (ResidualStream(),)")
+        raise InputError(
+            "probes must be a list or tuple with at least one probe, for example (ResidualStream(),)"
+        )
     names = [p.name for p in probes if isinstance(p, Probe)]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"two probes are called {name!r}, so their results would mix: run one after the other")
+            raise InputError(
+                f"two probes are called {name!r}, so their results would mix: run one after the other"
+            )
     if dtype is not None:
         model = copy.deepcopy(model).to(dtype)
     if queries is not None:
@@ -121,12 +125,22 @@ def probe(
 
 def default_probes(model: HookedTransformer) -> list[Probe]:
     """What `probe` measures where nothing is named: every probe of this package that the model has something for."""
-    every = (ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality(angles=False))
+    every = (
+        ResidualStream(),
+        LogitLens(),
+        LayerNormScale(),
+        AttentionEntropy(),
+        HeadOrthogonality(angles=False),
+    )
     return [p for p in every if not p.refusal(model)]
 
 
 def _read(
-    model: HookedTransformer, prompts: Source, probes: Sequence[Probe], encoding: Encoding | None, batch_size: int
+    model: HookedTransformer,
+    prompts: Source,
+    probes: Sequence[Probe],
+    encoding: Encoding | None,
+    batch_size: int,
 ) -> None:
     """Whole prompts as they are."""
     hooks = None
@@ -160,7 +174,9 @@ def _sweep(
     if not isinstance(prompts, Prompts):
         raise InputError(f"queries change the inputs of Prompts, but got {type(prompts).__name__}")
     if not len(prompts) or not len(queries):
-        raise InputError(f"there is nothing to probe: {len(prompts)} prompts and {len(queries)} queries")
+        raise InputError(
+            f"there is nothing to probe: {len(prompts)} prompts and {len(queries)} queries"
+        )
     try:
         xs = [float(x) for x in queries]
     except (TypeError, ValueError):
@@ -172,7 +188,13 @@ def _sweep(
         if not math.isfinite(x):
             raise InputError(f"queries must be finite, but got {x}")
         if xs.count(x) > 1:
-            raise InputError(f"queries must differ, but got {x:g} twice: each names its own results")
+            raise InputError(
+                f"queries must differ, but got {x:g} twice: each names its own results"
+            )
     encoding = encoding or encodings.infer_from(prompts, model.cfg.d_in)
     at = places(xs, prompts.xs.shape[-1])
-    run(model, encoding, [Sweep(prompts, at, xs, context=tuple(context), query=tuple(query), probes=tuple(probes))])
+    run(
+        model,
+        encoding,
+        [Sweep(prompts, at, xs, context=tuple(context), query=tuple(query), probes=tuple(probes))],
+    )

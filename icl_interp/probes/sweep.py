@@ -115,12 +115,18 @@ def run(
     (torch.Size([4, 2, 1]), array([9., 9.]))
     """
     answers = [Rows() for _ in sweeps]
-    hooks = [started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps]
+    hooks = [
+        started(model, s.probes, {label: [i] for i, label in enumerate(s.labels)}) for s in sweeps
+    ]
     reader = reader or model
     with torch.no_grad(), fast(), model.fixed_weights(), reader.fixed_weights():
         for one in _by_context(sweeps):
             passes = [
-                _Pass([sweeps[i] for i in group], [hooks[i] for i in group], [answers[i] for i in group])
+                _Pass(
+                    [sweeps[i] for i in group],
+                    [hooks[i] for i in group],
+                    [answers[i] for i in group],
+                )
                 for group in _grouped(one, lambda i: (sweeps[i].n_points, _ids(sweeps[i].query)))
             ]
             _run_together(model, reader, encoding, sweeps[one[0]], passes, tick)
@@ -181,12 +187,18 @@ class _Reading:
     """
 
     def __init__(
-        self, model: HookedTransformer, reader: HookedTransformer, encoding: Encoding, context: Sequence[Intervention]
+        self,
+        model: HookedTransformer,
+        reader: HookedTransformer,
+        encoding: Encoding,
+        context: Sequence[Intervention],
     ) -> None:
         self._model, self._reader, self._encoding, self._context = model, reader, encoding, context
         self._room: dict[int, list[KeysValues]] = {}
 
-    def memory(self, prompts: Prompts, n_points: int, known: dict[int, list[KeysValues]]) -> list[KeysValues] | None:
+    def memory(
+        self, prompts: Prompts, n_points: int, known: dict[int, list[KeysValues]]
+    ) -> list[KeysValues] | None:
         """What a model remembers of the context in prompts of `n_points`; None where that depends on the query.
 
         `known` keeps what was remembered of these prompts, by their points.
@@ -208,7 +220,9 @@ class _Reading:
             return self._read(self._model, prompts)
         if prompts.n_points not in self._room:
             self._room[prompts.n_points] = [m.like(self._model.unembed.W_U) for m in found]
-        return [m.copied_to(room) for m, room in zip(found, self._room[prompts.n_points], strict=True)]
+        return [
+            m.copied_to(room) for m, room in zip(found, self._room[prompts.n_points], strict=True)
+        ]
 
     def _read(self, model: HookedTransformer, prompts: Prompts) -> list[KeysValues]:
         tokens = self._encoding.encode(prompts).to(model.unembed.W_U)
@@ -219,7 +233,9 @@ class _Reading:
 class _Pass:
     """Sweeps over the same contexts under the same interventions: their queries side by side, equal ones once."""
 
-    def __init__(self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[Rows]) -> None:
+    def __init__(
+        self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[Rows]
+    ) -> None:
         self.n_points, self.answers = sweeps[0].n_points, answers
         self.query = tuple(one.at_query() for one in sweeps[0].query)
         shared: dict[tuple[float, ...], int] = {}
@@ -230,7 +246,11 @@ class _Pass:
         each = {id(sweep.queries): sweep.queries for sweep in sweeps if sweep.queries.ndim == 3}
         self.own = list(each.values())
         self.shared = torch.tensor(list(shared), dtype=torch.float64)
-        self.same = (self.n_points, tuple(shared), tuple(map(id, self.own)))  # equal for passes over the same queries
+        self.same = (
+            self.n_points,
+            tuple(shared),
+            tuple(map(id, self.own)),
+        )  # equal for passes over the same queries
         self.n_columns = len(shared)
         own_columns: dict[int, list[int]] = {}
         for key, queries in each.items():
@@ -249,7 +269,9 @@ class _Pass:
             for name, function in listeners
         ]
 
-    def _part(self, name: str, function: Callable[..., Any], columns: list[int]) -> Callable[..., None]:
+    def _part(
+        self, name: str, function: Callable[..., Any], columns: list[int]
+    ) -> Callable[..., None]:
         """A listener that sees the columns of its own sweep only."""
         everything = columns == list(range(self.n_columns))
         axis, places = token_axis(name), torch.tensor(columns)

@@ -26,8 +26,13 @@ def banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> Markup:
         answer=answer(findings),
         board=_board(findings),
         step=markup(" <small>step {:,}</small>", checkpoint["step"]) if whole else "",
-        tiles=joined(markup("<div><b>{}</b><span>{}</span><span>{}</span></div>", *tile) for tile in tiles(model)),
-        warnings=joined(markup('<p class="warning">{}</p>', text) for text in warnings(model, findings)),
+        tiles=joined(
+            markup("<div><b>{}</b><span>{}</span><span>{}</span></div>", *tile)
+            for tile in tiles(model)
+        ),
+        warnings=joined(
+            markup('<p class="warning">{}</p>', text) for text in warnings(model, findings)
+        ),
     )
 
 
@@ -41,13 +46,21 @@ def _board(findings: Sequence[Finding]) -> Markup:
         for look in VERDICTS.values()
     )
     body = joined(
-        markup("<tr><td>{}</td>{}</tr>", name, joined(_count(v, [f for f in findings if of(f)]) for v in VERDICTS))
+        markup(
+            "<tr><td>{}</td>{}</tr>",
+            name,
+            joined(_count(v, [f for f in findings if of(f)]) for v in VERDICTS),
+        )
         for name, of in [
             *((study, lambda f, study=study: f.study == study) for study in studies),
             *([("all", lambda f: True)] if len(studies) > 1 else []),
         ]
     )
-    return markup('<table class="board"><thead><tr><th>study</th>{}</tr></thead><tbody>{}</tbody></table>', head, body)
+    return markup(
+        '<table class="board"><thead><tr><th>study</th>{}</tr></thead><tbody>{}</tbody></table>',
+        head,
+        body,
+    )
 
 
 def _count(verdict: str, findings: Sequence[Finding]) -> Markup:
@@ -58,7 +71,11 @@ def _count(verdict: str, findings: Sequence[Finding]) -> Markup:
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
     """What limits a report: a model that has not learned, models that could not be read, claims that failed."""
     if n := sum(NOT_LEARNED.lower() in f.reason.lower() for f in findings):
-        claims = "1 claim about what training made is" if n == 1 else f"{n} claims about what training made are"
+        claims = (
+            "1 claim about what training made is"
+            if n == 1
+            else f"{n} claims about what training made are"
+        )
         yield f"{NOT_LEARNED}: {claims} therefore inconclusive."
     for one in model.get("companions_left_out", ()):
         yield f"The matched model {one.get('name')} is left out: {one.get('reason')}"
@@ -73,7 +90,10 @@ def describe(model: Mapping[str, Any]) -> str:
     '3 layers · width 64 · 4 heads a layer · no normalisation'
     """
     config = model.get("config", {})
-    words = [_plural(config.get("n_layers"), "layer"), f"width {config['d_model']}" if "d_model" in config else ""]
+    words = [
+        _plural(config.get("n_layers"), "layer"),
+        f"width {config['d_model']}" if "d_model" in config else "",
+    ]
     if config.get("mlp_only"):
         words.append("MLP only")
     else:
@@ -82,7 +102,9 @@ def describe(model: Mapping[str, Any]) -> str:
         mlp = f"MLP {config['d_mlp']}" if "d_mlp" in config else ""
         words.append("attention only" if config.get("attn_only") else mlp)
     kind = config.get("normalization_type")
-    words.append(f"{config.get('norm_position', '')}-{kind}".lstrip("-") if kind else "no normalisation")
+    words.append(
+        f"{config.get('norm_position', '')}-{kind}".lstrip("-") if kind else "no normalisation"
+    )
     bound = config.get("embed_bound")
     words.append(f"read-in bounded by {bound:g}" if bound is not None else "")
     words.append("no positions" if config.get("positional_embedding_type") == "none" else "")
@@ -122,7 +144,9 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         tiles.append((f"x ~ {law}", "trained range", _functions(task)))
     if "n_points" in model:
         n = int(model["n_points"])
-        shown = _plural(n - 1, "state" if model.get("encoding") in ("states", "augmented") else "pair")
+        shown = _plural(
+            n - 1, "state" if model.get("encoding") in ("states", "augmented") else "pair"
+        )
         tiles.append((f"{n} points", "trained length", f"{shown} and the query"))
     return tiles
 
@@ -162,6 +186,17 @@ def task_words(task: Mapping[str, Any]) -> str:
 def _functions(task: Mapping[str, Any]) -> str:
     """The functions of a task in short; what is switched off is left out."""
     if task.get("kind") == "Polynomial":
-        return f"degree {_law(task.get('degrees', ()))}; coefficients {_law(task.get('coefficients'))}"
-    rest = {key: value for key, value in task.items() if key not in ("kind", "inputs", "n_points") and value}
-    return "; ".join([str(task.get("kind", "")), *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items())])
+        return (
+            f"degree {_law(task.get('degrees', ()))}; coefficients {_law(task.get('coefficients'))}"
+        )
+    rest = {
+        key: value
+        for key, value in task.items()
+        if key not in ("kind", "inputs", "n_points") and value
+    }
+    return "; ".join(
+        [
+            str(task.get("kind", "")),
+            *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items()),
+        ]
+    )

@@ -13,7 +13,12 @@ from icl_interp.figures.text import joined, markup, name_of
 from icl_interp.report.findings import found
 from icl_interp.report.words import natural
 
-WIDTH, HEIGHT, TOP, BOTTOM = 250, 40, 4, 26  # of the drawing in pixels; where the zones begin and end
+WIDTH, HEIGHT, TOP, BOTTOM = (
+    250,
+    40,
+    4,
+    26,
+)  # of the drawing in pixels; where the zones begin and end
 NARROW = 26  # pixels between two numbers below the bar, at least
 
 
@@ -28,7 +33,9 @@ def bar(f: Finding) -> Markup:
     assert f.test is not None
     square = control_intervention(f)
     values = [f.test.value, f.test.low, f.test.high, *([] if square is None else [square])]
-    values += [v for v in (f.twin.value, f.twin.low, f.twin.high) if math.isfinite(v)] if f.twin else []
+    values += (
+        [v for v in (f.twin.value, f.twin.low, f.twin.high) if math.isfinite(v)] if f.twin else []
+    )
     scale, ends = extent(f.decided_by, values, f.test.unit)
     across = _across(scale, ends)
     parts = [*_zones(f.decided_by, across, ends)]
@@ -36,7 +43,10 @@ def bar(f: Finding) -> Markup:
         parts.append(_diamond(across(f.twin.value)))
     if square is not None:
         parts.append(_square(across(square)))
-    parts += [_mark(f.test, across, VERDICTS[f.verdict].ink), *_ends(f.decided_by, across, f.test.unit)]
+    parts += [
+        _mark(f.test, across, VERDICTS[f.verdict].ink),
+        *_ends(f.decided_by, across, f.test.unit),
+    ]
     return markup(
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}: {}; {}">{}</svg>',
         WIDTH,
@@ -60,9 +70,16 @@ def _across(scale: str, ends: tuple[float, float]) -> Callable[[float], float]:
     return across
 
 
-def _zones(condition: Condition, across: Callable[[float], float], ends: tuple[float, float]) -> Iterator[Markup]:
-    yield markup('<rect x="2" y="{}" width="{}" height="{}" fill="#f5f5f5"/>', TOP, WIDTH - 4, BOTTOM - TOP)
-    for verdict, region in (("supported", condition.supports), ("contradicted", condition.contradicts)):
+def _zones(
+    condition: Condition, across: Callable[[float], float], ends: tuple[float, float]
+) -> Iterator[Markup]:
+    yield markup(
+        '<rect x="2" y="{}" width="{}" height="{}" fill="#f5f5f5"/>', TOP, WIDTH - 4, BOTTOM - TOP
+    )
+    for verdict, region in (
+        ("supported", condition.supports),
+        ("contradicted", condition.contradicts),
+    ):
         if region and region[0] < ends[1] and region[1] > ends[0]:
             left, right = across(region[0]), across(region[1])
             yield markup(
@@ -91,7 +108,9 @@ def _mark(e: Estimate, across: Callable[[float], float], ink: str) -> Markup:
 def _diamond(x: float) -> Markup:
     y = BOTTOM - 6
     return markup(
-        '<path d="M{} {}l4 4l-4 4l-4 -4z" fill="#fff" fill-opacity=".6" stroke="#222" stroke-width="1.1"/>', x, y - 4
+        '<path d="M{} {}l4 4l-4 4l-4 -4z" fill="#fff" fill-opacity=".6" stroke="#222" stroke-width="1.1"/>',
+        x,
+        y - 4,
     )
 
 

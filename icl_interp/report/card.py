@@ -9,7 +9,16 @@ import yaml
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.finding import Finding
 from icl_interp.errors import printable
-from icl_interp.report.words import MARKS, REFERENCES, answer, by_question, measured, model_words, needed, sentence
+from icl_interp.report.words import (
+    MARKS,
+    REFERENCES,
+    answer,
+    by_question,
+    measured,
+    model_words,
+    needed,
+    sentence,
+)
 
 # Marks of Markdown and of HTML; between letters an underscore is none.
 _MARKS = re.compile(r"([\\`*\[\]<>|~$]|(?<!\w)_|_(?!\w))")
@@ -37,7 +46,10 @@ def plain(text: object) -> str:
 
 
 def markdown(
-    checkpoint: Mapping[str, Any], model: Mapping[str, Any], findings: Sequence[Finding], provenance: Mapping[str, Any]
+    checkpoint: Mapping[str, Any],
+    model: Mapping[str, Any],
+    findings: Sequence[Finding],
+    provenance: Mapping[str, Any],
 ) -> str:
     """The card of a report: the model, the answer, a table of verdicts for each question, how to load it, its origin.
 
@@ -63,7 +75,14 @@ def markdown(
         parts.append(f"{left_out} of {len(findings)} claims do not apply to this model.")
     if firm := multiplicity.by_chance(findings, provenance.get("n_prompts", 0)):
         parts.append(plain(firm))
-    parts += ["## Use", USE, "## Task and model", _fenced(model), "## Origin", _origin(checkpoint, provenance)]
+    parts += [
+        "## Use",
+        USE,
+        "## Task and model",
+        _fenced(model),
+        "## Origin",
+        _origin(checkpoint, provenance),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -77,7 +96,9 @@ report = icl_interp.analyze(checkpoint)
 
 def _error(error: Mapping[str, Any]) -> str:
     rows = [("this model", error["error"], f"{error['low']:.3g} to {error['high']:.3g}")]
-    rows += [(name, error[key], "") for name, key in REFERENCES.items() if error.get(key) is not None]
+    rows += [
+        (name, error[key], "") for name, key in REFERENCES.items() if error.get(key) is not None
+    ]
     lines = ["| | mean squared error | 95 % interval |", "|---|---|---|"]
     lines += [f"| {name} | {value:.3g} | {interval} |" for name, value, interval in rows]
     return "\n".join([*lines, "", f"R2 is {error['r2']:.4f}. {plain(error.get('note', ''))}"])
@@ -98,7 +119,9 @@ def _row(f: Finding) -> str:
 
 
 def _fenced(model: Mapping[str, Any]) -> str:
-    text = yaml.safe_dump({key: model[key] for key in ("task", "encoding", "config")}, sort_keys=False)
+    text = yaml.safe_dump(
+        {key: model[key] for key in ("task", "encoding", "config")}, sort_keys=False
+    )
     ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{ticks}yaml\n{text}{ticks}"
 
@@ -113,4 +136,6 @@ def _origin(checkpoint: Mapping[str, Any], provenance: Mapping[str, Any]) -> str
         "prompts": provenance.get("n_prompts"),
         "seed of the prompts": provenance.get("seed"),
     }
-    return "\n".join(f"- {name}: {plain(value)}" for name, value in known.items() if value not in (None, ""))
+    return "\n".join(
+        f"- {name}: {plain(value)}" for name, value in known.items() if value not in (None, "")
+    )

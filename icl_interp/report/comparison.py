@@ -33,9 +33,13 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if len(self.reports) < 2:
-            raise InputError(f"a comparison needs two reports at least, but got {len(self.reports)}")
+            raise InputError(
+                f"a comparison needs two reports at least, but got {len(self.reports)}"
+            )
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
-            raise InputError(f"models to compare need a name each, but got {shown(twice[0])} twice: rename a folder")
+            raise InputError(
+                f"models to compare need a name each, but got {shown(twice[0])} twice: rename a folder"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,9 +55,14 @@ class Comparison:
     @property
     def table(self) -> DataFrame:
         """A row a claim and model: verdict, the quantity that decided with its interval and unit, and whether firm."""
-        rows = [(name, report, report[claim]) for claim in self.claims for name, report in self._named()]
+        rows = [
+            (name, report, report[claim]) for claim in self.claims for name, report in self._named()
+        ]
         read = [f.test or f.estimate for _, _, f in rows]
-        ends = {key: [getattr(e, key) if e else math.nan for e in read] for key in ("value", "low", "high")}
+        ends = {
+            key: [getattr(e, key) if e else math.nan for e in read]
+            for key in ("value", "low", "high")
+        }
         return make_table(
             {
                 "claim": [f.id for *_, f in rows],
@@ -78,11 +87,38 @@ class Comparison:
             for claim in self.claims if len(reports) > 1 else ():
                 found = [report[claim] for report in reports]
                 applying = [f for f in found if f.verdict != "not_applicable"]
-                values = [e.value for f in applying if (e := f.test or f.estimate) and math.isfinite(e.value)]
+                values = [
+                    e.value
+                    for f in applying
+                    if (e := f.test or f.estimate) and math.isfinite(e.value)
+                ]
                 if applying:
-                    counts = {v: sum(f.verdict == v for f in applying) for v in MARKS if v != "not_applicable"}
-                    rows.append({"claim": claim, "recipe": recipe, "seeds": len(applying), **counts, **_spread(values)})
-        columns = ("claim", "recipe", "seeds", "supported", "contradicted", "inconclusive", "mean", "sd", "min", "max")
+                    counts = {
+                        v: sum(f.verdict == v for f in applying)
+                        for v in MARKS
+                        if v != "not_applicable"
+                    }
+                    rows.append(
+                        {
+                            "claim": claim,
+                            "recipe": recipe,
+                            "seeds": len(applying),
+                            **counts,
+                            **_spread(values),
+                        }
+                    )
+        columns = (
+            "claim",
+            "recipe",
+            "seeds",
+            "supported",
+            "contradicted",
+            "inconclusive",
+            "mean",
+            "sd",
+            "min",
+            "max",
+        )
         return make_table({name: [row[name] for row in rows] for name in columns})
 
     def to_markdown(self) -> str:
@@ -94,7 +130,11 @@ class Comparison:
             "| in-distribution error | " + " | ".join(errors) + " |",
         ]
         for claim in self.claims:
-            lines.append(f"| `{claim}` | " + " | ".join(_cell(report[claim]) for report in self.reports) + " |")
+            lines.append(
+                f"| `{claim}` | "
+                + " | ".join(_cell(report[claim]) for report in self.reports)
+                + " |"
+            )
         return "\n".join(lines)
 
     def figure(self, name: str, panel: int | str = 1, lines: Sequence[str] | None = None) -> Figure:
@@ -113,7 +153,10 @@ class Comparison:
         """
         if name not in catalogue.FIGURES:
             raise unknown("figure", name, catalogue.FIGURES)
-        every = {model: catalogue.draw_one(name, r.results, r.findings, r.facts, r.file) for model, r in self._named()}
+        every = {
+            model: catalogue.draw_one(name, r.results, r.findings, r.facts, r.file)
+            for model, r in self._named()
+        }
         drawn = {model: figure for model, figure in every.items() if figure is not None}
         if len(drawn) < 2:
             without = ", ".join(model for model in every if model not in drawn)
@@ -136,17 +179,23 @@ class Comparison:
             if all(f.verdict == "not_applicable" for f in found):
                 continue
             table.add_row(Text(found[0].short or found[0].statement), *map(_text, found))
-        left_out = sum(all(r[c].verdict == "not_applicable" for r in self.reports) for c in self.claims)
+        left_out = sum(
+            all(r[c].verdict == "not_applicable" for r in self.reports) for c in self.claims
+        )
         parts: list[Any] = [Text(""), table]
         if left_out:
-            parts.append(Text(f"\n– {left_out} claims apply to none of these models", style="bright_black"))
+            parts.append(
+                Text(f"\n– {left_out} claims apply to none of these models", style="bright_black")
+            )
         return Group(*parts, *self._pooled_lines())
 
     def _pooled_lines(self) -> Iterator[Text]:
         for recipe, reports in self._recipes().items():
             if len(reports) > 1:
                 names = ", ".join(str(report.checkpoint["name"]) for report in reports)
-                yield Text(f"\n{recipe}: {len(reports)} seeds of one recipe ({names})", style="bold")
+                yield Text(
+                    f"\n{recipe}: {len(reports)} seeds of one recipe ({names})", style="bold"
+                )
                 for row in self.pooled.to_dict("records"):
                     if row["recipe"] == recipe:
                         yield Text("  " + _in_words(row))

@@ -36,9 +36,13 @@ def body(f: Finding, drawn: Collection[str] = ()) -> Markup:
     if f.details:
         pairs["details"] = _details(f.details)
     if shown := [name for name in f.figures if name in drawn]:
-        pairs["figures"] = joined((markup('<a href="#figure-{}">{}</a>', anchor(n), n) for n in shown), ", ")
+        pairs["figures"] = joined(
+            (markup('<a href="#figure-{}">{}</a>', anchor(n), n) for n in shown), ", "
+        )
     pairs["source"] = f"{f.source}; a claim about {f.kind}"
-    pairs["more"] = markup("<code>icl-interp explain {} REPORT</code>, REPORT being the folder of this page", f.id)
+    pairs["more"] = markup(
+        "<code>icl-interp explain {} REPORT</code>, REPORT being the folder of this page", f.id
+    )
     return markup('<p class="said">{}</p><div class="wide">{}</div>', f.reason, rows(pairs))
 
 
@@ -51,10 +55,20 @@ def _rules(f: Finding) -> Iterator[Markup]:
     """Conditions and preconditions with what was found, a line each."""
     for c in f.criterion.conditions:
         zones = needed(c, _unit(f, c))
-        yield markup('<span class="quiet">{}: supported: {}{}</span>', shown_key(c.quantity), zones, _found(f, c))
+        yield markup(
+            '<span class="quiet">{}: supported: {}{}</span>',
+            shown_key(c.quantity),
+            zones,
+            _found(f, c),
+        )
     for p in f.criterion.preconditions:
         asked = region(p.holds, _unit(f, p))
-        yield markup('<span class="quiet">asked first: {}: {}{}</span>', shown_key(p.quantity), asked, _found(f, p))
+        yield markup(
+            '<span class="quiet">asked first: {}: {}{}</span>',
+            shown_key(p.quantity),
+            asked,
+            _found(f, p),
+        )
 
 
 def _unit(f: Finding, rule: Condition | Precondition) -> str:
@@ -86,14 +100,18 @@ def estimates(finding: Finding) -> Markup:
     """The estimate, and what the criterion reads where that is something else."""
     parts = [one_estimate(finding.estimate)] if finding.estimate else []
     if finding.test and finding.test != finding.estimate:
-        parts.append(markup('<span style="color:#666">judged by:</span> {}', one_estimate(finding.test)))
+        parts.append(
+            markup('<span style="color:#666">judged by:</span> {}', one_estimate(finding.test))
+        )
     return joined(parts or ["–"], "<br>")
 
 
 def one_estimate(estimate: Estimate) -> Markup:
     """A number with its interval and its name."""
     return markup(
-        '<span class="number">{}</span><br><small style="color:#666">{}</small>', interval(estimate), name_of(estimate)
+        '<span class="number">{}</span><br><small style="color:#666">{}</small>',
+        interval(estimate),
+        name_of(estimate),
     )
 
 
@@ -113,12 +131,17 @@ def shown_key(key: object) -> str:
     >>> shown_key("sham effect"), shown_key("error, intact")
     ('control intervention effect', 'error, unchanged model')
     """
-    return re.sub(r"\bintact\b", "unchanged model", re.sub(r"\bsham\b", "control intervention", str(key)))
+    return re.sub(
+        r"\bintact\b", "unchanged model", re.sub(r"\bsham\b", "control intervention", str(key))
+    )
 
 
 def rows(pairs: Mapping[str, object]) -> Markup:
     """A table of names and values."""
-    each = joined(markup("<tr><th>{}</th><td>{}</td></tr>", shown_key(key), value) for key, value in pairs.items())
+    each = joined(
+        markup("<tr><th>{}</th><td>{}</td></tr>", shown_key(key), value)
+        for key, value in pairs.items()
+    )
     return markup("<table><tbody>{}</tbody></table>", each)
 
 
@@ -136,7 +159,10 @@ def _details(rows: Sequence[Mapping[str, Any]]) -> Markup:
             "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
             joined(markup("<th>{}</th>", shown_key(column)) for column in columns),
             joined(
-                markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', cell(v)) for v in row.values()))
+                markup(
+                    "<tr>{}</tr>",
+                    joined(markup('<td class="number">{}</td>', cell(v)) for v in row.values()),
+                )
                 for row in group
             ),
         )
@@ -149,9 +175,12 @@ def cell(value: Any) -> str | Markup:
     """One value, rounded."""
     if isinstance(value, Mapping):
         nested = {
-            shown_key(key): markup("({})", cell(v)) if isinstance(v, Mapping) else cell(v) for key, v in value.items()
+            shown_key(key): markup("({})", cell(v)) if isinstance(v, Mapping) else cell(v)
+            for key, v in value.items()
         }
-        return joined((markup('<span class="quiet">{}</span> {}', *pair) for pair in nested.items()), " · ")
+        return joined(
+            (markup('<span class="quiet">{}</span> {}', *pair) for pair in nested.items()), " · "
+        )
     return joined(map(cell, value), ", ") if isinstance(value, (list, tuple)) else scalar(value)
 
 
@@ -159,6 +188,8 @@ def scalar(value: Any) -> str:
     """One value as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, float) or (isinstance(value, str) and value in NOT_FINITE):  # what JSON makes of them
+    if isinstance(value, float) or (
+        isinstance(value, str) and value in NOT_FINITE
+    ):  # what JSON makes of them
         return number(float(value), 4)
     return str(value).replace("-", MINUS) if isinstance(value, int) else str(value)

@@ -54,4 +54,6 @@ TERMS: Mapping[str, str] = {
 def markdown() -> str:
     """The glossary as a page of the documentation."""
     parts = ["# Glossary", "The words of reports, of the command line and of these pages."]
-    return "\n\n".join([*parts, *(f"**{term}**: {meaning}" for term, meaning in TERMS.items())]) + "\n"
+    return (
+        "\n\n".join([*parts, *(f"**{term}**: {meaning}" for term, meaning in TERMS.items())]) + "\n"
+    )

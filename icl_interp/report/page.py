@@ -16,10 +16,24 @@ from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import interval, joined, legible, markup, packaged
 from icl_interp.report import banner, glossary
 from icl_interp.report.bars import bar
-from icl_interp.report.findings import anchor, body, cell, estimates, link, mapping, rows, verdict_mark
+from icl_interp.report.findings import (
+    anchor,
+    body,
+    cell,
+    estimates,
+    link,
+    mapping,
+    rows,
+    verdict_mark,
+)
 from icl_interp.report.words import BASES, answered, by_question, measured, sentence
 
-MODEL = ("config", "task", "encoding", "in_distribution")  # facts about the model that the foot of the page repeats
+MODEL = (
+    "config",
+    "task",
+    "encoding",
+    "in_distribution",
+)  # facts about the model that the foot of the page repeats
 OVERVIEW = "claims"  # the figure with a row a claim: for papers, since the page has a bar a claim
 MECHANISM = (
     "Where this model makes its prediction, measured in distribution. These figures describe the model and test no "
@@ -47,7 +61,9 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
     """
     findings = [Finding.from_dict(finding) for finding in report["findings"]]
     shown = [f for f in findings if f.verdict != "not_applicable"]
-    divs = {name: files.to_div(figure, f"figure-{anchor(name)}") for name, figure in figures.items()}
+    divs = {
+        name: files.to_div(figure, f"figure-{anchor(name)}") for name, figure in figures.items()
+    }
     first, left = key_figure(shown, divs), list(divs)
     studies = list(dict.fromkeys(f.study for f in shown))
     parts = [
@@ -62,7 +78,11 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
     ]
     left = [name for name in left if name not in (first, OVERVIEW, *catalogue.MECHANISM)]
     for i, (question, of_it) in enumerate(by_question(shown)):
-        parts.append(markup('<section class="question-{}"><h2>{}</h2>', i, question[0].upper() + question[1:]))
+        parts.append(
+            markup(
+                '<section class="question-{}"><h2>{}</h2>', i, question[0].upper() + question[1:]
+            )
+        )
         parts += [_claim(f, studies.index(f.study), divs) for f in of_it]
         own = [name for name in left if any(name in f.figures for f in of_it)]
         left = [name for name in left if name not in own]
@@ -82,7 +102,10 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         ]
     parts.append(markup('<h2 id="glossary">Terms</h2>{}', _glossary()))
     parts.append(markup('<h2 id="provenance">Provenance</h2>{}</main>', _provenance(report)))
-    text, name = joined((part for part in parts if part), "\n"), report["checkpoint"].get("name", "a model")
+    text, name = (
+        joined((part for part in parts if part), "\n"),
+        report["checkpoint"].get("name", "a model"),
+    )
     return document(name, text, list(divs.values()), "the JSON report")
 
 
@@ -109,7 +132,9 @@ def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -
         body=legible(body),
         source=source,
     )
-    return str(text)  # the methods of Markup escape what they are given, and a page is text to its callers
+    return str(
+        text
+    )  # the methods of Markup escape what they are given, and a page is text to its callers
 
 
 def summary(report: Mapping[str, Any]) -> str:
@@ -137,8 +162,13 @@ def summary(report: Mapping[str, Any]) -> str:
         "<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}</div>",
         name=report["checkpoint"].get("name", "a model"),
         kind=banner.describe(report["model"]),
-        facts=joined((f"{label} {value}" for value, label, _ in banner.tiles(report["model"])), " · "),
-        head=joined(markup("<th {}>{}</th>", cell, title) for title in ("claim", "verdict", "estimate", "why")),
+        facts=joined(
+            (f"{label} {value}" for value, label, _ in banner.tiles(report["model"])), " · "
+        ),
+        head=joined(
+            markup("<th {}>{}</th>", cell, title)
+            for title in ("claim", "verdict", "estimate", "why")
+        ),
         rows=rows,
         rest=joined(
             markup('<div style="color:#666">not applicable, {}: {}</div>', reason, ", ".join(ids))
@@ -174,14 +204,19 @@ def _filters(findings: Sequence[Finding], studies: Sequence[str]) -> Markup:
     groups: list[tuple[str, list[tuple[str, str]]]] = [
         ("Verdict", [(v, f"{VERDICTS[v].sign} {VERDICTS[v].word}") for v in verdicts]),
         ("Study", [(f"study-{i}", study) for i, study in enumerate(studies)]),
-        ("Question", [(f"question-{i}", question) for i, (question, _) in enumerate(by_question(findings))]),
+        (
+            "Question",
+            [(f"question-{i}", question) for i, (question, _) in enumerate(by_question(findings))],
+        ),
     ]
     boxes = joined(
         markup(
             "<fieldset><legend>{}</legend>{}</fieldset>",
             title,
             joined(
-                markup('<label><input type="checkbox" checked id="show-{}"> {}</label>', name, words)
+                markup(
+                    '<label><input type="checkbox" checked id="show-{}"> {}</label>', name, words
+                )
                 for name, words in entries
             ),
         )
@@ -249,7 +284,9 @@ def _left_out(findings: Sequence[Finding]) -> Markup:
 
 
 def _figure(name: str, div: Markup, findings: Iterable[Finding]) -> Markup:
-    claims = joined((link(f) for f in findings if name in f.figures and f.verdict != "not_applicable"), ", ")
+    claims = joined(
+        (link(f) for f in findings if name in f.figures and f.verdict != "not_applicable"), ", "
+    )
     caption = catalogue.FIGURES[name].caption if name in catalogue.FIGURES else ""
     return markup(
         '<figure><div class="plot">{}</div><figcaption>{} {}</figcaption></figure>',
@@ -260,8 +297,12 @@ def _figure(name: str, div: Markup, findings: Iterable[Finding]) -> Markup:
 
 
 def _glossary() -> Markup:
-    terms = joined(markup("<dt>{}</dt><dd>{}</dd>", term, meaning) for term, meaning in glossary.TERMS.items())
-    return markup("<details><summary>What the words of this page mean</summary><dl>{}</dl></details>", terms)
+    terms = joined(
+        markup("<dt>{}</dt><dd>{}</dd>", term, meaning) for term, meaning in glossary.TERMS.items()
+    )
+    return markup(
+        "<details><summary>What the words of this page mean</summary><dl>{}</dl></details>", terms
+    )
 
 
 def _provenance(report: Mapping[str, Any]) -> Markup:

@@ -61,7 +61,9 @@ class Report:
 
     def __repr__(self) -> str:
         counts = Counter(finding.verdict for finding in self.findings)
-        found = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no findings"
+        found = (
+            ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no findings"
+        )
         return f"Report({shown(self.checkpoint.get('name'))}: {found})"
 
     @property
@@ -70,7 +72,11 @@ class Report:
         return catalogue.draw(self.results, self.findings, self.facts, self.file)
 
     def figure(
-        self, name: str, width: str | float = "column", panel: int | str | None = None, style: str | Style = "sans"
+        self,
+        name: str,
+        width: str | float = "column",
+        panel: int | str | None = None,
+        style: str | Style = "sans",
     ) -> Figure:
         """A figure in the size that it has in print, without its title: see `icl_interp.figures.for_paper`.
 
@@ -113,14 +119,29 @@ class Report:
         versions = self.provenance.get("measurements")
         stored = versions if isinstance(versions, Mapping) else {}
         # What was never measured has no version: the claim does not apply, the measurement failed, or other twins did.
-        spared = {name for name in claim.needs if name.startswith(TWINS[1:]) and name not in self.results}
+        spared = {
+            name for name in claim.needs if name.startswith(TWINS[1:]) and name not in self.results
+        }
         never = spared | facts.failed.keys()
-        asked = {name: m for name, m in claim.needs.items() if name not in never} if claim.applies(facts) else {}
-        other = {name: stored.get(name, 1) for name, m in asked.items() if stored.get(name, 1) != m.version}
+        asked = (
+            {name: m for name, m in claim.needs.items() if name not in never}
+            if claim.applies(facts)
+            else {}
+        )
+        other = {
+            name: stored.get(name, 1)
+            for name, m in asked.items()
+            if stored.get(name, 1) != m.version
+        }
         if not other:
             return claim.finding(self.results, facts, self.file)
-        names = ", ".join(f"{name} is of version {v}, not {claim.needs[name].version}" for name, v in other.items())
-        return replace(finding, kept=f"The stored verdict is kept: {names}. Analyse the model again.")
+        names = ", ".join(
+            f"{name} is of version {v}, not {claim.needs[name].version}"
+            for name, v in other.items()
+        )
+        return replace(
+            finding, kept=f"The stored verdict is kept: {names}. Analyse the model again."
+        )
 
     def compare(self, other: "Report") -> DataFrame:
         """Verdicts and estimates of two reports side by side, for the claims that both hold."""
@@ -130,7 +151,9 @@ class Report:
         for name, report in sides.items():
             found = [report[f.id] for f in shared]
             columns[f"{name}: verdict"] = [f.verdict for f in found]
-            columns[f"{name}: estimate"] = [f.estimate.value if f.estimate else float("nan") for f in found]
+            columns[f"{name}: estimate"] = [
+                f.estimate.value if f.estimate else float("nan") for f in found
+            ]
         return make_table(columns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +179,9 @@ class Report:
         """Write one self-contained page: it opens offline and fetches nothing."""
         figures = self.figures
         with self.reads("the page"):
-            text = page.render(self._data(self.results), figures)  # of results it reads no more than the names
+            text = page.render(
+                self._data(self.results), figures
+            )  # of results it reads no more than the names
         write_atomically(Path(path), text)
         return Path(path)
 
@@ -198,7 +223,9 @@ class Report:
         except InputError as error:
             if str(path) in str(error):
                 raise
-            raise InputError(f"{path}: {error}") from error  # what a class says of its own values names no file
+            raise InputError(
+                f"{path}: {error}"
+            ) from error  # what a class says of its own values names no file
 
     @classmethod
     def _from_data(cls, data: Any, path: Path) -> "Report":
@@ -206,12 +233,17 @@ class Report:
             found = data.get("schema") if isinstance(data, Mapping) else None
             raise InputError(f"{path} has schema {shown(found)}, but a report has {SCHEMA!r}")
         stored = Stored(data, f"{path}: ")
-        findings = [Finding.from_dict(one.mapping(), one.where) for one in stored["findings"].items()]
+        findings = [
+            Finding.from_dict(one.mapping(), one.where) for one in stored["findings"].items()
+        ]
         twice = [name for name, n in Counter(finding.id for finding in findings).items() if n > 1]
         if twice:
-            raise InputError(f"{path}: findings must have an id each, but got {shown(twice[0])} twice")
+            raise InputError(
+                f"{path}: findings must have an id each, but got {shown(twice[0])} twice"
+            )
         measured = {
-            name: results.from_dict(one.mapping(), one.where) for name, one in stored["results"].members().items()
+            name: results.from_dict(one.mapping(), one.where)
+            for name, one in stored["results"].members().items()
         }
         stored["checkpoint"]["name"].text()
         return cls(
@@ -254,4 +286,8 @@ def _model(stored: Stored) -> dict[str, Any]:
     """The facts about the model, where they are what they should be."""
     known = Facts.from_dict(stored.mapping(), stored.where)
     # Numbers that are not finite stand as text in a file.
-    return {**stored.facts(), "r2": stored["r2"].number(), "in_distribution": dict(known.in_distribution)}
+    return {
+        **stored.facts(),
+        "r2": stored["r2"].number(),
+        "in_distribution": dict(known.in_distribution),
+    }

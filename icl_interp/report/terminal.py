@@ -39,9 +39,14 @@ WIDTH = 160  # where the output is no terminal
 class _Printable(Console):
     """A console whose texts are printable: rich itself lets most control characters through."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
         """What is printed, piece by piece."""
-        if isinstance(renderable, Text) and (plain := printable(renderable.plain)) != renderable.plain:
+        if (
+            isinstance(renderable, Text)
+            and (plain := printable(renderable.plain)) != renderable.plain
+        ):
             # Before lines are broken, since an escape is wider than what it stands for. A text of several styles loses
             # them here, whose places are no longer the same.
             renderable = Text(plain, style=renderable.style, overflow=renderable.overflow)
@@ -84,7 +89,9 @@ def _screen(report: Report, verbose: bool) -> Group:
 
 def _model(report: Report) -> Text:
     error = report.model["in_distribution"]
-    known = [f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None]
+    known = [
+        f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None
+    ]
     interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
     measures = f"\nin distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}; {', '.join(known)}\n"
     if values := value_words(report.model["config"]):
@@ -92,7 +99,11 @@ def _model(report: Report) -> Text:
     note = report.checkpoint.get("note")
     # Texts of a report are never markup: a folder may be called [red].
     return Text.assemble(
-        *("\n", (str(report.checkpoint["name"]), "bold"), f": {model_words(report.model['config'])}{measures}"),
+        *(
+            "\n",
+            (str(report.checkpoint["name"]), "bold"),
+            f": {model_words(report.model['config'])}{measures}",
+        ),
         (f"{note}\n", "yellow") if note else "",
     )
 
@@ -100,11 +111,17 @@ def _model(report: Report) -> Text:
 def as_data(report: Report) -> dict[str, Any]:
     """The findings as JSON data, with the model's name, and with the note where there is one on the checkpoint."""
     note = {"note": report.checkpoint["note"]} if report.checkpoint.get("note") else {}
-    return {"name": report.checkpoint["name"], **note, "findings": [f.to_dict() for f in report.findings]}
+    return {
+        "name": report.checkpoint["name"],
+        **note,
+        "findings": [f.to_dict() for f in report.findings],
+    }
 
 
 def _counts(findings: Sequence[Finding]) -> Text:
-    counted = {words: sum(f.verdict == verdict for f in findings) for verdict, words in WORDS.items()}
+    counted = {
+        words: sum(f.verdict == verdict for f in findings) for verdict, words in WORDS.items()
+    }
     said = ", ".join(f"{n} {words[n > 1]}" for words, n in counted.items() if n)
     return Text(f"\n{len(findings)} claim{'s' * (len(findings) != 1)}: {said}")
 
@@ -119,7 +136,12 @@ def _lines(findings: Sequence[Finding]) -> Table:
         number = measured(e) if e else "not measured"
         # An estimate is another quantity than the one that decides: what is needed says nothing of it.
         needs = f"needs {region(f.decided_by.supports, e.unit)}" if e and e is f.test else ""
-        table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), Text(needs, style="bright_black"))
+        table.add_row(
+            Text(mark, style=style),
+            Text(sentence(f)),
+            Text(number),
+            Text(needs, style="bright_black"),
+        )
     return table
 
 
@@ -153,12 +175,21 @@ def _one_left_out(f: Finding) -> Text:
 
 def zoo() -> str:
     """The bundled models, a line each under a header."""
-    columns: dict[str, list[Any]] = {"name": [], "model": [], "task": [], "steps": [], "error": [], "R2": []}
+    columns: dict[str, list[Any]] = {
+        "name": [],
+        "model": [],
+        "task": [],
+        "steps": [],
+        "error": [],
+        "R2": [],
+    }
     for name in bundled.names():
         config, origin = bundled.config(name), bundled.provenance(name)
         error = origin["in_distribution"]
         values = (name, model_words(config["model"]), task_words(config["task"]), origin["step"])
-        for column, value in zip(columns.values(), (*values, error["error"], error["r2"]), strict=True):
+        for column, value in zip(
+            columns.values(), (*values, error["error"], error["r2"]), strict=True
+        ):
             column.append(value)
     return results.text(results.make_table(columns))
 
@@ -175,12 +206,20 @@ def claim(asked: Claim, finding: Finding | None = None) -> Group:
     """
     rows = about(asked)
     if finding:
-        rows["result"] = f"{MARKS[finding.verdict][0]} It {WORDS[finding.verdict][0]}. {finding.reason}"
-        for name, e in (("estimate", finding.estimate), ("decided by", finding.test), ("control", finding.twin)):
+        rows["result"] = (
+            f"{MARKS[finding.verdict][0]} It {WORDS[finding.verdict][0]}. {finding.reason}"
+        )
+        for name, e in (
+            ("estimate", finding.estimate),
+            ("decided by", finding.test),
+            ("control", finding.twin),
+        ):
             if e:
                 rows[f"{name} (result)" if name == "control" else name] = f"{e.name}: {measured(e)}"
         if finding.causal:
-            rows["causal test"] = ", ".join(f"{key}: {_plain(value)}" for key, value in finding.causal.items())
+            rows["causal test"] = ", ".join(
+                f"{key}: {_plain(value)}" for key, value in finding.causal.items()
+            )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0), show_header=False)
     table.add_column(no_wrap=True, style="bright_black")
     table.add_column(overflow="fold")
@@ -202,7 +241,9 @@ def about(asked: Claim) -> dict[str, str]:
     rows["criterion"] = "\n".join([asked.criterion.text, *_conditions(asked)])
     rows["kind"] = KINDS[asked.kind]
     if asked.twin:
-        rows["control"] = "The same is measured on randomly initialised models of this architecture."
+        rows["control"] = (
+            "The same is measured on randomly initialised models of this architecture."
+        )
     if asked.figures:
         rows["figures"] = ", ".join(asked.figures)
     return rows

@@ -49,7 +49,9 @@ def answered(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that the answer names: at most three that are supported, then as many that are contradicted."""
     named = []
     for verdict in ("supported", "contradicted"):
-        found = sorted((f for f in findings if f.verdict == verdict), key=lambda f: f.firm is not True)
+        found = sorted(
+            (f for f in findings if f.verdict == verdict), key=lambda f: f.firm is not True
+        )
         first = {f.question: f for f in reversed(found)}  # of each question the first
         first = [first[q] for q in sorted(first, key=_place)]
         chosen = [*first, *(f for f in found if f not in first)][:MOST]
@@ -60,7 +62,11 @@ def answered(findings: Sequence[Finding]) -> list[Finding]:
 def by_question(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
     """Findings by the question that they answer, in the order of the questions; those of no question come last."""
     for question in (*QUESTIONS, ""):
-        of_it = [f for f in findings if f.question == question or (not question and f.question not in QUESTIONS)]
+        of_it = [
+            f
+            for f in findings
+            if f.question == question or (not question and f.question not in QUESTIONS)
+        ]
         if of_it:
             yield question or "other claims", of_it
 
@@ -75,7 +81,9 @@ def needed(condition: Condition, unit: str = "") -> str:
     >>> needed(Condition("share", (0.9, math.inf), (-math.inf, 0.5)))
     'at least 0.9; contradicted: at most 0.5'
     """
-    opposite = f"; contradicted: {region(condition.contradicts, unit)}" if condition.contradicts else ""
+    opposite = (
+        f"; contradicted: {region(condition.contradicts, unit)}" if condition.contradicts else ""
+    )
     return region(condition.supports, unit) + opposite
 
 
@@ -101,7 +109,9 @@ def natural(value: float, unit: str) -> str:
     >>> natural(-1.0, "log10"), natural(0.25, "share")
     ('x0.1', '0.25')
     """
-    return f"x{BASES[unit] ** value:.3g}" if unit in BASES else f"{value + 0.0:.3g}"  # + 0.0: no minus before a zero
+    return (
+        f"x{BASES[unit] ** value:.3g}" if unit in BASES else f"{value + 0.0:.3g}"
+    )  # + 0.0: no minus before a zero
 
 
 def region(asked: Region, unit: str) -> str:
@@ -115,7 +125,11 @@ def region(asked: Region, unit: str) -> str:
         return f"at most {natural(high, unit)}"
     if math.isinf(high) or (low > 0 and high == 1):
         return f"at least {natural(low, unit)}"
-    return f"at most {natural(high, unit)}" if low == 0 else f"{natural(low, unit)} to {natural(high, unit)}"
+    return (
+        f"at most {natural(high, unit)}"
+        if low == 0
+        else f"{natural(low, unit)} to {natural(high, unit)}"
+    )
 
 
 def sentence(f: Finding) -> str:
@@ -135,7 +149,11 @@ def value_words(model: Mapping[str, Any]) -> str:
 
 def model_words(model: Mapping[str, Any]) -> str:
     """An architecture in words, from its config as plain data."""
-    norm = f"{model['norm_position']}-{model['normalization_type']}" if model["normalization_type"] else "no norm"
+    norm = (
+        f"{model['norm_position']}-{model['normalization_type']}"
+        if model["normalization_type"]
+        else "no norm"
+    )
     size = f"{model['n_layers']} x {model['d_model']}"
     if model["mlp_only"]:
         return f"{size}, {norm}, MLP only"

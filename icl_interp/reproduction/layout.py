@@ -29,11 +29,16 @@ def readable(table: DataFrame, intervals: bool = True) -> DataFrame:
     """
     rows = table.to_dict("records")
     if not {"sigma", "ours"} <= set(table.columns):
-        return make_table({name: [cell(row[name]) for row in rows] for name in table.columns}, note=table.attrs["note"])
+        return make_table(
+            {name: [cell(row[name]) for row in rows] for name in table.columns},
+            note=table.attrs["note"],
+        )
     keys = list(table.columns)[: list(table.columns).index("sigma")]
     sigmas = sorted({row["sigma"] for row in rows})
     shown = [name for name in ROWS if name in table.columns or (name == "95 %" and intervals)]
-    columns: dict[str, list[str]] = {name: [] for name in (*keys, "sigma:", *(f"{sigma:g}" for sigma in sigmas))}
+    columns: dict[str, list[str]] = {
+        name: [] for name in (*keys, "sigma:", *(f"{sigma:g}" for sigma in sigmas))
+    }
     for key in dict.fromkeys(tuple(row[name] for name in keys) for row in rows):
         here = {row["sigma"]: row for row in rows if tuple(row[name] for name in keys) == key}
         for name in shown:
@@ -48,7 +53,11 @@ def readable(table: DataFrame, intervals: bool = True) -> DataFrame:
 def markdown(table: DataFrame, intervals: bool = True) -> str:
     """`readable` as a table in Markdown."""
     shown = readable(table, intervals)
-    rows = [list(shown.columns), ["---"] * len(shown.columns), *([*row.values()] for row in shown.to_dict("records"))]
+    rows = [
+        list(shown.columns),
+        ["---"] * len(shown.columns),
+        *([*row.values()] for row in shown.to_dict("records")),
+    ]
     return "\n".join(f"| {' | '.join(_escaped(row))} |" for row in rows)
 
 
@@ -64,7 +73,11 @@ def cell(value: Any) -> str:
 def _value(row: Mapping[str, Any] | None, name: str) -> str:
     if row is None:
         return "–"
-    return f"{number(row['low'], 2)}–{number(row['high'], 2)}" if name == "95 %" else cell(float(row[name]))
+    return (
+        f"{number(row['low'], 2)}–{number(row['high'], 2)}"
+        if name == "95 %"
+        else cell(float(row[name]))
+    )
 
 
 def _escaped(row: Sequence[str]) -> list[str]:

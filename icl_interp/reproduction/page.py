@@ -27,9 +27,13 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | 
         _header(record),
         markup("<main><h2>What came out</h2>{}", says(record["says"])),
         *(markup('<div class="plot">{}</div>', div) for div in divs),
-        "" if comparison is None else markup("<h2>{}</h2>{}", _heading(comparison), table(comparison)),
+        ""
+        if comparison is None
+        else markup("<h2>{}</h2>{}", _heading(comparison), table(comparison)),
         markup("<h2>Models</h2>{}", _models(record)),
-        markup('<h2>Provenance</h2><p class="small">{}</p></main>', _origin(record).replace("`", "")),
+        markup(
+            '<h2>Provenance</h2><p class="small">{}</p></main>', _origin(record).replace("`", "")
+        ),
     ]
     return document(record["id"], joined(parts, "\n"), divs, "results.json")
 
@@ -57,10 +61,15 @@ def table(shown: DataFrame) -> Markup:
     words = layout.readable(shown)
     return markup(
         '{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
-        note=markup('<p class="quiet small">{}</p>', shown.attrs["note"]) if shown.attrs["note"] else "",
+        note=markup('<p class="quiet small">{}</p>', shown.attrs["note"])
+        if shown.attrs["note"]
+        else "",
         head=joined(markup("<th>{}</th>", name) for name in words.columns),
         body=joined(
-            markup("<tr>{}</tr>", joined(markup('<td class="number">{}</td>', value) for value in row.values()))
+            markup(
+                "<tr>{}</tr>",
+                joined(markup('<td class="number">{}</td>', value) for value in row.values()),
+            )
             for row in words.to_dict("records")
         ),
     )
@@ -115,14 +124,22 @@ def _numbers(record: Record) -> str:
 
 
 def _heading(comparison: DataFrame) -> str:
-    return "The paper's numbers and ours" if "paper" in comparison.columns else "Our numbers; the paper prints none"
+    return (
+        "The paper's numbers and ours"
+        if "paper" in comparison.columns
+        else "Our numbers; the paper prints none"
+    )
 
 
 def _origin(record: Record) -> str:
     """Command, time and what it covers."""
     p = record["provenance"]
     total = p["measured"] + p["kept from before"]
-    kept = f", {p['kept from before']} of {total} measurements kept from before" if p["kept from before"] else ""
+    kept = (
+        f", {p['kept from before']} of {total} measurements kept from before"
+        if p["kept from before"]
+        else ""
+    )
     return f"`{p['command']}`: {p['seconds']:.0f} s of measuring{kept}; seed {p['seed']}, {p['written']} UTC."
 
 
@@ -175,4 +192,9 @@ def _marked(line: str) -> str | Markup:
     if word not in MARKS:
         return markup("<b>{start}</b>: {rest}", start=start, rest=rest)
     look = VERDICTS[MARKS[word]]
-    return markup('<b style="color:{look.ink}">{look.sign} {start}</b>: {rest}', look=look, start=start, rest=rest)
+    return markup(
+        '<b style="color:{look.ink}">{look.sign} {start}</b>: {rest}',
+        look=look,
+        start=start,
+        rest=rest,
+    )

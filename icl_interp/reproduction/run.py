@@ -92,15 +92,25 @@ def reproduce(
     shelf, done = obtain.Shelf(Path(folder) for folder in models), []
     for experiment in chosen:
         wanted = experiment.models_at(scale)
-        found = obtain.obtain(wanted, scale, out / "models", shelf, train=train, progress=progress, device=device)
+        found = obtain.obtain(
+            wanted, scale, out / "models", shelf, train=train, progress=progress, device=device
+        )
         missing = [model.name for model in wanted if model.name not in found]
         bench = Bench(
-            found, size, missing=missing, seed=seed, cache=out / "measurements", progress=progress, title=experiment.id
+            found,
+            size,
+            missing=missing,
+            seed=seed,
+            cache=out / "measurements",
+            progress=progress,
+            title=experiment.id,
         )
         started = time.perf_counter()
         with bench:
             results = experiment.run(bench)
-        seconds = time.perf_counter() - started + bench.seconds  # what was kept counts with the time that it took
+        seconds = (
+            time.perf_counter() - started + bench.seconds
+        )  # what was kept counts with the time that it took
         result = Reproduction(experiment, _record(experiment, bench, results, seconds))
         note = save(result, out, formats)
         formats = () if note else formats
@@ -122,7 +132,9 @@ def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | 
     return files.export(figures, folder, formats) if figures and formats else None
 
 
-def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result], seconds: float) -> dict[str, Any]:
+def _record(
+    experiment: Experiment, bench: Bench, results: Mapping[str, Result], seconds: float
+) -> dict[str, Any]:
     comparison, scale = experiment.compare(results), bench.scale.name
     found = _hedged(experiment, results, scale)
     return {
@@ -130,7 +142,11 @@ def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result],
         "id": experiment.id,
         "title": experiment.title,
         "source": experiment.source,
-        "scale": {"name": scale, "words": experiment.words(scale), "published": experiment.published},
+        "scale": {
+            "name": scale,
+            "words": experiment.words(scale),
+            "published": experiment.published,
+        },
         "models": {name: _model(checkpoint) for name, checkpoint in bench.models.items()},
         "missing": list(bench.missing),
         "says": [statement.sentence for statement in found],
@@ -150,19 +166,27 @@ def _record(experiment: Experiment, bench: Bench, results: Mapping[str, Result],
     }
 
 
-def _hedged(experiment: Experiment, results: Mapping[str, Result], scale: str) -> tuple[Statement, ...]:
+def _hedged(
+    experiment: Experiment, results: Mapping[str, Result], scale: str
+) -> tuple[Statement, ...]:
     """What it says; at scale smoke no model has learned anything, so nothing agrees with a paper or differs from it."""
     found = experiment.statements(results)
     if scale != "smoke" or not experiment.models:
         return found
-    first = note("Scale smoke shows that the experiment runs: its models have learned next to nothing.")
+    first = note(
+        "Scale smoke shows that the experiment runs: its models have learned next to nothing."
+    )
     return (first, *(replace(statement, trained=False) for statement in found))
 
 
 def _model(checkpoint: Checkpoint) -> dict[str, Any]:
     origin = checkpoint.provenance
     kept_keys = ("training_seconds", "in_distribution")
-    facts = {"run_id": run_id(checkpoint.config), "steps": checkpoint.step, **{k: origin.get(k) for k in kept_keys}}
+    facts = {
+        "run_id": run_id(checkpoint.config),
+        "steps": checkpoint.step,
+        **{k: origin.get(k) for k in kept_keys},
+    }
     return facts
 
 

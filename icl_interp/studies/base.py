@@ -89,7 +89,9 @@ def add(study: Study) -> None:
         for one in (*study.claims, *study.experiments):
             if one.study != study.name:
                 name = shown(study.name)
-                raise InputError(f"ids of the study {name} begin with its name and a dot, but got {one.id!r}")
+                raise InputError(
+                    f"ids of the study {name} begin with its name and a dot, but got {one.id!r}"
+                )
         for claim in study.claims:
             registry.check_id(claim)
         registry.check_measurements()
@@ -128,8 +130,12 @@ def load_plugins() -> None:
     for point, study in plugins.found():
         with plugins.left_out(point):
             if not isinstance(study, Study):
-                raise InputError(f"its entry point names {shown(study)}, not an icl_interp.studies.Study")
+                raise InputError(
+                    f"its entry point names {shown(study)}, not an icl_interp.studies.Study"
+                )
             if study.name != point.name:
-                raise InputError(f"its entry point is called {point.name!r}, but the study {shown(study.name)}")
+                raise InputError(
+                    f"its entry point is called {point.name!r}, but the study {shown(study.name)}"
+                )
             if STUDIES.get(study.name) is not study:
                 add(study)

@@ -4,7 +4,12 @@ from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_state
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Continuous, Polynomial
-from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegression, skewed_covariance
+from icl_interp.tasks.garg import (
+    DecisionTree,
+    ReLUNetwork,
+    SparseLinearRegression,
+    skewed_covariance,
+)
 from icl_interp.tasks.registry import register
 from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
 from icl_interp.tasks.rescaled import Rescaled

@@ -18,7 +18,10 @@ from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, is_law
 
 MatrixName = Literal["unitary", "conjugate_pairs", "rotations", "orthogonal"]
-_COMPLEX = ("unitary", "conjugate_pairs")  # states are complex, each coordinate held as a pair of numbers
+_COMPLEX = (
+    "unitary",
+    "conjugate_pairs",
+)  # states are complex, each coordinate held as a pair of numbers
 _PAIRED = ("conjugate_pairs", "rotations")  # one angle for two coordinates
 
 
@@ -76,13 +79,21 @@ class AutoregressiveProcess(Task):
         if not isinstance(self.matrices, str) or self.matrices not in get_args(MatrixName):
             raise unknown("law of matrices", self.matrices, get_args(MatrixName))
         if self.matrices in _PAIRED and self.n_dims % 2:
-            raise InputError(f"n_dims must be even for {self.matrices}, which come in pairs, but got {self.n_dims}")
+            raise InputError(
+                f"n_dims must be even for {self.matrices}, which come in pairs, but got {self.n_dims}"
+            )
         if not covariance.are_numbers((self.mu,)) or self.mu < 1:
-            raise InputError(f"mu, what angles are divided by, must be a number from 1 up, but got {shown(self.mu)}")
+            raise InputError(
+                f"mu, what angles are divided by, must be a number from 1 up, but got {shown(self.mu)}"
+            )
         if self.mu != 1 and self.matrices == "orthogonal":
-            raise InputError(f"mu must be 1 for orthogonal matrices, which are drawn whole, but got {self.mu}")
+            raise InputError(
+                f"mu must be 1 for orthogonal matrices, which are drawn whole, but got {self.mu}"
+            )
         if not covariance.are_numbers((self.noise_std,)) or self.noise_std < 0:
-            raise InputError(f"noise_std must be a number from 0 up, but got {shown(self.noise_std)}")
+            raise InputError(
+                f"noise_std must be a number from 0 up, but got {shown(self.noise_std)}"
+            )
         if self.start is not None:
             self._check_law("start")
             self._check_dim("start", self._n_drawn)
@@ -140,7 +151,12 @@ class AutoregressiveProcess(Task):
             # QR's own signs are no part of Haar measure.
             signs = torch.where(factor.R.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0).to(dtype)
             return (factor.Q * signs[:, None]).flatten(1)
-        theta = 2 * math.pi / self.mu * torch.rand((n_functions, self.n_angles), generator=generator, dtype=dtype)
+        theta = (
+            2
+            * math.pi
+            / self.mu
+            * torch.rand((n_functions, self.n_angles), generator=generator, dtype=dtype)
+        )
         return torch.cat([theta.cos(), theta.sin()], 1)
 
     def mean_parameters(
@@ -149,13 +165,17 @@ class AutoregressiveProcess(Task):
         """0, because -W is as likely as W, where mu = 1; else None."""
         return torch.zeros_like(parameters) if self.mu == 1 else None
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
         """(E W) x, with E e^(i theta) = e^(i pi / mu) sin(pi / mu) / (pi / mu), which is 0 for mu = 1."""
         if self.mu == 1:
             return torch.zeros_like(xs)
         size = math.sin(math.pi / self.mu) / (math.pi / self.mu)
         mean = [size * math.cos(math.pi / self.mu), size * math.sin(math.pi / self.mu)]
-        parameters = torch.tensor(mean, dtype=xs.dtype, device=xs.device).repeat_interleave(self.n_angles)
+        parameters = torch.tensor(mean, dtype=xs.dtype, device=xs.device).repeat_interleave(
+            self.n_angles
+        )
         return self.value(parameters.expand(len(xs), -1), xs)
 
     def value(
@@ -173,13 +193,17 @@ class AutoregressiveProcess(Task):
         turned = torch.stack([cos * first - sin * second, sin * first + cos * second], -1)
         return turned.flatten(-3)
 
-    def matrix(self, parameters: Float[Tensor, "batch parameter"]) -> Float[Tensor, "batch state state"]:
+    def matrix(
+        self, parameters: Float[Tensor, "batch parameter"]
+    ) -> Float[Tensor, "batch state state"]:
         """W in the numbers of one copy of a state."""
         one = replace(self, tiles=1)
         eye = torch.eye(self.state_dim, dtype=parameters.dtype, device=parameters.device)
         return one.value(parameters, eye.expand(len(parameters), -1, -1)).mT
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """The state itself, one copy."""
         return xs[..., : self.state_dim]
 
@@ -195,23 +219,31 @@ class AutoregressiveProcess(Task):
         noise = None
         if self.noise_std:
             shape = (len(parameters), n_points, self._n_drawn)
-            noise = self._completed(self.noise_std * torch.randn(shape, generator=generator, dtype=dtype))
+            noise = self._completed(
+                self.noise_std * torch.randn(shape, generator=generator, dtype=dtype)
+            )
         for t in range(n_points):
             after = self.value(parameters, path[-1])
             path.append(after if noise is None else after + noise[:, t : t + 1])
         return torch.cat(path[:-1], 1), torch.cat(path[1:], 1)
 
-    def _starts(self, batch: int, generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "batch 1 dim"]:
+    def _starts(
+        self, batch: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "batch 1 dim"]:
         if self.start is not None:
             return self._completed(self.start.sample((batch, 1, self._n_drawn), generator, dtype))
         one = [1.0] if self.matrices == "orthogonal" else [1.0, 0.0]
         return torch.tensor(one, dtype=dtype).repeat(self.dim // len(one)).expand(batch, 1, -1)
 
-    def _completed(self, drawn: Float[Tensor, "batch point free"]) -> Float[Tensor, "batch point dim"]:
+    def _completed(
+        self, drawn: Float[Tensor, "batch point free"]
+    ) -> Float[Tensor, "batch point dim"]:
         """With conjugates beside the numbers that were drawn, and in all copies."""
         if self.matrices == "conjugate_pairs":
             pairs = drawn.unflatten(-1, (-1, 2))
-            drawn = torch.stack([pairs, pairs * torch.tensor([1.0, -1.0], dtype=drawn.dtype)], -2).flatten(-3)
+            drawn = torch.stack(
+                [pairs, pairs * torch.tensor([1.0, -1.0], dtype=drawn.dtype)], -2
+            ).flatten(-3)
         return drawn.repeat(1, 1, self.tiles)
 
     def with_mu(self, mu: float) -> Self:
@@ -232,7 +264,9 @@ def complex_states(states: Float[Tensor, "*batch dim"]) -> Complex[Tensor, "*bat
     tensor([1.+2.j, 3.+4.j])
     """
     if (n := states.shape[-1]) % 2:
-        raise InputError(f"complex coordinates are pairs of numbers, but states have {counted(n, 'coordinate')}")
+        raise InputError(
+            f"complex coordinates are pairs of numbers, but states have {counted(n, 'coordinate')}"
+        )
     return torch.view_as_complex(states.unflatten(-1, (-1, 2)).contiguous())
 
 

@@ -17,7 +17,9 @@ from icl_interp.tasks.vectors import VectorLaw
 
 TRIED = 16  # functions on which a property of a law is tried
 MANY = 4096  # functions that E[f(x)] is a mean over, where there is no closed form
-HELD = 2**17  # numbers held at once meanwhile, functions times points times parameters: they stay in a CPU's cache
+HELD = (
+    2**17
+)  # numbers held at once meanwhile, functions times points times parameters: they stay in a CPU's cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,9 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         if is_real(self.n_points) and self.n_points < 2:
-            raise InputError(f"n_points counts the query too, so it must be at least 2, but got {shown(self.n_points)}")
+            raise InputError(
+                f"n_points counts the query too, so it must be at least 2, but got {shown(self.n_points)}"
+            )
         whole(self.n_points, "n_points", 2)
         checks.check_sizes(self)
         self._check_law("inputs")
@@ -115,7 +119,9 @@ class Task(ABC):
         duty = "value must return a value for each point"
         return checks.shaped(self, self.value(parameters, xs), duty, xs.shape[:2])
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"] | None:
         """Features in which every function of the task is linear: what least squares regresses on.
 
         None, as here, for functions that are linear in no fixed features, such as networks: then nothing is compared
@@ -147,7 +153,9 @@ class Task(ABC):
     @property
     def says_symmetric_noise(self) -> bool:
         """Whether `symmetric_noise` is said of the points that this task draws: no subclass draws them anew."""
-        return self.symmetric_noise and still_said(self, "symmetric_noise", "sample_points", "sample")
+        return self.symmetric_noise and still_said(
+            self, "symmetric_noise", "sample_points", "sample"
+        )
 
     @property
     def paired(self) -> bool:
@@ -169,7 +177,9 @@ class Task(ABC):
             return "their law is not known to be symmetric (mean_parameters is said of another way to draw)"
         return pairs.why_none(cast(Any, self))
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"] | None:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"] | None:
         """E[f(x)] over the law of functions in closed form; None, as here, where there is none.
 
         `expected` takes it, and is a thousand times slower without it. A subclass that draws parameters or computes
@@ -213,7 +223,9 @@ class Task(ABC):
         if still_said(self, "closed_mean", "sample_parameters", "value", "targets"):
             closed = self.closed_mean(xs.double())
             if closed is not None:
-                closed = checks.shaped(self, closed, "closed_mean must return the mean at each point", xs.shape[:2])
+                closed = checks.shaped(
+                    self, closed, "closed_mean must return the mean at each point", xs.shape[:2]
+                )
                 return closed, torch.zeros_like(closed)
         parameters = self.sample_parameters(MANY, stream(0, "tasks/expected"), torch.float64)
         if self.paired and (centres := self.mean_parameters(parameters)) is not None:
@@ -227,10 +239,14 @@ class Task(ABC):
         parts = []
         for points in xs.double().flatten(0, 1).split(max(1, HELD // width)):
             step = max(1, HELD // (width * len(points)))
-            powers = torch.zeros(2, len(points), self.n_targets, dtype=torch.float64, device=xs.device)
+            powers = torch.zeros(
+                2, len(points), self.n_targets, dtype=torch.float64, device=xs.device
+            )
             for some, share in zip(parameters.split(step), shares.split(step), strict=True):
                 values = self.targets(some, points.expand(len(some), -1, -1))
-                powers += torch.stack([torch.tensordot(share, values**power, 1) for power in (1, 2)])
+                powers += torch.stack(
+                    [torch.tensordot(share, values**power, 1) for power in (1, 2)]
+                )
             parts.append(powers)
         mean, square = torch.cat(parts, 1).view(2, *xs.shape[:2], self.n_targets)
         return mean, ((square - mean.square()).clamp(min=0) / MANY).sqrt()
@@ -284,17 +300,25 @@ class Task(ABC):
         noise = ys - values
         rounding = 1e3 * torch.finfo(ys.dtype).eps * (ys.abs().amax() + values.abs().amax())
         if (noise.abs() > rounding).any() and not self.says_symmetric_noise:
-            raise self._without_pairs(pairs.UNSAID)  # so rare that no function that was tried had any
+            raise self._without_pairs(
+                pairs.UNSAID
+            )  # so rare that no function that was tried had any
         partner = self.targets(b, xs) - noise  # 2 m - y_A; without noise exactly the value
 
         def in_pairs(first: Tensor, second: Tensor) -> Tensor:
             both = torch.stack(
-                [first.unflatten(0, (n_pairs, n_contexts)), second.unflatten(0, (n_pairs, n_contexts))], 1
+                [
+                    first.unflatten(0, (n_pairs, n_contexts)),
+                    second.unflatten(0, (n_pairs, n_contexts)),
+                ],
+                1,
             )
             return both.flatten(0, 2)
 
         function = in_pairs(2 * row, 2 * row + 1)
-        return checks.checked(self, Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function))
+        return checks.checked(
+            self, Prompts(in_pairs(xs, xs), in_pairs(ys, partner), in_pairs(a, b), function)
+        )
 
     def _without_pairs(self, reason: str) -> InputError:
         return InputError(

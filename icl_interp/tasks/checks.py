@@ -56,7 +56,9 @@ def check_sizes(task: Sized) -> None:
     for size in ("dim", "n_targets"):
         value = getattr(task, size)
         if callable(value):
-            raise InputError(f"{name}.{size} must be a number, but is a method: put @property above it")
+            raise InputError(
+                f"{name}.{size} must be a number, but is a method: put @property above it"
+            )
         whole(value, f"{name}.{size}", 1)
     if task.autoregressive and task.n_targets != task.dim:
         raise InputError(
@@ -66,7 +68,11 @@ def check_sizes(task: Sized) -> None:
 
 
 def shaped(
-    task: Sized, returned: object, duty: str, size: Sequence[int], axis: Literal["dim", "n_targets"] = "n_targets"
+    task: Sized,
+    returned: object,
+    duty: str,
+    size: Sequence[int],
+    axis: Literal["dim", "n_targets"] = "n_targets",
 ) -> Float[Tensor, "batch point coordinate"]:
     """What a method of a task returned, with the axis of targets that numbers may leave out.
 
@@ -84,7 +90,11 @@ def shaped(
     what = f"{type(task).__name__}.{duty}, shape {wanted} here (the last axis is {axis}={wanted[2]}), but returned"
     if not isinstance(returned, Tensor):
         raise InputError(f"{what} {_in_words(returned)} in place of a torch tensor")
-    values = returned[..., None] if axis == "n_targets" and wanted[2] == 1 and returned.ndim == 2 else returned
+    values = (
+        returned[..., None]
+        if axis == "n_targets" and wanted[2] == 1 and returned.ndim == 2
+        else returned
+    )
     if values.shape != wanted:
         raise InputError(f"{what} shape {tuple(returned.shape)}")
     if not values.is_floating_point():
@@ -104,7 +114,10 @@ def sampled(
     Raises:
         InputError: it returned anything but inputs and values of these shapes.
     """
-    drawn, size = task.sample_points(parameters, n_points, generator, dtype), (len(parameters), n_points)
+    drawn, size = (
+        task.sample_points(parameters, n_points, generator, dtype),
+        (len(parameters), n_points),
+    )
     if not isinstance(drawn, tuple) or len(drawn) != 2:
         raise InputError(
             f"{type(task).__name__}.sample_points must return a tuple (xs, ys) of two tensors, but returned "
@@ -120,7 +133,10 @@ def checked(task: Sized, prompts: Prompts) -> Prompts:
     Raises:
         InputError: numbers that are NaN, infinite or too large for their dtype.
     """
-    limit, dtype = 1e-3 * torch.finfo(prompts.ys.dtype).max ** 0.5, str(prompts.ys.dtype).removeprefix("torch.")
+    limit, dtype = (
+        1e-3 * torch.finfo(prompts.ys.dtype).max ** 0.5,
+        str(prompts.ys.dtype).removeprefix("torch."),
+    )
     for name, values in (("inputs", prompts.xs), ("values", prompts.ys)):
         largest = values.abs().amax().item()
         if math.isnan(largest):

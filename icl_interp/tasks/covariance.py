@@ -9,7 +9,9 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, counted, shown
 
-MAX_ROWS = 512  # of a whole matrix: as text in a config that is five megabytes, and a second to check
+MAX_ROWS = (
+    512  # of a whole matrix: as text in a config that is five megabytes, and a second to check
+)
 Vector = tuple[float, ...]
 Rows = tuple[tuple[float, ...], ...]
 
@@ -20,7 +22,9 @@ def are_numbers(value: object) -> TypeGuard[Vector]:
         return False
     # A comparison, because math.isfinite() fails on a whole number beyond the range of a float.
     largest = sys.float_info.max
-    return all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) <= largest for v in value)
+    return all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) <= largest for v in value
+    )
 
 
 def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | Rows:
@@ -37,9 +41,17 @@ def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | R
     """
     if are_numbers(value) and len(value) == dim and min(value) > 0:
         return tuple(value)
-    if isinstance(value, (tuple, list)) and len(value) > MAX_ROWS and isinstance(value[0], (tuple, list)):
+    if (
+        isinstance(value, (tuple, list))
+        and len(value) > MAX_ROWS
+        and isinstance(value[0], (tuple, list))
+    ):
         raise InputError(too_many_rows(len(value), name))
-    if _are_rows(value, dim) and len(value) == dim and _is_covariance(torch.tensor(value, dtype=torch.float64)):
+    if (
+        _are_rows(value, dim)
+        and len(value) == dim
+        and _is_covariance(torch.tensor(value, dtype=torch.float64))
+    ):
         return tuple(map(tuple, value))
     raise InputError(
         f"{name} must be {counted(dim, 'positive number')}{',' if or_else else ' or'} {counted(dim, 'row')} of a "
@@ -69,14 +81,20 @@ def too_many_rows(n: int, name: str = "covariance") -> str:
 
 def _are_rows(value: object, width: int) -> TypeGuard[Rows]:
     """Whether it is a list of lists of that many finite numbers."""
-    return isinstance(value, (tuple, list)) and all(are_numbers(row) and len(row) == width for row in value)
+    return isinstance(value, (tuple, list)) and all(
+        are_numbers(row) and len(row) == width for row in value
+    )
 
 
 def _why(value: object, dim: int) -> str:
     """What is wrong with a list of numbers or rows that is no covariance; nothing for what is no list."""
     if are_numbers(value):
-        return f": these are {len(value)}" if len(value) != dim else ": not all of them are positive"
-    if not isinstance(value, (tuple, list)) or not any(isinstance(row, (tuple, list)) for row in value):
+        return (
+            f": these are {len(value)}" if len(value) != dim else ": not all of them are positive"
+        )
+    if not isinstance(value, (tuple, list)) or not any(
+        isinstance(row, (tuple, list)) for row in value
+    ):
         return ""
     if not _are_rows(value, dim) or len(value) != dim:
         return f": it needs {counted(dim, 'row')} of {counted(dim, 'finite number')} each"

@@ -15,7 +15,9 @@ from icl_interp.errors import InputError, is_real, shown
 class Distribution(Protocol):
     """What a law of inputs or coefficients offers: `Uniform` and `Normal` do, and so may one that you register."""
 
-    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+    def sample(
+        self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
         ...
 
@@ -55,7 +57,9 @@ def still_said(thing: object, what: str, *about: str) -> bool:
     classes = type(thing).__mro__
 
     def place(name: str) -> int:
-        return next((i for i, cls in enumerate(classes) if name in vars(cls)), 0)  # 0: of the object's own
+        return next(
+            (i for i, cls in enumerate(classes) if name in vars(cls)), 0
+        )  # 0: of the object's own
 
     return all(place(what) <= place(name) for name in about)
 
@@ -86,9 +90,13 @@ class Uniform:
             got = f"({shown(self.low)}, {shown(self.high)})"
             raise InputError(f"Uniform needs two finite numbers, the lower first, but got {got}")
 
-    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+    def sample(
+        self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
-        return torch.rand(shape, generator=generator, dtype=dtype) * (self.high - self.low) + self.low
+        return (
+            torch.rand(shape, generator=generator, dtype=dtype) * (self.high - self.low) + self.low
+        )
 
     def scaled(self, factor: float) -> "Uniform":
         """The law of `factor` times a draw, for a positive factor."""
@@ -122,9 +130,13 @@ class Normal:
     def __post_init__(self) -> None:
         if not (is_real(self.std) and is_real(self.mean) and self.std > 0):
             got = f"std={shown(self.std)}, mean={shown(self.mean)}"
-            raise InputError(f"Normal needs a finite mean and a positive, finite std, but got {got}")
+            raise InputError(
+                f"Normal needs a finite mean and a positive, finite std, but got {got}"
+            )
 
-    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+    def sample(
+        self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
         return torch.randn(shape, generator=generator, dtype=dtype) * self.std + self.mean
 

@@ -39,10 +39,16 @@ class Polynomial(Task):
                 f"degrees must be a list of whole numbers, for example (1,), but got {shown(self.degrees)}"
             )
         object.__setattr__(self, "degrees", tuple(self.degrees))
-        if not self.degrees or any(not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in self.degrees):
-            raise InputError(f"degrees must be whole numbers from 0 up, at least one, but got {shown(self.degrees)}")
+        if not self.degrees or any(
+            not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in self.degrees
+        ):
+            raise InputError(
+                f"degrees must be whole numbers from 0 up, at least one, but got {shown(self.degrees)}"
+            )
         if max(self.degrees) > MAX_DEGREE:
-            raise InputError(f"degrees must be at most {MAX_DEGREE:,}, but got {shown(max(self.degrees))}")
+            raise InputError(
+                f"degrees must be at most {MAX_DEGREE:,}, but got {shown(max(self.degrees))}"
+            )
 
     @property
     def max_degree(self) -> int:
@@ -75,11 +81,15 @@ class Polynomial(Task):
         degree = degrees[torch.searchsorted(degrees, highest)]
         return self.coefficients.mean * (power <= degree[:, None]).to(parameters.dtype)
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
         """The polynomial whose k-th coefficient is E[a] P(degree >= k)."""
         powers = range(self.max_degree + 1)
         shares = [sum(degree >= k for degree in self.degrees) / len(self.degrees) for k in powers]
-        coefficients = self.coefficients.mean * torch.tensor(shares, dtype=xs.dtype, device=xs.device)
+        coefficients = self.coefficients.mean * torch.tensor(
+            shares, dtype=xs.dtype, device=xs.device
+        )
         return self.targets(coefficients.expand(len(xs), -1), xs)
 
     def value(
@@ -92,7 +102,9 @@ class Polynomial(Task):
             total = total * x + coefficient[:, None]
         return total
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """1, x, ..., x^n for the largest degree n."""
         return xs[..., 0, None] ** torch.arange(self.max_degree + 1, dtype=xs.dtype)
 
@@ -106,7 +118,10 @@ class Polynomial(Task):
         From U(-1, 1) `scaled(sigma)` gives the test distribution U(-sigma, sigma) of Tables 1 to 3. A seed's draws are
         scaled too, so that tasks that differ in these factors only have the same functions, times a number.
         """
-        laws = {"coefficients": self.coefficients.scaled(functions), "inputs": self.inputs.scaled(inputs)}
+        laws = {
+            "coefficients": self.coefficients.scaled(functions),
+            "inputs": self.inputs.scaled(inputs),
+        }
         return replace(self, **laws)
 
 
@@ -133,11 +148,15 @@ class Continuous(Task):
             raise unknown("function", self.function, CONTINUOUS)
         reaches_pole = not isinstance(self.inputs, Uniform) or self.inputs.low <= -1
         if self.function == "log1p" and reaches_pole:
-            raise InputError(f"log1p needs inputs above -1, for example Uniform(0, 1), but got {self.inputs}")
+            raise InputError(
+                f"log1p needs inputs above -1, for example Uniform(0, 1), but got {self.inputs}"
+            )
         # Each of these functions is largest at an end of an interval, or bounded.
         ends = CONTINUOUS[self.function](torch.tensor(self.inputs.interval, dtype=torch.float64))
         if not ends.isfinite().all():
-            raise InputError(f"{self.function} is not finite on {self.inputs}: choose a smaller range of inputs")
+            raise InputError(
+                f"{self.function} is not finite on {self.inputs}: choose a smaller range of inputs"
+            )
 
     @property
     def n_determining(self) -> int:
@@ -160,7 +179,9 @@ class Continuous(Task):
             return None
         return torch.full_like(parameters, self.amplitude.mean)
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
         """The function times its mean amplitude."""
         mean = 1.0 if self.amplitude is None else self.amplitude.mean
         return self.targets(torch.full((len(xs), 1), mean, dtype=xs.dtype, device=xs.device), xs)
@@ -171,7 +192,9 @@ class Continuous(Task):
         """amplitude * function(x); NaN where the function is not defined."""
         return parameters[:, :1] * CONTINUOUS[self.function](xs[..., 0])
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """The function itself."""
         return CONTINUOUS[self.function](xs)
 

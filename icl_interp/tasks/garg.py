@@ -94,16 +94,24 @@ class SparseLinearRegression(_OfManyInputs):
     ) -> Float[Tensor, "function parameter"]:
         """w of each function."""
         weights = self.weights.sample((n_functions, self.n_dims), generator, dtype)
-        order = torch.rand(n_functions, self.n_dims, generator=generator, dtype=torch.float64).argsort(-1)
+        order = torch.rand(
+            n_functions, self.n_dims, generator=generator, dtype=torch.float64
+        ).argsort(-1)
         return weights * (order < self.sparsity)
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
     ) -> Float[Tensor, "function parameter"] | None:
         """The mean of each coordinate of w that is not 0: the partner has the same ones."""
-        return self.weights.mean * (parameters != 0).to(parameters.dtype) if is_symmetric(self.weights) else None
+        return (
+            self.weights.mean * (parameters != 0).to(parameters.dtype)
+            if is_symmetric(self.weights)
+            else None
+        )
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
         """<E w, x>: each coordinate of w differs from 0 in a share s / d of functions."""
         return self.weights.mean * self.sparsity / self.n_dims * xs.sum(-1, keepdim=True)
 
@@ -113,13 +121,17 @@ class SparseLinearRegression(_OfManyInputs):
         """<w, x>."""
         return (xs @ parameters[:, :, None])[..., 0]
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """x itself: there is no intercept."""
         return xs
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The same task with weights and inputs scaled, each by its own factor."""
-        return replace(self, weights=self.weights.scaled(functions), inputs=self.inputs.scaled(inputs))
+        return replace(
+            self, weights=self.weights.scaled(functions), inputs=self.inputs.scaled(inputs)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +155,11 @@ class ReLUNetwork(_OfManyInputs):
     tensor([[ 6.,  0., 10.]])
     """
 
-    compared_with: ClassVar[tuple[str, ...]] = ("linear fit", "averaging estimator", "two-layer network")
+    compared_with: ClassVar[tuple[str, ...]] = (
+        "linear fit",
+        "averaging estimator",
+        "two-layer network",
+    )
 
     hidden: int = 100
     weights: Distribution = STANDARD
@@ -170,7 +186,9 @@ class ReLUNetwork(_OfManyInputs):
     ) -> Float[Tensor, "function parameter"]:
         """(w_1, ..., w_h, a) of each function, h (d + 1) numbers."""
         weights = self.weights.sample((n_functions, self.hidden * self.n_dims), generator, dtype)
-        return torch.cat([weights, self.readout.sample((n_functions, self.hidden), generator, dtype)], -1)
+        return torch.cat(
+            [weights, self.readout.sample((n_functions, self.hidden), generator, dtype)], -1
+        )
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
@@ -178,7 +196,9 @@ class ReLUNetwork(_OfManyInputs):
         """The function's own hidden weights, and the mean of the readout."""
         return _with_last(parameters, self.hidden, self.readout)
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"] | None:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"] | None:
         """0 where the readout has mean 0; without a closed form otherwise."""
         return torch.zeros_like(xs[..., :1]) if self.readout.mean == 0 else None
 
@@ -192,7 +212,9 @@ class ReLUNetwork(_OfManyInputs):
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The same task with the readout and inputs scaled, each by its own factor."""
-        return replace(self, readout=self.readout.scaled(functions), inputs=self.inputs.scaled(inputs))
+        return replace(
+            self, readout=self.readout.scaled(functions), inputs=self.inputs.scaled(inputs)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +262,10 @@ class DecisionTree(_OfManyInputs):
     ) -> Float[Tensor, "function parameter"]:
         """The coordinate that each inner node tests, counted from 0 and level by level, then the numbers at leaves."""
         tests = torch.randint(self.n_dims, (n_functions, self.n_leaves - 1), generator=generator)
-        return torch.cat([tests.to(dtype), self.leaves.sample((n_functions, self.n_leaves), generator, dtype)], -1)
+        return torch.cat(
+            [tests.to(dtype), self.leaves.sample((n_functions, self.n_leaves), generator, dtype)],
+            -1,
+        )
 
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
@@ -248,7 +273,9 @@ class DecisionTree(_OfManyInputs):
         """The function's own tests, and the mean of the number at a leaf."""
         return _with_last(parameters, self.n_leaves, self.leaves)
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
         """The mean of the number at a leaf."""
         return torch.full_like(xs[..., :1], self.leaves.mean)
 
@@ -257,7 +284,9 @@ class DecisionTree(_OfManyInputs):
     ) -> Float[Tensor, "batch point"]:
         """The number at the leaf."""
         tests, leaves = parameters[:, : -self.n_leaves].long(), parameters[:, -self.n_leaves :]
-        node = torch.zeros(xs.shape[:2], dtype=torch.long, device=xs.device)  # the children of node i: 2 i + 1, 2 i + 2
+        node = torch.zeros(
+            xs.shape[:2], dtype=torch.long, device=xs.device
+        )  # the children of node i: 2 i + 1, 2 i + 2
         for _ in range(self.depth):
             coordinate = tests.gather(1, node)
             node = 2 * node + 1 + (xs.gather(2, coordinate[..., None])[..., 0] > 0)
@@ -265,7 +294,9 @@ class DecisionTree(_OfManyInputs):
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The same task with leaves and inputs scaled, each by its own factor. Scaled inputs reach the same leaves."""
-        return replace(self, leaves=self.leaves.scaled(functions), inputs=self.inputs.scaled(inputs))
+        return replace(
+            self, leaves=self.leaves.scaled(functions), inputs=self.inputs.scaled(inputs)
+        )
 
 
 def _with_last(
@@ -307,10 +338,18 @@ def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> 
     if seed is None:
         return tuple(round(value, 12) for value in spectrum.tolist())
     whole(seed, "seed", 0)
-    normal = torch.randn(n_dims, n_dims, generator=stream(seed, "tasks/skewed"), dtype=torch.float64)
-    basis = torch.linalg.qr(normal).Q  # uniform up to the signs of its columns, which do not matter here
+    normal = torch.randn(
+        n_dims, n_dims, generator=stream(seed, "tasks/skewed"), dtype=torch.float64
+    )
+    basis = torch.linalg.qr(
+        normal
+    ).Q  # uniform up to the signs of its columns, which do not matter here
     matrix = basis * spectrum @ basis.T
-    return tuple(tuple(round(value, 12) for value in row) for row in ((matrix + matrix.T) / 2).tolist())
+    return tuple(
+        tuple(round(value, 12) for value in row) for row in ((matrix + matrix.T) / 2).tolist()
+    )
 
 
-KINDS: dict[str, type] = {cls.__name__: cls for cls in (SparseLinearRegression, ReLUNetwork, DecisionTree)}
+KINDS: dict[str, type] = {
+    cls.__name__: cls for cls in (SparseLinearRegression, ReLUNetwork, DecisionTree)
+}

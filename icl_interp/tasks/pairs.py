@@ -36,7 +36,9 @@ class Paired(checks.Sized, Protocol):
         """Whether the class says that its noise is symmetric."""
         ...
 
-    def sample_parameters(self, n_functions: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    def sample_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Tensor:
         """Parameters of independent functions."""
         ...
 
@@ -98,7 +100,11 @@ def tried(task: Paired) -> str | None:
         return None
     if not task.says_symmetric_noise:
         return UNSAID
-    return None if _noise_is_symmetric(task) else "the law of their noise is not symmetric about 0, as the class says"
+    return (
+        None
+        if _noise_is_symmetric(task)
+        else "the law of their noise is not symmetric about 0, as the class says"
+    )
 
 
 def _noise_is_symmetric(task: Paired) -> bool:
@@ -126,7 +132,9 @@ UNSAID = (
 
 def _points(task: Paired, parameters: Tensor) -> tuple[Tensor, Tensor]:
     """The same draws, whatever the function."""
-    return checks.sampled(task, parameters, task.n_points, stream(0, "tasks/paired points"), torch.float64)
+    return checks.sampled(
+        task, parameters, task.n_points, stream(0, "tasks/paired points"), torch.float64
+    )
 
 
 def _none(difference: Tensor, size: Tensor) -> bool:
@@ -134,7 +142,9 @@ def _none(difference: Tensor, size: Tensor) -> bool:
     return bool((difference.abs() <= ROUNDING * size).all())
 
 
-def _exchangeable(a: Float[Tensor, "row *n"], b: Float[Tensor, "row *n"], together: bool = False) -> bool:
+def _exchangeable(
+    a: Float[Tensor, "row *n"], b: Float[Tensor, "row *n"], together: bool = False
+) -> bool:
     """Whether rows and their partners differ by no more than chance, number by number.
 
     With `together` the numbers of a row count as one: what is rare in each may be seen in all.
@@ -154,7 +164,9 @@ def _exchangeable(a: Float[Tensor, "row *n"], b: Float[Tensor, "row *n"], togeth
     return True
 
 
-def _compared(a: Float[Tensor, "row n"], b: Float[Tensor, "row n"]) -> Iterator[tuple[Tensor, Tensor]]:
+def _compared(
+    a: Float[Tensor, "row n"], b: Float[Tensor, "row n"]
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The numbers, and steps at several heights of both together, smooth so that rounding moves nothing."""
     yield a, b
     both = torch.cat([a, b])

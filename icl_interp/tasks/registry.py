@@ -41,16 +41,22 @@ def register(cls: type[T]) -> type[T]:
     >>> del KINDS["Zeros"]  # so that this example leaves nothing behind
     """
     if not isinstance(cls, type):
-        raise InputError(f"register takes a class, but got {cls!r}: write register({type(cls).__name__})")
+        raise InputError(
+            f"register takes a class, but got {cls!r}: write register({type(cls).__name__})"
+        )
     name = cls.__name__
-    own = cls.__dict__.get("__dataclass_params__")  # its own: a subclass inherits the parent's fields, but not its init
+    own = cls.__dict__.get(
+        "__dataclass_params__"
+    )  # its own: a subclass inherits the parent's fields, but not its init
     if own is None or not own.frozen:
         raise InputError(
             f"{name} must be a frozen dataclass to be registered: put @dataclass(frozen=True, kw_only=True) directly "
             "above the class, and register above that"
         )
     if not issubclass(cls, Task) and not callable(getattr(cls, "sample", None)):
-        raise InputError(f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a sample")
+        raise InputError(
+            f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a sample"
+        )
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         raise InputError(f"{name} lacks what every task needs: {', '.join(missing)}")
     if name in BUNDLED:

@@ -28,9 +28,13 @@ class Exponential:
 
     def __post_init__(self) -> None:
         if not is_real(self.mean) or self.mean <= 0:
-            raise InputError(f"Exponential needs a positive, finite mean, but got {shown(self.mean)}")
+            raise InputError(
+                f"Exponential needs a positive, finite mean, but got {shown(self.mean)}"
+            )
 
-    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+    def sample(
+        self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
         return torch.empty(shape, dtype=dtype).exponential_(generator=generator) * self.mean
 
@@ -51,9 +55,13 @@ class LogNormal:
             got = f"std={shown(self.std)}, median={shown(self.median)}"
             raise InputError(f"LogNormal needs a positive, finite std and median, but got {got}")
 
-    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+    def sample(
+        self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "..."]:
         """Independent draws of the given shape."""
-        return torch.exp(torch.randn(shape, generator=generator, dtype=dtype) * self.std) * self.median
+        return (
+            torch.exp(torch.randn(shape, generator=generator, dtype=dtype) * self.std) * self.median
+        )
 
 
 PositiveLaw = Exponential | LogNormal | Uniform
@@ -78,7 +86,9 @@ def moment(law: PositiveLaw, order: int) -> float:
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
-        raise InputError(f"the moment of order {order} of {law} is beyond float64: choose a law of a smaller range")
+        raise InputError(
+            f"the moment of order {order} of {law} is beyond float64: choose a law of a smaller range"
+        )
     return found
 
 
@@ -125,10 +135,14 @@ class LinearRegression(Task):
         whole(self.n_dims, "n_dims", 1)
         super().__post_init__()
         if not is_real(self.covariance_scale) or self.covariance_scale <= 0:
-            raise InputError(f"covariance_scale must be a positive number, but got {shown(self.covariance_scale)}")
+            raise InputError(
+                f"covariance_scale must be a positive number, but got {shown(self.covariance_scale)}"
+            )
         real(self.noise_std, "noise_std", 0)
         if not isinstance(self.single_orthant, bool):
-            raise InputError(f"single_orthant must be true or false, but got {shown(self.single_orthant)}")
+            raise InputError(
+                f"single_orthant must be true or false, but got {shown(self.single_orthant)}"
+            )
         for name in ("weights", "query"):
             self._check_law_or_vector(name, optional=name == "query")
         self._check_covariance()
@@ -145,26 +159,34 @@ class LinearRegression(Task):
             )
         if not any(value) and not self.noise_std:
             what = "every label" if name == "weights" else "the query's label"
-            raise InputError(f"{name} must not all be 0: without noise {what} would be 0, whatever a model does")
+            raise InputError(
+                f"{name} must not all be 0: without noise {what} would be 0, whatever a model does"
+            )
         object.__setattr__(self, name, tuple(value))
 
     def _check_covariance(self) -> None:
         value: Any = self.covariance
         if isinstance(value, str) and value == SKEWED:
-            if self.n_dims > covariance.MAX_ROWS:  # before they are made, which takes as long as their cube
+            if (
+                self.n_dims > covariance.MAX_ROWS
+            ):  # before they are made, which takes as long as their cube
                 raise InputError(covariance.too_many_rows(self.n_dims))
             value = skewed_covariance(self.n_dims)
         if value is None or isinstance(value, (Exponential, LogNormal)):
             return
         if isinstance(value, (Uniform, Normal)):
             if isinstance(value, Normal) or value.low < 0:
-                raise InputError(f"a covariance is drawn from a positive law, for example Exponential(1), not {value}")
+                raise InputError(
+                    f"a covariance is drawn from a positive law, for example Exponential(1), not {value}"
+                )
             return
         or_else = (
             f", {SKEWED} for those of icl_interp.tasks.skewed_covariance({self.n_dims}), a positive law such as "
             "Exponential(1), or nothing for the identity"
         )
-        object.__setattr__(self, "covariance", covariance.checked("covariance", value, self.n_dims, or_else))
+        object.__setattr__(
+            self, "covariance", covariance.checked("covariance", value, self.n_dims, or_else)
+        )
 
     @property
     def dim(self) -> int:
@@ -189,7 +211,9 @@ class LinearRegression(Task):
             InputError: it is drawn for every prompt, or inputs are not Gaussian with mean 0.
         """
         if self.random_covariance:
-            raise InputError(f"Lambda is drawn from {self.covariance} for every prompt: use spectrum_moments()")
+            raise InputError(
+                f"Lambda is drawn from {self.covariance} for every prompt: use spectrum_moments()"
+            )
         root = self._root(torch.float64)
         root = torch.diag(root) if root.ndim == 1 else root
         return self._input_variance() * root @ root
@@ -211,7 +235,9 @@ class LinearRegression(Task):
 
     def _input_variance(self) -> float:
         if not isinstance(self.inputs, Normal) or self.inputs.mean != 0:
-            raise InputError(f"the theory is about inputs of a centred normal law, but this task has {self.inputs}")
+            raise InputError(
+                f"the theory is about inputs of a centred normal law, but this task has {self.inputs}"
+            )
         return self.inputs.std**2
 
     def sample_parameters(
@@ -230,10 +256,16 @@ class LinearRegression(Task):
             return None
         return torch.full_like(parameters, self.weights.mean)
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
         """<E w, x>."""
-        mean = self.weights if isinstance(self.weights, tuple) else (self.weights.mean,) * self.n_dims
-        return self.targets(torch.tensor(mean, dtype=xs.dtype, device=xs.device).expand(len(xs), -1), xs)
+        mean = (
+            self.weights if isinstance(self.weights, tuple) else (self.weights.mean,) * self.n_dims
+        )
+        return self.targets(
+            torch.tensor(mean, dtype=xs.dtype, device=xs.device).expand(len(xs), -1), xs
+        )
 
     def value(
         self, parameters: Float[Tensor, "batch parameter"], xs: Float[Tensor, "batch point dim"]
@@ -241,7 +273,9 @@ class LinearRegression(Task):
         """<w, x>, without noise."""
         return (xs @ parameters[:, :, None])[..., 0]
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"]:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"]:
         """x itself: there is no intercept."""
         return xs
 
@@ -264,7 +298,9 @@ class LinearRegression(Task):
     ) -> Float[Tensor, "batch point dim"]:
         xs = self.inputs.sample((batch, n_points, self.n_dims), generator, dtype)
         if isinstance(self.covariance, PositiveLaw):
-            diagonal = self.covariance_scale * self.covariance.sample((batch, 1, self.n_dims), generator, dtype)
+            diagonal = self.covariance_scale * self.covariance.sample(
+                (batch, 1, self.n_dims), generator, dtype
+            )
             xs = xs * diagonal.sqrt()
         else:
             root = self._root(dtype)

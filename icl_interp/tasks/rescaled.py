@@ -46,7 +46,9 @@ class Rescaled(Task):
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, Task):
-            raise InputError(f"task must be a task such as Polynomial(...), but got {shown(self.task)}")
+            raise InputError(
+                f"task must be a task such as Polynomial(...), but got {shown(self.task)}"
+            )
         if self.task.autoregressive:
             raise InputError(
                 f"values of a {type(self.task).__name__} are the next inputs, so they cannot be rescaled by themselves"
@@ -134,7 +136,9 @@ class Rescaled(Task):
         xs, ys = checks.sampled(self.task, parameters, n_points, generator, dtype)
         return xs, self._in_units(ys)
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"] | None:
         """Those of f; with a shift also 1, where that is none of them."""
         found = self.task.features(xs)
         if found is None or not self._adds_constant:
@@ -148,7 +152,9 @@ class Rescaled(Task):
             InputError: the other task cannot be scaled.
         """
         if not isinstance(self.task, Scalable):
-            raise InputError(f"a {type(self.task).__name__} has no scaled(functions, inputs), so it cannot be scaled")
+            raise InputError(
+                f"a {type(self.task).__name__} has no scaled(functions, inputs), so it cannot be scaled"
+            )
         inner = self.task.scaled(functions, inputs)
         return replace(self, task=inner, inputs=inner.inputs)
 

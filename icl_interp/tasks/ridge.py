@@ -85,21 +85,31 @@ class RidgeFunction(Task):
         super().__post_init__()
         if not isinstance(self.link, str) or self.link not in get_args(LinkName):
             raise unknown("link", self.link, get_args(LinkName))
-        for name, low in (("lipschitz", "above 0"), ("noise_std", "from 0 up"), ("intercept", None)):
+        for name, low in (
+            ("lipschitz", "above 0"),
+            ("noise_std", "from 0 up"),
+            ("intercept", None),
+        ):
             self._check_number(name, low)
         if self.frequency is not None:
             self._check_number("frequency", "above 0")
             if self.link not in _COSINES:
-                raise InputError(f"frequency is for the links {' and '.join(_COSINES)}, but link is {self.link!r}")
+                raise InputError(
+                    f"frequency is for the links {' and '.join(_COSINES)}, but link is {self.link!r}"
+                )
         self._check_sigma()
         if self.directions is not None:
             self._check_directions()
 
     def _check_number(self, name: str, low: str | None) -> None:
         value = getattr(self, name)
-        fits = covariance.are_numbers((value,)) and (low is None or value > 0 or (value == 0 and low == "from 0 up"))
+        fits = covariance.are_numbers((value,)) and (
+            low is None or value > 0 or (value == 0 and low == "from 0 up")
+        )
         if not fits:
-            raise InputError(f"{name} must be a number{f' {low}' if low else ''}, but got {shown(value)}")
+            raise InputError(
+                f"{name} must be a number{f' {low}' if low else ''}, but got {shown(value)}"
+            )
 
     def _check_sigma(self) -> None:
         if self.sigma is not None:
@@ -120,7 +130,11 @@ class RidgeFunction(Task):
 
     def _check_directions(self) -> None:
         rows = self.directions
-        listed = isinstance(rows, (tuple, list)) and len(rows) == self.dim and all(map(covariance.are_numbers, rows))
+        listed = (
+            isinstance(rows, (tuple, list))
+            and len(rows) == self.dim
+            and all(map(covariance.are_numbers, rows))
+        )
         widths = {len(row) for row in rows} if listed and rows else set()
         if len(widths) == 1 and max(widths) <= self.dim:
             b = torch.tensor(rows, dtype=torch.float64)
@@ -188,7 +202,9 @@ class RidgeFunction(Task):
             coefficients = torch.stack([phase.cos(), phase.sin()], -1)
         else:
             shape = (n_functions, _N_COEFFICIENTS.get(self.link, 0))
-            coefficients = self.lipschitz * (2 * torch.rand(shape, generator=generator, dtype=dtype) - 1)
+            coefficients = self.lipschitz * (
+                2 * torch.rand(shape, generator=generator, dtype=dtype) - 1
+            )
         return torch.cat([q, coefficients], -1)
 
     def mean_parameters(
@@ -200,7 +216,9 @@ class RidgeFunction(Task):
         n_kept = 0 if self.link == "linear" else self.dim
         return torch.cat([parameters[:, :n_kept], torch.zeros_like(parameters[:, n_kept:])], -1)
 
-    def closed_mean(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
+    def closed_mean(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point target"]:
         """c, where g has mean 0; for the other two links the mean over q at the length r of B^T u.
 
         E <a, v>^2 = r^2 / k and E cos(omega <a, v>) = 0F1(; k / 2; -(omega r)^2 / 4) for a uniform on the sphere in k
@@ -242,12 +260,16 @@ class RidgeFunction(Task):
             case "cosine":
                 return size * (self.omega * z).cos()
             case "phased_cosine":
-                cosine, sine = coefficients  # of the phase: so f is linear in them, and -f is as likely as f
+                cosine, sine = (
+                    coefficients  # of the phase: so f is linear in them, and -f is as likely as f
+                )
                 return size * (cosine * (self.omega * z).cos() - sine * (self.omega * z).sin())
             case "quadratic":
                 return self.lipschitz / 2 * z.square()
 
-    def features(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point feature"] | None:
+    def features(
+        self, xs: Float[Tensor, "batch point dim"]
+    ) -> Float[Tensor, "batch point feature"] | None:
         """B^T u for linear functions, with a 1 for a constant; products of two of these for "quadratic"; else None."""
         if self.link not in ("affine", "linear", "quadratic"):
             return None
@@ -319,9 +341,13 @@ def random_directions(n_dims: int, rank: int, seed: int = 0) -> Rows:
     whole(n_dims, "n_dims", 1)
     whole(rank, "rank", 1, n_dims)
     whole(seed, "seed", 0)
-    normal = torch.randn(n_dims, rank, generator=stream(seed, "tasks/directions"), dtype=torch.float64)
+    normal = torch.randn(
+        n_dims, rank, generator=stream(seed, "tasks/directions"), dtype=torch.float64
+    )
     factor = torch.linalg.qr(normal)
-    basis = factor.Q * factor.R.diagonal().sign()  # so that it does not depend on the signs that QR chose
+    basis = (
+        factor.Q * factor.R.diagonal().sign()
+    )  # so that it does not depend on the signs that QR chose
     return tuple(tuple(round(value, 12) for value in row) for row in basis.tolist())
 
 

@@ -50,7 +50,9 @@ class Sphere:
         if not covariance.are_numbers((self.radius,)) or self.radius <= 0:
             raise InputError(f"radius must be a positive number, but got {shown(self.radius)}")
 
-    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+    def sample(
+        self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "..."]:
         """Independent vectors; the last number of the shape is `dim`."""
         return self.radius * _directions(shape, self.dim, generator, dtype)
 
@@ -102,15 +104,22 @@ class Ellipsoid:
             )
         object.__setattr__(self, "sigma", covariance.checked("sigma", self.sigma, len(self.sigma)))
 
-    def sample(self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, "..."]:
+    def sample(
+        self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "..."]:
         """Independent vectors; the last number of the shape is `dim`."""
-        directions, root = _directions(shape, self.dim, generator, dtype), covariance.root(self.sigma, dtype)
+        directions, root = (
+            _directions(shape, self.dim, generator, dtype),
+            covariance.root(self.sigma, dtype),
+        )
         return directions * root if root.ndim == 1 else directions @ root
 
     def scaled(self, factor: float) -> "Ellipsoid":
         """The law of `factor` times a draw, for a positive factor."""
         if not factor > 0:
-            raise InputError(f"an Ellipsoid is scaled by a positive number, but got {shown(factor)}: use its size")
+            raise InputError(
+                f"an Ellipsoid is scaled by a positive number, but got {shown(factor)}: use its size"
+            )
         matrix = self._matrix * factor * factor
         rows = matrix.tolist()
         return replace(self, sigma=tuple(rows) if matrix.ndim == 1 else tuple(map(tuple, rows)))
@@ -141,8 +150,13 @@ class Ellipsoid:
         """1 / sqrt((Sigma^-1)_11): x lies on the ellipsoid where x^T Sigma^-1 x = 1."""
         if self._matrix.ndim == 1:
             return math.sqrt(float(self._matrix[0]))
-        root, first = torch.linalg.cholesky(self._matrix), torch.eye(self.dim, 1, dtype=torch.float64)
-        return 1 / float(torch.linalg.vector_norm(torch.linalg.solve_triangular(root, first, upper=False)))
+        root, first = (
+            torch.linalg.cholesky(self._matrix),
+            torch.eye(self.dim, 1, dtype=torch.float64),
+        )
+        return 1 / float(
+            torch.linalg.vector_norm(torch.linalg.solve_triangular(root, first, upper=False))
+        )
 
     @property
     def _matrix(self) -> Tensor:

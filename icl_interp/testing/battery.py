@@ -85,11 +85,15 @@ class Battery:
             rows = [row for row in self.claims.to_dict("records") if row["trial"] == kind]
             if not rows:  # kept by an older version, which had no such trial
                 continue
-            counts = {name: sum(row[name] for row in rows) for name in ("verdicts", "decided", "wrong")}
+            counts = {
+                name: sum(row[name] for row in rows) for name in ("verdicts", "decided", "wrong")
+            }
             line = f"{counts['verdicts']} verdicts {said}: {counts['wrong']} wrong, {counts['decided']} decided"
             missing = [name.partition(".")[2] for name in self.undecided(kind)]
             if kind in ("edit", "beside") and missing:
-                line += f"; none decided for {len(missing)} of {len(rows)} claims: {', '.join(missing)}"
+                line += (
+                    f"; none decided for {len(missing)} of {len(rows)} claims: {', '.join(missing)}"
+                )
             lines.append(line)
         if n_left := len(self.settings.get("left_out", ())):
             lines.append(f"edits left out, because they are not exact for a model: {n_left}")
@@ -118,7 +122,10 @@ class Battery:
             cells = [f"{one['decided']} of {one['verdicts']}, {one['wrong']}" for one in found]
             rows.append([name.partition(".")[2], *cells])
         sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        return ["  ".join([row[0].ljust(sizes[0]), *map(str.rjust, row[1:], sizes[1:])]).rstrip() for row in rows]
+        return [
+            "  ".join([row[0].ljust(sizes[0]), *map(str.rjust, row[1:], sizes[1:])]).rstrip()
+            for row in rows
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """As it is written to a file."""
@@ -139,7 +146,9 @@ class Battery:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else data
             raise InputError(f"{path} has schema {shown(found)}, but this version reads {SCHEMA!r}")
-        tables = (read_table(data[name], f"{path}: {name}") for name in ("claims", "wrong", "draws"))
+        tables = (
+            read_table(data[name], f"{path}: {name}") for name in ("claims", "wrong", "draws")
+        )
         claims, wrong, drawn = tables
         return cls(data["study"], claims, wrong, drawn, data["settings"])
 
@@ -158,7 +167,9 @@ def kept(study: Study) -> Battery | None:
     return Battery.read(path) if path and path.is_file() else None
 
 
-def draws(construction: str, n_draws: int = DRAWS, seed: int = 0, done: Path | None = None) -> DataFrame:
+def draws(
+    construction: str, n_draws: int = DRAWS, seed: int = 0, done: Path | None = None
+) -> DataFrame:
     """`calibration.calibrate` of one construction.
 
     Args:
@@ -204,10 +215,14 @@ def run(
         InputError: the folder keeps parts that other code made, or of another sample or seed.
     """
     made_by = stamp(study, done, sample, seed)
-    work: list[Callable[[], str]] = [partial(_try_model, study.name, name, done, sample) for name in study.models]
+    work: list[Callable[[], str]] = [
+        partial(_try_model, study.name, name, done, sample) for name in study.models
+    ]
     every = known_models.known(study.constructions, study.claims, seed)
     work += [partial(_try_known, study.name, one.construction.name, done, seed) for one in every]
-    work += [partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions]
+    work += [
+        partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions
+    ]
     if processes > 1:
         for name in parts.made(work, processes):
             if watch:
@@ -218,14 +233,21 @@ def run(
         known_models.run_known(every, every, seed=seed, done=done / "known", watch=watch),
     )
     rows = [row for table in tables for row in table.to_dict("records")]
-    left_out = sorted({(row["model"], row["variant"]) for row in rows if row["trial"] == trials.LEFT_OUT})
+    left_out = sorted(
+        {(row["model"], row["variant"]) for row in rows if row["trial"] == trials.LEFT_OUT}
+    )
     tried = [row for row in rows if not excepted(row, study)]
     drawn = [
-        row for one in study.constructions for row in draws(one.name, n_draws, seed, done / "draws").to_dict("records")
+        row
+        for one in study.constructions
+        for row in draws(one.name, n_draws, seed, done / "draws").to_dict("records")
     ]
     settings = {
         "models": list(study.models),
-        "variants": {kind: sorted({row["variant"] for row in tried if row["trial"] == kind}) for kind in KINDS},
+        "variants": {
+            kind: sorted({row["variant"] for row in tried if row["trial"] == kind})
+            for kind in KINDS
+        },
         "known": [one.construction.name for one in every],
         "left_out": [f"{model}: {variant}" for model, variant in left_out],
         "draws": n_draws,
@@ -273,7 +295,10 @@ def excepted(row: Row, study: Study) -> bool:
 
     For models that know nothing: of a claim that may hold for all of a kind ("ignorance"), or for one ("models").
     """
-    whole = row["trial"] == "ignorant" and ("ignorance", f"{row['claim']} of {row['variant']}") in study.exceptions
+    whole = (
+        row["trial"] == "ignorant"
+        and ("ignorance", f"{row['claim']} of {row['variant']}") in study.exceptions
+    )
     return whole or ("models", subject(row)) in study.exceptions
 
 
@@ -288,16 +313,30 @@ def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
             of_it = [
                 r
                 for r in tried
-                if (r["claim"], r["trial"]) == (claim.id, kind) and (r["after"] != "not_applicable" or r["wrong"])
+                if (r["claim"], r["trial"]) == (claim.id, kind)
+                and (r["after"] != "not_applicable" or r["wrong"])
             ]
             decided = sum(r[compared] in (YES, NO) for r in of_it)
             turned = sum(bool(r["wrong"]) for r in of_it)
-            rows.append({"claim": claim.id, "trial": kind, "verdicts": len(of_it), "decided": decided, "wrong": turned})
+            rows.append(
+                {
+                    "claim": claim.id,
+                    "trial": kind,
+                    "verdicts": len(of_it),
+                    "decided": decided,
+                    "wrong": turned,
+                }
+            )
     return table_of_rows(rows)
 
 
 def _try_model(study: str, name: str, done: Path, sample: trials.Sample) -> str:
-    trials.run({name: trials.posed(store.load(name))}, STUDIES.named(study).claims, sample=sample, done=done / "trials")
+    trials.run(
+        {name: trials.posed(store.load(name))},
+        STUDIES.named(study).claims,
+        sample=sample,
+        done=done / "trials",
+    )
     return name
 
 

@@ -43,7 +43,9 @@ def no_common_stream(idle: Config, rival: Config) -> str | None:
         return "one of them has no attention"
     if idle.embed_bound or rival.embed_bound:
         return "the bound on what a token is read in as sees both"
-    other = [name for name in (*ALIKE, "d_in", "d_out") if getattr(idle, name) != getattr(rival, name)]
+    other = [
+        name for name in (*ALIKE, "d_in", "d_out") if getattr(idle, name) != getattr(rival, name)
+    ]
     if not (idle.attn_only or rival.attn_only) and idle.act_fn != rival.act_fn:
         other.append("act_fn")
     if other:
@@ -89,7 +91,9 @@ def side_by_side(idle: HookedTransformer, rival: HookedTransformer) -> HookedTra
     return made(weights, cfg)
 
 
-def _put(weights: dict[str, Tensor], model: HookedTransformer, stream: int, head: int, unit: int) -> None:
+def _put(
+    weights: dict[str, Tensor], model: HookedTransformer, stream: int, head: int, unit: int
+) -> None:
     """Put a model's weights into a larger one's, from these places on."""
     cfg, own = freed(model.cfg), weights_of(model)
     for part in attentions(cfg):
@@ -146,7 +150,11 @@ def no_cover(idle: HookedTransformer, rival: HookedTransformer) -> str | None:
         return "one of them is of a class of its own"
     if one.mlp_only or other.mlp_only:
         return "one of them has no attention"
-    differ = [name for name in ("d_in", "d_out", "attention_dir") if getattr(one, name) != getattr(other, name)]
+    differ = [
+        name
+        for name in ("d_in", "d_out", "attention_dir")
+        if getattr(one, name) != getattr(other, name)
+    ]
     if one.query_is_unseen and not other.query_is_unseen:
         differ.append("keys")
     if differ:
@@ -163,7 +171,9 @@ class Covered(HookedTransformer):
     the same predictions: a run that is taken up from a stream reads the tokens off it.
     """
 
-    _rival: tuple[HookedTransformer, ...]  # not a module of this one: it has no weights that anybody could find
+    _rival: tuple[
+        HookedTransformer, ...
+    ]  # not a module of this one: it has no weights that anybody could find
 
     @classmethod
     def of(cls, idle: HookedTransformer, rival: HookedTransformer) -> "Covered":
@@ -189,7 +199,9 @@ class Covered(HookedTransformer):
         return self._rival[0]
 
     def forward(
-        self, tokens: Float[Tensor, "batch token d_in"], positions: range | Sequence[int] | None = None
+        self,
+        tokens: Float[Tensor, "batch token d_in"],
+        positions: range | Sequence[int] | None = None,
     ) -> Float[Tensor, "batch query d_out"]:
         """The rival's predictions at every token, or at `positions` only."""
         self._check(tokens)
@@ -248,7 +260,9 @@ class Covered(HookedTransformer):
         missed = (known @ reader - wanted).abs().max()
         post = block and self.cfg.norm_position == "post"
         if self.cfg.embed_bound or post or missed > torch.finfo(known.dtype).eps ** 0.5:
-            raise InputError(f"the stream before block {block} does not tell which tokens it was read in from")
+            raise InputError(
+                f"the stream before block {block} does not tell which tokens it was read in from"
+            )
         return (stream - constant) @ reader
 
 
@@ -262,7 +276,9 @@ def attending(model: HookedTransformer, factor: float) -> HookedTransformer:
         InputError: it has no attention.
     """
     if model.cfg.mlp_only:
-        raise InputError("a model without attention (mlp_only) attends to nothing: choose another one")
+        raise InputError(
+            "a model without attention (mlp_only) attends to nothing: choose another one"
+        )
     weights = weights_of(model)
     for part in attentions(model.cfg):
         weights[part + "W_Q"] *= factor
@@ -288,4 +304,13 @@ def idle_beside(idle: HookedTransformer, name: str, rival: HookedTransformer) ->
         return
 
 
-__all__ = ["Covered", "Idle", "attending", "idle_beside", "no_common_stream", "no_cover", "rivals_of", "side_by_side"]
+__all__ = [
+    "Covered",
+    "Idle",
+    "attending",
+    "idle_beside",
+    "no_common_stream",
+    "no_cover",
+    "rivals_of",
+    "side_by_side",
+]

@@ -44,7 +44,11 @@ class Curves:
 
     def short(self) -> list[str]:
         """What falls short, a line each; none where every curve rises from contradicted to supported."""
-        return [f"{name}: {missed}" for name, table in self.tables.items() if (missed := falls_short(table))]
+        return [
+            f"{name}: {missed}"
+            for name, table in self.tables.items()
+            if (missed := falls_short(table))
+        ]
 
     def summary(self) -> list[str]:
         """The curves in a sentence."""
@@ -72,7 +76,9 @@ class Curves:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else data
             raise InputError(f"{path} has schema {shown(found)}, but this version reads {SCHEMA!r}")
-        tables = {name: read_table(table, f"{path}: {name}") for name, table in data["tables"].items()}
+        tables = {
+            name: read_table(table, f"{path}: {name}") for name, table in data["tables"].items()
+        }
         return cls(data["study"], tables, data["settings"])
 
 
@@ -97,7 +103,13 @@ def kept(study: Study) -> Curves | None:
 
 
 def run(
-    study: Study, done: Path, *, n_draws: int = DRAWS, seed: int = 0, processes: int = 1, watch: Watch | None = None
+    study: Study,
+    done: Path,
+    *,
+    n_draws: int = DRAWS,
+    seed: int = 0,
+    processes: int = 1,
+    watch: Watch | None = None,
 ) -> Curves:
     """The power curves of a study that is registered.
 
@@ -119,7 +131,11 @@ def run(
         if watch:
             watch(name)
     files = {dial.name: parts.file_of(done, dial.name) for dial in study.dials}
-    return Curves(study.name, {name: read_table(read_json(path), str(path)) for name, path in files.items()}, made_by)
+    return Curves(
+        study.name,
+        {name: read_table(read_json(path), str(path)) for name, path in files.items()},
+        made_by,
+    )
 
 
 def _turn(study: str, name: str, done: Path, n_draws: int, seed: int) -> str:

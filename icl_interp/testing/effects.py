@@ -17,7 +17,13 @@ from icl_interp.interventions.base import At, Intervention
 from icl_interp.models.blocks import Unembed
 from icl_interp.models.transformer import HookedTransformer
 
-RUNS = ("forward", "resume", "remember", "after", "resume_after")  # the ways in which a model is run
+RUNS = (
+    "forward",
+    "resume",
+    "remember",
+    "after",
+    "resume_after",
+)  # the ways in which a model is run
 
 
 class Runs:
@@ -64,14 +70,18 @@ def observed() -> Iterator[dict[str, bool]]:
     def observe(model: HookedTransformer, attached: Sequence[Intervention]) -> Iterator[None]:
         names = [type(_inner(one)).__name__ for one in attached]
         moved.update({name: moved.get(name, False) for name in names})
-        without = {name: _without(i, model, attached) for i, name in enumerate(names) if not moved[name]}
+        without = {
+            name: _without(i, model, attached) for i, name in enumerate(names) if not moved[name]
+        }
 
         def compared(run: str) -> Callable[..., Any]:
             edited = getattr(model, run)
 
             def both(*args: Any, **settings: Any) -> Any:
                 out = edited(*args, **settings)
-                if observe not in base.OBSERVERS.get():  # another thread, for which nothing is attached
+                if (
+                    observe not in base.OBSERVERS.get()
+                ):  # another thread, for which nothing is attached
                     return out
                 for name, other in without.items():
                     moved[name] |= _differ(out, getattr(other, run)(*args, **settings))
@@ -94,7 +104,9 @@ def observed() -> Iterator[dict[str, bool]]:
         base.OBSERVERS.reset(before)
 
 
-def _without(index: int, model: HookedTransformer, attached: Sequence[Intervention]) -> HookedTransformer:
+def _without(
+    index: int, model: HookedTransformer, attached: Sequence[Intervention]
+) -> HookedTransformer:
     """A copy of the model with all interventions but one.
 
     Where that one would be, somebody listens: both models then take the same route, and what is equal is so bit by bit.

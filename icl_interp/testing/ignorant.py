@@ -44,7 +44,9 @@ def blind(model: HookedTransformer, left: float = 0.0) -> HookedTransformer:
         InputError: the model has no attention, so that it is blind already.
     """
     if model.cfg.mlp_only:
-        raise InputError("a model without attention (mlp_only) sees no context already: use it as it is")
+        raise InputError(
+            "a model without attention (mlp_only) sees no context already: use it as it is"
+        )
     weights = weights_of(model)
     for part in attentions(model.cfg):
         weights[part + "W_O"] *= left
@@ -77,7 +79,11 @@ class _Pairs(NamedTuple):
     def of(cls, n_targets: int) -> "_Pairs":
         """For values of so many coordinates."""
         return cls(
-            range(n_targets), range(n_targets, 2 * n_targets), 2 * n_targets, 2 * n_targets + 1, 2 * n_targets + 2
+            range(n_targets),
+            range(n_targets, 2 * n_targets),
+            2 * n_targets,
+            2 * n_targets + 1,
+            2 * n_targets + 2,
         )
 
     @property
@@ -95,7 +101,8 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
         "it has no vectors of positions": cfg.positional_embedding_type == "none",
         "its Tanh norms bound each coordinate by itself": cfg.normalization_type == "Tanh",
         "the length of what a token is read in as is bounded": cfg.embed_bound is not None,
-        f"its stream has {cfg.d_model} coordinates, of which {needed} are needed": cfg.d_model < needed,
+        f"its stream has {cfg.d_model} coordinates, of which {needed} are needed": cfg.d_model
+        < needed,
         f"its heads have {cfg.head_width} coordinates, of which {max(2, cfg.d_out)} are needed": cfg.head_width
         < max(2, cfg.d_out),
     }
@@ -142,15 +149,28 @@ def copier(cfg: HookedTransformerConfig, channel: int = 0) -> HookedTransformer:
     pre = scale if cfg.norm_position == "pre" else 1.0
     step, first = 2 * math.pi / cfg.n_ctx, "blocks.0.attn."
     # cos of the angle between the key and the query turned back: 1 at the position before, cos(step) at the next best.
-    sharp = math.sqrt(LEAD / (1 - math.cos(step)) / model.blocks[0].attn.scale) if cfg.n_ctx > 1 else 1.0
+    sharp = (
+        math.sqrt(LEAD / (1 - math.cos(step)) / model.blocks[0].attn.scale)
+        if cfg.n_ctx > 1
+        else 1.0
+    )
     turned = {"Q": (math.cos(step), math.sin(step)), "K": (1.0, 0.0)}
     for letter, (cosine, sine) in turned.items():
         matrix = weights[f"{first}W_{letter}"]
-        matrix[0, 2 * at.cosine, 0], matrix[0, 2 * at.sine, 0] = pre * sharp * cosine, pre * sharp * sine
-        matrix[0, 2 * at.cosine, 1], matrix[0, 2 * at.sine, 1] = -pre * sharp * sine, pre * sharp * cosine
+        matrix[0, 2 * at.cosine, 0], matrix[0, 2 * at.sine, 0] = (
+            pre * sharp * cosine,
+            pre * sharp * sine,
+        )
+        matrix[0, 2 * at.cosine, 1], matrix[0, 2 * at.sine, 1] = (
+            -pre * sharp * sine,
+            pre * sharp * cosine,
+        )
     for k, (value, written) in enumerate(zip(at.values, at.written, strict=True)):
         weights[first + "W_V"][0, 2 * value, k] = pre
-        weights[first + "W_O"][0, k, 2 * written], weights[first + "W_O"][0, k, 2 * written + 1] = 1.0, -1.0
+        weights[first + "W_O"][0, k, 2 * written], weights[first + "W_O"][0, k, 2 * written + 1] = (
+            1.0,
+            -1.0,
+        )
         # After a post-norm the stream has been divided once; further ones find it with a scale of 1.
         weights["unembed.W_U"][2 * written, k] = scale
     return made(weights, cfg)
@@ -162,7 +182,9 @@ def value_channel(task: Task, encoding: Encoding) -> int:
     return task.dim if isinstance(inner, Stacked) else 0
 
 
-def ignorant(model: HookedTransformer, task: Task, encoding: Encoding) -> Iterator[tuple[str, HookedTransformer]]:
+def ignorant(
+    model: HookedTransformer, task: Task, encoding: Encoding
+) -> Iterator[tuple[str, HookedTransformer]]:
     """Every ignorant model of the same config that there is, with its name."""
     yield "constant", constant(model)
     if not model.cfg.mlp_only:

@@ -50,7 +50,9 @@ class Known:
         return not (self.case.companions or self.case.snapshots)
 
 
-def known(constructions: Sequence[Construction], claims: Sequence[Claim], seed: int = 0) -> list[Known]:
+def known(
+    constructions: Sequence[Construction], claims: Sequence[Claim], seed: int = 0
+) -> list[Known]:
     """For each claim the first construction that must support it, and the first that must contradict it.
 
     What predicts in a model's place has no weights that an edit could change, so it is passed over.
@@ -63,7 +65,11 @@ def known(constructions: Sequence[Construction], claims: Sequence[Claim], seed: 
                 if one.expected.get(claim.id) == verdict and not drawn[one.name].predictor:
                     chosen.setdefault(one.name, []).append(claim)
                     break
-    return [Known(one, drawn[one.name], tuple(chosen[one.name])) for one in constructions if one.name in chosen]
+    return [
+        Known(one, drawn[one.name], tuple(chosen[one.name]))
+        for one in constructions
+        if one.name in chosen
+    ]
 
 
 def judged_case(
@@ -111,7 +117,9 @@ def posed_case(case: Case) -> Posed:
     return Posed(case.model, case.task or calibration.TASK, case.reads())
 
 
-def try_edit_of_known(one: Known, edit: Edit, before: Findings, seed: int = 0, twins: Twins | None = None) -> list[Row]:
+def try_edit_of_known(
+    one: Known, edit: Edit, before: Findings, seed: int = 0, twins: Twins | None = None
+) -> list[Row]:
     """A row a claim: its verdict and estimate on a model of known truth, before and after an edit."""
     name, case = one.construction.name, one.case
     other = edited_case(case, edit, seed)
@@ -129,7 +137,11 @@ def try_edit_of_known(one: Known, edit: Edit, before: Findings, seed: int = 0, t
 # ---- beside another model -------------------------------------------------------------------------------------------
 
 
-SHAPES = {"single head": "n_heads", "single layer": "n_layers", "depth": "n_layers"}  # by what a claim may be about
+SHAPES = {
+    "single head": "n_heads",
+    "single layer": "n_layers",
+    "depth": "n_layers",
+}  # by what a claim may be about
 
 
 def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, HookedTransformer]]:
@@ -168,7 +180,9 @@ def misled(claim: Claim, found: Finding, rival: Finding) -> str:
     return f"{found.verdict}, as the idle model: the one that predicts is {rival.verdict}"
 
 
-def try_beside(one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0) -> Iterator[list[Row]]:
+def try_beside(
+    one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0
+) -> Iterator[list[Row]]:
     """For each claim, a row for each way in which the model stands idle beside a rival that has another verdict.
 
     Where both have the same verdict there is nothing to be seen, and no row. Claims that no model can be put beside get
@@ -200,8 +214,14 @@ def jobs_of_known(one: Known, every: Sequence[Known], seed: int = 0) -> Iterator
     twins = lab.twins
     for edit in EDITS:
         if not edit.applies(one.case.model.cfg):
-            yield (f"edit: {edit.name}", lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, twins))
-    yield ("beside", lambda before: [row for rows in try_beside(one, one.claims, every, seed) for row in rows])
+            yield (
+                f"edit: {edit.name}",
+                lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, twins),
+            )
+    yield (
+        "beside",
+        lambda before: [row for rows in try_beside(one, one.claims, every, seed) for row in rows],
+    )
 
 
 def run_known(
@@ -227,5 +247,7 @@ def run_known(
         def before(one: Known = one) -> Findings:
             return judged_case(one.case, one.claims, seed)
 
-        kept += done_or_made(one.construction.name, before, jobs_of_known(one, every, seed), done, watch)
+        kept += done_or_made(
+            one.construction.name, before, jobs_of_known(one, every, seed), done, watch
+        )
     return table_of(kept)

@@ -18,7 +18,12 @@ PACKAGE = Path(__file__).parents[1]
 STUDIES = PACKAGE / "studies"
 T = TypeVar("T")
 MADE_BY = "made_by.json"
-SHOWING = ("figures", "report", "reproduction", "cli.py")  # what shows verdicts, in the package or in a study
+SHOWING = (
+    "figures",
+    "report",
+    "reproduction",
+    "cli.py",
+)  # what shows verdicts, in the package or in a study
 
 
 def sources(study: Study) -> str:
@@ -53,7 +58,9 @@ def claim(folder: Path, made_by: dict[str, Any]) -> None:
         write_json(path, made_by)
         return
     there = read_json(path)
-    other = [name for name in made_by if not isinstance(there, dict) or there.get(name) != made_by[name]]
+    other = [
+        name for name in made_by if not isinstance(there, dict) or there.get(name) != made_by[name]
+    ]
     if other:
         raise InputError(
             f"{folder} keeps parts of a run with other {' and '.join(other)}: name another folder, or delete this one"

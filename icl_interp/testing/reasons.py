@@ -12,7 +12,10 @@ def too_long(reason: str) -> str | None:
     >>> too_long("Yes. " * 4)
     'its reason has 4 words in 4 sentences, and at most 60 in 3 are allowed: Yes. Yes. Yes. Yes.'
     """
-    n_words, n_sentences = len(reason.split()), len(re.findall(r"[.!?](?=\s+[A-Z0-9]|$)", reason.strip()))
+    n_words, n_sentences = (
+        len(reason.split()),
+        len(re.findall(r"[.!?](?=\s+[A-Z0-9]|$)", reason.strip())),
+    )
     if n_words <= MOST_WORDS and n_sentences <= MOST_SENTENCES:
         return None
     allowed = f"at most {MOST_WORDS} in {MOST_SENTENCES} are allowed"

@@ -32,7 +32,10 @@ def chosen(names: Iterable[str] | None = None) -> list[Study]:
 def kept(studies: Iterable[Study]) -> Iterator[str]:
     """What came out when it was last run, of each study that keeps it."""
     for study in studies:
-        for found, command in ((battery.kept(study), battery.COMMAND), (curves.kept(study), curves.COMMAND)):
+        for found, command in (
+            (battery.kept(study), battery.COMMAND),
+            (curves.kept(study), curves.COMMAND),
+        ):
             if found:
                 yield f"{study.name}, kept results of {command}:\n{said(found)}"
 
@@ -56,11 +59,20 @@ def made(
         folder = out / study.name
         if full:
             n_draws = battery.DRAWS if draws is None else draws
-            whole = battery.run(study, folder, n_draws=n_draws, seed=seed, processes=processes, watch=watch)
+            whole = battery.run(
+                study, folder, n_draws=n_draws, seed=seed, processes=processes, watch=watch
+            )
             write_json(folder / "battery.json", whole.to_dict())
             yield f"{study.name}:\n{said(whole)}", not whole.short()
         if power and study.dials:
             n_draws = curves.DRAWS if draws is None else draws
-            turned = curves.run(study, folder / "power", n_draws=n_draws, seed=seed, processes=processes, watch=watch)
+            turned = curves.run(
+                study,
+                folder / "power",
+                n_draws=n_draws,
+                seed=seed,
+                processes=processes,
+                watch=watch,
+            )
             write_json(folder / "power.json", turned.to_dict())
             yield f"{study.name}:\n{said(turned)}", not turned.short()

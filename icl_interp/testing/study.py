@@ -71,7 +71,9 @@ class Examined:
         found = []
         with effects.observed() as self.moved:
             for construction in self.study.constructions:
-                claims = {name: self.claims[name] for name in construction.expected if name in self.claims}
+                claims = {
+                    name: self.claims[name] for name in construction.expected if name in self.claims
+                }
                 found.append(self._judged(construction.name, construction.draw(self.seed), claims))
         return found
 
@@ -85,7 +87,11 @@ class Examined:
         for claim in self.study.claims:
             for one in self.judged:
                 case, finding = one.case, one.findings.get(claim.id)
-                if finding and finding.verdict == YES and not (case.predictor or case.companions or case.snapshots):
+                if (
+                    finding
+                    and finding.verdict == YES
+                    and not (case.predictor or case.companions or case.snapshots)
+                ):
                     found.setdefault(one.name, (one, []))[1].append(claim)
                     break
         return list(found.values())
@@ -121,10 +127,12 @@ def words(it: Examined) -> Iterator[Outcome]:
         short = claim.short.split()
         wrong = (
             claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
-            not 0 < len(short) <= LONGEST and f"its short sentence has {len(short)} words, not 1 to {LONGEST}",
+            not 0 < len(short) <= LONGEST
+            and f"its short sentence has {len(short)} words, not 1 to {LONGEST}",
             not claim.short.endswith(".") and "its short sentence does not end in a full stop",
             not claim.statement and "it has no statement",
-            not (claim.quote and claim.quote.text and claim.quote.place) and "no sentence is quoted with its place",
+            not (claim.quote and claim.quote.text and claim.quote.place)
+            and "no sentence is quoted with its place",
         )
         yield claim.id, "; ".join(text for text in wrong if text) or None
     for one in it.judged:
@@ -159,12 +167,20 @@ def verdicts(it: Examined) -> Iterator[Outcome]:
             if name not in it.claims:
                 yield f"{name} on {construction.name}", "this study has no such claim"
             elif verdict not in VERDICTS:
-                yield f"{name} on {construction.name}", f"{shown(verdict)} is none of {', '.join(VERDICTS)}"
+                yield (
+                    f"{name} on {construction.name}",
+                    f"{shown(verdict)} is none of {', '.join(VERDICTS)}",
+                )
     expected = {one.name: one.expected for one in it.study.constructions}
     for one in it.judged:
         for name, finding in one.findings.items():
-            wrong = f"expected {expected[one.name][name]}, but got {finding.verdict}: {finding.reason}"
-            yield f"{name} on {one.name}", None if finding.verdict == expected[one.name][name] else wrong
+            wrong = (
+                f"expected {expected[one.name][name]}, but got {finding.verdict}: {finding.reason}"
+            )
+            yield (
+                f"{name} on {one.name}",
+                None if finding.verdict == expected[one.name][name] else wrong,
+            )
 
 
 def dials(it: Examined) -> Iterator[Outcome]:
@@ -174,7 +190,12 @@ def dials(it: Examined) -> Iterator[Outcome]:
             yield dial.name, f"this study has no claim {shown(dial.claim)}"
             continue
         found = [dial.judge(value, it.seed).verdict for value in (dial.values[0], dial.values[-1])]
-        yield dial.name, None if found == [NO, YES] else f"from {found[0]} to {found[1]}, not from {NO} to {YES}"
+        yield (
+            dial.name,
+            None
+            if found == [NO, YES]
+            else f"from {found[0]} to {found[1]}, not from {NO} to {YES}",
+        )
 
 
 def twins(it: Examined) -> Iterator[Outcome]:
@@ -184,14 +205,24 @@ def twins(it: Examined) -> Iterator[Outcome]:
         if not claim.twin:
             yield claim.id, "it measures nothing on an untrained twin"
         elif found:
-            yield claim.id, None if any(f.twin for f in found) else "no finding shows a number of an untrained twin"
+            yield (
+                claim.id,
+                None
+                if any(f.twin for f in found)
+                else "no finding shows a number of an untrained twin",
+            )
 
 
 def untrained(it: Examined) -> Iterator[Outcome]:
     """No claim about what training made is supported by an untrained model."""
     for one in it.untrained:
         for name, finding in one.findings.items():
-            yield name, f"an untrained model supports it: {finding.reason}" if finding.verdict == YES else None
+            yield (
+                name,
+                f"an untrained model supports it: {finding.reason}"
+                if finding.verdict == YES
+                else None,
+            )
 
 
 def interventions(it: Examined) -> Iterator[Outcome]:
@@ -199,7 +230,10 @@ def interventions(it: Examined) -> Iterator[Outcome]:
     if not it.judged:
         return
     for name, moved in it.moved.items():
-        yield name, None if moved else "it was attached, but no run returned anything else than without it"
+        yield (
+            name,
+            None if moved else "it was attached, but no run returned anything else than without it",
+        )
 
 
 def edits(it: Examined) -> Iterator[Outcome]:
@@ -222,7 +256,11 @@ def edits_with_companions(it: Examined) -> Iterator[Outcome]:
         for edit in trials.edits_of(known_models.posed_case(one.case), one_a_family=True):
             if isinstance(edit, TargetEdit):
                 continue
-            before = known_models.judged_case(one.case, one.claims, it.seed) if before is None else before
+            before = (
+                known_models.judged_case(one.case, one.claims, it.seed)
+                if before is None
+                else before
+            )
             for row in known_models.try_edit_of_known(one, edit, before, it.seed):
                 yield f"{row[3]} after {edit.name}", _moved(name, row)
 
@@ -275,7 +313,9 @@ def ignorance(it: Examined) -> Iterator[Outcome]:
     """Models that know nothing of the function in their prompt support nothing about it."""
     for one, claims in it.plain:
         model = _posed(one.case)
-        for rows in trials.try_ignorant(one.name, model, claims, SMALL, trials.twins_of(model, SMALL)):
+        for rows in trials.try_ignorant(
+            one.name, model, claims, SMALL, trials.twins_of(model, SMALL)
+        ):
             for row in rows:
                 yield f"{row[3]} of {row[2]}", f"supported, as {one.name}" if row[-1] else None
 
@@ -289,12 +329,15 @@ def pure(it: Examined) -> Iterator[Outcome]:
     """A finding is a function of what a report stores: read back from JSON, that gives the finding again."""
     for one in it.judged:
         changed = _stored(one.results) != one.stored
-        read = Results({name: results.from_dict(json.loads(text)) for name, text in one.stored.items()})
+        read = Results(
+            {name: results.from_dict(json.loads(text)) for name, text in one.stored.items()}
+        )
         facts = Facts.from_dict(encode(one.facts.to_dict()))
         for name, claim in one.claims.items():
             again = claim.judge_results(read, facts)
             wrong = (
-                _text(again) != _text(one.findings[name]) and f"judged from JSON it is another finding: {again.reason}",
+                _text(again) != _text(one.findings[name])
+                and f"judged from JSON it is another finding: {again.reason}",
                 changed and "judging changed the results",
             )
             yield f"{name} on {one.name}", "; ".join(text for text in wrong if text) or None
@@ -310,9 +353,17 @@ def drawn(it: Examined) -> Iterator[Outcome]:
             try:
                 ever[name] |= figure.draw(one.results, found, one.facts) is not None
             except Exception as error:
-                wrong[name] = f"drawing it for {one.name} failed with {type(error).__name__}: {error}"
-        if _stored(one.results) != before:  # asked once, not after each figure: it takes longer than drawing
-            changing = [name for name in it.study.figures if _changes(it.study.figures[name], before, found, one.facts)]
+                wrong[name] = (
+                    f"drawing it for {one.name} failed with {type(error).__name__}: {error}"
+                )
+        if (
+            _stored(one.results) != before
+        ):  # asked once, not after each figure: it takes longer than drawing
+            changing = [
+                name
+                for name in it.study.figures
+                if _changes(it.study.figures[name], before, found, one.facts)
+            ]
             for name in changing or it.study.figures:
                 wrong[name] = f"drawing it for {one.name} changed the results"
     for name, done in ever.items():
@@ -331,7 +382,8 @@ def experiments(it: Examined) -> Iterator[Outcome]:
         reproductions.draw(experiment.id, found, comparison)
         wrong = (
             not says and "it says nothing",
-            list(says) != kept.record(experiment.id)["says"] and "it says something else than the kept record",
+            list(says) != kept.record(experiment.id)["says"]
+            and "it says something else than the kept record",
             _stored(found) != before and "saying or drawing changed the results",
         )
         yield experiment.id, "; ".join(text for text in wrong if text) or None
@@ -364,14 +416,18 @@ def models(it: Examined) -> Iterator[Outcome]:
     posed = {name: trials.posed(store.load(name)) for name in it.study.models}
     tables = (
         trials.run(posed, it.study.claims, done=it.done and it.done / "trials"),
-        known_models.run_known(it.known, it.known, seed=it.seed, done=it.done and it.done / "known"),
+        known_models.run_known(
+            it.known, it.known, seed=it.seed, done=it.done and it.done / "known"
+        ),
     )
     for row in [row for table in tables for row in table.to_dict("records")]:
         subject = battery.subject(row)
         if battery.excepted(row, it.study) and ("models", subject) not in it.study.exceptions:
             continue
         wrong = (
-            f"{row['wrong']}: {row['estimate before']:.4g} and {row['estimate after']:.4g}" if row["wrong"] else None
+            f"{row['wrong']}: {row['estimate before']:.4g} and {row['estimate after']:.4g}"
+            if row["wrong"]
+            else None
         )
         yield subject, wrong
 
@@ -379,17 +435,22 @@ def models(it: Examined) -> Iterator[Outcome]:
 def coverage(it: Examined) -> Iterator[Outcome]:
     """Of many draws of each construction most get the verdict that they must get, and few decide otherwise."""
     for construction in it.study.constructions:
-        for row in battery.draws(construction.name, seed=it.seed, done=it.done and it.done / "draws").to_dict(
-            "records"
-        ):
-            yield f"{row['claim']} on {construction.name}, {battery.DRAWS} draws", battery.falls_short(row) or None
+        for row in battery.draws(
+            construction.name, seed=it.seed, done=it.done and it.done / "draws"
+        ).to_dict("records"):
+            yield (
+                f"{row['claim']} on {construction.name}, {battery.DRAWS} draws",
+                battery.falls_short(row) or None,
+            )
 
 
 THOROUGH_RULES: tuple[Rule, ...] = (edits_with_companions, beside)
 SLOW_RULES: tuple[Rule, ...] = (models, coverage)
 
 
-def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done: Path | None = None) -> DataFrame:
+def check_study(
+    study: Study | str, level: str = "fast", *, seed: int = 0, done: Path | None = None
+) -> DataFrame:
     """Check that a study keeps the rules of the house.
 
     A member of each of its constructions is measured and judged, and the figures are made. The study need not be
@@ -429,7 +490,9 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
         it = Examined(study, seed, done)
         rules = RULES if level == "fast" else (*RULES, *THOROUGH_RULES)
         rules = (*rules, *SLOW_RULES) if level == "full" else rules
-        outcomes = {(rule.__name__, subject): short for rule in rules for subject, short in rule(it)}
+        outcomes = {
+            (rule.__name__, subject): short for rule in rules for subject, short in rule(it)
+        }
     excepted = {key for key in outcomes if key in study.exceptions}
     short = [
         f"{rule}: {subject}: {why}"
@@ -442,7 +505,9 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
         if outcomes.get((rule, subject)) is None and rule in {one.__name__ for one in rules}
     ]
     if short:
-        raise StudyError(f"the study {study.name!r} falls short:\n" + "\n".join(f"  {line}" for line in short))
+        raise StudyError(
+            f"the study {study.name!r} falls short:\n" + "\n".join(f"  {line}" for line in short)
+        )
     return make_table(
         {
             "rule": [rule for rule, _ in outcomes],
@@ -453,7 +518,9 @@ def check_study(study: Study | str, level: str = "fast", *, seed: int = 0, done:
     )
 
 
-def _changes(figure: ReportFigure, stored: dict[str, str], findings: list[Finding], facts: Facts) -> bool:
+def _changes(
+    figure: ReportFigure, stored: dict[str, str], findings: list[Finding], facts: Facts
+) -> bool:
     """Whether drawing one figure changes results, read anew from what was stored of them."""
     read = Results({name: results.from_dict(json.loads(text)) for name, text in stored.items()})
     before = _stored(read)

@@ -49,7 +49,17 @@ NEARBY, FAR = 1.0, (1e2, 1e4)
 SAME, SAME_FAR = 1e-9, 1e-6  # far out numbers that cancel may be larger than the prediction
 ORDINARY = 1e6  # weights below which rounding cannot explain that an edit moves the prediction
 LEFT_OUT = "left out"  # in the place of a trial's name: an edit that is not exact for a model, or its class
-COLUMNS = ("trial", "model", "variant", "claim", "before", "after", "estimate before", "estimate after", "wrong")
+COLUMNS = (
+    "trial",
+    "model",
+    "variant",
+    "claim",
+    "before",
+    "after",
+    "estimate before",
+    "estimate after",
+    "wrong",
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,9 @@ def judged(
     if twins is not None:
         lab.twins = twins
     errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
-    facts = Facts.of(lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units)
+    facts = Facts.of(
+        lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units
+    )
     results = calibration.measure(lab, facts, claims)
     return {claim.id: claim.judge_results(results, facts) for claim in claims}
 
@@ -135,10 +147,22 @@ def turned(before: Finding, after: Finding) -> bool:
     return {before.verdict, after.verdict} == {"supported", "contradicted"}
 
 
-def row_of(trial: str, name: str, variant: str, before: Finding | None, after: Finding, wrong: str) -> Row:
+def row_of(
+    trial: str, name: str, variant: str, before: Finding | None, after: Finding, wrong: str
+) -> Row:
     """The row of one claim in one trial; `wrong` says what its verdict did not survive."""
     old, new = (e.estimate.value if e and e.estimate else math.nan for e in (before, after))
-    return trial, name, variant, after.id, before.verdict if before else "", after.verdict, old, new, wrong
+    return (
+        trial,
+        name,
+        variant,
+        after.id,
+        before.verdict if before else "",
+        after.verdict,
+        old,
+        new,
+        wrong,
+    )
 
 
 # ---- edits ----------------------------------------------------------------------------------------------------------
@@ -198,7 +222,9 @@ def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
         if moved <= (SAME if size == NEARBY else SAME_FAR):
             continue
         if ordinary and size == NEARBY:
-            raise AssertionError(f"the edit {edit.name!r} moves the prediction by {moved:.1e} of itself")
+            raise AssertionError(
+                f"the edit {edit.name!r} moves the prediction by {moved:.1e} of itself"
+            )
         where = "nearby" if size == NEARBY else f"at {size:g} times the query"
         return f"it moves the prediction {where} by {moved:.1e} of itself"
     return None
@@ -271,10 +297,14 @@ def rows_after(
     return rows
 
 
-def rows_left_out(name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, why: str) -> list[Row]:
+def rows_left_out(
+    name: str, edit: Edit | TargetEdit, asked: Sequence[Claim], before: Findings, why: str
+) -> list[Row]:
     """A row a claim that was not asked."""
     variant = f"{edit.name}: {why}"
-    return [row_of(LEFT_OUT, name, variant, before[claim.id], before[claim.id], "") for claim in asked]
+    return [
+        row_of(LEFT_OUT, name, variant, before[claim.id], before[claim.id], "") for claim in asked
+    ]
 
 
 # ---- models that know nothing ---------------------------------------------------------------------------------------
@@ -288,11 +318,22 @@ def try_ignorant(
     Untrained ones are asked about what training made only: what follows from the design holds for them too.
     """
     for variant, other in ignorant.ignorant(model.model, model.task, model.encoding):
-        of_these = [c for c in claims if c.kind == "learning"] if variant.startswith("untrained") else claims
+        of_these = (
+            [c for c in claims if c.kind == "learning"]
+            if variant.startswith("untrained")
+            else claims
+        )
         same = twins if other.cfg == model.model.cfg else None
         after = judged(model._replace(model=other), of_these, sample, twins=same)
         yield [
-            row_of("ignorant", name, variant, None, found, "supported" if found.verdict == "supported" else "")
+            row_of(
+                "ignorant",
+                name,
+                variant,
+                None,
+                found,
+                "supported" if found.verdict == "supported" else "",
+            )
             for found in after.values()
         ]
 
@@ -306,7 +347,14 @@ def try_draw(
     """A row a claim: its verdict on another sample must not be the opposite."""
     after = judged(model, claims, sample)
     return [
-        row_of("draw", name, variant, before[key], two, "opposite verdict" if turned(before[key], two) else "")
+        row_of(
+            "draw",
+            name,
+            variant,
+            before[key],
+            two,
+            "opposite verdict" if turned(before[key], two) else "",
+        )
         for key, two in after.items()
     ]
 
@@ -316,18 +364,34 @@ def try_draw(
 Job = Callable[[Findings], list[Row]]
 
 
-def jobs(name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()) -> Iterator[tuple[str, Job]]:
+def jobs(
+    name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()
+) -> Iterator[tuple[str, Job]]:
     """All trials of a model, by name: what each does with the findings about the model as it is."""
     twins = twins_of(model, sample)
     for edit in edits_of(model):
-        yield f"edit: {edit.name}", lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample, twins)
-    yield "ignorant", lambda before: [row for rows in try_ignorant(name, model, claims, sample, twins) for row in rows]
+        yield (
+            f"edit: {edit.name}",
+            lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample, twins),
+        )
+    yield (
+        "ignorant",
+        lambda before: [
+            row for rows in try_ignorant(name, model, claims, sample, twins) for row in rows
+        ],
+    )
     for seed in SEEDS:
         if seed != sample.seed:
             other, variant = replace(sample, seed=seed), f"seed {seed}"
-            yield variant, lambda before, o=other, v=variant: try_draw(name, model, claims, before, o, v)
+            yield (
+                variant,
+                lambda before, o=other, v=variant: try_draw(name, model, claims, before, o, v),
+            )
     half = replace(sample, n_units=sample.n_units // 2)
-    yield "half the sample", lambda before: try_draw(name, model, claims, before, half, "half the sample")
+    yield (
+        "half the sample",
+        lambda before: try_draw(name, model, claims, before, half, "half the sample"),
+    )
 
 
 def run(
@@ -374,7 +438,9 @@ def done_or_made(
         key = f"{name}: {trial}"
         if done and parts.file_of(done, key).exists():
             stored = json.loads(parts.file_of(done, key).read_text())
-            rows += [(*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored]  # NaN stands as text
+            rows += [
+                (*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored
+            ]  # NaN stands as text
             continue
         if watch:
             watch(key)

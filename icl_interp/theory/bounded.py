@@ -119,6 +119,8 @@ def read_in_limit(embed: Vector, bound: Scalar) -> tuple[Vector, Vector]:
     embed, bound = as_float64(embed), as_float64(bound)
     if not embed.any() or not bound > 0:
         size = float(embed.norm())
-        raise ValueError(f"embed must not be 0 and bound must be positive, got |embed| = {size:g}, bound = {bound:g}")
+        raise ValueError(
+            f"embed must not be 0 and bound must be positive, got |embed| = {size:g}, bound = {bound:g}"
+        )
     limit = bound * embed / embed.norm()
     return limit, -limit

@@ -216,7 +216,12 @@ class FarNorm(NamedTuple):
 
 
 def layernorm_far(
-    slope: Vector, intercept: Vector, gamma: Vector, beta: Vector, eps: float = 1e-5, direction: int = 1
+    slope: Vector,
+    intercept: Vector,
+    gamma: Vector,
+    beta: Vector,
+    eps: float = 1e-5,
+    direction: int = 1,
 ) -> FarNorm:
     """LayerNorm(x slope + intercept) far out, whatever the slope: its limit, and what is left of the intercept.
 
@@ -251,11 +256,18 @@ def layernorm_far(
     check_direction(direction)
     if _is_constant(slope):
         gamma, centered = as_float64(gamma), _center(as_float64(intercept))
-        return FarNorm(gamma * centered / (centered.square().mean() + eps).sqrt() + as_float64(beta), 0 * gamma)
-    return FarNorm(layernorm_plateau(slope, gamma, beta, direction), layernorm_correction(slope, intercept, gamma))
+        return FarNorm(
+            gamma * centered / (centered.square().mean() + eps).sqrt() + as_float64(beta), 0 * gamma
+        )
+    return FarNorm(
+        layernorm_plateau(slope, gamma, beta, direction),
+        layernorm_correction(slope, intercept, gamma),
+    )
 
 
-def layernorm_onset(slope: Vector, eps: float, intercept: Vector | None = None) -> Float[Tensor, ""]:
+def layernorm_onset(
+    slope: Vector, eps: float, intercept: Vector | None = None
+) -> Float[Tensor, ""]:
     """The scale x0 at which LayerNorm(x slope + intercept) turns from growing like x to saturating.
 
     x0 = sqrt((mean b^2 + eps) / mean v^2), v = center(slope), b the part of center(intercept) perpendicular to v.
@@ -284,7 +296,9 @@ def layernorm_onset(slope: Vector, eps: float, intercept: Vector | None = None) 
     centered, rms = _centered_slope(slope, "slope")
     if intercept is None:
         return math.sqrt(eps) / rms
-    return (_perpendicular(_center(as_float64(intercept)), centered).square().mean() + eps).sqrt() / rms
+    return (
+        _perpendicular(_center(as_float64(intercept)), centered).square().mean() + eps
+    ).sqrt() / rms
 
 
 class SaturationProfile(NamedTuple):
@@ -322,7 +336,9 @@ def saturation_profile(x: Float[Tensor, "*query"] | float | int, x0: Scalar) -> 
     x, x0 = as_float64(x), as_float64(x0)
     scale = torch.hypot(x, x0)
     level = x / scale
-    return SaturationProfile(level, output_growth=(x0 / scale).square(), scale_growth=level.square())
+    return SaturationProfile(
+        level, output_growth=(x0 / scale).square(), scale_growth=level.square()
+    )
 
 
 def saturation_onset(x0: Scalar, tolerance: float = 0.05) -> Float[Tensor, ""]:
@@ -348,7 +364,9 @@ def saturation_onset(x0: Scalar, tolerance: float = 0.05) -> Float[Tensor, ""]:
         True
     """
     if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance is a fraction of the plateau and must lie between 0 and 1, got {tolerance}")
+        raise ValueError(
+            f"tolerance is a fraction of the plateau and must lie between 0 and 1, got {tolerance}"
+        )
     level = 1 - tolerance
     return as_float64(x0) * level / math.sqrt(1 - level**2)
 

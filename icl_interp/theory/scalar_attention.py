@@ -67,7 +67,12 @@ class AttentionSums(NamedTuple):
 
 
 def scalar_heads(
-    embed: Vector, queries: ReadMap, keys: ReadMap, values: ReadMap, outputs: WriteMap, scale: float = 1.0
+    embed: Vector,
+    queries: ReadMap,
+    keys: ReadMap,
+    values: ReadMap,
+    outputs: WriteMap,
+    scale: float = 1.0,
 ) -> Heads:
     """alpha_h = scale W Q_h K_h^T W^T and zeta_h = W V_h gamma_h of every head of a layer.
 
@@ -101,7 +106,9 @@ def scalar_heads(
     embed = as_float64(embed)
     read = embed @ as_float64(queries), embed @ as_float64(keys)
     values_of_one = embed @ as_float64(values)
-    return Heads(scale * product(*read), torch.einsum("he,hed->hd", values_of_one, as_float64(outputs)))
+    return Heads(
+        scale * product(*read), torch.einsum("he,hed->hd", values_of_one, as_float64(outputs))
+    )
 
 
 def product(a: Float[Tensor, "*#batch d_head"], b: Float[Tensor, "*#batch d_head"]) -> Tensor:
@@ -208,7 +215,9 @@ def attention_sums(
     context = _check_context(context, direction)
     n_tokens = context.numel() + 1
     extreme = context.min() if direction > 0 else context.max()
-    return _sums(alphas, zetas, (1.0, 0.0), (0.0, extreme), (1 / n_tokens, context.sum() / n_tokens))
+    return _sums(
+        alphas, zetas, (1.0, 0.0), (0.0, extreme), (1 / n_tokens, context.sum() / n_tokens)
+    )
 
 
 def paper_attention_sums(
@@ -378,7 +387,9 @@ def _sums(
     alphas, zetas = as_float64(alphas), as_float64(zetas)
     written = [of_sign.double() @ zetas for of_sign in (alphas > 0, alphas < 0, alphas == 0)]
     reads = zip((positive, negative, zero), written, strict=True)
-    return AttentionSums(*(Line(slope * zeta, intercept * zeta) for (slope, intercept), zeta in reads))
+    return AttentionSums(
+        *(Line(slope * zeta, intercept * zeta) for (slope, intercept), zeta in reads)
+    )
 
 
 def _with_skip(embed: Tensor, sums: AttentionSums) -> Line:
@@ -390,5 +401,7 @@ def _check_context(context: Tensor, direction: int) -> Tensor:
     """The context in float64."""
     check_direction(direction)
     if context.numel() == 0:
-        raise ValueError("context is empty: expected at least one token before the query (a query alone reads itself)")
+        raise ValueError(
+            "context is empty: expected at least one token before the query (a query alone reads itself)"
+        )
     return as_float64(context)

@@ -74,13 +74,27 @@ class ScalarLayer:
 
     @classmethod
     def of_heads(
-        cls, embed: Vector, alphas: Float[Tensor, " head"], zetas: Float[Tensor, "head d_model"], n_tokens: int
+        cls,
+        embed: Vector,
+        alphas: Float[Tensor, " head"],
+        zetas: Float[Tensor, "head d_model"],
+        n_tokens: int,
     ) -> Self:
         """The paper's layer, without biases and positions, for prompts of n_tokens with the query."""
         embed, alphas, zetas = as_float64(embed), as_float64(alphas), as_float64(zetas)
         nothing, nowhere = torch.zeros_like(embed), alphas.new_zeros(len(alphas), n_tokens)
         still = nowhere[..., None] * nothing
-        return cls(embed, nothing, alphas, nowhere, torch.zeros_like(alphas), nowhere, zetas, still, nothing)
+        return cls(
+            embed,
+            nothing,
+            alphas,
+            nowhere,
+            torch.zeros_like(alphas),
+            nowhere,
+            zetas,
+            still,
+            nothing,
+        )
 
     @classmethod
     def of_weights(
@@ -140,7 +154,9 @@ class ScalarLayer:
         """Each key's score as a polynomial in x, the powers 0, 1, 2 last; the last key is the query itself."""
         context = self._check(context)
         constant = torch.nn.functional.pad(self.lambdas[:, None] * context, (0, 1)) + self.nus
-        linear = torch.cat([self.alphas[:, None] * context, self.lambdas[:, None]], dim=1) + self.kappas
+        linear = (
+            torch.cat([self.alphas[:, None] * context, self.lambdas[:, None]], dim=1) + self.kappas
+        )
         square = torch.nn.functional.pad(self.alphas[:, None], (len(context), 0))
         return torch.stack([constant, linear, square], dim=-1)
 
@@ -151,7 +167,9 @@ class ScalarLayer:
         powers = torch.stack([as_float64(x) ** k for k in range(3)], dim=-1)
         return torch.einsum("hkp,...p->h...k", self.coefficients(context), powers).softmax(-1)
 
-    def terms(self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]) -> LayerTerms:
+    def terms(
+        self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]
+    ) -> LayerTerms:
         """The parts of the layer's output: the paper's mu_j^h(x) and beta^h(x), and what biases and positions add.
 
         mu_j^h is the weight of token j times x_j, beta^h the weight of the query times x, and offset^h the weights
@@ -166,7 +184,9 @@ class ScalarLayer:
     ) -> Float[Tensor, "*query d_model"]:
         """Attn(x), what the layer adds to the stream, put together from `terms`."""
         mu, beta, offset = self.terms(x, context)
-        return torch.einsum("h...,hd->...d", mu.sum(-1) + beta, self.zetas) + offset.sum(0) + self.bias
+        return (
+            torch.einsum("h...,hd->...d", mu.sum(-1) + beta, self.zetas) + offset.sum(0) + self.bias
+        )
 
     def stream(
         self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]
@@ -174,7 +194,9 @@ class ScalarLayer:
         """Attn(x) + x W + shift: the stream after the layer, before any norm."""
         return self.output(x, context) + as_float64(x)[..., None] * self.embed + self.shift
 
-    def limit_pattern(self, context: Float[Tensor, " token"], direction: int = 1) -> Float[Tensor, "head key"]:
+    def limit_pattern(
+        self, context: Float[Tensor, " token"], direction: int = 1
+    ) -> Float[Tensor, "head key"]:
         """The attention weights that `pattern` tends to as x goes to +infinity or to -infinity.
 
         Of the scores a x^2 + b x + c those of the largest a count, among these those of the largest direction * b, and
@@ -198,7 +220,9 @@ class ScalarLayer:
         """
         limit, context = self.limit_pattern(context, direction), as_float64(context)
         slope = self.embed + limit[:, -1] @ self.zetas
-        read = (limit[:, :-1] @ context) @ self.zetas + torch.einsum("hk,hkd->d", limit, self.omegas)
+        read = (limit[:, :-1] @ context) @ self.zetas + torch.einsum(
+            "hk,hkd->d", limit, self.omegas
+        )
         return Line(slope, read + self.bias + self.shift)
 
     def _check(self, context: Tensor) -> Tensor:

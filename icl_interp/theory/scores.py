@@ -148,7 +148,9 @@ def largest_weight(name: str, n: int, top: Scalar, rest: Scalar = 0.0) -> Float[
     if name == "entmax":
         h = (gap / 2).clamp(max=1)
         return (h + ((count * (1 - h.square()) + h.square()).sqrt() - h) / count).square()
-    return 1 / (1 + (count - 1) * (-gap * (math.log(count) if name == "scaled_softmax" else 1)).exp())
+    return 1 / (
+        1 + (count - 1) * (-gap * (math.log(count) if name == "scaled_softmax" else 1)).exp()
+    )
 
 
 def lasting_weight(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, ""]:
@@ -253,10 +255,14 @@ def _gap(name: str, top: Scalar, rest: Scalar) -> Tensor:
     _check(name)
     gap = as_float64(top) - as_float64(rest)
     if (gap < 0).any():
-        raise ValueError(f"top is the largest score and rest the smallest, but top - rest = {float(gap):g}")
+        raise ValueError(
+            f"top is the largest score and rest the smallest, but top - rest = {float(gap):g}"
+        )
     return gap
 
 
 def _check(name: str) -> None:
     if name not in SCORE_FUNCTIONS:
-        raise ValueError(f"unknown score function {name!r}: expected one of {', '.join(SCORE_FUNCTIONS)}")
+        raise ValueError(
+            f"unknown score function {name!r}: expected one of {', '.join(SCORE_FUNCTIONS)}"
+        )

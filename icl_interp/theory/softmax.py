@@ -26,10 +26,14 @@ def as_float64(value: Tensor | float | int) -> Tensor:
 def check_direction(direction: int) -> None:
     """Raise ValueError unless direction is +1 or -1, the sign of x."""
     if direction not in (1, -1):
-        raise ValueError(f"direction must be +1 (x to +infinity) or -1 (x to -infinity), got {direction!r}")
+        raise ValueError(
+            f"direction must be +1 (x to +infinity) or -1 (x to -infinity), got {direction!r}"
+        )
 
 
-def max_weight_bound(n: int, score_range: Float[Tensor, "*batch"] | float | int) -> Float[Tensor, "*batch"]:
+def max_weight_bound(
+    n: int, score_range: Float[Tensor, "*batch"] | float | int
+) -> Float[Tensor, "*batch"]:
     """Dispersion: no softmax weight over n scores within a range R exceeds 1 / (1 + (n - 1) e^-R).
 
     To keep a weight p, e^R >= (n - 1) p / (1 - p): scores must grow like log n. Dispersed is not uniform: independent
@@ -58,7 +62,9 @@ def max_weight_bound(n: int, score_range: Float[Tensor, "*batch"] | float | int)
     return 1 / (1 + (n - 1) * torch.exp(-as_float64(score_range)))
 
 
-def entropy_deficit_bound(score_range: Float[Tensor, "*batch"] | float | int) -> Float[Tensor, "*batch"]:
+def entropy_deficit_bound(
+    score_range: Float[Tensor, "*batch"] | float | int,
+) -> Float[Tensor, "*batch"]:
     """Softmax of scores within a range R has an entropy deficit log n - H of at most min(R, R^2 / 8), for every n.
 
     The total variation to uniform is then at most sqrt(deficit / 2), and a head's output differs from the plain
@@ -146,4 +152,6 @@ def necessary_margin(k: int = 1, delta: float = 0.05) -> Float[Tensor, ""]:
 
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
-        raise ValueError(f"delta, the attention mass off the arg-max set, must lie between 0 and 1, got {delta}")
+        raise ValueError(
+            f"delta, the attention mass off the arg-max set, must lie between 0 and 1, got {delta}"
+        )

@@ -34,5 +34,7 @@ def task_at(training: TrainingConfig, task: Task, step: int) -> Task:
     reached = [degrees for start, degrees in curriculum.degrees if start <= step]
     if not reached:
         return posed
-    assert isinstance(posed, Polynomial)  # a config with degrees in its curriculum has no other task
+    assert isinstance(
+        posed, Polynomial
+    )  # a config with degrees in its curriculum has no other task
     return posed.with_degrees(reached[-1])

@@ -49,7 +49,9 @@ def alone_in(folder: Path) -> Iterator[None]:
             f"another process is training in {folder}: wait until it has ended, or choose another folder"
         ) from error
     except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}; choose a folder you can write to") from error
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror}; choose a folder you can write to"
+        ) from error
     try:
         yield
     finally:

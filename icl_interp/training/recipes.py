@@ -75,7 +75,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 raise _refused("no merge keys <<", key.start_mark)
-            name = self.construct_object(key, deep=True) if isinstance(key, yaml.ScalarNode) else None
+            name = (
+                self.construct_object(key, deep=True) if isinstance(key, yaml.ScalarNode) else None
+            )
             if not isinstance(name, str):
                 raise _refused(f"text as keys, and not {shown(key.value)}", key.start_mark)
             if name in seen:
@@ -117,7 +119,9 @@ def _override(data: Any, override: str) -> Any:
     key, equals, text = override.partition("=")
     parts = key.split(".")
     if not equals or not all(parts) or len(parts) > DEPTH:
-        raise InputError(f"changes to a recipe look like training.steps=1000, but got {shown(override)}")
+        raise InputError(
+            f"changes to a recipe look like training.steps=1000, but got {shown(override)}"
+        )
     return _with(data, parts, _yaml(text, f"the value {shown(text)}"))
 
 

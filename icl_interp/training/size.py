@@ -41,4 +41,6 @@ def _memory() -> int:
 
 def _rounded(n: int) -> str:
     """A whole number of any size in few digits."""
-    return f"{n:,}" if n < 10**6 else f"{n:.1e}" if n < 10**300 else f"more than 1e{len(hex(n)) - 3}"
+    return (
+        f"{n:,}" if n < 10**6 else f"{n:.1e}" if n < 10**300 else f"more than 1e{len(hex(n)) - 3}"
+    )

@@ -37,7 +37,9 @@ class State:
 
 def write(folder: Path, state: State) -> None:
     """Write a state as one flat file, with names such as "exp_avg/embed.W_E"."""
-    flat = {f"{part}/{name}": getattr(state, part)[name] for name in state.weight for part in _PARTS}
+    flat = {
+        f"{part}/{name}": getattr(state, part)[name] for name in state.weight for part in _PARTS
+    }
     weights.write(folder / STATE, {"step": torch.tensor(state.step), **flat})
 
 
@@ -60,16 +62,22 @@ def read(folder: Path, model: nn.Module, training: TrainingConfig) -> State:
     wanted = [Wanted(*tensor) for tensor in own]
     weights.check_kinds(weights.header(path), wanted, path)
     tensors = weights.read(path)
-    weights.check_kinds({name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, path)
+    weights.check_kinds(
+        {name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, path
+    )
     weights.check_finite(tensors, path)
     step = int(tensors.pop("step"))
     if not 1 <= step <= training.steps:
-        raise InputError(f"{path}: step must be from 1 to the config's {training.steps:,}, but is {step:,}; {_MEND}")
+        raise InputError(
+            f"{path}: step must be from 1 to the config's {training.steps:,}, but is {step:,}; {_MEND}"
+        )
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
     for name, tensor in tensors.items():
         part, _, parameter = name.partition("/")
         if part == "exp_avg_sq" and (tensor < 0).any():
-            raise InputError(f"{path}: {name} must be 0 or more, but holds {float(tensor.min()):.3g}; {_MEND}")
+            raise InputError(
+                f"{path}: {name} must be 0 or more, but holds {float(tensor.min()):.3g}; {_MEND}"
+            )
         parts[part][parameter] = tensor
     return State(step, **parts)
 
@@ -105,16 +113,28 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
             raise InputError(f"{error} {_MEND[0].upper()}{_MEND[1:]}") from error
         wanted = min(i * training.log_every, training.steps)
         # bool is a kind of int, and 3.0 == 3.
-        if not isinstance(line, dict) or type(line.get("step")) is not int or line["step"] != wanted:
-            found = f"step {shown(line['step'])}" if isinstance(line, dict) and "step" in line else "no step"
-            raise InputError(f"{where} must be the metrics of step {wanted}, but has {found}: {_MEND}")
+        if (
+            not isinstance(line, dict)
+            or type(line.get("step")) is not int
+            or line["step"] != wanted
+        ):
+            found = (
+                f"step {shown(line['step'])}"
+                if isinstance(line, dict) and "step" in line
+                else "no step"
+            )
+            raise InputError(
+                f"{where} must be the metrics of step {wanted}, but has {found}: {_MEND}"
+            )
         for name in ("loss", "learning_rate", "n_points"):
             try:
                 number(line.get(name))
             except InputError as error:
                 raise InputError(f"{where}, {name}: {error}; {_MEND}") from error
         lines.append(line)
-    n_lines = step // training.log_every + (step == training.steps and step % training.log_every > 0)
+    n_lines = step // training.log_every + (
+        step == training.steps and step % training.log_every > 0
+    )
     if len(lines) < n_lines:
         raise InputError(
             f"{path} ends after line {len(lines)}, but a run at step {step:,} has left {n_lines:,} lines: {_MEND}"

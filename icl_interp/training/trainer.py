@@ -45,7 +45,11 @@ class TrainingDiverged(InputError):
 
 @fast()
 def train(
-    config: str | Path | dict | RunConfig, out: str | Path, *, progress: bool = True, device: str | None = None
+    config: str | Path | dict | RunConfig,
+    out: str | Path,
+    *,
+    progress: bool = True,
+    device: str | None = None,
 ) -> Checkpoint:
     """Train a model into the run folder `out`; where that holds a started run of the same config, go on with it.
 
@@ -81,7 +85,9 @@ def train(
 class _Run:
     """A model, its optimiser and its step, and how they go to disk and back."""
 
-    def __init__(self, config: RunConfig, training: TrainingConfig, out: Path, device: torch.device) -> None:
+    def __init__(
+        self, config: RunConfig, training: TrainingConfig, out: Path, device: torch.device
+    ) -> None:
         self.config, self.training, self.out = config, training, out
         self.encoding = tokens.named(config.encoding)
         self._claim_folder()
@@ -102,7 +108,12 @@ class _Run:
         self.model.train()
         self._snapshot()
         started = time.perf_counter()
-        bar = tqdm(total=self.training.steps, initial=self.step, unit="step", disable=None if progress else True)
+        bar = tqdm(
+            total=self.training.steps,
+            initial=self.step,
+            unit="step",
+            disable=None if progress else True,
+        )
         with process.EndRequest() as end, bar:
             while self.step < self.training.steps:
                 loss = self._advance()
@@ -111,18 +122,24 @@ class _Run:
                 last = self.step == self.training.steps
                 if self.step % self.training.log_every == 0 or last:
                     self.metrics.append(self._line(loss))
-                    bar.set_postfix(loss=f"{loss:.2e}", points=self.metrics[-1]["n_points"], refresh=False)
+                    bar.set_postfix(
+                        loss=f"{loss:.2e}", points=self.metrics[-1]["n_points"], refresh=False
+                    )
                 if self.step % self.training.checkpoint_every == 0 or last or end.came:
                     now = time.perf_counter()
                     self.seconds, started = self.seconds + now - started, now
                     self._save()
-                    end.grant(f"terminated: step {self.step} of {self.training.steps} is saved in {self.out}")
+                    end.grant(
+                        f"terminated: step {self.step} of {self.training.steps} is saved in {self.out}"
+                    )
 
     def _advance(self) -> float:
         """One step of Adam; the loss before it."""
         training = self.training
         task = task_at(training, self.config.task, self.step)
-        prompts = task.sample(training.batch_size, generator(training.seed, "train/prompts", self.step))
+        prompts = task.sample(
+            training.batch_size, generator(training.seed, "train/prompts", self.step)
+        )
         read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
         device = self.model.unembed.W_U.device
         targets = prompts.ys[:, points.start : points.stop].to(device)
@@ -143,7 +160,9 @@ class _Run:
     def _snapshot(self) -> None:
         """Remember the weights of this step, if the config asks for them."""
         if self.step in self.training.snapshots:
-            self.snapshots[self.step] = {name: p.detach().cpu().clone() for name, p in self.model.named_parameters()}
+            self.snapshots[self.step] = {
+                name: p.detach().cpu().clone() for name, p in self.model.named_parameters()
+            }
 
     def _line(self, loss: float) -> dict[str, float]:
         # No clock here: an interrupted run must leave the same file as an uninterrupted one.
@@ -153,7 +172,10 @@ class _Run:
 
     def _claim_folder(self) -> None:
         """Start a run in an empty folder, or make sure that the one begun there is the same run."""
-        path, wanted = self.out / store.CONFIG, {"schema": SCHEMA, **json.loads(json.dumps(encode(self.config)))}
+        path, wanted = (
+            self.out / store.CONFIG,
+            {"schema": SCHEMA, **json.loads(json.dumps(encode(self.config)))},
+        )
         if (self.out / store.MODEL).exists() and not (self.out / state.STATE).exists():
             raise InputError(
                 f"{self.out} holds a model without the training state to go on from: choose another folder"
@@ -184,17 +206,29 @@ class _Run:
         state.write(self.out, self._state())
         self.saved = self.step
         weights.write(self.out / store.MODEL, self.model.state_dict())
-        speed = {"training_seconds": round(self.seconds, 1), "finished": self.step == self.training.steps}
-        stamp = {"run_id": run_id(self.config), "step": self.step, "environment": environment(), **speed}
+        speed = {
+            "training_seconds": round(self.seconds, 1),
+            "finished": self.step == self.training.steps,
+        }
+        stamp = {
+            "run_id": run_id(self.config),
+            "step": self.step,
+            "environment": environment(),
+            **speed,
+        }
         if speed["finished"]:
-            checkpoint = Checkpoint(self.model.eval(), self.config.task, self.encoding, self.config, self.step)
+            checkpoint = Checkpoint(
+                self.model.eval(), self.config.task, self.encoding, self.config, self.step
+            )
             stamp["in_distribution"] = evaluation.in_distribution(checkpoint, self.config.task)
         write_json(self.out / store.PROVENANCE, stamp)
 
     def _state(self) -> state.State:
         """What to go on from."""
         moments = self.optimiser.state
-        first, second = ({name: of[key] for name, of in moments.items()} for key in ("exp_avg", "exp_avg_sq"))
+        first, second = (
+            {name: of[key] for name, of in moments.items()} for key in ("exp_avg", "exp_avg_sq")
+        )
         return state.State(self.step, dict(self.model.named_parameters()), first, second)
 
     def _resume(self) -> None:
@@ -227,7 +261,9 @@ class _Run:
     def _finished(self) -> bool:
         """Whether the last file of the last checkpoint, the provenance, was written, with the error of the model."""
         facts = self._provenance()
-        return bool(facts.get("finished")) and set(MEASURED) <= set(facts.get("in_distribution", ()))
+        return bool(facts.get("finished")) and set(MEASURED) <= set(
+            facts.get("in_distribution", ())
+        )
 
     def _kept(self) -> str:
         if self.saved is None:
@@ -235,11 +271,15 @@ class _Run:
         return f"the checkpoint of step {self.saved} is kept in {self.out}"
 
 
-def _first_difference(old: object, new: object, key: str = "config") -> tuple[str, object, object] | None:
+def _first_difference(
+    old: object, new: object, key: str = "config"
+) -> tuple[str, object, object] | None:
     """The first place in which two configs differ, as (key, old value, new value)."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*new, *(name for name in old if name not in new)]:
-            found = _first_difference(old.get(name), new.get(name), name if key == "config" else f"{key}.{name}")
+            found = _first_difference(
+                old.get(name), new.get(name), name if key == "config" else f"{key}.{name}"
+            )
             if found:
                 return found
         return None

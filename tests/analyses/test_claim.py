@@ -25,22 +25,36 @@ from icl_interp.results import make_array
 
 SHARE = Condition("share", supports=(-INF, 0.1), contradicts=(0.2, INF))
 LEVEL = Condition("level", supports=(0.5, INF), contradicts=None, optional=True)
-SECOND = Condition("second", supports=(-INF, 0.1), contradicts=(0.2, INF), scale="log", optional=True)
+SECOND = Condition(
+    "second", supports=(-INF, 0.1), contradicts=(0.2, INF), scale="log", optional=True
+)
 ENOUGH = Precondition("n", (2, INF), "Only {value:g} were there.", optional=True)
-RULE = Criterion("share and second at most 0.1 / above 0.2; level at least 0.5", (SHARE, SECOND, LEVEL), (ENOUGH,))
+RULE = Criterion(
+    "share and second at most 0.1 / above 0.2; level at least 0.5",
+    (SHARE, SECOND, LEVEL),
+    (ENOUGH,),
+)
 FACTS = facts()
-SURE, OPEN, AGAINST = Interval(0.05, 0.02, 0.08), Interval(0.05, 0.02, 0.12), Interval(0.5, 0.4, 0.6)
+SURE, OPEN, AGAINST = (
+    Interval(0.05, 0.02, 0.08),
+    Interval(0.05, 0.02, 0.12),
+    Interval(0.5, 0.4, 0.6),
+)
 
 
 def estimates(**intervals: Interval) -> dict[str, Estimate]:
     return {name: Estimate.of(name, interval) for name, interval in intervals.items()}
 
 
-def claim(found: Interval = SURE, kind: str = "architecture", twin: Interval | None = None, **evidence) -> Claim:
+def claim(
+    found: Interval = SURE, kind: str = "architecture", twin: Interval | None = None, **evidence
+) -> Claim:
     """A claim whose evidence is always the same."""
     quantities = {**estimates(share=found), **evidence.pop("quantities", {})}
     fixed = Evidence(quantities, "because.", twin=estimates(share=twin) if twin else {}, **evidence)
-    return Claim("test.claim", kind, "a statement", "a source", RULE, (), lambda results, facts: fixed)
+    return Claim(
+        "test.claim", kind, "a statement", "a source", RULE, (), lambda results, facts: fixed
+    )
 
 
 def verdict(claim: Claim, **known) -> str:
@@ -116,7 +130,10 @@ def check_conditions(decide):
 def test_all_conditions_support_or_one_contradicts():
     check_conditions(RULE.decide)
     must_fail(check_conditions, Criterion("", (SHARE,)).decide)
-    must_fail(check_conditions, Criterion("", (SHARE, SECOND, replace(LEVEL, contradicts=(-INF, 0.4)))).decide)
+    must_fail(
+        check_conditions,
+        Criterion("", (SHARE, SECOND, replace(LEVEL, contradicts=(-INF, 0.4)))).decide,
+    )
 
 
 def test_without_its_preconditions_nothing_is_decided():
@@ -127,7 +144,9 @@ def test_without_its_preconditions_nothing_is_decided():
     finding = claim(AGAINST, quantities={"n": Estimate.exactly("n", 1)}).judge_results({}, FACTS)
     assert (finding.verdict, finding.reason) == ("inconclusive", "Only 1 were there. because.")
     only = replace(ENOUGH, optional=False)
-    early = Criterion("", (SHARE,), (only,)).decide({"n": Estimate.exactly("n", 0)})  # nothing else was measured
+    early = Criterion("", (SHARE,), (only,)).decide(
+        {"n": Estimate.exactly("n", 0)}
+    )  # nothing else was measured
     assert (early.verdict, early.condition) == ("inconclusive", None)
 
 
@@ -151,13 +170,21 @@ def test_several_intervals_in_one_condition_must_agree():
     assert decide(SURE, Interval(math.nan, math.nan, math.nan)) == "inconclusive"
     for both in ([SURE, AGAINST], [AGAINST, SURE]):
         spanning = Estimate.spanning("share", both)
-        assert (spanning.value, spanning.low, spanning.high) == (both[0].value, SURE.low, AGAINST.high)
+        assert (spanning.value, spanning.low, spanning.high) == (
+            both[0].value,
+            SURE.low,
+            AGAINST.high,
+        )
 
 
 def test_the_estimate_need_not_be_what_decides():
     other = claim(SURE, quantities=estimates(second=AGAINST), estimate=Estimate.of("another", OPEN))
     finding = other.judge_results({}, FACTS)
-    assert (finding.estimate.name, finding.test.name, finding.decided_by) == ("another", "second", SECOND)
+    assert (finding.estimate.name, finding.test.name, finding.decided_by) == (
+        "another",
+        "second",
+        SECOND,
+    )
     assert claim(SURE).judge_results({}, FACTS).estimate.name == "share"
 
 
@@ -198,8 +225,12 @@ def test_the_reason_says_which_gate_closed():
     def reason(found, **known):
         return found.judge_results({}, changed(FACTS, **known)).reason
 
-    assert "has not learned its task (in-distribution R2 0.500" in reason(claim(kind="learning"), r2=0.5)
-    assert "randomly initialised control passes as well" in reason(claim(kind="learning", twin=SURE))
+    assert "has not learned its task (in-distribution R2 0.500" in reason(
+        claim(kind="learning"), r2=0.5
+    )
+    assert "randomly initialised control passes as well" in reason(
+        claim(kind="learning", twin=SURE)
+    )
     assert f"{MIN_UNITS} needed" in reason(claim(), n_units=8)
 
 
@@ -213,7 +244,9 @@ def test_what_cannot_apply_says_why_and_is_not_measured():
     def evidence(results, facts):
         raise AssertionError("a claim that cannot apply was judged")
 
-    excluded = replace(claim(), evidence=evidence, excluded=lambda facts: "the model has no attention")
+    excluded = replace(
+        claim(), evidence=evidence, excluded=lambda facts: "the model has no attention"
+    )
     finding = excluded.judge_results({}, changed(FACTS, n_units=2))
     assert (finding.verdict, finding.reason) == ("not_applicable", "the model has no attention.")
     assert finding.estimate is None
@@ -264,7 +297,10 @@ CLAIMS = [register(Claim(id=name, evidence=found, **WORDS)) for name in ("own.on
 
 def run_twice(cell: str) -> None:
     """What a notebook does, whose functions all belong to one module."""
-    space = {name: globals()[name] for name in ("Claim", "Condition", "Criterion", "Estimate", "Evidence", "register")}
+    space = {
+        name: globals()[name]
+        for name in ("Claim", "Condition", "Criterion", "Estimate", "Evidence", "register")
+    }
     space |= {"measurement": measurement, "make_array": make_array, "__name__": "a_notebook"}
     for _ in range(2):
         exec(cell, space)
@@ -304,7 +340,9 @@ def test_select_keeps_the_order_of_registration_and_suggests_the_nearest():
 
 
 def test_the_first_release_is_registered():
-    kinds = {name: REGISTRY[name].kind for name in REGISTRY if name.split(".")[0] in ("limits", "heads")}
+    kinds = {
+        name: REGISTRY[name].kind for name in REGISTRY if name.split(".")[0] in ("limits", "heads")
+    }
     limits = (
         "softmax_hardmax",
         "softmax_uniform",
@@ -334,7 +372,9 @@ def check_round_trip(through):
         causal={"intervention": "freeze", "effect": 1 / 7, "each": {"ln1": 0.5}},
         details=({"head": "0.0", "delta": 0.1}, {"head": "0.1", "delta": 0.2}),
     )
-    quoted = replace(claim(), question="attention", short="it is so", quote=Quote("so it is", "page 3", "a bit"))
+    quoted = replace(
+        claim(), question="attention", short="it is so", quote=Quote("so it is", "page 3", "a bit")
+    )
     for found in (
         full,
         claim(),
@@ -349,18 +389,40 @@ def check_round_trip(through):
 def test_a_finding_survives_json():
     check_round_trip(through_json)
     must_fail(check_round_trip, lambda finding: replace(through_json(finding), details=()))
-    must_fail(check_round_trip, lambda finding: replace(through_json(finding), reason=finding.reason + " "))
+    must_fail(
+        check_round_trip,
+        lambda finding: replace(through_json(finding), reason=finding.reason + " "),
+    )
 
 
 def test_a_finding_has_the_keys_of_the_schema():
     data = claim().judge_results({}, FACTS).to_dict()
-    wanted = {"id", "study", "statement", "source", "verdict", "reason", "estimate", "criterion", "scope", "causal"}
+    wanted = {
+        "id",
+        "study",
+        "statement",
+        "source",
+        "verdict",
+        "reason",
+        "estimate",
+        "criterion",
+        "scope",
+        "causal",
+    }
     assert wanted | {"figures"} <= set(data)
     keys = {"name", "value", "low", "high", "unit", "se", "tails", "positive", "extremes"}
     assert keys == set(data["estimate"])
     # Those of the condition that decided, beside all of them.
-    data = claim(SURE, quantities=estimates(second=AGAINST)).judge_results({}, FACTS).to_dict()["criterion"]
-    assert (data["supported"], data["contradicted"], data["scale"]) == ((-INF, 0.1), (0.2, INF), "log")
+    data = (
+        claim(SURE, quantities=estimates(second=AGAINST))
+        .judge_results({}, FACTS)
+        .to_dict()["criterion"]
+    )
+    assert (data["supported"], data["contradicted"], data["scale"]) == (
+        (-INF, 0.1),
+        (0.2, INF),
+        "log",
+    )
     assert [c["quantity"] for c in data["conditions"]] == ["share", "second", "level"]
     assert [p["quantity"] for p in data["preconditions"]] == ["n"]
 
@@ -372,12 +434,18 @@ def test_a_finding_from_before_there_were_conditions_can_be_read():
     for key in ("conditions", "preconditions", "decided_by"):
         del data["criterion"][key]
     finding = Finding.from_dict(json.loads(json.dumps(finite(data))))
-    assert (finding.decided_by.supports, finding.decided_by.contradicts) == (SHARE.supports, SHARE.contradicts)
+    assert (finding.decided_by.supports, finding.decided_by.contradicts) == (
+        SHARE.supports,
+        SHARE.contradicts,
+    )
     assert (finding.verdict, finding.test) == ("supported", Estimate.of("share", SURE))
 
 
 def test_numbers_are_kept_to_the_last_bit():
-    assert claim(replace(SURE, value=1 / 3)).judge_results({}, FACTS).to_dict()["estimate"]["value"] == 1 / 3
+    assert (
+        claim(replace(SURE, value=1 / 3)).judge_results({}, FACTS).to_dict()["estimate"]["value"]
+        == 1 / 3
+    )
 
 
 # ---- one's own claim ------------------------------------------------------------------------------------------------
@@ -390,7 +458,9 @@ def test_ones_own_claim_appears_among_the_findings(registry):
     @measurement("mine/size at the query")
     def size(lab):
         taken.append(lab)
-        return make_array(lab.by_unit(lab.sweep()[:, 0, 0].abs()), {"unit": tuple(range(lab.n_units))})
+        return make_array(
+            lab.by_unit(lab.sweep()[:, 0, 0].abs()), {"unit": tuple(range(lab.n_units))}
+        )
 
     def evidence(results, facts):
         values = results[size].values
@@ -398,10 +468,14 @@ def test_ones_own_claim_appears_among_the_findings(registry):
         return Evidence({"size": found}, "measured.")
 
     bounded = Criterion("below 1e6 / above", (Condition("size", (-INF, 1e6), (1e6, INF)),))
-    register(Claim("mine.bounded", "architecture", "f is bounded", "mine", bounded, (size,), evidence))
+    register(
+        Claim("mine.bounded", "architecture", "f is bounded", "mine", bounded, (size,), evidence)
+    )
     assert select(None)[-1].id == "mine.bounded"
     asked = ("mine.bounded", "limits.linear_asymptote")
-    report = icl_interp.analyze(make("pre").float(), task=TASK, claims=asked, n_prompts=256, progress=False)
+    report = icl_interp.analyze(
+        make("pre").float(), task=TASK, claims=asked, n_prompts=256, progress=False
+    )
     assert [f.id for f in report.findings] == ["limits.linear_asymptote", "mine.bounded"]
     finding = report["mine.bounded"]
     assert (finding.verdict, finding.study, finding.reason) == ("supported", "mine", "measured.")
@@ -426,13 +500,18 @@ def test_results_of_another_version_are_not_judged_again(registry):
         return Claim("mine.size", "architecture", "s", "s", RULE, (size,), evidence)
 
     register(claim_of(1))
-    report = icl_interp.analyze(make("pre").float(), task=TASK, claims=["mine.size"], n_prompts=256, progress=False)
+    report = icl_interp.analyze(
+        make("pre").float(), task=TASK, claims=["mine.size"], n_prompts=256, progress=False
+    )
     assert report.provenance["measurements"] == {"mine/size": 1}
     assert report.judge()["mine.size"] == report["mine.size"]
     REGISTRY["mine.size"] = replace(claim_of(2), statement="another")
     (kept,) = report.judge().findings
     assert (kept.verdict, kept.statement) == ("supported", "s")
-    assert kept.kept == "The stored verdict is kept: mine/size is of version 1, not 2. Analyse the model again."
+    assert (
+        kept.kept
+        == "The stored verdict is kept: mine/size is of version 1, not 2. Analyse the model again."
+    )
     assert through_json(kept) == kept
 
 

@@ -9,7 +9,14 @@ import pytest
 from helpers import must_fail
 from scipy.stats import norm
 
-from icl_interp.analyses.criterion import FEWEST_CLAIMS, INF, Condition, Criterion, Estimate, firm_chance
+from icl_interp.analyses.criterion import (
+    FEWEST_CLAIMS,
+    INF,
+    Condition,
+    Criterion,
+    Estimate,
+    firm_chance,
+)
 from icl_interp.analyses.finding import Finding
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite
@@ -22,7 +29,9 @@ RULE = Criterion("below 0 / above 1", (A, B, C, ONLY))
 
 def normal(value: float, se: float) -> Interval:
     """The interval of a normal law, with its tails."""
-    tails = tuple((value - half_width(0.05 / k) * se, value + half_width(0.05 / k) * se) for k in range(1, 7))
+    tails = tuple(
+        (value - half_width(0.05 / k) * se, value + half_width(0.05 / k) * se) for k in range(1, 7)
+    )
     return Interval(value, *tails[0], se, tails)
 
 
@@ -77,7 +86,9 @@ def test_any_of_k_contradicts_at_a_share_of_the_error():
 
     def all_strict(found):
         """The mutant: supporting intervals at .05 / k too."""
-        return RULE.decide({k: replace(e, low=e.tails[2][0], high=e.tails[2][1]) for k, e in found.items()})
+        return RULE.decide(
+            {k: replace(e, low=e.tails[2][0], high=e.tails[2][1]) for k, e in found.items()}
+        )
 
     must_fail(check_levels, without_tails)
     must_fail(check_levels, all_strict)
@@ -85,13 +96,19 @@ def test_any_of_k_contradicts_at_a_share_of_the_error():
 
 def test_without_tails_intervals_widen_as_normal_ones():
     """Reports from before, and more conditions than tails."""
-    bare = [Estimate("x", e.value, e.low, e.high) for e in evidence(a=(1.0, 2.0), b=(-3.0, 0.1)).values()]
+    bare = [
+        Estimate("x", e.value, e.low, e.high)
+        for e in evidence(a=(1.0, 2.0), b=(-3.0, 0.1)).values()
+    ]
     for e, of in zip(bare, ((1.0, 2.0), (-3.0, 0.1)), strict=True):
         for k in range(1, 9):
             np.testing.assert_allclose(
-                e.tail(k), [of[0] - norm.isf(0.025 / k) * of[1], of[0] + norm.isf(0.025 / k) * of[1]]
+                e.tail(k),
+                [of[0] - norm.isf(0.025 / k) * of[1], of[0] + norm.isf(0.025 / k) * of[1]],
             )
-    assert Estimate.of("x", normal(0.0, 1.0)).tail(8) == pytest.approx((-norm.isf(0.025 / 8), norm.isf(0.025 / 8)))
+    assert Estimate.of("x", normal(0.0, 1.0)).tail(8) == pytest.approx(
+        (-norm.isf(0.025 / 8), norm.isf(0.025 / 8))
+    )
     assert Estimate.exactly("x", 2).tail(3) == (2, 2)
     with pytest.raises(AssertionError):
         assert bare[0].tail(2) == bare[0].tail(1)
@@ -105,7 +122,9 @@ def test_firm_is_family_wise_over_all_registered_claims_and_conditions():
     for n_claims in (50, 52, 300):
         for k in (1, 4):
             assert 2 * n_claims * k * firm_chance(n_claims, k) == pytest.approx(0.05)
-    assert firm_chance(3, 1) == firm_chance(FEWEST_CLAIMS, 1)  # a few own claims alone make no verdict firmer
+    assert firm_chance(3, 1) == firm_chance(
+        FEWEST_CLAIMS, 1
+    )  # a few own claims alone make no verdict firmer
 
 
 Z = norm.isf(firm_chance(FEWEST_CLAIMS, len(RULE.conditions)))  # 3.66: four conditions
@@ -116,16 +135,22 @@ def check_ends(beyond):
     """Ends of a normal law, between the chances that are stored and at them."""
     stored = Estimate("x", 1.0, 0.8, 1.2, extremes=tuple((1 - z, 1 + z) for z in EXTREME))
     for chance in (1e-3, 4e-4, 1e-4, 3e-5, 1e-5):
-        np.testing.assert_allclose(beyond(stored, chance), [1 - norm.isf(chance), 1 + norm.isf(chance)], rtol=0.01)
+        np.testing.assert_allclose(
+            beyond(stored, chance), [1 - norm.isf(chance), 1 + norm.isf(chance)], rtol=0.01
+        )
         bare = Estimate("x", 1.0, 1 - norm.isf(0.025), 1 + norm.isf(0.025))
-        np.testing.assert_allclose(beyond(bare, chance), [1 - norm.isf(chance), 1 + norm.isf(chance)])
+        np.testing.assert_allclose(
+            beyond(bare, chance), [1 - norm.isf(chance), 1 + norm.isf(chance)]
+        )
     assert beyond(stored, 1e-6) == (-INF, INF)  # rarer than what was computed
     assert beyond(Estimate.exactly("x", 2), 1e-4) == (2, 2)
 
 
 def test_far_ends():
     check_ends(Estimate.beyond)
-    must_fail(check_ends, lambda e, chance: e.beyond(2 * chance) if chance < 1e-3 else e.beyond(chance))
+    must_fail(
+        check_ends, lambda e, chance: e.beyond(2 * chance) if chance < 1e-3 else e.beyond(chance)
+    )
     must_fail(check_ends, lambda e, chance: replace(e, extremes=e.extremes[:1] * 3).beyond(chance))
 
 
@@ -168,7 +193,9 @@ def check_firm(decide):
 
 def test_firm_verdicts_lie_well_inside_their_regions():
     check_firm(RULE.decide)
-    must_fail(check_firm, lambda found: RULE.decide(found, n_claims=500))  # among more claims less is firm
+    must_fail(
+        check_firm, lambda found: RULE.decide(found, n_claims=500)
+    )  # among more claims less is firm
     must_fail(check_firm, Criterion("", (A,)).decide)  # and by fewer conditions more
     must_fail(check_firm, Criterion("", (replace(A, supports=(-INF, 0.2)), B, C, ONLY)).decide)
 
@@ -178,7 +205,8 @@ def test_several_intervals_are_firm_where_all_are():
     rng = np.random.default_rng(0)
     for _ in range(200):
         parts = [
-            Estimate.of("x", normal(*of)) for of in zip(rng.uniform(-8, 0, 3), rng.uniform(0.1, 2, 3), strict=True)
+            Estimate.of("x", normal(*of))
+            for of in zip(rng.uniform(-8, 0, 3), rng.uniform(0.1, 2, 3), strict=True)
         ]
         together = Estimate.spanning("x", parts).firmly_within((-INF, 0), 1e-4)
         assert together is all(part.firmly_within((-INF, 0), 1e-4) for part in parts)
@@ -194,7 +222,9 @@ def test_spanning_estimates_have_spanning_tails():
     assert (found.low, found.high) == found.tails[0]
     alone = Estimate.spanning("x", [normal(1.0, 0.1)], "u")
     assert alone == Estimate.of("x", normal(1.0, 0.1), "u")
-    np.testing.assert_allclose([found.beyond(chance) for chance in EXTREMES], [(-z, z) for z in EXTREME])
+    np.testing.assert_allclose(
+        [found.beyond(chance) for chance in EXTREMES], [(-z, z) for z in EXTREME]
+    )
 
 
 # ---- JSON -----------------------------------------------------------------------------------------------------------
@@ -202,7 +232,18 @@ def test_spanning_estimates_have_spanning_tails():
 
 def finding(estimate: Estimate, firm: bool | None) -> Finding:
     return Finding(
-        "s.c", "s", "learning", "a", "b", "supported", "c", RULE, A, estimate, evidence={"a": estimate}, firm=firm
+        "s.c",
+        "s",
+        "learning",
+        "a",
+        "b",
+        "supported",
+        "c",
+        RULE,
+        A,
+        estimate,
+        evidence={"a": estimate},
+        firm=firm,
     )
 
 

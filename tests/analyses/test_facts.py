@@ -12,7 +12,12 @@ from icl_interp.checkpoints.companions import Role
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite
 
-ROLES = (Role("no norm"), Role("no norm", further=1), Role("degrees", degrees=(1, 3)), Role("interval", half_width=5.0))
+ROLES = (
+    Role("no norm"),
+    Role("no norm", further=1),
+    Role("degrees", degrees=(1, 3)),
+    Role("interval", half_width=5.0),
+)
 EVERY = facts(
     *ROLES,
     norms=("ln_final",),
@@ -33,7 +38,10 @@ def check_lossless(known, trip):
 
 def test_facts_go_to_json_and_back():
     check_lossless(EVERY, through_json)
-    check_lossless(facts(task=tasks.LinearRegression(n_dims=2, n_points=5), config={"embed_bound": 2.0}), through_json)
+    check_lossless(
+        facts(task=tasks.LinearRegression(n_dims=2, n_points=5), config={"embed_bound": 2.0}),
+        through_json,
+    )
     assert through_json(changed(EVERY, r2=float("nan"))).r2 != EVERY.r2
     must_fail(check_lossless, EVERY, lambda known: changed(through_json(known), companions={}))
     assert EVERY.to_dict()["companions"]["degrees 1,3"] == "model degrees 1,3"
@@ -51,7 +59,15 @@ def test_a_task_that_is_not_registered_keeps_its_data():
 
 def test_reports_from_before_facts_were_added_can_be_read():
     data = EVERY.to_dict()
-    for key in ("x_unit", "has_features", "roles", "companions_left_out", "failed", "snapshots", "norms"):
+    for key in (
+        "x_unit",
+        "has_features",
+        "roles",
+        "companions_left_out",
+        "failed",
+        "snapshots",
+        "norms",
+    ):
         del data[key]
     known = Facts.from_dict(data)
     assert (known.x_unit, known.has_features, known.companions, known.failed) == (1.0, True, {}, {})

@@ -146,7 +146,8 @@ def jittered(source, size: float):
     model = type(source.model)(source.model.cfg)
     draw = torch.Generator().manual_seed(5)
     state = {
-        name: w * (1 + size * torch.randn(w.shape, generator=draw)) for name, w in source.model.state_dict().items()
+        name: w * (1 + size * torch.randn(w.shape, generator=draw))
+        for name, w in source.model.state_dict().items()
     }
     model.load_state_dict(state)
     training = replace(source.config.training, seed=77)
@@ -157,7 +158,9 @@ def check_copies(found) -> None:
     source = store.load("affine")
     for size, is_copy in ((0.0, True), (1e-6, True), (3e-4, True), (1e-2, False)):
         matched, left_out = found([jittered(source, size)], source)
-        assert [row["reason"].startswith("its weights are those of affine") for row in left_out] == [True] * is_copy
+        assert [
+            row["reason"].startswith("its weights are those of affine") for row in left_out
+        ] == [True] * is_copy
         assert sum(other.config.training.seed == 77 for other in matched.values()) == (not is_copy)
 
 

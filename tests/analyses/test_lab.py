@@ -32,8 +32,14 @@ def arms(lab: Lab) -> dict[str, dict[str, list]]:
         "uniform query": {"query": [SwapPattern("uniform")]},
         "uniform context": {"context": [SwapPattern("uniform", ((0, 1),))]},
         "two at the query": {"query": [Temperature(3.0), lab.head_means.at_query().only(head)]},
-        "hardmax everywhere": {"context": [SwapPattern("hardmax")], "query": [SwapPattern("hardmax")]},
-        "different": {"context": [Temperature(0.5)], "query": [SwapPattern("uniform"), lab.frozen.at_query()]},
+        "hardmax everywhere": {
+            "context": [SwapPattern("hardmax")],
+            "query": [SwapPattern("hardmax")],
+        },
+        "different": {
+            "context": [Temperature(0.5)],
+            "query": [SwapPattern("uniform"), lab.frozen.at_query()],
+        },
     }
 
 
@@ -52,7 +58,9 @@ def whole(lab: Lab, xs=XS, context=(), query=(), prompts=None, n_points=None) ->
     n = lab.encoding.n_tokens((prompts or lab.prompts).n_points)
     edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
     with torch.no_grad(), intervene(lab.model, *edits):
-        return torch.stack([lab.model(prompts_with(lab, x, prompts))[:, -1] for x in xs or (None,)], 1)
+        return torch.stack(
+            [lab.model(prompts_with(lab, x, prompts))[:, -1] for x in xs or (None,)], 1
+        )
 
 
 def check_sweep(lab: Lab):
@@ -94,7 +102,9 @@ class WithoutPositions(Lab):
         return out
 
 
-@pytest.mark.parametrize("mutant", [IgnoresContextEdits, IgnoresQueryEdits, Single, WithoutPositions])
+@pytest.mark.parametrize(
+    "mutant", [IgnoresContextEdits, IgnoresQueryEdits, Single, WithoutPositions]
+)
 def test_the_comparison_can_fail(mutant):
     assert bench().model.cfg.n_ctx == 16  # of which the last query stands at 12
     must_fail(check_sweep, bench(lab_class=mutant))
@@ -103,14 +113,20 @@ def test_the_comparison_can_fail(mutant):
 @pytest.mark.slow
 def test_every_arm_moves_the_output():
     lab = bench()
-    moved = {arm: not same(lab.sweep(XS, **edits), lab.sweep(XS)) for arm, edits in arms(lab).items()}
+    moved = {
+        arm: not same(lab.sweep(XS, **edits), lab.sweep(XS)) for arm, edits in arms(lab).items()
+    }
     assert moved == {arm: arm != "none" for arm in moved}
 
 
 # ---- probes ---------------------------------------------------------------------------------------------------------
 
 
-NAMES = [f"blocks.{i}.attn.hook_{what}" for i in range(2) for what in ("attn_scores", "pattern", "q", "z")]
+NAMES = [
+    f"blocks.{i}.attn.hook_{what}"
+    for i in range(2)
+    for what in ("attn_scores", "pattern", "q", "z")
+]
 NAMES += ["blocks.1.hook_resid_post", "blocks.0.ln1.hook_scale", "ln_final.hook_scale"]
 
 
@@ -123,7 +139,10 @@ def check_probes(lab: Lab):
             _, cache = lab.model.run_with_cache(prompts_with(lab, x))
         for name in NAMES:
             axis = token_axis(name)
-            assert same(seen.recorded[name].select(axis, k), cache[name].select(axis, -1)), (name, x)
+            assert same(seen.recorded[name].select(axis, k), cache[name].select(axis, -1)), (
+                name,
+                x,
+            )
 
 
 @pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked"])
@@ -142,7 +161,11 @@ class PromptsShuffled(Lab):
     """The same with the prompts."""
 
     def sweep(self, xs=None, **rest):
-        return super().sweep(xs, prompts=self.prompts[torch.arange(len(self.prompts)).flip(0)], **rest).flip(0)
+        return (
+            super()
+            .sweep(xs, prompts=self.prompts[torch.arange(len(self.prompts)).flip(0)], **rest)
+            .flip(0)
+        )
 
 
 @pytest.mark.parametrize("mutant", [Shuffled, PromptsShuffled])
@@ -232,7 +255,14 @@ def reads(lab: Lab, ask) -> list[int]:
 
 def test_contexts_are_read_once_for_all_that_is_asked_together():
     def together(lab):
-        lab.run([lab.ask(XS), lab.ask(), lab.ask([0.3], query=[SwapPattern("uniform")]), lab.ask(XS, n_points=4)])
+        lab.run(
+            [
+                lab.ask(XS),
+                lab.ask(),
+                lab.ask([0.3], query=[SwapPattern("uniform")]),
+                lab.ask(XS, n_points=4),
+            ]
+        )
 
     assert reads(bench(), together) == [4, 4, 4]
     few = lambda lab: lab.run([lab.ask(XS, prompts=lab.few), lab.ask(prompts=lab.few)])  # noqa: E731

@@ -43,7 +43,9 @@ def check_sample(lab: Lab):
     xs = prompts.xs[:, :, 0].view(lab.n_units, 2, lab.n_contexts, -1)
     assert torch.equal(xs[:, 0], xs[:, 1])
     assert len(xs[:, 0].flatten(0, 1).unique(dim=0)) == lab.n_units * lab.n_contexts
-    assert prompts.function.tolist() == [f for f in range(2 * lab.n_units) for _ in range(lab.n_contexts)]
+    assert prompts.function.tolist() == [
+        f for f in range(2 * lab.n_units) for _ in range(lab.n_contexts)
+    ]
     assert prompts.xs.dtype == torch.float64
 
 
@@ -121,10 +123,16 @@ def test_whole_samples_are_read_once():
 def test_means_over_units():
     lab = bench()
     values = torch.arange(24.0).double().view(12, 2)
-    expected = [[np.mean([values[4 * u + c, k].item() for c in range(4)]) for k in range(2)] for u in range(3)]
+    expected = [
+        [np.mean([values[4 * u + c, k].item() for c in range(4)]) for k in range(2)]
+        for u in range(3)
+    ]
     assert np.allclose(lab.by_unit(values), expected, rtol=1e-12)
     assert lab.by_unit(torch.arange(6.0).double()).tolist() == [0.5, 2.5, 4.5]  # two prompts each
-    assert lab.by_unit(torch.arange(4.0).double(), lab.few[:4]).tolist() == [0.5, 2.5]  # of two units
+    assert lab.by_unit(torch.arange(4.0).double(), lab.few[:4]).tolist() == [
+        0.5,
+        2.5,
+    ]  # of two units
 
 
 def test_own_queries_and_truth():
@@ -136,7 +144,9 @@ def test_own_queries_and_truth():
         assert same(lab.sweep(prompts=lab.few), expected[[0, 2, 4, 6, 8, 10]])
         assert not same(lab.sweep(prompts=lab.few), expected[:6])
     a, b = lab.prompts.parameters.T
-    assert same(as_numbers(lab.truth(XS)), a[:, None] + b[:, None] * torch.tensor(XS, dtype=torch.float64))
+    assert same(
+        as_numbers(lab.truth(XS)), a[:, None] + b[:, None] * torch.tensor(XS, dtype=torch.float64)
+    )
 
 
 def check_last_predictions(lab: Lab):
@@ -151,13 +161,17 @@ def check_last_predictions(lab: Lab):
         assert torch.allclose(found, out[:, -1], rtol=1e-5, atol=1e-5)
         assert torch.allclose(lab.last_predictions(prompts, probes), found, rtol=1e-5, atol=1e-5)
         (stream,) = probes[0].recorded.values()
-        assert torch.allclose(stream, cache["blocks.1.hook_resid_post"][:, -1:], rtol=1e-5, atol=1e-5)
+        assert torch.allclose(
+            stream, cache["blocks.1.hook_resid_post"][:, -1:], rtol=1e-5, atol=1e-5
+        )
         seen = probes[1].results()["prediction"].sel(depth=2, position="query", target=0).values
         assert np.allclose(seen, out[:, -1, 0], rtol=1e-5, atol=1e-5)
     assert not any(hook.has_hooks() for hook in lab.single.hook_dict.values())
 
 
-@pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"])
+@pytest.mark.parametrize(
+    "name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"]
+)
 def test_predictions_of_whole_prompts(name):
     check_last_predictions(bench(name))
 
@@ -184,7 +198,11 @@ def check_read(lab: Lab, read):
 def test_probes_read_whole_prompts_in_float64():
     lab = bench()
     check_read(lab, lab.read)
-    must_fail(check_read, lab, lambda prompts, probes: run_probes(lab.single, prompts, probes, lab.encoding))
+    must_fail(
+        check_read,
+        lab,
+        lambda prompts, probes: run_probes(lab.single, prompts, probes, lab.encoding),
+    )
 
 
 def test_predictions_are_the_models_own():
@@ -243,7 +261,12 @@ def check_length(lab_class: type[Lab], *claims: str):
             model.pos_embed.W_pos[13:] = poison
         lab = lab_class(model, TASK, Interleaved(), **SIZES)
         known = Facts.of(model, TASK, "interleaved", {"error": 0.0, "r2": 1.0})
-        wanted = {m.name: m for c in select(claims or None) if not c.exclusion(known) for m in c.measurements}
+        wanted = {
+            m.name: m
+            for c in select(claims or None)
+            if not c.exclusion(known)
+            for m in c.measurements
+        }
         for error in lab.measure_all(list(wanted.values())).values():
             raise error
         results[poison] = {name: lab.results[name] for name in wanted}
@@ -263,7 +286,11 @@ def test_no_measurement_goes_past_the_trained_length(monkeypatch):
         def __init__(self, model, task, *args, **kwargs):
             super().__init__(model, task.with_points(task.n_points + 1), *args, **kwargs)
 
-    for claim in ("limits.softmax_uniform", "limits.context_erased", "limits.layernorm_causes_failure"):
+    for claim in (
+        "limits.softmax_uniform",
+        "limits.context_erased",
+        "limits.layernorm_causes_failure",
+    ):
         must_fail(check_length, OnePointMore, claim)
 
 

@@ -58,7 +58,9 @@ def test_two_measurements_of_one_name_are_refused():
     for where in ({"measurements": (double,)}, {"measurements": (), "twin": (double,)}):
         with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):
             registry.register(Claim("mine.double", evidence=evidence, **words, **where))
-    registry.register(Claim("mine.same", measurements=(far.certificate,), evidence=evidence, **words))
+    registry.register(
+        Claim("mine.same", measurements=(far.certificate,), evidence=evidence, **words)
+    )
     lab = Lab(make("pre"), facts().task.with_points(5), Interleaved(), n_units=2, n_contexts=2)
     lab.measure(far.certificate)
     with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):

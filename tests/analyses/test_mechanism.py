@@ -34,7 +34,9 @@ def cached(lab):
 def test_patterns_are_means_over_prompts_by_name_of_the_token(lab):
     found = lab.measure(mechanism.patterns)
     _, cache = cached(lab)
-    by_hand = torch.stack([cache[f"blocks.{i}.attn.hook_pattern"].mean(0) for i in range(2)]).numpy()
+    by_hand = torch.stack(
+        [cache[f"blocks.{i}.attn.hook_pattern"].mean(0) for i in range(2)]
+    ).numpy()
     np.testing.assert_allclose(found.values, by_hand, rtol=1e-4, atol=1e-7)
     names = found.indexes["key"].tolist()
     assert names[:3] == ["x1", "y1", "x2"]
@@ -64,9 +66,13 @@ def test_shares_name_every_part_and_add_up_to_one(lab):
     # Head 1.2 by a route of its own: its vectors through the last norm and the read-out.
     model, scale = lab.single, cache["ln_final.hook_scale"][:, -1]
     written = cache["blocks.1.attn.hook_z"][:, -1, 2] @ model.blocks[1].attn.W_O[2]
-    share = ((written - written.mean(-1, keepdim=True)) / scale * model.ln_final.w @ model.W_U)[:, 0].double()
+    share = ((written - written.mean(-1, keepdim=True)) / scale * model.ln_final.w @ model.W_U)[
+        :, 0
+    ].double()
     whole = cached(lab)[0][:, -1, 0].double()
-    by_hand = float(((share - share.mean()) * (whole - whole.mean())).mean() / whole.var(unbiased=False))
+    by_hand = float(
+        ((share - share.mean()) * (whole - whole.mean())).mean() / whole.var(unbiased=False)
+    )
     assert float(found.sel(part="head 1.2", target=0)) == pytest.approx(by_hand, rel=1e-5)
 
 
@@ -75,7 +81,9 @@ def test_the_lens_ends_at_the_models_own_prediction(lab):
     truth, said = lab.few.ys[:, -1, 0], cached(lab)[0][:, -1, 0].double()
     error = (said - truth).square().view(16, -1).mean(1)
     np.testing.assert_allclose(found.sel(statistic="error", depth=2).values, error, rtol=1e-4)
-    np.testing.assert_allclose(found.sel(statistic="zero", depth=0).values, truth.square().view(16, -1).mean(1))
+    np.testing.assert_allclose(
+        found.sel(statistic="zero", depth=0).values, truth.square().view(16, -1).mean(1)
+    )
     assert float(found.sel(statistic="distance", depth=2).max()) == 0
     assert float(found.sel(statistic="distance", depth=1).min()) > 0
 

@@ -97,7 +97,8 @@ def refused(kind, **settings) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Clamped, Opposite, Noisy, Drifting, OfTheBatch, OtherPositions, OtherWhenHeard, OtherResume]
+    "kind",
+    [Clamped, Opposite, Noisy, Drifting, OfTheBatch, OtherPositions, OtherWhenHeard, OtherResume],
 )
 def test_two_functions_under_one_name_are_refused(kind):
     refused(kind)
@@ -118,7 +119,9 @@ def test_the_package_s_own_models_are_one(score, mlp):
 
 
 def test_the_message_says_where_they_differ():
-    with pytest.raises(InputError, match=r"`after` a context, for queries at 1e\+06 times their place"):
+    with pytest.raises(
+        InputError, match=r"`after` a context, for queries at 1e\+06 times their place"
+    ):
         check(Clamped)
     with pytest.raises(InputError, match="a second pass over the same prompts"):
         check(Noisy)
@@ -130,7 +133,9 @@ def analysed(kind) -> None:
     model.load_state_dict(source.model.state_dict())
     config = RunConfig(model.cfg, source.task, tokens.name_of(source.encoding))
     checkpoint = Checkpoint(model.eval(), source.task, source.encoding, config)
-    icl_interp.analyze(checkpoint, claims=("limits.linear_asymptote",), n_prompts=16, progress=False)
+    icl_interp.analyze(
+        checkpoint, claims=("limits.linear_asymptote",), n_prompts=16, progress=False
+    )
 
 
 def refused_by_analyze(kind) -> None:

@@ -42,8 +42,15 @@ def own():
     """Registers claims of one's own until the test ends."""
 
     def register(name, evidence=fine, measurements=(), **changes):
-        words = {"kind": "architecture", "statement": "mine", "source": "me", "criterion": CRITERION}
-        claim = Claim(f"mine.{name}", measurements=measurements, evidence=evidence, **words, **changes)
+        words = {
+            "kind": "architecture",
+            "statement": "mine",
+            "source": "me",
+            "criterion": CRITERION,
+        }
+        claim = Claim(
+            f"mine.{name}", measurements=measurements, evidence=evidence, **words, **changes
+        )
         return registry.register(claim)
 
     with registers.as_before():
@@ -86,18 +93,31 @@ BROKEN = [
     ({"evidence": a_key}, ("unknown result 'nothing'",)),
     ({"evidence": lambda results, facts: None}, ("TypeError", "is a NoneType: return an Evidence")),
     ({"evidence": lambda results, facts: Evidence({}, "r")}, ("lacks 'mine'",)),
-    ({"evidence": lambda results, facts: replace(fine(results, facts), details=BAD)}, ("TypeError",)),
+    (
+        {"evidence": lambda results, facts: replace(fine(results, facts), details=BAD)},
+        ("TypeError",),
+    ),
     ({"excluded": fail}, ("ZeroDivisionError: division by zero",)),
     ({"measurements": (measured("own/one", fail),)}, ("'own/one'", "ZeroDivisionError")),
     ({"twin": (measured("own/two", fail),)}, ("'twin/own/two'", "ZeroDivisionError")),
-    ({"measurements": (measured("own/float", lambda lab: 1.5),)}, ("'own/float'", "TypeError", "returned float")),
-    ({"measurements": (measured("own/none", lambda lab: None),)}, ("'own/none'", "returned NoneType")),
+    (
+        {"measurements": (measured("own/float", lambda lab: 1.5),)},
+        ("'own/float'", "TypeError", "returned float"),
+    ),
+    (
+        {"measurements": (measured("own/none", lambda lab: None),)},
+        ("'own/none'", "returned NoneType"),
+    ),
     (
         {"measurements": (measured("own/cells", lambda lab: make_table({"a": [torch.ones(1)]})),)},
         ("'own/cells'", "holds a Tensor"),
     ),
     (
-        {"measurements": (measured("own/hook", lambda lab: lab.sweep([1.0], probes=[Activations(["nope"])])),)},
+        {
+            "measurements": (
+                measured("own/hook", lambda lab: lab.sweep([1.0], probes=[Activations(["nope"])])),
+            )
+        },
         ("'own/hook'", "unknown hook 'nope'"),
     ),
     ({"measurements": (measured("own/planned", asks),)}, ("'own/planned'", "unknown hook 'nope'")),
@@ -109,7 +129,9 @@ BROKEN = [
 @pytest.mark.usefixtures("errors_are_caught")
 def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
     """Of many that fail in one analysis, each says its own error, here and when stored results are judged again."""
-    claims = {own(f"broken{i}", **broken).id: (broken, words) for i, (broken, words) in enumerate(BROKEN)}
+    claims = {
+        own(f"broken{i}", **broken).id: (broken, words) for i, (broken, words) in enumerate(BROKEN)
+    }
     with caplog.at_level(logging.WARNING, logger="icl_interp"):
         report = analyze(*claims)
     logged = [record.getMessage() for record in caplog.records if record.exc_info]
@@ -132,7 +154,9 @@ def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
 @pytest.mark.usefixtures("errors_are_caught")
 def test_an_error_costs_a_claim_that_is_asked_alone(own):
     check_broken(
-        analyze(own("alone", measurements=(measured("own/asks", asks),)).id), "mine.alone", "unknown hook 'nope'"
+        analyze(own("alone", measurements=(measured("own/asks", asks),)).id),
+        "mine.alone",
+        "unknown hook 'nope'",
     )
 
 
@@ -166,7 +190,9 @@ def test_claims_that_share_a_failing_measurement_share_its_error(own):
 
 @pytest.mark.slow
 def test_a_claim_without_an_error_says_so(own):
-    claim = own("well", measurements=(measured("own/m", lambda lab: make_array([1.0], {"a": (0,)})),)).id
+    claim = own(
+        "well", measurements=(measured("own/m", lambda lab: make_array([1.0], {"a": (0,)})),)
+    ).id
     report = analyze(claim)
     assert (report[claim].verdict, report[claim].error) == ("supported", None)
     assert report.model["failed"] == {}
@@ -189,7 +215,10 @@ def test_what_is_no_error_of_a_claim_ends_the_analysis(own):
 
 def test_in_tests_an_error_surfaces(own):
     """The package's own tests must not lose an error in a verdict that says inconclusive."""
-    for name, broken in (("judge", {"evidence": fail}), ("measure", {"measurements": (measured("own/y", fail),)})):
+    for name, broken in (
+        ("judge", {"evidence": fail}),
+        ("measure", {"measurements": (measured("own/y", fail),)}),
+    ):
         claim = own(name, **broken).id
         with pytest.raises(ZeroDivisionError):
             analyze(claim)

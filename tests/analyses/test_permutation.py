@@ -49,13 +49,19 @@ def check_inversion(difference):
         assert found.value == pytest.approx(first.mean() - second.mean())
         for k, (low, high) in enumerate(found.tails, 1):
             if math.isfinite(low):
-                p = [brute_p(first, second, end + step) for end in (low, high) for step in (-1e-9, 1e-9)]
+                p = [
+                    brute_p(first, second, end + step)
+                    for end in (low, high)
+                    for step in (-1e-9, 1e-9)
+                ]
                 assert max(p[0], p[3]) <= 0.05 / k < min(p[1], p[2])
 
 
 def test_the_interval_holds_what_the_test_does_not_reject():
     check_inversion(permutation.difference)
-    must_fail(check_inversion, lambda first, second: permutation.difference(first, second, level=0.9))
+    must_fail(
+        check_inversion, lambda first, second: permutation.difference(first, second, level=0.9)
+    )
     assert permutation.difference(*draws(5, 5)).tails[0] == pytest.approx(
         (permutation.difference(*draws(5, 5)).low, permutation.difference(*draws(5, 5)).high)
     )
@@ -77,7 +83,9 @@ LAWS = {
 
 def check_coverage(interval):
     for law in LAWS.values():
-        assert 0.92 <= covered(interval, law, 5, 5) <= 0.975  # exactly 0.952; four standard errors are 0.027
+        assert (
+            0.92 <= covered(interval, law, 5, 5) <= 0.975
+        )  # exactly 0.952; four standard errors are 0.027
 
 
 @pytest.mark.slow
@@ -115,19 +123,29 @@ def check_three_decide_nothing(difference):
 
 def test_three_against_three_never_decide():
     check_three_decide_nothing(permutation.difference)
-    must_fail(check_three_decide_nothing, lambda first, second: permutation.difference(first, second, level=0.89))
+    must_fail(
+        check_three_decide_nothing,
+        lambda first, second: permutation.difference(first, second, level=0.89),
+    )
     assert permutation.p_value(np.arange(3.0) + 10, np.arange(3.0)) == pytest.approx(0.1)
     assert permutation.p_value(np.arange(4.0) + 10, np.arange(4.0)) == pytest.approx(2 / 70)
 
 
 def test_ratios_are_differences_of_logarithms():
     first, second = (np.exp(x) for x in draws(5, 5))
-    found, logs = permutation.ratio(first, second), permutation.difference(np.log(first), np.log(second))
-    assert (found.value, found.low, found.high) == pytest.approx(tuple(np.exp([logs.value, logs.low, logs.high])))
+    found, logs = (
+        permutation.ratio(first, second),
+        permutation.difference(np.log(first), np.log(second)),
+    )
+    assert (found.value, found.low, found.high) == pytest.approx(
+        tuple(np.exp([logs.value, logs.low, logs.high]))
+    )
     assert found.se / found.value == pytest.approx(logs.se)
     assert found.positive
     other = permutation.ratio(second, first)
-    assert (1 / other.value, 1 / other.high, 1 / other.low) == pytest.approx((found.value, found.low, found.high))
+    assert (1 / other.value, 1 / other.high, 1 / other.low) == pytest.approx(
+        (found.value, found.low, found.high)
+    )
     scaled = permutation.ratio(3 * first, second)
     assert (scaled.low, scaled.high) == pytest.approx((3 * found.low, 3 * found.high))
 
@@ -140,7 +158,8 @@ def test_standard_errors_are_welch_s():
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [([], [1.0]), ([1.0, np.nan], [1.0]), ([1.0], [np.inf]), (range(11), range(11))]
+    ("first", "second"),
+    [([], [1.0]), ([1.0, np.nan], [1.0]), ([1.0], [np.inf]), (range(11), range(11))],
 )
 def test_bad_groups_are_refused(first, second):
     with pytest.raises(InputError):

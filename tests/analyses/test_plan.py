@@ -37,7 +37,8 @@ def check_as_alone(lab: Lab, *orders):
 
 
 OTHERS = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("causal stacked", "bidirectional stacked", "post-norm")
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("causal stacked", "bidirectional stacked", "post-norm")
 ]
 
 
@@ -75,7 +76,9 @@ def test_a_mix_up_is_noticed(mutant):
 QUICK = ("mlp only",)
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LABS])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LABS]
+)
 def test_every_bundled_measurement_gives_the_same_in_company(name, monkeypatch):
     lab = bench(name)
     known = Facts.of(lab.model, TASK, tokens.name_of(lab.encoding), {"error": 0.0, "r2": 1.0})
@@ -157,7 +160,11 @@ def test_what_another_measured_in_the_same_round_is_not_measured_again():
             return (yield from lab.need(m)) + 1
 
         needs = Measurement("test/needs", need)
-        for order in ([counted, measures, needs], [needs, measures, counted], [measures, needs, counted]):
+        for order in (
+            [counted, measures, needs],
+            [needs, measures, counted],
+            [measures, needs, counted],
+        ):
             calls.clear()
             lab = bench()
             errors = lab.measure_all(order)
@@ -172,7 +179,9 @@ def test_what_another_measured_in_the_same_round_is_not_measured_again():
 def check_progress(told):
     """The measurements by name, one after the other; then sweeps, whose done prompts only grow until all are."""
     names = [m.name for m in MINE]
-    assert [(what, done) for what, done, _ in told[: len(names)]] == [(name, i) for i, name in enumerate(names)]
+    assert [(what, done) for what, done, _ in told[: len(names)]] == [
+        (name, i) for i, name in enumerate(names)
+    ]
     assert {total for _, _, total in told[: len(names)]} == {len(names)}
     rest = [one for one in told[len(names) :] if "sweeps over" in one[0] and "contexts" in one[0]]
     assert rest
@@ -181,10 +190,14 @@ def check_progress(told):
     assert {what for what, _, _ in others} <= set(names)
     assert {total for _, _, total in others} == {len(names)}
     assert told[-1] in others
-    for (_, before, all_before), (_, done, total) in zip([("", 0, 0), *rest[:-1]], rest, strict=True):
+    for (_, before, all_before), (_, done, total) in zip(
+        [("", 0, 0), *rest[:-1]], rest, strict=True
+    ):
         goes_on = total == all_before and before <= done
         assert 0 < done <= total
-        assert goes_on or (before == all_before and done < total), "a round starts before the last one has ended"
+        assert goes_on or (before == all_before and done < total), (
+            "a round starts before the last one has ended"
+        )
     assert rest[-1][1] == rest[-1][2]
 
 

@@ -79,11 +79,19 @@ FAILS = {
     "its code": (at_once, ZeroDivisionError, "division by zero"),
     "its code, later": (later, ZeroDivisionError, "division by zero"),
     "its result": (of_no_type, TypeError, "returned float"),
-    "a hook of its probe": (asking(probes=[Activations(["nope"])]), InputError, "unknown hook 'nope'"),
+    "a hook of its probe": (
+        asking(probes=[Activations(["nope"])]),
+        InputError,
+        "unknown hook 'nope'",
+    ),
     "its probe": (asking(probes=[Breaks()]), ZeroDivisionError, "division by zero"),
     "its probe, which edits": (asking(probes=[Edits()]), InputError, "edited hook_embed in place"),
     "its intervention": (asking(query=[Refuses()]), ValueError, "not this model"),
-    "its intervention, at work": (asking(context=[Stumbles()]), ZeroDivisionError, "division by zero"),
+    "its intervention, at work": (
+        asking(context=[Stumbles()]),
+        ZeroDivisionError,
+        "division by zero",
+    ),
     "a question without from": (without_from, Exception, ""),
     "a question about nothing": (no_sweep, Exception, ""),
 }
@@ -122,7 +130,10 @@ def test_an_error_costs_one_measurement(name):
 
 def test_two_errors_are_not_confused():
     lab = bench()
-    wanted = [Measurement(f"test/{name}", FAILS[name][0]) for name in ("its probe", "its intervention", "its code")]
+    wanted = [
+        Measurement(f"test/{name}", FAILS[name][0])
+        for name in ("its probe", "its intervention", "its code")
+    ]
     errors = lab.measure_all([*wanted, plain])
     assert {name: type(e) for name, e in errors.items()} == {
         "test/its probe": ZeroDivisionError,
@@ -184,7 +195,10 @@ def test_measurements_that_wait_for_one_another_are_told_so():
         return lambda lab: (yield from lab.need(both[name])) + 1
 
     both: dict[str, Measurement] = {}
-    both["a"], both["b"] = Measurement("test/a", waits_for("b")), Measurement("test/b", waits_for("a"))
+    both["a"], both["b"] = (
+        Measurement("test/a", waits_for("b")),
+        Measurement("test/b", waits_for("a")),
+    )
     lab = bench()
     errors = lab.measure_all([both["a"], plain, both["b"]])
     assert set(errors) == {"test/a", "test/b"}

@@ -79,15 +79,22 @@ def check_predictions(lab: Lab, order=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"])
+@pytest.mark.parametrize(
+    "name", ["causal interleaved", "causal stacked", "bidirectional stacked", "post-norm"]
+)
 def test_predictions_under_interventions(name):
     lab = bench(name)
     check_predictions(lab)
-    moved = {edit: not torch.allclose(whole(lab, i), whole(lab, ()), rtol=1e-3) for edit, i in edits(lab).items()}
+    moved = {
+        edit: not torch.allclose(whole(lab, i), whole(lab, ()), rtol=1e-3)
+        for edit, i in edits(lab).items()
+    }
     assert moved == {edit: edit != "none" for edit in moved}
 
 
-@pytest.mark.parametrize("first", ["both blocks", "patterns of block 0", "the stream before block 0", "the read-in"])
+@pytest.mark.parametrize(
+    "first", ["both blocks", "patterns of block 0", "the stream before block 0", "the read-in"]
+)
 def test_the_first_run_leaves_nothing_behind(first):
     """What is remembered of the model is that of the model itself, whatever it is first asked under."""
     check_predictions(bench(), (first, "the MLP of block 1", "the final norm", "none"))
@@ -103,7 +110,9 @@ def test_other_places_to_begin_are_noticed(monkeypatch):
 
 def test_no_attention():
     lab = bench("mlp only")
-    mean = MeanOutputs.measure(lab.single, lab.tokens(lab.few).float(), sublayers(lab.single, "mlp"))
+    mean = MeanOutputs.measure(
+        lab.single, lab.tokens(lab.few).float(), sublayers(lab.single, "mlp")
+    )
     for i in ((), (mean.only("blocks.1.hook_mlp_out"),), (mean.only("blocks.0.hook_mlp_out"),)):
         torch.testing.assert_close(lab.predictions(*i)[0], whole(lab, i), rtol=1e-5, atol=1e-5)
 
@@ -139,7 +148,9 @@ def test_heads_of_a_large_model_are_asked_on_one_prompt_of_each_unit(monkeypatch
     out, truth = lab.predictions()
     assert len(out) == 32
     intact = (out - truth).square().mean((1, 2)).numpy()
-    np.testing.assert_allclose(found.sel(head="0.0", intervention="uniform", statistic="intact"), intact, rtol=1e-6)
+    np.testing.assert_allclose(
+        found.sel(head="0.0", intervention="uniform", statistic="intact"), intact, rtol=1e-6
+    )
     assert found.sizes["unit"] == 32
 
 
@@ -182,7 +193,9 @@ def test_references_are_measured_in_one_pass(monkeypatch):
     check_means(bench())
     assert len(calls) == 1
     lab = bench()
-    lab.few = lab.prompts  # a mutant: of all prompts instead of two a unit, where `few` is asked for later
+    lab.few = (
+        lab.prompts
+    )  # a mutant: of all prompts instead of two a unit, where `few` is asked for later
     assert lab.frozen
     lab.few = bench().few
     must_fail(check_means, lab)
@@ -193,7 +206,12 @@ def test_a_sample_is_drawn_once():
     lab = bench()
     assert lab.units("one") is lab.units("one")
     assert lab.functions("one") is lab.units("one", n_units=lab.n_units * lab.n_contexts)
-    for other in (lab.units("two"), lab.units("one", n_contexts=2), lab.units("one", n_units=2), bench().units("one")):
+    for other in (
+        lab.units("two"),
+        lab.units("one", n_contexts=2),
+        lab.units("one", n_units=2),
+        bench().units("one"),
+    ):
         assert other is not lab.units("one")
     assert torch.equal(bench().units("one").xs, lab.units("one").xs)
 
@@ -212,7 +230,10 @@ def test_sweeps_of_the_model_in_float32(name):
     lab = bench(name)
     check_single(lab, lab.few)
     must_fail(check_single, lab, lab.few.first(lab.few.n_points - 1))
-    with intervene(lab.model, SwapPattern("uniform")), pytest.raises(InputError, match="attach interventions to"):
+    with (
+        intervene(lab.model, SwapPattern("uniform")),
+        pytest.raises(InputError, match="attach interventions to"),
+    ):
         lab.run_single([])
 
 

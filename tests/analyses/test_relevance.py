@@ -13,7 +13,15 @@ from icl_interp.analyses import relevance as relevance_module
 from icl_interp.analyses import scale
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.relevance import Standing, counted, effects, proportions, relevance, relevant, roles
+from icl_interp.analyses.relevance import (
+    Standing,
+    counted,
+    effects,
+    proportions,
+    relevance,
+    relevant,
+    roles,
+)
 from icl_interp.analyses.relevance import share_of_heads as share
 from icl_interp.experiments.calibration import TASK
 from icl_interp.interventions.attention import SwapPattern
@@ -32,10 +40,16 @@ def test_relevance_is_the_rise_of_the_error():
     out, truth = lab.predictions()
     edited, _ = lab.predictions(SwapPattern("uniform", ((1, 2),)))
     rise = ((edited - truth) ** 2 - (out - truth) ** 2).mean((1, 2)).view(4, 2).mean(1)
-    assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="rise").values, rise, rtol=1e-6)
+    assert np.allclose(
+        result.sel(head="1.2", intervention="uniform", statistic="rise").values, rise, rtol=1e-6
+    )
     u = float(lab.measure(scale.own).sel(statistic="u"))
     moved = ((edited - out) ** 2).mean((1, 2)).view(4, 2).mean(1) / u**2
-    assert np.allclose(result.sel(head="1.2", intervention="uniform", statistic="movement").values, moved, rtol=1e-6)
+    assert np.allclose(
+        result.sel(head="1.2", intervention="uniform", statistic="movement").values,
+        moved,
+        rtol=1e-6,
+    )
 
 
 @pytest.mark.slow
@@ -73,12 +87,12 @@ def stored(factor, movement=0.0, spread=0.1, heavy=()):
 
 def check_thresholds(role):
     """2 and 1.25 times the error; in a model that has not learned, 0.03 and 0.015 u."""
-    assert [role(stored(f), 0.99) for f in (1.0, 1.15, 1.35, 1.85, 2.2, 10.0)] == ["no"] * 2 + ["unclear"] * 2 + [
-        "yes"
-    ] * 2
-    assert [role(stored(1.0, u), 0.5) for u in (0.0, 0.013, 0.018, 0.027, 0.034, 1.0)] == ["no"] * 2 + [
+    assert [role(stored(f), 0.99) for f in (1.0, 1.15, 1.35, 1.85, 2.2, 10.0)] == ["no"] * 2 + [
         "unclear"
     ] * 2 + ["yes"] * 2
+    assert [role(stored(1.0, u), 0.5) for u in (0.0, 0.013, 0.018, 0.027, 0.034, 1.0)] == [
+        "no"
+    ] * 2 + ["unclear"] * 2 + ["yes"] * 2
 
 
 def role_of(results, r2):
@@ -87,7 +101,13 @@ def role_of(results, r2):
 
 def test_a_head_matters_by_the_size_of_its_effect(monkeypatch):
     check_thresholds(role_of)
-    for name, wrong in (("MATTERS", 1.5), ("MATTERS", 3.0), ("IDLE", 1.1), ("IDLE", 1.5), ("MOVES", 0.02)):
+    for name, wrong in (
+        ("MATTERS", 1.5),
+        ("MATTERS", 3.0),
+        ("IDLE", 1.1),
+        ("IDLE", 1.5),
+        ("MOVES", 0.02),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(relevance_module, name, wrong)
             must_fail(check_thresholds, role_of)
@@ -106,7 +126,9 @@ def test_a_head_that_matters_to_a_typical_function_is_relevant_whatever_the_mean
     results = stored(4.0, heavy=(0, 1))
     assert role_of(results, 0.99) == "yes"
     intact = results["heads/relevance"].values
-    intact[:, :, 2, :2] *= 1e4  # two functions on which the model is far off, with the head as without it
+    intact[:, :, 2, :2] *= (
+        1e4  # two functions on which the model is far off, with the head as without it
+    )
     assert role_of(results, 0.99) == "yes"
 
 
@@ -161,7 +183,10 @@ def test_heads_that_attend_alike_count_once_and_are_ablated_together(monkeypatch
 
 def heads(*ways):
     """Heads by the ways they may count; the first one is that of the value."""
-    return {str(i): Standing(one[0], frozenset(one)) for i, one in enumerate(way.split() for way in ways)}
+    return {
+        str(i): Standing(one[0], frozenset(one))
+        for i, one in enumerate(way.split() for way in ways)
+    }
 
 
 @pytest.mark.parametrize(
@@ -189,7 +214,9 @@ def test_where_no_head_counts_there_is_no_share():
 
 def test_a_share_is_firm_where_stricter_intervals_give_the_verdict_too():
     sure = share("share", lambda level: heads("yes", "yes"))
-    loose = share("share", lambda level: heads("yes", "yes") if level < 0.99 else heads("yes", "yes no"))
+    loose = share(
+        "share", lambda level: heads("yes", "yes") if level < 0.99 else heads("yes", "yes no")
+    )
     assert sure.firmly_within((0.9, 1.0), 1e-5)
     assert not loose.firmly_within((0.9, 1.0), 1e-3)
 

@@ -27,11 +27,15 @@ def size(lab):
 
 
 def evidence(results: Results, known: object) -> Evidence:
-    own, twin = ({"size": Estimate.exactly("size", r[size].item())} for r in (results, results.twin))
+    own, twin = (
+        {"size": Estimate.exactly("size", r[size].item())} for r in (results, results.twin)
+    )
     return Evidence(own, "measured.", twin=twin)
 
 
-LEARNING = Claim("test.size", "learning", "sizes are small", "a source", RULE, (size,), evidence, twin=(size,))
+LEARNING = Claim(
+    "test.size", "learning", "sizes are small", "a source", RULE, (size,), evidence, twin=(size,)
+)
 DESIGN = replace(LEARNING, kind="architecture", twins_agree=True)
 
 
@@ -39,7 +43,10 @@ def results(own: float, *twins: float) -> Results:
     """What a report stores: the model's result, and one of each twin."""
     names = ["", *TWINS[: len(twins)]]
     return Results(
-        {name + size.name: make_array([v], {"one": ("it",)}) for name, v in zip(names, (own, *twins), strict=True)}
+        {
+            name + size.name: make_array([v], {"one": ("it",)})
+            for name, v in zip(names, (own, *twins), strict=True)
+        }
     )
 
 
@@ -51,18 +58,33 @@ def check_majority(judge):
     """What most twins do as well was not learned; which of them they are is all one."""
     for twins in itertools.product((LOW, OPEN, HIGH), repeat=3):
         passing = sum(twin == LOW for twin in twins)
-        assert judge(LEARNING, LOW, *twins) == ("inconclusive" if passing >= 2 else "supported"), twins
+        assert judge(LEARNING, LOW, *twins) == ("inconclusive" if passing >= 2 else "supported"), (
+            twins
+        )
         opposite = sum(twin == HIGH for twin in twins)
-        assert judge(DESIGN, LOW, *twins) == ("inconclusive" if opposite >= 2 else "supported"), twins
-        assert judge(DESIGN, HIGH, *twins) == ("inconclusive" if passing >= 2 else "contradicted"), twins
+        assert judge(DESIGN, LOW, *twins) == ("inconclusive" if opposite >= 2 else "supported"), (
+            twins
+        )
+        assert judge(DESIGN, HIGH, *twins) == (
+            "inconclusive" if passing >= 2 else "contradicted"
+        ), twins
 
 
 def test_most_twins_decide():
     check_majority(verdict)
     must_fail(check_majority, lambda claim, own, *twins: verdict(claim, own, twins[0]))
-    must_fail(check_majority, lambda claim, own, *twins: verdict(claim, own, min(twins), min(twins), min(twins)))
-    must_fail(check_majority, lambda claim, own, *twins: verdict(replace(claim, kind="architecture"), own, *twins))
-    must_fail(check_majority, lambda claim, own, *twins: verdict(replace(claim, twins_agree=False), own, *twins))
+    must_fail(
+        check_majority,
+        lambda claim, own, *twins: verdict(claim, own, min(twins), min(twins), min(twins)),
+    )
+    must_fail(
+        check_majority,
+        lambda claim, own, *twins: verdict(replace(claim, kind="architecture"), own, *twins),
+    )
+    must_fail(
+        check_majority,
+        lambda claim, own, *twins: verdict(replace(claim, twins_agree=False), own, *twins),
+    )
 
 
 @pytest.mark.parametrize("twins", [(LOW,) * 3, (HIGH,) * 3])
@@ -109,7 +131,9 @@ class Bench:
 
     @property
     def results(self):
-        return Results({prefix + size.name: self.known[prefix + size.name] for prefix in self.asked})
+        return Results(
+            {prefix + size.name: self.known[prefix + size.name] for prefix in self.asked}
+        )
 
 
 def as_measured(claim: Claim, own: float, *twins: float) -> str:
@@ -120,9 +144,15 @@ def as_measured(claim: Claim, own: float, *twins: float) -> str:
 
 
 def check_same_as_with_all(judge):
-    for claim, own in itertools.product((LEARNING, DESIGN, replace(DESIGN, twins_agree=False)), (LOW, OPEN, HIGH)):
+    for claim, own in itertools.product(
+        (LEARNING, DESIGN, replace(DESIGN, twins_agree=False)), (LOW, OPEN, HIGH)
+    ):
         for twins in itertools.product((LOW, OPEN, HIGH), repeat=3):
-            assert judge(claim, own, *twins) == verdict(claim, own, *twins), (claim.kind, own, twins)
+            assert judge(claim, own, *twins) == verdict(claim, own, *twins), (
+                claim.kind,
+                own,
+                twins,
+            )
 
 
 def test_what_is_measured_of_twins():
@@ -144,9 +174,13 @@ def n_twins(claim: Claim, own: float, *twins: float, known=None) -> int:
 
 
 def test_twins_are_measured_as_far_as_they_decide():
-    assert n_twins(LEARNING, LOW, HIGH, HIGH, LOW) == 2  # two of three do not pass: the third is all one
+    assert (
+        n_twins(LEARNING, LOW, HIGH, HIGH, LOW) == 2
+    )  # two of three do not pass: the third is all one
     assert n_twins(LEARNING, LOW, LOW, LOW, HIGH) == 2
-    assert n_twins(LEARNING, LOW, LOW, HIGH, HIGH) == n_twins(DESIGN, LOW, HIGH, LOW, LOW) == 3  # the first two differ
+    assert (
+        n_twins(LEARNING, LOW, LOW, HIGH, HIGH) == n_twins(DESIGN, LOW, HIGH, LOW, LOW) == 3
+    )  # the first two differ
     assert n_twins(LEARNING, HIGH, LOW, LOW, LOW) == 1  # contradicted whatever they show
     assert n_twins(LEARNING, LOW, LOW, LOW, LOW, known=facts(r2=0.5)) == 1  # it has not learned
     assert n_twins(LEARNING, LOW, LOW, LOW, LOW, known=facts(n_units=8)) == 1
@@ -196,7 +230,9 @@ def test_evidence_is_found_once_for_the_same_results():
     claim, calls = counted(DESIGN)
     stored = results(LOW, HIGH)
     assert claim.needs_another_twin(stored, facts())
-    further = Results({**stored, **{TWINS[i] + size.name: make_array([LOW], {"one": ("it",)}) for i in (1, 2)}})
+    further = Results(
+        {**stored, **{TWINS[i] + size.name: make_array([LOW], {"one": ("it",)}) for i in (1, 2)}}
+    )
     finding = claim.finding(further, facts())
     assert finding == DESIGN.finding(further, facts())
     assert len(calls) == 3  # of the model and each further twin: the first was asked before
@@ -225,4 +261,7 @@ def test_other_results_and_facts_are_asked_about_anew():
     assert len(calls) == 5  # other facts
     claim.finding(Results({**stored, "another": make_array(1.0, {})}), replace(facts(), n_units=64))
     assert len(calls) == 6  # a result more
-    must_fail(check_asked_anew, lambda claim: replace(claim, evidence=lambda *_: evidence(results(LOW, LOW), None)))
+    must_fail(
+        check_asked_anew,
+        lambda claim: replace(claim, evidence=lambda *_: evidence(results(LOW, LOW), None)),
+    )

@@ -7,7 +7,14 @@ import pytest
 import torch
 from helpers import must_fail
 
-from icl_interp.baselines import AveragingEstimator, Inputs, LeastSquares, Predictor, Signs, classical
+from icl_interp.baselines import (
+    AveragingEstimator,
+    Inputs,
+    LeastSquares,
+    Predictor,
+    Signs,
+    classical,
+)
 from icl_interp.errors import InputError
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
@@ -21,10 +28,20 @@ REGRESSIONS = {
     *(f"ridge, penalty {penalty}" for penalty in (0.01, 0.1, 1)),
     *(f"gradient descent, {steps}" for steps in ("1 step", "10 steps", "100 steps")),
 }
-LOCAL = {"averaging", "1 nearest", "3 nearest", *(f"Nadaraya-Watson, beta {beta}" for beta in ("6", "0.667", "0.0417"))}
+LOCAL = {
+    "averaging",
+    "1 nearest",
+    "3 nearest",
+    *(f"Nadaraya-Watson, beta {beta}" for beta in ("6", "0.667", "0.0417")),
+}
 COMPARED = {
-    SPARSE: REGRESSIONS | {"averaging estimator", *(f"lasso, penalty {p}" for p in (0.0001, 0.001, 0.01, 0.1, 1))},
-    RELU: {"averaging estimator", "least squares on the inputs", "two-layer network, 4 units, 100 steps"},
+    SPARSE: REGRESSIONS
+    | {"averaging estimator", *(f"lasso, penalty {p}" for p in (0.0001, 0.001, 0.01, 0.1, 1))},
+    RELU: {
+        "averaging estimator",
+        "least squares on the inputs",
+        "two-layer network, 4 units, 100 steps",
+    },
     TREE: {
         "averaging estimator",
         "least squares on the inputs",
@@ -61,7 +78,9 @@ class Misspelt(LinearRegression):
 
 
 def test_a_word_that_is_not_known_is_refused():
-    with pytest.raises(InputError, match="unknown word in compared_with 'laso': did you mean 'lasso'"):
+    with pytest.raises(
+        InputError, match="unknown word in compared_with 'laso': did you mean 'lasso'"
+    ):
         classical(Misspelt(n_dims=3, n_points=6))
 
 
@@ -86,4 +105,8 @@ def test_linear_fits_equal_a_loop_over_prefixes():
     check_loop(AveragingEstimator(Inputs()), by_hand, prompts)
     must_fail(check_loop, AveragingEstimator(Signs()), by_hand, prompts)
     must_fail(check_loop, LeastSquares(Inputs()), by_hand, prompts)
-    check_loop(LeastSquares(Inputs()), lambda xs, ys, x: x @ np.linalg.lstsq(xs, ys, rcond=None)[0], prompts)
+    check_loop(
+        LeastSquares(Inputs()),
+        lambda xs, ys, x: x @ np.linalg.lstsq(xs, ys, rcond=None)[0],
+        prompts,
+    )

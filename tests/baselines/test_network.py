@@ -34,7 +34,12 @@ def gradients(weights, xs, ys):
     before = xs @ first + bias
     error = 2 * (output(weights, xs) - ys) / ys.size
     back = error @ last.T * (before > 0)
-    return [xs.T @ back, back.sum(0, keepdims=True), np.maximum(before, 0).T @ error, error.sum(0, keepdims=True)]
+    return [
+        xs.T @ back,
+        back.sum(0, keepdims=True),
+        np.maximum(before, 0).T @ error,
+        error.sum(0, keepdims=True),
+    ]
 
 
 def trained(weights, xs, ys, steps, rate):
@@ -52,7 +57,9 @@ def trained(weights, xs, ys, steps, rate):
 
 def check_loop(predictor, steps, rate, seed, n_targets=1):
     prompts = draw(n_targets=n_targets)
-    start = [part.numpy() for part in TwoLayerNetwork(predictor.hidden, seed=seed).initial(3, n_targets)]
+    start = [
+        part.numpy() for part in TwoLayerNetwork(predictor.hidden, seed=seed).initial(3, n_targets)
+    ]
     found, xs, ys = predictor.predict(prompts), prompts.xs.numpy(), prompts.ys.numpy()
     assert (found[:, 0] == 0).all()
     for row in range(len(prompts)):
@@ -64,7 +71,8 @@ def check_loop(predictor, steps, rate, seed, n_targets=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("steps", "rate", "seed", "n_targets"), [(0, 5e-3, 0, 1), (1, 5e-3, 0, 1), (30, 0.02, 3, 1), (20, 0.02, 3, 3)]
+    ("steps", "rate", "seed", "n_targets"),
+    [(0, 5e-3, 0, 1), (1, 5e-3, 0, 1), (30, 0.02, 3, 1), (20, 0.02, 3, 3)],
 )
 def test_every_prefix_trains_a_network_of_its_own(steps, rate, seed, n_targets):
     predictor = TwoLayerNetwork(5, steps, rate, seed)
@@ -114,7 +122,10 @@ def test_long_training_fits_the_points_seen():
         (lambda: TwoLayerNetwork(0), "hidden must be a whole number from 1 up, but got 0"),
         (lambda: TwoLayerNetwork(steps=-1), "steps must be a whole number from 0 up, but got -1"),
         (lambda: TwoLayerNetwork(seed=-1), "seed must be a whole number from 0 up, but got -1"),
-        (lambda: TwoLayerNetwork(learning_rate=0.0), "learning_rate must be a positive number, but got 0.0"),
+        (
+            lambda: TwoLayerNetwork(learning_rate=0.0),
+            "learning_rate must be a positive number, but got 0.0",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, match):

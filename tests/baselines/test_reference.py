@@ -53,7 +53,9 @@ def test_it_is_the_posterior_mean(task):
 def test_about_a_mean_of_0_it_is_ridge():
     prompts = NOISY.sample(5, generator(1, "reference"))
     found = BestRidge(NOISY).predict(prompts)
-    torch.testing.assert_close(found, Ridge(NOISY, (0.7 / 1.5) ** 2).predict(prompts), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        found, Ridge(NOISY, (0.7 / 1.5) ** 2).predict(prompts), rtol=0, atol=1e-12
+    )
     assert found.dtype == torch.float64
     assert isinstance(BestRidge(NOISY), Predictor)
 
@@ -68,7 +70,9 @@ def beats_all(task):
 
 
 @pytest.mark.parametrize(
-    "task", [NOISY, replace(NOISY, weights=Uniform(-2, 2)), MOVED], ids=["normal", "uniform", "moved"]
+    "task",
+    [NOISY, replace(NOISY, weights=Uniform(-2, 2)), MOVED],
+    ids=["normal", "uniform", "moved"],
 )
 def test_none_of_the_classical_algorithms_is_better(task):
     beats_all(task)
@@ -152,4 +156,6 @@ def test_baselines_are_a_row_each():
     assert baselines_of(task, baselines=True) == set(classical(task)) - {BEST}
     errors = evaluate(LeastSquares(task), task, n_functions=6, n_contexts=2, baselines=True)
     alone = evaluate(classical(task)["3 nearest"], task, n_functions=6, n_contexts=2)
-    assert row_of(errors, predictor="3 nearest")["error"] == row_of(alone, predictor="model")["error"]
+    assert (
+        row_of(errors, predictor="3 nearest")["error"] == row_of(alone, predictor="model")["error"]
+    )

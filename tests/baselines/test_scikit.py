@@ -35,7 +35,9 @@ TREE = DecisionTree(n_dims=3, depth=2, n_points=60)
 def posed(xs, ys):
     """Prompts with these inputs and labels."""
     xs, ys = torch.as_tensor(xs, dtype=torch.float64), torch.as_tensor(ys, dtype=torch.float64)
-    return Prompts(xs[..., None] if xs.ndim == 2 else xs, ys, torch.zeros(len(ys), 0), torch.arange(len(ys)))
+    return Prompts(
+        xs[..., None] if xs.ndim == 2 else xs, ys, torch.zeros(len(ys), 0), torch.arange(len(ys))
+    )
 
 
 def noisy(task: Task = SPARSE, n=4):
@@ -62,7 +64,9 @@ def check_optimal(predictor, penalty, n_seen):
         w = coefficients(predictor, xs, ys)
         gradient = xs.numpy().T @ (ys.numpy() - xs.numpy() @ w) / n_seen
         active = w != 0
-        np.testing.assert_allclose(gradient[active], penalty * np.sign(w[active]), rtol=0, atol=1e-5 * penalty)
+        np.testing.assert_allclose(
+            gradient[active], penalty * np.sign(w[active]), rtol=0, atol=1e-5 * penalty
+        )
         assert (np.abs(gradient[~active]) < penalty * (1 + 1e-5)).all()
 
 
@@ -122,7 +126,9 @@ def check_quiet(caplog, penalty, warns):
     """scikit-learn's own warnings never show; a line tells of the fits that ended far from the minimum."""
     with warnings.catch_warnings(action="error"):
         Lasso(penalty).predict(SPARSE.sample(2, generator(0, "quiet"), dtype=torch.float64))
-    assert [message.partition(":")[0] for message in caplog.messages] == [f"lasso, penalty {penalty:g}"] * warns
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        f"lasso, penalty {penalty:g}"
+    ] * warns
 
 
 def test_fits_that_end_too_early_are_told_in_one_line(caplog, monkeypatch):
@@ -144,7 +150,10 @@ def greedy(xs, ys, x, depth):
         return ys.mean()
     order = np.argsort(xs)
     cuts = [(xs[order[i]] + xs[order[i + 1]]) / 2 for i in range(len(xs) - 1)]
-    loss = [sum(((side - side.mean()) ** 2).sum() for side in (ys[xs <= cut], ys[xs > cut])) for cut in cuts]
+    loss = [
+        sum(((side - side.mean()) ** 2).sum() for side in (ys[xs <= cut], ys[xs > cut]))
+        for cut in cuts
+    ]
     cut = cuts[int(np.argmin(loss))]
     side = xs <= cut if x <= cut else xs > cut
     return greedy(xs[side], ys[side], x, depth - 1)
@@ -162,16 +171,25 @@ def boosted(xs, ys, x, n_trees, depth, rate):
 
 def check_prefixes(predictor, route):
     prompts = noisy(LinearRegression(n_dims=1, n_points=12))
-    found, xs, ys = as_numbers(predictor.predict(prompts)), prompts.xs[..., 0].numpy(), as_numbers(prompts.ys).numpy()
+    found, xs, ys = (
+        as_numbers(predictor.predict(prompts)),
+        prompts.xs[..., 0].numpy(),
+        as_numbers(prompts.ys).numpy(),
+    )
     assert (found[:, 0] == 0).all()
-    expected = [[route(xs[row, :k], ys[row, :k], xs[row, k]) for k in range(1, 12)] for row in range(len(prompts))]
+    expected = [
+        [route(xs[row, :k], ys[row, :k], xs[row, k]) for k in range(1, 12)]
+        for row in range(len(prompts))
+    ]
     np.testing.assert_allclose(found[:, 1:], expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, None])
 def test_a_greedy_tree_takes_the_best_split_each_time(depth):
     check_prefixes(GreedyTree(depth), lambda xs, ys, x: greedy(xs, ys, x, depth or 99))
-    must_fail(check_prefixes, GreedyTree(depth), lambda xs, ys, x: greedy(xs, ys, x, (depth or 3) - 1))
+    must_fail(
+        check_prefixes, GreedyTree(depth), lambda xs, ys, x: greedy(xs, ys, x, (depth or 3) - 1)
+    )
 
 
 @pytest.mark.slow
@@ -179,12 +197,18 @@ def test_a_greedy_tree_takes_the_best_split_each_time(depth):
 def test_boosting_fits_trees_to_residuals(n_trees, depth, rate):
     predictor = GradientBoosting(n_trees, depth, rate)
     check_prefixes(predictor, lambda xs, ys, x: boosted(xs, ys, x, n_trees, depth, rate))
-    must_fail(check_prefixes, predictor, lambda xs, ys, x: boosted(xs, ys, x, n_trees + 1, depth, rate))
-    must_fail(check_prefixes, predictor, lambda xs, ys, x: boosted(xs, ys, x, n_trees, depth, 0.9 * rate))
+    must_fail(
+        check_prefixes, predictor, lambda xs, ys, x: boosted(xs, ys, x, n_trees + 1, depth, rate)
+    )
+    must_fail(
+        check_prefixes, predictor, lambda xs, ys, x: boosted(xs, ys, x, n_trees, depth, 0.9 * rate)
+    )
 
 
 def test_a_greedy_tree_by_hand():
-    xs = torch.tensor([[[0.0, 3.0], [5.0, 1.0], [2.0, 4.0], [4.0, 2.0], [9.0, 3.5]]])  # the second coordinate decides
+    xs = torch.tensor(
+        [[[0.0, 3.0], [5.0, 1.0], [2.0, 4.0], [4.0, 2.0], [9.0, 3.5]]]
+    )  # the second coordinate decides
     found = GreedyTree().predict(posed(xs, [[1.0, -1.0, 1.0, -1.0, 1.0]]))
     assert found[0, [0, 1, 4], 0].tolist() == [0.0, 1.0, 1.0]
     assert GreedyTree().predict(posed(-xs, [[7.0, 5.0, 7.0, 5.0, 0.0]]))[0, 4] == 7
@@ -237,7 +261,9 @@ def test_prompts_are_predicted_each_for_itself_in_float64(predictor):
     assert found.isfinite().all()
     same(predictor.predict(prompts[2:3]), found[2:3])
     must_fail(same, predictor.predict(prompts[1:2]), found[2:3])
-    single = Prompts(prompts.xs.float(), prompts.ys.float(), prompts.parameters.float(), prompts.function)
+    single = Prompts(
+        prompts.xs.float(), prompts.ys.float(), prompts.parameters.float(), prompts.function
+    )
     assert predictor.predict(single).dtype == torch.float64
     assert len({p.name for p in ALL}) == len(ALL)
 
@@ -246,14 +272,29 @@ def test_prompts_are_predicted_each_for_itself_in_float64(predictor):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Lasso(0.0), "penalty must be a positive number, but got 0.0; without a penalty, use LeastSquares"),
+        (
+            lambda: Lasso(0.0),
+            "penalty must be a positive number, but got 0.0; without a penalty, use LeastSquares",
+        ),
         (lambda: GreedyTree(0), "depth must be a whole number from 1 up, but got 0"),
-        (lambda: replace(GreedyTree(), depth=2.0), "depth must be a whole number from 1 up, but got 2.0"),
+        (
+            lambda: replace(GreedyTree(), depth=2.0),
+            "depth must be a whole number from 1 up, but got 2.0",
+        ),
         (lambda: GreedyTree(seed=-1), "seed must be a whole number from 0 up, but got -1"),
         (lambda: GradientBoosting(0), "n_trees must be a whole number from 1 up, but got 0"),
-        (lambda: replace(GradientBoosting(), depth=None), "depth must be a whole number from 1 up, but got None"),
-        (lambda: GradientBoosting(learning_rate=-0.1), "learning_rate must be a positive number, but got -0.1"),
-        (lambda: Lasso(0.1, TREE).predict(noisy(TREE)), "functions of a DecisionTree are linear in no fixed features"),
+        (
+            lambda: replace(GradientBoosting(), depth=None),
+            "depth must be a whole number from 1 up, but got None",
+        ),
+        (
+            lambda: GradientBoosting(learning_rate=-0.1),
+            "learning_rate must be a positive number, but got -0.1",
+        ),
+        (
+            lambda: Lasso(0.1, TREE).predict(noisy(TREE)),
+            "functions of a DecisionTree are linear in no fixed features",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, match):
@@ -266,7 +307,9 @@ def test_settings_that_make_no_sense_are_refused(make, match):
 
 
 def check_refused(predictor):
-    with pytest.raises(InputError, match="needs scikit-learn, which is not installed: pip install scikit-l") as error:
+    with pytest.raises(
+        InputError, match="needs scikit-learn, which is not installed: pip install scikit-l"
+    ) as error:
         predictor.predict(noisy())
     assert str(error.value).startswith(type(predictor).__name__)
     assert "\n" not in str(error.value)
@@ -280,13 +323,17 @@ def check_global_generator_is_left_alone(run):
     assert before[2:] == after[2:]
 
 
-@pytest.mark.parametrize("predictor", [Lasso(0.1), GreedyTree(), GradientBoosting(1)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "predictor", [Lasso(0.1), GreedyTree(), GradientBoosting(1)], ids=lambda p: p.name
+)
 def test_the_global_generator_is_left_alone(predictor):
     check_global_generator_is_left_alone(lambda: predictor.predict(noisy()))
     must_fail(check_global_generator_is_left_alone, lambda: np.random.rand())  # noqa: NPY002
 
 
-@pytest.mark.parametrize("predictor", [Lasso(0.1), GreedyTree(), GradientBoosting(1)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "predictor", [Lasso(0.1), GreedyTree(), GradientBoosting(1)], ids=lambda p: p.name
+)
 def test_without_scikit_learn_one_line_says_how_to_get_it(predictor, monkeypatch):
     must_fail(check_refused, predictor)
     monkeypatch.setitem(sys.modules, "sklearn", None)
@@ -322,5 +369,7 @@ print("sklearn" in sys.modules)
 
 @pytest.mark.slow
 def test_scikit_learn_is_imported_when_something_is_predicted():
-    done = subprocess.run([sys.executable, "-c", STEPS], timeout=120, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS], timeout=120, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["False", "True"]

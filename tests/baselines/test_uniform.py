@@ -20,7 +20,13 @@ GRID = 401  # points a coefficient
 def prompts_of(parameters, n_points=7) -> Prompts:
     """Prompts of polynomials with these coefficients, lowest degree first."""
     parameters = torch.tensor(parameters, dtype=torch.float64)
-    xs = 2 * torch.rand(len(parameters), n_points, 1, generator=generator(1, "test/xs"), dtype=torch.float64) - 1
+    xs = (
+        2
+        * torch.rand(
+            len(parameters), n_points, 1, generator=generator(1, "test/xs"), dtype=torch.float64
+        )
+        - 1
+    )
     ys = (xs ** torch.arange(parameters.shape[1])) @ parameters[:, :, None]
     return Prompts(xs, ys, parameters, torch.arange(len(parameters)))
 
@@ -45,7 +51,12 @@ def by_quadrature(prompts: Prompts, degrees, low: float, high: float, noise: flo
 
 CASES = [
     ((1,), -1, 1, [[0.3, -0.6], [2.5, -0.7], [-0.2, 2.0], [-2.8, 2.9], [1.4, -1.2]]),
-    ((0, 1), 0.5, 1.5, [[0.9, 0.0], [1.2, 0.8], [3.0, 0.1], [2.5, 3.0]]),  # no function of degree 1 is a constant
+    (
+        (0, 1),
+        0.5,
+        1.5,
+        [[0.9, 0.0], [1.2, 0.8], [3.0, 0.1], [2.5, 3.0]],
+    ),  # no function of degree 1 is a constant
 ]
 
 
@@ -54,7 +65,10 @@ def check_limit(predictor):
     for degrees, low, high, parameters in CASES:
         prompts = prompts_of(parameters)
         said = as_numbers(predictor(degrees, low, high).predict(prompts))[:, -1].numpy()
-        off = [np.abs(by_quadrature(prompts, degrees, low, high, s) - said).max() for s in (0.3, 0.1, 0.03)]
+        off = [
+            np.abs(by_quadrature(prompts, degrees, low, high, s) - said).max()
+            for s in (0.3, 0.1, 0.03)
+        ]
         assert off[0] > 2 * off[1] > 4 * off[2]
         assert off[2] < 0.03
 
@@ -64,7 +78,9 @@ class Clamped(BayesUniformPrior):
 
     def predict(self, prompts):
         features = Powers(max(self.degrees)).features(prompts.xs)
-        w = torch.linalg.lstsq(features[:, :-1], prompts.ys[:, :-1]).solution.clamp(self.low, self.high)
+        w = torch.linalg.lstsq(features[:, :-1], prompts.ys[:, :-1]).solution.clamp(
+            self.low, self.high
+        )
         return features @ w
 
 

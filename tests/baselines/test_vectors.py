@@ -23,16 +23,23 @@ class Fans(Polynomial):
     n_targets = 2
 
     def sample_parameters(self, n_functions, generator, dtype):
-        return torch.cat([super(Fans, self).sample_parameters(n_functions, generator, dtype) for _ in range(2)], 1)
+        return torch.cat(
+            [super(Fans, self).sample_parameters(n_functions, generator, dtype) for _ in range(2)],
+            1,
+        )
 
     def value(self, parameters, xs):
-        return torch.stack([super(Fans, self).value(half, xs) for half in parameters.chunk(2, 1)], -1)
+        return torch.stack(
+            [super(Fans, self).value(half, xs) for half in parameters.chunk(2, 1)], -1
+        )
 
 
 FANS = Fans(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
 
 
-@pytest.mark.parametrize("bayes", [baselines.BayesOverDegrees((0, 1), Normal(1)), BayesUniformPrior((0, 1), -1, 1)])
+@pytest.mark.parametrize(
+    "bayes", [baselines.BayesOverDegrees((0, 1), Normal(1)), BayesUniformPrior((0, 1), -1, 1)]
+)
 def test_bayes_over_degrees_takes_each_coordinate_by_itself(bayes):
     prompts = FANS.sample(5, generator(0, "test"), dtype=torch.float64)
 
@@ -40,7 +47,9 @@ def test_bayes_over_degrees_takes_each_coordinate_by_itself(bayes):
         whole = predict(prompts)
         assert whole.shape == prompts.ys.shape
         for i, one in enumerate(by_coordinate(prompts)):
-            assert torch.equal(whole[..., i : i + 1].nan_to_num(9.0), bayes.predict(one).nan_to_num(9.0))
+            assert torch.equal(
+                whole[..., i : i + 1].nan_to_num(9.0), bayes.predict(one).nan_to_num(9.0)
+            )
         assert float((whole - prompts.ys)[:, 4:].abs().max()) < 1e-2
 
     check(bayes.predict)
@@ -51,8 +60,14 @@ def test_features_of_another_shape_are_refused():
     def mine(features):
         return type("Mine", (LinearMap,), {"features": features})(**vars(MAPS))
 
-    for features in (lambda self, xs: xs[..., None], lambda self, xs: xs[0], lambda self, xs: xs.numpy()):
-        with pytest.raises(InputError, match=r"Mine.features must return a torch tensor \(batch, point, feature\)"):
+    for features in (
+        lambda self, xs: xs[..., None],
+        lambda self, xs: xs[0],
+        lambda self, xs: xs.numpy(),
+    ):
+        with pytest.raises(
+            InputError, match=r"Mine.features must return a torch tensor \(batch, point, feature\)"
+        ):
             icl_interp.evaluate(baselines.Zero(), mine(features), **SIZE)
     icl_interp.evaluate(baselines.Zero(), mine(lambda self, xs: xs), **SIZE)
 
@@ -62,7 +77,9 @@ def test_predictions_that_are_no_tensor_are_refused():
         def predict(self, prompts):
             return prompts.ys.numpy()
 
-    with pytest.raises(InputError, match=r"Numbers returned array\(.*\(ndarray\): wrap it in torch.as_tensor"):
+    with pytest.raises(
+        InputError, match=r"Numbers returned array\(.*\(ndarray\): wrap it in torch.as_tensor"
+    ):
         icl_interp.evaluate(Numbers(), MAPS, **SIZE)
 
 
@@ -70,7 +87,10 @@ def test_a_checkpoint_is_evaluated_on_tasks_that_fit_it():
     """As `analyze` does; before, the model failed on its input's shape, or read the first coordinate of the values."""
     run = checkpoint()
     for task, match in (
-        (MAPS, "inputs of 2 coordinates and values of 3 have d_in=3, but the model has d_in=1: train one with model"),
+        (
+            MAPS,
+            "inputs of 2 coordinates and values of 3 have d_in=3, but the model has d_in=1: train one with model",
+        ),
         (run.task.with_points(1000), "too short for prompts of n_points=1000"),
         (LinearRegression(n_dims=2, n_points=6), "d_in=2, but the model has d_in=1"),
     ):

@@ -54,7 +54,10 @@ def check_both_ways(relation):
     bare = changed(model__normalization_type=None)
     assert (relation(RUN, bare), relation(bare, RUN)) == (Role("no norm"), Role("with norm"))
     attention = changed(model__attn_only=True)
-    assert (relation(RUN, attention), relation(attention, RUN)) == (Role("attention only"), Role("with MLP"))
+    assert (relation(RUN, attention), relation(attention, RUN)) == (
+        Role("attention only"),
+        Role("with MLP"),
+    )
 
 
 def test_roles_have_a_direction():
@@ -73,7 +76,11 @@ def test_bundled_companions_are_what_they_are_called():
 def check_kinds(kind_of):
     """A kind is everything but the seed and what a run records."""
     mine = kind_of(RUN)
-    for same in ({"training__seed": 7}, {"training__log_every": 7}, {"training__checkpoint_every": 7}):
+    for same in (
+        {"training__seed": 7},
+        {"training__log_every": 7},
+        {"training__checkpoint_every": 7},
+    ):
         assert kind_of(changed(**same)) == mine
     for other in (
         {"training__steps": 7},
@@ -88,10 +95,15 @@ def test_a_kind_is_a_run_but_for_its_seed():
     check_kinds(companions.kind_of)
     must_fail(check_kinds, lambda run: companions.kind_of({**run, "training": None}))
     must_fail(check_kinds, lambda run: str(run))
-    assert companions.kind_of(changed(model__embed_bound=None)) == companions.kind_of(RUN)  # older configs lack it
+    assert companions.kind_of(changed(model__embed_bound=None)) == companions.kind_of(
+        RUN
+    )  # older configs lack it
     assert companions.training_of({**RUN, "training": None}) == {}
 
 
 def test_further_seeds_have_a_number():
     third = Role("interval", half_width=5.0, further=2)
-    assert (str(third), third.first) == ("interval 5, further seed 2", Role("interval", half_width=5.0))
+    assert (str(third), third.first) == (
+        "interval 5, further seed 2",
+        Role("interval", half_width=5.0),
+    )

@@ -44,7 +44,10 @@ class Foreign(nn.Module):
             for x in "QKV":
                 shapes[f"{block}attn.W_{x}"] = (c.n_heads, c.d_model, c.d_head)
                 shapes[f"{block}attn.b_{x}"] = (c.n_heads, c.d_head)
-            shapes |= {f"{block}attn.W_O": (c.n_heads, c.d_head, c.d_model), f"{block}attn.b_O": (c.d_model,)}
+            shapes |= {
+                f"{block}attn.W_O": (c.n_heads, c.d_head, c.d_model),
+                f"{block}attn.b_O": (c.d_model,),
+            }
             shapes |= {f"{block}mlp.W_in": (c.d_model, c.d_mlp), f"{block}mlp.b_in": (c.d_mlp,)}
             shapes |= {f"{block}mlp.W_out": (c.d_mlp, c.d_model), f"{block}mlp.b_out": (c.d_model,)}
             if c.normalization_type:
@@ -75,7 +78,9 @@ class Foreign(nn.Module):
             return x
         unbiased = self.arithmetic == "unbiased variance"
         variance = x.var(-1, keepdim=True, unbiased=unbiased)
-        return (x - x.mean(-1, keepdim=True)) / (variance + self.cfg.eps).sqrt() * module.w + module.b
+        return (x - x.mean(-1, keepdim=True)) / (
+            variance + self.cfg.eps
+        ).sqrt() * module.w + module.b
 
     def forward(self, tokens):
         n = tokens.shape[1]
@@ -154,7 +159,10 @@ ARITHMETICS = ("no scale", "no mask", "parallel", "gelu", "unbiased variance", "
 def test_a_model_with_other_arithmetic_is_refused(arithmetic, size):
     if size < 0.1 and arithmetic in ("no scale", "no mask"):
         size = 0.3  # attention of smaller weights is uniform up to rounding: scale and mask change nothing yet
-    check_refused(Foreign(size, arithmetic=arithmetic), "outputs differ by .* so hook names would mean something else")
+    check_refused(
+        Foreign(size, arithmetic=arithmetic),
+        "outputs differ by .* so hook names would mean something else",
+    )
     must_fail(check_refused, Foreign(size), "outputs differ")
 
 
@@ -189,9 +197,18 @@ def less(word):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: without("blocks.1.attn.W_Q"), r"tensor blocks.1.attn.W_Q has shape None, but .* asks for \(2, 6, 4\)"),
-        (lambda: without("ln_final.w"), r"tensor ln_final.w has shape None, but this config asks for \(6,\)"),
-        (lambda: without("embed.W_E"), "no embed.W_E and unembed.W_U: its weights do not have TransformerLens' names"),
+        (
+            lambda: without("blocks.1.attn.W_Q"),
+            r"tensor blocks.1.attn.W_Q has shape None, but .* asks for \(2, 6, 4\)",
+        ),
+        (
+            lambda: without("ln_final.w"),
+            r"tensor ln_final.w has shape None, but this config asks for \(6,\)",
+        ),
+        (
+            lambda: without("embed.W_E"),
+            "no embed.W_E and unembed.W_U: its weights do not have TransformerLens' names",
+        ),
         (
             lambda: reshaped("blocks.0.mlp.W_in", 6, 9),
             r"blocks.0.mlp.W_in has shape \(6, 9\), but .* asks for \(6, 10\)",
@@ -200,8 +217,14 @@ def less(word):
         (lambda: less("n_layers"), "the model's cfg lacks the key 'n_layers'"),
         (lambda: less("d_model"), "the model's cfg lacks the key 'd_model'"),
         (lambda: Foreign(act_fn="silu"), "unknown act_fn 'silu'"),
-        (lambda: Foreign(arithmetic="flat"), r"output has shape \(2, 7\), but \(2, 7, 1\) was expected"),
-        (lambda: nn.Linear(2, 2), "a model with TransformerLens' hook names and a cfg, but got Linear"),
+        (
+            lambda: Foreign(arithmetic="flat"),
+            r"output has shape \(2, 7\), but \(2, 7, 1\) was expected",
+        ),
+        (
+            lambda: nn.Linear(2, 2),
+            "a model with TransformerLens' hook names and a cfg, but got Linear",
+        ),
         (lambda: "affine", "but got str"),
         (lambda: None, "but got NoneType"),
     ],
@@ -223,7 +246,9 @@ class Words(Foreign):
 
 def test_a_model_that_does_not_run_on_numbers_is_refused():
     model = Words()
-    check_refused(model, r"the model does not run on tokens of shape \(2, 7, 1\): tensors used as indices")
+    check_refused(
+        model, r"the model does not run on tokens of shape \(2, 7, 1\): tensors used as indices"
+    )
     assert model.training
 
 

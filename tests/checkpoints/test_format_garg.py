@@ -32,12 +32,16 @@ def swapped(weight):
 
 
 MUTANTS = {
-    "transposed c_attn": lambda m: changed(m, "_backbone.h.0.attn.c_attn.weight", lambda w: w.T.reshape(w.shape)),
+    "transposed c_attn": lambda m: changed(
+        m, "_backbone.h.0.attn.c_attn.weight", lambda w: w.T.reshape(w.shape)
+    ),
     "transposed c_proj": lambda m: changed(m, "_backbone.h.1.attn.c_proj.weight", lambda w: w.T),
     "keys for queries": lambda m: changed(m, "_backbone.h.0.attn.c_attn.weight", swapped),
     "positions by one": lambda m: changed(m, "_backbone.wpe.weight", lambda w: w.roll(1, 0)),
     "no read-in bias": lambda m: changed(m, "_read_in.bias", torch.zeros_like),
-    "ln_1 as ln_2": lambda m: changed(m, "_backbone.h.0.ln_1.weight", lambda _: m._backbone.h[0].ln_2.weight),
+    "ln_1 as ln_2": lambda m: changed(
+        m, "_backbone.h.0.ln_1.weight", lambda _: m._backbone.h[0].ln_2.weight
+    ),
     "gelu": lambda m: TheirTransformer(activation_function="gelu"),
     "eps": lambda m: TheirTransformer(layer_norm_epsilon=0.1),
     "heads": lambda m: TheirTransformer(n_head=4),
@@ -85,9 +89,15 @@ STATES = {
     "torch.compile": lambda s: wrapped(s, "_orig_mod."),
     "DataParallel": lambda s: wrapped(s, "module."),
     "both": lambda s: wrapped(s, "module._orig_mod."),
-    "part compiled": lambda s: {n.replace("_backbone.", "_backbone._orig_mod."): t for n, t in s.items()},
-    "float64": lambda s: {name: t.double() if t.is_floating_point() else t for name, t in s.items()},
-    "no masks": lambda s: {name: t for name, t in s.items() if not name.endswith((".attn.bias", "masked_bias"))},
+    "part compiled": lambda s: {
+        n.replace("_backbone.", "_backbone._orig_mod."): t for n, t in s.items()
+    },
+    "float64": lambda s: {
+        name: t.double() if t.is_floating_point() else t for name, t in s.items()
+    },
+    "no masks": lambda s: {
+        name: t for name, t in s.items() if not name.endswith((".attn.bias", "masked_bias"))
+    },
     "no words": lambda s: {name: t for name, t in s.items() if "wte" not in name},
     "other key": lambda s: {"model": s, "step": 7},
 }
@@ -117,14 +127,24 @@ def test_a_named_step_has_seen_the_prompts_of_its_step(tmp_path):
 def test_width_one_is_read_as_the_constant_that_it_is(tmp_path, caplog):
     """A LayerNorm of width 1 erases its input: the output is W_U b + b_U whatever the prompt."""
     data = config(n_dims=1, n_embd=1, n_layer=1, n_head=1, task="polynomial_regression")
-    data["training"]["curriculum"]["polynomial_degree"] = {"start": 2, "end": 2, "inc": 1, "interval": 5000}
+    data["training"]["curriculum"]["polynomial_degree"] = {
+        "start": 2,
+        "end": 2,
+        "inc": 1,
+        "interval": 5000,
+    }
     original = TheirTransformer(n_dims=1, n_embd=1, n_layer=1, n_head=1)
     found = icl_interp.load(run_folder(tmp_path, original, data))
     prompts = found.task.scaled(1e3, 1e3).sample(8, generator(0, "test"))
     constant = original._read_out.weight * original._backbone.ln_f.bias + original._read_out.bias
-    torch.testing.assert_close(found.predict(prompts), constant.detach().expand(8, 5, 1), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        found.predict(prompts), constant.detach().expand(8, 5, 1), rtol=0, atol=1e-6
+    )
     c, r = icl_interp.theory.limits.output_certificate(
-        *(t.detach().double() for t in (found.model.W_U[:, 0], found.model.ln_final.w, found.model.ln_final.b)),
+        *(
+            t.detach().double()
+            for t in (found.model.W_U[:, 0], found.model.ln_final.w, found.model.ln_final.b)
+        ),
         found.model.b_U[0].detach().double(),
     )
     (record,) = caplog.records
@@ -132,7 +152,10 @@ def test_width_one_is_read_as_the_constant_that_it_is(tmp_path, caplog):
     output = found.predict(prompts)[0, 0].item()
     note = found.provenance["note"]
     assert note.startswith("constant output: a LayerNorm of width 1 erases its input")
-    assert f"so the output is {output:.6g} for every prompt (certificate: |output - c| <= r with c = {c:.6g}, " in note
+    assert (
+        f"so the output is {output:.6g} for every prompt (certificate: |output - c| <= r with c = {c:.6g}, "
+        in note
+    )
     assert note.endswith("r = 0)")
     assert float(c) == pytest.approx(constant.item(), abs=1e-6)
     assert float(r) == pytest.approx(0, abs=1e-12)
@@ -164,11 +187,22 @@ SPOILED = {
         lambda s: s.update({"_read_out.weight": torch.ones(5, 8), "_read_out.bias": torch.ones(5)}),
         "_read_out has 5 outputs, and nothing tells which of them is y",
     ),
-    "no first block": (without("_backbone.h.0.attn.c_attn.weight"), r"lacks h\.0\.attn\.c_attn\.weight"),
-    "no mask by its shape": (put("_backbone.h.0.attn.bias", torch.ones(8)), r"besides _backbone\.h\.0\.attn\.bias$"),
-    "NaN": (put("_read_in.bias", torch.full((8,), torch.nan)), r"x\.pt: _read_in\.bias holds NaN or infinite"),
+    "no first block": (
+        without("_backbone.h.0.attn.c_attn.weight"),
+        r"lacks h\.0\.attn\.c_attn\.weight",
+    ),
+    "no mask by its shape": (
+        put("_backbone.h.0.attn.bias", torch.ones(8)),
+        r"besides _backbone\.h\.0\.attn\.bias$",
+    ),
+    "NaN": (
+        put("_read_in.bias", torch.full((8,), torch.nan)),
+        r"x\.pt: _read_in\.bias holds NaN or infinite",
+    ),
     "no mask": (
-        lambda s: s.update({n: torch.ones_like(t) for n, t in s.items() if n.endswith(".attn.bias")}),
+        lambda s: s.update(
+            {n: torch.ones_like(t) for n, t in s.items() if n.endswith(".attn.bias")}
+        ),
         "its masks hide nothing, but a GPT2Model is causal",
     ),
     "local": (
@@ -189,24 +223,48 @@ def test_tensors_that_do_not_match_are_listed(tmp_path, name):
 
 def test_what_is_missing_is_asked_for_by_name_all_at_once(tmp_path):
     torch.save(state_dict(TheirTransformer()), tmp_path / "state.pt")
-    match = (
-        r"not tell the number of attention heads and the task: give n_heads=N \(--n-heads N\) and task=.* \(--task FILE"
-    )
+    match = r"not tell the number of attention heads and the task: give n_heads=N \(--n-heads N\) and task=.* \(--task FILE"
     refuse(tmp_path / "state.pt", match)
-    refuse(tmp_path / "state.pt", "does not tell the task", lambda path: icl_interp.load(path, n_heads=2))
-    refuse(tmp_path / "state.pt", "tell the number of attention heads: give", lambda path: icl_interp.load(path, TASK))
+    refuse(
+        tmp_path / "state.pt",
+        "does not tell the task",
+        lambda path: icl_interp.load(path, n_heads=2),
+    )
+    refuse(
+        tmp_path / "state.pt",
+        "tell the number of attention heads: give",
+        lambda path: icl_interp.load(path, TASK),
+    )
     for given in ({"n_heads": 3}, {"n_heads": 3, "settings": {"d_head": 5}}):
         match = r"state\.pt: width 8 does not divide into 3 heads: give 1, 2, 4 or 8$"
-        refuse(tmp_path / "state.pt", match, lambda p, given=given: icl_interp.load(p, TASK, **given))
+        refuse(
+            tmp_path / "state.pt", match, lambda p, given=given: icl_interp.load(p, TASK, **given)
+        )
     wide = {"n_heads": 2, "settings": {"d_head": 5}}
-    refuse(tmp_path / "state.pt", "says d_head=4, but d_head=5", lambda p: icl_interp.load(p, TASK, **wide))
+    refuse(
+        tmp_path / "state.pt",
+        "says d_head=4, but d_head=5",
+        lambda p: icl_interp.load(p, TASK, **wide),
+    )
 
 
 CONFIGS = {
-    "another run's": (lambda d: d["model"].update(n_embd=16), r"model\.n_embd is 16, but the weights beside it have 8"),
-    "positions": (lambda d: d["model"].update(n_positions=7), "n_positions is 7, but the weights beside it have 6"),
-    "family": (lambda d: d["model"].update(family="lstm"), r"model\.family must be 'gpt2', but got 'lstm'"),
-    "heads": (lambda d: d["model"].update(n_head="two"), "n_head must be a whole number from 1 up, but got 'two'"),
+    "another run's": (
+        lambda d: d["model"].update(n_embd=16),
+        r"model\.n_embd is 16, but the weights beside it have 8",
+    ),
+    "positions": (
+        lambda d: d["model"].update(n_positions=7),
+        "n_positions is 7, but the weights beside it have 6",
+    ),
+    "family": (
+        lambda d: d["model"].update(family="lstm"),
+        r"model\.family must be 'gpt2', but got 'lstm'",
+    ),
+    "heads": (
+        lambda d: d["model"].update(n_head="two"),
+        "n_head must be a whole number from 1 up, but got 'two'",
+    ),
     "3 heads": (
         lambda d: d["model"].update(n_head=3),
         r"config\.yaml: model\.n_head is 3, but width 8 does not divide into so many heads: is it the config of",
@@ -216,7 +274,10 @@ CONFIGS = {
         lambda d: d["training"].update(task="linear_classification"),
         r"training\.task must be one of linear_regression, .*'linear_classification'; give the task, as task=",
     ),
-    "no task": (lambda d: d["training"].pop("task"), r"training lacks the key 'task'; give the task, as task="),
+    "no task": (
+        lambda d: d["training"].pop("task"),
+        r"training lacks the key 'task'; give the task, as task=",
+    ),
 }
 
 
@@ -230,7 +291,9 @@ def test_a_config_that_does_not_fit_is_refused(theirs, name):
 
 
 def test_a_config_is_plain_data(theirs, tmp_path):
-    (theirs / "config.yaml").write_text(f"model: !!python/object/apply:os.mkdir ['{tmp_path / 'trap'}']")
+    (theirs / "config.yaml").write_text(
+        f"model: !!python/object/apply:os.mkdir ['{tmp_path / 'trap'}']"
+    )
     refuse(theirs, "config.yaml is not YAML: could not determine a constructor")
     assert not (tmp_path / "trap").exists()
     for text, match in (

@@ -25,9 +25,17 @@ GIVEN = {"encoding": "interleaved", "n_heads": 2}
 class Numbers(nn.Module):
     """A GPT2Model that reads and predicts numbers."""
 
-    def __init__(self, width=8, d_in=3, names=("read_in", "body", "read_out"), seed=0, bias=True, **config):
+    def __init__(
+        self, width=8, d_in=3, names=("read_in", "body", "read_out"), seed=0, bias=True, **config
+    ):
         super().__init__()
-        settings = {"vocab_size": 3, "bos_token_id": 0, "eos_token_id": 0, "n_positions": 10, "n_layer": 2}
+        settings = {
+            "vocab_size": 3,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+            "n_positions": 10,
+            "n_layer": 2,
+        }
         body = GPT2Model(GPT2Config(**{**settings, "n_embd": width, "n_head": 2, **config}))
         self.names = names
         ends = nn.Linear(d_in, width, bias=bias), body, nn.Linear(width, 1, bias=bias)
@@ -36,7 +44,9 @@ class Numbers(nn.Module):
         rng = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                parameter.copy_(0.5 * torch.randn(parameter.shape, generator=rng) + (".ln_" in name))
+                parameter.copy_(
+                    0.5 * torch.randn(parameter.shape, generator=rng) + (".ln_" in name)
+                )
         self.eval()
 
     def forward(self, tokens):
@@ -74,15 +84,21 @@ def test_a_state_dict_computes_what_the_original_computes(tmp_path, kind):
     found = icl_interp.load(saved(tmp_path / "w", original.state_dict()), task, **GIVEN).model
     computes_the_same(found, original)
     with torch.no_grad():
-        q, k, v = original.get_submodule(original.names[1]).h[0].attn.c_attn.weight.clone().chunk(3, -1)
-        original.get_submodule(original.names[1]).h[0].attn.c_attn.weight.copy_(torch.cat([q, v, k], -1))
+        q, k, v = (
+            original.get_submodule(original.names[1]).h[0].attn.c_attn.weight.clone().chunk(3, -1)
+        )
+        original.get_submodule(original.names[1]).h[0].attn.c_attn.weight.copy_(
+            torch.cat([q, v, k], -1)
+        )
     must_fail(computes_the_same, found, original)
 
 
 def test_a_body_may_have_no_prefix(tmp_path):
     original = Numbers()
     state = {name.removeprefix("body."): tensor for name, tensor in original.state_dict().items()}
-    computes_the_same(icl_interp.load(saved(tmp_path / "w.ckpt", state), TASK, **GIVEN).model, original)
+    computes_the_same(
+        icl_interp.load(saved(tmp_path / "w.ckpt", state), TASK, **GIVEN).model, original
+    )
 
 
 def test_what_the_weights_do_not_tell_is_the_librarys_default_or_what_was_said(tmp_path, caplog):
@@ -94,10 +110,20 @@ def test_what_the_weights_do_not_tell_is_the_librarys_default_or_what_was_said(t
     assert not caplog.records
     usual = icl_interp.load(path, TASK, **GIVEN)
     must_fail(computes_the_same, usual.model, relu)
-    assert usual.provenance["assumed"] == {"act_fn": "gelu_new", "eps": 1e-5, "use_attn_scale": True}
+    assert usual.provenance["assumed"] == {
+        "act_fn": "gelu_new",
+        "eps": 1e-5,
+        "use_attn_scale": True,
+    }
     (record,) = caplog.records
-    assert "w.pt does not tell these settings, so the usual ones are taken: act_fn='gelu_new'" in record.getMessage()
-    assert icl_interp.load(usual.save(tmp_path / "ours")).provenance["assumed"] == usual.provenance["assumed"]
+    assert (
+        "w.pt does not tell these settings, so the usual ones are taken: act_fn='gelu_new'"
+        in record.getMessage()
+    )
+    assert (
+        icl_interp.load(usual.save(tmp_path / "ours")).provenance["assumed"]
+        == usual.provenance["assumed"]
+    )
 
 
 def test_a_model_in_memory_tells_more_than_its_weights():
@@ -118,7 +144,9 @@ def test_their_model_in_memory_encodes_by_itself():
     with torch.no_grad():
         wanted = original(prompts.xs, as_numbers(prompts.ys))
     torch.testing.assert_close(as_numbers(found.predict(prompts)), wanted, rtol=0, atol=1e-5)
-    with pytest.raises(InputError, match="stacked prompts with inputs of 3 coordinates have d_in=4"):
+    with pytest.raises(
+        InputError, match="stacked prompts with inputs of 3 coordinates have d_in=4"
+    ):
         icl_interp.load(original, TASK, encoding="stacked")
 
 
@@ -148,11 +176,20 @@ class Deep(nn.Module):
     [
         (Doubled, "the model's outputs differ by 5.0e-01 of their size"),
         (Shifted, "the model's outputs differ by"),
-        (Deep, "there must be a linear read-in and read-out, .*but there are read_in.0.bias, read_in.0.weight"),
+        (
+            Deep,
+            "there must be a linear read-in and read-out, .*but there are read_in.0.bias, read_in.0.weight",
+        ),
         (lambda: Numbers(activation_function="silu"), "unknown act_fn 'silu'"),
         (lambda: Numbers(scale_attn_by_inverse_layer_idx=True), "the model's outputs differ by"),
-        (lambda: nn.ModuleList([Numbers(), Numbers()]), "holds 2 parts with the config of a GPT2Model"),
-        (lambda: Numbers().body, "around a GPT2Model of width 8 there must be .* but there are no other tensors"),
+        (
+            lambda: nn.ModuleList([Numbers(), Numbers()]),
+            "holds 2 parts with the config of a GPT2Model",
+        ),
+        (
+            lambda: Numbers().body,
+            "around a GPT2Model of width 8 there must be .* but there are no other tensors",
+        ),
     ],
 )
 def test_what_computes_something_else_in_memory_is_refused(model, match):
@@ -164,8 +201,13 @@ def test_what_computes_something_else_in_memory_is_refused(model, match):
 def test_files_that_do_not_tell_or_do_not_match_are_refused(tmp_path):
     state = Numbers().state_dict()
     path = saved(tmp_path / "w.pt", state)
-    refuse(path, "not tell the number of attention heads and the task and how it reads prompts: .*--encoding NAME")
-    refuse(path, "does not tell how it reads prompts", lambda p: icl_interp.load(p, TASK, n_heads=2))
+    refuse(
+        path,
+        "not tell the number of attention heads and the task and how it reads prompts: .*--encoding NAME",
+    )
+    refuse(
+        path, "does not tell how it reads prompts", lambda p: icl_interp.load(p, TASK, n_heads=2)
+    )
     for given, match in (
         ({"n_heads": 3}, r"w\.pt: width 8 does not divide into 3 heads: give 1, 2, 4 or 8"),
         ({"settings": {"attention_dir": "bidirectional"}}, "says attention_dir='causal'"),
@@ -173,8 +215,14 @@ def test_files_that_do_not_tell_or_do_not_match_are_refused(tmp_path):
     ):
         refuse(path, match, lambda p, given=given: icl_interp.load(p, TASK, **{**GIVEN, **given}))
     cases = {
-        "two read-ins": ({**state, "more.weight": torch.ones(8, 3)}, "there must be a linear read-in and read-out"),
-        "bias": ({**state, "read_in.bias": torch.ones(3)}, "are not two linear layers: read_in.weight, read_in.bias"),
+        "two read-ins": (
+            {**state, "more.weight": torch.ones(8, 3)},
+            "there must be a linear read-in and read-out",
+        ),
+        "bias": (
+            {**state, "read_in.bias": torch.ones(3)},
+            "are not two linear layers: read_in.weight, read_in.bias",
+        ),
         "key": ({**state, "body.h.0.extra": torch.ones(3)}, "has besides body.h.0.extra$"),
         "wide": (Numbers(8, 8, names=("a", "body", "b")).state_dict(), None),
         "both": (

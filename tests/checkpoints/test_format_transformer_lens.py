@@ -33,7 +33,9 @@ def computes(model, tokens, wanted, close=1e-5):
     assert wanted.std() > 0.01
     with torch.no_grad():
         found = model.to(wanted.dtype)(tokens.to(wanted.dtype))
-    torch.testing.assert_close(found, wanted, rtol=0, atol=close * max(1.0, wanted.abs().max().item()))
+    torch.testing.assert_close(
+        found, wanted, rtol=0, atol=close * max(1.0, wanted.abs().max().item())
+    )
 
 
 # ---- versions 2 and 3: the golden weights and outputs are those of TransformerLens 3.9 -------------------------------
@@ -44,7 +46,11 @@ def golden(name):
     with safe_open(GOLDEN / f"transformer_lens_3_{name}.safetensors", "pt") as file:
         config = json.loads(file.metadata()["about"])["config"]
         found = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
-    state = {key.removeprefix("weight/"): tensor for key, tensor in found.items() if key.startswith("weight/")}
+    state = {
+        key.removeprefix("weight/"): tensor
+        for key, tensor in found.items()
+        if key.startswith("weight/")
+    }
     n = config["n_ctx"]
     visible = torch.ones(n, n).bool()
     causal = config.get("attention_dir", "causal") == "causal"
@@ -57,7 +63,9 @@ def golden(name):
 SAVERS = {
     "torch": lambda state, path: torch.save(state, path),
     "safetensors": lambda state, path: save_file({k: v.clone() for k, v in state.items()}, path),
-    "wrapped": lambda state, path: torch.save({"state_dict": {f"module.{k}": v for k, v in state.items()}}, path),
+    "wrapped": lambda state, path: torch.save(
+        {"state_dict": {f"module.{k}": v for k, v in state.items()}}, path
+    ),
 }
 
 
@@ -71,11 +79,21 @@ def test_a_state_dict_of_version_3_computes_its_outputs(tmp_path, name, saver):
         lacking["normalization_type"] = config["normalization_type"]
     if not config.get("use_attn_scale", True):
         lacking["use_attn_scale"] = False
-    task = LinearMap(n_dims=config["d_in"], outputs=config["d_out"], weights=Normal(1), inputs=Normal(1), n_points=4)
-    found = icl_interp.load(tmp_path / "weights", task, encoding="interleaved", settings=lacking).model
+    task = LinearMap(
+        n_dims=config["d_in"],
+        outputs=config["d_out"],
+        weights=Normal(1),
+        inputs=Normal(1),
+        n_points=4,
+    )
+    found = icl_interp.load(
+        tmp_path / "weights", task, encoding="interleaved", settings=lacking
+    ).model
     computes(found, tokens, wanted)
     other = {"eps": 0.1} if config["normalization_type"] else {"use_attn_scale": True}
-    changed = icl_interp.load(tmp_path / "weights", task, encoding="interleaved", settings={**lacking, **other}).model
+    changed = icl_interp.load(
+        tmp_path / "weights", task, encoding="interleaved", settings={**lacking, **other}
+    ).model
     must_fail(computes, changed, tokens, wanted)
 
 
@@ -84,12 +102,17 @@ def test_what_version_3s_weights_do_not_tell_is_asked_for(tmp_path):
     path = tmp_path / "w.pt"
     torch.save(state, path)
     refuse(
-        path, "the activation of its MLPs and its norm, .* and the task and how it reads prompts: .*--setting act_fn"
+        path,
+        "the activation of its MLPs and its norm, .* and the task and how it reads prompts: .*--setting act_fn",
     )
     path = tmp_path / "extra.pt"
     torch.save({**state, "blocks.0.mlp.W_gate": torch.ones(2)}, path)
     settings = {"act_fn": "gelu", "normalization_type": "LNPre"}
-    refuse(path, "has besides blocks.0.mlp.W_gate", lambda p: icl_interp.load(p, **GIVEN, settings=settings))
+    refuse(
+        path,
+        "has besides blocks.0.mlp.W_gate",
+        lambda p: icl_interp.load(p, **GIVEN, settings=settings),
+    )
 
 
 # ---- version 4: TransformerBridge.boot_native itself -----------------------------------------------------------------
@@ -154,7 +177,10 @@ NATIVE = {
     "LNPre": ({"normalization_type": "LNPre"}, {"act_fn": "relu", "normalization_type": "LNPre"}),
     "no norm": ({"normalization_type": None}, {"act_fn": "relu", "normalization_type": None}),
     "attention only": ({"attn_only": True}, {}),
-    "bidirectional": ({"attention_dir": "bidirectional"}, {"act_fn": "relu", "attention_dir": "bidirectional"}),
+    "bidirectional": (
+        {"attention_dir": "bidirectional"},
+        {"act_fn": "relu", "attention_dir": "bidirectional"},
+    ),
     "eps": ({"eps": 1e-2}, {"act_fn": "relu", "eps": 1e-2}),
 }
 
@@ -170,18 +196,29 @@ def test_a_boot_native_model_computes_the_same_from_disk_and_from_memory(tmp_pat
     computes(adopt(original), TOKENS, wanted, close)
     path = tmp_path / "weights.pt"
     torch.save(original.state_dict(), path)
-    computes(icl_interp.load(path, **GIVEN, n_heads=2, settings=lacking).model, TOKENS, wanted, close)
-    must_fail(computes, icl_interp.load(path, **GIVEN, n_heads=4, settings=lacking).model, TOKENS, wanted)
+    computes(
+        icl_interp.load(path, **GIVEN, n_heads=2, settings=lacking).model, TOKENS, wanted, close
+    )
+    must_fail(
+        computes, icl_interp.load(path, **GIVEN, n_heads=4, settings=lacking).model, TOKENS, wanted
+    )
     torch.manual_seed(0)
     other = make(**config).eval()
-    with torch.no_grad():  # a factor, since keys of centred vectors do not feel a shift of their weights
-        next(p for n, p in other.named_parameters() if n.endswith("attn.k.weight") or ".k." in n).mul_(1.5)
+    with (
+        torch.no_grad()
+    ):  # a factor, since keys of centred vectors do not feel a shift of their weights
+        next(
+            p for n, p in other.named_parameters() if n.endswith("attn.k.weight") or ".k." in n
+        ).mul_(1.5)
     must_fail(computes, adopt(other), TOKENS, wanted)
 
 
 def test_in_memory_the_task_is_enough():
     found = icl_interp.load(Beside(), TASK)
-    assert (found.encoding, found.provenance["format"]) == (Interleaved(), "boot_native model of TransformerLens 4")
+    assert (found.encoding, found.provenance["format"]) == (
+        Interleaved(),
+        "boot_native model of TransformerLens 4",
+    )
 
 
 class Doubled(Beside):
@@ -196,14 +233,23 @@ def test_models_of_version_4_that_are_something_else_are_refused(tmp_path):
         (boot(), "has no read-in for numbers: its embed.weight is a table of words"),
         (Beside(act_fn="silu"), "unknown act_fn 'silu'"),
         (Beside(gated_mlp=True), "has besides blocks.0.mlp.gate.weight"),
-        (Beside(n_key_value_heads=1), r"blocks\.0\.attn\.k\.weight with shape \(4, 8\) instead of \(8, 8\)"),
+        (
+            Beside(n_key_value_heads=1),
+            r"blocks\.0\.attn\.k\.weight with shape \(4, 8\) instead of \(8, 8\)",
+        ),
         (Beside(positional_embedding_type="rotary"), "lacks pos_embed.weight"),
     ):
         with pytest.raises(InputError, match=match) as refused:
             adopt(model)
         assert "\n" not in str(refused.value)
     torch.save(Beside().state_dict(), tmp_path / "w.pt")
-    refuse(tmp_path / "w.pt", "not tell the number of attention heads and the activation of its MLPs and the task")
+    refuse(
+        tmp_path / "w.pt",
+        "not tell the number of attention heads and the activation of its MLPs and the task",
+    )
     more = {**Beside().state_dict(), "second.weight": torch.ones(8, 3)}
     torch.save(more, tmp_path / "m.pt")
-    refuse(tmp_path / "m.pt", "beside a boot_native model .* there may be one linear layer, the read-in, but there are")
+    refuse(
+        tmp_path / "m.pt",
+        "beside a boot_native model .* there may be one linear layer, the read-in, but there are",
+    )

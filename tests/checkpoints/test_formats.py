@@ -29,8 +29,14 @@ def test_each_source_is_read_by_one_format(tmp_path):
     """Formats are told apart by content: but for the order, no source would be read by two."""
     ours = tiny_runs.checkpoint().save(tmp_path / "ours")
     theirs = run_folder(tmp_path / "theirs", TheirTransformer())
-    for source, name in ((ours, "run folder of icl_interp"), (theirs, "model of Garg et al. (2022)")):
-        for path in (source, next(source.glob("model.safetensors" if source == ours else "state.pt"))):
+    for source, name in (
+        (ours, "run folder of icl_interp"),
+        (theirs, "model of Garg et al. (2022)"),
+    ):
+        for path in (
+            source,
+            next(source.glob("model.safetensors" if source == ours else "state.pt")),
+        ):
             assert find(path).name == name
     assert find(tiny_runs.checkpoint().model).name == "run folder of icl_interp"
     assert len({format.name for format in FORMATS}) == len(FORMATS)
@@ -42,7 +48,9 @@ def first_wins(source, place):
     known = tiny_runs.checkpoint()
 
     def of(name, answer):
-        return Format(name, lambda _: asked.append(name) or answer, lambda *_: Parts(known.model, known.task))
+        return Format(
+            name, lambda _: asked.append(name) or answer, lambda *_: Parts(known.model, known.task)
+        )
 
     before = list(registry.FORMATS)
     registry.FORMATS[place:place] = [of("first", False), of("second", True), of("third", True)]
@@ -61,11 +69,20 @@ def test_the_first_format_that_recognises_a_source_reads_it(folder):
 # ---- formats that are not read ---------------------------------------------------------------------------------------
 
 UNREAD = {
-    "looped-transformer or nanoGPT": ("_backbone.transformer.h.0.attn.c_attn.weight", "how often its blocks are run"),
+    "looped-transformer or nanoGPT": (
+        "_backbone.transformer.h.0.attn.c_attn.weight",
+        "how often its blocks are run",
+    ),
     "task-prefix": ("task_prefix_embeddings.weight", "a learned token for the task"),
     "transformers-as-statisticians encoder": ("_queries.0.weight", "x and y together"),
-    "ical": ("decoder.layers.0.attention.values.weight", "its two variants, augmented and not, have the same names"),
-    "timaeus icl": ("token_sequence_transformer.blocks.0.attn.weight", "its residual stream doubles at every block"),
+    "ical": (
+        "decoder.layers.0.attention.values.weight",
+        "its two variants, augmented and not, have the same names",
+    ),
+    "timaeus icl": (
+        "token_sequence_transformer.blocks.0.attn.weight",
+        "its residual stream doubles at every block",
+    ),
     "LinearTransformer (Ahn et al.)": ("allparam", "it has neither read-in nor read-out"),
 }
 
@@ -81,7 +98,10 @@ def test_known_formats_that_are_not_read_are_refused_by_name(tmp_path, name):
     with pytest.raises(icl_interp.InputError) as refused:
         icl_interp.load(tmp_path / "checkpoint_30")
     message = str(refused.value)
-    assert f"checkpoint_30 is {'an' if name == 'ical' else 'a'} {name} checkpoint (its keys are {key}" in message
+    assert (
+        f"checkpoint_30 is {'an' if name == 'ical' else 'a'} {name} checkpoint (its keys are {key}"
+        in message
+    )
     assert "; icl_interp cannot read it because " in message
     assert why in message
     assert "\n" not in message
@@ -93,15 +113,20 @@ def test_known_formats_that_are_not_read_are_refused_by_name(tmp_path, name):
 def test_what_nobody_recognises_is_said_with_what_can_be_read(tmp_path):
     torch.save({"layer.weight": torch.ones(2), "layer.bias": torch.ones(2)}, tmp_path / "mine.pt")
     refuse(
-        tmp_path / "mine.pt", "mine.pt is not a checkpoint: give a run folder .* its tensors layer.weight, layer.bias"
+        tmp_path / "mine.pt",
+        "mine.pt is not a checkpoint: give a run folder .* its tensors layer.weight, layer.bias",
     )
     (tmp_path / "empty").mkdir()
     refuse(
-        tmp_path / "empty", "it has no config.json and no file of weights that is known here; it holds nothing; give"
+        tmp_path / "empty",
+        "it has no config.json and no file of weights that is known here; it holds nothing; give",
     )
     run_folder(tmp_path / "runs" / "one", TheirTransformer())
     (tmp_path / "runs" / "notes.txt").write_text("")
-    refuse(tmp_path / "runs", r"it holds 'notes.txt', 'one/'; give a run folder .*Garg et al\. \(2022\)")
+    refuse(
+        tmp_path / "runs",
+        r"it holds 'notes.txt', 'one/'; give a run folder .*Garg et al\. \(2022\)",
+    )
     for name in ("a.pt", "b.pt"):
         torch.save(state_dict(TheirTransformer()), tmp_path / "empty" / name)
     refuse(tmp_path / "empty", "holds several files of weights: name one of a.pt, b.pt")
@@ -132,7 +157,10 @@ CONTENTS = {
         {"first": {"a": torch.ones(2)}, "second": {"a": torch.zeros(2)}, "step": 3},
         "holds several state dicts, called first, second: save the one that is meant",
     ),
-    "twice": ({"a": torch.ones(2), "module.a": torch.zeros(2)}, "holds two tensors called a, once under another name"),
+    "twice": (
+        {"a": torch.ones(2), "module.a": torch.zeros(2)},
+        "holds two tensors called a, once under another name",
+    ),
 }
 
 
@@ -167,7 +195,9 @@ def test_a_refusal_does_not_say_how_to_switch_safety_off(tmp_path, monkeypatch):
     says_nothing_of_switches(tmp_path)  # the folder
     assert not marker.exists()
     monkeypatch.setattr(
-        files, "_refused", lambda file, reason: icl_interp.InputError(f"this one asks for posix.mkdir {reason}")
+        files,
+        "_refused",
+        lambda file, reason: icl_interp.InputError(f"this one asks for posix.mkdir {reason}"),
     )
     must_fail(says_nothing_of_switches, path)
 
@@ -182,13 +212,18 @@ def test_files_that_are_cut_off_are_refused(tmp_path):
             path = path.rename(tmp_path / name)
             match = rf"{name} is not a whole file of torch.save \(it is cut off or damaged\): copy or download it"
             refuse(path, match)
-            refuse(tmp_path, match)  # a folder with one file of weights says what is wrong with that
+            refuse(
+                tmp_path, match
+            )  # a folder with one file of weights says what is wrong with that
     path = path.rename(tmp_path / "state.pt")
     path.write_bytes(b"PK")
     refuse(path, "is not a whole file")
     path.write_bytes(b"")
     refuse(path, "state.pt is not a checkpoint: it is empty; copy or download it again")
-    refuse(tmp_path, r"state.pt is not a whole file of torch.save \(it is empty\): copy or download it again")
+    refuse(
+        tmp_path,
+        r"state.pt is not a whole file of torch.save \(it is empty\): copy or download it again",
+    )
 
 
 def test_a_file_that_changed_is_looked_at_again(tmp_path):
@@ -210,7 +245,11 @@ def test_a_checkpoint_and_a_run_folder_take_another_task_and_no_other_settings(f
         assert (found.task, found.model.cfg) == (other, saved.model.cfg)
         same = {"task": saved.task, "n_heads": saved.model.cfg.n_heads}
         assert icl_interp.load(source, **same).task == saved.task
-        refuse(source, "says n_heads=2, but n_heads=1 was given", lambda s: icl_interp.load(s, n_heads=1))
+        refuse(
+            source,
+            "says n_heads=2, but n_heads=1 was given",
+            lambda s: icl_interp.load(s, n_heads=1),
+        )
     assert icl_interp.load(saved, task=saved.task) is saved
     assert icl_interp.load(folder, other).config.training == saved.config.training
     refuse(saved.model, "a bare model brings no task: pass task=")
@@ -224,7 +263,11 @@ def test_a_checkpoint_and_a_run_folder_take_another_task_and_no_other_settings(f
 
 
 def test_given_refuses_what_is_no_setting():
-    refuse({"n_head": 2}, "unknown setting 'n_head': did you mean 'n_heads'", lambda s: Given.of(settings=s))
+    refuse(
+        {"n_head": 2},
+        "unknown setting 'n_head': did you mean 'n_heads'",
+        lambda s: Given.of(settings=s),
+    )
 
 
 TEXTS = {
@@ -268,9 +311,15 @@ def test_a_config_of_garg_et_al_is_a_task_file_too(tmp_path):
 def test_a_setting_that_a_task_refuses_is_named_with_its_file(tmp_path):
     path = tmp_path / "task.yaml"
     path.write_text("task: {kind: LinearRegression, n_dims: 3, n_points: 5, covariance: [1, 1]}")
-    refuse(path, r"task\.yaml: covariance must be 3 positive numbers, .*skewed_covariance\(3\)", given.read_task)
+    refuse(
+        path,
+        r"task\.yaml: covariance must be 3 positive numbers, .*skewed_covariance\(3\)",
+        given.read_task,
+    )
     path.write_text("task: {kind: LinearRegression, n_dims: 3, n_points: 5, covariance: skewed}")
-    assert given.read_task(path) == LinearRegression(n_dims=3, n_points=5, covariance=skewed_covariance(3))
+    assert given.read_task(path) == LinearRegression(
+        n_dims=3, n_points=5, covariance=skewed_covariance(3)
+    )
 
 
 @pytest.mark.parametrize("pair", ["act_fn", "=relu", "act_fn=", "act_fn=[1]", "act_fn={", ""])

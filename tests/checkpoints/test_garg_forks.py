@@ -49,10 +49,15 @@ def test_a_fork_without_positions_is_read_as_one(theirs):
     predicts_the_same(found, without_positions())
     must_fail(predicts_the_same, found, TheirTransformer())
     predicts_the_same(icl_interp.load(says(theirs, pos_encode=True)), TheirTransformer())
-    refuse(says(theirs, pos_encode="no"), r"config\.yaml: model\.pos_encode must be true or false, but got 'no'")
+    refuse(
+        says(theirs, pos_encode="no"),
+        r"config\.yaml: model\.pos_encode must be true or false, but got 'no'",
+    )
 
 
-@pytest.mark.parametrize("change", [{"activation": "relu"}, {"n_loop": 3}, {"layer_norm": False}, {"weird": 0}])
+@pytest.mark.parametrize(
+    "change", [{"activation": "relu"}, {"n_loop": 3}, {"layer_norm": False}, {"weird": 0}]
+)
 def test_another_word_about_the_model_is_refused(theirs, change):
     ((key, value),) = change.items()
     match = rf"config\.yaml: model\.{key} is {value!r}, a setting of a fork that is not known here: .* take it out"
@@ -67,7 +72,11 @@ def contradicted(source, **given):
     """Every setting of a model but the number of heads is told by the format."""
     for name in [field.name for field in fields(HookedTransformerConfig) if field.name not in OPEN]:
         settings = {name: "anything else"}
-        refuse(source, f"says {name}=", lambda s, settings=settings: icl_interp.load(s, settings=settings, **given))
+        refuse(
+            source,
+            f"says {name}=",
+            lambda s, settings=settings: icl_interp.load(s, settings=settings, **given),
+        )
 
 
 def test_no_setting_changes_the_arithmetic(theirs, tmp_path):
@@ -85,13 +94,22 @@ def test_no_setting_changes_the_arithmetic(theirs, tmp_path):
 
 def test_another_word_about_the_training_asks_for_the_task(theirs):
     folder = says(theirs, "training", data_kwargs={"bias": 1})
-    refuse(folder, r"training\.data_kwargs is \{'bias': 1\}, .*; give the task, as task=\.\.\. \(--task FILE\.yaml\)$")
+    refuse(
+        folder,
+        r"training\.data_kwargs is \{'bias': 1\}, .*; give the task, as task=\.\.\. \(--task FILE\.yaml\)$",
+    )
     predicts_the_same(icl_interp.load(folder, TASK), TheirTransformer())
 
 
 # ---- a config.yaml of another program, and a config.json -------------------------------------------------------------
 
-OTHER = {"flat": "n_dims: 3", "tagged": "!munch.Munch\nmodel: {n_dims: 3}", "list": "- 1", "broken": "a: [", "": ""}
+OTHER = {
+    "flat": "n_dims: 3",
+    "tagged": "!munch.Munch\nmodel: {n_dims: 3}",
+    "list": "- 1",
+    "broken": "a: [",
+    "": "",
+}
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -103,7 +121,9 @@ def test_another_programs_config_is_overruled_by_what_it_would_tell(theirs, capl
     assert not caplog.records
     predicts_the_same(icl_interp.load(theirs, TASK, n_heads=2), TheirTransformer())
     (record,) = caplog.records
-    assert record.getMessage().endswith("it is not read, because the task and the number of heads were given")
+    assert record.getMessage().endswith(
+        "it is not read, because the task and the number of heads were given"
+    )
 
 
 @pytest.mark.parametrize("text", ["{}", '{"a": 1}', "[1", '{"model_type": "gpt2"}'])
@@ -137,10 +157,19 @@ def test_lightning_puts_model_in_front_of_every_name(theirs):
     predicts_the_same(found, TheirTransformer())
     assert found.step == 500000
     state["loss.weight"] = torch.ones(2)
-    refuse(theirs, "there must be a linear read-in and", lambda folder: saved(folder, {"state_dict": state}))
+    refuse(
+        theirs,
+        "there must be a linear read-in and",
+        lambda folder: saved(folder, {"state_dict": state}),
+    )
 
 
-STEPS = {"int": 1000, "tensor": torch.tensor(1000), "int64": np.int64(1000), "int32": np.int32(1000)}
+STEPS = {
+    "int": 1000,
+    "tensor": torch.tensor(1000),
+    "int64": np.int64(1000),
+    "int32": np.int32(1000),
+}
 
 
 @pytest.mark.parametrize("kind", STEPS)
@@ -148,7 +177,11 @@ def test_the_step_is_a_number_of_any_kind(theirs, kind):
     """It decides how long prompts had become."""
     data = config(curriculum={"dims": {"start": 3, "end": 3, "inc": 1, "interval": 2000}})
     (theirs / "config.yaml").write_text(yaml.dump(data))
-    content = {"model_state_dict": state_dict(TheirTransformer()), "train_step": STEPS[kind], "loss": np.float64(0.5)}
+    content = {
+        "model_state_dict": state_dict(TheirTransformer()),
+        "train_step": STEPS[kind],
+        "loss": np.float64(0.5),
+    }
     found = saved(theirs, content)
     assert (found.step, found.task.n_points) == (1000, 3)
     assert saved(theirs, {**content, "train_step": "late"}).task.n_points == 5  # not told: the last
@@ -156,7 +189,11 @@ def test_the_step_is_a_number_of_any_kind(theirs, kind):
 
 def test_whole_numbers_are_named_as_the_file_names_them(theirs):
     state = {**state_dict(TheirTransformer()), "_read_out.bias": torch.zeros(1, dtype=torch.int64)}
-    refuse(theirs, "_read_out.bias holds numbers of the type int64, but", lambda folder: saved(folder, state))
+    refuse(
+        theirs,
+        "_read_out.bias holds numbers of the type int64, but",
+        lambda folder: saved(folder, state),
+    )
 
 
 # ---- a folder without a file that can be read ------------------------------------------------------------------------
@@ -168,7 +205,10 @@ def test_a_folder_says_what_is_wrong_with_its_file(tmp_path):
     (tmp_path / "model.pt").unlink()
     np.savez(tmp_path / "weights.npz", a=np.ones(3))  # a zip file as well
     refuse(tmp_path, "no file of weights that is known here; it holds 'weights.npz'")
-    refuse(tmp_path / "weights.npz", "weights.npz is a zip file, but not one of torch.save: give the file")
+    refuse(
+        tmp_path / "weights.npz",
+        "weights.npz is a zip file, but not one of torch.save: give the file",
+    )
 
 
 def test_a_task_that_does_not_fit_is_refused_with_the_models_name(theirs):

@@ -33,12 +33,18 @@ KNOWN = [
     ({"task_kwargs": {"scale": 2}}, LinearRegression(**SIZES, weights=Normal(2.0))),
     ({"data": "uniform"}, LinearRegression(**SIZES, inputs=Uniform(0, 1))),
     (
-        {"task": "noisy_linear_regression", "task_kwargs": {"noise_std": 0.5, "renormalize_ys": False}},
+        {
+            "task": "noisy_linear_regression",
+            "task_kwargs": {"noise_std": 0.5, "renormalize_ys": False},
+        },
         LinearRegression(**SIZES, noise_std=0.5),
     ),
     ({"task": "noisy_linear_regression"}, LinearRegression(**SIZES)),
     ({"task": "sparse_linear_regression"}, SparseLinearRegression(**SIZES, sparsity=3)),
-    ({"task": "sparse_linear_regression", "task_kwargs": {"sparsity": 2}}, SparseLinearRegression(**SIZES, sparsity=2)),
+    (
+        {"task": "sparse_linear_regression", "task_kwargs": {"sparsity": 2}},
+        SparseLinearRegression(**SIZES, sparsity=2),
+    ),
     (
         {"task": "sparse_linear_regression", "task_kwargs": {"sparsity": 2, "valid_coords": 3}},
         SparseLinearRegression(**SIZES, sparsity=2),
@@ -47,9 +53,15 @@ KNOWN = [
         {"task": "affine_regression", "n_dims": 1},
         Polynomial(degrees=(1,), inputs=Normal(1.0), coefficients=Normal(1.0), n_points=5),
     ),
-    ({"batch_size": 64, "keep_every_steps": -1, "resume_id": "x", "loss": None}, LinearRegression(**SIZES)),
+    (
+        {"batch_size": 64, "keep_every_steps": -1, "resume_id": "x", "loss": None},
+        LinearRegression(**SIZES),
+    ),
     ({"task": "relu_2nn_regression"}, ReLUNetwork(**SIZES, hidden=100)),
-    ({"task": "relu_2nn_regression", "task_kwargs": {"hidden_layer_size": 7}}, ReLUNetwork(**SIZES, hidden=7)),
+    (
+        {"task": "relu_2nn_regression", "task_kwargs": {"hidden_layer_size": 7}},
+        ReLUNetwork(**SIZES, hidden=7),
+    ),
     ({"task": "decision_tree"}, DecisionTree(**SIZES, depth=4)),
     ({"task": "decision_tree", "task_kwargs": {"depth": 2}}, DecisionTree(**SIZES, depth=2)),
     (
@@ -112,30 +124,72 @@ def test_a_schedule_is_where_their_loop_had_it():
 
 
 BAD = [
-    ({"task": "quadratic_regression"}, "training.task must be one of .*, but got 'quadratic_regression'"),
+    (
+        {"task": "quadratic_regression"},
+        "training.task must be one of .*, but got 'quadratic_regression'",
+    ),
     ({"data": "skewed"}, "training.data must be one of gaussian, uniform, but got 'skewed'"),
     ({"num_tasks": 10}, "training.num_tasks is 10: a pool of fixed functions"),
     ({"num_training_examples": 9}, "training.num_training_examples is 9: a pool"),
     ({"task_kwargs": {"w": 1}}, "training.task_kwargs.w is 1, and no task here says that"),
-    ({"task_kwargs": {"normalise": False}}, "training.task_kwargs.normalise is False, and no task here says that"),
-    ({"data_kwargs": {"scale": 3}}, r"training\.data_kwargs is \{'scale': 3\}, a setting of a fork that is not known"),
-    ({"prompting_strategy": "random_quadrants"}, "training.prompting_strategy is 'random_quadrants', a setting of a"),
-    ({"noise_std": 0.5}, r"training\.noise_std is 0\.5, a setting of a fork that is not known here"),
+    (
+        {"task_kwargs": {"normalise": False}},
+        "training.task_kwargs.normalise is False, and no task here says that",
+    ),
+    (
+        {"data_kwargs": {"scale": 3}},
+        r"training\.data_kwargs is \{'scale': 3\}, a setting of a fork that is not known",
+    ),
+    (
+        {"prompting_strategy": "random_quadrants"},
+        "training.prompting_strategy is 'random_quadrants', a setting of a",
+    ),
+    (
+        {"noise_std": 0.5},
+        r"training\.noise_std is 0\.5, a setting of a fork that is not known here",
+    ),
     ({"loss": False}, "training.loss is False, a setting of a fork that is not known here"),
-    ({"curriculum": {"noise": {"start": 1}}}, "training.curriculum.noise is .*, a setting of a fork"),
-    ({"task": "affine_regression"}, r"affine_regression: affine functions of n_dims=3 inputs are what no task here"),
-    ({"task": "affine_regression", "n_dims": 1, "task_kwargs": {"scale": 2}}, "its scale multiplies the slope"),
+    (
+        {"curriculum": {"noise": {"start": 1}}},
+        "training.curriculum.noise is .*, a setting of a fork",
+    ),
+    (
+        {"task": "affine_regression"},
+        r"affine_regression: affine functions of n_dims=3 inputs are what no task here",
+    ),
+    (
+        {"task": "affine_regression", "n_dims": 1, "task_kwargs": {"scale": 2}},
+        "its scale multiplies the slope",
+    ),
     (
         {"task_kwargs": {"scale": 0}},
         r"config\.yaml: training\.task is linear_regression: Normal needs a finite mean and a positive",
     ),
-    ({"task": "sparse_linear_regression", "task_kwargs": {"valid_coords": 2}}, "valid_coords is 2, and no task here"),
-    ({"task": "noisy_linear_regression", "task_kwargs": {"renormalize_ys": True}}, "renormalize_ys is True"),
+    (
+        {"task": "sparse_linear_regression", "task_kwargs": {"valid_coords": 2}},
+        "valid_coords is 2, and no task here",
+    ),
+    (
+        {"task": "noisy_linear_regression", "task_kwargs": {"renormalize_ys": True}},
+        "renormalize_ys is True",
+    ),
     ({"task_kwargs": {"scale": "big"}}, "task_kwargs.scale must be a number, but got 'big'"),
-    ({"task": "decision_tree", "task_kwargs": {"depth": 99}}, "depth must be a whole number from 1 to 12, but got 99"),
-    ({"task": "sparse_linear_regression", "task_kwargs": {"sparsity": 4}}, "sparsity must be at most n_dims"),
-    ({"task": "polynomial_regression", "curriculum": DEGREE}, "polynomials of n_dims=3 inputs are a sum"),
-    ({"task": "polynomial_regression", "n_dims": 1}, "training.curriculum lacks the key 'polynomial_degree'"),
+    (
+        {"task": "decision_tree", "task_kwargs": {"depth": 99}},
+        "depth must be a whole number from 1 to 12, but got 99",
+    ),
+    (
+        {"task": "sparse_linear_regression", "task_kwargs": {"sparsity": 4}},
+        "sparsity must be at most n_dims",
+    ),
+    (
+        {"task": "polynomial_regression", "curriculum": DEGREE},
+        "polynomials of n_dims=3 inputs are a sum",
+    ),
+    (
+        {"task": "polynomial_regression", "n_dims": 1},
+        "training.curriculum lacks the key 'polynomial_degree'",
+    ),
     ({"curriculum": {"points": {"start": 1}}}, "training.curriculum.points lacks the key 'end'"),
     (
         {"curriculum": {"dims": {"start": 2, "end": 2, "inc": 1, "interval": 9}}},

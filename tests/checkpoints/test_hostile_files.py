@@ -25,7 +25,9 @@ def check_refused(folder, match, read):
     """One clear line, and no model is made."""
     before = tiny_runs.contents(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "randn", lambda *args, **kwargs: pytest.fail("a model was made", pytrace=False))
+        patch.setattr(
+            torch, "randn", lambda *args, **kwargs: pytest.fail("a model was made", pytrace=False)
+        )
         with pytest.raises(InputError, match=match) as refused:
             read(folder)
     assert "\n" not in str(refused.value)
@@ -35,19 +37,43 @@ def check_refused(folder, match, read):
 
 READERS = {"load": store.load, "from_checkpoint": HookedTransformer.from_checkpoint}
 SIZES = {
-    "n_layers": ({"n_layers": 10**9}, r"lacks the tensor blocks\.1\.attn\.W_Q that the config asks for"),
-    "d_mlp": ({"d_mlp": 10**7}, r"W_in has shape \(8, 32\), but the config asks for \(8, 10000000\)"),
-    "d_model": ({"d_model": 10**9}, r"W_E has shape \(1, 8\), but the config asks for \(1, 1000000000\)"),
-    "n_ctx": ({"n_ctx": 10**12}, r"W_pos has shape \(12, 8\), but the config asks for \(1000000000000, 8\)"),
-    "n_heads": ({"n_heads": 10**10}, r"W_Q has shape \(2, 8, 4\), but the config asks for \(10000000000, 8, 4\)"),
+    "n_layers": (
+        {"n_layers": 10**9},
+        r"lacks the tensor blocks\.1\.attn\.W_Q that the config asks for",
+    ),
+    "d_mlp": (
+        {"d_mlp": 10**7},
+        r"W_in has shape \(8, 32\), but the config asks for \(8, 10000000\)",
+    ),
+    "d_model": (
+        {"d_model": 10**9},
+        r"W_E has shape \(1, 8\), but the config asks for \(1, 1000000000\)",
+    ),
+    "n_ctx": (
+        {"n_ctx": 10**12},
+        r"W_pos has shape \(12, 8\), but the config asks for \(1000000000000, 8\)",
+    ),
+    "n_heads": (
+        {"n_heads": 10**10},
+        r"W_Q has shape \(2, 8, 4\), but the config asks for \(10000000000, 8, 4\)",
+    ),
     "d_out": (
         {"d_out": 2**62},
         rf"no tensor can be as large as this config|\(n_targets\), but the model has d_out={2**62}",
     ),
-    "d_head and d_model": ({"d_model": 2**40, "d_head": 2**40}, "no tensor can be as large as this config asks for"),
-    "digits": ({"d_mlp": 10**300}, "d_mlp must be a whole number (of at most|below) .*, but got <a whole number"),
+    "d_head and d_model": (
+        {"d_model": 2**40, "d_head": 2**40},
+        "no tensor can be as large as this config asks for",
+    ),
+    "digits": (
+        {"d_mlp": 10**300},
+        "d_mlp must be a whole number (of at most|below) .*, but got <a whole number",
+    ),
     "too many digits": ({"d_mlp": 10**400}, "is not JSON .the number '1000.*000' is too large"),
-    "negative": ({"d_mlp": -(10**9)}, "d_mlp must be a whole number from 1 up, but got -1000000000"),
+    "negative": (
+        {"d_mlp": -(10**9)},
+        "d_mlp must be a whole number from 1 up, but got -1000000000",
+    ),
     "eps": ({"eps": 10**309}, "is not JSON .the number '1000.*000' is too large"),
     "init_std": ({"init_std": float("inf")}, "is not JSON .it has no Infinity"),
 }
@@ -75,14 +101,18 @@ def test_making_a_model_would_be_noticed(folder):
 def test_weights_that_are_no_floats_are_refused(folder, dtype, read):
     path = folder / "model.safetensors"
     save_file({**load_file(path), "unembed.b_U": torch.zeros(1).to(dtype)}, path)
-    check_refused(folder, "unembed.b_U holds numbers of the type [A-Z0-9_]+, but float32 or", READERS[read])
+    check_refused(
+        folder, "unembed.b_U holds numbers of the type [A-Z0-9_]+, but float32 or", READERS[read]
+    )
 
 
 @pytest.mark.parametrize("read", READERS)
 def test_weights_beyond_float32_are_refused(folder, read):
     path = folder / "model.safetensors"
     save_file({**load_file(path), "unembed.b_U": torch.tensor([1e300], dtype=torch.float64)}, path)
-    with pytest.raises(InputError, match=r"unembed.b_U holds NaN or infinite numbers \(as float32\)"):
+    with pytest.raises(
+        InputError, match=r"unembed.b_U holds NaN or infinite numbers \(as float32\)"
+    ):
         READERS[read](folder)
 
 
@@ -103,7 +133,10 @@ def test_facts_that_are_not_finite_come_back_as_numbers(folder):
 def test_the_provenance_of_another_run_is_refused(folder, tmp_path):
     other = tiny_runs.checkpoint(training={"seed": 5}).save(tmp_path / "other")
     (folder / "provenance.json").write_bytes((other / "provenance.json").read_bytes())
-    with pytest.raises(InputError, match=r"belongs to another run: it has the run_id '[0-9a-f]{12}', but that of the"):
+    with pytest.raises(
+        InputError,
+        match=r"belongs to another run: it has the run_id '[0-9a-f]{12}', but that of the",
+    ):
         store.load(folder)
 
 
@@ -111,7 +144,9 @@ def test_a_config_of_an_earlier_version_keeps_its_id():
     """It lacks the fields that came later."""
     found = store.load("affine")
     assert "embed_bound" not in bundled.config("affine")["model"]
-    assert found.provenance["run_id"] == bundled.provenance("affine")["run_id"] != run_id(found.config)
+    assert (
+        found.provenance["run_id"] == bundled.provenance("affine")["run_id"] != run_id(found.config)
+    )
 
 
 @pytest.mark.parametrize("training", [None, {"snapshots": [3]}])
@@ -121,7 +156,9 @@ def test_so_does_one_with_snapshots_or_without_training(tmp_path, training):
     del data["model"]["embed_bound"]
     write_json(folder / "config.json", data)
     known = {key: value for key, value in data.items() if key != "schema"}
-    known["training"] = training and {key: value for key, value in data["training"].items() if key != "snapshots"}
+    known["training"] = training and {
+        key: value for key, value in data["training"].items() if key != "snapshots"
+    }
     facts = {**read_json(folder / "provenance.json"), "run_id": run_id(known)}
     write_json(folder / "provenance.json", facts)
     assert store.load(folder).provenance["run_id"] == run_id(known)

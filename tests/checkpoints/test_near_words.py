@@ -21,7 +21,10 @@ from icl_interp.errors import InputError
 )
 def test_the_setting_that_is_meant_is_suggested(section, word, value, meant, monkeypatch):
     def suggests():
-        with pytest.raises(InputError, match=rf"unknown key in config\.{section} '{word}': did you mean '{meant}'\?"):
+        with pytest.raises(
+            InputError,
+            match=rf"unknown key in config\.{section} '{word}': did you mean '{meant}'\?",
+        ):
             config.parse(tiny_runs.data(**{section: {word: value}}))
 
     suggests()
@@ -37,6 +40,8 @@ def test_every_near_word_leads_to_a_setting():
 
 
 def test_a_near_word_of_another_section_is_not_suggested():
-    with pytest.raises(InputError, match=r"unknown key in config\.training 'heads': \(?known|did you mean") as caught:
+    with pytest.raises(
+        InputError, match=r"unknown key in config\.training 'heads': \(?known|did you mean"
+    ) as caught:
         config.parse(tiny_runs.data(training={"heads": 3}))
     assert "n_heads" not in str(caught.value)

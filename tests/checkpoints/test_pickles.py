@@ -47,7 +47,11 @@ def by_pickle(protocol):
     return make
 
 
-PICKLES = {"torch": by_torch, "old torch": by_old_torch, **{f"protocol {p}": by_pickle(p) for p in (2, 4, 5)}}
+PICKLES = {
+    "torch": by_torch,
+    "old torch": by_old_torch,
+    **{f"protocol {p}": by_pickle(p) for p in (2, 4, 5)},
+}
 
 
 def check_never_executed(folder, marker, write, read):
@@ -85,7 +89,9 @@ class Number:
 
     def __reduce__(self):
         dtype, data = self.parts
-        return np.float64(0).__reduce__()[0], (np.dtype(dtype), data) if data else (np.dtype(dtype),)
+        return np.float64(0).__reduce__()[0], (np.dtype(dtype), data) if data else (
+            np.dtype(dtype),
+        )
 
 
 def test_numbers_of_numpy_are_read_and_other_types_of_it_are_not(tmp_path):
@@ -94,14 +100,26 @@ def test_numbers_of_numpy_are_read_and_other_types_of_it_are_not(tmp_path):
     for kind in ("bool", "int32", "int64", "float32", "float64"):
         torch.save({**whole, "train_step": np.dtype(kind).type(1)}, tmp_path / "x.pt")
         assert files.read(tmp_path / "x.pt").step == (1 if "int" in kind else None)
-    for number in (Number("V1000000"), Number("O", b"text"), np.complex128(1), np.str_("text"), np.datetime64("2020")):
+    for number in (
+        Number("V1000000"),
+        Number("O", b"text"),
+        np.complex128(1),
+        np.str_("text"),
+        np.datetime64("2020"),
+    ):
         torch.save({**whole, "train_step": number}, tmp_path / "x.pt")
-        refuse(tmp_path / "x.pt", r"is a pickle, which can run code .* this one asks for numpy\.", files.read)
+        refuse(
+            tmp_path / "x.pt",
+            r"is a pickle, which can run code .* this one asks for numpy\.",
+            files.read,
+        )
 
 
 def test_text_pickles_are_refused_and_never_executed(folder, tmp_path):
     marker = tmp_path / "trapped"
-    check_never_executed(folder, marker, by_pickle(0)(Trap(marker)), lambda source: refuse(source, "is not a"))
+    check_never_executed(
+        folder, marker, by_pickle(0)(Trap(marker)), lambda source: refuse(source, "is not a")
+    )
 
 
 def test_a_safetensors_file_by_itself_is_no_pickle(tmp_path):

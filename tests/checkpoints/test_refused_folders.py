@@ -78,7 +78,10 @@ BAD_WEIGHTS = {
     "a byte too many": (raw(lambda data: data + b"\0"), WHOLE),
     "length corrupted": (raw(lambda data: b"\xff" * 8 + data[8:]), WHOLE),
     "header corrupted": (raw(lambda data: data[:20] + b"\x00\x01\xfe" + data[23:]), WHOLE),
-    "header is other JSON": (raw(lambda data: data.replace(b'"dtype":"F32"', b'"dtype":"XYZ"', 1)), WHOLE),
+    "header is other JSON": (
+        raw(lambda data: data.replace(b'"dtype":"F32"', b'"dtype":"XYZ"', 1)),
+        WHOLE,
+    ),
     "text": (raw(lambda data: b"these are no weights\n" * 20), WHOLE),
     "missing": (
         tensors(lambda state: state.pop("blocks.0.attn.W_Q")),
@@ -96,35 +99,56 @@ BAD_WEIGHTS = {
         tensors(lambda state: state["blocks.0.mlp.b_in"].view(-1)[3:4].fill_(torch.nan)),
         "blocks.0.mlp.b_in holds NaN or infinite numbers",
     ),
-    "infinity": (tensors(lambda state: state["embed.W_E"].fill_(torch.inf)), "embed.W_E holds NaN or infinite numbers"),
-    "no file": (remove("model.safetensors"), "run is not a checkpoint: it has no model.safetensors"),
+    "infinity": (
+        tensors(lambda state: state["embed.W_E"].fill_(torch.inf)),
+        "embed.W_E holds NaN or infinite numbers",
+    ),
+    "no file": (
+        remove("model.safetensors"),
+        "run is not a checkpoint: it has no model.safetensors",
+    ),
 }
 BAD_CONFIGS = {
     "width": (
         section("model", d_model=16, d_head=4, d_mlp=32),
         r": [a-zA-Z0-9_.]+ has shape \(.*8.*\), but the config asks for \(.*16.*\)",
     ),
-    "layers": (section("model", n_layers=2), r"lacks the tensor blocks\.1\.[a-zA-Z0-9_.]+ that the config asks for"),
+    "layers": (
+        section("model", n_layers=2),
+        r"lacks the tensor blocks\.1\.[a-zA-Z0-9_.]+ that the config asks for",
+    ),
     "norm": (
         section("model", normalization_type=None),
         "holds the tensor [a-zA-Z0-9_.]*ln[a-zA-Z0-9_.]*, which the config does not ask for",
     ),
-    "context": (section("model", n_ctx=20), r"pos_embed.W_pos has shape \(12, 8\), but the config asks for \(20, 8\)"),
+    "context": (
+        section("model", n_ctx=20),
+        r"pos_embed.W_pos has shape \(12, 8\), but the config asks for \(20, 8\)",
+    ),
     "context too short": (
         section("task", n_points=7),
         "n_ctx=12 tokens is too short for prompts of n_points=7: interleaved prompts of that length need 13",
     ),
-    "encoding": (section(encoding="stacked"), "stacked prompts .* d_in=2, but the model has d_in=1"),
+    "encoding": (
+        section(encoding="stacked"),
+        "stacked prompts .* d_in=2, but the model has d_in=1",
+    ),
     "unknown encoding": (
         section(encoding="interleaving"),
         "unknown encoding 'interleaving': did you mean 'interleaved'",
     ),
-    "unknown key": (section(trainning={}), "unknown key in config.json 'trainning': did you mean 'training'"),
+    "unknown key": (
+        section(trainning={}),
+        "unknown key in config.json 'trainning': did you mean 'training'",
+    ),
     "unknown model key": (
         section("model", n_layer=1),
         "unknown key in config.json.model 'n_layer': did you mean 'n_layers'",
     ),
-    "unknown task key": (section("task", degree=1), "unknown key in config.json.task 'degree': did you mean 'degrees'"),
+    "unknown task key": (
+        section("task", degree=1),
+        "unknown key in config.json.task 'degree': did you mean 'degrees'",
+    ),
     "unknown law": (
         section("task", "inputs", kind="Unifrom"),
         "unknown kind in config.json.task.inputs 'Unifrom': did you mean 'Uniform'",
@@ -137,22 +161,40 @@ BAD_CONFIGS = {
         section("training", "curriculum", untill=1),
         "unknown key in config.json.training.curriculum 'untill': did you mean 'until'",
     ),
-    "unknown task": (section("task", kind="Polynom"), "unknown kind in config.json.task 'Polynom': did you mean 'Poly"),
-    "no model": (config(lambda data: data.pop("model") and data), "config.json lacks the key 'model'"),
+    "unknown task": (
+        section("task", kind="Polynom"),
+        "unknown kind in config.json.task 'Polynom': did you mean 'Poly",
+    ),
+    "no model": (
+        config(lambda data: data.pop("model") and data),
+        "config.json lacks the key 'model'",
+    ),
     "model is null": (section(model=None), "config.json.model must be a mapping, but got None"),
-    "text for a number": (section("model", eps="small"), "config.json.model.eps must be a number, but got 'small'"),
-    "impossible": (section("model", attn_only=True, mlp_only=True), "attn_only and mlp_only exclude each other"),
+    "text for a number": (
+        section("model", eps="small"),
+        "config.json.model.eps must be a number, but got 'small'",
+    ),
+    "impossible": (
+        section("model", attn_only=True, mlp_only=True),
+        "attn_only and mlp_only exclude each other",
+    ),
     "wrong schema": (
         section(schema="icl_interp.config/99"),
         "config.json has schema 'icl_interp.config/99', but this version reads 'icl_interp.config/1'",
     ),
     "no schema": (config(lambda data: data.pop("schema") and data), "config.json has schema None"),
     "list": (config(lambda data: [data]), "config.json has schema None"),
-    "cut off": (raw(lambda data: data[: len(data) // 2], "config.json"), "config.json is not JSON .*cut off or edited"),
+    "cut off": (
+        raw(lambda data: data[: len(data) // 2], "config.json"),
+        "config.json is not JSON .*cut off or edited",
+    ),
     "empty": (raw(lambda data: b"", "config.json"), "config.json is not JSON"),
     "not text": (raw(lambda data: b"\xff\xfe\x00", "config.json"), "config.json is not JSON"),
     "no file": (remove("config.json"), "run is not a checkpoint: it has no config.json"),
-    "provenance cut off": (raw(lambda data: data[:9], "provenance.json"), "provenance.json is not JSON"),
+    "provenance cut off": (
+        raw(lambda data: data[:9], "provenance.json"),
+        "provenance.json is not JSON",
+    ),
     "provenance of something else": (
         raw(lambda data: b"[1, 2]", "provenance.json"),
         "provenance.json is not what a run",
@@ -206,7 +248,9 @@ def test_paths_that_are_no_checkpoints_are_refused(tmp_path):
     (tmp_path / "train.py").write_text("raise SystemExit('run')")
     (tmp_path / "nothing").mkdir()
     for name in ("notes.txt", "random.bin", "train.py"):
-        refuse(tmp_path / name, rf"{name} is not a checkpoint: give a run folder .* or a bundled name")
+        refuse(
+            tmp_path / name, rf"{name} is not a checkpoint: give a run folder .* or a bundled name"
+        )
     refuse(tmp_path / "nothing", "nothing is not a checkpoint: it has no config.json")
     refuse(str(tmp_path / "none"), "no such path or bundled model: '.*none'; .*bundled models: ")
     refuse(tmp_path / "notes.txt" / "run", "no such path")

@@ -37,7 +37,11 @@ KINDS = {
 def test_what_is_saved_loads_as_the_same_model(tmp_path, name):
     saved = tiny_runs.checkpoint(**KINDS[name])
     folder = saved.save(tmp_path / "run")
-    assert sorted(tiny_runs.contents(folder)) == ["config.json", "model.safetensors", "provenance.json"]
+    assert sorted(tiny_runs.contents(folder)) == [
+        "config.json",
+        "model.safetensors",
+        "provenance.json",
+    ]
     for source in (folder, str(folder), folder / "config.json", folder / "model.safetensors"):
         check_same_model(load(source), saved)
     model = HookedTransformer.from_checkpoint(folder)
@@ -60,8 +64,12 @@ def test_a_checkpoint_loads_as_itself_and_says_where_it_came_from(folder):
     found = load(folder)
     assert load(found) is found
     assert (found.name, found.step) == ("run", 0)
-    assert found.provenance["run_id"] == provenance.run_id(found.config) == tiny_runs.checkpoint().name
-    later = Checkpoint(found.model, found.task, found.encoding, found.config, step=7, provenance={"note": "mine"})
+    assert (
+        found.provenance["run_id"] == provenance.run_id(found.config) == tiny_runs.checkpoint().name
+    )
+    later = Checkpoint(
+        found.model, found.task, found.encoding, found.config, step=7, provenance={"note": "mine"}
+    )
     again = load(later.save(folder.parent / "later"))
     assert (again.name, again.step, again.provenance["note"]) == ("later", 7, "mine")
 
@@ -93,7 +101,9 @@ def test_where_nothing_can_be_written_nothing_is(tmp_path):
     (tmp_path / "file").write_text("precious")
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         refuse(
-            folder, "cannot write .*model.safetensors: .*choose a folder you can write to", tiny_runs.checkpoint().save
+            folder,
+            "cannot write .*model.safetensors: .*choose a folder you can write to",
+            tiny_runs.checkpoint().save,
         )
     assert tiny_runs.contents(tmp_path) == {"file": b"precious"}
 
@@ -120,7 +130,9 @@ def check_killed_while_saving(folder, n_written, saver):
 
 def config_first(folder):
     checkpoint = tiny_runs.checkpoint()
-    provenance.write_json(folder / "config.json", {"schema": "x", **provenance.encode(checkpoint.config)})
+    provenance.write_json(
+        folder / "config.json", {"schema": "x", **provenance.encode(checkpoint.config)}
+    )
     weights.write(folder / "model.safetensors", checkpoint.model.state_dict())
     provenance.write_json(folder / "provenance.json", {})
 
@@ -140,5 +152,7 @@ def test_a_save_over_a_checkpoint_replaces_it(folder):
     other.save(folder)
     check_same_model(load(folder), other)
     must_fail(
-        check_same_model, load(folder), Checkpoint(other.model, other.task.with_points(5), other.encoding, other.config)
+        check_same_model,
+        load(folder),
+        Checkpoint(other.model, other.task.with_points(5), other.encoding, other.config),
     )

@@ -56,7 +56,9 @@ def test_the_papers_zero_predictor_is_the_mean_square_within_its_sampling_error(
 
     def check(degree, tolerance=0.3):
         exact = sum(1 / (2 * i + 1) for i in range(degree + 1)) / 3
-        for sigma, value in printed.errors("limits.table2", degree=str(degree), model="zero").items():
+        for sigma, value in printed.errors(
+            "limits.table2", degree=str(degree), model="zero"
+        ).items():
             assert value / (sigma**2 * exact) == pytest.approx(1, abs=tolerance)
 
     for degree in range(1, 6):
@@ -74,7 +76,9 @@ def test_table4_is_reproduced_and_its_caption_refuted():
     np.testing.assert_allclose(moved, by_hand / by_hand.sum(), rtol=1e-9)
     said = [statement.sentence for statement in limits_softmax_examples.states(results)]
     words(said, HOLDS, DIFFERS)  # that the numbers are right is arithmetic
-    hard = make_table({**results["softmax"], "softmax": [round(v) for v in results["softmax"]["softmax"]]})
+    hard = make_table(
+        {**results["softmax"], "softmax": [round(v) for v in results["softmax"]["softmax"]]}
+    )
     must_fail(words, [s.sentence for s in limits_softmax_examples.states({"softmax": hard})], HOLDS)
 
 
@@ -88,12 +92,16 @@ def test_without_any_model_every_experiment_of_the_study_says_so():
         if not experiment.models or experiment.study != "limits":
             continue
         results = experiment.run(NOTHING)
-        assert all(not line.startswith((AGREES, DIFFERS, LEFT_OUT)) for line in experiment.says(results)), name
+        assert all(
+            not line.startswith((AGREES, DIFFERS, LEFT_OUT)) for line in experiment.says(results)
+        ), name
         experiment.compare(results)
         reproductions.draw(name, results, experiment.compare(results))
 
 
-@pytest.mark.parametrize(("sigmas", "text"), [([1], "1"), ([1, 2, 3, 5], "1–3, 5"), ([10, 9, 1], "1, 9–10"), ([], "")])
+@pytest.mark.parametrize(
+    ("sigmas", "text"), [([1], "1"), ([1, 2, 3, 5], "1–3, 5"), ([10, 9, 1], "1, 9–10"), ([], "")]
+)
 def test_sigmas_in_words(sigmas, text):
     assert errors.sigmas_text(sigmas) == text
 
@@ -121,7 +129,9 @@ def test_a_run_writes_everything_and_goes_on_where_it_was(tmp_path):
     assert "limits.figure6" in (tmp_path / "README.md").read_text()
     weights = tmp_path / "models" / "degree_3" / "model.safetensors"
     stamp = weights.stat().st_mtime_ns
-    (again,) = run.reproduce(["limits.figure6"], tmp_path, scale="smoke", formats=(), progress=False)
+    (again,) = run.reproduce(
+        ["limits.figure6"], tmp_path, scale="smoke", formats=(), progress=False
+    )
     assert weights.stat().st_mtime_ns == stamp
     assert again.record["results"] == done.record["results"]
 
@@ -130,9 +140,13 @@ def test_a_run_writes_everything_and_goes_on_where_it_was(tmp_path):
 def test_results_survive_the_trip_through_json(tmp_path):
     """Drawn and judged from the file they are the same."""
     (done,) = run.reproduce(["limits.table4"], tmp_path, scale="smoke", formats=(), progress=False)
-    stored = run.Reproduction(done.experiment, json.loads((tmp_path / "limits.table4" / "results.json").read_text()))
+    stored = run.Reproduction(
+        done.experiment, json.loads((tmp_path / "limits.table4" / "results.json").read_text())
+    )
     assert stored.experiment.says(stored.results) == done.says
-    assert {k: f.to_json() for k, f in stored.figures.items()} == {k: f.to_json() for k, f in done.figures.items()}
+    assert {k: f.to_json() for k, f in stored.figures.items()} == {
+        k: f.to_json() for k, f in done.figures.items()
+    }
     comparison = json.loads((tmp_path / "limits.table4" / "comparison.json").read_text())
     assert comparison["columns"] == json.loads(json.dumps(to_dict(stored.comparison)))["columns"]
     markdown = (tmp_path / "limits.table4" / "comparison.md").read_text()
@@ -141,7 +155,9 @@ def test_results_survive_the_trip_through_json(tmp_path):
 
 @pytest.mark.slow
 def test_without_training_what_is_missing_is_named(tmp_path):
-    (done,) = run.reproduce(["limits.figure5"], tmp_path, scale="smoke", train=False, formats=(), progress=False)
+    (done,) = run.reproduce(
+        ["limits.figure5"], tmp_path, scale="smoke", train=False, formats=(), progress=False
+    )
     assert done.record["missing"] == ["affine_gaussian", "degree_2_gaussian", "degree_3_gaussian"]
     assert not (tmp_path / "models").exists()
 

@@ -37,7 +37,11 @@ def test_tables_by_sigma_are_laid_out_as_papers_do():
         assert shown.attrs["note"] == "a note"
         for i, model in enumerate("ab", 1):
             for column in ("1", "2", "10"):
-                cells = {row["sigma:"]: row[column] for row in shown.to_dict("records") if row["model"] == model}
+                cells = {
+                    row["sigma:"]: row[column]
+                    for row in shown.to_dict("records")
+                    if row["model"] == model
+                }
                 assert cells == {
                     "paper": str(100 * i + int(column)),
                     "ours": str(200 * i + int(column)),
@@ -69,11 +73,16 @@ def test_distance_in_numbers_sigma_by_sigma():
 
     def said(ours):
         cells = zip((1, 2, 2, 3), (0.0, 1.0, 2.0, 3.0), (9.0, *ours), strict=True)
-        rows = [{"sigma": s, "paper": p, "ours": o, "ours / paper": o / p if p else float("nan")} for s, p, o in cells]
+        rows = [
+            {"sigma": s, "paper": p, "ours": o, "ours / paper": o / p if p else float("nan")}
+            for s, p, o in cells
+        ]
         return errors.in_numbers(errors.as_table(rows, ""))
 
     def check(ours):
-        assert said(ours) == (f"{errors.FACTORS}, median (range): 2.5 (1–4) at sigma 2, 2 at sigma 3.",)
+        assert said(ours) == (
+            f"{errors.FACTORS}, median (range): 2.5 (1–4) at sigma 2, 2 at sigma 3.",
+        )
 
     check([1.0, 8.0, 6.0])
     must_fail(check, [6.0, 1.0, 8.0])
@@ -93,8 +102,12 @@ def test_numbers_in_the_package_are_laid_out(name):
     assert isinstance(table, DataFrame)
     assert layout.markdown(table)
     if "ours / paper" in table.columns:
-        paper, ours, ratio = (np.array(table[key], dtype=float) for key in ("paper", "ours", "ours / paper"))
-        np.testing.assert_allclose(ratio[paper > 0], (ours / np.where(paper > 0, paper, 1))[paper > 0])
+        paper, ours, ratio = (
+            np.array(table[key], dtype=float) for key in ("paper", "ours", "ours / paper")
+        )
+        np.testing.assert_allclose(
+            ratio[paper > 0], (ours / np.where(paper > 0, paper, 1))[paper > 0]
+        )
         assert np.isnan(ratio[paper == 0]).all()
 
 

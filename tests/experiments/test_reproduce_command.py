@@ -44,7 +44,9 @@ def test_bad_input_is_one_line_and_exit_2(monkeypatch, capsys, tmp_path, argumen
 
 @pytest.mark.slow
 def test_an_experiment_without_models(monkeypatch, capsys, tmp_path):
-    status, out, _ = run(monkeypatch, capsys, "limits.table4", "--out", tmp_path / "out", "--scale", "smoke")
+    status, out, _ = run(
+        monkeypatch, capsys, "limits.table4", "--out", tmp_path / "out", "--scale", "smoke"
+    )
     assert status == 0
     assert "Formula holds: 15 of 15" in out
     assert out.splitlines()[-1] == f"reproductions: {tmp_path / 'out' / 'index.html'}"

@@ -25,7 +25,9 @@ def test_every_model_of_every_experiment_exists_at_its_scales(recipe, scale):
     assert all(start < run.training.steps for start, _ in run.training.curriculum.degrees)
 
 
-@pytest.mark.parametrize("recipe", ["affine", "affine_no_ln", "degrees_135_attn_only", "remedy_entmax", "affine_u100"])
+@pytest.mark.parametrize(
+    "recipe", ["affine", "affine_no_ln", "degrees_135_attn_only", "remedy_entmax", "affine_u100"]
+)
 def test_scales_change_sizes_only(recipe):
     """Everything that makes the recipe what it is survives: the norm, the scores, the parts, the laws."""
     small = recipes.resolve(recipe)
@@ -44,7 +46,9 @@ def test_scales_change_sizes_only(recipe):
         assert other.task == small.task.with_points(scales.SCALES[scale].n_points)
         assert other.encoding == small.encoding
         share = small.training.curriculum.until / small.training.steps
-        assert other.training.curriculum.until / other.training.steps == pytest.approx(share, abs=0.01)
+        assert other.training.curriculum.until / other.training.steps == pytest.approx(
+            share, abs=0.01
+        )
     assert scales.at_scale(small, "small") is small
 
 
@@ -74,7 +78,9 @@ def test_what_exists_at_paper_scale_only_is_refused_elsewhere(name):
 def test_unknown_names_are_refused():
     with pytest.raises(InputError, match=r"unknown scale 'smal': did you mean 'small'"):
         scales.config("affine", "smal")
-    with pytest.raises(InputError, match=r"unknown experiment 'limits\.tabel1': did you mean 'limits\.table1'"):
+    with pytest.raises(
+        InputError, match=r"unknown experiment 'limits\.tabel1': did you mean 'limits\.table1'"
+    ):
         base.get("limits.tabel1")
     with pytest.raises(InputError, match=r"is an experiment called 'limits\.table1' already"):
         base.register(replace(base.get("limits.table1")))
@@ -84,8 +90,16 @@ def test_unknown_names_are_refused():
 def test_bundled_models_are_found_by_what_they_are():
     shelf = obtain.Shelf()
     assert shelf.find(obtain.config_of(Model("affine"), "small")) == bundled.folder("affine")
-    assert shelf.find(obtain.config_of(Model("affine_no_ln", 1), "small")) == bundled.folder("affine_no_ln_seed1")
-    for recipe in ("affine", "affine_no_ln", "affine_attn_only", "affine_u5", "affine_u10"):  # five runs of each
+    assert shelf.find(obtain.config_of(Model("affine_no_ln", 1), "small")) == bundled.folder(
+        "affine_no_ln_seed1"
+    )
+    for recipe in (
+        "affine",
+        "affine_no_ln",
+        "affine_attn_only",
+        "affine_u5",
+        "affine_u10",
+    ):  # five runs of each
         found = {shelf.find(obtain.config_of(Model(recipe, seed), "small")) for seed in range(5)}
         assert len(found - {None}) == 5, recipe
     assert shelf.find(obtain.config_of(Model("affine"), "smoke")) is None
@@ -112,6 +126,8 @@ def test_only_finished_runs_of_exactly_that_config_are_taken(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_not_there_is_left_out_without_training(tmp_path):
-    found = obtain.obtain([Model("affine"), Model("affine", 77)], "small", tmp_path, obtain.Shelf(), train=False)
+    found = obtain.obtain(
+        [Model("affine"), Model("affine", 77)], "small", tmp_path, obtain.Shelf(), train=False
+    )
     assert list(found) == ["affine"]
     assert list(tmp_path.iterdir()) == []

@@ -29,7 +29,11 @@ from icl_interp.resampling import Interval
 
 RATIO = at_most("error / error", 3, 10)
 LEARNED = at_most("error / error", 3, 10, Precondition("R2", (0.9, 1.0), "But R² is {value:.2g}."))
-INSIDE, BETWEEN, BEYOND = Interval(2.0, 1.5, 2.5), Interval(3.0, 2.0, 4.0), Interval(20.0, 15.0, 30.0)
+INSIDE, BETWEEN, BEYOND = (
+    Interval(2.0, 1.5, 2.5),
+    Interval(3.0, 2.0, 4.0),
+    Interval(20.0, 15.0, 30.0),
+)
 KEPT = [name for name in base.names() if kept.path(name)]
 
 
@@ -47,7 +51,9 @@ KEPT = [name for name in base.names() if kept.path(name)]
 def test_the_criterion_alone_decides_the_words(kind, words):
     def check(words):
         for found, word in zip((INSIDE, BETWEEN, BEYOND), words, strict=True):
-            assert statement("it is so.", RATIO, found, kind=kind).sentence.startswith(f"{word}it is so. Rule: error")
+            assert statement("it is so.", RATIO, found, kind=kind).sentence.startswith(
+                f"{word}it is so. Rule: error"
+            )
 
     check(words)
     must_fail(check, words[::-1])
@@ -72,11 +78,20 @@ def test_no_free_prose_passes_for_a_decision():
         Statement("a note with a rule", RATIO, kind="note")
 
     def forged(bench):
-        return Experiment("mine.table", "a table", "me", (), lambda bench: {}, lambda results: (f"{AGREES}trust me.",))
+        return Experiment(
+            "mine.table",
+            "a table",
+            "me",
+            (),
+            lambda bench: {},
+            lambda results: (f"{AGREES}trust me.",),
+        )
 
     with pytest.raises(InputError, match="come from its criterion"):
         forged(None).says({})
-    plain = Experiment("mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",))
+    plain = Experiment(
+        "mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",)
+    )
     assert plain.says({}) == ("Nothing.",)
 
 
@@ -85,7 +100,10 @@ def test_what_a_precondition_leaves_out_is_not_counted():
     ratio = {"error / error": Estimate.of("error / error", INSIDE)}
     assert Statement("a.", LEARNED, ratio | learned).word == AGREES
     out = Statement("a.", LEARNED, ratio | poor)
-    assert out.sentence == f"{LEFT_OUT}a. But R² is 0.42. Rule: error / error at most 3 agrees, from 10 on differs."
+    assert (
+        out.sentence
+        == f"{LEFT_OUT}a. But R² is 0.42. Rule: error / error at most 3 agrees, from 10 on differs."
+    )
     assert LEFT_OUT not in COUNTED
     assert Statement("a.", LEARNED, ratio | poor, kind="printed").word == UNSETTLED
     assert statement("a.", LEARNED, INSIDE, given={"R2": 0.42}) == out
@@ -95,7 +113,9 @@ def test_nothing_is_decided_by_models_that_are_not_trained():
     for found in (INSIDE, BETWEEN, BEYOND):
         rule = {"error / error": Estimate.of("error / error", found)}
         assert Statement("a.", RATIO, rule, trained=False).word == OPEN
-        assert Statement("a.", RATIO, rule, "formula", trained=False).word != OPEN  # needs no training
+        assert (
+            Statement("a.", RATIO, rule, "formula", trained=False).word != OPEN
+        )  # needs no training
     assert note("a.").word == ""
 
 
@@ -125,7 +145,9 @@ def test_unclear_cells_count_both_ways():
     rule = statements.share("share")
 
     def check(agree, unclear, total, word):
-        assert statement("a.", rule, statements.share_of("share", agree, unclear, total)).word == word
+        assert (
+            statement("a.", rule, statements.share_of("share", agree, unclear, total)).word == word
+        )
 
     check(86, 9, 129, OPEN)
     check(46, 0, 100, DIFFERS)
@@ -147,17 +169,25 @@ def test_as_data_a_statement_tells_what_decided():
     assert (data["word"], data["kind"], data["decided by"]) == ("As in the paper", "finding", "a")
     assert data["sentence"] == one.sentence
     assert note("b.").to_dict()["criterion"] is None
-    assert statement("a", RATIO, INSIDE).to_dict()["criterion"]["conditions"][0]["supports"] == ["-inf", 3.0]
+    assert statement("a", RATIO, INSIDE).to_dict()["criterion"]["conditions"][0]["supports"] == [
+        "-inf",
+        3.0,
+    ]
 
 
 def decided_again(data):
     """The word in front of a stored statement, decided from its stored rule and evidence."""
     rule = data["criterion"]
     conditions = tuple(
-        Condition(c["quantity"], _region(c["supports"]), c["contradicts"] and _region(c["contradicts"]))
+        Condition(
+            c["quantity"], _region(c["supports"]), c["contradicts"] and _region(c["contradicts"])
+        )
         for c in rule["conditions"]
     )
-    asked = tuple(Precondition(p["quantity"], _region(p["holds"]), p["otherwise"]) for p in rule["preconditions"])
+    asked = tuple(
+        Precondition(p["quantity"], _region(p["holds"]), p["otherwise"])
+        for p in rule["preconditions"]
+    )
     evidence = {
         key: Estimate(
             e["name"],
@@ -196,7 +226,9 @@ def test_kept_statements_are_what_their_criteria_say(name):
 
 def test_counts_are_of_what_the_source_found():
     """Misprints, algebra and models that are left out are listed and not counted."""
-    lines = [f"{word}a." for word in (AGREES, AGREES, DIFFERS, OPEN, MISPRINT, HOLDS, LEFT_OUT)] + ["A note."]
+    lines = [f"{word}a." for word in (AGREES, AGREES, DIFFERS, OPEN, MISPRINT, HOLDS, LEFT_OUT)] + [
+        "A note."
+    ]
     found = statements.counts(lines)
     assert [found[word] for word in COUNTED] == [2, 1, 1]
     record = kept.record("limits.appendix_g")["says"]  # algebra

@@ -31,7 +31,9 @@ NEEDS = {
 @pytest.mark.slow
 def test_figures_come_in_a_fixed_order():
     other_tasks = ("linear_attention", "lipschitz_", "autoregression_")
-    others = {name for name in catalogue.FIGURES if name.startswith(other_tasks) and name not in WITH_NORM}
+    others = {
+        name for name in catalogue.FIGURES if name.startswith(other_tasks) and name not in WITH_NORM
+    }
     assert list(report().figures) == WITH_NORM
     assert [name for name in catalogue.FIGURES if name not in others] == WITH_NORM
     assert others
@@ -61,7 +63,9 @@ def test_drawing_is_a_pure_function_of_what_is_stored(any_report, tmp_path):
     assert shown_as(loaded) == first
     stored = loaded.results["far/contexts"]
     loaded.results["far/contexts"] = stored.copy(data=np.nextafter(stored.values, np.inf))
-    assert drawn(loaded, "far_query").to_json() != first["far_query"], "not even the last bit is lost"
+    assert drawn(loaded, "far_query").to_json() != first["far_query"], (
+        "not even the last bit is lost"
+    )
 
 
 # A report is drawn anew for each, which takes seconds.
@@ -83,13 +87,21 @@ def test_with_nothing_stored_the_claims_are_still_drawn(small):
     assert catalogue.draw({}, [], small.facts) == {}
 
 
-@pytest.mark.parametrize("value", [*(pytest.param(x, marks=pytest.mark.slow) for x in (0.0, 1.0)), np.nan])
+@pytest.mark.parametrize(
+    "value", [*(pytest.param(x, marks=pytest.mark.slow) for x in (0.0, 1.0)), np.nan]
+)
 def test_degenerate_results_can_be_drawn(any_report, value):
     flat = {
         name: r if isinstance(r, DataFrame) else r.copy(data=np.full_like(r.values, value))
         for name, r in any_report.results.items()
     }
-    if np.isnan(value):  # an analysis never stores these without a number, but no figure must break a report
-        flat = {name: r for name, r in flat.items() if name in ("heads/delta", "heads/dispersion", "heads/overlap")}
+    if np.isnan(
+        value
+    ):  # an analysis never stores these without a number, but no figure must break a report
+        flat = {
+            name: r
+            for name, r in flat.items()
+            if name in ("heads/delta", "heads/dispersion", "heads/overlap")
+        }
     for figure in catalogue.draw(flat, any_report.findings, any_report.facts).values():
         assert json.loads(figure.to_json())["data"]

@@ -25,7 +25,11 @@ def forest_shows(findings, figure):
     for f in findings:
         assert f.id in words
     for verdict, look in VERDICTS.items():
-        said = [a for a in figure.layout.annotations if a.text.startswith(f"<b>{look.sign} {look.word}</b>")]
+        said = [
+            a
+            for a in figure.layout.annotations
+            if a.text.startswith(f"<b>{look.sign} {look.word}</b>")
+        ]
         number = [f.verdict for f in findings].count(verdict)
         assert len(said) == (min(number, 1) if verdict == "not_applicable" else number)
     for i, f in enumerate(rows):
@@ -42,13 +46,23 @@ def forest_shows(findings, figure):
                 assert mark.error_x.arrayminus[0] == e.value - e.low
         assert interval(f.test, unit=False) in words
         zones = {VERDICTS["supported"].pale: f.decided_by.supports}
-        zones |= {VERDICTS["contradicted"].pale: f.decided_by.contradicts} if f.decided_by.contradicts else {}
+        zones |= (
+            {VERDICTS["contradicted"].pale: f.decided_by.contradicts}
+            if f.decided_by.contradicts
+            else {}
+        )
         layout = figure.layout[f"xaxis{axis[1:]}"]
         ends = 10.0 ** np.array(layout.range) if layout.type == "log" else np.array(layout.range)
-        shaded = {s.fillcolor: (s.x0, s.x1) for s in figure.layout.shapes if s.type == "rect" and s.xref == axis}
+        shaded = {
+            s.fillcolor: (s.x0, s.x1)
+            for s in figure.layout.shapes
+            if s.type == "rect" and s.xref == axis
+        }
         assert set(shaded) == set(zones)
         for colour, (low, high) in zones.items():
-            np.testing.assert_allclose(shaded[colour], (max(low, ends[0]), min(high, ends[1])), rtol=1e-12)
+            np.testing.assert_allclose(
+                shaded[colour], (max(low, ends[0]), min(high, ends[1])), rtol=1e-12
+            )
         held = [f.test.low, f.test.high, *([f.twin.low, f.twin.high] if f.twin else [])]
         assert ends[0] <= min(held)
         assert max(held) <= ends[1]
@@ -72,7 +86,10 @@ def test_what_does_not_apply_says_why(small):
 
 
 def test_shams_stand_on_the_scale_of_the_estimate(small):
-    saturation, failure = small["limits.layernorm_causes_saturation"], small["limits.layernorm_causes_failure"]
+    saturation, failure = (
+        small["limits.layernorm_causes_saturation"],
+        small["limits.layernorm_causes_failure"],
+    )
     for finding in (saturation, failure):
         assert claims.control_intervention(finding) == finding.causal["sham effect"]
     # A number on another scale is not drawn; one that says it is on the estimate's, is.
@@ -87,7 +104,9 @@ MINE = Claim(
     source="Me (2026), here",
     criterion=Criterion("<= 1 / > 2", (Condition("size", (-np.inf, 1.0), (2.0, np.inf), "log"),)),
     measurements=(),
-    evidence=lambda results, facts: Evidence({"size": Estimate("size", 0.5, 0.4, 0.6, "m")}, "because"),
+    evidence=lambda results, facts: Evidence(
+        {"size": Estimate("size", 0.5, 0.4, 0.6, "m")}, "because"
+    ),
 )
 
 
@@ -99,7 +118,9 @@ def test_claims_and_results_of_ones_own_are_shown_and_left_alone(small):
     assert list(found) == WITH_NORM
     forest_shows([*small.findings, finding], found["claims"])
     words = text_of(found["claims"])
-    assert "f is &lt;b&gt;small&lt;/b&gt; &amp; x &lt; y" in words, "plotly would take it for its own markup"
+    assert "f is &lt;b&gt;small&lt;/b&gt; &amp; x &lt; y" in words, (
+        "plotly would take it for its own markup"
+    )
     assert "0.500 [0.400, 0.600]" in words
 
 

@@ -22,13 +22,18 @@ def test_static_files_have_the_size_that_the_figure_asks_for(small, tmp_path, mo
     shown = {name: drawn(small, name) for name in ("claims", "context")}
     assert files.export(shown, tmp_path / "deep" / "figures", ["png", "svg", "pdf"]) is None
     written = {path.name: path.read_bytes() for path in (tmp_path / "deep" / "figures").iterdir()}
-    assert sorted(written) == sorted(f"{name}.{kind}" for name in shown for kind in ("png", "svg", "pdf"))
+    assert sorted(written) == sorted(
+        f"{name}.{kind}" for name in shown for kind in ("png", "svg", "pdf")
+    )
     for name, figure in shown.items():
         assert written[f"{name}.pdf"].startswith(b"%PDF")
         assert b"Which claims hold" in written["claims.svg"]
         png = written[f"{name}.png"]
         assert png.startswith(b"\x89PNG")
-        assert struct.unpack(">II", png[16:24]) == (2 * figure.layout.width, 2 * figure.layout.height)
+        assert struct.unpack(">II", png[16:24]) == (
+            2 * figure.layout.width,
+            2 * figure.layout.height,
+        )
 
 
 def says_what_is_missing(answer: str | None, *words: str):
@@ -50,7 +55,9 @@ def test_without_a_browser_one_line_says_how_to_get_one(small, tmp_path, monkeyp
 
 def test_without_kaleido_one_line_says_how_to_get_it(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "kaleido", None)
-    says_what_is_missing(files.export({}, tmp_path, ["png"]), "kaleido", "pip install 'icl-interp[figures]'")
+    says_what_is_missing(
+        files.export({}, tmp_path, ["png"]), "kaleido", "pip install 'icl-interp[figures]'"
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_the_users_to_know(small, tmp_path):
@@ -103,7 +110,9 @@ def shown_in(div: str) -> list:
 
 def check_div(figure, expected):
     """What a page shows is the figure as it is, but as wide as there is room."""
-    assert shown_in(files.to_div(figure, "a")) == shown_in(to_html(expected, full_html=False, include_plotlyjs=False))
+    assert shown_in(files.to_div(figure, "a")) == shown_in(
+        to_html(expected, full_html=False, include_plotlyjs=False)
+    )
 
 
 def test_pages_show_the_figure(small):
@@ -111,5 +120,7 @@ def test_pages_show_the_figure(small):
     before = figure.to_json()
     check_div(figure, Figure(figure).update_layout(width=None, autosize=True))
     must_fail(check_div, figure, figure)
-    must_fail(check_div, figure, Figure(figure).update_layout(width=None, autosize=True, height=100))
+    must_fail(
+        check_div, figure, Figure(figure).update_layout(width=None, autosize=True, height=100)
+    )
     assert figure.to_json() == before

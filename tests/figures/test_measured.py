@@ -12,7 +12,12 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve
 
-HEADS = {"layer": (0, 1), "head": (0, 1, 2), "position": ("x", "query"), "statistic": ("mean", "std")}
+HEADS = {
+    "layer": (0, 1),
+    "head": (0, 1, 2),
+    "position": ("x", "query"),
+    "statistic": ("mean", "std"),
+}
 
 
 def by_head():
@@ -48,7 +53,9 @@ def test_numbers_of_both_signs_have_white_in_the_middle():
 
 def test_queries_are_an_axis_on_which_what_is_no_number_is_left_out():
     values = np.arange(1.0, 9.0).reshape(2, 4)
-    figure = plot(make_array(values, {"norm": ("ln1", "ln2"), "position": (1.0, 10.0, 1e3, "all")}, "stream"))
+    figure = plot(
+        make_array(values, {"norm": ("ln1", "ln2"), "position": (1.0, 10.0, 1e3, "all")}, "stream")
+    )
     assert [trace.name for trace in figure.data] == ["norm ln1", "norm ln2"]
     for trace, row in zip(figure.data, values, strict=True):
         np.testing.assert_array_equal(trace.x, [1, 10, 1e3])
@@ -73,7 +80,10 @@ def test_a_curve_runs_over_its_last_axis_and_a_third_axis_makes_panels():
 
 @pytest.mark.parametrize(
     ("shape", "message"),
-    [((2, 2, 2, 2), r"up to three axes, but this array has \['a', 'b', 'c', 'd'\]"), ((13, 2, 2), "up to 12 panels")],
+    [
+        ((2, 2, 2, 2), r"up to three axes, but this array has \['a', 'b', 'c', 'd'\]"),
+        ((13, 2, 2), "up to 12 panels"),
+    ],
 )
 def test_what_a_figure_cannot_show_is_refused_with_what_to_do(shape, message):
     axes = {name: range(n) for name, n in zip("abcd", shape, strict=False)}
@@ -84,7 +94,9 @@ def test_what_a_figure_cannot_show_is_refused_with_what_to_do(shape, message):
 @pytest.mark.slow
 @pytest.mark.parametrize("queries", [None, [0.5, 5.0, 500.0]])
 def test_every_result_of_the_default_probes_can_be_drawn(queries):
-    task = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6)
+    task = tasks.Polynomial(
+        degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6
+    )
     model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12))
     results = probe(model, task.sample(8, generator(0, "plot")), queries=queries)
     for name, result in results.items():

@@ -31,7 +31,9 @@ def stored(n_heads=2, n_layers=2, rows=None):
     axes = {"layer": range(n_layers), "head": range(n_heads), "query": rows or names, "key": names}
     return Results(
         {
-            "mechanism/attribution": make_array([[v] for v in SHARES.values()], {"part": SHARES, "target": (0,)}),
+            "mechanism/attribution": make_array(
+                [[v] for v in SHARES.values()], {"part": SHARES, "target": (0,)}
+            ),
             "heads/relevance": make_array(
                 effect,
                 {
@@ -92,7 +94,9 @@ def test_every_head_has_its_pattern():
 
     drawn(np.arange(36.0))
     must_fail(drawn, np.arange(36.0)[::-1])
-    assert [a.text for a in figure.layout.annotations] == [f"<b>head {i}.{h}</b>" for i in (0, 1) for h in (0, 1)]
+    assert [a.text for a in figure.layout.annotations] == [
+        f"<b>head {i}.{h}</b>" for i in (0, 1) for h in (0, 1)
+    ]
 
 
 @pytest.mark.parametrize("sizes", [{"n_heads": 9}, {"rows": ["query"]}])

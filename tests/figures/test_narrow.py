@@ -74,7 +74,10 @@ def test_the_title_keeps_its_words(figures):
         laid = narrow(figure)
         if laid is None:
             continue
-        was, now = (layout["title"]["text"] for layout in (figure.to_plotly_json()["layout"], laid["layout"]))
+        was, now = (
+            layout["title"]["text"]
+            for layout in (figure.to_plotly_json()["layout"], laid["layout"])
+        )
         assert words(now.replace("<br>", " ")).split() == words(was.replace("<br>", " ")).split()
         words_fit(laid["layout"]["title"])
     must_fail(words_fit, {"text": "<b>" + "word " * 20 + "</b>"})
@@ -83,7 +86,10 @@ def test_the_title_keeps_its_words(figures):
 def test_no_number_changes(figures):
     """A trace gets another name or place of its bar of colours, and nothing else."""
     for figure in figures.values():
-        before, laid = json.dumps(figure.to_plotly_json(), default=np.ndarray.tolist), narrow(figure)
+        before, laid = (
+            json.dumps(figure.to_plotly_json(), default=np.ndarray.tolist),
+            narrow(figure),
+        )
         assert json.dumps(figure.to_plotly_json(), default=np.ndarray.tolist) == before
         if laid is not None:
             assert len(laid["traces"]) == len(figure.to_plotly_json()["data"])
@@ -107,11 +113,15 @@ def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
     chosen = {name: figures[name] for name in ("growth", "heads", "claims")}
     divs = [files.to_div(figure, name) for name, figure in chosen.items()]
     frames = "".join(f'<main><div class="plot">{div}</div></main>' for div in divs)
-    (tmp_path / "page.html").write_text(page.document("figures", type(divs[0])(frames), divs, "nothing"), "utf-8")
+    (tmp_path / "page.html").write_text(
+        page.document("figures", type(divs[0])(frames), divs, "nothing"), "utf-8"
+    )
     said = []
     with sync.sync_playwright() as p:
         chromium = p.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
-        tab = chromium.new_context(viewport={"width": 1200, "height": 1000}, offline=True).new_page()
+        tab = chromium.new_context(
+            viewport={"width": 1200, "height": 1000}, offline=True
+        ).new_page()
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.goto((tmp_path / "page.html").as_uri())
@@ -119,19 +129,33 @@ def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
         lefts = "name => [...document.querySelectorAll(`#${name} .nsewdrag`)].map(e => e.getBoundingClientRect().x)"
         wide = {name: tab.evaluate(lefts, name) for name in ("growth", "heads")}
         tab.set_viewport_size({"width": 480, "height": 1000})
-        wait_until(tab, "document.querySelector('#growth .main-svg').getBoundingClientRect().width < 480")
+        wait_until(
+            tab, "document.querySelector('#growth .main-svg').getBoundingClientRect().width < 480"
+        )
         for name in ("growth", "heads"):
             assert max(tab.evaluate(lefts, name)) < 240 < max(wide[name])
             frame = f"document.querySelector('#{name}').parentElement.parentElement"
             assert tab.evaluate(f"{frame}.scrollWidth <= {frame}.clientWidth")
             laid = narrow(figures[name])
             assert laid is not None
-            for what in (".main-svg", ".folds"):  # as high as its panels: nothing is cut off, and nothing covered
-                height = tab.evaluate(f"{frame}.querySelector('{what}').getBoundingClientRect().height")
+            for what in (
+                ".main-svg",
+                ".folds",
+            ):  # as high as its panels: nothing is cut off, and nothing covered
+                height = tab.evaluate(
+                    f"{frame}.querySelector('{what}').getBoundingClientRect().height"
+                )
                 assert abs(height - laid["layout"]["height"]) < 1
-        assert tab.evaluate("document.querySelector('#claims .main-svg').getBoundingClientRect().width") > 900
+        assert (
+            tab.evaluate(
+                "document.querySelector('#claims .main-svg').getBoundingClientRect().width"
+            )
+            > 900
+        )
         tab.set_viewport_size({"width": 1200, "height": 1000})
-        wait_until(tab, "document.querySelector('#growth .main-svg').getBoundingClientRect().width > 700")
+        wait_until(
+            tab, "document.querySelector('#growth .main-svg').getBoundingClientRect().width > 700"
+        )
         assert {name: tab.evaluate(lefts, name) for name in wide} == wide
         chromium.close()
     assert said == []

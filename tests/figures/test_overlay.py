@@ -46,7 +46,10 @@ def test_each_model_has_its_lines_and_what_all_share_is_drawn_once():
     def shows(scale_of_b):
         expected = {"bound": [[1, 1, 1]]}
         for model, scale in (("a", 1.0), ("b", scale_of_b)):
-            expected |= {f"{model}: mean": [list(scale * XS)], f"{model}: spread": [list(scale / XS)]}
+            expected |= {
+                f"{model}: mean": [list(scale * XS)],
+                f"{model}: spread": [list(scale / XS)],
+            }
         assert lines_of(figure) == expected
 
     shows(2.0)
@@ -55,7 +58,9 @@ def test_each_model_has_its_lines_and_what_all_share_is_drawn_once():
     assert legend == ["a", "b", "mean", "spread", "bound"]
     colours = {trace.name[0]: trace.line.color for trace in figure.data if ": " in trace.name}
     assert len(set(colours.values())) == 2
-    np.testing.assert_allclose(figure.layout.yaxis.range, [-1, 3], err_msg="the axis holds the lines of both")
+    np.testing.assert_allclose(
+        figure.layout.yaxis.range, [-1, 3], err_msg="the axis holds the lines of both"
+    )
     assert figure.layout.title.text.startswith("<b>Size</b>")
 
 
@@ -74,7 +79,12 @@ def test_a_line_that_one_model_lacks_is_the_others_own():
     [
         ({"a": drawn(1.0)}, 1, None, "lines of 2 to 6 models can be told apart, but got 1"),
         ({"a": drawn(1.0), "b": drawn(1.0)}, 3, None, "panel must be from 1 to 2, but got 3"),
-        ({"a": drawn(1.0), "b": drawn(1.0)}, 2, None, "panel 2 of this figure has no lines to compare"),
+        (
+            {"a": drawn(1.0), "b": drawn(1.0)},
+            2,
+            None,
+            "panel 2 of this figure has no lines to compare",
+        ),
         ({"a": drawn(1.0), "b": drawn(1.0)}, 1, ["median"], "unknown line 'median'"),
         (
             {"a": drawn(1.0), "b": drawn(1.0, linear=True)},
@@ -108,18 +118,24 @@ def test_a_comparison_draws_the_figure_of_its_reports():
     for name, one in zip(("a", "b"), reports, strict=True):
         one.checkpoint["name"] = name
     other = reports[1].results["far/intact"]
-    reports[1].results["far/intact"] = other.copy(data=other.values * np.linspace(1, 2, other.shape[-1]))
+    reports[1].results["far/intact"] = other.copy(
+        data=other.values * np.linspace(1, 2, other.shape[-1])
+    )
     compared = Comparison(tuple(reports))
     found = lines_of(compared.figure("context"))
     for name, one in zip(("a", "b"), reports, strict=True):
         line = next(trace for trace in drawn_of(one, "context").data if trace.name == "x > 0")
         assert found[f"{name}: x &gt; 0"] == [list(line.y)]
     assert found["a: x &gt; 0"] != found["b: x &gt; 0"]
-    assert list(lines_of(compared.figure("context", lines=["x > 0"]))) == ["a: x &gt; 0", "b: x &gt; 0"]
+    assert list(lines_of(compared.figure("context", lines=["x > 0"]))) == [
+        "a: x &gt; 0",
+        "b: x &gt; 0",
+    ]
     with pytest.raises(InputError, match="unknown figure 'nothing'"):
         compared.figure("nothing")
     del reports[1].results["far/intact"]
     with pytest.raises(
-        InputError, match="two reports at least must have the figure 'context', but it is missing for b"
+        InputError,
+        match="two reports at least must have the figure 'context', but it is missing for b",
     ):
         compared.figure("context")

@@ -31,17 +31,23 @@ def two_panels():
     for panel in (0, 1):
         add_line(figure, panel, "measured", xs, xs**2 + panel, "#000000", legend=panel == 0)
     add_rule(figure, 1, 0.5, (0.0, 1.0), "bound")
-    figure.add_annotation(xref="paper", yref="paper", x=0.7, y=0.5, text="inside the second", showarrow=False)
+    figure.add_annotation(
+        xref="paper", yref="paper", x=0.7, y=0.5, text="inside the second", showarrow=False
+    )
     figure.add_shape(type="line", xref="x2", yref="paper", x0=0.5, x1=0.5, y0=0, y1=1)
     return finish(figure, "What is shown", "Tests <b>study.claim</b>", 300)
 
 
 def drawn_numbers(figure):
-    return [(trace["name"], trace["x"], trace["y"]) for trace in json.loads(figure.to_json())["data"]]
+    return [
+        (trace["name"], trace["x"], trace["y"]) for trace in json.loads(figure.to_json())["data"]
+    ]
 
 
 def domains(figure):
-    return [(figure.layout[f"xaxis{n}"].domain, figure.layout[f"yaxis{n}"].domain) for n in ("", "2")]
+    return [
+        (figure.layout[f"xaxis{n}"].domain, figure.layout[f"yaxis{n}"].domain) for n in ("", "2")
+    ]
 
 
 @pytest.mark.parametrize(("width", "mm"), [("column", 85), ("page", 175), (130.0, 130)])
@@ -52,11 +58,15 @@ def test_a_figure_has_its_real_size_and_its_letters_theirs(width, mm):
     assert figure.layout.template.layout.font.size == pytest.approx(7 * 96 / 72)
     serif = for_paper(two_panels(), width, style="serif").layout.template.layout.font
     assert (serif.size, "Times" in serif.family) == (pytest.approx(8 * 96 / 72), True)
-    assert for_paper(two_panels(), style=Style("Arial", 6.0)).layout.template.layout.font.size == pytest.approx(8)
+    assert for_paper(
+        two_panels(), style=Style("Arial", 6.0)
+    ).layout.template.layout.font.size == pytest.approx(8)
 
 
 def check_words(figure):
-    text = json.dumps(figure.to_plotly_json()["layout"]["annotations"], default=str) + str(figure.layout.title.text)
+    text = json.dumps(figure.to_plotly_json()["layout"]["annotations"], default=str) + str(
+        figure.layout.title.text
+    )
     assert "What is shown" not in text
     assert "Tests" not in text
     assert figure.layout.meta["title"].startswith("What is shown")
@@ -74,7 +84,9 @@ def test_numbers_and_the_figure_itself_stay_as_they_are():
     for settings in ({}, {"width": "page"}, {"style": "serif"}):
         assert drawn_numbers(for_paper(figure, **settings)) == drawn_numbers(figure)
     assert figure.to_json() == before
-    assert drawn_numbers(figure.update_traces(y=[0.0])) != drawn_numbers(for_paper(two_panels())), "it would be seen"
+    assert drawn_numbers(figure.update_traces(y=[0.0])) != drawn_numbers(for_paper(two_panels())), (
+        "it would be seen"
+    )
 
 
 def check_stacked(figure):
@@ -102,15 +114,27 @@ def test_panels_stand_below_each_other_in_a_column_and_beside_each_other_on_a_pa
 def test_all_that_is_counted_in_pixels_shrinks_as_letters_do():
     figure = two_panels()
     figure.add_shape(
-        type="line", xsizemode="pixel", xanchor=0, x0=-50, x1=0, y0=0.5, y1=0.5, xref="paper", yref="paper"
+        type="line",
+        xsizemode="pixel",
+        xanchor=0,
+        x0=-50,
+        x1=0,
+        y0=0.5,
+        y1=0.5,
+        xref="paper",
+        yref="paper",
     )
-    figure.add_annotation(text='<span style="font-size:11.5px">small</span>', x=0, y=0, xshift=-20, showarrow=False)
+    figure.add_annotation(
+        text='<span style="font-size:11.5px">small</span>', x=0, y=0, xshift=-20, showarrow=False
+    )
     figure.add_scatter(x=[0.0], y=[0.0], marker={"size": 10}, line={"width": 3}, showlegend=False)
     small = for_paper(figure, "page")
     assert small.layout.shapes[-1].x0 == pytest.approx(-50 * SMALLER)
     note = small.layout.annotations[-1]
     assert note.xshift == pytest.approx(-20 * SMALLER)
-    assert float(re.search(r"font-size:([\d.]+)px", note.text)[1]) == pytest.approx(11.5 * SMALLER, abs=0.01)
+    assert float(re.search(r"font-size:([\d.]+)px", note.text)[1]) == pytest.approx(
+        11.5 * SMALLER, abs=0.01
+    )
     last = small.data[-1]
     assert (last.marker.size, last.line.width) == pytest.approx((10 * SMALLER, 3 * SMALLER))
     assert small.layout.template.layout.xaxis.ticklen == pytest.approx(4 * SMALLER)
@@ -172,10 +196,14 @@ def test_a_figure_without_room_is_refused_with_what_helps():
     for i in range(8):
         add_panel(crowded, i, (i / 8, i / 8 + 0.02), (0.0, 1.0), "", {}, {})
     finish(crowded, "Eight", "", 300)
-    with pytest.raises(InputError, match=r"no room at 175 mm: a panel would be \d+ mm wide, and needs 15; ask for"):
+    with pytest.raises(
+        InputError, match=r"no room at 175 mm: a panel would be \d+ mm wide, and needs 15; ask for"
+    ):
         for_paper(crowded, "page")
     table = two_panels().update_layout(meta={"layout": "fixed"})
-    with pytest.raises(InputError, match=r"a table whose letters would have 2\.9 points at 85 mm, and need 5"):
+    with pytest.raises(
+        InputError, match=r"a table whose letters would have 2\.9 points at 85 mm, and need 5"
+    ):
         for_paper(table)
     assert for_paper(table, "page").layout.width == 661
     with pytest.raises(InputError, match="leave out panel"):
@@ -187,7 +215,9 @@ def test_a_report_gives_its_figures_for_print(small):
     assert figure.layout.width == 661
     with pytest.raises(InputError, match="unknown figure 'nothing'"):
         small.figure("nothing")
-    with pytest.raises(InputError, match=r"this report has no figure 'linear_attention'.*it has claims, mechanism"):
+    with pytest.raises(
+        InputError, match=r"this report has no figure 'linear_attention'.*it has claims, mechanism"
+    ):
         small.figure("linear_attention")
 
 
@@ -217,9 +247,18 @@ def measured(figures, folder):
     """How many texts each figure has, and those that overlap or leave it."""
     assert files.export(figures, folder, ["svg"]) is None
     pages = [f'<div id="{name}">{(folder / f"{name}.svg").read_text()}</div>' for name in figures]
-    (folder / "all.html").write_text(f"<meta charset=utf-8>{''.join(pages)}<script>{MEASURE}</script>")
-    dump = ("--dump-dom", "--no-sandbox", "--virtual-time-budget=5000", (folder / "all.html").as_uri())
-    run = subprocess.run([browser(), *dump], capture_output=True, text=True, check=True, timeout=120)
+    (folder / "all.html").write_text(
+        f"<meta charset=utf-8>{''.join(pages)}<script>{MEASURE}</script>"
+    )
+    dump = (
+        "--dump-dom",
+        "--no-sandbox",
+        "--virtual-time-budget=5000",
+        (folder / "all.html").as_uri(),
+    )
+    run = subprocess.run(
+        [browser(), *dump], capture_output=True, text=True, check=True, timeout=120
+    )
     return json.loads(html.unescape(re.search(r"<pre>(.*?)</pre>", run.stdout, re.DOTALL)[1]))
 
 
@@ -237,7 +276,11 @@ def test_no_text_overlaps_another_or_leaves_the_figure(small, tmp_path, monkeypa
     shown = {name: small.figure(name, width) for name in small.figures if name != "claims"}
     check_texts(shown, tmp_path)
     if width == "column":
-        squeezed = {name: go.Figure(f).update_layout(width=320) for name, f in small.figures.items() if name in shown}
+        squeezed = {
+            name: go.Figure(f).update_layout(width=320)
+            for name, f in small.figures.items()
+            if name in shown
+        }
         must_fail(check_texts, squeezed, tmp_path)
 
 

@@ -23,7 +23,9 @@ def test_symlog_labels_stand_at_their_values():
     assert ticks["ticktext"][-2:] == ["10<sup>5</sup>", "10<sup>6</sup>"]
     np.testing.assert_allclose(Symlog(0.1).back(np.array(ticks["tickvals"]))[-2:], [1e5, 1e6])
     assert (ticks["ticktext"][8], ticks["tickvals"][8]) == ("0", 0)
-    must_fail(lambda: np.testing.assert_allclose(Symlog(0.2).back(np.array(ticks["tickvals"]))[-1], 1e6))
+    must_fail(
+        lambda: np.testing.assert_allclose(Symlog(0.2).back(np.array(ticks["tickvals"]))[-1], 1e6)
+    )
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-16, 1.0), (0.02, 6.0), (3.0, 4.0), (1e-3, 1e6)])
@@ -32,5 +34,10 @@ def test_log_axes_are_labelled_at_their_values(low, high):
     assert axis["range"] == [np.log10(low), np.log10(high)]
     assert len(axis["tickvals"]) == len(axis["ticktext"]) <= 9
     for value, label in zip(axis["tickvals"], axis["ticktext"], strict=True):
-        plain = label.replace("10<sup>", "1e").replace("</sup>", "").replace("−", "-").replace("×10", "e")
+        plain = (
+            label.replace("10<sup>", "1e")
+            .replace("</sup>", "")
+            .replace("−", "-")
+            .replace("×10", "e")
+        )
         assert float(plain) == pytest.approx(value)

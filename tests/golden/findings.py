@@ -61,16 +61,23 @@ def condensed(report: Report) -> dict[str, dict[str, Any]]:
         entry: dict[str, Any] = {"verdict": finding.verdict}
         for name in ("estimate", "test"):
             estimate = getattr(finding, name)
-            entry[name] = None if estimate is None else {key: str(getattr(estimate, key)) for key in NUMBERS}
+            entry[name] = (
+                None if estimate is None else {key: str(getattr(estimate, key)) for key in NUMBERS}
+            )
         bounds = {*finding.decided_by.supports, *(finding.decided_by.contradicts or ())}
-        found[finding.id] = {**entry, "bounds": sorted(bound for bound in bounds if math.isfinite(bound))}
+        found[finding.id] = {
+            **entry,
+            "bounds": sorted(bound for bound in bounds if math.isfinite(bound)),
+        }
     return found
 
 
 def close(a: float, b: float, claim: str = "") -> bool:
     """Whether two numbers of a claim are one up to rounding; two that are not defined are."""
     absolute = ABSOLUTE_SINGLE if claim in SINGLE else ABSOLUTE
-    return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=absolute) or (math.isnan(a) and math.isnan(b))
+    return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=absolute) or (
+        math.isnan(a) and math.isnan(b)
+    )
 
 
 def differences(recorded: Findings, found: Findings) -> Iterator[str]:
@@ -87,7 +94,9 @@ def differences(recorded: Findings, found: Findings) -> Iterator[str]:
             a, b = old[name], new[name]
             if (a is None) != (b is None):
                 yield f"{claim}: {name} was {a}, is {b}"
-            elif a is not None and not all(close(float(a[key]), float(b[key]), claim) for key in NUMBERS):
+            elif a is not None and not all(
+                close(float(a[key]), float(b[key]), claim) for key in NUMBERS
+            ):
                 yield f"{claim}: {name} was {words(a)}, is {words(b)}"
         ends = [float(old["test"][key]) for key in ("low", "high")] if old["test"] else []
         on_a_bound = any(close(end, bound, claim) for end in ends for bound in old["bounds"])
@@ -120,7 +129,10 @@ def main(arguments: list[str]) -> int:
     if "--help" in arguments:
         print(__doc__)
         return 0
-    write, models = "--write" in arguments, [a for a in arguments if a != "--write"] or bundled.names()
+    write, models = (
+        "--write" in arguments,
+        [a for a in arguments if a != "--write"] or bundled.names(),
+    )
     differing = 0
     for model in models:
         found = findings_of(model)
@@ -131,7 +143,9 @@ def main(arguments: list[str]) -> int:
             print(f"  {line}", flush=True)
         if write:
             RECORD.mkdir(exist_ok=True)
-            (RECORD / f"{model}.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+            (RECORD / f"{model}.json").write_text(
+                json.dumps(found, indent=1, sort_keys=True) + "\n"
+            )
     return 0 if write else min(differing, 1)
 
 

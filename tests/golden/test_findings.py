@@ -9,11 +9,20 @@ from bundled_reports import report_of
 from helpers import must_fail
 
 # Tests are imported by their paths, so a neighbour is no module that could be imported by its name.
-_SPEC = importlib.util.spec_from_file_location("golden_findings", Path(__file__).with_name("findings.py"))
+_SPEC = importlib.util.spec_from_file_location(
+    "golden_findings", Path(__file__).with_name("findings.py")
+)
 record = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(record)
 
-SIX = ("affine", "affine_no_ln", "affine_post_ln", "affine_hardmax", "affine_attn_only", "lsa_fixed")
+SIX = (
+    "affine",
+    "affine_no_ln",
+    "affine_post_ln",
+    "affine_hardmax",
+    "affine_attn_only",
+    "lsa_fixed",
+)
 
 
 def check(recorded, found):
@@ -58,17 +67,28 @@ def test_what_rests_on_float32_may_differ_by_its_last_bits():
 
     def found(name, shift):
         moved = {key: str(float(value) + shift) for key, value in numbers.items()}
-        return {name: {"verdict": "supported", "estimate": moved, "test": moved, "bounds": [-0.05, 0.0]}}
+        return {
+            name: {"verdict": "supported", "estimate": moved, "test": moved, "bounds": [-0.05, 0.0]}
+        }
 
     check(found(claim, 0.0), found(claim, 3e-6))
     must_fail(check, found(claim, 0.0), found(claim, 3e-5))
-    must_fail(check, found("limits.layernorm_saturation", 0.0), found("limits.layernorm_saturation", 3e-6))
+    must_fail(
+        check, found("limits.layernorm_saturation", 0.0), found("limits.layernorm_saturation", 3e-6)
+    )
 
 
 def test_a_verdict_may_turn_where_its_interval_ends_on_a_bound():
     def entry(high, verdict):
         numbers = {"value": "0.005", "low": "0.001", "high": str(high)}
-        return {"claim": {"verdict": verdict, "estimate": numbers, "test": numbers, "bounds": [0.01, 0.05]}}
+        return {
+            "claim": {
+                "verdict": verdict,
+                "estimate": numbers,
+                "test": numbers,
+                "bounds": [0.01, 0.05],
+            }
+        }
 
     check(entry(0.01, "supported"), entry(0.01 + 1e-10, "inconclusive"))
     must_fail(check, entry(0.0099, "supported"), entry(0.0099, "inconclusive"))

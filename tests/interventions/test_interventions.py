@@ -7,7 +7,18 @@ from contextlib import ExitStack
 import pytest
 import torch
 from helpers import must_fail
-from small_models import EVERY, MODELS, N_TOKENS, OTHERS, SOME, ablate_mean, freeze, make, several, tokens_for
+from small_models import (
+    EVERY,
+    MODELS,
+    N_TOKENS,
+    OTHERS,
+    SOME,
+    ablate_mean,
+    freeze,
+    make,
+    several,
+    tokens_for,
+)
 from torch.testing import assert_close
 
 import icl_interp
@@ -114,7 +125,10 @@ class Double(Intervention):
 
 def check_order(first, second, expected):
     model, seen = make(), []
-    with intervene(model, first, second), model.hooks(fwd_hooks=[("hook_embed", lambda t, hook: seen.append(t))]):
+    with (
+        intervene(model, first, second),
+        model.hooks(fwd_hooks=[("hook_embed", lambda t, hook: seen.append(t))]),
+    ):
         model(tokens_for(model))
     assert_close(seen[0], expected(model.embed(tokens_for(model))))
 
@@ -136,7 +150,10 @@ def tail(model, point, interventions):
     """The output as a function of the stream at a hook point."""
 
     def output(stream):
-        with intervene(model, *interventions), model.hooks(fwd_hooks=[(point, lambda t, hook: stream)]):
+        with (
+            intervene(model, *interventions),
+            model.hooks(fwd_hooks=[(point, lambda t, hook: stream)]),
+        ):
             return model(tokens_for(model))
 
     return output
@@ -146,7 +163,9 @@ def check_affine(output, shape):
     """f(a + t (b - a)) = f(a) + t (f(b) - f(a)), also far outside the segment."""
     a, b = (torch.randn(shape, generator=generator(0, name)).double() for name in "ab")
     for t in (-3.0, 0.5, 40.0):
-        assert_close(output(a + t * (b - a)), output(a) + t * (output(b) - output(a)), rtol=1e-9, atol=1e-9)
+        assert_close(
+            output(a + t * (b - a)), output(a) + t * (output(b) - output(a)), rtol=1e-9, atol=1e-9
+        )
 
 
 def test_frozen_final_norm_makes_the_read_out_affine():
@@ -163,7 +182,11 @@ def test_frozen_norms_and_patterns_make_attention_affine(name):
     check_affine(tail(model, point, [freeze(model), SwapPattern("uniform")]), shape)
     must_fail(check_affine, tail(model, point, [SwapPattern("uniform")]), shape)
     must_fail(check_affine, tail(model, point, [freeze(model)]), shape)
-    must_fail(check_affine, tail(model, point, [freeze(model, "blocks.0.ln1"), SwapPattern("uniform")]), shape)
+    must_fail(
+        check_affine,
+        tail(model, point, [freeze(model, "blocks.0.ln1"), SwapPattern("uniform")]),
+        shape,
+    )
 
 
 def test_frozen_scales_are_means_over_prompts_by_position():
@@ -285,7 +308,9 @@ def check_mean(ablated):
         without = model(tokens_for(model))
     model.blocks[layer].attn.W_O[head] = 0
     added = [(f"blocks.{layer}.hook_attn_out", lambda t, hook: t + written)]
-    assert_close(without, model.run_with_hooks(tokens_for(model), fwd_hooks=added), rtol=1e-9, atol=1e-9)
+    assert_close(
+        without, model.run_with_hooks(tokens_for(model), fwd_hooks=added), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_mean_ablation_writes_the_mean():
@@ -327,23 +352,46 @@ def test_interventions_fit_models_of_any_precision():
     ("build", "message"),
     [
         (lambda model: Temperature(0.0), "temperature must be positive and finite, but got 0.0"),
-        (lambda model: Temperature(math.inf), "temperature must be positive and finite, but got inf"),
-        (lambda model: Temperature(math.nan), "temperature must be positive and finite, but got nan"),
+        (
+            lambda model: Temperature(math.inf),
+            "temperature must be positive and finite, but got inf",
+        ),
+        (
+            lambda model: Temperature(math.nan),
+            "temperature must be positive and finite, but got nan",
+        ),
         (lambda model: freeze(model, "blocks.2.ln1"), r"unknown norm 'blocks.2.ln1': did you mean"),
-        (lambda model: freeze(model, "ln_final").only("blocks.0.ln1"), r"unknown measured norm 'blocks.0.ln1'"),
+        (
+            lambda model: freeze(model, "ln_final").only("blocks.0.ln1"),
+            r"unknown measured norm 'blocks.0.ln1'",
+        ),
         (lambda model: freeze(make("no norm")), "no normalisation to freeze"),
-        (lambda model: ablate_mean(model, (0, 0)).only((1, 0)), "unknown measured layer 1: .*known: 0"),
-        (lambda model: AblateHeads.zero((0, 3)), r"no head \(0, 3\): the model has 2 layers of 3 heads"),
+        (
+            lambda model: ablate_mean(model, (0, 0)).only((1, 0)),
+            "unknown measured layer 1: .*known: 0",
+        ),
+        (
+            lambda model: AblateHeads.zero((0, 3)),
+            r"no head \(0, 3\): the model has 2 layers of 3 heads",
+        ),
         (lambda model: SwapPattern("uniform", ((2, 0),)), r"no head \(2, 0\)"),
         (lambda model: Temperature(2.0, ((-1, 0),)), r"no head \(-1, 0\)"),
-        (lambda model: InsertNorm("blocks.0.hook_resid_mit"), r"did you mean 'blocks.0.hook_resid_mid'"),
-        (lambda model: At((N_TOKENS,), Temperature(2.0)), r"positions \(13,\) are not all within the 13 tokens"),
+        (
+            lambda model: InsertNorm("blocks.0.hook_resid_mit"),
+            r"did you mean 'blocks.0.hook_resid_mid'",
+        ),
+        (
+            lambda model: At((N_TOKENS,), Temperature(2.0)),
+            r"positions \(13,\) are not all within the 13 tokens",
+        ),
         (
             lambda model: FreezeNorms.measure(model, tokens_for(model, OTHERS.first(4))),
             "reference covers 7 positions, but there are 13 tokens",
         ),
         (
-            lambda model: MeanOutputs.measure(model, tokens_for(model, OTHERS.first(4)), sublayers(model)),
+            lambda model: MeanOutputs.measure(
+                model, tokens_for(model, OTHERS.first(4)), sublayers(model)
+            ),
             "reference covers 7 positions, but there are 13 tokens",
         ),
         (
@@ -379,5 +427,8 @@ def test_models_without_attention_have_no_heads():
 
 def test_there_are_two_kinds_of_sublayers():
     assert sublayers(make("attention only"), "mlp") == []
-    with pytest.raises(InputError, match=r"unknown kind of sublayer 'atn': did you mean 'attn'\? \(known: attn, mlp\)"):
+    with pytest.raises(
+        InputError,
+        match=r"unknown kind of sublayer 'atn': did you mean 'attn'\? \(known: attn, mlp\)",
+    ):
         sublayers(make(), "atn")

@@ -12,7 +12,9 @@ from icl_interp.interventions.patching import AXES, patch
 from icl_interp.models.hooks import patching
 from icl_interp.provenance import generator
 
-CLEAN, CORRUPTED = torch.randn(2, 3, 4, 1, generator=generator(0, "test/patching"), dtype=torch.float64)
+CLEAN, CORRUPTED = torch.randn(
+    2, 3, 4, 1, generator=generator(0, "test/patching"), dtype=torch.float64
+)
 SIZES = {"token": 4, "head": 3}
 STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")
 VECTORS, PATTERNS = ("q", "k", "v", "z", "result"), ("attn_scores", "pattern")
@@ -24,7 +26,13 @@ def recovered(out):
 
 
 def full_name(activation, layer):
-    folder = "attn." if activation in VECTORS + PATTERNS else "mlp." if activation in ("pre", "post") else ""
+    folder = (
+        "attn."
+        if activation in VECTORS + PATTERNS
+        else "mlp."
+        if activation in ("pre", "post")
+        else ""
+    )
     return f"blocks.{layer}.{folder}hook_{activation}"
 
 
@@ -39,7 +47,10 @@ def is_the_loop(result, model, activation, by, skip=()):
 
             def put(value, hook, name=name, place=place, axes=axes):
                 value = value.clone()
-                where = [slice(None), *(place.get(a, slice(None)) if a not in skip else 0 for a in axes)]
+                where = [
+                    slice(None),
+                    *(place.get(a, slice(None)) if a not in skip else 0 for a in axes),
+                ]
                 where = tuple(where[: value.ndim])
                 value[where] = cache[name][where]
                 return value
@@ -109,7 +120,10 @@ def test_transformer_lens_alone_is_refused(name):
     """Shape (batch, token, d_in) reads as (.., position), with one position: it would patch one token only."""
     model, cache = setup()
     for tokens in (CORRUPTED, CORRUPTED.expand(-1, -1, 1)):
-        with torch.no_grad(), pytest.raises(InputError, match=r"icl_interp\.interventions\.patch\(") as caught:
+        with (
+            torch.no_grad(),
+            pytest.raises(InputError, match=r"icl_interp\.interventions\.patch\(") as caught,
+        ):
             getattr(patching, f"get_act_patch_{name}")(model, tokens, cache, recovered)
         assert "\n" not in str(caught.value)
     reaches_every_token(patch(model, CLEAN, CORRUPTED, recovered).values)
@@ -128,7 +142,9 @@ def test_a_setter_of_ones_own_is_refused_too():
         )
     listed = patching.make_df_from_ranges([2, CLEAN.shape[1]], ["layer", "pos"])
     with torch.no_grad():
-        found = patching.generic_activation_patch(model, CORRUPTED, cache, recovered, put, "resid_pre", index_df=listed)
+        found = patching.generic_activation_patch(
+            model, CORRUPTED, cache, recovered, put, "resid_pre", index_df=listed
+        )
     want = patch(model, CLEAN, CORRUPTED, recovered).values.reshape(-1)
     assert found.double().numpy() == pytest.approx(want, rel=1e-6)
 
@@ -169,11 +185,26 @@ def test_the_model_is_left_as_it_was(capfd):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ((CLEAN, CORRUPTED, recovered, "residpre"), "unknown activation 'residpre': did you mean 'resid_pre'"),
-        ((CLEAN, CORRUPTED, recovered, "resid_pre", ("head",)), "resid_pre has no axis 'head': patch it by token"),
-        ((CLEAN, CORRUPTED[:, :2], recovered), r"must have one shape, but got \(3, 4, 1\) and \(3, 2, 1\)"),
-        ((CLEAN, CORRUPTED, lambda out: out[:, -1, 0]), r"metric must return one number .* but returned shape \(3,\)$"),
-        ((CLEAN, CORRUPTED, lambda out: None), "metric must return one number .* but returned None$"),
+        (
+            (CLEAN, CORRUPTED, recovered, "residpre"),
+            "unknown activation 'residpre': did you mean 'resid_pre'",
+        ),
+        (
+            (CLEAN, CORRUPTED, recovered, "resid_pre", ("head",)),
+            "resid_pre has no axis 'head': patch it by token",
+        ),
+        (
+            (CLEAN, CORRUPTED[:, :2], recovered),
+            r"must have one shape, but got \(3, 4, 1\) and \(3, 2, 1\)",
+        ),
+        (
+            (CLEAN, CORRUPTED, lambda out: out[:, -1, 0]),
+            r"metric must return one number .* but returned shape \(3,\)$",
+        ),
+        (
+            (CLEAN, CORRUPTED, lambda out: None),
+            "metric must return one number .* but returned None$",
+        ),
     ],
 )
 def test_what_cannot_be_patched_is_refused_by_name(arguments, match):

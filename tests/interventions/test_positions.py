@@ -10,7 +10,11 @@ from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.interventions.base import At, intervene
 
 # Those that choose no positions themselves, and are not made for all positions of some prompts.
-WHOLE = {name: build for name, build in EVERY.items() if not (name.startswith("at ") or "of other prompts" in name)}
+WHOLE = {
+    name: build
+    for name, build in EVERY.items()
+    if not (name.startswith("at ") or "of other prompts" in name)
+}
 WHOLE = pytest.mark.parametrize("build", WHOLE.values(), ids=WHOLE)
 
 
@@ -61,7 +65,10 @@ def test_at_every_position_is_everywhere():
 def check_after(name, everywhere, in_context, at_query):
     """One prompt a query, run whole, against one context for all queries; float64, so to rounding."""
     model = make(name)
-    tokens, queries = tokens_for(model), torch.linspace(-3, 3, 5).double().view(1, 5, 1).expand(24, -1, -1)
+    tokens, queries = (
+        tokens_for(model),
+        torch.linspace(-3, 3, 5).double().view(1, 5, 1).expand(24, -1, -1),
+    )
     whole = []
     with intervene(model, *several(everywhere(model))):
         for i in range(5):
@@ -87,11 +94,18 @@ def test_after_agrees_with_whole_prompts(name, build):
 @pytest.mark.parametrize("inner", [freeze, lambda model: SwapPattern("uniform")])
 def test_after_agrees_where_only_the_query_is_edited(inner):
     check_after(
-        "pre", lambda model: At((-1,), inner(model)), lambda model: (), lambda model: of_the_query(inner(model))
+        "pre",
+        lambda model: At((-1,), inner(model)),
+        lambda model: (),
+        lambda model: of_the_query(inner(model)),
     )
     # The context's own positions edited as well is another thing.
     must_fail(
-        check_after, "pre", lambda model: At((-1,), inner(model)), inner, lambda model: of_the_query(inner(model))
+        check_after,
+        "pre",
+        lambda model: At((-1,), inner(model)),
+        inner,
+        lambda model: of_the_query(inner(model)),
     )
 
 

@@ -66,7 +66,10 @@ def test_patterns_are_activations_like_any(layers):
     model = make()
     others = tokens_for(model).flip(0)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in layers or (0, 1)]
-    patterns, activations = PutPatterns.measure(model, others, layers), PutActivations.measure(model, others, names)
+    patterns, activations = (
+        PutPatterns.measure(model, others, layers),
+        PutActivations.measure(model, others, names),
+    )
     assert list(patterns.patterns) == list(activations.values) == names
     check_same(under(model, patterns), under(model, activations))
 
@@ -78,7 +81,11 @@ def test_heads_are_put_where_they_are_said_to_be():
     wanted[:, 5, 0], wanted[:, -1, 2] = edit.outputs.unbind(1)
     assert torch.equal(found, wanted)
     must_fail(check_same, {Z: found}, {Z: under(model)[Z]})
-    must_fail(check_same, {Z: found}, {Z: under(model, PutHeadOutputs(1, [2, 0], edit.outputs, [5, -1]))[Z]})
+    must_fail(
+        check_same,
+        {Z: found},
+        {Z: under(model, PutHeadOutputs(1, [2, 0], edit.outputs, [5, -1]))[Z]},
+    )
 
 
 def test_zeros_put_at_every_token_ablate_a_head():
@@ -115,29 +122,54 @@ def fewer(model):
             r"\(1, 13, 3, 4\) .* cannot replace those of shape \(24, 13, 3, 4\)",
         ),
         (
-            lambda model: PutActivations.measure(model, fewer(model), ["blocks.0.attn.hook_pattern"]),
+            lambda model: PutActivations.measure(
+                model, fewer(model), ["blocks.0.attn.hook_pattern"]
+            ),
             r"^patterns of shape \(10, 3, 7, 7\) \(batch, head, query, key\) cannot replace those of shape "
             r"\(24, 3, 13, 13\): measure them on as many prompts of the same length$",
         ),
-        (lambda model: PutActivations.measure(model, fewer(model), ["blocks.1.attn.hook_l"]), "unknown hook .*did you"),
-        (lambda model: PutActivations({"blocks.1.attn.hook_l": torch.zeros(1)}), "unknown hook .*did you mean"),
+        (
+            lambda model: PutActivations.measure(model, fewer(model), ["blocks.1.attn.hook_l"]),
+            "unknown hook .*did you",
+        ),
+        (
+            lambda model: PutActivations({"blocks.1.attn.hook_l": torch.zeros(1)}),
+            "unknown hook .*did you mean",
+        ),
         (
             lambda model: PutHeadOutputs(1, [0], torch.zeros(23, 1, 4), [0]),
             r"^outputs of shape \(23, 1, 4\) \(batch, edit, d_head\) do not fit heads of shape \(24, 13, 3, 4\) "
             r"\(batch, token, head, d_head\): give one for each prompt of the run$",
         ),
-        (lambda model: PutHeadOutputs(1, [0], torch.zeros(24, 1, 5), [0]), r"\(24, 1, 5\) .* do not fit heads"),
+        (
+            lambda model: PutHeadOutputs(1, [0], torch.zeros(24, 1, 5), [0]),
+            r"\(24, 1, 5\) .* do not fit heads",
+        ),
         (
             lambda model: PutHeadOutputs(1, [0, 1], torch.zeros(24, 3, 4), [0]),
             "^each output needs a head and a position, but got 3 outputs, 2 heads and 1 positions$",
         ),
-        (lambda model: PutHeadOutputs(1, [3], torch.zeros(24, 1, 4), [0]), r"no head \(1, 3\): the model has 2 layers"),
-        (lambda model: PutHeadOutputs(2, [0], torch.zeros(24, 1, 4), [0]), r"no head \(2, 0\): the model has 2 layers"),
-        (lambda model: PutHeadOutputs(1, [-1], torch.zeros(24, 1, 4), [0]), r"no head \(1, -1\)"),
-        (lambda model: PutHeadOutputs(1, [0], torch.zeros(24, 1, 4), [13]), r"positions \(13,\) are not all within"),
-        (lambda model: PutHeadOutputs(1, [0], torch.zeros(24, 1, 4), [-14]), r"positions \(-14,\) are not all within"),
         (
-            lambda model: MeanOutputs.measure(model, fewer(model), sublayers(model)).only("blocks.2.hook_mlp_out"),
+            lambda model: PutHeadOutputs(1, [3], torch.zeros(24, 1, 4), [0]),
+            r"no head \(1, 3\): the model has 2 layers",
+        ),
+        (
+            lambda model: PutHeadOutputs(2, [0], torch.zeros(24, 1, 4), [0]),
+            r"no head \(2, 0\): the model has 2 layers",
+        ),
+        (lambda model: PutHeadOutputs(1, [-1], torch.zeros(24, 1, 4), [0]), r"no head \(1, -1\)"),
+        (
+            lambda model: PutHeadOutputs(1, [0], torch.zeros(24, 1, 4), [13]),
+            r"positions \(13,\) are not all within",
+        ),
+        (
+            lambda model: PutHeadOutputs(1, [0], torch.zeros(24, 1, 4), [-14]),
+            r"positions \(-14,\) are not all within",
+        ),
+        (
+            lambda model: MeanOutputs.measure(model, fewer(model), sublayers(model)).only(
+                "blocks.2.hook_mlp_out"
+            ),
             "unknown measured sublayer 'blocks.2.hook_mlp_out': did you mean",
         ),
         (
@@ -162,8 +194,14 @@ def test_errors(build, message):
             lambda model: PutActivations.measure(model, tokens_for(model), [KEYS]),
             f"^values kept at {KEYS} belong to whole",
         ),
-        (lambda model: PutPatterns.measure(model, tokens_for(model), [1]), "attn.hook_pattern belong to whole prompts"),
-        (put_heads, r"^outputs of heads at positions \(5, -1\) belong to whole prompts, and cannot act on last tokens"),
+        (
+            lambda model: PutPatterns.measure(model, tokens_for(model), [1]),
+            "attn.hook_pattern belong to whole prompts",
+        ),
+        (
+            put_heads,
+            r"^outputs of heads at positions \(5, -1\) belong to whole prompts, and cannot act on last tokens",
+        ),
     ],
 )
 def test_what_belongs_to_whole_prompts_refuses_last_tokens_read_alone(build, message):

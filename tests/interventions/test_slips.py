@@ -48,7 +48,10 @@ def test_prompts_stand_for_tokens_beside_a_checkpoint():
         (AblateHeads.measure(MODEL, TOKENS, (0, 1)), AblateHeads.measure(LOADED, PROMPTS, (0, 1))),
         (FreezeNorms.measure(MODEL, TOKENS), FreezeNorms.measure(LOADED, PROMPTS)),
         (MeanOutputs.measure(MODEL, TOKENS, [HOOK]), MeanOutputs.measure(LOADED, PROMPTS, [HOOK])),
-        (PutActivations.measure(MODEL, TOKENS, [HOOK]), PutActivations.measure(LOADED, PROMPTS, [HOOK])),
+        (
+            PutActivations.measure(MODEL, TOKENS, [HOOK]),
+            PutActivations.measure(LOADED, PROMPTS, [HOOK]),
+        ),
         (PutPatterns.measure(MODEL, TOKENS, [0]), PutPatterns.measure(LOADED, PROMPTS, [0])),
     ):
         outs = []
@@ -56,7 +59,10 @@ def test_prompts_stand_for_tokens_beside_a_checkpoint():
             with intervene(MODEL, edit):
                 outs.append(MODEL(TOKENS))
         torch.testing.assert_close(*outs)
-    found = [patch(*given, last, "z", by=()) for given in ((MODEL, TOKENS, -TOKENS), (LOADED, PROMPTS, -TOKENS))]
+    found = [
+        patch(*given, last, "z", by=())
+        for given in ((MODEL, TOKENS, -TOKENS), (LOADED, PROMPTS, -TOKENS))
+    ]
     np.testing.assert_allclose(found[0].values, found[1].values, rtol=1e-5)
 
 
@@ -77,12 +83,16 @@ SLIPS = {
     "a model reads tokens": lambda: MODEL(PROMPTS),
     "needs at least one token": lambda: MODEL(TOKENS[:, :0]),
     "predict takes Prompts": lambda: LOADED.predict(TOKENS),
-    "xs of prompts must be a torch.Tensor": lambda: Prompts(np.zeros((2, 5, 1)), *(torch.zeros(2, 5),) * 3),
+    "xs of prompts must be a torch.Tensor": lambda: Prompts(
+        np.zeros((2, 5, 1)), *(torch.zeros(2, 5),) * 3
+    ),
     r"claims must be a list, but got 'heads.orthogonality'": lambda: icl_interp.analyze(
         LOADED, claims="heads.orthogonality"
     ),
     r"names of hooks must be a list": lambda: Activations(HOOK),
-    "names of hooks must be a list, but got 'blocks": lambda: MeanOutputs.measure(MODEL, TOKENS, HOOK),
+    "names of hooks must be a list, but got 'blocks": lambda: MeanOutputs.measure(
+        MODEL, TOKENS, HOOK
+    ),
     "norms must be a list": lambda: FreezeNorms.measure(MODEL, TOKENS, "ln_final"),
     "layers must be a list": lambda: PutPatterns.measure(MODEL, TOKENS, 0),
 }

@@ -50,14 +50,19 @@ def test_a_query_of_augmented_tokens_holds_the_state_before_it():
     several = encoding.queries_after(prompts, prompts.xs)
     assert torch.equal(several[:, 2, 8:], prompts.xs[:, -2])
     plain = tokens.named("states")
-    assert torch.equal(plain.queries_after(prompts, prompts.xs), plain.encode_queries(prompts.xs, 4))
+    assert torch.equal(
+        plain.queries_after(prompts, prompts.xs), plain.encode_queries(prompts.xs, 4)
+    )
     with pytest.raises(InputError, match="holds the state before it too: use queries_after"):
         encoding.encode_queries(prompts.xs)
 
 
 def test_augmented_tokens_are_for_paths():
     line = LinearRegression(n_dims=2, n_points=5)
-    with pytest.raises(InputError, match="augmented shows no values, and those of a LinearRegression are not the next"):
+    with pytest.raises(
+        InputError,
+        match="augmented shows no values, and those of a LinearRegression are not the next",
+    ):
         tokens.named("augmented").check(line)
     tokens.named("augmented").check(AutoregressiveProcess(n_dims=2, n_points=5))
 

@@ -48,9 +48,14 @@ def test_the_stream_is_the_sum_of_its_components(name):
     assert len(labels) == 1 + ("hook_pos_embed" in cache) + LAYERS * per_layer
     equal(components.sum(0), final)
     must_fail(equal, without_one(components), final)
-    equal(cache.decompose_resid(layer=1, mlp_input=not model.cfg.attn_only).sum(0), cache["resid_mid", per_layer - 1])
+    equal(
+        cache.decompose_resid(layer=1, mlp_input=not model.cfg.attn_only).sum(0),
+        cache["resid_mid", per_layer - 1],
+    )
     for expand in (True, False):
-        parts, labels = cache.get_full_resid_decomposition(expand_neurons=expand, return_labels=True)
+        parts, labels = cache.get_full_resid_decomposition(
+            expand_neurons=expand, return_labels=True
+        )
         assert len(labels) == len(parts)
         equal(parts.sum(0), final)
         must_fail(equal, without_one(parts), final)
@@ -74,7 +79,10 @@ def test_accumulated_resid_is_the_stream_from_place_to_place(name):
     _, _, cache = run(**MODELS[name])
     streams, labels = cache.accumulated_resid(incl_mid=True, return_labels=True)
     assert labels == ["0_pre", "0_mid", "1_pre", "1_mid", "final_post"]
-    wanted = [cache[key] for key in (("resid_pre", 0), ("resid_mid", 0), ("resid_pre", 1), ("resid_mid", 1))]
+    wanted = [
+        cache[key]
+        for key in (("resid_pre", 0), ("resid_mid", 0), ("resid_pre", 1), ("resid_mid", 1))
+    ]
     equal(streams, torch.stack([*wanted, cache["resid_post", 1]]))
 
 
@@ -82,7 +90,10 @@ def test_normalised_components_add_up_to_what_the_read_out_reads():
     model, out, cache = run(normalization_type="LNPre")
     last = cache.accumulated_resid(apply_ln=True)[-1]
     equal(last @ model.W_U + model.unembed.b_U, out)
-    for parts in (cache.decompose_resid(apply_ln=True), cache.get_full_resid_decomposition(apply_ln=True)):
+    for parts in (
+        cache.decompose_resid(apply_ln=True),
+        cache.get_full_resid_decomposition(apply_ln=True),
+    ):
         equal(parts.sum(0), cache["ln_final.hook_normalized"])
         equal(parts.sum(0) @ model.W_U + model.unembed.b_U, out)
         must_fail(equal, without_one(parts), cache["ln_final.hook_normalized"])
@@ -98,9 +109,14 @@ def test_neurons_add_up_to_what_the_mlp_writes():
 def test_an_mlp_only_model_has_no_heads_to_stack():
     _, _, cache = run(mlp_only=True)
     embeddings = cache["hook_embed"] + cache["hook_pos_embed"]
-    equal(cache.decompose_resid(mode="mlp", incl_embeds=False).sum(0) + embeddings, cache["resid_post", 1])
+    equal(
+        cache.decompose_resid(mode="mlp", incl_embeds=False).sum(0) + embeddings,
+        cache["resid_post", 1],
+    )
     for name in ("stack_head_results", "get_full_resid_decomposition"):
-        with pytest.raises(InputError, match=f"{name} needs attention heads, but this model has none"):
+        with pytest.raises(
+            InputError, match=f"{name} needs attention heads, but this model has none"
+        ):
             getattr(cache, name)()
 
 
@@ -115,7 +131,9 @@ def test_factored_matrices_are_the_heads_maps():
                 ov, qk = model.OV[layer, head].AB, model.QK[layer, head].AB
                 equal(ov, attn.W_V[head] @ attn.W_O[head])
                 # What the head writes: its pattern's mixture of what it reads, mapped by OV, and its value bias.
-                mixed = cache["pattern", layer][:, head] @ (read @ ov + attn.b_V[head] @ attn.W_O[head])
+                mixed = cache["pattern", layer][:, head] @ (
+                    read @ ov + attn.b_V[head] @ attn.W_O[head]
+                )
                 equal(mixed, cache["result", layer][:, :, head])
                 must_fail(equal, mixed, cache["result", layer][:, :, (head + 1) % HEADS])
                 attn.b_Q[head], attn.b_K[head] = 0, 0
@@ -142,7 +160,9 @@ def test_components_of_a_post_norm_stream_are_refused_by_name(name):
     """They do not add up, so helpers that take them for a sum would return wrong numbers."""
     _, _, cache = run(norm_position="post")
     stream = cache["hook_embed"] + cache["hook_pos_embed"]
-    total = stream + sum(cache[place, layer] for place in ("attn_out", "mlp_out") for layer in range(LAYERS))
+    total = stream + sum(
+        cache[place, layer] for place in ("attn_out", "mlp_out") for layer in range(LAYERS)
+    )
     must_fail(equal, total, cache["resid_post", LAYERS - 1])
     with pytest.raises(InputError, match=rf"{name} needs a residual stream .*norm_position='post'"):
         getattr(cache, name)()
@@ -164,7 +184,11 @@ def test_a_batch_of_one_may_lose_its_axis():
 def test_accumulated_bias_is_the_sum_of_what_sublayers_always_add(name):
     model, _, _ = run(**MODELS[name])
     attention = [block.attn.b_O for block in model.blocks]
-    mlps = [torch.zeros(WIDTH)] * LAYERS if model.cfg.attn_only else [block.mlp.b_out for block in model.blocks]
+    mlps = (
+        [torch.zeros(WIDTH)] * LAYERS
+        if model.cfg.attn_only
+        else [block.mlp.b_out for block in model.blocks]
+    )
     with torch.no_grad():
         equal(model.accumulated_bias(2), sum(attention) + sum(mlps))
         equal(model.accumulated_bias(1, mlp_input=True), sum(attention) + mlps[0])

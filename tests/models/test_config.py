@@ -31,19 +31,40 @@ def configure(**change):
     ("change", "match"),
     [
         ({"n_layers": 0}, "n_layers must be a whole number from 1 up, but got 0"),
-        ({"n_heads": 3}, "d_model=8 is not a multiple of n_heads=3: choose another number, or give"),
+        (
+            {"n_heads": 3},
+            "d_model=8 is not a multiple of n_heads=3: choose another number, or give",
+        ),
         ({"d_mlp": -1}, "d_mlp must be a whole number from 1 up, but got -1"),
         ({"act_fn": "gelu_fast"}, r"unknown act_fn 'gelu_fast': .*\(known: gelu, gelu_new, relu\)"),
         ({"act_fn": "rel"}, "did you mean 'relu'"),
-        ({"normalization_type": "BN"}, r"unknown normalization_type 'BN'.*known: LN, LNPre, None, RMS"),
+        (
+            {"normalization_type": "BN"},
+            r"unknown normalization_type 'BN'.*known: LN, LNPre, None, RMS",
+        ),
         ({"norm_position": "sandwich"}, "unknown norm_position 'sandwich'.*known: post, pre"),
-        ({"positional_embedding_type": "rotary"}, "unknown positional_embedding_type 'rotary'.*known: none, standard"),
-        ({"attention_dir": "backwards"}, "unknown attention_dir 'backwards'.*known: bidirectional, causal"),
+        (
+            {"positional_embedding_type": "rotary"},
+            "unknown positional_embedding_type 'rotary'.*known: none, standard",
+        ),
+        (
+            {"attention_dir": "backwards"},
+            "unknown attention_dir 'backwards'.*known: bidirectional, causal",
+        ),
         ({"score_fn": "softmx"}, "unknown score_fn 'softmx': did you mean 'softmax'"),
-        ({"score_fn": "linear", "score_norm": "all"}, "unknown score_norm 'all'.*known: None, labelled, visible"),
+        (
+            {"score_fn": "linear", "score_norm": "all"},
+            "unknown score_norm 'all'.*known: None, labelled, visible",
+        ),
         ({"attn_only": True, "mlp_only": True}, "attn_only and mlp_only exclude each other"),
-        ({"score_norm": "visible"}, "score_norm='visible' is for score_fn='linear'; softmax weights add up to 1"),
-        ({"norm_position": "post", "normalization_type": None}, "norm_position='post' needs a normalization_type"),
+        (
+            {"score_norm": "visible"},
+            "score_norm='visible' is for score_fn='linear'; softmax weights add up to 1",
+        ),
+        (
+            {"norm_position": "post", "normalization_type": None},
+            "norm_position='post' needs a normalization_type",
+        ),
         ({"eps": -1.0}, "eps must be a number from 0 up"),
         ({"init_std": float("nan")}, "init_std must be a number from 0 up"),
         ({"eps": "1e-5"}, "eps must be a number from 0 up .1.0e-5 in YAML., but got '1e-5'"),
@@ -63,7 +84,10 @@ def test_what_is_not_given_follows_from_the_rest():
     assert configure(n_heads=3, d_head=5).d_head == 5
     assert configure(attn_only=True).n_params == 4 * 8 * 8
     assert configure(mlp_only=True).n_params == 2 * 8 * 32
-    for values, match in ({"n_layers": 1}, "lacks the key 'd_model'"), ({"d_modle": 8}, "did you mean 'd_model'"):
+    for values, match in (
+        ({"n_layers": 1}, "lacks the key 'd_model'"),
+        ({"d_modle": 8}, "did you mean 'd_model'"),
+    ):
         with pytest.raises(InputError, match=match):
             build(HookedTransformerConfig, values, "config.json")
 
@@ -90,7 +114,9 @@ def test_fresh_weights_depend_on_the_seed_alone():
     b = make()
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
     torch.manual_seed(0)
-    assert torch.equal(torch.get_rng_state(), state), "making a model drew from the global generator"
+    assert torch.equal(torch.get_rng_state(), state), (
+        "making a model drew from the global generator"
+    )
 
 
 # Encodings, by hand.
@@ -118,7 +144,9 @@ def test_interleaved_by_hand():
 
 def test_stacked_by_hand():
     encoding = Stacked()
-    assert encoding.encode(PROMPTS).tolist() == [[[1.0, 10.0, -1.0], [2.0, 20.0, -2.0], [3.0, 30.0, 0.0]]]
+    assert encoding.encode(PROMPTS).tolist() == [
+        [[1.0, 10.0, -1.0], [2.0, 20.0, -2.0], [3.0, 30.0, 0.0]]
+    ]
     assert encoding.encode_queries(PROMPTS.xs[:, 2:]).tolist() == [[[3.0, 30.0, 0.0]]]
     assert encoding.kinds(3) == ("xy", "xy", "xy")
     assert (encoding.d_in(2), encoding.n_tokens(3), encoding.n_points(3)) == (3, 3, 3)
@@ -133,9 +161,13 @@ def test_encodings_have_names_and_a_bare_model_tells_its_own():
         assert encodings.name_of(encoding) == name
         assert encodings.infer(encoding.d_in(4), dim=4) == encoding
         assert encoding.n_points(encoding.n_tokens(6)) == 6
-    with pytest.raises(InputError, match="unknown encoding 'interleave': did you mean 'interleaved'"):
+    with pytest.raises(
+        InputError, match="unknown encoding 'interleave': did you mean 'interleaved'"
+    ):
         encodings.named("interleave")
-    with pytest.raises(InputError, match=r"d_in=7 fits neither interleaved \(d_in=4\) nor stacked \(d_in=5\)"):
+    with pytest.raises(
+        InputError, match=r"d_in=7 fits neither interleaved \(d_in=4\) nor stacked \(d_in=5\)"
+    ):
         encodings.infer(7, dim=4)
 
 
@@ -146,7 +178,9 @@ class Leaky(Stacked):
         return torch.cat([prompts.xs, prompts.ys], -1)
 
 
-TASK = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6)
+TASK = tasks.Polynomial(
+    degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6
+)
 DRAWN = TASK.sample(4, generator(0, "test/config")).double()
 
 
@@ -164,7 +198,9 @@ def never_shows_the_answer(encoding, direction):
         before = model(encoding.encode(DRAWN), read)
         for column, k in enumerate(points):
             after = model(encoding.encode(with_label(DRAWN, k, 9.0)), read)
-            same = torch.allclose(after[:, : column + 1], before[:, : column + 1], rtol=0, atol=1e-6)
+            same = torch.allclose(
+                after[:, : column + 1], before[:, : column + 1], rtol=0, atol=1e-6
+            )
             assert same, f"prediction {k} saw its own label"
             if k:  # while an earlier label does reach it
                 after = model(encoding.encode(with_label(DRAWN, k - 1, 9.0)), read)
@@ -179,7 +215,9 @@ def test_no_prediction_sees_its_own_label(encoding, direction):
 
 
 def test_reading_every_x_of_a_bidirectional_prompt_would_leak(monkeypatch):
-    monkeypatch.setattr(Interleaved, "read_at", lambda self, n, direction: (range(0, 2 * n - 1, 2), range(n)))
+    monkeypatch.setattr(
+        Interleaved, "read_at", lambda self, n, direction: (range(0, 2 * n - 1, 2), range(n))
+    )
     must_fail(never_shows_the_answer, Interleaved(), "bidirectional")
 
 

@@ -15,8 +15,12 @@ UNIT = DiagonalAttention.random(N_HEADS, DIM, N_CTX, generator(0, "test/diagonal
 
 def states_of(batch=2, n=5):
     """s_t = lambda^t with angles at random: an AR process of unitary diagonal W that starts at (1, ..., 1)."""
-    angles = 6.3 * torch.rand(batch, 1, DIM, generator=generator(0, "test/angles"), dtype=torch.float64)
-    return torch.polar(torch.ones(batch, n, DIM, dtype=torch.float64), angles * torch.arange(n)[None, :, None])
+    angles = 6.3 * torch.rand(
+        batch, 1, DIM, generator=generator(0, "test/angles"), dtype=torch.float64
+    )
+    return torch.polar(
+        torch.ones(batch, n, DIM, dtype=torch.float64), angles * torch.arange(n)[None, :, None]
+    )
 
 
 def by_hand(unit, states, before=1, conjugate=True):
@@ -66,14 +70,18 @@ def test_a_hooked_transformer_contains_it_to_1e_12():
 
 def test_its_product_is_all_that_predictions_depend_on():
     """C = B^T A: two heads whose product is that of three others predict alike."""
-    turn = torch.linalg.qr(torch.randn(N_HEADS, N_HEADS, generator=generator(0, "turn"), dtype=torch.float64)).Q
+    turn = torch.linalg.qr(
+        torch.randn(N_HEADS, N_HEADS, generator=generator(0, "turn"), dtype=torch.float64)
+    ).Q
     with torch.no_grad():
         turned = DiagonalAttention(turn.to(UNIT.A) @ UNIT.A, turn.to(UNIT.A) @ UNIT.B, UNIT.W_P)
         scaled = DiagonalAttention(UNIT.A * 1.01, UNIT.B / 1.01, UNIT.W_P)
         for other in (turned, scaled):
             agree(other.product, UNIT.product)
             agree(other(states_of()), UNIT(states_of()))
-        must_fail(agree, DiagonalAttention(turned.A, UNIT.B, UNIT.W_P)(states_of()), UNIT(states_of()))
+        must_fail(
+            agree, DiagonalAttention(turned.A, UNIT.B, UNIT.W_P)(states_of()), UNIT(states_of())
+        )
 
 
 def test_hooks_read_and_edit_every_step():
@@ -90,7 +98,10 @@ def test_hooks_read_and_edit_every_step():
 
 
 def test_shapes_are_refused_in_a_line():
-    with pytest.raises(InputError, match=r"A and B must both be \(head, dim\) and P must be \(n_ctx, n_ctx\), but got"):
+    with pytest.raises(
+        InputError,
+        match=r"A and B must both be \(head, dim\) and P must be \(n_ctx, n_ctx\), but got",
+    ):
         DiagonalAttention(UNIT.A, UNIT.B[:1], UNIT.W_P)
     with pytest.raises(InputError, match="with at most n_ctx=6 tokens, but got"):
         UNIT(states_of(n=7))

@@ -22,7 +22,9 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def noise(*shape, dtype=torch.float64):
-    return torch.randn(shape, generator=generator(0, "test/equality"), dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=generator(0, "test/equality"), dtype=torch.float64).to(
+        dtype
+    )
 
 
 def agree(got, want, tolerance):
@@ -36,15 +38,25 @@ def agree(got, want, tolerance):
 
 # 1. The formulas, in every combination of what the config offers.
 
-SCORES = [("softmax", None), ("hardmax", None), ("linear", None), ("linear", "visible"), ("linear", "labelled")]
+SCORES = [
+    ("softmax", None),
+    ("hardmax", None),
+    ("linear", None),
+    ("linear", "visible"),
+    ("linear", "labelled"),
+]
 NORMS = [(None, "pre"), *product(("LN", "LNPre", "RMS"), ("pre", "post"))]
 KINDS = [{}, {"attn_only": True}, {"mlp_only": True}]
 
 
 def combinations():
     """Norms x placement x sublayers x scores x direction in full; the rest takes turns."""
-    rest = cycle(product(("gelu", "gelu_new", "relu"), ("standard", "none"), (True, False), ((1, 1), (3, 2))))
-    for (norm, place), kind, direction, score in product(NORMS, KINDS, ("causal", "bidirectional"), SCORES):
+    rest = cycle(
+        product(("gelu", "gelu_new", "relu"), ("standard", "none"), (True, False), ((1, 1), (3, 2)))
+    )
+    for (norm, place), kind, direction, score in product(
+        NORMS, KINDS, ("causal", "bidirectional"), SCORES
+    ):
         if "mlp_only" in kind and (score, direction) != (SCORES[0], "causal"):
             continue
         act, positions, scale, (d_in, d_out) = next(rest)
@@ -70,11 +82,15 @@ def follows_formulas(model, cfg, tolerance=1e-10):
         agree(model(tokens), formulas.forward(cfg, model.state_dict(), tokens), tolerance)
 
 
-@pytest.mark.parametrize("change", list(combinations()), ids=lambda c: "-".join(map(str, c.values())))
+@pytest.mark.parametrize(
+    "change", list(combinations()), ids=lambda c: "-".join(map(str, c.values()))
+)
 def test_model_follows_its_formulas(change):
     model = make(**change)
     follows_formulas(model, model.cfg)
-    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(model.cfg)
+    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(
+        model.cfg
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,7 +207,11 @@ def test_blocks_torch_has_no_layer_for(kind, norm):
     def theirs(x, attend=1, think=1):
         if kind != "mlp_only":
             y = normed(x, "ln1")
-            x = x + attend * torch_attention(block.attn)(y, y, y, attn_mask=mask(cfg), need_weights=False)[0]
+            x = (
+                x
+                + attend
+                * torch_attention(block.attn)(y, y, y, attn_mask=mask(cfg), need_weights=False)[0]
+            )
         return x if kind == "attn_only" else x + think * torch_mlp(block.mlp)(normed(x, "ln2"))
 
     same_block(block, theirs)
@@ -228,7 +248,9 @@ def gpt2_of(model):
         columns = [getattr(attn, f"W_{c}").transpose(0, 1).flatten(1) for c in "QKV"]
         weights |= {
             here + "attn.c_attn.weight": torch.cat(columns, 1),
-            here + "attn.c_attn.bias": torch.cat([getattr(attn, f"b_{c}").flatten() for c in "QKV"]),
+            here + "attn.c_attn.bias": torch.cat(
+                [getattr(attn, f"b_{c}").flatten() for c in "QKV"]
+            ),
             here + "attn.c_proj.weight": attn.W_O.flatten(0, 1),
             here + "attn.c_proj.bias": attn.b_O,
             here + "mlp.c_fc.weight": mlp.W_in,
@@ -255,7 +277,9 @@ def test_model_is_gpt2(dtype, tolerance):
     model = make(act_fn="gelu_new", n_layers=3, d_in=2, d_out=2).to(dtype)
     body = gpt2_of(model)
     is_gpt2(model, body, dtype, tolerance)
-    must_fail(is_gpt2, make(act_fn="gelu", n_layers=3, d_in=2, d_out=2).to(dtype), body, dtype, tolerance)
+    must_fail(
+        is_gpt2, make(act_fn="gelu", n_layers=3, d_in=2, d_out=2).to(dtype), body, dtype, tolerance
+    )
     body.wpe.weight.data = body.wpe.weight.roll(1, 0)
     must_fail(is_gpt2, model, body, dtype, tolerance)
 
@@ -269,7 +293,9 @@ def read_golden(name):
         cfg = HookedTransformerConfig(**json.loads(file.metadata()["about"])["config"])
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     model = HookedTransformer(cfg).double().eval()
-    model.load_state_dict({key.removeprefix("weight/"): w for key, w in tensors.items() if key.startswith("weight/")})
+    model.load_state_dict(
+        {key.removeprefix("weight/"): w for key, w in tensors.items() if key.startswith("weight/")}
+    )
     return model, {key: value for key, value in tensors.items() if not key.startswith("weight/")}
 
 

@@ -16,7 +16,9 @@ N_TOKENS = 7
 
 
 def tokens_of(model):
-    return torch.randn(3, N_TOKENS, model.cfg.d_in, generator=generator(0, "test/hooks"), dtype=torch.float64)
+    return torch.randn(
+        3, N_TOKENS, model.cfg.d_in, generator=generator(0, "test/hooks"), dtype=torch.float64
+    )
 
 
 def expected_hooks(cfg):
@@ -29,7 +31,9 @@ def expected_hooks(cfg):
     norms = ["ln_final"] if cfg.norm_position == "pre" else []
     for i in range(cfg.n_layers):
         here = f"blocks.{i}."
-        found |= dict.fromkeys((here + "hook_resid_pre", here + "hook_resid_mid", here + "hook_resid_post"), stream)
+        found |= dict.fromkeys(
+            (here + "hook_resid_pre", here + "hook_resid_mid", here + "hook_resid_post"), stream
+        )
         if not cfg.mlp_only:
             norms.append(here + "ln1")
             found |= {here + "hook_attn_out": stream, here + "attn.hook_result": (b, t, h, d)}
@@ -40,7 +44,11 @@ def expected_hooks(cfg):
             found |= {here + "hook_mlp_out": stream}
             found |= {f"{here}mlp.hook_{name}": (b, t, cfg.d_mlp) for name in ("pre", "post")}
     for name in norms if cfg.normalization_type else ():
-        found |= {f"{name}.hook_scale": scale, f"{name}.hook_normalized": stream, f"{name}.hook_out": stream}
+        found |= {
+            f"{name}.hook_scale": scale,
+            f"{name}.hook_normalized": stream,
+            f"{name}.hook_out": stream,
+        }
     return found
 
 
@@ -55,7 +63,9 @@ def test_hooks_are_those_of_the_design_and_all_fire(name):
     model = make(name)
     expected = expected_hooks(model.cfg)
     has_hooks(model, expected)
-    must_fail(has_hooks, model, {name: shape for name, shape in expected.items() if name != "hook_embed"})
+    must_fail(
+        has_hooks, model, {name: shape for name, shape in expected.items() if name != "hook_embed"}
+    )
     must_fail(has_hooks, model, {**expected, "blocks.0.hook_mid": (3, N_TOKENS, 12)})
 
 
@@ -124,7 +134,9 @@ def leaves_the_output_alone(model, hooks, probe):
                 assert torch.equal(model(tokens), idle), f"reading {hook} changed the output"
         assert torch.equal(model(tokens), idle)
         with pytest.raises(ZeroDivisionError):
-            model.run_with_hooks(tokens, fwd_hooks=[(hooks[0], probe), (hooks[-1], lambda value, hook: 1 / 0)])
+            model.run_with_hooks(
+                tokens, fwd_hooks=[(hooks[0], probe), (hooks[-1], lambda value, hook: 1 / 0)]
+            )
         assert torch.equal(model(tokens), idle), "an exception left its hooks behind"
         assert torch.equal(model.run_with_cache(tokens)[0], idle)
     assert not any(point.has_hooks() for point in model.hook_points())
@@ -151,7 +163,9 @@ def test_reading_with_gradients_on_agrees_in_float32(name):
         with model.hooks(fwd_hooks=hooks):
             out = model(tokens)
         (scale * out.square().mean()).backward()
-        return out.detach(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        return out.detach(), torch.cat(
+            [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+        )
 
     def same(a, b):
         for x, y in zip(a, b, strict=True):
@@ -201,13 +215,26 @@ def rows_of_the_last_block(model):
     "attach",
     [
         lambda model, f: model.blocks[-1].mlp.hook_pre.add_hook(lambda value, hook: f(value)),
-        lambda model, f: model.add_hook("blocks.0.hook_resid_post", lambda value, hook: f(value), dir="bwd"),
-        lambda model, f: model.blocks[-1].hook_mlp_out.register_forward_hook(lambda m, args, out: f(out)),
+        lambda model, f: model.add_hook(
+            "blocks.0.hook_resid_post", lambda value, hook: f(value), dir="bwd"
+        ),
+        lambda model, f: model.blocks[-1].hook_mlp_out.register_forward_hook(
+            lambda m, args, out: f(out)
+        ),
         lambda model, f: model.blocks[-1].mlp.register_forward_pre_hook(lambda m, args: f(*args)),
-        lambda model, f: model.blocks[-1].register_full_backward_hook(lambda m, gin, gout: f(*gout)),
+        lambda model, f: model.blocks[-1].register_full_backward_hook(
+            lambda m, gin, gout: f(*gout)
+        ),
         lambda model, f: model.unembed.register_full_backward_pre_hook(lambda m, gout: f(*gout)),
     ],
-    ids=["hook", "backward hook", "native forward", "native pre", "native backward", "native backward pre"],
+    ids=[
+        "hook",
+        "backward hook",
+        "native forward",
+        "native pre",
+        "native backward",
+        "native backward pre",
+    ],
 )
 def test_any_listener_sees_every_position(attach):
     model, seen = make(), []
@@ -235,7 +262,9 @@ def test_gradients_arrive_at_backward_hooks():
 
     def loss_with(name, shift):
         with torch.no_grad():
-            out = model.run_with_hooks(tokens_of(model), fwd_hooks=[(name, lambda value, hook: value + shift)])
+            out = model.run_with_hooks(
+                tokens_of(model), fwd_hooks=[(name, lambda value, hook: value + shift)]
+            )
         return out.square().sum()
 
     with model.hooks(bwd_hooks=[(name, keep) for name in names]):
@@ -256,12 +285,30 @@ def nothing(name):
 @pytest.mark.parametrize(
     ("act", "match"),
     [
-        (lambda m, x: m.run_with_cache(x, names_filter="blocks.0.hook_resid_prе"), "unknown hook .* did you mean"),
-        (lambda m, x: m.run_with_cache(x, names_filter=["hook_embed", "hook_embedd"]), "did you mean 'hook_embed'"),
-        (lambda m, x: m.run_with_cache(x, names_filter=nothing), "the hook filter matches none of the "),
-        (lambda m, x: m.run_with_hooks(x, fwd_hooks=[("blocks.9.hook_z", print)]), "unknown hook 'blocks.9.hook_z'"),
-        (lambda m, x: m.run_with_hooks(x, fwd_hooks=[(nothing, print)]), "the hook filter matches none"),
-        (lambda m, x: m.run_with_hooks(x, bwd_hooks=[("blocks.0", print)]), "unknown hook 'blocks.0'"),
+        (
+            lambda m, x: m.run_with_cache(x, names_filter="blocks.0.hook_resid_prе"),
+            "unknown hook .* did you mean",
+        ),
+        (
+            lambda m, x: m.run_with_cache(x, names_filter=["hook_embed", "hook_embedd"]),
+            "did you mean 'hook_embed'",
+        ),
+        (
+            lambda m, x: m.run_with_cache(x, names_filter=nothing),
+            "the hook filter matches none of the ",
+        ),
+        (
+            lambda m, x: m.run_with_hooks(x, fwd_hooks=[("blocks.9.hook_z", print)]),
+            "unknown hook 'blocks.9.hook_z'",
+        ),
+        (
+            lambda m, x: m.run_with_hooks(x, fwd_hooks=[(nothing, print)]),
+            "the hook filter matches none",
+        ),
+        (
+            lambda m, x: m.run_with_hooks(x, bwd_hooks=[("blocks.0", print)]),
+            "unknown hook 'blocks.0'",
+        ),
         (lambda m, x: m.hooks(fwd_hooks=[("embed", print)]), "did you mean 'hook_embed'"),
         (lambda m, x: m.add_hook("blocks.0.hook_zz", print), "unknown hook 'blocks.0.hook_zz'"),
         (lambda m, x: m.add_hook(nothing, print), "the hook filter matches none"),
@@ -276,12 +323,17 @@ def test_a_hook_that_does_not_exist_is_refused(act, match):
 
 def test_filters_that_match_are_taken():
     model = make()
-    _, cache = model.run_with_cache(tokens_of(model), names_filter=lambda name: name.endswith("hook_z"))
+    _, cache = model.run_with_cache(
+        tokens_of(model), names_filter=lambda name: name.endswith("hook_z")
+    )
     assert list(cache) == ["blocks.0.attn.hook_z", "blocks.1.attn.hook_z"]
     _, cache = model.run_with_cache(tokens_of(model), names_filter="hook_embed")
     assert list(cache) == ["hook_embed"]
     calls = []
-    model.run_with_hooks(tokens_of(model), fwd_hooks=[(lambda n: "ln2" in n, lambda v, hook: calls.append(hook.name))])
+    model.run_with_hooks(
+        tokens_of(model),
+        fwd_hooks=[(lambda n: "ln2" in n, lambda v, hook: calls.append(hook.name))],
+    )
     assert len(calls) == 6
     out, plain = model.run_with_cache(tokens_of(model), return_cache_object=False)
     assert type(plain) is dict

@@ -136,7 +136,9 @@ def test_alternative_queries_after_a_context_of_examples(n_context, name):
         after_is_whole(model, context, context)
         must_fail(after_is_whole, model, context, context.flip(0))
         memory, patterns = model.remember(context), []
-        with model.hooks(fwd_hooks=[("blocks.1.attn.hook_pattern", lambda p, hook: patterns.append(p.clone()))]):
+        with model.hooks(
+            fwd_hooks=[("blocks.1.attn.hook_pattern", lambda p, hook: patterns.append(p.clone()))]
+        ):
             model.after(memory, tokens_of(4), n_context)
     assert patterns[0].shape == (3, 3, 4, n_context + 1)
     assert not patterns[0][..., -1].any()
@@ -181,14 +183,19 @@ def test_every_hook_is_read_without_a_trace_and_edited_with_one(name, hook):
 
 
 def test_a_run_is_saved_loaded_and_read_by_older_configs(tmp_path):
-    stacked = {"encoding": "stacked", "model": {"d_in": 2, "attention_dir": "bidirectional", "keys": "labelled"}}
+    stacked = {
+        "encoding": "stacked",
+        "model": {"d_in": 2, "attention_dir": "bidirectional", "keys": "labelled"},
+    }
     train(tiny_runs.data(**stacked), tmp_path / "run", progress=False)
     found = load(tmp_path / "run")
     assert found.model.cfg.keys == "labelled"
     found.save(tmp_path / "copy")
     tiny_runs.check_same_model(load(tmp_path / "copy"), found)
     without = tiny_runs.config(**{**stacked, "model": {**stacked["model"], "keys": None}})
-    assert without.model == HookedTransformerConfig(**{**tiny_runs.data(**stacked)["model"], "keys": None})
+    assert without.model == HookedTransformerConfig(
+        **{**tiny_runs.data(**stacked)["model"], "keys": None}
+    )
     assert tiny_runs.config().model.keys is None
 
 
@@ -197,7 +204,10 @@ def test_a_run_is_saved_loaded_and_read_by_older_configs(tmp_path):
     ("call", "match"),
     [
         (lambda: make(keys="labeled"), "unknown keys 'labeled': did you mean 'labelled'"),
-        (lambda: make("mlp only", keys="labelled"), "keys='labelled' needs attention, but mlp_only leaves none"),
+        (
+            lambda: make("mlp only", keys="labelled"),
+            "keys='labelled' needs attention, but mlp_only leaves none",
+        ),
         (
             lambda: make("linear", keys="labelled", score_norm="labelled"),
             "the visible keys are the labelled examples: use score_norm='visible'",
@@ -206,7 +216,10 @@ def test_a_run_is_saved_loaded_and_read_by_older_configs(tmp_path):
             lambda: tiny_runs.config(model={"keys": "labelled"}),
             "keys='labelled' hides .* only stacked prompts have, but the encoding is 'interleaved': use stacked",
         ),
-        (lambda: CAUSAL(tokens_of(1)), "a prompt needs a labelled example before the query, but got none"),
+        (
+            lambda: CAUSAL(tokens_of(1)),
+            "a prompt needs a labelled example before the query, but got none",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, match):

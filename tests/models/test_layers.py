@@ -20,7 +20,9 @@ KINDS = ("LN", "LNPre", "RMS")
 
 
 def norm(kind: str) -> Norm:
-    made = Norm(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, normalization_type=kind)).double()
+    made = Norm(
+        HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, normalization_type=kind)
+    ).double()
     with torch.no_grad():
         for i, parameter in enumerate(made.parameters()):
             parameter.copy_(torch.linspace(-1, 2, 8) + i)
@@ -29,7 +31,9 @@ def norm(kind: str) -> Norm:
 
 def inputs() -> Tensor:
     """Vectors of all sizes, far from centred."""
-    drawn = torch.randn(4, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 3
+    drawn = (
+        torch.randn(4, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 3
+    )
     return drawn * 10.0 ** torch.arange(-3, 2)[:, None]
 
 
@@ -52,7 +56,9 @@ def test_a_norm_follows_its_formula(kind: str, gradients: bool, read: bool) -> N
         out = made(x)
     scale, wanted = by_formula(made, x)
     torch.testing.assert_close(out.detach(), wanted, rtol=1e-12, atol=1e-12)
-    assert not torch.allclose(out.detach(), by_formula(made, x, eps=0.0)[1], rtol=1e-6, atol=1e-6)  # a mutant
+    assert not torch.allclose(
+        out.detach(), by_formula(made, x, eps=0.0)[1], rtol=1e-6, atol=1e-6
+    )  # a mutant
     if read:
         torch.testing.assert_close(seen[0], scale, rtol=1e-12, atol=0)
 
@@ -85,9 +91,14 @@ def test_a_replaced_scale_divides_its_own_token_only(kind: str, in_place: bool) 
         assert torch.equal(made(x), bare)
     others = [0, 1, 3, 4]
     assert torch.equal(moved[:, others], bare[:, others])
-    gain, bias = (1.0 if made.w is None else made.w.detach()), (0.0 if made.b is None else made.b.detach())
+    gain, bias = (
+        (1.0 if made.w is None else made.w.detach()),
+        (0.0 if made.b is None else made.b.detach()),
+    )
     centred = x - x.mean(-1, keepdim=True) if made.centred else x
-    torch.testing.assert_close(moved[:, 2], (centred / 7.0 * gain + bias)[:, 2], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        moved[:, 2], (centred / 7.0 * gain + bias)[:, 2], rtol=1e-12, atol=1e-12
+    )
     assert not torch.allclose(moved[:, 2], bare[:, 2])
 
 

@@ -50,8 +50,12 @@ def by_hand(model, tokens, shift=1, times=None):
     for b in range(len(tokens)):
         for i in range(n):
             seen = range(n) if cfg.attention_dir == "bidirectional" else range(i + 1)
-            places = torch.tensor([float(attention.W_P[i, j]) if cfg.position_weights else 1.0 for j in seen])
-            places = places.double().softmax(0) if cfg.position_weights == "softmax" else places.double()
+            places = torch.tensor(
+                [float(attention.W_P[i, j]) if cfg.position_weights else 1.0 for j in seen]
+            )
+            places = (
+                places.double().softmax(0) if cfg.position_weights == "softmax" else places.double()
+            )
             for h in range(cfg.n_heads):
                 query = torch.zeros(cfg.head_width, dtype=torch.float64)
                 if not cfg.queries:
@@ -120,17 +124,23 @@ def test_the_pattern_that_hooks_see_is_the_one_that_weighs():
     model, tokens = DEEP["previous, free"], tokens_of()
     with torch.no_grad():
         _, cache = model.run_with_cache(tokens)
-        scores, pattern = (cache[f"blocks.0.attn.hook_{name}"] for name in ("attn_scores", "pattern"))
+        scores, pattern = (
+            cache[f"blocks.0.attn.hook_{name}"] for name in ("attn_scores", "pattern")
+        )
         expected = scores.masked_fill(scores == -math.inf, 0.0) * model.blocks[0].attn.W_P[:7, :7]
         torch.testing.assert_close(pattern, expected, rtol=1e-12, atol=1e-12)
         assert not cache["blocks.0.attn.hook_q"][:, 0].any()  # nobody stands before the first token
-        twice = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_pattern", lambda p, hook: 2 * p)])
+        twice = model.run_with_hooks(
+            tokens, fwd_hooks=[("blocks.0.attn.hook_pattern", lambda p, hook: 2 * p)]
+        )
         must_fail(agree, twice, model(tokens))
 
 
 def test_position_weights_are_learned_and_only_there_if_asked_for():
     model = make("previous").requires_grad_(True)
-    model(torch.randn(2, 7, 1, generator=generator(0, "t"), dtype=torch.float64)).square().sum().backward()
+    model(
+        torch.randn(2, 7, 1, generator=generator(0, "t"), dtype=torch.float64)
+    ).square().sum().backward()
     found = model.blocks[1].attn.W_P.grad
     assert found is not None
     assert found[3, 2] != 0
@@ -142,9 +152,15 @@ def test_position_weights_are_learned_and_only_there_if_asked_for():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"mlp_only": True, "queries": "previous"}, "queries='previous' needs attention, but mlp_only leaves none"),
+        (
+            {"mlp_only": True, "queries": "previous"},
+            "queries='previous' needs attention, but mlp_only leaves none",
+        ),
         ({"mlp_only": True, "position_weights": "free"}, "position_weights='free' needs attention"),
-        ({"queries": "previous", "keys": "labelled"}, "queries='previous' and keys='labelled' exclude each other"),
+        (
+            {"queries": "previous", "keys": "labelled"},
+            "queries='previous' and keys='labelled' exclude each other",
+        ),
     ],
 )
 def test_impossible_combinations_are_refused_by_name(settings, said):

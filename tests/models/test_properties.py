@@ -48,7 +48,12 @@ def test_weights_have_their_names_and_shapes(name):
         is_stacked(model, name)
         must_fail(is_stacked, model, name, layers=(1, 0))
     else:
-        path = {"W_E": "embed.W_E", "W_pos": "pos_embed.W_pos", "W_U": "unembed.W_U", "b_U": "unembed.b_U"}[name]
+        path = {
+            "W_E": "embed.W_E",
+            "W_pos": "pos_embed.W_pos",
+            "W_U": "unembed.W_U",
+            "b_U": "unembed.b_U",
+        }[name]
         assert torch.equal(getattr(model, name), model.state_dict()[path])
 
 
@@ -83,7 +88,9 @@ def adds_up(model, channel, part=slice(None)):
 
 
 @pytest.mark.parametrize("norm", ["LN", "LNPre", "RMS", None])
-@pytest.mark.parametrize("change", [{}, {"attn_only": True}, {"positional_embedding_type": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{}, {"attn_only": True}, {"positional_embedding_type": "none"}], ids=str
+)
 def test_attributions_add_up_to_the_prediction(norm, change):
     model = make(normalization_type=norm, d_out=2, **change)
     for channel in (0, 1):
@@ -115,11 +122,15 @@ def test_directions_for_several_channels():
     torch.testing.assert_close(difference, each[0] - each[1], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("wrong", [" Mary", 1, -1, torch.tensor([0, 1]), torch.tensor(0.5), True], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [" Mary", 1, -1, torch.tensor([0, 1]), torch.tensor(0.5), True], ids=str
+)
 def test_what_is_no_channel_is_refused(wrong):
     model = make()
     _, cache = model.run_with_cache(torch.zeros(1, 3, 1, dtype=torch.float64))
-    with pytest.raises(InputError, match="an output is named by its channel, a whole number from 0 to 0") as caught:
+    with pytest.raises(
+        InputError, match="an output is named by its channel, a whole number from 0 to 0"
+    ) as caught:
         cache.logit_attrs(cache.decompose_resid(), tokens=wrong)
     assert "\n" not in str(caught.value)
 
@@ -177,7 +188,9 @@ def _saved(model):
     ids=str,
 )
 def test_every_model_can_be_copied(way, change):
-    model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=0.5, **change)).eval()
+    model = HookedTransformer(
+        HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=0.5, **change)
+    ).eval()
     tokens = torch.linspace(-1, 1, 6)[None, :, None]
     again = WAYS[way](model)
     with torch.no_grad():

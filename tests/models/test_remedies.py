@@ -45,7 +45,9 @@ def remedy(name, **change):
 
 
 def tokens_of(model, n_tokens=7):
-    drawn = torch.randn(3, n_tokens, model.cfg.d_in, generator=generator(0, "test/remedies"), dtype=torch.float64)
+    drawn = torch.randn(
+        3, n_tokens, model.cfg.d_in, generator=generator(0, "test/remedies"), dtype=torch.float64
+    )
     return drawn.to(model.unembed.W_U.dtype)
 
 
@@ -67,7 +69,13 @@ def follows_formulas(model, cfg, tolerance=1e-10):
 
 
 MIXED = [
-    {"score_fn": score, "normalization_type": norm, "norm_position": place, "embed_bound": bound, "attention_dir": way}
+    {
+        "score_fn": score,
+        "normalization_type": norm,
+        "norm_position": place,
+        "embed_bound": bound,
+        "attention_dir": way,
+    }
     for score in ("softmax", *SCORES)
     for norm, place in (("LN", "pre"), ("Tanh", "pre"), ("Tanh", "post"), (None, "pre"))
     for bound, way in ((None, "causal"), (0.7, "bidirectional"))
@@ -78,7 +86,9 @@ MIXED = [
 def test_model_follows_its_formulas(change):
     model = make(**change)
     follows_formulas(model, model.cfg)
-    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(model.cfg)
+    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(
+        model.cfg
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +111,9 @@ def test_another_formula_is_noticed(name, mutation):
 
 def hook_names(model):
     """As the model of the same shape without remedies has them, but no scale where there is none."""
-    plain = HookedTransformer(replace(model.cfg, score_fn="softmax", embed_bound=None, **_plain_norm(model.cfg)))
+    plain = HookedTransformer(
+        replace(model.cfg, score_fn="softmax", embed_bound=None, **_plain_norm(model.cfg))
+    )
     tanh = model.cfg.normalization_type == "Tanh"
     return {name for name in plain.hook_dict if not (tanh and name.endswith("hook_scale"))}
 
@@ -120,7 +132,9 @@ def every_edit_moves_the_output(model, edit):
     with torch.no_grad():
         idle = model(tokens)
         for hook in model.hook_dict:
-            gap = (model.run_with_hooks(tokens, fwd_hooks=[(hook, edit)]) - idle).abs().max() / idle.abs().max()
+            gap = (
+                model.run_with_hooks(tokens, fwd_hooks=[(hook, edit)]) - idle
+            ).abs().max() / idle.abs().max()
             assert gap > 1e-6, f"{hook} can be edited without effect"
             assert torch.equal(model(tokens), idle), f"{hook} left a trace"
 
@@ -140,7 +154,9 @@ def leaves_the_output_alone(model, look):
     with torch.no_grad():
         idle = model(tokens)
         for hook in model.hook_dict:
-            assert torch.equal(model.run_with_hooks(tokens, fwd_hooks=[(hook, look)]), idle), f"{hook} cannot be read"
+            assert torch.equal(model.run_with_hooks(tokens, fwd_hooks=[(hook, look)]), idle), (
+                f"{hook} cannot be read"
+            )
         with pytest.raises(ZeroDivisionError):
             model.run_with_hooks(tokens, fwd_hooks=[(hook, lambda value, hook: 1 / 0)])
         assert torch.equal(model(tokens), idle), "an exception left its hooks behind"
@@ -162,7 +178,9 @@ def test_a_tanh_norm_hides_no_scale():
     _, cache = model.run_with_cache(tokens)
     squashed, final = cache["ln_final.hook_normalized"], model.ln_final
     torch.testing.assert_close(cache["ln_final.hook_out"], squashed * final.w + final.b)
-    torch.testing.assert_close(squashed.atanh() / final.alpha, cache["blocks.1.hook_resid_post"], atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        squashed.atanh() / final.alpha, cache["blocks.1.hook_resid_post"], atol=1e-9, rtol=0
+    )
 
 
 # The short ways.
@@ -180,7 +198,9 @@ def short_ways_agree(model, other, tolerance):
         for shift in (0.0, 1.0, -30.0):
             last = tokens[:, -1:] + shift
             whole = other(torch.cat([tokens[:, :-1], last], 1))[:, -1:]
-            several = model.after(memory, torch.cat([last, last - 1, last + 3], 1), tokens.shape[1] - 1)
+            several = model.after(
+                memory, torch.cat([last, last - 1, last + 3], 1), tokens.shape[1] - 1
+            )
             agree(several[:, :1], whole, tolerance)
 
 
@@ -231,10 +251,14 @@ def test_weights_survive_a_file(name, tmp_path):
 def test_weights_of_another_norm_are_refused(tmp_path):
     path = tmp_path / "w.safetensors"
     weights.write(path, make().state_dict())
-    with pytest.raises(InputError, match=r"lacks the tensor blocks\.0\.ln1\.alpha that the config asks for"):
+    with pytest.raises(
+        InputError, match=r"lacks the tensor blocks\.0\.ln1\.alpha that the config asks for"
+    ):
         weights.load_into(remedy("tanh"), path)
     weights.write(path, remedy("tanh").state_dict())
-    with pytest.raises(InputError, match=r"holds the tensor \S+\.alpha, which the config does not ask for"):
+    with pytest.raises(
+        InputError, match=r"holds the tensor \S+\.alpha, which the config does not ask for"
+    ):
         weights.load_into(make(), path)
 
 
@@ -244,7 +268,14 @@ N_PROMPTS = {"bounded": 256}  # a verdict of this report is looked at
 
 @cache
 def report(name):
-    settings = {"n_layers": 2, "d_model": 8, "n_heads": 2, "n_ctx": 16, "init_std": 0.4, **REMEDIES[name]}
+    settings = {
+        "n_layers": 2,
+        "d_model": 8,
+        "n_heads": 2,
+        "n_ctx": 16,
+        "init_std": 0.4,
+        **REMEDIES[name],
+    }
     model = HookedTransformer(HookedTransformerConfig(**settings)).eval()
     return icl_interp.analyze(model, task=TASK, n_prompts=N_PROMPTS.get(name, 64), progress=False)
 
@@ -259,7 +290,11 @@ def test_every_remedy_gets_a_whole_report(name):
     assert set(found.figures)
     if "score_fn" in cfg:
         reason = f"The claim is about softmax attention; this model's score function is {cfg['score_fn']}."
-        assert found["limits.softmax_hardmax"].reason == found["limits.softmax_uniform"].reason == reason
+        assert (
+            found["limits.softmax_hardmax"].reason
+            == found["limits.softmax_uniform"].reason
+            == reason
+        )
     if cfg.get("normalization_type") == "Tanh":
         assert found["limits.layernorm_saturation"].verdict == "not_applicable"
         assert "this model's norm is a tanh" in found["limits.layernorm_causes_saturation"].reason
@@ -277,7 +312,9 @@ def test_a_bounded_read_in_takes_layernorms_part():
     assert np.isnan([row["plateau +"], row["plateau -"], row["onset"]]).all()
     assert row["r"] > 0
     plain = icl_interp.analyze(
-        HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=16, init_std=0.4)).eval(),
+        HookedTransformer(
+            HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=16, init_std=0.4)
+        ).eval(),
         task=TASK,
         n_prompts=256,
         progress=False,
@@ -294,20 +331,37 @@ def test_a_bounded_read_in_takes_layernorms_part():
     [
         ({"score_fn": "entmx"}, "unknown score_fn 'entmx': did you mean 'entmax'"),
         ({"normalization_type": "tanh"}, "unknown normalization_type 'tanh': did you mean 'Tanh'"),
-        ({"score_fn": "sigmoid", "score_norm": "visible"}, "score_norm='visible' is for .*; sigmoid brings its own"),
-        ({"score_fn": "relu", "score_norm": "visible"}, "score_norm='visible' is for .*; relu brings its own"),
+        (
+            {"score_fn": "sigmoid", "score_norm": "visible"},
+            "score_norm='visible' is for .*; sigmoid brings its own",
+        ),
+        (
+            {"score_fn": "relu", "score_norm": "visible"},
+            "score_norm='visible' is for .*; relu brings its own",
+        ),
         ({"score_fn": "entmax", "score_norm": "labelled"}, "entmax weights add up to 1"),
-        *[({"score_fn": s, "mlp_only": True}, f"score_fn='{s}' needs attention, but mlp_only") for s in SCORES],
-        ({"embed_bound": 0.0}, "embed_bound must be a positive number, or null for none, but got 0.0"),
+        *[
+            ({"score_fn": s, "mlp_only": True}, f"score_fn='{s}' needs attention, but mlp_only")
+            for s in SCORES
+        ],
+        (
+            {"embed_bound": 0.0},
+            "embed_bound must be a positive number, or null for none, but got 0.0",
+        ),
         ({"embed_bound": -1.0}, "embed_bound must be a positive number"),
         ({"embed_bound": math.inf}, "embed_bound must be a positive number"),
         ({"embed_bound": math.nan}, "embed_bound must be a positive number"),
         ({"embed_bound": True}, "embed_bound must be a positive number"),
-        ({"norm_position": "post", "normalization_type": None, "embed_bound": 1.0}, "needs a normalization_type"),
+        (
+            {"norm_position": "post", "normalization_type": None, "embed_bound": 1.0},
+            "needs a normalization_type",
+        ),
     ],
 )
 def test_impossible_combinations_are_refused_by_name(change, match):
-    config = object.__new__(HookedTransformerConfig)  # as users make it: without the run-time check of annotations
+    config = object.__new__(
+        HookedTransformerConfig
+    )  # as users make it: without the run-time check of annotations
     vars(config).update({**vars(HookedTransformerConfig(**BASE)), **change})
     with pytest.raises(InputError, match=match):
         config.__post_init__()
@@ -316,10 +370,13 @@ def test_impossible_combinations_are_refused_by_name(change, match):
 def test_analyses_that_need_a_scale_or_a_distribution_say_so():
     tanh, prompts = remedy("tanh"), OTHERS
     with pytest.raises(
-        InputError, match="Tanh norms squash each coordinate by itself and divide by no scale to freeze"
+        InputError,
+        match="Tanh norms squash each coordinate by itself and divide by no scale to freeze",
     ):
         FreezeNorms.measure(tanh, tokens_for(tanh))
-    with pytest.raises(InputError, match=r"layernorm_scale: this model's Tanh norms .* divide by no scale"):
+    with pytest.raises(
+        InputError, match=r"layernorm_scale: this model's Tanh norms .* divide by no scale"
+    ):
         probe(tanh, prompts, probes=(LayerNormScale(),))
     for name in SCORES:
         if remedy(name).cfg.weights_add_up:
@@ -353,7 +410,9 @@ def keeps_within(read_in, bound):
 
 def test_bounded_read_in():
     bound = 2.0
-    model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=3, d_in=3, embed_bound=bound)).double()
+    model = HookedTransformer(
+        HookedTransformerConfig(n_layers=1, d_model=3, d_in=3, embed_bound=bound)
+    ).double()
     with torch.no_grad():
         model.embed.W_E.copy_(torch.eye(3))
 
@@ -362,7 +421,9 @@ def test_bounded_read_in():
 
     keeps_within(read_in, bound)
     must_fail(keeps_within, lambda v: v, bound)
-    must_fail(keeps_within, lambda v: v / (v.norm(dim=-1, keepdim=True) / bound).clamp(min=1), bound)  # a clip
+    must_fail(
+        keeps_within, lambda v: v / (v.norm(dim=-1, keepdim=True) / bound).clamp(min=1), bound
+    )  # a clip
     must_fail(keeps_within, lambda v: bound * (v / bound).tanh(), bound)  # turns the vector
     assert model.float().embed(torch.full((1, 1, 3), 1e15)).norm() < bound * (1 + 1e-6)
 
@@ -394,6 +455,9 @@ CHANGED = {
 
 def test_recipes_of_the_remedies_differ_in_one_setting():
     baseline = encode(resolve("remedy_baseline"))
-    assert differences(encode(resolve("affine")), baseline) == {"training.steps", "training.curriculum.until"}
+    assert differences(encode(resolve("affine")), baseline) == {
+        "training.steps",
+        "training.curriculum.until",
+    }
     for name, setting in CHANGED.items():
         assert differences(baseline, encode(resolve(f"remedy_{name}"))) == {setting}

@@ -16,7 +16,9 @@ CAUSAL = [name for name in MODELS if name != "bidirectional"]
 
 
 def tokens_of(model, n_tokens=9, stream="test/tokens"):
-    drawn = torch.randn(3, n_tokens, model.cfg.d_in, generator=generator(0, stream), dtype=torch.float64)
+    drawn = torch.randn(
+        3, n_tokens, model.cfg.d_in, generator=generator(0, stream), dtype=torch.float64
+    )
     return drawn.to(model.unembed.W_U.dtype)
 
 
@@ -58,7 +60,12 @@ def fused_is_explicit(explicit, fused, tolerance):
 def test_fused_attention_is_the_explicit_one(name, scale, dtype, tolerance):
     model = make(name, init_std=0.3, use_attn_scale=scale).to(dtype)
     fused_is_explicit(model, copy.deepcopy(model), tolerance)
-    must_fail(fused_is_explicit, model, make(name, init_std=0.3, use_attn_scale=not scale).to(dtype), tolerance)
+    must_fail(
+        fused_is_explicit,
+        model,
+        make(name, init_std=0.3, use_attn_scale=not scale).to(dtype),
+        tolerance,
+    )
 
 
 def test_fused_attention_really_runs_unless_somebody_reads_between(monkeypatch):
@@ -66,7 +73,9 @@ def test_fused_attention_really_runs_unless_somebody_reads_between(monkeypatch):
     set_fused(model, True)
     kernel = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
-        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or kernel(*a, **k)
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda *a, **k: calls.append(1) or kernel(*a, **k),
     )
     model(tokens_of(model))
     assert len(calls) == 2
@@ -105,10 +114,14 @@ def test_the_last_block_does_no_other_work(monkeypatch):
     assert rows == [9, 3]
 
 
-@pytest.mark.parametrize("positions", [[], [0, 1, 3], [2, 1], [1, 1], [-1], range(-1, 2), [9], range(0, 11, 2)])
+@pytest.mark.parametrize(
+    "positions", [[], [0, 1, 3], [2, 1], [1, 1], [-1], range(-1, 2), [9], range(0, 11, 2)]
+)
 def test_positions_must_be_evenly_spaced_and_exist(positions):
     model = make()
-    with pytest.raises(InputError, match="positions must be evenly spaced, increasing and within 0 to 8"):
+    with pytest.raises(
+        InputError, match="positions must be evenly spaced, increasing and within 0 to 8"
+    ):
         model(tokens_of(model), positions)
 
 
@@ -146,7 +159,9 @@ def test_hooks_fire_on_alternative_last_tokens():
     model = make()
     memory, queries, seen = model.remember(tokens_of(model, 6)), tokens_of(model, 4), []
     before = model.after(memory, queries, 6)
-    with model.hooks(fwd_hooks=[("blocks.1.attn.hook_pattern", lambda p, hook: seen.append(p.clone()))]):
+    with model.hooks(
+        fwd_hooks=[("blocks.1.attn.hook_pattern", lambda p, hook: seen.append(p.clone()))]
+    ):
         model.after(memory, queries, 6)
     (pattern,) = seen
     assert pattern.shape == (3, 3, 4, 7)
@@ -161,9 +176,13 @@ def test_a_context_is_read_up_to_the_last_blocks_keys_and_values():
     model, fired = make(), []
     context, last = tokens_of(model, 6), len(model.blocks) - 1
     before = model.remember(context)
-    with model.hooks(fwd_hooks=[(name, lambda t, hook: fired.append(hook.name)) for name in model.hook_dict]):
+    with model.hooks(
+        fwd_hooks=[(name, lambda t, hook: fired.append(hook.name)) for name in model.hook_dict]
+    ):
         model.remember(context)
-    of_last = [name.removeprefix(f"blocks.{last}.") for name in fired if name.startswith(f"blocks.{last}.")]
+    of_last = [
+        name.removeprefix(f"blocks.{last}.") for name in fired if name.startswith(f"blocks.{last}.")
+    ]
     assert of_last == [
         "hook_resid_pre",
         "ln1.hook_scale",

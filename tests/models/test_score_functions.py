@@ -17,12 +17,16 @@ EVERY = pytest.mark.parametrize("name", ["softmax", "hardmax", *NAMES])
 
 
 def drawn(*shape, scale=2.0, seed=0):
-    return scale * torch.randn(shape, generator=generator(seed, "test/score functions"), dtype=torch.float64)
+    return scale * torch.randn(
+        shape, generator=generator(seed, "test/score functions"), dtype=torch.float64
+    )
 
 
 def causal(scale=2.0, n=8):
     """Scores (batch, head, query, key) of causal attention."""
-    return drawn(2, 3, n, n, scale=scale).masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -math.inf)
+    return drawn(2, 3, n, n, scale=scale).masked_fill(
+        torch.ones(n, n, dtype=torch.bool).triu(1), -math.inf
+    )
 
 
 def function(name):
@@ -67,17 +71,28 @@ def test_against_a_loop(name, scale):
 
 @pytest.mark.parametrize(
     "row",
-    [[0.0] * 40, [1.0, 1.0, -1.0, -math.inf], [1e6, 1e6, 1e6 - 1], [-1e6, 0.0, 1e6], [0.0, -2.0], [0.0, -2.0 + 1e-9]],
+    [
+        [0.0] * 40,
+        [1.0, 1.0, -1.0, -math.inf],
+        [1e6, 1e6, 1e6 - 1],
+        [-1e6, 0.0, 1e6],
+        [0.0, -2.0],
+        [0.0, -2.0 + 1e-9],
+    ],
     ids=["all tie", "two tie", "far and close", "far apart", "at the margin", "inside the margin"],
 )
 def test_entmax_where_sorting_could_slip(row):
     score = torch.tensor([row], dtype=torch.float64)
     pattern = scores.entmax(score)
-    torch.testing.assert_close(pattern, torch.tensor([formulas.entmax(row)], dtype=torch.float64), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        pattern, torch.tensor([formulas.entmax(row)], dtype=torch.float64), rtol=0, atol=1e-9
+    )
     torch.testing.assert_close(pattern.sum(), torch.ones(()).double())
     single = scores.entmax(score.float())
     assert single.isfinite().all()
-    torch.testing.assert_close(single.double(), pattern, rtol=0, atol=2e-6 if max(row) < 1e5 else 0.1)
+    torch.testing.assert_close(
+        single.double(), pattern, rtol=0, atol=2e-6 if max(row) < 1e5 else 0.1
+    )
 
 
 def test_entmax_is_the_largest_of_its_own_objective():
@@ -162,7 +177,11 @@ def hiding_is_removing(f, score):
 @EVERY
 def test_a_hidden_key_is_no_key(name):
     hiding_is_removing(function(name), drawn(4, 5, 7))
-    must_fail(hiding_is_removing, lambda s: scores.apply(name, s.masked_fill(s == -math.inf, 10.0)), drawn(4, 5, 7))
+    must_fail(
+        hiding_is_removing,
+        lambda s: scores.apply(name, s.masked_fill(s == -math.inf, 10.0)),
+        drawn(4, 5, 7),
+    )
 
 
 @pytest.mark.parametrize("name", ["scaled_softmax", "sigmoid", "relu"])
@@ -180,7 +199,9 @@ def order_of_keys_does_not_matter(f, score):
 def test_patterns_follow_the_order_of_keys(name):
     order_of_keys_does_not_matter(function(name), drawn(4, 5, 7))
     slope = torch.linspace(0, 1, 7, dtype=torch.float64)
-    must_fail(order_of_keys_does_not_matter, lambda s: scores.apply(name, s + slope), drawn(4, 5, 7))
+    must_fail(
+        order_of_keys_does_not_matter, lambda s: scores.apply(name, s + slope), drawn(4, 5, 7)
+    )
 
 
 def adding_to_all_scores_changes_nothing(f):

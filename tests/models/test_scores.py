@@ -18,18 +18,24 @@ def masked(dtype=torch.float64):
 
 def is_one_hot_at_the_first_largest(pattern, score):
     want = torch.zeros_like(score)
-    for row, out in zip(score.reshape(-1, score.shape[-1]).tolist(), want.view(-1, score.shape[-1]), strict=True):
+    for row, out in zip(
+        score.reshape(-1, score.shape[-1]).tolist(), want.view(-1, score.shape[-1]), strict=True
+    ):
         out[row.index(max(row))] = 1
     assert torch.equal(pattern, want)
 
 
 def test_hardmax_is_exactly_one_hot():
-    ties = torch.tensor([[1.0, 4.0, 4.0, 4.0], [2.0, 2.0, 2.0, 2.0], [5.0, -math.inf, 5.0, -math.inf]]).double()
+    ties = torch.tensor(
+        [[1.0, 4.0, 4.0, 4.0], [2.0, 2.0, 2.0, 2.0], [5.0, -math.inf, 5.0, -math.inf]]
+    ).double()
     for score in (masked(), masked(torch.float32), ties):
         is_one_hot_at_the_first_largest(scores.hardmax(score), score)
         flipped = scores.hardmax(score.flip(-1)).flip(-1)
         assert torch.equal(flipped.sum(-1), torch.ones_like(flipped[..., 0]))
-    must_fail(is_one_hot_at_the_first_largest, scores.hardmax(ties.flip(-1)).flip(-1), ties)  # the last largest
+    must_fail(
+        is_one_hot_at_the_first_largest, scores.hardmax(ties.flip(-1)).flip(-1), ties
+    )  # the last largest
     p = masked(torch.float32).softmax(-1)
     usual_trick = scores.hardmax(p) + p - p.detach()
     must_fail(is_one_hot_at_the_first_largest, usual_trick, masked(torch.float32))
@@ -49,7 +55,10 @@ def has_softmaxs_gradient(function, temperature=1.0):
 def test_hardmax_goes_back_as_softmax():
     has_softmaxs_gradient(scores.hardmax)
     must_fail(has_softmaxs_gradient, scores.hardmax, temperature=1.01)
-    must_fail(has_softmaxs_gradient, lambda score: scores.hardmax(score).detach() + 0 * score.nan_to_num(neginf=0))
+    must_fail(
+        has_softmaxs_gradient,
+        lambda score: scores.hardmax(score).detach() + 0 * score.nan_to_num(neginf=0),
+    )
 
 
 def is_linear(pattern, score, divisor):
@@ -61,7 +70,8 @@ def is_linear(pattern, score, divisor):
 
 
 @pytest.mark.parametrize(
-    ("norm", "divisor"), [(None, lambda n: 1), ("visible", lambda n: n), ("labelled", lambda n: n - 1)]
+    ("norm", "divisor"),
+    [(None, lambda n: 1), ("visible", lambda n: n), ("labelled", lambda n: n - 1)],
 )
 def test_linear_scores_against_a_loop(norm, divisor):
     score = masked()

@@ -75,7 +75,9 @@ def equation_1(w_k, w_q, w_v, tokens):
     rows = []
     for z in tokens:
         weights = np.array([math.exp((w_k @ e) @ (w_q @ z)) for e in examples])
-        rows.append(sum(a * (w_v @ e) for a, e in zip(weights / weights.sum(), examples, strict=True)))
+        rows.append(
+            sum(a * (w_v @ e) for a, e in zip(weights / weights.sum(), examples, strict=True))
+        )
     return np.array(rows)
 
 
@@ -87,13 +89,17 @@ def equation_2(m, xs, ys):
 
 def follows_equation_1(model, w_k, w_q, w_v):
     for tokens, out in zip(TOKENS.numpy(), model(TOKENS).numpy(), strict=True):
-        np.testing.assert_allclose(out, tokens + equation_1(w_k, w_q, w_v, tokens), rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(
+            out, tokens + equation_1(w_k, w_q, w_v, tokens), rtol=1e-11, atol=1e-11
+        )
 
 
 def follows_equation_2(predictor, m):
     found = queries(predictor)
     points = zip(PROMPTS.xs.numpy(), as_numbers(PROMPTS.ys).numpy(), strict=True)
-    np.testing.assert_allclose(found, [equation_2(m, xs, ys) for xs, ys in points], rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        found, [equation_2(m, xs, ys) for xs, ys in points], rtol=1e-11, atol=1e-12
+    )
 
 
 def test_the_unit_follows_equation_1():
@@ -146,7 +152,10 @@ class QueryIsAKey(SoftmaxAttention):
 def test_constants_drop_out_exactly():
     constants_drop_out(kernel())
     must_fail(constants_drop_out, LinearSelfAttention.from_product(normal(3, 3)))
-    must_fail(constants_drop_out, QueryIsAKey(*(w.detach() for w in (kernel().W_K, kernel().W_Q, kernel().W_V))))
+    must_fail(
+        constants_drop_out,
+        QueryIsAKey(*(w.detach() for w in (kernel().W_K, kernel().W_Q, kernel().W_V))),
+    )
 
 
 # ---- hooks -----------------------------------------------------------------------------------------------------------
@@ -164,10 +173,14 @@ def test_every_hook_is_read_without_a_trace_and_edited_with_one(name):
         out, cache = model.run_with_cache(TOKENS)
         assert torch.equal(out, plain)
         assert set(cache) == {f"hook_{one}" for one in HOOKS}
-        moved = model.run_with_hooks(TOKENS, fwd_hooks=[(f"hook_{name}", lambda value, hook: value * 1.5)])
+        moved = model.run_with_hooks(
+            TOKENS, fwd_hooks=[(f"hook_{name}", lambda value, hook: value * 1.5)]
+        )
         assert (moved - plain).abs().max() > 1e-3
         before = TOKENS.clone()
-        model.run_with_hooks(TOKENS, fwd_hooks=[(f"hook_{name}", lambda value, hook: value.mul_(1.5))])
+        model.run_with_hooks(
+            TOKENS, fwd_hooks=[(f"hook_{name}", lambda value, hook: value.mul_(1.5))]
+        )
         assert torch.equal(before, TOKENS)
         with pytest.raises(KeyError, match="in the middle"):
             model.run_with_hooks(TOKENS, fwd_hooks=[(f"hook_{name}", fail)])
@@ -191,20 +204,31 @@ def is_inside(model, reference):
         out, cache = model.run_with_cache(TOKENS)
         whole, steps = reference.run_with_cache(TOKENS)
     pairs = [(out[:, -1, 0], queries(reference)), (cache["blocks.0.hook_resid_post"], whole)]
-    pairs += [(cache[f"blocks.0.attn.hook_{name}"][:, 0], steps[f"hook_{name}"]) for name in ("attn_scores", "pattern")]
-    pairs += [(cache[f"blocks.0.attn.hook_{name}"][:, :, 0], steps[f"hook_{name}"]) for name in "qkv"]
+    pairs += [
+        (cache[f"blocks.0.attn.hook_{name}"][:, 0], steps[f"hook_{name}"])
+        for name in ("attn_scores", "pattern")
+    ]
+    pairs += [
+        (cache[f"blocks.0.attn.hook_{name}"][:, :, 0], steps[f"hook_{name}"]) for name in "qkv"
+    ]
     for got, want in pairs:
         assert got.shape == want.shape
         hidden = want == -math.inf
         assert torch.equal(got == -math.inf, hidden)
-        assert (got - want).masked_fill(hidden, 0).abs().max() <= 1e-12 * want.masked_fill(hidden, 0).abs().max()
+        assert (got - want).masked_fill(hidden, 0).abs().max() <= 1e-12 * want.masked_fill(
+            hidden, 0
+        ).abs().max()
 
 
 @pytest.mark.parametrize("reference", [unit(), kernel()], ids=["equation 1", "equation 2"])
 def test_the_transformer_contains_the_unit(reference):
     model = reference.to_transformer(n_ctx=8)
     is_inside(model, reference)
-    for change in ({"keys": None, "unit": None}, {"score_fn": "relu"}, {"use_attn_scale": True, "unit": None}):
+    for change in (
+        {"keys": None, "unit": None},
+        {"score_fn": "relu"},
+        {"use_attn_scale": True, "unit": None},
+    ):
         mutant = HookedTransformer(replace(model.cfg, **change)).double()
         mutant.load_state_dict(model.state_dict())
         must_fail(is_inside, mutant, reference)
@@ -245,12 +269,17 @@ def test_the_linear_counterpart_is_the_layer_of_linear_attention():
 def wide(**change):
     """A softmax layer of any widths, with biases where they make no difference."""
     model = make(
-        "attention only", **{"n_layers": 1, "n_heads": 1, "d_head": 6, "d_in": 4, "keys": "labelled", **change}
+        "attention only",
+        **{"n_layers": 1, "n_heads": 1, "d_head": 6, "d_in": 4, "keys": "labelled", **change},
     )
-    model = HookedTransformer(replace(model.cfg, normalization_type=None, attention_dir="bidirectional")).double()
+    model = HookedTransformer(
+        replace(model.cfg, normalization_type=None, attention_dir="bidirectional")
+    ).double()
     with torch.no_grad():
         for i, parameter in enumerate(model.parameters()):
-            parameter.copy_(0.6 * normal(*parameter.shape, seed=i) if parameter.ndim > 1 else 0 * parameter)
+            parameter.copy_(
+                0.6 * normal(*parameter.shape, seed=i) if parameter.ndim > 1 else 0 * parameter
+            )
         out = model.unembed.W_U / model.unembed.W_U.norm()
         model.embed.W_E -= model.embed.W_E @ out @ out.T  # nothing is read off the query directly
         attention = model.blocks[0].attn
@@ -264,12 +293,19 @@ def test_a_layer_of_any_width_is_read_exactly():
     model = wide()
     again = read_softmax_unit(model, tolerance=1e-12)
     predicts_as(model, again, 1e-11)
-    must_fail(predicts_as, model, SoftmaxAttention(again.W_Q.detach(), again.W_K.detach().T * 2, again.W_V.detach()))
+    must_fail(
+        predicts_as,
+        model,
+        SoftmaxAttention(again.W_Q.detach(), again.W_K.detach().T * 2, again.W_V.detach()),
+    )
     for name in ("b_Q", "b_V", "b_O"):
         biased = wide()
         with torch.no_grad():
             getattr(biased.blocks[0].attn, name).add_(0.3)
-        with pytest.raises(InputError, match=r"biases or weights past attention reach .* a softmax unit does not have"):
+        with pytest.raises(
+            InputError,
+            match=r"biases or weights past attention reach .* a softmax unit does not have",
+        ):
             read_softmax_unit(biased, tolerance=1e-3)
 
 
@@ -330,7 +366,9 @@ def test_a_transformer_learns_all_of_its_weights(tmp_path):
         (lambda: unit()(normal(2, 5, 3)), r"\(batch, token, d_in=4\).*but got \(2, 5, 3\)"),
         (lambda: unit()(normal(2, 1, 4)), r"but got \(2, 1, 4\)"),
         (
-            lambda: read_softmax_unit(HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))),
+            lambda: read_softmax_unit(
+                HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
+            ),
             "it has n_layers=2, n_heads=2, an MLP, keys=None, a norm, learned positions: expected",
         ),
         (lambda: fresh(unit="m"), "unknown unit 'm': .*known: KQV, M, None"),
@@ -338,8 +376,14 @@ def test_a_transformer_learns_all_of_its_weights(tmp_path):
             lambda: fresh(unit="M", keys=None, d_model=6),
             "unit='M' is one head .* it needs d_model=4, keys='labelled', but got d_model=6, keys=None",
         ),
-        (lambda: fresh(unit="KQV", use_attn_scale=True), "it needs use_attn_scale=False, but got use_attn_scale=True"),
-        (lambda: fresh(unit="M", d_model=1, d_head=1, d_in=1), "it needs d_in of 2 at least, but got d_in=1"),
+        (
+            lambda: fresh(unit="KQV", use_attn_scale=True),
+            "it needs use_attn_scale=False, but got use_attn_scale=True",
+        ),
+        (
+            lambda: fresh(unit="M", d_model=1, d_head=1, d_in=1),
+            "it needs d_in of 2 at least, but got d_in=1",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, match):

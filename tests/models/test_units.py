@@ -19,7 +19,14 @@ from icl_interp.theory import linear_attention as theory
 
 TASK = tasks.LinearRegression(n_dims=3, covariance=(0.5, 1.0, 2.0), noise_std=0.3, n_points=8)
 PROMPTS = TASK.sample(20, generator(0, "test/units"), dtype=torch.float64)
-HOOKS = ("hook_resid_pre", "hook_v", "hook_attn_scores", "hook_pattern", "hook_attn_out", "hook_resid_post")
+HOOKS = (
+    "hook_resid_pre",
+    "hook_v",
+    "hook_attn_scores",
+    "hook_pattern",
+    "hook_attn_out",
+    "hook_resid_post",
+)
 PLAIN = {
     "n_layers": 1,
     "d_model": 9,
@@ -64,7 +71,9 @@ def test_the_unit_follows_its_formula():
         for e, out in zip(tokens, model(tokens), strict=True):
             e = e.T
             assert_close(out.T, e + w_pv @ e @ (e.T @ w_kq @ e) / 7, rtol=1e-12, atol=1e-12)
-        assert_close(queries(PROMPTS, model), from_theory(w_pv, w_kq, PROMPTS), rtol=1e-12, atol=1e-12)
+        assert_close(
+            queries(PROMPTS, model), from_theory(w_pv, w_kq, PROMPTS), rtol=1e-12, atol=1e-12
+        )
 
     with torch.no_grad():
         w_pv, w_kq = (w.detach() for w in (unit().W_PV, unit().W_KQ))
@@ -110,7 +119,9 @@ def test_the_transformer_contains_the_unit(n_heads, d_head):
     with torch.no_grad():
         model = reference.to_transformer(n_ctx=8, n_heads=n_heads, d_head=d_head)
         check_inside(model, reference)
-        assert_close(read_layer(model).product, theory.invariant_product(reference.W_PV, reference.W_KQ))
+        assert_close(
+            read_layer(model).product, theory.invariant_product(reference.W_PV, reference.W_KQ)
+        )
         assert read_layer(model).outside == 0
         for change in ({"score_norm": "visible"}, {"use_attn_scale": True}):
             mutant = HookedTransformer(replace(model.cfg, **change)).double()
@@ -138,7 +149,9 @@ def predicted_by(layer, prompts):
     tokens = Stacked().encode(prompts)
     tokens = torch.cat([tokens, torch.ones_like(tokens[..., :1])], -1)
     gram, last = tokens.transpose(1, 2) @ tokens / (tokens.shape[1] - 1), tokens[:, -1]
-    return last @ layer.direct + torch.einsum("hi,bij,hjk,bk->b", layer.values, gram, layer.forms, last)
+    return last @ layer.direct + torch.einsum(
+        "hi,bij,hjk,bk->b", layer.values, gram, layer.forms, last
+    )
 
 
 def check_layer(model, layer):
@@ -167,11 +180,18 @@ def test_a_layer_of_any_weights_and_biases_is_read_exactly(change):
     ):
         must_fail(check_layer, model, mutant)
     # With the labels' sign turned, the odd part of the prediction, biases apart, is h^T P x_q.
-    bare = layer._replace(direct=0 * layer.direct, values=layer.values.clone(), forms=layer.forms.clone())
+    bare = layer._replace(
+        direct=0 * layer.direct, values=layer.values.clone(), forms=layer.forms.clone()
+    )
     bare.values[:, -1], bare.forms[:, -1], bare.forms[:, :, -1] = 0, 0, 0
     h = (PROMPTS.xs[:, :-1] * PROMPTS.ys[:, :-1]).mean(1)
     odd = (predicted_by(bare, PROMPTS) - predicted_by(bare, replace(PROMPTS, ys=-PROMPTS.ys))) / 2
-    assert_close(odd, torch.einsum("bi,ij,bj->b", h, layer.product, PROMPTS.xs[:, -1]), rtol=1e-10, atol=1e-10)
+    assert_close(
+        odd,
+        torch.einsum("bi,ij,bj->b", h, layer.product, PROMPTS.xs[:, -1]),
+        rtol=1e-10,
+        atol=1e-10,
+    )
 
 
 def test_the_trained_unit_has_the_risk_of_the_theory():
@@ -199,13 +219,21 @@ def test_the_trained_unit_has_the_risk_of_the_theory():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: LinearSelfAttention(torch.eye(3), torch.eye(4)), r"\(d \+ 1, d \+ 1\).*\(3, 3\) and \(4, 4\)"),
+        (
+            lambda: LinearSelfAttention(torch.eye(3), torch.eye(4)),
+            r"\(d \+ 1, d \+ 1\).*\(3, 3\) and \(4, 4\)",
+        ),
         (lambda: LinearSelfAttention(torch.eye(1), torch.eye(1)), r"but got \(1, 1\)"),
         (lambda: unit()(normal(2, 5, 3)), r"\(batch, token, d_in=4\).*but got \(2, 5, 3\)"),
         (lambda: unit()(normal(2, 1, 4)), r"but got \(2, 1, 4\)"),
-        (lambda: unit().to_transformer(8, n_heads=2, d_head=1), r"at least d \+ 1 = 4 to hold W_KQ, but got 2 \* 1"),
         (
-            lambda: read_layer(HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_ctx=8))),
+            lambda: unit().to_transformer(8, n_heads=2, d_head=1),
+            r"at least d \+ 1 = 4 to hold W_KQ, but got 2 \* 1",
+        ),
+        (
+            lambda: read_layer(
+                HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_ctx=8))
+            ),
             "it has n_layers=2, an MLP, score_fn='softmax', score_norm=None, a norm, learned positions",
         ),
     ],

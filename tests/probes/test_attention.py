@@ -12,7 +12,12 @@ from small_models import PROMPTS, make
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import SwapPattern
 from icl_interp.interventions.base import intervene
-from icl_interp.probes.attention import TARGETS, AttentionEntropy, AttentionTargets, PatternStatistics
+from icl_interp.probes.attention import (
+    TARGETS,
+    AttentionEntropy,
+    AttentionTargets,
+    PatternStatistics,
+)
 from icl_interp.probes.runner import probe
 
 
@@ -27,7 +32,9 @@ def row_statistics(weights, visible):
         "deficit": math.log(len(p)) - entropy,
         "effective_keys": math.exp(entropy),
         "max_weight": top,
-        "delta": 1 if (tied := [a for a in p if a > top * (1 - 1e-6)])[len(p) // 2 :] else 1 - sum(tied),
+        "delta": 1
+        if (tied := [a for a in p if a > top * (1 - 1e-6)])[len(p) // 2 :]
+        else 1 - sum(tied),
         "visible_keys": len(p),
     }
 
@@ -46,8 +53,14 @@ def check_entropy(results, cache, visible, kinds):
                 ]
                 expected = np.array([np.mean(rows, 0), np.std(rows, 0)])
                 for i, key in enumerate(PatternStatistics._fields):
-                    got = results[f"attention_entropy.{key}"].sel(layer=layer, head=head, position=kind).values
-                    np.testing.assert_allclose(got, expected[:, i], rtol=1e-7, atol=1e-9, err_msg=key)
+                    got = (
+                        results[f"attention_entropy.{key}"]
+                        .sel(layer=layer, head=head, position=kind)
+                        .values
+                    )
+                    np.testing.assert_allclose(
+                        got, expected[:, i], rtol=1e-7, atol=1e-9, err_msg=key
+                    )
 
 
 @pytest.mark.parametrize("name", ["pre", "hardmax", "no norm"])
@@ -90,8 +103,26 @@ def test_attention_entropy_counts_what_is_visible_from_the_scores():
 @pytest.mark.parametrize(
     ("to", "ends"),
     [
-        ("uniform", {"normalised_entropy": 1, "deficit": 0, "effective_keys": 13, "max_weight": 1 / 13, "delta": 1}),
-        ("hardmax", {"normalised_entropy": 0, "deficit": np.log(13), "effective_keys": 1, "max_weight": 1, "delta": 0}),
+        (
+            "uniform",
+            {
+                "normalised_entropy": 1,
+                "deficit": 0,
+                "effective_keys": 13,
+                "max_weight": 1 / 13,
+                "delta": 1,
+            },
+        ),
+        (
+            "hardmax",
+            {
+                "normalised_entropy": 0,
+                "deficit": np.log(13),
+                "effective_keys": 1,
+                "max_weight": 1,
+                "delta": 0,
+            },
+        ),
     ],
 )
 def test_attention_entropy_at_the_two_ends(to, ends):
@@ -114,7 +145,13 @@ def check_per_prompt(results, cache, visible=lambda q: range(q + 1) if q else No
         assert found.dims == ("layer", "head", "position", "prompt")
         for kind, queries in KINDS.items():
             expected = [
-                np.mean([row_statistics(prompt[2, q], visible(q))[key] for q in queries if visible(q) is not None])
+                np.mean(
+                    [
+                        row_statistics(prompt[2, q], visible(q))[key]
+                        for q in queries
+                        if visible(q) is not None
+                    ]
+                )
                 for prompt in pattern[:n]
             ]
             got = found.sel(layer=1, head=2, position=kind).values
@@ -148,7 +185,9 @@ def check_among(results, cache, keys):
     for key in PatternStatistics._fields:
         rows = [row_statistics(prompt, range(len(keys)))[key] for prompt in part]
         got = results[f"attention_entropy.{key}"].sel(layer=0, head=1, position="query").values
-        np.testing.assert_allclose(got, [np.mean(rows), np.std(rows)], rtol=1e-7, atol=1e-9, err_msg=key)
+        np.testing.assert_allclose(
+            got, [np.mean(rows), np.std(rows)], rtol=1e-7, atol=1e-9, err_msg=key
+        )
 
 
 def test_entropy_among_some_of_the_keys():
@@ -187,7 +226,9 @@ def check_targets(name, kinds):
     for layer in range(2):
         for head in range(3):
             expected = target_shares(cache[f"blocks.{layer}.attn.hook_pattern"][:, head], kinds)
-            np.testing.assert_allclose(found.sel(layer=layer, head=head, position="query").values, expected)
+            np.testing.assert_allclose(
+                found.sel(layer=layer, head=head, position="query").values, expected
+            )
             used |= {target for target, share in zip(TARGETS, expected, strict=True) if share}
     return used
 
@@ -197,7 +238,9 @@ def test_what_heads_attend_to_most():
     assert check_targets("pre", interleaved) == {"itself", "the first token", "an x", "a y"}
     assert "a pair" in check_targets("bidirectional", ("xy",) * 6 + ("x",))
     model = make()
-    mislabelled = probe(model, PROMPTS, [AttentionTargets(("y", "x") * 6 + ("y",))])["attention_targets.share"]
+    mislabelled = probe(model, PROMPTS, [AttentionTargets(("y", "x") * 6 + ("y",))])[
+        "attention_targets.share"
+    ]
     right = probe(model, PROMPTS, [AttentionTargets(interleaved)])["attention_targets.share"]
     assert not np.allclose(mislabelled.values, right.values)
 
@@ -205,7 +248,9 @@ def test_what_heads_attend_to_most():
 def test_of_equal_weights_the_first_counts():
     model = make()
     with intervene(model, SwapPattern("uniform")):
-        found = probe(model, PROMPTS, [AttentionTargets(("x", "y") * 6 + ("x",))])["attention_targets.share"]
+        found = probe(model, PROMPTS, [AttentionTargets(("x", "y") * 6 + ("x",))])[
+            "attention_targets.share"
+        ]
     assert (found.sel(position="query").values == [0, 1, 1, 0, 0]).all()
 
 

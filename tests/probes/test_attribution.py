@@ -44,7 +44,9 @@ def test_directions_and_scale_give_the_prediction_up_to_the_biases(name):
     bias = model.b_U if norm is None or norm.b is None else model.b_U + norm.b @ model.W_U
 
     def equal(matrix):
-        torch.testing.assert_close(last @ matrix / scale + bias.double(), out.double(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            last @ matrix / scale + bias.double(), out.double(), rtol=1e-9, atol=1e-9
+        )
 
     equal(directions(model))
     must_fail(equal, 1.01 * directions(model))

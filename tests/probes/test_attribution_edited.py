@@ -14,7 +14,14 @@ from helpers import must_fail, one_in
 from small_models import PROMPTS
 
 from icl_interp.errors import InputError
-from icl_interp.interventions import AblateHeads, At, FreezeNorms, MeanOutputs, PutActivations, intervene
+from icl_interp.interventions import (
+    AblateHeads,
+    At,
+    FreezeNorms,
+    MeanOutputs,
+    PutActivations,
+    intervene,
+)
 from icl_interp.models.tokens import Interleaved
 from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.runner import probe
@@ -58,7 +65,9 @@ def in_sum(model, tokens):
     parts, prediction = by_hand(model, tokens)
     _, cache = model.run_with_cache(tokens)
     scale = (
-        cache["ln_final.hook_scale"][:, -1] if "ln_final.hook_scale" in cache else torch.ones_like(tokens[:, -1, :1])
+        cache["ln_final.hook_scale"][:, -1]
+        if "ln_final.hook_scale" in cache
+        else torch.ones_like(tokens[:, -1, :1])
     )
     rest = (prediction - prediction.mean(0) - (parts.sum(1) - parts.sum(1).mean(0))).abs().max()
     # Before the scale and after it something may have been added: both are told from what is there.
@@ -76,14 +85,19 @@ def found_under(model, tokens, attach):
         is_sum, expected = in_sum(model, tokens)
         with suppress(InputError):
             return shares_of(model, tokens), is_sum, expected
-        with pytest.raises(InputError, match=r"^probe direct_attribution: at .* the prediction is no sum of these.*$"):
+        with pytest.raises(
+            InputError,
+            match=r"^probe direct_attribution: at .* the prediction is no sum of these.*$",
+        ):
             shares_of(model, tokens)
         return None, is_sum, expected
 
 
 def check_edit(name, hook, edit):
     model, tokens = model_of(name), tokens_of(name)
-    found, is_sum, expected = found_under(model, tokens, lambda: model.hooks(fwd_hooks=[(hook, edit)]))
+    found, is_sum, expected = found_under(
+        model, tokens, lambda: model.hooks(fwd_hooks=[(hook, edit)])
+    )
     if is_sum:
         assert found is not None, "refused without need"
         np.testing.assert_allclose(found[:-1], expected, rtol=1e-7, atol=1e-9)
@@ -107,11 +121,16 @@ def test_at_every_hook_point_shares_are_of_the_prediction_or_refused(name, hook)
 
 def refusals(edit, name="pre"):
     model, tokens = model_of(name), tokens_of(name)
-    every = {hook: found_under(model, tokens, lambda h=hook: model.hooks([(h, edit)]))[0] for hook in model.hook_dict}
+    every = {
+        hook: found_under(model, tokens, lambda h=hook: model.hooks([(h, edit)]))[0]
+        for hook in model.hook_dict
+    }
     return {hook for hook, found in every.items() if found is None}
 
 
-BETWEEN = {f"blocks.{i}.hook_{name}" for i in (0, 1) for name in ("attn_out", "resid_mid", "resid_post")}
+BETWEEN = {
+    f"blocks.{i}.hook_{name}" for i in (0, 1) for name in ("attn_out", "resid_mid", "resid_post")
+}
 BETWEEN |= {"blocks.1.hook_resid_pre", "ln_final.hook_normalized", "ln_final.hook_out"}
 
 
@@ -122,7 +141,9 @@ def test_what_is_refused_is_what_lies_between_the_parts_and_the_prediction():
 def test_without_the_comparison_shares_are_of_something_else(monkeypatch):
     """The mutant: what the parts read is all that counts."""
     kept = DirectAttribution._kept
-    monkeypatch.setattr(DirectAttribution, "_kept", lambda self, rows: torch.ones_like(kept(self, rows)))
+    monkeypatch.setattr(
+        DirectAttribution, "_kept", lambda self, rows: torch.ones_like(kept(self, rows))
+    )
     must_fail(check_edit, "pre", "blocks.1.hook_attn_out", replaced)
     monkeypatch.setattr(DirectAttribution, "_kept", lambda self, rows: torch.tensor(True))
     must_fail(check_edit, "pre", "blocks.1.hook_resid_pre", halved)
@@ -138,9 +159,13 @@ def test_heads_that_write_nothing_have_no_share():
     heads = [(1, h) for h in range(model.cfg.n_heads)]
     ways = {
         "mean z": lambda: intervene(model, AblateHeads.measure(model, tokens, *heads)),
-        "mean out": lambda: intervene(model, MeanOutputs.measure(model, tokens, ["blocks.1.hook_attn_out"])),
+        "mean out": lambda: intervene(
+            model, MeanOutputs.measure(model, tokens, ["blocks.1.hook_attn_out"])
+        ),
         "zero z": lambda: intervene(model, AblateHeads.zero(*heads)),
-        "zero result": lambda: model.hooks(fwd_hooks=[("blocks.1.attn.hook_result", lambda t, hook: 0 * t)]),
+        "zero result": lambda: model.hooks(
+            fwd_hooks=[("blocks.1.attn.hook_result", lambda t, hook: 0 * t)]
+        ),
     }
     shares = {}
     for name, attach in ways.items():
@@ -166,7 +191,11 @@ def test_a_stream_that_is_put_there_leaves_only_what_comes_after():
     assert (found[:first] == 0).all()
     assert abs(found[first:]).min() > 0
     others = PutActivations.measure(model, tokens.flip(0), [hook])
-    with torch.no_grad(), intervene(model, others), pytest.raises(InputError, match=r"at blocks\.1\.hook_resid_pre"):
+    with (
+        torch.no_grad(),
+        intervene(model, others),
+        pytest.raises(InputError, match=r"at blocks\.1\.hook_resid_pre"),
+    ):
         shares_of(model, tokens)
 
 
@@ -177,7 +206,9 @@ def test_edits_at_some_positions_count_there_only(position):
     with torch.no_grad(), intervene(model, At((position,), mean)):
         found = probe(model, tokens, [DirectAttribution()])
     gone = abs(heads_of(model, found, 1)).max() == 0
-    assert gone == (position == -1), "the query's heads write nothing only where the query is edited"
+    assert gone == (position == -1), (
+        "the query's heads write nothing only where the query is edited"
+    )
     # Tokens without an encoding are of one kind, in which the first place edited has no share and the others have.
     assert abs(found["direct_attribution.head"].sel(position="token", layer=1)).max() > 1e-6
     total = sum(float(share.sel(position="token").sum()) for share in found.values())
@@ -190,7 +221,9 @@ def by_whole_prompts(model, queries, edit):
     for x in queries:
         xs = PROMPTS.xs.double().clone()
         xs[:, -1] = x
-        tokens = Interleaved().encode(type(PROMPTS)(xs, PROMPTS.ys.double(), PROMPTS.parameters, PROMPTS.function))
+        tokens = Interleaved().encode(
+            type(PROMPTS)(xs, PROMPTS.ys.double(), PROMPTS.parameters, PROMPTS.function)
+        )
         with torch.no_grad(), intervene(model, At((-1,), edit)):
             shares.append(shares_of(model, tokens))
     return shares
@@ -209,7 +242,9 @@ def test_queries_that_are_read_apart(what):
     found = probe(model, PROMPTS, [DirectAttribution()], queries=queries, query=[edits[what]])
     for x, expected in zip(queries, by_whole_prompts(model, queries, edits[what]), strict=True):
         np.testing.assert_allclose(listed(model, found, x), expected, rtol=1e-6, atol=1e-8)
-    must_fail(np.testing.assert_allclose, listed(model, found, 0.5), listed(model, found, 3.0), rtol=1e-3)
+    must_fail(
+        np.testing.assert_allclose, listed(model, found, 0.5), listed(model, found, 3.0), rtol=1e-3
+    )
 
 
 def test_a_native_hook_behind_all_points_is_refused():
@@ -219,7 +254,9 @@ def test_a_native_hook_behind_all_points_is_refused():
         with pytest.raises(InputError, match="a torch hook on model"):
             shares_of(model, tokens)
         handle.remove()
-    handle = model.blocks[0].register_forward_hook(lambda m, args, out: out / 2)  # the next point shows it
+    handle = model.blocks[0].register_forward_hook(
+        lambda m, args, out: out / 2
+    )  # the next point shows it
     with pytest.raises(InputError, match=r"at blocks\.1\.hook_resid_pre"):
         shares_of(model, tokens)
     handle.remove()
@@ -232,7 +269,13 @@ def test_batches_of_a_prompt_or_three_decide_alike(n):
     model, tokens = model_of("pre"), tokens_of("pre")
     mean = MeanOutputs.measure(model, tokens, ["blocks.0.hook_attn_out"])
     with torch.no_grad(), intervene(model, mean):
-        whole, parts = (probe(model, tokens, [DirectAttribution()], batch_size=size) for size in (64, n))
+        whole, parts = (
+            probe(model, tokens, [DirectAttribution()], batch_size=size) for size in (64, n)
+        )
     np.testing.assert_allclose(listed(model, parts), listed(model, whole), rtol=1e-8, atol=1e-12)
-    with torch.no_grad(), model.hooks([("blocks.0.hook_attn_out", halved)]), pytest.raises(InputError):
+    with (
+        torch.no_grad(),
+        model.hooks([("blocks.0.hook_attn_out", halved)]),
+        pytest.raises(InputError),
+    ):
         probe(model, tokens, [DirectAttribution()], batch_size=n)

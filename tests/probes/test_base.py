@@ -16,7 +16,10 @@ from icl_interp.probes.runner import probe
 
 @pytest.mark.parametrize("name", ["pre", "post"])
 def test_alternative_last_tokens_are_measured_like_whole_prompts(name):
-    model, used = make(name), [ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()]
+    model, used = (
+        make(name),
+        [ResidualStream(), LogitLens(), LayerNormScale(), AttentionEntropy(), HeadOrthogonality()],
+    )
     tokens, whole = tokens_for(model), probe(model, PROMPTS, used)
     with torch.no_grad():
         memory = model.remember(tokens[:, :-1])
@@ -28,7 +31,11 @@ def test_alternative_last_tokens_are_measured_like_whole_prompts(name):
             if "position" in expected.indexes:
                 expected, result = (r.sel(position="query") for r in (expected, result))
             np.testing.assert_allclose(
-                result.values.squeeze(), expected.values.squeeze(), rtol=1e-6, atol=1e-6, err_msg=key
+                result.values.squeeze(),
+                expected.values.squeeze(),
+                rtol=1e-6,
+                atol=1e-6,
+                err_msg=key,
             )
 
 

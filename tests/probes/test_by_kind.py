@@ -37,7 +37,9 @@ def by_numpy(data, keep, per_prompt):
 
 def follows_numpy(kept, data, keep, cut, per_prompt=False, n_statistics=2):
     holes = torch.from_numpy(np.where(keep, data, np.nan))
-    for part, where in zip(np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True):
+    for part, where in zip(
+        np.split(holes, [cut]), np.split(torch.from_numpy(keep), [cut]), strict=True
+    ):
         kept.update(part, where=where)
     expected = by_numpy(data, keep, per_prompt)
     expected = expected if per_prompt else expected[..., :n_statistics]
@@ -48,7 +50,9 @@ DATA = hnp.arrays(np.float64, st.just(SHAPE), elements=st.floats(-10, 10))
 
 
 @pytest.mark.parametrize("per_prompt", [False, True])
-@given(data=DATA, cut=st.integers(0, 6), seed=st.integers(0, 9), share=st.sampled_from([0.0, 0.5, 1.0]))
+@given(
+    data=DATA, cut=st.integers(0, 6), seed=st.integers(0, 9), share=st.sampled_from([0.0, 0.5, 1.0])
+)
 def test_kinds_of_positions(per_prompt, data, cut, seed, share):
     keep = np.random.default_rng(seed).random(SHAPE) < share
     follows_numpy(ByKind(KINDS, per_prompt), data, keep, cut, per_prompt)
@@ -92,7 +96,9 @@ def test_extremes_too(cut):
     kept = ByKind(KINDS, extremes=True)
     for part in np.split(data, [cut]):
         kept.update(torch.from_numpy(part))
-    np.testing.assert_allclose(kept.result.numpy(), by_numpy(data, np.ones(SHAPE, dtype=bool), False), rtol=1e-12)
+    np.testing.assert_allclose(
+        kept.result.numpy(), by_numpy(data, np.ones(SHAPE, dtype=bool), False), rtol=1e-12
+    )
     assert list(kept.axis()["statistic"]) == ["mean", "std", "min", "max"]
     assert ByKind(KINDS, per_prompt=True, extremes=True)._extremes is None
 
@@ -139,14 +145,20 @@ def same_in_parts(monkeypatch, probes, change=lambda part: part):
     for at_once in (len(PROMPTS), 5, 4, 1):
         monkeypatch.setattr(runner, "WIDEST", at_once * widest_bytes(model, 13))
         seen, forward = [], model.forward
-        monkeypatch.setattr(model, "forward", lambda t, run=forward, seen=seen: seen.append(len(t)) or run(change(t)))
+        monkeypatch.setattr(
+            model,
+            "forward",
+            lambda t, run=forward, seen=seen: seen.append(len(t)) or run(change(t)),
+        )
         found.append(runner.probe(model, PROMPTS, probes))
         monkeypatch.undo()
         assert max(seen) <= at_once
         assert sum(seen) == len(PROMPTS)
     for other in found[1:]:
         for name, result in found[0].items():
-            np.testing.assert_allclose(other[name].values, result.values, rtol=1e-8, atol=1e-10, err_msg=name)
+            np.testing.assert_allclose(
+                other[name].values, result.values, rtol=1e-8, atol=1e-10, err_msg=name
+            )
 
 
 @pytest.mark.parametrize("one", [ResidualStream, LogitLens, LayerNormScale, AttentionEntropy])

@@ -12,7 +12,12 @@ from small_models import PROMPTS, make, tokens_for
 from icl_interp.interventions.attention import AblateHeads
 from icl_interp.interventions.base import intervene
 from icl_interp.probes.heads import NO_HEAD, HeadOrthogonality, told_apart
-from icl_interp.probes.maps import cosines_of, frobenius_cosines, map_orthogonality, principal_angles
+from icl_interp.probes.maps import (
+    cosines_of,
+    frobenius_cosines,
+    map_orthogonality,
+    principal_angles,
+)
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 
@@ -37,8 +42,12 @@ def leading(matrix, share):
 def written(model, prompts=PROMPTS):
     """What each head adds to the stream, as a LayerNorm reads it: (batch, token, head, d_model) of each layer."""
     with torch.no_grad():
-        _, cache = model.run_with_cache(tokens_for(model, prompts), names_filter=lambda name: name.endswith("result"))
-    outputs = [cache[f"blocks.{layer}.attn.hook_result"].numpy() for layer in range(model.cfg.n_layers)]
+        _, cache = model.run_with_cache(
+            tokens_for(model, prompts), names_filter=lambda name: name.endswith("result")
+        )
+    outputs = [
+        cache[f"blocks.{layer}.attn.hook_result"].numpy() for layer in range(model.cfg.n_layers)
+    ]
     centred = model.cfg.normalization_type == "LN"
     return [out - out.mean(-1, keepdims=True) if centred else out for out in outputs]
 
@@ -61,8 +70,12 @@ def check_outputs(results, model, share, centre=at_each_position):
                 for g in range(3):
                     at = {"layer": layer, "position": kind, "head": h, "other": g}
                     got = value(results["head_orthogonality.output_cosine"], **at)
-                    assert got == pytest.approx(overlap_by_hand(centred[:, h], centred[:, g]), abs=1e-9)
-                    expected = angles_by_hand(leading(centred[:, h].T, share), leading(centred[:, g].T, share))
+                    assert got == pytest.approx(
+                        overlap_by_hand(centred[:, h], centred[:, g]), abs=1e-9
+                    )
+                    expected = angles_by_hand(
+                        leading(centred[:, h].T, share), leading(centred[:, g].T, share)
+                    )
                     got = value(results["head_orthogonality.output_angles"], **at)
                     np.testing.assert_allclose(got[: len(expected)], expected, atol=1e-6)
                     assert np.isnan(got[len(expected) :]).all()
@@ -70,13 +83,22 @@ def check_outputs(results, model, share, centre=at_each_position):
     return fewer
 
 
-@pytest.mark.parametrize(("share", "name"), [(0.9, "pre"), (0.99, "pre"), (0.99, "no norm"), (0.99, "post")])
+@pytest.mark.parametrize(
+    ("share", "name"), [(0.9, "pre"), (0.99, "pre"), (0.99, "no norm"), (0.99, "post")]
+)
 def test_head_outputs(share, name):
     model = make(name)
     results = probe(model, PROMPTS, [HeadOrthogonality(share)])
-    assert tuple(results["head_orthogonality.output_cosine"].indexes["position"]) == ("x", "y", "query", "all")
+    assert tuple(results["head_orthogonality.output_cosine"].indexes["position"]) == (
+        "x",
+        "y",
+        "query",
+        "all",
+    )
     fewer = check_outputs(results, model, share)
-    assert fewer or share > 0.9, "a share of .9 should leave some heads fewer directions than d_head"
+    assert fewer or share > 0.9, (
+        "a share of .9 should leave some heads fewer directions than d_head"
+    )
     check_outputs(probe(model, PROMPTS, [HeadOrthogonality(share)], batch_size=5), model, share)
     must_fail(check_outputs, results, model, share, over_all_positions)
 
@@ -101,7 +123,9 @@ class KindsWeighedAlike(HeadOrthogonality):
 
     def covariances(self):
         kinds = list(KINDS)
-        return [{**found, "all": sum(found[k] for k in kinds) / 3} for found in super().covariances()]
+        return [
+            {**found, "all": sum(found[k] for k in kinds) / 3} for found in super().covariances()
+        ]
 
 
 @pytest.mark.parametrize("mutant", [CentredOverPositions, LastKindForAll, KindsWeighedAlike])
@@ -117,8 +141,13 @@ def test_what_heads_write_whatever_the_prompt_does_not_count():
         other.blocks[1].attn.b_V[:2] += 100.0
         other.blocks[1].attn.W_O[1] = other.blocks[1].attn.W_O[0]
         model.blocks[1].attn.W_O[1] = model.blocks[1].attn.W_O[0]
-    found = [probe(m, PROMPTS, [HeadOrthogonality()])["head_orthogonality.output_cosine"] for m in (model, other)]
-    np.testing.assert_allclose(found[0].sel(layer=1).values, found[1].sel(layer=1).values, atol=1e-9)
+    found = [
+        probe(m, PROMPTS, [HeadOrthogonality()])["head_orthogonality.output_cosine"]
+        for m in (model, other)
+    ]
+    np.testing.assert_allclose(
+        found[0].sel(layer=1).values, found[1].sel(layer=1).values, atol=1e-9
+    )
 
 
 def check_inner(found, model, prompts=PROMPTS):
@@ -132,7 +161,9 @@ def test_inner_products_of_each_prompt():
     """Their means over prompts are what cosines are made of, however the prompts come."""
     model = make()
     for size in (24, 5):
-        results = probe(model, PROMPTS, [HeadOrthogonality(angles=False, per_prompt=True)], batch_size=size)
+        results = probe(
+            model, PROMPTS, [HeadOrthogonality(angles=False, per_prompt=True)], batch_size=size
+        )
         found = results["head_orthogonality.output_inner"]
         assert found.dims == ("layer", "head", "other", "prompt")
         check_inner(found, model)
@@ -140,7 +171,9 @@ def test_inner_products_of_each_prompt():
         mean = found.mean("prompt").values
         size_of = np.sqrt(np.einsum("lhh->lh", mean))
         cosines = results["head_orthogonality.output_cosine"].sel(position="all").values
-        np.testing.assert_allclose(mean / size_of[:, :, None] / size_of[:, None], cosines, atol=1e-10)
+        np.testing.assert_allclose(
+            mean / size_of[:, :, None] / size_of[:, None], cosines, atol=1e-10
+        )
 
 
 def fewest(flat, share=0.99):
@@ -159,7 +192,9 @@ def check_chance(found, directions, model, extra=0):
         for h in range(3):
             for g in range(3):
                 a, b = flat[:, h], flat[:, g]
-                wanted = np.linalg.norm(a.T @ b) / (np.linalg.norm(a) * np.linalg.norm(b) * math.sqrt(n))
+                wanted = np.linalg.norm(a.T @ b) / (
+                    np.linalg.norm(a) * np.linalg.norm(b) * math.sqrt(n)
+                )
                 got = value(found, layer=layer, position="all", head=h, other=g)
                 assert got == pytest.approx(wanted, rel=1e-9)
 
@@ -177,7 +212,9 @@ def check_told_apart(of):
     """A copy, an opposite, a chain of nearly parallel ones, one that writes nothing, and two that cancel."""
     plane = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, -1.0], [0.0, 0.0]])
     assert of(torch.from_numpy(plane @ plane.T)) == [0, 1, 0, 1, NO_HEAD]
-    fan = np.array([[math.cos(angle), math.sin(angle)] for angle in (0.0, 0.2, 0.1, 1.5)])  # 0.1: a cosine of .995
+    fan = np.array(
+        [[math.cos(angle), math.sin(angle)] for angle in (0.0, 0.2, 0.1, 1.5)]
+    )  # 0.1: a cosine of .995
     assert of(torch.from_numpy(fan @ fan.T)) == [0, 0, 0, 3]
     pair = np.array([[1.0, 0.0], [0.0, 5.0], [0.0, -5.0 + 1e-4]])
     assert of(torch.from_numpy(pair @ pair.T)) == [0, NO_HEAD, NO_HEAD]
@@ -203,9 +240,14 @@ def check_maps(results, model, gain=True, centre=True):
         for h in range(3):
             for g in range(3):
                 at = {"layer": layer, "head": h, "other": g}
-                for kind, maps, inputs, outputs in (("ov", ov, "read", "write"), ("qk", qk, "query", "key")):
+                for kind, maps, inputs, outputs in (
+                    ("ov", ov, "read", "write"),
+                    ("qk", qk, "query", "key"),
+                ):
                     a, b = maps[h], maps[g]
-                    assert value(results[f"{kind}_cosine"], **at) == pytest.approx(overlap_by_hand(a, b), abs=1e-9)
+                    assert value(results[f"{kind}_cosine"], **at) == pytest.approx(
+                        overlap_by_hand(a, b), abs=1e-9
+                    )
                     for side, left, right in ((inputs, a, b), (outputs, a.T, b.T)):
                         expected = angles_by_hand(leading(left, 0.95), leading(right, 0.95))
                         got = value(results[f"{kind}_{side}_angles"], **at)
@@ -246,7 +288,11 @@ def test_duplicated_and_orthogonal_heads():
             attn.W_O[i] *= own
             attn.W_V[i] *= own[:, None]
     found = probe(model, PROMPTS, [HeadOrthogonality()])
-    assert found["head_orthogonality.distinct"].sel(layer=0, position="all").values.tolist() == [0, 0, 2]
+    assert found["head_orthogonality.distinct"].sel(layer=0, position="all").values.tolist() == [
+        0,
+        0,
+        2,
+    ]
     results = {key: r.sel(layer=0, head=0).values for key, r in found.items() if "other" in r.dims}
     for key in ("output_cosine", "ov_cosine", "qk_cosine"):
         values = np.atleast_2d(results[f"head_orthogonality.{key}"])
@@ -277,7 +323,9 @@ def test_a_head_that_writes_a_constant_has_no_cosine():
         model.blocks[0].attn.W_V[1] = 0
         model.blocks[0].attn.b_V[1] = math.pi * 1e6
         model.blocks[1].attn.W_O[:2] *= 1e-170
-    found = probe(model, PROMPTS, [HeadOrthogonality()])["head_orthogonality.output_cosine"].sel(position="all")
+    found = probe(model, PROMPTS, [HeadOrthogonality()])["head_orthogonality.output_cosine"].sel(
+        position="all"
+    )
     assert np.isnan(found.sel(layer=0).values[1]).all()
     assert np.isfinite(found.sel(layer=0).values[[0, 0, 2], [0, 2, 2]]).all()
     assert not np.isinf(found.values).any()
@@ -297,7 +345,10 @@ def test_small_principal_angles_are_accurate():
 
 
 def test_principal_angles_of_subspaces_of_different_dimension():
-    a, b = (torch.linalg.qr(torch.randn(9, k, generator=generator(0, "angles", k)).double())[0] for k in (2, 5))
+    a, b = (
+        torch.linalg.qr(torch.randn(9, k, generator=generator(0, "angles", k)).double())[0]
+        for k in (2, 5)
+    )
     expected = angles_by_hand(a.numpy(), b.numpy())
     np.testing.assert_allclose(principal_angles(a, b), expected, atol=1e-7)
     np.testing.assert_allclose(principal_angles(b, a), expected, atol=1e-7)

@@ -25,19 +25,25 @@ def test_layernorm_scale(name):
         for kind in KINDS:
             rows = pooled(cache[f"{norm}.hook_scale"], kind)
             expected = [rows.mean(), rows.std(), rows.min(), rows.max()]
-            np.testing.assert_allclose(scale.sel(norm=norm, position=kind).values, expected, rtol=1e-9)
+            np.testing.assert_allclose(
+                scale.sel(norm=norm, position=kind).values, expected, rtol=1e-9
+            )
 
 
 def check_per_prompt(found, cache, model):
     for norm in model.norms:
         for kind in KINDS:
             expected = cache[f"{norm}.hook_scale"][:, list(KINDS[kind]), 0].mean(1)
-            np.testing.assert_allclose(found.sel(norm=norm, position=kind).values, expected, rtol=1e-9)
+            np.testing.assert_allclose(
+                found.sel(norm=norm, position=kind).values, expected, rtol=1e-9
+            )
 
 
 def test_a_scale_for_each_prompt():
     model = make()
-    found = probe(model, PROMPTS, [LayerNormScale(per_prompt=True)], batch_size=7)["layernorm_scale.scale"]
+    found = probe(model, PROMPTS, [LayerNormScale(per_prompt=True)], batch_size=7)[
+        "layernorm_scale.scale"
+    ]
     assert found.dims == ("norm", "position", "prompt")
     check_per_prompt(found, cached(model), model)
     must_fail(check_per_prompt, found.copy(data=found.values[..., ::-1]), cached(model), model)
@@ -72,7 +78,9 @@ def check_far(found, model, prompts):
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9, err_msg=f"{norm} {x}")
 
 
-@pytest.mark.parametrize("name", ["pre", "post", "rms", "mlp only", "attention only", "bidirectional"])
+@pytest.mark.parametrize(
+    "name", ["pre", "post", "rms", "mlp only", "attention only", "bidirectional"]
+)
 def test_scales_far_out(name):
     model = make(name)
     found = scales(model, PROMPTS)
@@ -82,7 +90,9 @@ def test_scales_far_out(name):
     must_fail(check_far, scales(model, PROMPTS, dtype=torch.float32), model, PROMPTS)
     must_fail(check_far, found.assign_coords(position=list(XS[::-1])), model, PROMPTS)
     if name != "mlp only":  # in which a token's context is nothing to it
-        must_fail(check_far, scales(model, TASK.sample(24, generator(1, "test/prompts"))), model, PROMPTS)
+        must_fail(
+            check_far, scales(model, TASK.sample(24, generator(1, "test/prompts"))), model, PROMPTS
+        )
 
 
 def test_scales_far_out_of_vectors():
@@ -118,8 +128,12 @@ def elasticity(model, x, step=1e-4, query=()):
     """d log sigma / d log |x| of each norm: a central difference, averaged over prompts."""
     xs = [x * np.exp(-step), x * np.exp(step)]
     p = LayerNormScale(per_prompt=True)
-    found = probe(model, PROMPTS, [p], queries=xs, query=query, dtype=torch.float64)["layernorm_scale.scale"]
-    slope = (np.log(found.isel(position=1).values) - np.log(found.isel(position=0).values)) / (2 * step)
+    found = probe(model, PROMPTS, [p], queries=xs, query=query, dtype=torch.float64)[
+        "layernorm_scale.scale"
+    ]
+    slope = (np.log(found.isel(position=1).values) - np.log(found.isel(position=0).values)) / (
+        2 * step
+    )
     return dict(zip(found.indexes["norm"], slope.mean(-1), strict=True))
 
 
@@ -135,7 +149,9 @@ def test_scales_far_out_under_an_intervention():
     frozen = freeze(model).only("ln_final")
     found, slopes = scales(model, PROMPTS, query=[frozen]), elasticity(model, 1e4, query=[frozen])
     at = found.sel(norm="ln_final", statistic=["mean", "min", "max"]).values
-    np.testing.assert_allclose(at, np.full_like(at, float(frozen.scales["ln_final"][-1])), rtol=1e-12)
+    np.testing.assert_allclose(
+        at, np.full_like(at, float(frozen.scales["ln_final"][-1])), rtol=1e-12
+    )
     assert slopes["ln_final"] == 0
     assert slopes["blocks.1.ln2"] == pytest.approx(1, abs=1e-2)
     assert elasticity(model, 1e4)["ln_final"] == pytest.approx(1, abs=1e-2)

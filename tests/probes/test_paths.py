@@ -28,7 +28,9 @@ def model(d_in, d_out=2):
 
 
 def seen(model, prompts, encoding=None):
-    return icl_interp.probe(model, prompts, [AttentionEntropy()], encoding)["attention_entropy.visible_keys"]
+    return icl_interp.probe(model, prompts, [AttentionEntropy()], encoding)[
+        "attention_entropy.visible_keys"
+    ]
 
 
 def test_a_bare_model_asks_how_to_read_paths():
@@ -49,7 +51,10 @@ def test_what_can_be_read_in_one_way_is_told_from_the_width():
 def test_states_refuse_prompts_that_are_no_paths():
     def check(encoding):
         for prompts in (drawn(MAPS), replace(drawn(PATHS), ys=drawn(PATHS).ys.flip(1))):
-            with pytest.raises(InputError, match="tokens show no values, so the value at each point must be the next"):
+            with pytest.raises(
+                InputError,
+                match="tokens show no values, so the value at each point must be the next",
+            ):
                 encoding.encode(prompts)
 
     check(States())
@@ -61,5 +66,8 @@ def test_states_take_a_query_elsewhere_and_values_that_are_unknown():
     prompts = drawn(PATHS)
     xs = prompts.xs.clone()
     xs[:, -1] = 9.0
-    for moved in (replace(prompts, xs=xs), replace(prompts, ys=torch.full_like(prompts.ys, torch.nan))):
+    for moved in (
+        replace(prompts, xs=xs),
+        replace(prompts, ys=torch.full_like(prompts.ys, torch.nan)),
+    ):
         assert torch.equal(States().encode(moved), moved.xs)

@@ -18,7 +18,9 @@ def by_hand(model, tokens):
     """(layer, head, query, key)."""
     _, cache = model.run_with_cache(tokens)
     layers = range(model.cfg.n_layers)
-    return torch.stack([cache[f"blocks.{i}.attn.hook_pattern"].double().mean(0) for i in layers]).numpy()
+    return torch.stack(
+        [cache[f"blocks.{i}.attn.hook_pattern"].double().mean(0) for i in layers]
+    ).numpy()
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -41,7 +43,9 @@ def test_deviations_are_those_of_the_cache_however_the_stream_is_cut(size):
     model, tokens = model_of("pre"), tokens_of("pre")
     _, cache = model.run_with_cache(tokens)
     layers = range(model.cfg.n_layers)
-    patterns = torch.stack([cache[f"blocks.{i}.attn.hook_pattern"].double() for i in layers]).numpy()
+    patterns = torch.stack(
+        [cache[f"blocks.{i}.attn.hook_pattern"].double() for i in layers]
+    ).numpy()
     results = probe(model, tokens, [AttentionPattern()], batch_size=size)
 
     def check(mean, std):
@@ -68,7 +72,9 @@ def test_alternative_last_tokens_are_named_by_their_kind():
         model.after(memory, others, position=tokens.shape[1] - 1)
     found = pattern.results()["weight"]
     assert found.indexes["query"].tolist() == [0.5, 1.5]
-    np.testing.assert_allclose(found.sel(query=0.5).values, by_hand(model, tokens)[:, :, -1], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        found.sel(query=0.5).values, by_hand(model, tokens)[:, :, -1], rtol=1e-5, atol=1e-7
+    )
 
 
 def test_the_probe_changes_nothing_and_sees_what_interventions_leave():

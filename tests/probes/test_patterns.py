@@ -52,7 +52,9 @@ def check_hidden_keys(quantity):
     """Keys that a query does not see change nothing, whatever their number."""
     _, pattern = random_patterns(5)
     wide = torch.cat([pattern, torch.zeros(50, 3).double()], -1)
-    torch.testing.assert_close(quantity(wide, torch.full((50,), 5.0).double()), quantity(pattern, None))
+    torch.testing.assert_close(
+        quantity(wide, torch.full((50,), 5.0).double()), quantity(pattern, None)
+    )
 
 
 @pytest.mark.parametrize("quantity", [entropy_deficit, hardmax_distance, lambda p, n: entropy(p)])
@@ -76,7 +78,9 @@ def test_weights_among_some_keys_add_up_to_1_unless_these_have_none(dtype):
     pattern[0, [1, 4]] = 0
 
     def check(part):
-        torch.testing.assert_close(part[1:], pattern[1:, [1, 4]] / (pattern[1:, 1] + pattern[1:, 4])[:, None])
+        torch.testing.assert_close(
+            part[1:], pattern[1:, [1, 4]] / (pattern[1:, 1] + pattern[1:, 4])[:, None]
+        )
         assert part[0].tolist() == [0, 0]
 
     check(among(pattern, (1, 4)))
@@ -102,7 +106,9 @@ def check_deltas(delta):
         ([0.4, 0.4 * (1 - 1e-9), 0.2, 0, 0], 0.2),
         ([0.4, 0.399, 0.201, 0, 0], 0.6),
     ):
-        assert float(delta(torch.tensor(pattern).double())) == pytest.approx(expected, abs=1e-8), pattern
+        assert float(delta(torch.tensor(pattern).double())) == pytest.approx(expected, abs=1e-8), (
+            pattern
+        )
 
 
 def unmerged(pattern):
@@ -140,9 +146,13 @@ EIGHTHS = st.integers(-40, 40).map(lambda k: k / 8)  # so that ties stay ties wh
 @given(st.lists(EIGHTHS, min_size=3, max_size=9), EIGHTHS)
 def test_delta_ignores_order_and_shift(scores, shift):
     pattern = torch.tensor(scores).double().softmax(-1)
-    assert float(hardmax_distance(pattern.flip(-1))) == pytest.approx(float(hardmax_distance(pattern)), abs=1e-9)
+    assert float(hardmax_distance(pattern.flip(-1))) == pytest.approx(
+        float(hardmax_distance(pattern)), abs=1e-9
+    )
     moved = (torch.tensor(scores).double() + shift).softmax(-1)
-    assert float(hardmax_distance(moved)) == pytest.approx(float(hardmax_distance(pattern)), abs=1e-9)
+    assert float(hardmax_distance(moved)) == pytest.approx(
+        float(hardmax_distance(pattern)), abs=1e-9
+    )
 
 
 def test_a_nan_stays_in_sight():
@@ -188,17 +198,24 @@ def check_resampled(resampled):
     """The query's own score first, then scores of each kind from the row's own contexts, each as frequent."""
     kinds = ("x", "y", "x", "y", "x")
     # (row, context, key): a number tells the row, the context and the key it was read at.
-    scores = (100 * torch.arange(2)[:, None, None] + 10 * torch.arange(3)[:, None] + torch.arange(5)).double()
+    scores = (
+        100 * torch.arange(2)[:, None, None] + 10 * torch.arange(3)[:, None] + torch.arange(5)
+    ).double()
     drawn, kind_of = resampled(scores, kinds, 6001, generator(0, "test/resampled"))
     assert drawn.shape == (2, 6001)
     assert drawn[:, 0].tolist() == [4.0, 104.0]
     assert kind_of[0] == "own"
-    assert [(kind, len(list(run))) for kind, run in itertools.groupby(kind_of[1:])] == [("x", 3000), ("y", 3000)]
+    assert [(kind, len(list(run))) for kind, run in itertools.groupby(kind_of[1:])] == [
+        ("x", 3000),
+        ("y", 3000),
+    ]
     for row in range(2):
         for kind, keys in (("x", (0, 2)), ("y", (1, 3))):
             found = drawn[row, [i for i, k in enumerate(kind_of) if k == kind]]
             values, counts = found.unique(return_counts=True)
-            assert values.tolist() == sorted(100.0 * row + 10 * c + k for c in range(3) for k in keys)
+            assert values.tolist() == sorted(
+                100.0 * row + 10 * c + k for c in range(3) for k in keys
+            )
             assert (counts - 500).abs().max() < 100  # 4.9 standard deviations of 20
 
 
@@ -206,7 +223,9 @@ def test_scores_are_drawn_from_all_contexts():
     check_resampled(resampled_scores)
     must_fail(check_resampled, lambda s, *rest: resampled_scores(s[:, :1].expand_as(s), *rest))
     must_fail(check_resampled, lambda s, *rest: resampled_scores(s.flip(0), *rest))
-    must_fail(check_resampled, lambda s, kinds, *rest: resampled_scores(s, (*kinds[1:], "x"), *rest))
+    must_fail(
+        check_resampled, lambda s, kinds, *rest: resampled_scores(s, (*kinds[1:], "x"), *rest)
+    )
     one_kind = lambda s, kinds, *rest: resampled_scores(s, ("x",) * 5, *rest)  # noqa: E731
     must_fail(check_resampled, one_kind)
 

@@ -9,14 +9,27 @@ from helpers import must_fail
 from small_models import TASK, encoding_of, make
 
 from icl_interp.errors import InputError
-from icl_interp.interventions import AblateHeads, At, FreezeNorms, MeanOutputs, SwapPattern, Temperature, sublayers
+from icl_interp.interventions import (
+    AblateHeads,
+    At,
+    FreezeNorms,
+    MeanOutputs,
+    SwapPattern,
+    Temperature,
+    sublayers,
+)
 from icl_interp.interventions.base import intervene
 from icl_interp.probes import AttentionEntropy, LayerNormScale, LogitLens, ResidualStream, probe
 from icl_interp.provenance import generator
 
 PROMPTS = TASK.sample(24, generator(0, "test/prompts"), dtype=torch.float64)
 XS = (0.3, -2.0, 50.0)
-NAMES = ("logit_lens.prediction", "layernorm_scale.scale", "attention_entropy.entropy", "residual_stream.norm")
+NAMES = (
+    "logit_lens.prediction",
+    "layernorm_scale.scale",
+    "attention_entropy.entropy",
+    "residual_stream.norm",
+)
 
 
 def frozen(model):
@@ -54,14 +67,25 @@ def whole(model, x, edits):
 
 def check(model, query, context=(), queries=None):
     """`query` is what acts on the last token only, `context` what acts on those before."""
-    found = probe(model, PROMPTS, probes(), queries=XS, query=query if queries is None else queries, context=context)
+    found = probe(
+        model,
+        PROMPTS,
+        probes(),
+        queries=XS,
+        query=query if queries is None else queries,
+        context=context,
+    )
     n = encoding_of(model).n_tokens(PROMPTS.n_points)
     for x in XS:
-        edits = [At(tuple(range(n - 1)), one) for one in context] + [At((n - 1,), one) for one in query]
+        edits = [At(tuple(range(n - 1)), one) for one in context] + [
+            At((n - 1,), one) for one in query
+        ]
         expected = whole(model, x, edits)
         for name in NAMES:
             a, b = found[name].sel(position=x), expected[name].sel(position="query")
-            np.testing.assert_allclose(a.values, b.values, rtol=1e-8, atol=1e-9, err_msg=f"{name} at {x}")
+            np.testing.assert_allclose(
+                a.values, b.values, rtol=1e-8, atol=1e-9, err_msg=f"{name} at {x}"
+            )
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -83,9 +107,15 @@ def test_context_and_query_may_be_edited_apart():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: probe(m, PROMPTS, context=[Temperature(2.0)]), "context= and query= are for queries="),
+        (
+            lambda m: probe(m, PROMPTS, context=[Temperature(2.0)]),
+            "context= and query= are for queries=",
+        ),
         (lambda m: probe(m, PROMPTS, queries=np.zeros((1, 2))), "queries must be numbers"),
-        (lambda m: probe(m, PROMPTS, queries=XS, query=[At((3,), frozen(m))]), "but this acts at positions"),
+        (
+            lambda m: probe(m, PROMPTS, queries=XS, query=[At((3,), frozen(m))]),
+            "but this acts at positions",
+        ),
     ],
 )
 def test_what_is_refused(call, message):
@@ -98,4 +128,6 @@ def test_queries_inside_an_intervention_are_refused():
     model = make()
     with intervene(model, frozen(model)), pytest.raises(InputError, match=r"query=\[...\]"):
         probe(model, PROMPTS, queries=XS)
-    assert torch.isfinite(torch.as_tensor(probe(model, PROMPTS, queries=XS)["logit_lens.prediction"].values)).all()
+    assert torch.isfinite(
+        torch.as_tensor(probe(model, PROMPTS, queries=XS)["logit_lens.prediction"].values)
+    ).all()

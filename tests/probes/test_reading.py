@@ -88,9 +88,13 @@ def test_it_does_not_depend_on_how_many_prompts_run_at_once(monkeypatch):
     model = make()
     tokens = tokens_for(model)[:7]
     whole = Reading.measure(model, tokens)
-    monkeypatch.setattr(module, "chunks", lambda model, n, n_tokens: [slice(i, i + 5) for i in range(0, n, 5)])
+    monkeypatch.setattr(
+        module, "chunks", lambda model, n, n_tokens: [slice(i, i + 5) for i in range(0, n, 5)]
+    )
     parts = Reading.measure(model, tokens)
-    for mine, theirs in zip((whole.factors, whole.shares), (parts.factors, parts.shares), strict=True):
+    for mine, theirs in zip(
+        (whole.factors, whole.shares), (parts.factors, parts.shares), strict=True
+    ):
         torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-9)
 
 
@@ -117,7 +121,9 @@ def test_predictions_that_are_no_numbers_are_read_by_nobody():
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(InputError, match="needs a model with attention and at least one prompt, but got 24 prompts"):
+    with pytest.raises(
+        InputError, match="needs a model with attention and at least one prompt, but got 24 prompts"
+    ):
         Reading.measure(make("mlp only"), tokens_for(make("mlp only")))
     with pytest.raises(InputError, match="but got 0 prompts"):
         Reading.measure(make(), tokens_for(make())[:0])

@@ -8,7 +8,14 @@ from helpers import must_fail
 from small_models import PROMPTS
 
 from icl_interp.errors import InputError
-from icl_interp.interventions import AblateHeads, FreezeNorms, MeanOutputs, PutPatterns, SwapPattern, intervene
+from icl_interp.interventions import (
+    AblateHeads,
+    FreezeNorms,
+    MeanOutputs,
+    PutPatterns,
+    SwapPattern,
+    intervene,
+)
 from icl_interp.models.hooks import edited
 from icl_interp.models.tokens import Interleaved
 from icl_interp.probes import AttentionEntropy, HeadOrthogonality, LayerNormScale, LogitLens
@@ -17,7 +24,13 @@ from icl_interp.probes import heads as heads_module
 from icl_interp.probes.runner import probe
 
 LAST = "blocks.1.hook_resid_post"
-READ_OUT = ("ln_final.hook_scale", "ln_final.hook_normalized", "ln_final.hook_out", LAST, "blocks.1.attn.hook_z")
+READ_OUT = (
+    "ln_final.hook_scale",
+    "ln_final.hook_normalized",
+    "ln_final.hook_out",
+    LAST,
+    "blocks.1.attn.hook_z",
+)
 
 
 def cosines(model, tokens):
@@ -41,7 +54,9 @@ def by_hand(model, tokens):
 def check_heads(attach):
     model, tokens = model_of("pre"), tokens_of("pre")
     with torch.no_grad(), attach(model, tokens):
-        np.testing.assert_allclose(cosines(model, tokens), by_hand(model, tokens), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(
+            cosines(model, tokens), by_hand(model, tokens), rtol=1e-6, atol=1e-8
+        )
 
 
 def doubled(t, hook):
@@ -68,7 +83,9 @@ def test_heads_are_compared_as_they_write(name):
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_edits_behind_the_heads_are_refused(name, monkeypatch):
-    with pytest.raises(InputError, match=r"off their hook_z, but in block . it is edited after that"):
+    with pytest.raises(
+        InputError, match=r"off their hook_z, but in block . it is edited after that"
+    ):
         check_heads(BEHIND[name])
     monkeypatch.setattr(heads_module, "edited", lambda module: False)
     if name == "result":  # the mutant: cosines of what the heads would have written
@@ -87,7 +104,9 @@ def test_a_native_hook_on_attention_is_refused():
 def test_edits_of_queries_behind_the_heads_are_refused():
     """They are attached after the probe has said what it reads."""
     model = model_of("pre")
-    edit = MeanOutputs.measure(model, Interleaved().encode(PROMPTS).double(), ["blocks.0.hook_attn_out"])
+    edit = MeanOutputs.measure(
+        model, Interleaved().encode(PROMPTS).double(), ["blocks.0.hook_attn_out"]
+    )
     with pytest.raises(InputError, match="in block 0"):
         probe(model, PROMPTS, [HeadOrthogonality(angles=False)], queries=[0.5, 2.0], query=[edit])
 
@@ -138,8 +157,12 @@ def check_entropy(attach):
 
 def ahead(model, tokens):
     """Patterns that look ahead, where scores say that no query does."""
-    p = torch.rand(len(tokens), model.cfg.n_heads, tokens.shape[1], tokens.shape[1], dtype=tokens.dtype)
-    return intervene(model, PutPatterns({"blocks.0.attn.hook_pattern": p / p.sum(-1, keepdim=True)}))
+    p = torch.rand(
+        len(tokens), model.cfg.n_heads, tokens.shape[1], tokens.shape[1], dtype=tokens.dtype
+    )
+    return intervene(
+        model, PutPatterns({"blocks.0.attn.hook_pattern": p / p.sum(-1, keepdim=True)})
+    )
 
 
 def test_entropies_are_those_of_the_pattern_in_use(monkeypatch):
@@ -154,7 +177,9 @@ def test_who_only_reads_edits_nothing():
     model, tokens = model_of("pre"), tokens_of("pre")
     seen = []
     lens = LogitLens()
-    lens.hooks = lambda m, positions: [(LAST, lambda t, hook: seen.append(edited(m.hook_dict[LAST])))]
+    lens.hooks = lambda m, positions: [
+        (LAST, lambda t, hook: seen.append(edited(m.hook_dict[LAST])))
+    ]
     lens.results = dict
     probe(model, tokens, [lens])
     with model.hooks([(LAST, lambda t, hook: None)]):

@@ -36,7 +36,9 @@ def test_pieces_of_a_stream_are_put_together():
     probe(model, PROMPTS, [whole])
     probe(model, PROMPTS, [pieces], batch_size=7)
     for name in NAMES:
-        torch.testing.assert_close(pieces.recorded[name], whole.recorded[name], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            pieces.recorded[name], whole.recorded[name], rtol=1e-10, atol=1e-10
+        )
 
 
 def check_kept(keep):

@@ -37,7 +37,9 @@ FAR = {"dtype": torch.float64}
 @functools.cache
 def results():
     """Of a small model; 32 pairs of functions of 4 contexts each."""
-    report = icl_interp.analyze(make().float(), task=TASK, claims=CLAIMS, n_prompts=N_PROMPTS, seed=0, progress=False)
+    report = icl_interp.analyze(
+        make().float(), task=TASK, claims=CLAIMS, n_prompts=N_PROMPTS, seed=0, progress=False
+    )
     return report.results
 
 
@@ -49,7 +51,9 @@ def bench(seed: int) -> Bench:
 def probed(probe, name, prompts, xs=None, settings=None, move=0.0, model=None):
     """One result of a probe of the model as it is given, in float32 or in a float64 copy."""
     queries = {} if xs is None else {"queries": [float(x) + move for x in xs]}
-    return icl_interp.probe(model or make().float(), prompts, [probe], **queries, **(settings or {}))[name]
+    return icl_interp.probe(
+        model or make().float(), prompts, [probe], **queries, **(settings or {})
+    )[name]
 
 
 # Each: what the report shows, and the same from the probe, given a seed and how to probe.
@@ -68,7 +72,9 @@ def residual_stream(seed=0, settings=FAR, move=0.0):
 def layernorm_scale(seed=0, settings=FAR, move=0.0):
     """The mean log scale of every norm as the query grows: `far/norm scales`."""
     shown, scale = results()["far/norm scales"], LayerNormScale(per_prompt=True)
-    found = probed(scale, "layernorm_scale.scale", bench(seed).prompts, shown.indexes["x"], settings, move)
+    found = probed(
+        scale, "layernorm_scale.scale", bench(seed).prompts, shown.indexes["x"], settings, move
+    )
     return shown.values, np.log(found.values).mean(-1)
 
 
@@ -76,7 +82,12 @@ def softmax_delta(seed=0, settings=FAR, move=0.0):
     """The distance of patterns to their hardmax as the query grows: `heads/delta`."""
     shown = results()["heads/delta"].sel(statistic="delta")
     found = probed(
-        AttentionEntropy(), "attention_entropy.delta", bench(seed).prompts, shown.indexes["x"], settings, move
+        AttentionEntropy(),
+        "attention_entropy.delta",
+        bench(seed).prompts,
+        shown.indexes["x"],
+        settings,
+        move,
     )
     return shown.values, found.sel(statistic="mean").values.reshape(6, -1)
 
@@ -94,7 +105,9 @@ def head_orthogonality(seed=0, settings=FAR, move=0.0):
     shown, lab = results()["heads/overlap"], bench(seed)
     model = make().float()
     with torch.no_grad():
-        model.blocks[0].attn.W_O[0] *= 1 + move  # there is no query to move: a head that writes more
+        model.blocks[0].attn.W_O[0] *= (
+            1 + move
+        )  # there is no query to move: a head that writes more
     read, _ = lab.encoding.read_at(lab.few.n_points, model.cfg.attention_dir)
     reading = Reading.measure(copy.deepcopy(model).double(), lab.tokens(lab.few), read, seed)
     probe = HeadOrthogonality(angles=False, per_prompt=True, reading=reading)
@@ -105,8 +118,14 @@ def head_orthogonality(seed=0, settings=FAR, move=0.0):
         (layer, head), (_, other) = (map(int, one.split(".")) for one in pair.split(" ~ "))
         at = {"layer": layer, "head": head, "other": other}
         of_weights = [found[name].sel(**at) for name in ("ov_cosine", "qk_cosine")]
-        of_outputs = [found[name].sel(**at, position="all") for name in ("output_cosine", "output_chance")]
-        counted = float(found["distinct"].sel(layer=layer, head=head, position="all")) if head == other else math.nan
+        of_outputs = [
+            found[name].sel(**at, position="all") for name in ("output_cosine", "output_chance")
+        ]
+        counted = (
+            float(found["distinct"].sel(layer=layer, head=head, position="all"))
+            if head == other
+            else math.nan
+        )
         of_layer = [float(found["directions"].sel(layer=layer, position="all")), counted]
         by_unit = found["output_inner"].sel(**at).values.reshape(MIN_UNITS, 2).mean(1)
         rows.append([*(abs(float(one)) for one in (*of_weights, *of_outputs)), *of_layer, *by_unit])
@@ -130,7 +149,9 @@ def frozen_norms(seed=0, settings=FAR, move=0.0):
     model = make().float()
     frozen = FreezeNorms.measure(copy.deepcopy(model).double(), lab.tokens(lab.few))
     queries, lens = [float(x) + move for x in shown.indexes["x"]], LogitLens(per_prompt=True)
-    found = icl_interp.probe(model, lab.prompts, [lens], queries=queries, query=[frozen], **settings)
+    found = icl_interp.probe(
+        model, lab.prompts, [lens], queries=queries, query=[frozen], **settings
+    )
     last = found["logit_lens.prediction"].sel(target=0).values[-1]
     return shown.values, last.reshape(len(queries), MIN_UNITS, -1).mean(-1).T
 

@@ -22,7 +22,10 @@ def test_residual_stream(name):
     for depth, point in enumerate(points):
         for kind in KINDS:
             at, rows = {"depth": depth, "position": kind}, pooled(cache[point], kind)
-            norms, eigenvalues = np.linalg.norm(rows, axis=-1), np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1]
+            norms, eigenvalues = (
+                np.linalg.norm(rows, axis=-1),
+                np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1],
+            )
             expected = {
                 "norm": [norms.mean(), norms.std()],
                 "mean": rows.mean(0),
@@ -32,7 +35,9 @@ def test_residual_stream(name):
             }
             for key, numbers in expected.items():
                 got = value(results[f"residual_stream.{key}"], **at)
-                np.testing.assert_allclose(got, numbers, rtol=1e-9, atol=1e-12, err_msg=f"{key} {at}")
+                np.testing.assert_allclose(
+                    got, numbers, rtol=1e-9, atol=1e-12, err_msg=f"{key} {at}"
+                )
 
 
 # ---- the logit lens -------------------------------------------------------------------------------------------------
@@ -44,14 +49,20 @@ def read_out(model, stream):
         if model.cfg.normalization_type == "LN":
             stream = stream - stream.mean(-1, keepdims=True)
         norm = model.ln_final
-        stream = stream / np.sqrt((stream**2).mean(-1, keepdims=True) + model.cfg.eps) * norm.w.detach().numpy()
+        stream = (
+            stream
+            / np.sqrt((stream**2).mean(-1, keepdims=True) + model.cfg.eps)
+            * norm.w.detach().numpy()
+        )
         stream = stream + (0 if norm.b is None else norm.b.detach().numpy())
     return stream @ model.unembed.W_U.detach().numpy() + model.unembed.b_U.detach().numpy()
 
 
 def check_lens(found, model, cache, read=read_out):
     """Mean and spread of what is read at each depth, over the tokens of each kind."""
-    for depth, name in enumerate(("blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post")):
+    for depth, name in enumerate(
+        ("blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post")
+    ):
         for kind in KINDS:
             seen = read(model, pooled(cache[name], kind))[:, 0]
             got = value(found, depth=depth, position=kind, target=0)
@@ -61,12 +72,18 @@ def check_lens(found, model, cache, read=read_out):
 @pytest.mark.parametrize("name", ["pre", "post", "rms", "no norm", "mlp only"])
 def test_the_lens_reads_the_stream_as_the_model_would(name):
     model = make(name)
-    found, cache = probe(model, PROMPTS, [LogitLens()], batch_size=7)["logit_lens.prediction"], cached(model)
+    found, cache = (
+        probe(model, PROMPTS, [LogitLens()], batch_size=7)["logit_lens.prediction"],
+        cached(model),
+    )
     assert found.dims == ("depth", "position", "target", "statistic")
     check_lens(found, model, cache)
     must_fail(check_lens, found, make(name, eps=1.0, init_std=0.4), cache)
     if name in ("pre", "rms", "mlp only"):
-        unnormed = lambda model, stream: stream @ model.unembed.W_U.detach().numpy() + model.unembed.b_U.item()  # noqa: E731
+
+        def unnormed(model, stream):
+            return stream @ model.unembed.W_U.detach().numpy() + model.unembed.b_U.item()
+
         must_fail(check_lens, found, model, cache, unnormed)
 
 
@@ -75,12 +92,16 @@ def test_after_all_blocks_the_lens_sees_the_prediction_itself(name):
     model = make(name)
     with torch.no_grad():
         out, cache = model.run_with_cache(tokens_for(model))
-        torch.testing.assert_close(logit_lens(model, cache[depths(model)[-1]]), out, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            logit_lens(model, cache[depths(model)[-1]]), out, rtol=1e-12, atol=1e-12
+        )
         before = logit_lens(model, cache[depths(model)[-2]])
     assert not torch.allclose(before, out, rtol=1e-3, atol=1e-3)
     found = probe(model, PROMPTS, [LogitLens(per_prompt=True)])["logit_lens.prediction"]
     assert found.dims == ("depth", "position", "target", "prompt")
-    np.testing.assert_allclose(found.sel(depth=2, position="query", target=0).values, out[:, -1, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        found.sel(depth=2, position="query", target=0).values, out[:, -1, 0], rtol=1e-12
+    )
 
 
 def test_the_lens_sees_interventions_on_the_final_norm():
@@ -89,12 +110,16 @@ def test_the_lens_sees_interventions_on_the_final_norm():
         out = model(tokens_for(model))[:, -1, 0]
         found = probe(model, PROMPTS, [LogitLens(per_prompt=True)])["logit_lens.prediction"]
         cache = cached(model)
-    np.testing.assert_allclose(found.sel(depth=2, position="query", target=0).values, out, rtol=1e-12)
+    np.testing.assert_allclose(
+        found.sel(depth=2, position="query", target=0).values, out, rtol=1e-12
+    )
     # ... at every depth: there too the scale is the frozen one.
     scale = cache["ln_final.hook_scale"][0, -1]
     stream = cache["blocks.0.hook_resid_post"][:, -1]
     norm = model.ln_final
-    by_hand = (stream - stream.mean(-1, keepdims=True)) / scale * norm.w.detach().numpy() + norm.b.detach().numpy()
+    by_hand = (
+        stream - stream.mean(-1, keepdims=True)
+    ) / scale * norm.w.detach().numpy() + norm.b.detach().numpy()
     by_hand = by_hand @ model.unembed.W_U.detach().numpy() + model.unembed.b_U.detach().numpy()
     np.testing.assert_allclose(found.sel(depth=1, position="query").values, by_hand.T, rtol=1e-9)
 

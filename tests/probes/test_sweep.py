@@ -78,7 +78,9 @@ def changed(**change):
     """Everybody's sweep with something else in it."""
 
     def run_all(model, encoding, asked):
-        return run(model, encoding, [replace(s, **{k: f(s) for k, f in change.items()}) for s in asked])
+        return run(
+            model, encoding, [replace(s, **{k: f(s) for k, f in change.items()}) for s in asked]
+        )
 
     return run_all
 
@@ -98,12 +100,21 @@ def in_single(model, encoding, asked):
 # Each with sweeps that show it.
 MUTANTS = {
     "context interventions ignored": (changed(context=lambda s: ()), "edited context"),
-    "context interventions at own queries ignored": (changed(context=lambda s: ()), "own query, edited context"),
+    "context interventions at own queries ignored": (
+        changed(context=lambda s: ()),
+        "own query, edited context",
+    ),
     "query interventions ignored": (changed(query=lambda s: ()), "the same edit"),
-    "prompts shifted": (changed(prompts=lambda s: s.prompts[torch.arange(len(s.prompts)).roll(1)]), "nothing read"),
+    "prompts shifted": (
+        changed(prompts=lambda s: s.prompts[torch.arange(len(s.prompts)).roll(1)]),
+        "nothing read",
+    ),
     "own queries shifted": (changed(queries=lambda s: s.queries.roll(1, 0)), "own query"),
     "another order of queries": (changed(queries=lambda s: s.queries.flip(-2)), "nothing read"),
-    "another order of own queries": (changed(queries=lambda s: s.queries.flip(-2)), "two own queries"),
+    "another order of own queries": (
+        changed(queries=lambda s: s.queries.flip(-2)),
+        "two own queries",
+    ),
     "other prompts": (changed(prompts=lambda s: B), "nothing read"),
     "whole context": (changed(n_points=lambda s: None), "shorter"),
     "at another position": (at_another_position, "nothing read"),
@@ -139,7 +150,13 @@ PATCHES = {
 @pytest.mark.parametrize("patch", PATCHES)
 @pytest.mark.parametrize("name", ["pre", "bidirectional"])
 def test_a_mix_up_of_sweeps_is_noticed(patch, name, monkeypatch):
-    cases = ("every probe", "own query", "edited context", "two own queries", "own query, edited context")
+    cases = (
+        "every probe",
+        "own query",
+        "edited context",
+        "two own queries",
+        "own query, edited context",
+    )
     check_sweeps(name, run, cases)
     monkeypatch.setattr(*PATCHES[patch])
     must_fail(check_sweeps, name, run, cases)
@@ -162,7 +179,14 @@ def counted(model: HookedTransformer, asked, run_all=run) -> tuple[int, int]:
 
 def check_contexts(run_all):
     """All nine contexts once for each set of interventions on them, whoever asks about however much of them."""
-    names = ("nothing read", "every probe", "own query", "two own queries", "edited query", "shorter")
+    names = (
+        "nothing read",
+        "every probe",
+        "own query",
+        "two own queries",
+        "edited query",
+        "shorter",
+    )
     every = sweeps(model := make())
     one = [every[name] for name in (*names, "shorter, own queries")]
     assert counted(model, one, run_all)[0] == 9
@@ -230,7 +254,11 @@ def check_hooks(model: HookedTransformer, run_all):
         edited, beside = run_all(model, encoding, [at(XS, **edit), at(XS)])
         assert not torch.allclose(edited, bare, rtol=1e-3, atol=1e-3)
         close(beside, bare, edit)
-    for failing in (at(XS, probes=(*every(), Breaks())), at(XS, query=(Stumbles(),)), at(XS, context=(Stumbles(),))):
+    for failing in (
+        at(XS, probes=(*every(), Breaks())),
+        at(XS, query=(Stumbles(),)),
+        at(XS, context=(Stumbles(),)),
+    ):
         with pytest.raises(ZeroDivisionError):
             run_all(model, encoding, [at(XS, probes=every()), failing])
         assert not any(listened(module) for module in model.modules())
@@ -291,7 +319,10 @@ def test_a_probe_of_ones_own_in_a_sweep(name):
 def test_what_a_sweep_refuses(name):
     model = make(name)
     refused = {
-        "pre": [(Edits(), "edited blocks.0.hook_resid_post in place"), (Activations(["nope"]), "unknown hook 'nope'")],
+        "pre": [
+            (Edits(), "edited blocks.0.hook_resid_post in place"),
+            (Activations(["nope"]), "unknown hook 'nope'"),
+        ],
         "mlp only": [(AttentionEntropy(), "this model has no attention")],
         "no norm": [(LayerNormScale(), "no normalisation")],
     }

@@ -144,7 +144,9 @@ def test_queries_far_out_are_read_in_float64():
     model = make("no norm")
     far = at((1e6, 1e6 + 1))
     step = run(model, encoding_of(model), [far])[0].diff(dim=1)
-    mixed = run(model, encoding_of(model), [far], reader=copy.deepcopy(model).float())[0].diff(dim=1)
+    mixed = run(model, encoding_of(model), [far], reader=copy.deepcopy(model).float())[0].diff(
+        dim=1
+    )
     single = run(copy.deepcopy(model).float(), encoding_of(model), [far])[0].double().diff(dim=1)
     assert torch.allclose(mixed, step, rtol=1e-3)
     must_fail(lambda found: close(found, step, "float32", 1e-3), single)

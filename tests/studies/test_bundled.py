@@ -13,7 +13,14 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints import bundled
 from icl_interp.report import Report
-from icl_interp.studies.limits.constructions.layers import CAUSE, ERASED, HARDMAX, LINEAR, SATURATES, UNIFORM
+from icl_interp.studies.limits.constructions.layers import (
+    CAUSE,
+    ERASED,
+    HARDMAX,
+    LINEAR,
+    SATURATES,
+    UNIFORM,
+)
 
 FAILURE = "limits.layernorm_causes_failure"
 NO_NORM, NO_LINE = (
@@ -29,7 +36,10 @@ def analyze(name: str, *claims: str, n_prompts: int = 256) -> Report:
 def check_certificate(report: Report):
     """Every output that was measured lies within c - r and c + r, which the weights alone give."""
     row = report.results["far/certificate"].to_dict("records")[0]
-    outputs = [report.results["far/contexts"].sel(curve="model").values, report.results["far/ends"].values]
+    outputs = [
+        report.results["far/contexts"].sel(curve="model").values,
+        report.results["far/ends"].values,
+    ]
     for values in outputs:
         assert np.abs(values - row["c"]).max() < row["r"]
 
@@ -68,7 +78,10 @@ def test_affine_saturates_where_its_weights_say():
     row = report.results["far/certificate"].to_dict("records")[0]
     must_fail(check_certificate, moved(report, "far/ends", lambda f: f + 2 * row["r"]))
     must_fail(check_plateau, moved(report, "far/ends", lambda f: f + 0.01 * row["r"]))
-    must_fail(check_plateau, moved(report, "far/ends", lambda f: f[:, :, ::-1].copy() * [[[[1.0]], [[1.5]], [[1.0]]]]))
+    must_fail(
+        check_plateau,
+        moved(report, "far/ends", lambda f: f[:, :, ::-1].copy() * [[[[1.0]], [[1.5]], [[1.0]]]]),
+    )
     norms = [row["norm"] for row in finding.details if "norm" in row]
     assert len(norms) == 7
     assert all(abs(row["E_sigma"] - 1) < 0.05 for row in finding.details if "norm" in row)
@@ -89,7 +102,9 @@ def test_affine_without_a_norm_becomes_a_line():
     # What bends on the grid and is a line beyond it may have been measured too near to say.
     assert on_grid.verdict == "inconclusive"
     assert "the line lies beyond the range measured" in on_grid.reason
-    bent_beyond = moved(bent, "far/beyond", lambda f: f * np.array([1.0, 1.0, 1.0, 1.5])[:, None, None])
+    bent_beyond = moved(
+        bent, "far/beyond", lambda f: f * np.array([1.0, 1.0, 1.0, 1.5])[:, None, None]
+    )
     assert judged(bent_beyond).verdict == "contradicted"
 
 
@@ -102,7 +117,12 @@ FOUND = {
         HARDMAX: "contradicted",
         UNIFORM: "contradicted",
     },
-    "affine_attn_only": {SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE},
+    "affine_attn_only": {
+        SATURATES: "supported",
+        CAUSE: "supported",
+        ERASED: "supported",
+        LINEAR: NO_LINE,
+    },
     "affine_hardmax": {
         SATURATES: "supported",
         CAUSE: "supported",
@@ -120,7 +140,12 @@ FOUND = {
         UNIFORM: "contradicted",
     },
     "affine_post_ln": {SATURATES: "supported", CAUSE: "supported", LINEAR: NO_LINE},
-    "degrees_135": {SATURATES: "supported", CAUSE: "supported", ERASED: "supported", LINEAR: NO_LINE},
+    "degrees_135": {
+        SATURATES: "supported",
+        CAUSE: "supported",
+        ERASED: "supported",
+        LINEAR: NO_LINE,
+    },
 }
 
 
@@ -141,7 +166,11 @@ def test_what_is_found_in_the_bundled_models(name):
     assert report["heads.orthogonality"].verdict != "supported"
     for finding in report.findings:
         # What has no estimate was not measured: size asks for runs that are not at hand.
-        if finding.estimate and finding.kind == "architecture" and finding.id != "lipschitz.kernel_smoother":
+        if (
+            finding.estimate
+            and finding.kind == "architecture"
+            and finding.id != "lipschitz.kernel_smoother"
+        ):
             assert np.isfinite(finding.twin.value), finding.id
     if report.results["far/certificate"].to_dict("records")[0]["r"] > 0:
         check_certificate(report)
@@ -151,7 +180,9 @@ def test_what_is_found_in_the_bundled_models(name):
     if CAUSE in FOUND[name] and FOUND[name][CAUSE] == "supported":
         causal = report[CAUSE].causal
         grows = {arm: causal[arm] for arm in ("intact", "frozen", "sham")}
-        assert grows == pytest.approx({"intact": -1.0, "frozen": 1.0, "sham": -1.0}, abs=0.1)  # of increments
+        assert grows == pytest.approx(
+            {"intact": -1.0, "frozen": 1.0, "sham": -1.0}, abs=0.1
+        )  # of increments
         enough = [norm for norm, value in causal["each norm alone"].items() if value > 0.8]
         assert enough == ([] if name == "affine_post_ln" else ["ln_final"])
         cost = causal["cost"]
@@ -161,6 +192,8 @@ def test_what_is_found_in_the_bundled_models(name):
         assert report[HARDMAX].causal["heads idle far out"]
         arms = {"intact", "frozen", "context-free", "trained without"}
         assert set(report[FAILURE].causal["far error / law mean"]) == arms
-        assert report[FAILURE].verdict != "supported"  # LayerNorm causes the plateau, not the failure
+        assert (
+            report[FAILURE].verdict != "supported"
+        )  # LayerNorm causes the plateau, not the failure
     if name == "affine_post_ln":
         assert report[ERASED].verdict != "supported"  # the plateau depends on the context

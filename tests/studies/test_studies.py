@@ -24,13 +24,20 @@ from icl_interp.studies import BUNDLED, STUDIES, Study, register
 
 @measurement("mine/size")
 def size(lab):
-    return make_array(lab.by_unit(lab.sweep()[:, 0, 0].abs()), {"function": tuple(range(lab.n_units))})
+    return make_array(
+        lab.by_unit(lab.sweep()[:, 0, 0].abs()), {"function": tuple(range(lab.n_units))}
+    )
 
 
 def evidence(results, facts):
     values = results[size].values
     return Evidence(
-        {"size": Estimate("size", *(float(v) for v in (values.mean(), values.min(), values.max())))}, "said."
+        {
+            "size": Estimate(
+                "size", *(float(v) for v in (values.mean(), values.min(), values.max()))
+            )
+        },
+        "said.",
     )
 
 
@@ -52,7 +59,10 @@ RUN = Experiment("mine.table", "a table", "me", (), lambda bench: {}, lambda res
 
 
 BUILT = Construction(
-    "a small one", "its weights are small", lambda g: make("pre", n_ctx=40), {"mine.small": "supported"}
+    "a small one",
+    "its weights are small",
+    lambda g: make("pre", n_ctx=40),
+    {"mine.small": "supported"},
 )
 
 MINE = Study(
@@ -86,7 +96,9 @@ def test_every_bundled_claim_figure_and_experiment_belongs_to_a_study():
     figures = [name for study in BUNDLED for name in study.figures]
     assert ["claims", *catalogue.MECHANISM, *figures] == list(catalogue.FIGURES)
     shown = {name for claim in registry.REGISTRY.values() for name in claim.figures}
-    assert shown == set(figures), "every figure shows a claim, and every figure that a claim names is there"
+    assert shown == set(figures), (
+        "every figure shows a claim, and every figure that a claim names is there"
+    )
     for study in BUNDLED:
         assert set(study.drawings) <= {e.id for e in study.experiments}
         expected = {claim for one in study.constructions for claim in one.expected}
@@ -106,7 +118,9 @@ def test_every_bundled_claim_says_what_it_is_about():
 @pytest.mark.usefixtures("clean")
 def test_a_study_of_ones_own_is_measured_judged_drawn_and_calibrated():
     assert register(MINE) is register(MINE) is STUDIES["mine"]
-    report = icl_interp.analyze(make("pre").float(), task=TASK, claims=["mine.small"], n_prompts=256, progress=False)
+    report = icl_interp.analyze(
+        make("pre").float(), task=TASK, claims=["mine.small"], n_prompts=256, progress=False
+    )
     assert report["mine.small"].verdict == "supported"
     assert list(report.figures) == ["claims", "mine"]
     assert base.get("mine.table") is RUN
@@ -119,12 +133,28 @@ def test_a_study_of_ones_own_is_measured_judged_drawn_and_calibrated():
     ("change", "match"),
     [
         ({"name": "limits"}, "a study called 'limits' already"),
-        ({"claims": (SMALL, replace(SMALL, id="other.small"))}, "begin with its name and a dot, but got 'other.small'"),
-        ({"figures": {"growth": ReportFigure(draw, "")}}, "a figure called 'growth' already"),
-        ({"experiments": (replace(RUN, id="limits.table1"),)}, "an experiment called 'limits.table1' already"),
-        ({"constructions": tuple(calibration.CONSTRUCTIONS.values())[:1]}, "a construction called .* already"),
         (
-            {"claims": (SMALL, replace(SMALL, id="mine.second", measurements=(replace(size, name="far/intact"),)))},
+            {"claims": (SMALL, replace(SMALL, id="other.small"))},
+            "begin with its name and a dot, but got 'other.small'",
+        ),
+        ({"figures": {"growth": ReportFigure(draw, "")}}, "a figure called 'growth' already"),
+        (
+            {"experiments": (replace(RUN, id="limits.table1"),)},
+            "an experiment called 'limits.table1' already",
+        ),
+        (
+            {"constructions": tuple(calibration.CONSTRUCTIONS.values())[:1]},
+            "a construction called .* already",
+        ),
+        (
+            {
+                "claims": (
+                    SMALL,
+                    replace(
+                        SMALL, id="mine.second", measurements=(replace(size, name="far/intact"),)
+                    ),
+                )
+            },
             "two measurements are called 'far/intact'",
         ),
     ],

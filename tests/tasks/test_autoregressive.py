@@ -52,7 +52,11 @@ class HalfCircle(AutoregressiveProcess):
     """Angles on half of what they should be."""
 
     def sample_parameters(self, n_functions, generator, dtype):
-        theta = math.pi / self.mu * torch.rand((n_functions, self.n_angles), generator=generator, dtype=dtype)
+        theta = (
+            math.pi
+            / self.mu
+            * torch.rand((n_functions, self.n_angles), generator=generator, dtype=dtype)
+        )
         return torch.cat([theta.cos(), theta.sin()], 1)
 
 
@@ -92,7 +96,9 @@ def test_states_of_commuting_laws_are_powers_of_eigenvalues():
     def check(task, law):
         states, parameters = paths(task, 20)
         lam = law(torch.complex(*parameters.chunk(2, 1)))
-        assert_close(complex_states(states), lam[:, None] ** torch.arange(7)[:, None], rtol=1e-11, atol=1e-11)
+        assert_close(
+            complex_states(states), lam[:, None] ** torch.arange(7)[:, None], rtol=1e-11, atol=1e-11
+        )
 
     def pairs(lam):
         return torch.stack([lam, lam.conj()], -1).flatten(1)
@@ -127,10 +133,17 @@ def check_angles(task):
     for k in (1, 2, 3):
         x = torch.tensor(math.pi * k / task.mu, dtype=torch.float64)
         size = x.sin() / x
-        within(torch.view_as_real(lam**k), torch.stack([size * x.cos(), size * x.sin()]).expand(task.n_angles, 2))
-    mean = (torch.polar(torch.ones(()), torch.tensor(math.pi / task.mu)) * math.sin(math.pi / task.mu)).to(lam)
+        within(
+            torch.view_as_real(lam**k),
+            torch.stack([size * x.cos(), size * x.sin()]).expand(task.n_angles, 2),
+        )
+    mean = (
+        torch.polar(torch.ones(()), torch.tensor(math.pi / task.mu)) * math.sin(math.pi / task.mu)
+    ).to(lam)
     mean = mean * task.mu / math.pi
-    within(torch.view_as_real((lam[:, 0] - mean) * (lam[:, 1] - mean).conj()), torch.zeros(2).double())
+    within(
+        torch.view_as_real((lam[:, 0] - mean) * (lam[:, 1] - mean).conj()), torch.zeros(2).double()
+    )
 
 
 @ANGLES
@@ -160,7 +173,9 @@ def test_the_law_of_orthogonal_matrices_is_haar_measure():
 
 
 def check_mean(task, mean):
-    xs = torch.randn(1, 5, task.dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    xs = torch.randn(
+        1, 5, task.dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     parameters = task.sample_parameters(N, generator(2, "test"), torch.float64)
     within(task.value(parameters, xs.expand(N, -1, -1)).flatten(1), mean(xs).flatten())
 
@@ -227,7 +242,12 @@ def test_angles_are_symmetric_about_the_middle_of_their_range(matrices, mu):
 
 
 def test_starts():
-    ones = {"unitary": [1, 0] * 4, "conjugate_pairs": [1, 0] * 4, "rotations": [1, 0] * 2, "orthogonal": [1] * 4}
+    ones = {
+        "unitary": [1, 0] * 4,
+        "conjugate_pairs": [1, 0] * 4,
+        "rotations": [1, 0] * 2,
+        "orthogonal": [1] * 4,
+    }
     for matrices, one in ones.items():
         states, _ = paths(process(matrices), 3)
         assert states[:, 0].tolist() == [one] * 3
@@ -236,7 +256,9 @@ def test_starts():
         must_fail(within, drawn[:, 0] ** 2, torch.full((drawn.shape[-1],), 4.4).double())
     sphere, _ = paths(process("orthogonal", start=Sphere(4, 3.0)), 50)
     assert_close(sphere.norm(dim=-1), torch.full((50, 7), 3.0).double(), rtol=1e-12, atol=0)
-    pairs = complex_states(paths(process("conjugate_pairs", start=Normal(1.0), noise_std=0.3), 20)[0])
+    pairs = complex_states(
+        paths(process("conjugate_pairs", start=Normal(1.0), noise_std=0.3), 20)[0]
+    )
     assert_close(pairs[..., 0::2].conj(), pairs[..., 1::2], rtol=0, atol=1e-12)
 
 
@@ -261,7 +283,9 @@ def test_noise_enters_the_path_at_every_step(matrices):
 
 @EVERY
 def test_copies_stand_beside_one_another(matrices):
-    task, tiled = (process(matrices, start=Normal(1.0), noise_std=0.1, tiles=tiles) for tiles in (1, 3))
+    task, tiled = (
+        process(matrices, start=Normal(1.0), noise_std=0.1, tiles=tiles) for tiles in (1, 3)
+    )
     (one, _), (three, _) = paths(task, 20), paths(tiled, 20)
     assert tiled.dim == tiled.n_targets == 3 * task.dim
 
@@ -288,20 +312,31 @@ def test_least_squares_on_its_features_finds_the_matrix():
 # ---- against theory --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("matrices", "loss"), [("unitary", "unitary_loss"), ("conjugate_pairs", "orthogonal_loss")])
+@pytest.mark.parametrize(
+    ("matrices", "loss"), [("unitary", "unitary_loss"), ("conjugate_pairs", "orthogonal_loss")]
+)
 def test_losses_of_theory_are_means_over_prompts(matrices, loss):
     draw = torch.Generator().manual_seed(0)
     A, B = torch.randn(2, 3, 4, generator=draw, dtype=torch.float64)
-    p = torch.tensor([0.1, -0.2, 0.3, 0.1, 0.8, 0.5]).double()  # much at the query, where the published code errs
+    p = torch.tensor(
+        [0.1, -0.2, 0.3, 0.1, 0.8, 0.5]
+    ).double()  # much at the query, where the published code errs
     states, _ = paths(process(matrices))
     states = complex_states(states)
-    errors = (theory.prediction(states[:, :-1], A, B, p) - states[:, -1]).abs().square().sum(1, keepdim=True)
+    errors = (
+        (theory.prediction(states[:, :-1], A, B, p) - states[:, -1])
+        .abs()
+        .square()
+        .sum(1, keepdim=True)
+    )
 
     def check(closed):
         within(errors, closed[None])
 
     check(getattr(theory, loss)(theory.head_product(A, B), p))
-    other = {"unitary_loss": theory.unitary_loss_as_coded, "orthogonal_loss": theory.unitary_loss}[loss]
+    other = {"unitary_loss": theory.unitary_loss_as_coded, "orthogonal_loss": theory.unitary_loss}[
+        loss
+    ]
     must_fail(check, other(theory.head_product(A, B), p))
 
 
@@ -323,12 +358,16 @@ def test_a_config_gives_it_back(task):
         run = parse(json.loads(json.dumps(data)))
         assert run.task == expected
         check_round_trip(run)
-        assert torch.equal(run.task.sample(4, generator(0, "t")).xs, expected.sample(4, generator(0, "t")).xs)
+        assert torch.equal(
+            run.task.sample(4, generator(0, "t")).xs, expected.sample(4, generator(0, "t")).xs
+        )
 
     check(task)
     must_fail(check, replace(task, noise_std=0.7))
     assert task.default_encoding == "states"
-    assert replace(task, tiles=3).dim == 3 * task.state_dim  # the law of inputs does not stand in the way
+    assert (
+        replace(task, tiles=3).dim == 3 * task.state_dim
+    )  # the law of inputs does not stand in the way
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -337,20 +376,44 @@ def test_a_config_gives_it_back(task):
     [
         (lambda: process(n_dims=0), "n_dims must be a whole number from 1 up, but got 0"),
         (lambda: process(tiles=1.5), "tiles must be a whole number from 1 up, but got 1.5"),
-        (lambda: process("rotation"), "unknown law of matrices 'rotation': did you mean 'rotations'"),
+        (
+            lambda: process("rotation"),
+            "unknown law of matrices 'rotation': did you mean 'rotations'",
+        ),
         (lambda: process("rotations", n_dims=3), "n_dims must be even for rotations, .* but got 3"),
-        (lambda: process("conjugate_pairs", n_dims=5), "n_dims must be even for conjugate_pairs, .* but got 5"),
-        (lambda: process(mu=0.5), "mu, what angles are divided by, must be a number from 1 up, but got 0.5"),
+        (
+            lambda: process("conjugate_pairs", n_dims=5),
+            "n_dims must be even for conjugate_pairs, .* but got 5",
+        ),
+        (
+            lambda: process(mu=0.5),
+            "mu, what angles are divided by, must be a number from 1 up, but got 0.5",
+        ),
         (lambda: process(mu=math.inf), "from 1 up, but got inf"),
         (lambda: process(mu=10**400), "from 1 up, but got <a whole number of about 400 digits>"),
-        (lambda: process("orthogonal", mu=2.0), "mu must be 1 for orthogonal matrices, .* but got 2.0"),
+        (
+            lambda: process("orthogonal", mu=2.0),
+            "mu must be 1 for orthogonal matrices, .* but got 2.0",
+        ),
         (lambda: process(noise_std=-1.0), "noise_std must be a number from 0 up, but got -1.0"),
         (lambda: process(start=1.0), "start must be a law, for example"),
-        (lambda: process(start=Sphere(4)), "start of a AutoregressiveProcess have 8 coordinates here, but Sphere"),
-        (lambda: process("conjugate_pairs", start=Sphere(8)), "have 4 coordinates here, but Sphere"),
-        (lambda: process(inputs=Sphere(3)), "inputs of a AutoregressiveProcess have 8 coordinates here"),
+        (
+            lambda: process(start=Sphere(4)),
+            "start of a AutoregressiveProcess have 8 coordinates here, but Sphere",
+        ),
+        (
+            lambda: process("conjugate_pairs", start=Sphere(8)),
+            "have 4 coordinates here, but Sphere",
+        ),
+        (
+            lambda: process(inputs=Sphere(3)),
+            "inputs of a AutoregressiveProcess have 8 coordinates here",
+        ),
         (lambda: process(n_points=1), "must be at least 2, but got 1"),
-        (lambda: complex_states(torch.zeros(2, 3)), "pairs of numbers, but states have 3 coordinates"),
+        (
+            lambda: complex_states(torch.zeros(2, 3)),
+            "pairs of numbers, but states have 3 coordinates",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, match):

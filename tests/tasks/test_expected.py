@@ -42,7 +42,9 @@ class SquareInsists(Square):
 
 class ForgetsTheMixture(Polynomial):
     def closed_mean(self, xs):
-        return self.targets(torch.full((len(xs), self.max_degree + 1), self.coefficients.mean, dtype=xs.dtype), xs)
+        return self.targets(
+            torch.full((len(xs), self.max_degree + 1), self.coefficients.mean, dtype=xs.dtype), xs
+        )
 
 
 class TwiceTheLaw(Polynomial):
@@ -68,9 +70,16 @@ TASKS = {
     "paths": PATHS,
     "own": RELU,
 }
-IN_CLOSED_FORM = {"mixture", "one degree", "centred", "amplitude", "linear", "on a sphere", "sparse", "tree"} | {
-    "centred network"
-}
+IN_CLOSED_FORM = {
+    "mixture",
+    "one degree",
+    "centred",
+    "amplitude",
+    "linear",
+    "on a sphere",
+    "sparse",
+    "tree",
+} | {"centred network"}
 
 
 def inputs(task, n=5):
@@ -188,7 +197,9 @@ def test_which_laws_hold_one_function():
     assert not any(task.single_function for task in TASKS.values())
     for task in FIXED.values():
         xs = inputs(task)
-        check_values(task, xs, task.targets(task.sample_parameters(1, generator(0, "t"), torch.float64), xs))
+        check_values(
+            task, xs, task.targets(task.sample_parameters(1, generator(0, "t"), torch.float64), xs)
+        )
 
 
 # ---- predictors -----------------------------------------------------------------------------------------------------

@@ -48,8 +48,14 @@ def within(estimates, expected):
 
 def network(parameters, xs, task):
     """One unit of the hidden layer after the other."""
-    weights, readout = parameters[: task.hidden * task.n_dims].reshape(task.hidden, task.n_dims), parameters
-    units = [readout[task.hidden * task.n_dims + i] * np.maximum(xs @ weights[i], 0) for i in range(task.hidden)]
+    weights, readout = (
+        parameters[: task.hidden * task.n_dims].reshape(task.hidden, task.n_dims),
+        parameters,
+    )
+    units = [
+        readout[task.hidden * task.n_dims + i] * np.maximum(xs @ weights[i], 0)
+        for i in range(task.hidden)
+    ]
     return sum(units) * math.sqrt(2) / math.sqrt(task.hidden)
 
 
@@ -69,18 +75,28 @@ def tree(parameters, xs, task):
 
 def check_values(task, route, prompts):
     labels = as_numbers(prompts.ys).numpy()
-    for parameters, xs, ys in zip(prompts.parameters.numpy(), prompts.xs.numpy(), labels, strict=True):
+    for parameters, xs, ys in zip(
+        prompts.parameters.numpy(), prompts.xs.numpy(), labels, strict=True
+    ):
         np.testing.assert_allclose(ys, route(parameters, xs, task), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("task", "route", "wrong"),
     [
-        (SPARSE, lambda p, xs, task: sum(xs[:, j] * p[j] for j in range(6)), lambda p, xs, task: xs[:, :-1] @ p[:-1]),
+        (
+            SPARSE,
+            lambda p, xs, task: sum(xs[:, j] * p[j] for j in range(6)),
+            lambda p, xs, task: xs[:, :-1] @ p[:-1],
+        ),
         (RELU, network, lambda p, xs, task: network(p, np.abs(xs), task)),
         (TREE, tree, lambda p, xs, task: tree(p, -xs, task)),
         (DecisionTree(n_dims=1, depth=1, n_points=4), tree, lambda p, xs, task: tree(p, -xs, task)),
-        (ReLUNetwork(n_dims=1, hidden=1, n_points=4), network, lambda p, xs, task: network(p, -xs, task)),
+        (
+            ReLUNetwork(n_dims=1, hidden=1, n_points=4),
+            network,
+            lambda p, xs, task: network(p, -xs, task),
+        ),
     ],
     ids=["sparse", "network", "tree", "tree of depth 1", "one unit"],
 )
@@ -91,8 +107,13 @@ def test_values_are_those_of_a_loop(task, route, wrong):
 
 
 def test_a_network_of_one_unit_by_hand():
-    task, xs = ReLUNetwork(n_dims=2, hidden=1, n_points=3), torch.tensor([[[1.0, 1.0], [2.0, -1.0], [-3.0, 1.0]]])
-    found = task.value(torch.tensor([[2.0, 1.0, -5.0]]), xs)  # w = (2, 1), a = -5; <w, x> = 3, 3, -5
+    task, xs = (
+        ReLUNetwork(n_dims=2, hidden=1, n_points=3),
+        torch.tensor([[[1.0, 1.0], [2.0, -1.0], [-3.0, 1.0]]]),
+    )
+    found = task.value(
+        torch.tensor([[2.0, 1.0, -5.0]]), xs
+    )  # w = (2, 1), a = -5; <w, x> = 3, 3, -5
     assert_close(found, torch.tensor([[-15.0, -15.0, 0.0]]) * math.sqrt(2))
 
 
@@ -139,7 +160,10 @@ def check_moments(task, variance):
         (replace(SPARSE, weights=Normal(3.0), inputs=Normal(0.5)), 2 * 9 / 4),
         (RELU, 6),
         (replace(RELU, hidden=1), 6),
-        (replace(RELU, n_dims=2, hidden=40, weights=Normal(3.0), readout=Uniform(-1, 1)), 2 * 9 / 3),
+        (
+            replace(RELU, n_dims=2, hidden=40, weights=Normal(3.0), readout=Uniform(-1, 1)),
+            2 * 9 / 3,
+        ),
         (TREE, 1),
         (replace(TREE, depth=1, leaves=Uniform(-3, 3), inputs=Uniform(-1, 2)), 3),
     ],
@@ -214,7 +238,9 @@ def fitting(xs, ys, sparsity):
 
 def check_determined(n_points):
     prompts = draw(SPARSE, 20)
-    for xs, ys in zip(prompts.xs[:, :n_points].numpy(), as_numbers(prompts.ys)[:, :n_points].numpy(), strict=True):
+    for xs, ys in zip(
+        prompts.xs[:, :n_points].numpy(), as_numbers(prompts.ys)[:, :n_points].numpy(), strict=True
+    ):
         assert fitting(xs, ys, SPARSE.sparsity) == 1
 
 
@@ -279,7 +305,9 @@ def test_a_skewed_covariance_has_its_spectrum(d, power):
     check_spectrum(np.diag(skewed_covariance(d, power, seed=None)), d, power)
     if d > 1:
         must_fail(check_spectrum, skewed_covariance(d, power + 0.1), d, power)
-    assert LinearRegression(n_dims=d, covariance=rows, n_points=d + 2).covariance_matrix.trace() == pytest.approx(d)
+    assert LinearRegression(
+        n_dims=d, covariance=rows, n_points=d + 2
+    ).covariance_matrix.trace() == pytest.approx(d)
 
 
 def test_its_basis_is_random_and_repeatable():
@@ -298,24 +326,45 @@ def test_its_basis_is_random_and_repeatable():
     ("make", "match"),
     [
         (lambda: replace(SPARSE, n_dims=0), "n_dims must be a whole number from 1 up, but got 0"),
-        (lambda: replace(RELU, n_dims=True), "n_dims must be a whole number from 1 up, but got True"),
-        (lambda: replace(SPARSE, sparsity=0), "sparsity must be a whole number from 1 up, but got 0"),
-        (lambda: replace(SPARSE, sparsity=2.0), "sparsity must be a whole number from 1 up, but got 2.0"),
-        (lambda: replace(SPARSE, sparsity=7), "sparsity must be at most n_dims.* but got sparsity=7 and n_dims=6"),
+        (
+            lambda: replace(RELU, n_dims=True),
+            "n_dims must be a whole number from 1 up, but got True",
+        ),
+        (
+            lambda: replace(SPARSE, sparsity=0),
+            "sparsity must be a whole number from 1 up, but got 0",
+        ),
+        (
+            lambda: replace(SPARSE, sparsity=2.0),
+            "sparsity must be a whole number from 1 up, but got 2.0",
+        ),
+        (
+            lambda: replace(SPARSE, sparsity=7),
+            "sparsity must be at most n_dims.* but got sparsity=7 and n_dims=6",
+        ),
         (lambda: replace(SPARSE, weights=1.0), "weights must be a law, for example .* but got 1.0"),
         (lambda: replace(SPARSE, inputs=None), "inputs must be a law"),
         (lambda: replace(SPARSE, n_points=1), "at least 2, but got 1"),
         (lambda: replace(RELU, hidden=0), "hidden must be a whole number from 1 up, but got 0"),
         (lambda: replace(RELU, weights=Normal), "weights must be a law"),
-        (lambda: replace(RELU, readout=(1.0, 2.0)), r"readout must be a law.* but got \(1.0, 2.0\)"),
+        (
+            lambda: replace(RELU, readout=(1.0, 2.0)),
+            r"readout must be a law.* but got \(1.0, 2.0\)",
+        ),
         (lambda: replace(TREE, depth=0), "depth must be a whole number from 1 to 12, but got 0"),
         (lambda: replace(TREE, depth=13), "depth must be a whole number from 1 to 12, but got 13"),
         (lambda: replace(TREE, leaves="normal"), "leaves must be a law.* but got 'normal'"),
         (lambda: skewed_covariance(0), "n_dims must be a whole number from 1 up, but got 0"),
         (lambda: skewed_covariance(3, -1.0), "power must be a number from 0 up, but got -1.0"),
         (lambda: skewed_covariance(3, math.inf), "power must be a number from 0 up, but got inf"),
-        (lambda: skewed_covariance(3, seed=-1), "seed must be a whole number from 0 up, but got -1"),
-        (lambda: LeastSquares(RELU).predict(draw(RELU, 2)), "functions of a ReLUNetwork are linear in no fixed feat"),
+        (
+            lambda: skewed_covariance(3, seed=-1),
+            "seed must be a whole number from 0 up, but got -1",
+        ),
+        (
+            lambda: LeastSquares(RELU).predict(draw(RELU, 2)),
+            "functions of a ReLUNetwork are linear in no fixed feat",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, match):

@@ -62,26 +62,53 @@ def test_configs_say_them_and_give_them_back(name):
 
 def test_defaults_are_those_of_the_work():
     for text, task in (
-        ("{kind: SparseLinearRegression, n_dims: 3, n_points: 6}", SparseLinearRegression(n_dims=3, n_points=6)),
+        (
+            "{kind: SparseLinearRegression, n_dims: 3, n_points: 6}",
+            SparseLinearRegression(n_dims=3, n_points=6),
+        ),
         ("{kind: ReLUNetwork, n_dims: 3, n_points: 6}", ReLUNetwork(n_dims=3, n_points=6)),
         ("{kind: DecisionTree, n_dims: 3, n_points: 6}", DecisionTree(n_dims=3, n_points=6)),
     ):
         check_read(text, task)
-    assert (SparseLinearRegression(n_dims=3, n_points=6).sparsity, ReLUNetwork(n_dims=3, n_points=6).hidden) == (3, 100)
+    assert (
+        SparseLinearRegression(n_dims=3, n_points=6).sparsity,
+        ReLUNetwork(n_dims=3, n_points=6).hidden,
+    ) == (3, 100)
     assert DecisionTree(n_dims=3, n_points=6).depth == 4
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("{kind: SparseLinearRegression, n_dims: 3, sparsity: 4, n_points: 6}", "sparsity must be at most n_dims"),
-        ("{kind: SparseLinearRegression, n_dims: 3, sparse: 2, n_points: 6}", "did you mean 'sparsity'"),
-        ("{kind: SparseLinearRegresion, n_dims: 3, n_points: 6}", "did you mean 'SparseLinearRegression'"),
-        ("{kind: ReLUNetwork, n_dims: 3, hidden: 4.5, n_points: 6}", "hidden must be a whole number, but got 4.5"),
-        ("{kind: ReLUNetwork, hidden: 4, n_points: 6}", "lacks the key 'n_dims' that ReLUNetwork needs"),
-        ("{kind: DecisionTree, n_dims: 3, depth: 99, n_points: 6}", "depth must be a whole number from 1 to 12"),
+        (
+            "{kind: SparseLinearRegression, n_dims: 3, sparsity: 4, n_points: 6}",
+            "sparsity must be at most n_dims",
+        ),
+        (
+            "{kind: SparseLinearRegression, n_dims: 3, sparse: 2, n_points: 6}",
+            "did you mean 'sparsity'",
+        ),
+        (
+            "{kind: SparseLinearRegresion, n_dims: 3, n_points: 6}",
+            "did you mean 'SparseLinearRegression'",
+        ),
+        (
+            "{kind: ReLUNetwork, n_dims: 3, hidden: 4.5, n_points: 6}",
+            "hidden must be a whole number, but got 4.5",
+        ),
+        (
+            "{kind: ReLUNetwork, hidden: 4, n_points: 6}",
+            "lacks the key 'n_dims' that ReLUNetwork needs",
+        ),
+        (
+            "{kind: DecisionTree, n_dims: 3, depth: 99, n_points: 6}",
+            "depth must be a whole number from 1 to 12",
+        ),
         ("{kind: DecisionTree, n_dims: 2, n_points: 6}", "have d_in=2, but the model has d_in=3"),
-        ("{kind: DecisionTree, n_dims: 3, compared_with: [trees], n_points: 6}", "unknown key .*compared_with"),
+        (
+            "{kind: DecisionTree, n_dims: 3, compared_with: [trees], n_points: 6}",
+            "unknown key .*compared_with",
+        ),
     ],
 )
 def test_configs_that_make_no_sense_are_refused(text, match):

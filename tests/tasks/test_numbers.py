@@ -41,8 +41,37 @@ MADE = [
     Rescaled.of(POLYNOMIAL, scale=2.0),
 ]
 FIELDS = [(one, field.name) for one in MADE for field in dataclasses.fields(one)]
-STRANGE = ["6", None, [], {}, -1, 0, 1.5, True, float("nan"), float("inf"), 10**400, -(10**400), 2**63, 1e308, 5e-324]
-STRANGE += [[[1]], ("a",), (None,), [10**400], 1j, b"x", object(), Uniform, N, abs, np.array([1.0, 2.0]), "x\x1b"]
+STRANGE = [
+    "6",
+    None,
+    [],
+    {},
+    -1,
+    0,
+    1.5,
+    True,
+    float("nan"),
+    float("inf"),
+    10**400,
+    -(10**400),
+    2**63,
+    1e308,
+    5e-324,
+]
+STRANGE += [
+    [[1]],
+    ("a",),
+    (None,),
+    [10**400],
+    1j,
+    b"x",
+    object(),
+    Uniform,
+    N,
+    abs,
+    np.array([1.0, 2.0]),
+    "x\x1b",
+]
 
 
 def refused_or_works(make):
@@ -62,9 +91,14 @@ def test_every_class_is_here():
     assert {type(one).__name__ for one in MADE} == set(registry.BUNDLED) | {"Rescaled"}
 
 
-@pytest.mark.parametrize(("one", "name"), FIELDS, ids=[f"{type(o).__name__}.{n}" for o, n in FIELDS])
+@pytest.mark.parametrize(
+    ("one", "name"), FIELDS, ids=[f"{type(o).__name__}.{n}" for o, n in FIELDS]
+)
 def test_a_strange_value_is_refused_in_a_line_or_works(one, name):
-    works = [refused_or_works(lambda value=value: dataclasses.replace(one, **{name: value})) for value in STRANGE]
+    works = [
+        refused_or_works(lambda value=value: dataclasses.replace(one, **{name: value}))
+        for value in STRANGE
+    ]
     assert sum(works) < len(works) / 2
     assert refused_or_works(lambda: dataclasses.replace(one, **{name: getattr(one, name)}))
 
@@ -78,16 +112,18 @@ def test_a_class_without_the_check_would_be_noticed(monkeypatch):
 
 @pytest.mark.parametrize("value", ["6", None, 2.0, True, [6], float("nan"), 10**400])
 def test_the_number_of_points_is_a_whole_one(value):
-    with pytest.raises(InputError, match=r"n_points (must be a whole number from 2 up|counts the query too)"):
+    with pytest.raises(
+        InputError, match=r"n_points (must be a whole number from 2 up|counts the query too)"
+    ):
         dataclasses.replace(POLYNOMIAL, n_points=value)
 
 
 def test_numbers_of_numpy_are_numbers():
     assert dataclasses.replace(POLYNOMIAL, n_points=np.int64(7)).n_points == 7
     assert Uniform(np.float32(-1), np.float64(1)).mean == 0
-    assert [is_real(v) for v in (1, 1.5, np.float32(1), True, "1", None, float("nan"), 10**400, 1j)] == [True] * 3 + [
-        False
-    ] * 6
+    assert [
+        is_real(v) for v in (1, 1.5, np.float32(1), True, "1", None, float("nan"), 10**400, 1j)
+    ] == [True] * 3 + [False] * 6
     with pytest.raises(InputError, match="a must be a number above 0, but got 0"):
         real(0, "a", 0, above=True)
 
@@ -96,34 +132,51 @@ def test_numbers_of_numpy_are_numbers():
 def test_so_is_every_number_of_a_training(field):
     works = 0
     for value in [v for v in STRANGE if v is not None]:
-        works += refused_or_works(lambda value=value: TrainingConfig(**{"steps": 9, field.name: value}))
+        works += refused_or_works(
+            lambda value=value: TrainingConfig(**{"steps": 9, field.name: value})
+        )
     assert works < len(STRANGE) / 2
 
 
 @pytest.mark.parametrize("field", dataclasses.fields(Curriculum), ids=lambda field: field.name)
 def test_and_of_a_curriculum(field):
-    assert sum(refused_or_works(lambda value=value: Curriculum(**{field.name: value})) for value in STRANGE) < 5
+    assert (
+        sum(
+            refused_or_works(lambda value=value: Curriculum(**{field.name: value}))
+            for value in STRANGE
+        )
+        < 5
+    )
 
 
 # ---- sizes that cost more than a look -------------------------------------------------------------------------------
 
 
 def run(task, **model):
-    return parse({**tiny_runs.data(), "task": task, "model": {**tiny_runs.data()["model"], **model}})
+    return parse(
+        {**tiny_runs.data(), "task": task, "model": {**tiny_runs.data()["model"], **model}}
+    )
 
 
 def test_many_rows_are_refused_before_they_are_made(monkeypatch):
     """Which takes as long as the cube of their number: 13 seconds for 3,000."""
     made = []
     monkeypatch.setattr("icl_interp.tasks.regression.skewed_covariance", lambda n: made.append(n))
-    with pytest.raises(InputError, match=f"covariance has 3000 rows, but at most {MAX_ROWS} can stand in a config"):
-        run({"kind": "LinearRegression", "n_dims": 3000, "covariance": "skewed", "n_points": 5}, d_in=3000)
+    with pytest.raises(
+        InputError, match=f"covariance has 3000 rows, but at most {MAX_ROWS} can stand in a config"
+    ):
+        run(
+            {"kind": "LinearRegression", "n_dims": 3000, "covariance": "skewed", "n_points": 5},
+            d_in=3000,
+        )
     assert made == []
 
 
 def test_the_eigenvalues_of_a_diagonal_are_its_numbers(monkeypatch):
     """Those of 5,000 took 16 seconds, however the recipe went on."""
-    monkeypatch.setattr("torch.linalg.eigvalsh", lambda matrix: pytest.fail("they are computed", pytrace=False))
+    monkeypatch.setattr(
+        "torch.linalg.eigvalsh", lambda matrix: pytest.fail("they are computed", pytrace=False)
+    )
     many = tasks.RidgeFunction(inputs=tasks.Sphere(5000), link="linear", n_points=5)
     assert many.dim == 5000
     with pytest.raises(InputError, match="sigma has no inverse in float64"):
@@ -134,7 +187,9 @@ def test_the_eigenvalues_of_a_diagonal_are_its_numbers(monkeypatch):
 
 def test_a_run_that_could_not_be_scored_is_refused_before_it_is_trained(tmp_path, monkeypatch):
     """And not once its last step is done."""
-    monkeypatch.setattr(trainer._Run, "_advance", lambda self: pytest.fail("it trains", pytrace=False))
+    monkeypatch.setattr(
+        trainer._Run, "_advance", lambda self: pytest.fail("it trains", pytrace=False)
+    )
     config = recipes.resolve(tiny_runs.data(task={**tiny_runs.data()["task"], "degrees": [100]}))
     with pytest.raises(InputError, match="leave none to score: 101 points determine the function"):
         trainer.train(config, tmp_path / "run", progress=False)
@@ -152,7 +207,9 @@ def test_a_run_that_could_not_be_scored_is_refused_before_it_is_trained(tmp_path
 def test_functions_of_too_many_numbers_are_refused(change, words):
     with pytest.raises(InputError, match=words):
         dataclasses.replace(POLYNOMIAL, **change)
-    with pytest.raises(InputError, match="more than the 1,000,000 weights that a function may have"):
+    with pytest.raises(
+        InputError, match="more than the 1,000,000 weights that a function may have"
+    ):
         garg.ReLUNetwork(n_dims=2, hidden=10**9, n_points=5)
 
 

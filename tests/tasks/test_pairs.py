@@ -55,16 +55,24 @@ MIDDLES = {
     ),
     "noisy": (NOISY, lambda p, xs: 2 * xs.sum(-1, keepdim=True)),
     "drawn covariance": (
-        LinearRegression(n_dims=2, covariance=Exponential(1), single_orthant=True, query=Normal(3), **SMALL),
+        LinearRegression(
+            n_dims=2, covariance=Exponential(1), single_orthant=True, query=Normal(3), **SMALL
+        ),
         lambda p, xs: 0 * xs[..., :1],
     ),
-    "weights on a sphere": (LinearRegression(n_dims=3, weights=Sphere(3), **SMALL), lambda p, xs: 0 * xs[..., :1]),
+    "weights on a sphere": (
+        LinearRegression(n_dims=3, weights=Sphere(3), **SMALL),
+        lambda p, xs: 0 * xs[..., :1],
+    ),
     "sparse": (
         SparseLinearRegression(n_dims=5, sparsity=2, weights=AROUND_2, **SMALL),
         lambda p, xs: 2 * (xs * (p != 0)[:, None]).sum(-1, keepdim=True),
     ),
     "network": (NETWORK, lambda p, xs: 2 * math.sqrt(2 / 3) * hidden(p, xs).sum(-1, keepdim=True)),
-    "tree": (DecisionTree(n_dims=3, depth=2, leaves=Uniform(0, 4), **SMALL), lambda p, xs: 2 + 0 * xs[..., :1]),
+    "tree": (
+        DecisionTree(n_dims=3, depth=2, leaves=Uniform(0, 4), **SMALL),
+        lambda p, xs: 2 + 0 * xs[..., :1],
+    ),
 }
 every_task = pytest.mark.parametrize("name", MIDDLES)
 
@@ -103,7 +111,10 @@ def test_a_partner_is_reflected_about_the_centre(name):
     noise = getattr(task, "noise_std", 0)
     for one in (a, b):
         error = one.ys - task.targets(one.parameters, one.xs)
-        assert abs(error.square().mean() - noise**2) <= 4 * noise**2 * math.sqrt(2 / error.numel()) + 1e-20
+        assert (
+            abs(error.square().mean() - noise**2)
+            <= 4 * noise**2 * math.sqrt(2 / error.numel()) + 1e-20
+        )
 
 
 def check_negated(task, a, b):
@@ -207,7 +218,9 @@ def test_rows_are_pair_major():
     by_function = prompts.parameters.view(8, 3, -1)
     assert torch.equal(by_function, by_function[:, :1].expand(-1, 3, -1))
     assert len(by_function[:, 0].unique(dim=0)) == 8
-    assert len(prompts.xs.flatten(1).unique(dim=0)) == 12  # contexts of a function differ; partners share theirs
+    assert (
+        len(prompts.xs.flatten(1).unique(dim=0)) == 12
+    )  # contexts of a function differ; partners share theirs
 
 
 def test_the_first_partners_are_the_functions_of_sample():
@@ -308,7 +321,9 @@ WITHOUT = {
 def test_what_has_no_pairs(name):
     task = WITHOUT[name]
     assert not task.paired
-    with pytest.raises(InputError, match=f"{type(task).__name__} come in no antithetic pairs.*use sample") as refused:
+    with pytest.raises(
+        InputError, match=f"{type(task).__name__} come in no antithetic pairs.*use sample"
+    ) as refused:
         pairs(task)
     assert "\n" not in str(refused.value)
 

@@ -11,7 +11,16 @@ from small_models import make
 from icl_interp.analyses import Bench
 from icl_interp.errors import InputError
 from icl_interp.provenance import generator
-from icl_interp.tasks import LinearRegression, Normal, Polynomial, Rescaled, RidgeFunction, Sphere, Task, Uniform
+from icl_interp.tasks import (
+    LinearRegression,
+    Normal,
+    Polynomial,
+    Rescaled,
+    RidgeFunction,
+    Sphere,
+    Task,
+    Uniform,
+)
 from icl_interp.tasks import pairs as trial
 
 LIKE = {"weights": Normal(1.0), "inputs": Uniform(-1, 1), "n_points": 8}
@@ -49,7 +58,13 @@ class Line(Task):
 def line(labels, says=None, centre=0.0, **methods):
     """A task with such labels, whose class says that its noise is symmetric, or not, or nothing."""
     said = {} if says is None else {"symmetric_noise": says}
-    body = {"labels": labels, "centre": centre, "sample_points": Line.sample_points, **said, **methods}
+    body = {
+        "labels": labels,
+        "centre": centre,
+        "sample_points": Line.sample_points,
+        **said,
+        **methods,
+    }
     return type("Mine", (Line,), body | {"mean_parameters": Line.mean_parameters})(**LIKE)
 
 
@@ -162,7 +177,9 @@ def name_of(function):
 def test_noise_of_which_nothing_is_said_has_no_pairs(labels):
     task = line(labels)
     assert not task.paired
-    with pytest.raises(InputError, match=r"Mine come in no antithetic pairs, because .*noise") as raised:
+    with pytest.raises(
+        InputError, match=r"Mine come in no antithetic pairs, because .*noise"
+    ) as raised:
         task.sample_pairs(3, generator(0, "test"))
     assert "\n" not in str(raised.value)
     assert not line(labels, says=False).paired
@@ -204,7 +221,10 @@ def test_noise_too_rare_to_be_tried_is_refused_when_it_is_drawn():
 
 def test_inputs_that_depend_on_the_function_have_no_pairs():
     def sample_points(self, parameters, n_points, generator, dtype):
-        xs = self.inputs.sample((len(parameters), n_points, 1), generator, dtype) * parameters[:, None]
+        xs = (
+            self.inputs.sample((len(parameters), n_points, 1), generator, dtype)
+            * parameters[:, None]
+        )
         return xs, self.targets(parameters, xs)
 
     task = line(gaussian, says=True, sample_points=sample_points)
@@ -257,7 +277,9 @@ def test_bundled_noise_is_as_it_is_said(task):
 
 def test_a_report_has_prompts_that_the_task_draws(monkeypatch):
     def smallest(task):
-        return float(noise(task, Bench(make("pre"), task, _interleaved(), n_units=32).prompts).min())
+        return float(
+            noise(task, Bench(make("pre"), task, _interleaved(), n_units=32).prompts).min()
+        )
 
     task = line(outliers)
     assert smallest(task) == pytest.approx(0, abs=1e-12)

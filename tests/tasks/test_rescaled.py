@@ -58,13 +58,19 @@ def test_prompts_are_those_of_the_task_in_other_units(task):
     same_draws(in_pairs, task, other)
     must_fail(same_draws, singly, task, Rescaled.of(task, -2.0, 4.0))
     must_fail(same_draws, in_pairs, task, Rescaled.of(task, 2.0, 5.0))
-    assert (other.dim, other.n_targets, other.default_encoding) == (task.dim, task.n_targets, task.default_encoding)
+    assert (other.dim, other.n_targets, other.default_encoding) == (
+        task.dim,
+        task.n_targets,
+        task.default_encoding,
+    )
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
 def test_the_mean_of_the_law_follows(task):
     xs = torch.linspace(-3, 3, 7, dtype=torch.float64)[None, :, None].expand(1, 7, task.dim)
-    torch.testing.assert_close(Rescaled.of(task, -2.0, 5.0).expected(xs), -2 * task.expected(xs) + 5)
+    torch.testing.assert_close(
+        Rescaled.of(task, -2.0, 5.0).expected(xs), -2 * task.expected(xs) + 5
+    )
     assert not Rescaled.of(task, -2.0, 5.0).centred
     assert Rescaled.of(task, -2.0).centred == task.centred
     assert Rescaled.of(task, -2.0, 5.0).paired == task.paired is True
@@ -81,7 +87,11 @@ def test_least_squares_is_as_good_in_other_units():
         task = replace(task, noise_std=0.0) if task is NOISY else task
         other = Rescaled.of(task, -2.0, 5.0)
         prompts = other.sample(8, generator(0, "test"), dtype=torch.float64)
-        error = (LeastSquares(other).predict(prompts) - prompts.ys)[:, other.n_determining :].abs().max()
+        error = (
+            (LeastSquares(other).predict(prompts) - prompts.ys)[:, other.n_determining :]
+            .abs()
+            .max()
+        )
         assert error < 1e-6, task
 
 
@@ -139,7 +149,9 @@ def same_bench(lab, other, units):
     for i, (mine, theirs) in enumerate(pairs):
         # Predictions in distribution are in float32, where rounding of tokens in the new units is seen.
         tolerance = 1e-3 if i >= 3 else 1e-9
-        torch.testing.assert_close(theirs, units.scale * mine + units.shift, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            theirs, units.scale * mine + units.shift, rtol=tolerance, atol=tolerance
+        )
     np.testing.assert_allclose(other.grid, lab.grid)
 
 

@@ -21,7 +21,9 @@ from icl_interp.tasks import Ellipsoid, RidgeFunction, random_directions
 def by_hand(task, parameters, x):
     """f at one point: u by solving with a root of Sigma that a Cholesky factor does not give."""
     sigma = (
-        np.array(task.inputs.sigma) if isinstance(task.inputs, Ellipsoid) else task.inputs.radius**2 * np.eye(len(x))
+        np.array(task.inputs.sigma)
+        if isinstance(task.inputs, Ellipsoid)
+        else task.inputs.radius**2 * np.eye(len(x))
     )
     sigma = np.diag(sigma) if sigma.ndim == 1 else sigma
     variances, basis = np.linalg.eigh(sigma)
@@ -40,9 +42,15 @@ def by_hand(task, parameters, x):
 
 def check_values(task, prompts, parameters=None, xs=None):
     """The task's values against those by hand, of other parameters or inputs where these are given."""
-    rows = zip(prompts.parameters if parameters is None else parameters, prompts.xs if xs is None else xs, strict=True)
+    rows = zip(
+        prompts.parameters if parameters is None else parameters,
+        prompts.xs if xs is None else xs,
+        strict=True,
+    )
     expected = [[by_hand(task, p.numpy(), x) for x in points.numpy()] for p, points in rows]
-    np.testing.assert_allclose(task.value(prompts.parameters, prompts.xs), expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        task.value(prompts.parameters, prompts.xs), expected, rtol=1e-10, atol=1e-10
+    )
 
 
 @EVERY
@@ -51,25 +59,35 @@ def test_values_are_those_of_a_loop(link):
     check_values(task, prompts)
     scaled = prompts.parameters * 1.01
     must_fail(check_values, task, replace(prompts, parameters=scaled), prompts.parameters)
-    must_fail(check_values, task, replace(prompts, xs=prompts.xs.flip(-1)), prompts.parameters, prompts.xs)
+    must_fail(
+        check_values, task, replace(prompts, xs=prompts.xs.flip(-1)), prompts.parameters, prompts.xs
+    )
 
 
 def test_the_slides_links():
     """w^T x + 2, (w^T x)^2 and cos(4 w^T x) with w = B a of length 1 in the column space of B."""
     basis = torch.tensor(B, dtype=torch.float64)
     quadratic = replace(COSINE, link="quadratic", lipschitz=2.0)
-    for task, g in ((LINEAR, lambda z: z + 2), (quadratic, torch.square), (COSINE, lambda z: (4 * z).cos())):
+    for task, g in (
+        (LINEAR, lambda z: z + 2),
+        (quadratic, torch.square),
+        (COSINE, lambda z: (4 * z).cos()),
+    ):
         prompts = draw(task, 50)
         w = prompts.parameters
         assert_close(w.norm(dim=-1), torch.ones(50).double(), rtol=0, atol=1e-10)
         assert_close(w @ basis @ basis.T, w, rtol=0, atol=1e-10)
-        assert_close(as_numbers(prompts.ys), g((prompts.xs @ w[:, :, None])[..., 0]), rtol=0, atol=1e-10)
+        assert_close(
+            as_numbers(prompts.ys), g((prompts.xs @ w[:, :, None])[..., 0]), rtol=0, atol=1e-10
+        )
 
 
 def depends_on_directions(task):
     """Inputs that differ across the columns of B have the same values, and others have not."""
     prompts = draw(task, 20)
-    inside = prompts.xs @ torch.tensor(B, dtype=torch.float64) @ torch.tensor(B, dtype=torch.float64).T
+    inside = (
+        prompts.xs @ torch.tensor(B, dtype=torch.float64) @ torch.tensor(B, dtype=torch.float64).T
+    )
     assert_close(task.value(prompts.parameters, inside), task.value(prompts.parameters, prompts.xs))
     moved = task.value(prompts.parameters, 0.5 * inside)
     assert (moved - task.value(prompts.parameters, inside)).abs().max() > 0.1
@@ -102,7 +120,9 @@ class OfABox(RidgeFunction):
     def sample_parameters(self, n_functions, generator, dtype):
         parameters = super().sample_parameters(n_functions, generator, dtype)
         box = 2 * torch.rand((n_functions, self.dim), generator=generator, dtype=dtype) - 1
-        return torch.cat([torch.nn.functional.normalize(box, dim=-1), parameters[:, self.dim :]], -1)
+        return torch.cat(
+            [torch.nn.functional.normalize(box, dim=-1), parameters[:, self.dim :]], -1
+        )
 
 
 def like(task, cls):
@@ -129,7 +149,8 @@ def test_coefficients_are_uniform_and_independent():
         check_coefficients(task, n, 2.0)
         must_fail(check_coefficients, task, n, 2.1)
     assert {
-        TASKS[link].sample_parameters(2, generator(0, "t"), torch.float64).shape[1] - TASKS[link].dim
+        TASKS[link].sample_parameters(2, generator(0, "t"), torch.float64).shape[1]
+        - TASKS[link].dim
         for link in ("linear", "cosine", "quadratic")
     } == {0}
 
@@ -137,7 +158,9 @@ def test_coefficients_are_uniform_and_independent():
 def check_phases(task):
     cosine, sine = draw(task).parameters[:, task.dim :].T.numpy()
     np.testing.assert_allclose(cosine**2 + sine**2, 1, rtol=1e-12)
-    assert stats.kstest(np.arctan2(sine, cosine), stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
+    assert (
+        stats.kstest(np.arctan2(sine, cosine), stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
+    )
 
 
 class HalfACircle(RidgeFunction):
@@ -184,7 +207,10 @@ def test_the_mean_value_is_that_of_the_law(link):
 
     def check(shift=0.0):
         xs = 3 * task.inputs.sample((1, 4, task.dim), generator(0, "test/inputs"), torch.float64)
-        values = task.targets(task.sample_parameters(N, generator(0, "test/mean"), torch.float64), xs.expand(N, -1, -1))
+        values = task.targets(
+            task.sample_parameters(N, generator(0, "test/mean"), torch.float64),
+            xs.expand(N, -1, -1),
+        )
         within(values, task.expected(xs)[0].numpy() + shift)
 
     check()

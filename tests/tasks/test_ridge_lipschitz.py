@@ -29,7 +29,9 @@ def slopes(task, n=400):
     parameters = task.sample_parameters(n, generator(0, "test/slopes"), torch.float64)
     z = torch.linspace(-1, 1, 2001, dtype=torch.float64)
     root = torch.linalg.inv(task.whitening)
-    xs = z[None, :, None] * (parameters[:, None, : task.dim] @ root)  # x = Sigma^(1/2) (z q), so that <q, u> = z
+    xs = z[None, :, None] * (
+        parameters[:, None, : task.dim] @ root
+    )  # x = Sigma^(1/2) (z q), so that <q, u> = z
     values = task.value(parameters, xs)
     return (values.diff(dim=1).abs() / z.diff()).amax(1)
 
@@ -53,7 +55,9 @@ def test_the_lipschitz_constant_is_what_the_task_says(link):
 def test_the_constant_of_a_function_is_that_of_the_slides():
     """max(|l1|, |l2|) in F_L^+, |l| in the affine class."""
     for task, n in ((RELU, 2), (AFFINE, 1)):
-        coefficients = task.sample_parameters(400, generator(0, "test/slopes"), torch.float64)[:, task.dim :]
+        coefficients = task.sample_parameters(400, generator(0, "test/slopes"), torch.float64)[
+            :, task.dim :
+        ]
         assert_close(slopes(task), coefficients[:, :n].abs().amax(1), rtol=1e-6, atol=1e-9)
         must_fail(assert_close, slopes(task), coefficients.abs().amax(1), rtol=1e-6, atol=1e-9)
 
@@ -71,10 +75,15 @@ def test_two_inputs_never_differ_by_more():
 
 def check_invariant(task):
     """E f(x) f(x') depends on u and u' through their angle: the same after a rotation of u, here one of the axes."""
-    u = torch.nn.functional.normalize(torch.tensor([[1.0, 0.2, -0.1], [1.0, -0.1, 0.2]]).double(), dim=-1)
+    u = torch.nn.functional.normalize(
+        torch.tensor([[1.0, 0.2, -0.1], [1.0, -0.1, 0.2]]).double(), dim=-1
+    )
     root = torch.linalg.inv(replace(task, sigma=None).whitening)
     parameters = task.sample_parameters(2 * N, generator(0, "test/invariant"), torch.float64)
-    products = [task.value(parameters, (one @ root).expand(2 * N, -1, -1)).prod(-1) for one in (u, u.roll(1, -1))]
+    products = [
+        task.value(parameters, (one @ root).expand(2 * N, -1, -1)).prod(-1)
+        for one in (u, u.roll(1, -1))
+    ]
     difference = (products[0] - products[1]).numpy()
     assert abs(difference.mean()) <= 4 * difference.std() / math.sqrt(len(difference))
 
@@ -131,18 +140,35 @@ def test_features_are_those_that_its_functions_are_linear_in(link):
     fits = torch.linalg.lstsq(features, prompts.ys).solution
     assert_close(features @ fits, prompts.ys, rtol=0, atol=1e-9)
     less = features[..., 1:]
-    must_fail(assert_close, less @ torch.linalg.lstsq(less, prompts.ys).solution, prompts.ys, rtol=0, atol=1e-9)
+    must_fail(
+        assert_close,
+        less @ torch.linalg.lstsq(less, prompts.ys).solution,
+        prompts.ys,
+        rtol=0,
+        atol=1e-9,
+    )
 
 
 def test_how_many_points_are_not_scored():
     found = {link: task.with_points(50).n_determining for link, task in TASKS.items()}
-    expected = {"relu": 5, "affine": 4, "linear": 2, "cosine": 2, "phased_cosine": 3, "quadratic": 3}
+    expected = {
+        "relu": 5,
+        "affine": 4,
+        "linear": 2,
+        "cosine": 2,
+        "phased_cosine": 3,
+        "quadratic": 3,
+    }
     assert found == expected
     assert RELU.with_points(3).n_determining == 2
 
 
 def test_random_directions_are_repeatable_and_uniform():
-    assert random_directions(4, 2) == random_directions(4, 2, seed=0) != random_directions(4, 2, seed=1)
+    assert (
+        random_directions(4, 2)
+        == random_directions(4, 2, seed=0)
+        != random_directions(4, 2, seed=1)
+    )
     matrices = np.array([random_directions(3, 2, seed=seed) for seed in range(400)])
     within(matrices, 0)
     within(matrices @ matrices.transpose(0, 2, 1), 2 / 3 * np.eye(3))
@@ -179,23 +205,44 @@ def of(**change):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: of(inputs=Normal(1)), r"inputs of a RidgeFunction are vectors .* Sphere\(3\) .* but got Normal"),
+        (
+            lambda: of(inputs=Normal(1)),
+            r"inputs of a RidgeFunction are vectors .* Sphere\(3\) .* but got Normal",
+        ),
         (lambda: of(inputs=None), "inputs must be a law"),
         (lambda: of(link="rleu"), "unknown link 'rleu': did you mean 'relu'"),
         (lambda: of(lipschitz=0.0), "lipschitz must be a number above 0, but got 0.0"),
         (lambda: of(lipschitz=True), "lipschitz must be a number above 0, but got True"),
         (lambda: of(lipschitz=math.inf), "lipschitz must be a number above 0, but got inf"),
         (lambda: of(noise_std=-1), "noise_std must be a number from 0 up, but got -1"),
-        (lambda: of(noise_std=10**400), "noise_std must be .* but got <a whole number of about 400 digits>"),
+        (
+            lambda: of(noise_std=10**400),
+            "noise_std must be .* but got <a whole number of about 400 digits>",
+        ),
         (lambda: of(intercept="2"), "intercept must be a number, but got '2'"),
-        (lambda: of(frequency=3.0), "frequency is for the links cosine and phased_cosine, but link is 'relu'"),
+        (
+            lambda: of(frequency=3.0),
+            "frequency is for the links cosine and phased_cosine, but link is 'relu'",
+        ),
         (lambda: of(link="cosine", frequency=0), "frequency must be a number above 0, but got 0"),
         (lambda: of(sigma=(1.0, 2.0)), "sigma must be 3 positive numbers or 3 rows"),
-        (lambda: of(sigma=((1.0, 2.0, 0.0), (2.0, 1.0, 0.0), (0.0, 0.0, 1.0))), "symmetric positive definite"),
+        (
+            lambda: of(sigma=((1.0, 2.0, 0.0), (2.0, 1.0, 0.0), (0.0, 0.0, 1.0))),
+            "symmetric positive definite",
+        ),
         (lambda: of(sigma=(1.0, 1.0, 1e-13)), "sigma has no inverse in float64"),
-        (lambda: of(inputs=OtherLaw()), r"sigma must be given, because that of OtherLaw\(dim=3\) is not known"),
-        (lambda: of(directions=((1.0,), (0.0,))), r"directions must be 3 rows of k <= 3 numbers, .* but got"),
-        (lambda: of(directions=((1.0,), (1.0,), (0.0,))), r"orthonormal columns such as random_directions\(3, 1\)"),
+        (
+            lambda: of(inputs=OtherLaw()),
+            r"sigma must be given, because that of OtherLaw\(dim=3\) is not known",
+        ),
+        (
+            lambda: of(directions=((1.0,), (0.0,))),
+            r"directions must be 3 rows of k <= 3 numbers, .* but got",
+        ),
+        (
+            lambda: of(directions=((1.0,), (1.0,), (0.0,))),
+            r"orthonormal columns such as random_directions\(3, 1\)",
+        ),
         (lambda: of(directions=((1.0, 0.0), (0.0,), (0.0, 1.0))), "directions must be 3 rows"),
         (lambda: of(directions=3), "directions must be 3 rows .* but got 3"),
         (lambda: of(directions=((), (), ())), "directions must be 3 rows"),
@@ -204,7 +251,8 @@ def of(**change):
         (lambda: random_directions(0, 1), "n_dims must be a whole number from 1 up, but got 0"),
         (
             lambda: parse_task(
-                {"kind": "RidgeFunction", "inputs": {"kind": "Sphere", "dim": 3}, "n_points": 5}, "task"
+                {"kind": "RidgeFunction", "inputs": {"kind": "Sphere", "dim": 3}, "n_points": 5},
+                "task",
             ),
             "task lacks the key 'link'",
         ),

@@ -53,7 +53,9 @@ class BoxOnSphere(Box):
     """Directions of points in a box: on the sphere, with its covariance, but more often along the diagonals."""
 
     def sample(self, shape, generator, dtype):
-        return self.radius * torch.nn.functional.normalize(super().sample(shape, generator, dtype), dim=-1)
+        return self.radius * torch.nn.functional.normalize(
+            super().sample(shape, generator, dtype), dim=-1
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ def test_in_one_dimension_there_are_two_points():
 
 def test_a_sphere_is_an_ellipsoid():
     np.testing.assert_allclose(draws(Ellipsoid((4.0, 4.0, 4.0))), draws(BALL), rtol=1e-14)
-    np.testing.assert_allclose(draws(Ellipsoid(tuple(map(tuple, SIGMAS[DIAGONAL])))), draws(DIAGONAL), rtol=1e-12)
+    np.testing.assert_allclose(
+        draws(Ellipsoid(tuple(map(tuple, SIGMAS[DIAGONAL])))), draws(DIAGONAL), rtol=1e-12
+    )
 
 
 @LAWS
@@ -127,7 +131,9 @@ def test_shapes_and_dtypes_are_those_asked_for(law):
         x = law.sample((2, 5, 3), generator(0, "test"), dtype)
         assert (x.shape, x.dtype) == ((2, 5, 3), dtype)
     for shape in ((5,), (3, 5), ()):
-        with pytest.raises(InputError, match="a law of vectors of 3 coordinates gives shapes that end with 3, but"):
+        with pytest.raises(
+            InputError, match="a law of vectors of 3 coordinates gives shapes that end with 3, but"
+        ):
             law.sample(shape, generator(0, "test"), torch.float64)
 
 
@@ -244,7 +250,10 @@ def test_lists_become_tuples():
 @LAWS
 def test_inputs_of_a_task_lie_on_the_surface(law):
     task = LinearRegression(n_dims=3, inputs=law, n_points=5)
-    check_surface(task.sample(50, generator(0, "test"), dtype=torch.float64).xs.flatten(0, 1).numpy(), SIGMAS[law])
+    check_surface(
+        task.sample(50, generator(0, "test"), dtype=torch.float64).xs.flatten(0, 1).numpy(),
+        SIGMAS[law],
+    )
     shifted = task.scaled(inputs=2.0).sample(50, generator(0, "test"), dtype=torch.float64)
     must_fail(check_surface, shifted.xs.flatten(0, 1).numpy(), SIGMAS[law])
 
@@ -259,7 +268,12 @@ def test_inputs_of_a_task_lie_on_the_surface(law):
         ),
         (
             lambda: parse_task(
-                {"kind": "LinearRegression", "n_dims": 3, "inputs": {"kind": "Ellipsoid", "sigma": [1]}, "n_points": 5},
+                {
+                    "kind": "LinearRegression",
+                    "n_dims": 3,
+                    "inputs": {"kind": "Ellipsoid", "sigma": [1]},
+                    "n_points": 5,
+                },
                 "task",
             ),
             r"have 3 coordinates here, but Ellipsoid.* of 1: use one of 3, for example Sphere\(3\)$",
@@ -281,7 +295,10 @@ def test_inputs_of_a_task_lie_on_the_surface(law):
         (lambda: Sphere(2, 0.0), "radius must be a positive number, but got 0.0"),
         (lambda: Sphere(2, True), "radius must be a positive number, but got True"),
         (lambda: Sphere(2, math.inf), "radius must be a positive number, but got inf"),
-        (lambda: Sphere(2, 10**400), "radius must be a positive number, but got <a whole number of about 400 digits>"),
+        (
+            lambda: Sphere(2, 10**400),
+            "radius must be a positive number, but got <a whole number of about 400 digits>",
+        ),
         (lambda: Ellipsoid(()), r"sigma must be positive numbers, or rows .* but got \(\)"),
         (lambda: Ellipsoid("ab"), "sigma must be positive numbers, or rows .* but got 'ab'"),
         (lambda: Ellipsoid(2.0), "but got 2.0"),
@@ -294,12 +311,27 @@ def test_inputs_of_a_task_lie_on_the_surface(law):
         (lambda: Ellipsoid((1.0, "2")), "2 positive numbers or 2 rows"),
         (lambda: Ellipsoid((1, 10**400)), "but got .*<a whole number of about 400 digits>"),
         (lambda: Ellipsoid((1.0, (2.0,))), "2 positive numbers or 2 rows"),
-        (lambda: Ellipsoid(((1.0,), (2.0,))), "2 rows .*: it needs 2 rows of 2 finite numbers each"),
-        (lambda: Ellipsoid(((1.0, 0.5), (0.4, 1.0))), "symmetric positive definite .*: it is not symmetric"),
-        (lambda: Ellipsoid(((1.0, 2.0), (2.0, 1.0))), "not positive definite, its smallest eigenvalue is -1"),
+        (
+            lambda: Ellipsoid(((1.0,), (2.0,))),
+            "2 rows .*: it needs 2 rows of 2 finite numbers each",
+        ),
+        (
+            lambda: Ellipsoid(((1.0, 0.5), (0.4, 1.0))),
+            "symmetric positive definite .*: it is not symmetric",
+        ),
+        (
+            lambda: Ellipsoid(((1.0, 2.0), (2.0, 1.0))),
+            "not positive definite, its smallest eigenvalue is -1",
+        ),
         (lambda: Ellipsoid((1.0, 2.0)).scaled(-1.0), "scaled by a positive number, but got -1.0"),
-        (lambda: Ellipsoid(((0.0,),)), "1 positive number or 1 row of .*: it is not positive definite"),
-        (lambda: Ellipsoid(((0.0,) * (MAX_ROWS + 1),) * (MAX_ROWS + 1)), "sigma has 513 rows, but at most 512"),
+        (
+            lambda: Ellipsoid(((0.0,),)),
+            "1 positive number or 1 row of .*: it is not positive definite",
+        ),
+        (
+            lambda: Ellipsoid(((0.0,) * (MAX_ROWS + 1),) * (MAX_ROWS + 1)),
+            "sigma has 513 rows, but at most 512",
+        ),
         (lambda: Ellipsoid((1.0, 2.0)).scaled(1e200), r"but got \(inf, inf\)"),
     ],
 )
@@ -315,10 +347,14 @@ WILD = st.one_of(
     st.floats(),
     st.integers(-3, 3),
     st.builds(lambda: 10**5000),  # Python refuses to write it out
-    st.sampled_from([10**30, 10**400, -(10**400), 5e-324, sys.float_info.max, True, None, "", "1\n2", {}]),
+    st.sampled_from(
+        [10**30, 10**400, -(10**400), 5e-324, sys.float_info.max, True, None, "", "1\n2", {}]
+    ),
 )
 NESTED = st.recursive(WILD, lambda inside: st.lists(inside, max_size=4), max_leaves=12)
-MATRIX = st.integers(1, 3).flatmap(lambda n: st.lists(st.lists(WILD, min_size=n, max_size=n), min_size=n, max_size=n))
+MATRIX = st.integers(1, 3).flatmap(
+    lambda n: st.lists(st.lists(WILD, min_size=n, max_size=n), min_size=n, max_size=n)
+)
 DIAGONALS = st.lists(st.one_of(WILD, st.floats(0, exclude_min=True)), min_size=1, max_size=4)
 
 
@@ -328,7 +364,9 @@ def sum_of_squares(size, entries):
     return (root @ root.T).tolist()
 
 
-GRAMS = st.builds(sum_of_squares, st.integers(1, 3), st.lists(st.floats(-1e3, 1e3), min_size=9, max_size=9))
+GRAMS = st.builds(
+    sum_of_squares, st.integers(1, 3), st.lists(st.floats(-1e3, 1e3), min_size=9, max_size=9)
+)
 
 
 def use(made):
@@ -363,7 +401,9 @@ def check_survives(make):
 def in_a_config(sigma):
     n = len(sigma) if isinstance(sigma, list) and sigma else 1
     law = {"kind": "Ellipsoid", "sigma": sigma}
-    return parse_task({"kind": "LinearRegression", "n_dims": n, "inputs": law, "n_points": 5}, "task")
+    return parse_task(
+        {"kind": "LinearRegression", "n_dims": n, "inputs": law, "n_points": 5}, "task"
+    )
 
 
 @pytest.mark.usefixtures("as_users_run_it")

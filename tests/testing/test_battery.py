@@ -20,7 +20,13 @@ CLAIM = STUDY.claims[0].id
 
 
 def row(trial, before, after, wrong="", variant="one") -> dict[str, Any]:
-    return dict(zip(trials.COLUMNS, (trial, "affine", variant, CLAIM, before, after, 0.0, 0.0, wrong), strict=True))
+    return dict(
+        zip(
+            trials.COLUMNS,
+            (trial, "affine", variant, CLAIM, before, after, 0.0, 0.0, wrong),
+            strict=True,
+        )
+    )
 
 
 TRIED = [
@@ -40,7 +46,13 @@ KNOWN = [
 
 
 def cell(kept, wrong, n=200) -> dict[str, Any]:
-    return dict(zip(calibration.COLUMNS, ("one", CLAIM, "supported", kept, wrong, n, "contradicted"), strict=True))
+    return dict(
+        zip(
+            calibration.COLUMNS,
+            ("one", CLAIM, "supported", kept, wrong, n, "contradicted"),
+            strict=True,
+        )
+    )
 
 
 @pytest.fixture
@@ -72,7 +84,9 @@ def check_counts(count):
     assert rows.loc["edit", ["verdicts", "decided", "wrong"]].tolist() == [3, 2, 1]
     assert rows.loc["ignorant", ["verdicts", "decided", "wrong"]].tolist() == [1, 1, 0]
     assert rows.loc["draw", ["verdicts", "decided", "wrong"]].tolist() == [1, 1, 0]
-    away = row("edit", "supported", "not_applicable", "from supported to not_applicable", variant="five")
+    away = row(
+        "edit", "supported", "not_applicable", "from supported to not_applicable", variant="five"
+    )
     rows = count([*TRIED, away], STUDY.claims).set_index("trial")
     assert rows.loc["edit", ["verdicts", "decided", "wrong"]].tolist() == [4, 3, 2]
 
@@ -80,12 +94,15 @@ def check_counts(count):
 def test_counts_by_claim():
     check_counts(battery.by_claim)
     must_fail(check_counts, lambda tried, claims: battery.by_claim(tried[1:], claims))
-    shown = [row | {"after": "inconclusive"} for row in TRIED]  # one that does not apply would then count
+    shown = [
+        row | {"after": "inconclusive"} for row in TRIED
+    ]  # one that does not apply would then count
     must_fail(check_counts, lambda tried, claims: battery.by_claim(shown, claims))
 
 
 @pytest.mark.parametrize(
-    ("kept", "wrong", "fine"), [(200, 0, True), (179, 15, True), (178, 0, False), (184, 16, False), (0, 0, False)]
+    ("kept", "wrong", "fine"),
+    [(200, 0, True), (179, 15, True), (178, 0, False), (184, 16, False), (0, 0, False)],
 )
 def test_draws_that_fall_short(kept, wrong, fine):
     assert (battery.falls_short(cell(kept, wrong)) == "") == fine
@@ -98,7 +115,9 @@ def test_a_run_that_was_stopped_goes_on(quick, tmp_path):
     found = battery.run(STUDY, tmp_path, n_draws=20)
     assert quick == [STUDY.models, *((20, name) for name in names)]
     again = battery.run(STUDY, tmp_path, n_draws=20)
-    assert quick[len(names) + 1 :] == [STUDY.models]  # trials keep their own parts; each draw was read
+    assert quick[len(names) + 1 :] == [
+        STUDY.models
+    ]  # trials keep their own parts; each draw was read
     assert_frame_equal(found.draws, again.draws)
     battery.run(STUDY, tmp_path, n_draws=30)
     assert quick[-len(names) :] == [(30, name) for name in names]  # other draws are drawn
@@ -107,7 +126,9 @@ def test_a_run_that_was_stopped_goes_on(quick, tmp_path):
 def test_draws_begin_with_the_seed_asked_for(quick, tmp_path):
     battery.run(STUDY, tmp_path, n_draws=20, seed=7)
     assert quick[1:] == [(20, one.name, 7) for one in STUDY.constructions]
-    with pytest.raises(InputError, match="parts of a run with other seed: name another folder, or delete this one"):
+    with pytest.raises(
+        InputError, match="parts of a run with other seed: name another folder, or delete this one"
+    ):
         battery.run(STUDY, tmp_path, n_draws=20, seed=8)
     assert len(quick) == 1 + len(STUDY.constructions)  # refused before anything was done
 
@@ -116,20 +137,30 @@ def test_a_folder_of_another_sample_is_refused(quick, tmp_path):
     battery.run(STUDY, tmp_path, n_draws=20)
     with pytest.raises(InputError, match="parts of a run with other sample"):
         battery.run(STUDY, tmp_path, n_draws=20, sample=trials.Sample(n_units=64))
-    with pytest.raises(InputError, match="parts of a run with other seed"):  # and by check_study as well
+    with pytest.raises(
+        InputError, match="parts of a run with other seed"
+    ):  # and by check_study as well
         check_study(STUDY, "full", seed=3, done=tmp_path)
 
 
 def test_what_falls_short_is_listed(quick, tmp_path):
     found = battery.run(STUDY, tmp_path, n_draws=20)
     assert found.short() == [f"{CLAIM} on affine, edit, three: from supported to contradicted"]
-    assert found.summary()[0] == "3 verdicts after edits that leave what the model computes: 1 wrong, 2 decided"
     assert (
-        found.summary()[3] == "1 verdicts on idle models, beside another that makes the prediction: 0 wrong, 1 decided"
+        found.summary()[0]
+        == "3 verdicts after edits that leave what the model computes: 1 wrong, 2 decided"
+    )
+    assert (
+        found.summary()[3]
+        == "1 verdicts on idle models, beside another that makes the prediction: 0 wrong, 1 decided"
     )
     assert found.summary()[4] == "edits left out, because they are not exact for a model: 1"
-    worse = replace(found, draws=make_table({name: [cell(100, 0)[name]] for name in calibration.COLUMNS}))
-    assert worse.short()[1:] == [f"{CLAIM} on one: 100 of 200 draws are supported, 0 decide otherwise (contradicted)"]
+    worse = replace(
+        found, draws=make_table({name: [cell(100, 0)[name]] for name in calibration.COLUMNS})
+    )
+    assert worse.short()[1:] == [
+        f"{CLAIM} on one: 100 of 200 draws are supported, 0 decide otherwise (contradicted)"
+    ]
     assert found.settings["variants"]["edit"] == ["four", "one", "three", "two"]
 
 
@@ -143,8 +174,13 @@ def test_declared_exceptions_are_not_tried(quick, tmp_path):
 
 def test_a_single_trial_can_be_excepted(quick, tmp_path):
     found = battery.run(STUDY, tmp_path, n_draws=20)
-    declared = replace(STUDY, exceptions={("models", f"{CLAIM} on affine, edit: three"): "a reason"})
-    assert [one.short() for one in (found, battery.run(declared, tmp_path, n_draws=20))] == [found.short(), []]
+    declared = replace(
+        STUDY, exceptions={("models", f"{CLAIM} on affine, edit: three"): "a reason"}
+    )
+    assert [one.short() for one in (found, battery.run(declared, tmp_path, n_draws=20))] == [
+        found.short(),
+        [],
+    ]
     other = replace(STUDY, exceptions={("models", f"{CLAIM} on affine, edit: four"): "a reason"})
     assert battery.run(other, tmp_path, n_draws=20).short() == found.short() != []
 
@@ -157,18 +193,27 @@ def test_an_exception_of_a_single_trial_can_be_seen_to_be_needed(monkeypatch):
     reasons = {("models", one): "a reason", ("ignorance", f"{CLAIM} of one"): "a reason"}
     found = dict(rules.models(rules.Examined(replace(STUDY, exceptions=reasons), 0, None)))
     assert found[one].startswith("from supported to contradicted")
-    assert f"{CLAIM} on affine, ignorant: one" not in found  # that one was tried, and named, by another rule
+    assert (
+        f"{CLAIM} on affine, ignorant: one" not in found
+    )  # that one was tried, and named, by another rule
 
 
 def test_written_and_read(quick, tmp_path):
     found = battery.run(STUDY, tmp_path, n_draws=20)
     write_json(tmp_path / "battery.json", found.to_dict())
     read = battery.Battery.read(tmp_path / "battery.json")
-    assert (read.study, read.settings, read.summary()) == (found.study, found.settings, found.summary())
+    assert (read.study, read.settings, read.summary()) == (
+        found.study,
+        found.settings,
+        found.summary(),
+    )
     for name in ("claims", "wrong", "draws"):
         assert_frame_equal(getattr(read, name), getattr(found, name))
     write_json(tmp_path / "other.json", to_dict(found.draws))
-    with pytest.raises(InputError, match=r"other.json has schema None, but this version reads 'icl_interp.battery/1'"):
+    with pytest.raises(
+        InputError,
+        match=r"other.json has schema None, but this version reads 'icl_interp.battery/1'",
+    ):
         battery.Battery.read(tmp_path / "other.json")
 
 
@@ -184,16 +229,31 @@ NOT_DRAWN = {
     ("LSA layer at the optimum, with biases", "linear_attention.balanced"),
     ("LSA layer at the optimum, with biases", "linear_attention.converged"),
     ("LSA layer at the optimum, with biases", "linear_attention.identity_maps"),
-    ("idle softmax unit at the best window, beside a narrow window", "lipschitz.inverse_covariance"),
+    (
+        "idle softmax unit at the best window, beside a narrow window",
+        "lipschitz.inverse_covariance",
+    ),
     ("idle softmax unit at the best window, beside a narrow window", "lipschitz.kernel_smoother"),
     ("idle softmax unit at the best window, beside a narrow window", "lipschitz.optimal_window"),
-    ("idle softmax unit at the best window, beside a smoother that reads labels", "lipschitz.inverse_covariance"),
-    ("idle softmax unit at the best window, beside a smoother that reads labels", "lipschitz.kernel_smoother"),
-    ("idle softmax unit at the best window, beside a smoother that reads labels", "lipschitz.optimal_window"),
+    (
+        "idle softmax unit at the best window, beside a smoother that reads labels",
+        "lipschitz.inverse_covariance",
+    ),
+    (
+        "idle softmax unit at the best window, beside a smoother that reads labels",
+        "lipschitz.kernel_smoother",
+    ),
+    (
+        "idle softmax unit at the best window, beside a smoother that reads labels",
+        "lipschitz.optimal_window",
+    ),
     ("idle softmax unit at the best window, beside a wide window", "lipschitz.inverse_covariance"),
     ("idle softmax unit at the best window, beside a wide window", "lipschitz.kernel_smoother"),
     ("idle softmax unit at the best window, beside a wide window", "lipschitz.optimal_window"),
-    ("idle softmax unit at the best window, beside the same window", "lipschitz.inverse_covariance"),
+    (
+        "idle softmax unit at the best window, beside the same window",
+        "lipschitz.inverse_covariance",
+    ),
     ("idle softmax unit at the best window, beside the same window", "lipschitz.kernel_smoother"),
     ("idle softmax unit at the best window, beside the same window", "lipschitz.optimal_window"),
     ("smoother tilted by the mean label", "lipschitz.kernel_smoother"),
@@ -203,7 +263,10 @@ NOT_DRAWN = {
         "softmax unit at the best window with half of the prediction, beside a narrow window",
         "lipschitz.inverse_covariance",
     ),
-    ("softmax unit at the best window with half of the prediction, beside a narrow window", "lipschitz.optimal_window"),
+    (
+        "softmax unit at the best window with half of the prediction, beside a narrow window",
+        "lipschitz.optimal_window",
+    ),
     ("softmax unit at the best window, trained otherwise", "lipschitz.window_adapts"),
     ("softmax unit at the best window, typed in", "lipschitz.window_adapts"),
     ("a gradient step after the longest prompt alone", "autoregression.implicit_map"),
@@ -213,7 +276,10 @@ NOT_DRAWN = {
     ("softmax layer trained on rotations", "autoregression.softmax_fails_commuting"),
     ("softmax layer whose values were disturbed", "autoregression.softmax_fails_commuting"),
     ("two layers of which the first shows two states back", "autoregression.augmented_tokens"),
-    ("two layers that take a gradient step, behind an empty layer", "autoregression.augmented_tokens"),
+    (
+        "two layers that take a gradient step, behind an empty layer",
+        "autoregression.augmented_tokens",
+    ),
     ("two layers that take a gradient step, behind an empty layer", "autoregression.descent_depth"),
     ("two layers that take a gradient step, behind an empty layer", "autoregression.implicit_map"),
     ("heads that do nearly the same", "heads.orthogonality"),
@@ -222,7 +288,10 @@ NOT_DRAWN = {
         "heads.orthogonality",
     ),
     ("heads with a coordinate each", "heads.orthogonality"),
-    ("heads with a coordinate each, all of which write to one more that nobody reads", "heads.orthogonality"),
+    (
+        "heads with a coordinate each, all of which write to one more that nobody reads",
+        "heads.orthogonality",
+    ),
     ("heads with a coordinate each, beside two that take each other off", "heads.orthogonality"),
 }
 
@@ -285,7 +354,17 @@ def test_all_edit_verdicts_of_the_claims_that_had_none_can_be_decided():
     missing = {}
     for study in BUNDLED:
         kept = battery.kept(study)
-        decided = set() if kept is None else {claim.id for claim in study.claims} - set(kept.undecided("edit"))
-        known = {claim.id for one in known_models.known(study.constructions, study.claims) for claim in one.claims}
-        missing[study.name] = [claim.id for claim in study.claims if claim.id not in decided | known]
+        decided = (
+            set()
+            if kept is None
+            else {claim.id for claim in study.claims} - set(kept.undecided("edit"))
+        )
+        known = {
+            claim.id
+            for one in known_models.known(study.constructions, study.claims)
+            for claim in one.claims
+        }
+        missing[study.name] = [
+            claim.id for claim in study.claims if claim.id not in decided | known
+        ]
     assert missing == {study.name: [] for study in BUNDLED}

@@ -18,8 +18,20 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array
 from icl_interp.testing import beside, known_models
 
-NAMES = ("no norm", "pre", "post", "linear", "bidirectional", "labelled keys", "positions alone", "previous", "LNPre")
-PAIRS = [(name, rival) for name in NAMES for rival in ("one number", "queries times 4", "queries over 4")]
+NAMES = (
+    "no norm",
+    "pre",
+    "post",
+    "linear",
+    "bidirectional",
+    "labelled keys",
+    "positions alone",
+    "previous",
+    "LNPre",
+)
+PAIRS = [
+    (name, rival) for name in NAMES for rival in ("one number", "queries times 4", "queries over 4")
+]
 
 
 def rival_of(name, rival):
@@ -89,7 +101,9 @@ def test_hooks_of_the_idle_model_fire_and_edits_there_do_nothing():
             near(covered(tokens), rival(tokens))
 
 
-@pytest.mark.parametrize("name", ["no norm", "linear, stacked", "positions alone", "scaled softmax, no norm"])
+@pytest.mark.parametrize(
+    "name", ["no norm", "linear, stacked", "positions alone", "scaled softmax, no norm"]
+)
 @pytest.mark.parametrize("rival", ["one number", "queries over 4"])
 def test_two_models_in_one_stream(name, rival):
     other = rival_of(name, rival)
@@ -169,7 +183,9 @@ SETTINGS = {
     "source": "a source",
     "excluded": lambda facts: "It is about one head" if facts.config.n_heads > 1 else None,
 }
-UNTIED = Claim("beside.untied", criterion=CRITERION, measurements=(window,), evidence=untied, **SETTINGS)
+UNTIED = Claim(
+    "beside.untied", criterion=CRITERION, measurements=(window,), evidence=untied, **SETTINGS
+)
 WITH_TIE = Claim(
     "beside.tied",
     criterion=Criterion("the same, tied", CRITERION.conditions, TIED),
@@ -195,9 +211,18 @@ def known(claim):
 
 def nothing_is_misled(claim):
     models = known(claim)
-    rows = [row for one in models for rows in known_models.try_beside(one, [claim], models) for row in rows]
+    rows = [
+        row
+        for one in models
+        for rows in known_models.try_beside(one, [claim], models)
+        for row in rows
+    ]
     assert any(row[4] in (YES, NO) for row in rows)
-    assert {row[2] for row in rows} >= {"behind one number", "behind another: wrong", "behind another: right"}
+    assert {row[2] for row in rows} >= {
+        "behind one number",
+        "behind another: wrong",
+        "behind another: right",
+    }
     assert [row for row in rows if row[-1]] == []
 
 
@@ -210,6 +235,11 @@ def test_what_stands_idle_decides_nothing_where_weights_are_tied():
 @pytest.mark.slow
 def test_of_a_claim_that_is_not_about_weights_idle_parts_may_be_no_cause():
     models = known(UNTIED)
-    rows = [row for one in models for rows in known_models.try_beside(one, [UNTIED], models) for row in rows]
+    rows = [
+        row
+        for one in models
+        for rows in known_models.try_beside(one, [UNTIED], models)
+        for row in rows
+    ]
     misled = {(row[4], row[5]) for row in rows if row[-1]}
     assert misled == {(YES, YES)}  # not (NO, NO)

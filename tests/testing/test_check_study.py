@@ -45,7 +45,18 @@ def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
     table = check_study(copying, "thorough")
     assert set(table["outcome"]) == {"kept"}
     assert set(table["rule"]) == {
-        *("words", "figures", "both_ways", "verdicts", "dials", "twins", "edits", "ignorance", "pure", "drawn"),
+        *(
+            "words",
+            "figures",
+            "both_ways",
+            "verdicts",
+            "dials",
+            "twins",
+            "edits",
+            "ignorance",
+            "pure",
+            "drawn",
+        ),
         *("weights", "beside"),
     }
     assert "copying" not in STUDIES
@@ -84,7 +95,12 @@ def nothing_edited(lab):
 def alone(results, facts):
     """Evidence without a twin's number."""
     return Evidence(
-        {"departure": sys.modules["icl_interp_copying.last_label"].departure(results["copying/last label"].values)}, ""
+        {
+            "departure": sys.modules["icl_interp_copying.last_label"].departure(
+                results["copying/last label"].values
+            )
+        },
+        "",
     )
 
 
@@ -101,7 +117,9 @@ def restless(claim):
 
     def evidence(results, facts):
         found = claim.evidence(results, facts)
-        return replace(found, quantities={"departure": Estimate.exactly("departure", 1e-9 * next(count))})
+        return replace(
+            found, quantities={"departure": Estimate.exactly("departure", 1e-9 * next(count))}
+        )
 
     return evidence
 
@@ -113,7 +131,9 @@ def meddling(results, findings, facts):
 
 def saying(claim, words):
     """The same evidence in other words."""
-    return lambda results, facts: replace(claim.evidence(results, facts), says=f"{words.strip(' .')} it.", caveat="")
+    return lambda results, facts: replace(
+        claim.evidence(results, facts), says=f"{words.strip(' .')} it.", caveat=""
+    )
 
 
 def rounding(claim):
@@ -128,7 +148,9 @@ def rounding(claim):
 
 
 def says_nothing(study):
-    return Experiment("copying.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",))
+    return Experiment(
+        "copying.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",)
+    )
 
 
 def swapped(study):
@@ -151,7 +173,9 @@ def read_off(study, **changes):
     one = Measurement("copying/weights", weights)
 
     def found(results, facts):
-        return Evidence({"departure": Estimate.exactly("departure", 1 - results[one].item())}, "It copies.")
+        return Evidence(
+            {"departure": Estimate.exactly("departure", 1 - results[one].item())}, "It copies."
+        )
 
     return with_claim(study, measurements=(one,), twin=(), evidence=found, **changes)
 
@@ -159,14 +183,34 @@ def read_off(study, **changes):
 BROKEN = [
     ("words", "does not end in a full stop", lambda s: with_claim(s, short="It copies")),
     ("words", "no sentence is quoted", lambda s: with_claim(s, quote=None)),
-    ("words", "has 6[1-9] words in 1 sentences", lambda s: with_claim(s, evidence=saying(s.claims[0], "so " * 60))),
+    (
+        "words",
+        "has 6[1-9] words in 1 sentences",
+        lambda s: with_claim(s, evidence=saying(s.claims[0], "so " * 60)),
+    ),
     ("figures", "there is no such figure", lambda s: replace(s, figures={})),
     ("figures", "no claim names it", lambda s: with_claim(s, figures=())),
-    ("both_ways", "no construction must be contradicted", lambda s: replace(s, constructions=s.constructions[:1])),
-    ("verdicts", "expected contradicted, but got supported", lambda s: replace(s, constructions=swapped(s))),
+    (
+        "both_ways",
+        "no construction must be contradicted",
+        lambda s: replace(s, constructions=s.constructions[:1]),
+    ),
+    (
+        "verdicts",
+        "expected contradicted, but got supported",
+        lambda s: replace(s, constructions=swapped(s)),
+    ),
     ("dials", "from supported to contradicted, not from", lambda s: with_dial(s, values=(1, 7))),
-    ("dials", "this study has no claim 'copying.first'", lambda s: with_dial(s, claim="copying.first")),
-    ("twins", "measures nothing on an untrained twin", lambda s: with_claim(s, twin=(), evidence=alone)),
+    (
+        "dials",
+        "this study has no claim 'copying.first'",
+        lambda s: with_dial(s, claim="copying.first"),
+    ),
+    (
+        "twins",
+        "measures nothing on an untrained twin",
+        lambda s: with_claim(s, twin=(), evidence=alone),
+    ),
     ("twins", "no finding shows a number", lambda s: with_claim(s, evidence=alone)),
     ("untrained", "an untrained model supports it", lambda s: replace(s, claims=(careless(s),))),
     ("weights", "its measurements never run the model", read_off),
@@ -174,19 +218,35 @@ BROKEN = [
     (
         "interventions",
         "no run returned anything else",
-        lambda s: with_claim(s, measurements=(*s.claims[0].measurements, Measurement("copying/idle", nothing_edited))),
+        lambda s: with_claim(
+            s, measurements=(*s.claims[0].measurements, Measurement("copying/idle", nothing_edited))
+        ),
     ),
     ("pure", "it is another finding", lambda s: with_claim(s, evidence=restless(s.claims[0]))),
-    ("pure", "judging changed the results", lambda s: with_claim(s, evidence=rounding(s.claims[0]))),
+    (
+        "pure",
+        "judging changed the results",
+        lambda s: with_claim(s, evidence=rounding(s.claims[0])),
+    ),
     ("drawn", "changed the results", lambda s: with_figure(s, meddling)),
-    ("drawn", "no construction has what it draws", lambda s: with_figure(s, lambda results, findings, facts: None)),
-    ("drawn", "failed with ZeroDivisionError", lambda s: with_figure(s, lambda results, findings, facts: 1 / 0)),
+    (
+        "drawn",
+        "no construction has what it draws",
+        lambda s: with_figure(s, lambda results, findings, facts: None),
+    ),
+    (
+        "drawn",
+        "failed with ZeroDivisionError",
+        lambda s: with_figure(s, lambda results, findings, facts: 1 / 0),
+    ),
     ("experiments", "keeps no results", lambda s: replace(s, experiments=(says_nothing(s),))),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rule", "why", "broken"), BROKEN, ids=[f"{rule}: {why}" for rule, why, _ in BROKEN])
+@pytest.mark.parametrize(
+    ("rule", "why", "broken"), BROKEN, ids=[f"{rule}: {why}" for rule, why, _ in BROKEN]
+)
 def test_a_study_that_breaks_a_rule_is_refused(rule, why, broken, copying):
     with pytest.raises(StudyError, match=f"(?m)^  {rule}: .*{why}"):
         check_study(broken(copying), "thorough" if rule == "beside" else "fast")

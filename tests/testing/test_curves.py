@@ -36,8 +36,14 @@ def table(*counts, n=40):
         (((0, 40), (0, 0), (35, 0)), "only 88% are supported where it is true"),
         (((1, 39), (0, 0), (40, 0)), "2% are supported where it is false"),
         (((0, 40), (0, 0), (39, 1)), "2% are contradicted where it is true"),
-        (((0, 40), (30, 0), (20, 0), (40, 0)), "the share that is supported falls on the way to true"),
-        (((0, 40), (0, 20), (0, 30), (40, 0)), "the share that is contradicted rises on the way to true"),
+        (
+            ((0, 40), (30, 0), (20, 0), (40, 0)),
+            "the share that is supported falls on the way to true",
+        ),
+        (
+            ((0, 40), (0, 20), (0, 30), (40, 0)),
+            "the share that is contradicted rises on the way to true",
+        ),
     ],
 )
 def test_what_falls_short(counts, missed):
@@ -63,7 +69,9 @@ def test_a_run_that_was_stopped_goes_on(quick, tmp_path):
     assert quick == [(DIAL.name, 4, 0)]
     assert_frame_equal(found.tables[DIAL.name], again.tables[DIAL.name])
     for other, what in (({"n_draws": 5}, "draws"), ({"n_draws": 4, "seed": 1}, "seed")):
-        with pytest.raises(InputError, match=f"parts of a run with other {what}: name another folder"):
+        with pytest.raises(
+            InputError, match=f"parts of a run with other {what}: name another folder"
+        ):
             curves.run(STUDY, tmp_path, **other)
     assert len(quick) == 1
 
@@ -77,7 +85,9 @@ def test_curves_come_back_from_their_file(quick, tmp_path):
     assert read.settings == found.settings
     assert_frame_equal(read.tables[DIAL.name], found.tables[DIAL.name])
     write_json(tmp_path / "other.json", found.to_dict() | {"schema": "icl_interp.power/0"})
-    with pytest.raises(InputError, match=r"has schema 'icl_interp\.power/0', but this version reads"):
+    with pytest.raises(
+        InputError, match=r"has schema 'icl_interp\.power/0', but this version reads"
+    ):
         curves.Curves.read(tmp_path / "other.json")
 
 

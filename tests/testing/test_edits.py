@@ -19,9 +19,17 @@ from icl_interp.testing.edits.base import made, weights_of
 
 FAR = 1e4
 NAMED = {edit.name: edit for edit in EDITS}
-APPLYING = [(name, edit.name) for name in ARCHITECTURES for edit in EDITS if edit.applies(model_of(name).cfg) is None]
+APPLYING = [
+    (name, edit.name)
+    for name in ARCHITECTURES
+    for edit in EDITS
+    if edit.applies(model_of(name).cfg) is None
+]
 REFUSED = [
-    (name, edit.name) for name in ARCHITECTURES for edit in EDITS if edit.applies(model_of(name).cfg) is not None
+    (name, edit.name)
+    for name in ARCHITECTURES
+    for edit in EDITS
+    if edit.applies(model_of(name).cfg) is not None
 ]
 
 
@@ -39,7 +47,9 @@ def same_function(name, model):
     """Equal outputs, up to rounding, also where tokens are ten thousand times as large."""
     with torch.no_grad():
         for before, size in zip(outputs(name), (1.0, FAR), strict=True):
-            assert (model(size * tokens_of(name)) - before).abs().max() <= 1e-10 * before.abs().max()
+            assert (
+                model(size * tokens_of(name)) - before
+            ).abs().max() <= 1e-10 * before.abs().max()
 
 
 @pytest.mark.parametrize(("name", "edit"), one_in(4, APPLYING))
@@ -49,7 +59,9 @@ def test_the_function_stays_and_the_weights_do_not(name, edit):
     same_function(name, model)
     assert differ(model_of(name), model)
     after = weights_of(model_of(name))
-    assert all(torch.equal(weight, after[key]) for key, weight in before.items()), "the given model was changed"
+    assert all(torch.equal(weight, after[key]) for key, weight in before.items()), (
+        "the given model was changed"
+    )
 
 
 def test_each_edit_applies_to_some_architecture_and_each_architecture_has_some():
@@ -58,9 +70,13 @@ def test_each_edit_applies_to_some_architecture_and_each_architecture_has_some()
     assert len({edit.family for edit in EDITS}) == 11
 
 
-@pytest.mark.parametrize("edit", ["stream rotated", "width doubled (large)", "heads turned within themselves"])
+@pytest.mark.parametrize(
+    "edit", ["stream rotated", "width doubled (large)", "heads turned within themselves"]
+)
 def test_the_generator_decides(edit):
-    one, again, other = (NAMED[edit].apply(model_of("no norm"), generator(seed, "test")) for seed in (0, 0, 1))
+    one, again, other = (
+        NAMED[edit].apply(model_of("no norm"), generator(seed, "test")) for seed in (0, 0, 1)
+    )
     assert not differ(one, again)
     assert differ(one, other)
 
@@ -176,7 +192,9 @@ def a_position_is_told(name, weights, before):
 def shifted_positions(name, weights, before):
     """The new positions come first."""
     n = len(before["pos_embed.W_pos"])
-    weights["pos_embed.W_pos"] = weights["pos_embed.W_pos"].roll(len(weights["pos_embed.W_pos"]) - n, 0)
+    weights["pos_embed.W_pos"] = weights["pos_embed.W_pos"].roll(
+        len(weights["pos_embed.W_pos"]) - n, 0
+    )
 
 
 def restored_to_ones(ending):
@@ -201,18 +219,35 @@ def first_layer_kept(name, weights, before):
 
 
 HALVES = {
-    "width doubled (large)": [("pre", readers_whole), ("post", cancelling_part_by_half), ("mlp only", readers_whole)],
+    "width doubled (large)": [
+        ("pre", readers_whole),
+        ("post", cancelling_part_by_half),
+        ("mlp only", readers_whole),
+    ],
     "width doubled (small)": [("pre", readers_whole), ("post", cancelling_part_by_half)],
     **each_size(
         "unread coordinates, one a head",
-        [("no norm", unread_is_read), ("linear, stacked", unread_is_read), ("no norm", unread_place_is_read)],
+        [
+            ("no norm", unread_is_read),
+            ("linear, stacked", unread_is_read),
+            ("no norm", unread_place_is_read),
+        ],
     ),
     **each_size(
         "unread coordinates, written to and taken off",
-        [("pre", last_head_lost), ("rms", last_head_lost), ("Tanh, post", unread_is_read), ("LNPre", last_head_lost)],
+        [
+            ("pre", last_head_lost),
+            ("rms", last_head_lost),
+            ("Tanh, post", unread_is_read),
+            ("LNPre", last_head_lost),
+        ],
     ),
     **each_size("a copy of a head, written where nothing reads", [("no norm", unread_is_read)]),
-    "stream rotated": [("no norm", restored("W_U")), ("LNPre", restored("W_Q")), ("LNPre, post", restored("W_in"))],
+    "stream rotated": [
+        ("no norm", restored("W_U")),
+        ("LNPre", restored("W_Q")),
+        ("LNPre, post", restored("W_in")),
+    ],
     "norm gains folded, stream rotated": [("pre", restored("W_U")), ("rms", restored("W_O"))],
     "norm gains folded into what reads them": [
         ("pre", restored("ln1.w")),
@@ -222,28 +257,56 @@ HALVES = {
         ("post", restored("W_U")),
     ],
     "writers centred": [("pre", centred_over_channels)],
-    "heads permuted": [("pre", restored("W_O")), ("hardmax", restored("W_K")), ("linear", restored("b_Q"))],
+    "heads permuted": [
+        ("pre", restored("W_O")),
+        ("hardmax", restored("W_K")),
+        ("linear", restored("b_Q")),
+    ],
     "a head split in two": [("pre", not_halved("W_O"))],
-    "heads turned within themselves": [("pre", restored("W_K")), ("post", restored("W_O")), ("rms", restored("b_V"))],
+    "heads turned within themselves": [
+        ("pre", restored("W_K")),
+        ("post", restored("W_O")),
+        ("rms", restored("b_V")),
+    ],
     **each_size(
-        "heads turned and stretched within themselves", [("pre", restored("W_Q")), ("entmax", restored("b_Q"))]
+        "heads turned and stretched within themselves",
+        [("pre", restored("W_Q")), ("entmax", restored("b_Q"))],
     ),
-    **each_size("W_Q times c, W_O over c", [("linear", restored("W_O")), ("ReLU scores", restored("b_Q"))]),
-    **each_size("a copy of a head and its negative", [("pre", one_head_lost), ("linear", one_head_lost)]),
-    **each_size("two random heads that cancel", [("post", one_head_lost), ("ReLU scores", one_head_lost)]),
+    **each_size(
+        "W_Q times c, W_O over c", [("linear", restored("W_O")), ("ReLU scores", restored("b_Q"))]
+    ),
+    **each_size(
+        "a copy of a head and its negative", [("pre", one_head_lost), ("linear", one_head_lost)]
+    ),
+    **each_size(
+        "two random heads that cancel", [("post", one_head_lost), ("ReLU scores", one_head_lost)]
+    ),
     "a copy of a head that writes nothing": [("pre", all_heads_write), ("linear", all_heads_write)],
     "a head that writes nothing": [("pre", all_heads_write), ("hardmax", all_heads_write)],
-    **each_size("heads wider", [("pre", scale_not_kept), ("entmax", values_written), ("no norm", scale_not_kept)]),
+    **each_size(
+        "heads wider",
+        [("pre", scale_not_kept), ("entmax", values_written), ("no norm", scale_not_kept)],
+    ),
     **each_size("b_V moved out of b_O", [("pre", restored("b_O")), ("hardmax", restored("b_V"))]),
     "b_O moved into b_V": [("pre", restored("b_O")), ("scaled softmax, no norm", restored("b_V"))],
     "positions of zeros": [("attention only", a_position_is_told)],
-    **each_size("n_ctx longer", [("pre", shifted_positions), ("positions by softmax", restored_to_ones("W_P"))]),
+    **each_size(
+        "n_ctx longer",
+        [("pre", shifted_positions), ("positions by softmax", restored_to_ones("W_P"))],
+    ),
     "b_V moved into b_O": [("pre", restored("b_V")), ("hardmax", restored("b_O"))],
     "an MLP unit split in two": [("pre", not_halved("W_out")), ("mlp only", not_halved("W_out"))],
     **each_size("MLP padded", [("pre", added_units_write), ("mlp only", added_units_write)]),
-    "MLP units permuted": [("pre", restored("W_in")), ("post", restored("b_in")), ("rms", restored("W_out"))],
+    "MLP units permuted": [
+        ("pre", restored("W_in")),
+        ("post", restored("b_in")),
+        ("rms", restored("W_out")),
+    ],
     "a layer appended that writes nothing": [("pre", written_by_the_new_layer)],
-    "a layer before that writes nothing": [("pre", written_by_the_first_layer), ("linear", first_layer_kept)],
+    "a layer before that writes nothing": [
+        ("pre", written_by_the_first_layer),
+        ("linear", first_layer_kept),
+    ],
 }
 
 
@@ -254,7 +317,8 @@ def test_each_edit_has_a_mutant_and_each_mutant_an_edit():
 
 
 @pytest.mark.parametrize(
-    ("edit", "name", "half"), [(edit, name, half) for edit, cases in HALVES.items() for name, half in cases]
+    ("edit", "name", "half"),
+    [(edit, name, half) for edit, cases in HALVES.items() for name, half in cases],
 )
 def test_an_edit_by_half_is_noticed(edit, name, half):
     model = edited(name, edit)
@@ -270,7 +334,9 @@ def test_an_edit_by_half_is_noticed(edit, name, half):
 def test_a_refusal_says_why(name, edit):
     why = NAMED[edit].applies(model_of(name).cfg)
     assert why
-    with pytest.raises(InputError, match=f"does not leave the function of this model: {re.escape(why)}"):
+    with pytest.raises(
+        InputError, match=f"does not leave the function of this model: {re.escape(why)}"
+    ):
         NAMED[edit].apply(model_of(name), generator(0, edit))
 
 
@@ -326,7 +392,11 @@ def shares_of_identity(model):
     for factored in (model.OV, model.QK):
         maps = factored.AB
         trace = maps.diagonal(dim1=-2, dim2=-1).sum(-1)
-        found.append(extremes(trace.square() / (maps.square().sum((-2, -1)).clamp_min(1e-300) * maps.shape[-1])))
+        found.append(
+            extremes(
+                trace.square() / (maps.square().sum((-2, -1)).clamp_min(1e-300) * maps.shape[-1])
+            )
+        )
     return torch.cat(found)
 
 
@@ -344,18 +414,27 @@ QUANTITIES = {
     "overlap of heads": largest_overlaps,
     "depth": lambda model: torch.tensor(float(model.cfg.n_layers)),
 }
-WITH_HEADS = [(name, edit) for name, edit in APPLYING if name in ("pre", "no norm", "rms", "linear", "attention only")]
+WITH_HEADS = [
+    (name, edit)
+    for name, edit in APPLYING
+    if name in ("pre", "no norm", "rms", "linear", "attention only")
+]
 
 
 def unchanged(measure, name, edit):
-    torch.testing.assert_close(measure(edited(name, edit)), measure(model_of(name)), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        measure(edited(name, edit)), measure(model_of(name)), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("aspect", QUANTITIES)
 def test_what_is_not_named_stays(aspect):
     for name, edit in WITH_HEADS:
         # Of heads that do nothing, and of coordinates that nothing reads, no claim may ask for maps.
-        if NAMED[edit].family in ("unread", "idle heads") or "list of heads" in NAMED[edit].may_change:
+        if (
+            NAMED[edit].family in ("unread", "idle heads")
+            or "list of heads" in NAMED[edit].may_change
+        ):
             continue
         if aspect not in NAMED[edit].may_change:
             unchanged(QUANTITIES[aspect], name, edit)
@@ -393,14 +472,21 @@ def grows_with_the_size(edit):
     sizes = {}
     for size in ("small", "large"):
         one = NAMED[f"{edit} ({size})"]
-        sizes[size] = [largest(model, one.apply(model, generator(seed, "size"))) for seed in range(4)]
+        sizes[size] = [
+            largest(model, one.apply(model, generator(seed, "size"))) for seed in range(4)
+        ]
         assert len(set(sizes[size])) == 4 or size == "small"
     assert max(sizes["small"]) < 1.5
     assert min(sizes["large"]) > 3
 
 
 @pytest.mark.parametrize(
-    "edit", ["two random heads that cancel", "a copy of a head and its negative", "unread coordinates, one a head"]
+    "edit",
+    [
+        "two random heads that cancel",
+        "a copy of a head and its negative",
+        "unread coordinates, one a head",
+    ],
 )
 def test_an_edit_with_a_size_is_made_at_a_small_and_a_large_one(edit, monkeypatch):
     grows_with_the_size(edit)
@@ -410,7 +496,8 @@ def test_an_edit_with_a_size_is_made_at_a_small_and_a_large_one(edit, monkeypatc
 
 def test_every_size_comes_with_the_other():
     large, small = (
-        {name.removesuffix(end) for name in NAMED if name.endswith(end)} for end in (" (large)", " (small)")
+        {name.removesuffix(end) for name in NAMED if name.endswith(end)}
+        for end in (" (large)", " (small)")
     )
     assert large == small
     assert len(large) >= 10

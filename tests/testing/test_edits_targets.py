@@ -21,14 +21,21 @@ from icl_interp.testing.edits.targets import RESCALED, SCALED, SHIFTED, TARGET_E
 UNITS = Units(3.0, -2.0)
 LINEAR_MAP = LinearMap(n_dims=3, outputs=2, weights=Normal(1), inputs=Normal(1), n_points=6)
 POSED = {
-    name: Posed(model_of(name), TASK, encoding_of(model_of(name))) for name in ARCHITECTURES if name != "two targets"
+    name: Posed(model_of(name), TASK, encoding_of(model_of(name)))
+    for name in ARCHITECTURES
+    if name != "two targets"
 }
 POSED |= {
     "vectors": Posed(make("pre", d_in=3, d_out=2), LINEAR_MAP, Interleaved()),
     "vectors, stacked": Posed(make("bidirectional", d_in=5, d_out=2), LINEAR_MAP, Stacked()),
 }
 NAMED = {edit.name: edit for edit in TARGET_EDITS}
-APPLYING = [(name, edit.name) for name, posed in POSED.items() for edit in TARGET_EDITS if edit.applies(posed) is None]
+APPLYING = [
+    (name, edit.name)
+    for name, posed in POSED.items()
+    for edit in TARGET_EDITS
+    if edit.applies(posed) is None
+]
 
 
 def units_of(edit):
@@ -37,9 +44,13 @@ def units_of(edit):
 
 def answers_in_units(posed, other, units, size=1.0):
     """The same functions at the same inputs: the other model says scale f + shift of what the first one says."""
-    mine, theirs = (one.task.sample(6, generator(0, "test"), dtype=torch.float64) for one in (posed, other))
+    mine, theirs = (
+        one.task.sample(6, generator(0, "test"), dtype=torch.float64) for one in (posed, other)
+    )
     mine, theirs = (replace(one, xs=size * one.xs) for one in (mine, theirs))
-    torch.testing.assert_close(theirs.ys, units.scale * mine.ys + units.shift, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        theirs.ys, units.scale * mine.ys + units.shift, rtol=1e-12, atol=1e-12
+    )
     with torch.no_grad():
         before = posed.model(posed.encoding.encode(mine))
         after = other.model(other.encoding.encode(theirs))
@@ -112,7 +123,9 @@ def test_refusals(name, edit, why):
 
 @pytest.mark.parametrize(("name", "edit"), [("bounded read-in", SHIFTED), ("pre", SCALED)])
 def test_where_an_edit_is_refused_it_would_not_do(name, edit):
-    must_fail(answers_in_units, POSED[name], edit.in_units(POSED[name], units_of(edit)), units_of(edit))
+    must_fail(
+        answers_in_units, POSED[name], edit.in_units(POSED[name], units_of(edit)), units_of(edit)
+    )
 
 
 def test_paths_have_no_units_of_their_own():
@@ -125,7 +138,9 @@ def test_paths_have_no_units_of_their_own():
         RescaledValues(States())
 
 
-@pytest.mark.parametrize(("settings", "why"), [({"scale": 0.0}, "must not be 0"), ({"shift": float("nan")}, "finite")])
+@pytest.mark.parametrize(
+    ("settings", "why"), [({"scale": 0.0}, "must not be 0"), ({"shift": float("nan")}, "finite")]
+)
 def test_an_encoding_refuses_what_are_no_units(settings, why):
     with pytest.raises(InputError, match=why):
         RescaledValues(Interleaved(), **settings)

@@ -14,7 +14,9 @@ from icl_interp.testing.edits import EDITS, TARGET_EDITS, Posed, base, differ
 TOKENS = Stacked().encode(RELU.sample(8, generator(0, "test"), dtype=torch.float64))
 MODELS = {
     "M": unit(3 * square(3, 3)),
-    "KQV": SoftmaxAttention(*(square(4, 4, seed=i) for i in range(3))).to_transformer(RELU.n_points),
+    "KQV": SoftmaxAttention(*(square(4, 4, seed=i) for i in range(3))).to_transformer(
+        RELU.n_points
+    ),
 }
 
 

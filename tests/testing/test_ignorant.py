@@ -18,7 +18,8 @@ WIDE = {"d_model": 16}  # the small models have no room for a copier with norms 
 COPYING = [
     name
     for name, (kind, changes) in ARCHITECTURES.items()
-    if "d_model" not in changes and ignorant.no_copier(make(kind, **{**changes, **WIDE}).cfg) is None
+    if "d_model" not in changes
+    and ignorant.no_copier(make(kind, **{**changes, **WIDE}).cfg) is None
 ]
 
 
@@ -49,7 +50,9 @@ def test_a_copier_says_the_last_value(name):
     tolerance = 1e-12 if model.cfg.normalization_type is None else 1e-3
     copies(copier, encoding, task, tolerance)
     weights = weights_of(copier)
-    weights["blocks.0.attn.W_Q"] = weights["blocks.0.attn.W_Q"].flip(-1)  # turned to another position
+    weights["blocks.0.attn.W_Q"] = weights["blocks.0.attn.W_Q"].flip(
+        -1
+    )  # turned to another position
     must_fail(copies, made(weights, copier.cfg), encoding, task, tolerance)
 
 
@@ -116,7 +119,9 @@ def test_without_attention_nothing_is_to_blind():
 
 def says(model, value):
     with torch.no_grad():
-        assert torch.equal(model(1e3 * tokens_for(model)), torch.full((len(PROMPTS), 13, 1), value).double())
+        assert torch.equal(
+            model(1e3 * tokens_for(model)), torch.full((len(PROMPTS), 13, 1), value).double()
+        )
 
 
 def test_a_constant_model_says_its_number():

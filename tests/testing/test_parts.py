@@ -20,13 +20,20 @@ def check_one_file_each(file_of, folder):
 
 def test_two_parts_never_share_a_file(tmp_path):
     check_one_file_each(parts.file_of, tmp_path)
-    must_fail(check_one_file_each, lambda folder, name: folder / "".join(c for c in name if c.isalnum()), tmp_path)
+    must_fail(
+        check_one_file_each,
+        lambda folder, name: folder / "".join(c for c in name if c.isalnum()),
+        tmp_path,
+    )
 
 
 def test_a_folder_is_refused_to_parts_made_otherwise(tmp_path):
     parts.claim(tmp_path / "new", {"sources": "a", "seed": 0})
     parts.claim(tmp_path / "new", {"sources": "a", "seed": 0})
-    with pytest.raises(InputError, match="new keeps parts of a run with other sources and seed: name another folder"):
+    with pytest.raises(
+        InputError,
+        match="new keeps parts of a run with other sources and seed: name another folder",
+    ):
         parts.claim(tmp_path / "new", {"sources": "b", "seed": 1})
 
 
@@ -63,7 +70,14 @@ def test_verdicts_do_not_depend_on_what_shows_them():
 def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
     package, outside = tmp_path / "package", tmp_path / "plugin"
     one, other = package / "studies" / "one", package / "studies" / "other"
-    for folder in (one / "claims", one / "figures", package / "report", package / "models", other, outside):
+    for folder in (
+        one / "claims",
+        one / "figures",
+        package / "report",
+        package / "models",
+        other,
+        outside,
+    ):
         folder.mkdir(parents=True)
     monkeypatch.setattr(parts, "PACKAGE", package)
     monkeypatch.setattr(parts, "STUDIES", package / "studies")

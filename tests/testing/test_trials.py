@@ -38,7 +38,9 @@ def claim(name, number, kind: Kind = "architecture", **more) -> Claim:
     def evidence(results, facts):
         return Evidence({"size": Estimate.exactly("size", results[measured].item())}, "measured.")
 
-    return Claim(f"trial.{name}", kind, "a statement", "a source", RULE, (measured,), evidence, **more)
+    return Claim(
+        f"trial.{name}", kind, "a statement", "a source", RULE, (measured,), evidence, **more
+    )
 
 
 def of_function(lab):
@@ -50,7 +52,9 @@ def of_function(lab):
 OF_FUNCTION = claim("function", of_function)
 OF_WEIGHTS = claim("weights", lambda lab: lab.model.unembed.W_U.norm())
 OF_DRAW = claim("draw", lambda lab: 1.0 if lab.seed == 0 and lab.n_units == 32 else -1.0)
-OF_CONTEXT = claim("context", lambda lab: 1e-3 - lab.sweep([0.5]).std())  # "predictions do not differ"
+OF_CONTEXT = claim(
+    "context", lambda lab: 1e-3 - lab.sweep([0.5]).std()
+)  # "predictions do not differ"
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,9 @@ def test_edits_find_what_depends_on_weights(model):
     claims = (OF_FUNCTION, OF_WEIGHTS)
     before = trials.judged(model, claims, SAMPLE)
     found = {
-        edit.name: {row[3]: row[-1] for row in trials.try_edit("m", model, edit, claims, before, SAMPLE)}
+        edit.name: {
+            row[3]: row[-1] for row in trials.try_edit("m", model, edit, claims, before, SAMPLE)
+        }
         for edit in trials.edits_of(model)
     }
     assert len(found) > 10
@@ -79,7 +85,14 @@ def test_edits_find_what_depends_on_weights(model):
     # A claim that says it is about this aspect is not asked.
     edit = next(edit for edit in trials.edits_of(model) if edit.may_change)
     excepted = replace(OF_WEIGHTS, aspects=edit.may_change[:1])
-    assert outcome(model, lambda before: trials.try_edit("m", model, edit, (excepted,), before, SAMPLE), excepted) == {}
+    assert (
+        outcome(
+            model,
+            lambda before: trials.try_edit("m", model, edit, (excepted,), before, SAMPLE),
+            excepted,
+        )
+        == {}
+    )
 
 
 def check_shared_twins(model, twins, claims):
@@ -87,7 +100,10 @@ def check_shared_twins(model, twins, claims):
     edit = next(edit for edit in trials.edits_of(model) if edit.name == "width doubled (large)")
     before = trials.judged(model, claims, SAMPLE, twins=twins)
     assert before == trials.judged(model, claims, SAMPLE)
-    rows = [trials.try_edit("m", model, edit, claims, before, SAMPLE, *shared) for shared in ((), (twins,))]
+    rows = [
+        trials.try_edit("m", model, edit, claims, before, SAMPLE, *shared)
+        for shared in ((), (twins,))
+    ]
     assert rows[0] == rows[1]
 
 
@@ -99,12 +115,16 @@ def test_twins_are_measured_once(model):
         return Evidence(numbers, "measured.", twin={"size": Estimate.exactly("size", twin.item())})
 
     moves = OF_FUNCTION.measurements[0]
-    learning = replace(OF_FUNCTION, kind="learning", twin=(moves,), evidence=size, learned=lambda facts: None)
+    learning = replace(
+        OF_FUNCTION, kind="learning", twin=(moves,), evidence=size, learned=lambda facts: None
+    )
     twins = trials.twins_of(model, SAMPLE)
     check_shared_twins(model, twins, (learning,))
     assert twins.made
     assert all(set(twin.results) == {moves.name} for twin in twins.made.values())
-    must_fail(check_shared_twins, model, trials.twins_of(model, replace(SAMPLE, seed=1)), (learning,))
+    must_fail(
+        check_shared_twins, model, trials.twins_of(model, replace(SAMPLE, seed=1)), (learning,)
+    )
 
 
 def test_one_edit_a_family(model):
@@ -117,7 +137,11 @@ def test_one_edit_a_family(model):
 
 @pytest.mark.slow
 def test_ignorant_models_find_what_is_true_of_whoever_knows_nothing(model):
-    rows = [row for found in trials.try_ignorant("m", model, (OF_CONTEXT, OF_FUNCTION), SAMPLE) for row in found]
+    rows = [
+        row
+        for found in trials.try_ignorant("m", model, (OF_CONTEXT, OF_FUNCTION), SAMPLE)
+        for row in found
+    ]
     wrong = {row[2] for row in rows if row[3] == OF_CONTEXT.id and row[-1]}
     assert {"constant", "blind", "all but blind"} <= wrong
     assert "copier of the last value" not in wrong
@@ -132,13 +156,17 @@ def test_draws_find_what_depends_on_the_sample(model):
     claims = (OF_DRAW, OF_FUNCTION)
     for sample in (replace(SAMPLE, seed=1), replace(SAMPLE, n_units=64)):
         found = outcome(
-            model, lambda before, s=sample: trials.try_draw("m", model, claims, before, s, "another"), *claims
+            model,
+            lambda before, s=sample: trials.try_draw("m", model, claims, before, s, "another"),
+            *claims,
         )
         assert found == {OF_DRAW.id: "opposite verdict", OF_FUNCTION.id: ""}
 
 
 def check_stays(stays):
-    one = lambda value, low=None, high=None: Estimate("e", value, value if low is None else low, high or value)  # noqa: E731
+    def one(value, low=None, high=None):
+        return Estimate("e", value, value if low is None else low, high or value)
+
     assert stays(one(1.0), one(1.0 + 1e-6))
     assert not stays(one(1.0), one(1.01))
     assert stays(one(1.0, 0.8, 1.2), one(1.01, 0.8, 1.2))
@@ -152,7 +180,9 @@ def check_stays(stays):
 
 def test_when_an_estimate_stays():
     check_stays(trials.stays)
-    must_fail(check_stays, lambda a, b: a is not None and b is not None and abs(a.value - b.value) < 0.2)
+    must_fail(
+        check_stays, lambda a, b: a is not None and b is not None and abs(a.value - b.value) < 0.2
+    )
     must_fail(check_stays, lambda a, b: trials.stays(a, b) or a.value != a.value)
 
 
@@ -194,7 +224,9 @@ def check_survives(survives):
     null = next(edit for edit in EDITS if edit.name == "a head that writes nothing")
     permuted = next(edit for edit in EDITS if edit.name == "heads permuted")
     one_head = replace(OF_FUNCTION, aspects=("single head",))
-    yes, no, open_, away = (finding(v) for v in ("supported", "contradicted", "inconclusive", "not_applicable"))
+    yes, no, open_, away = (
+        finding(v) for v in ("supported", "contradicted", "inconclusive", "not_applicable")
+    )
     assert survives(one_head, null, yes, away) == ""  # a layer of two heads is not what it is about
     assert survives(OF_FUNCTION, null, yes, away) == "from supported to not_applicable"
     assert survives(one_head, null, yes, no) == "from supported to contradicted"
@@ -208,7 +240,10 @@ def check_survives(survives):
 def test_what_a_verdict_must_survive():
     check_survives(trials.survives)
     must_fail(check_survives, lambda claim, edit, one, two: "")
-    must_fail(check_survives, lambda claim, edit, one, two: "" if two.verdict == "not_applicable" else "moved")
+    must_fail(
+        check_survives,
+        lambda claim, edit, one, two: "" if two.verdict == "not_applicable" else "moved",
+    )
 
 
 class Reader(HookedTransformer):
@@ -217,14 +252,18 @@ class Reader(HookedTransformer):
     def forward(self, tokens, positions=None):
         """The predictions, and that coordinate."""
         added = self.embed(tokens)[..., :1]
-        return super().forward(tokens, positions) + (added if positions is None else added[:, list(positions)])
+        return super().forward(tokens, positions) + (
+            added if positions is None else added[:, list(positions)]
+        )
 
 
 def test_an_edit_that_does_not_leave_the_function_of_a_class_of_one_s_own_is_left_out(model):
     own = Reader(make("no norm").cfg).double()
     own.load_state_dict(make("no norm").state_dict())
     posed = model._replace(model=own)
-    rotated, permuted = (next(e for e in EDITS if e.name == name) for name in ("stream rotated", "heads permuted"))
+    rotated, permuted = (
+        next(e for e in EDITS if e.name == name) for name in ("stream rotated", "heads permuted")
+    )
     before = trials.judged(posed, (OF_FUNCTION,), SAMPLE)
     (row,) = trials.try_edit("m", posed, rotated, (OF_FUNCTION,), before, SAMPLE)
     assert row[0] == trials.LEFT_OUT
@@ -242,7 +281,9 @@ def test_a_wrong_edit_of_a_plain_model_is_an_error(model):
 
     wrong = trials.Edit("halved", "basis", lambda cfg: None, halve)
     with pytest.raises(AssertionError, match="the edit 'halved' moves the prediction by"):
-        trials.try_edit("m", model, wrong, (OF_FUNCTION,), trials.judged(model, (OF_FUNCTION,), SAMPLE), SAMPLE)
+        trials.try_edit(
+            "m", model, wrong, (OF_FUNCTION,), trials.judged(model, (OF_FUNCTION,), SAMPLE), SAMPLE
+        )
 
 
 def test_a_case_is_edited_whole():
@@ -259,7 +300,11 @@ def test_a_case_is_edited_whole():
     assert companion.model.cfg.d_head > other.model.cfg.d_head
     tokens = Interleaved().encode(task.sample(4, generator(0, "test"), dtype=torch.float64))
     with torch.no_grad():
-        for one, two in ((found.model, model), (companion.model, other.model), (found.snapshots[1], model)):
+        for one, two in (
+            (found.model, model),
+            (companion.model, other.model),
+            (found.snapshots[1], model),
+        ):
             assert torch.allclose(one(tokens), two(tokens), rtol=1e-10, atol=1e-12)
 
 
@@ -268,9 +313,17 @@ def test_of_each_claim_a_model_of_either_verdict():
     expected = {"nobody": NO, "first": YES, "second": YES, "third": NO}
     built = {"nobody": Case(model, TASK, predictor=lambda prompts: prompts.ys)}
     made = [
-        Construction(name, "why", lambda g, n=name: built.get(n, Case(model, TASK)), {OF_FUNCTION.id: verdict})
+        Construction(
+            name,
+            "why",
+            lambda g, n=name: built.get(n, Case(model, TASK)),
+            {OF_FUNCTION.id: verdict},
+        )
         for name, verdict in expected.items()
     ]
     found = known_models.known(made, (OF_FUNCTION, OF_WEIGHTS))
-    assert [one.construction.name for one in found] == ["first", "third"]  # a predictor has no weights
+    assert [one.construction.name for one in found] == [
+        "first",
+        "third",
+    ]  # a predictor has no weights
     assert all(one.claims == (OF_FUNCTION,) for one in found)

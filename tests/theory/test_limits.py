@@ -77,7 +77,9 @@ def test_everything_is_returned_in_float64(dtype):
         *(part for line in limits.attention_sums(*heads, context) for part in line),
         *(part for line in limits.paper_attention_sums(*heads, context) for part in line),
         *limits.attention_terms(v, context, 0.5),
-        *limits.scalar_heads(v, *torch.ones(3, 2, 3, 1, dtype=dtype), torch.ones(2, 1, 3, dtype=dtype)),
+        *limits.scalar_heads(
+            v, *torch.ones(3, 2, 3, 1, dtype=dtype), torch.ones(2, 1, 3, dtype=dtype)
+        ),
         *limits.layernorm_far(v, v, v, v),
         *vars(limits.ScalarLayer.of_heads(v, *heads, n_tokens=3)).values(),
         limits.hardmax_onset(context, -1.0),
@@ -124,23 +126,36 @@ def test_certificate():
     for check in (check_certificate_golden, check_certificate_is_the_supremum):
         check(limits.output_certificate)
         check(wrong())  # the mutants' frame is right, so it is the change that fails
-        for change in ({"gamma_power": 0}, {"center": False}, {"scale": 0.999}, {"scale": 1.001}, {"beta_sign": -1}):
+        for change in (
+            {"gamma_power": 0},
+            {"center": False},
+            {"scale": 0.999},
+            {"scale": 1.001},
+            {"beta_sign": -1},
+        ):
             must_fail(check, wrong(**change))
 
 
 def transformer(n_layers, post=False, d_model=12, seed=0):
     """A transformer, a head and an MLP a layer, written out: (context, x) -> f(x), and what `plateau` takes of it."""
     weights = normal(n_layers, 6, d_model, d_model, seed=seed) / math.sqrt(d_model)
-    biases, norms = normal(n_layers, 2, d_model, seed=seed + 1), normal(n_layers, 2, 2, d_model, seed=seed + 2)
+    biases, norms = (
+        normal(n_layers, 2, d_model, seed=seed + 1),
+        normal(n_layers, 2, 2, d_model, seed=seed + 2),
+    )
     embed, embed_bias, unembed, gamma, beta = normal(5, d_model, seed=seed + 3)
 
     def forward(context, x):
         h = torch.cat([context, vector(x)])[:, None] * embed + embed_bias
         future = torch.ones(len(h), len(h), dtype=torch.bool).triu(1)
-        for (q, k, v, o, m_in, m_out), (b_in, b_out), (ln1, ln2) in zip(weights, biases, norms, strict=True):
+        for (q, k, v, o, m_in, m_out), (b_in, b_out), (ln1, ln2) in zip(
+            weights, biases, norms, strict=True
+        ):
 
             def attention(z, q=q, k=k, v=v, o=o):
-                pattern = torch.softmax(((z @ q) @ (z @ k).T).masked_fill(future, -math.inf), dim=-1)
+                pattern = torch.softmax(
+                    ((z @ q) @ (z @ k).T).masked_fill(future, -math.inf), dim=-1
+                )
                 return pattern @ z @ v @ o
 
             def mlp(z, m_in=m_in, m_out=m_out, b_in=b_in, b_out=b_out):
@@ -197,7 +212,10 @@ def test_plateau_is_centred_in_the_certificate_and_inside_it():
 
 
 def check_profile_golden(profile):
-    for x, level, output_growth, scale_growth in ((3.0, 0.949, 0.1, 0.9), (10.0, 0.995, 0.0099, 0.990)):
+    for x, level, output_growth, scale_growth in (
+        (3.0, 0.949, 0.1, 0.9),
+        (10.0, 0.995, 0.0099, 0.990),
+    ):
         got = profile(vector(x * 7), 7.0)
         assert float(got[0]) == pytest.approx(level, abs=5e-4)
         assert float(got[1]) == pytest.approx(output_growth, abs=5e-5)
@@ -215,7 +233,10 @@ def check_profile(profile, onset, parallel=0.0):
         output = F.layer_norm(stream, (5,), eps=eps) @ v
         scale = (stream.var(dim=-1, correction=0) + eps).sqrt()
         limit = math.sqrt(5) * v.norm()
-        growth = [torch.autograd.grad(g.abs().log().sum(), x, retain_graph=True)[0] * x for g in (output, scale)]
+        growth = [
+            torch.autograd.grad(g.abs().log().sum(), x, retain_graph=True)[0] * x
+            for g in (output, scale)
+        ]
         direct = (output / limit).detach(), growth[0].detach(), growth[1].detach()
         got = profile(x.detach(), onset(v, eps, b))
         assert_close(tuple(got), direct, rtol=1e-8, atol=1e-9)
@@ -232,7 +253,11 @@ def test_saturation_profile():
     check_profile(limits.saturation_profile, limits.layernorm_onset, parallel=3.0)
     must_fail(check_profile_golden, linear_in_r)
     must_fail(check_profile, linear_in_r, limits.layernorm_onset)
-    must_fail(check_profile, limits.saturation_profile, lambda slope, eps, _: limits.layernorm_onset(slope, eps))
+    must_fail(
+        check_profile,
+        limits.saturation_profile,
+        lambda slope, eps, _: limits.layernorm_onset(slope, eps),
+    )
 
     def without_projection(slope, eps, intercept):
         return ((intercept.square().mean() + eps) / slope.square().mean()).sqrt()
@@ -243,8 +268,15 @@ def test_saturation_profile():
 
 def test_eps_alone_delays_saturation():
     slope = vector(1, -2, 0.5, 3)
-    assert_close(limits.layernorm_onset(slope, 0.02), (0.02 / slope.var(correction=0)).sqrt(), rtol=1e-12, atol=0)
-    assert_close(limits.layernorm_onset(slope, 0.02, 5 * slope + 2), limits.layernorm_onset(slope, 0.02))
+    assert_close(
+        limits.layernorm_onset(slope, 0.02),
+        (0.02 / slope.var(correction=0)).sqrt(),
+        rtol=1e-12,
+        atol=0,
+    )
+    assert_close(
+        limits.layernorm_onset(slope, 0.02, 5 * slope + 2), limits.layernorm_onset(slope, 0.02)
+    )
 
 
 def check_saturation_onset(saturation_onset):
@@ -259,17 +291,23 @@ def check_saturation_onset(saturation_onset):
 
 def test_saturation_onset():
     check_saturation_onset(limits.saturation_onset)
-    must_fail(check_saturation_onset, lambda x0, tolerance: x0 / math.sqrt(2 * tolerance))  # the far-out expansion
+    must_fail(
+        check_saturation_onset, lambda x0, tolerance: x0 / math.sqrt(2 * tolerance)
+    )  # the far-out expansion
     assert float(limits.saturation_onset(1.0)) == pytest.approx(3.0424, abs=5e-5)
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("constant", [vector(0, 0, 0), vector(*[0.1] * 6), vector(1e8, 1e8), vector(1)])
+@pytest.mark.parametrize(
+    "constant", [vector(0, 0, 0), vector(*[0.1] * 6), vector(1e8, 1e8), vector(1)]
+)
 def test_a_constant_read_in_has_no_closed_form(constant):
     other = torch.ones_like(constant)
-    with pytest.raises(ValueError, match=r"embed is constant over its \d coordinates.*measure the limit instead"):
+    with pytest.raises(
+        ValueError, match=r"embed is constant over its \d coordinates.*measure the limit instead"
+    ):
         limits.plateau(constant, other, other, other, 0.0)
     for call in (
         lambda: limits.layernorm_plateau(constant, other, other),
@@ -289,12 +327,21 @@ def test_a_nearly_constant_read_in_is_left_alone():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: limits.layernorm_plateau(EMBED, ONE, ZERO, 0), r"direction must be \+1 .* or -1 .*, got 0"),
+        (
+            lambda: limits.layernorm_plateau(EMBED, ONE, ZERO, 0),
+            r"direction must be \+1 .* or -1 .*, got 0",
+        ),
         (lambda: limits.attention_asymptote(EMBED, ALPHAS, ZETAS, CONTEXT, 2), "direction must be"),
-        (lambda: limits.paper_attention_asymptote(EMBED, ALPHAS, ZETAS, CONTEXT, 2), "direction must be"),
+        (
+            lambda: limits.paper_attention_asymptote(EMBED, ALPHAS, ZETAS, CONTEXT, 2),
+            "direction must be",
+        ),
         (lambda: limits.hardmax_onset(CONTEXT, 1.0, 0), "direction must be"),
         (lambda: limits.attention_asymptote(EMBED, ALPHAS, ZETAS, vector()), "context is empty"),
-        (lambda: limits.paper_attention_asymptote(EMBED, ALPHAS, ZETAS, vector()), "context is empty"),
+        (
+            lambda: limits.paper_attention_asymptote(EMBED, ALPHAS, ZETAS, vector()),
+            "context is empty",
+        ),
         (lambda: limits.hardmax_onset(vector(), 1.0), "context is empty"),
         (lambda: limits.hardmax_onset(CONTEXT, 1.0, delta=0.0), "delta.*between 0 and 1, got 0"),
         (lambda: limits.hardmax_margin(10, 1.0), "delta.*between 0 and 1, got 1"),

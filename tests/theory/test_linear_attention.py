@@ -13,7 +13,9 @@ from icl_interp.theory import linear_attention as theory
 GOLDEN = torch.diag(vector(1, 2))  # Lambda of the numbers below, with n = 4
 
 
-@pytest.mark.parametrize("name", [n for n in theory.__all__ if inspect.isfunction(getattr(theory, n))])
+@pytest.mark.parametrize(
+    "name", [n for n in theory.__all__ if inspect.isfunction(getattr(theory, n))]
+)
 def test_every_closed_form_says_where_it_comes_from_and_shows_it(name):
     doc = inspect.getdoc(getattr(theory, name))
     assert "Source: " in doc
@@ -36,17 +38,29 @@ def all_prompts(lam, n, tau=0.0, query_nodes=4):
 
 def predictions(w_pv, w_kq, xs, ys, q):
     """The bottom right entry of E + W_PV E (E^T W_KQ E) / n, for many prompts."""
-    columns = torch.cat([torch.cat([xs, ys[..., None]], -1), torch.cat([q, 0 * q[:, :1]], -1)[:, None]], 1)
+    columns = torch.cat(
+        [torch.cat([xs, ys[..., None]], -1), torch.cat([q, 0 * q[:, :1]], -1)[:, None]], 1
+    )
     scores = torch.einsum("pki,ij,pj->pk", columns, w_kq, columns[:, -1]) / xs.shape[1]
     return columns[:, -1, -1] + torch.einsum("j,pkj,pk->p", w_pv[-1], columns, scores)
 
 
 def exact_loss(w_pv, w_kq, lam, n, tau=0.0):
     xs, ys, w, q, weights = all_prompts(lam, n, tau)
-    return weights @ (predictions(w_pv, w_kq, xs, ys, q) - (q * w).sum(-1)).square() / 2 + tau**2 / 2
+    return (
+        weights @ (predictions(w_pv, w_kq, xs, ys, q) - (q * w).sum(-1)).square() / 2 + tau**2 / 2
+    )
 
 
-SETTINGS = [(1, 1, 0.0), (1, 2, 0.7), (2, 1, 0.7), (2, 2, 0.7), (2, 3, 0.0), (3, 1, 0.0), (1, 8, 0.0)]
+SETTINGS = [
+    (1, 1, 0.0),
+    (1, 2, 0.7),
+    (2, 1, 0.7),
+    (2, 2, 0.7),
+    (2, 3, 0.0),
+    (3, 1, 0.0),
+    (1, 8, 0.0),
+]
 
 
 @pytest.mark.parametrize(("d", "n", "tau"), SETTINGS)
@@ -54,7 +68,12 @@ def test_the_population_loss_of_any_weights_is_exact(d, n, tau):
     lam, w_pv, w_kq = covariance(d), normal(d + 1, d + 1, seed=1), normal(d + 1, d + 1, seed=2)
 
     def check(loss):
-        assert_close(loss(w_pv, w_kq, lam, n, tau**2), exact_loss(w_pv, w_kq, lam, n, tau), rtol=1e-11, atol=0)
+        assert_close(
+            loss(w_pv, w_kq, lam, n, tau**2),
+            exact_loss(w_pv, w_kq, lam, n, tau),
+            rtol=1e-11,
+            atol=0,
+        )
 
     check(theory.population_loss)
     must_fail(check, lambda p, k, c, n, t: theory.population_loss(p, k, c, n + 1, t))
@@ -70,7 +89,12 @@ def check_gamma(gamma):
     lam, n, tau = covariance(2), 2, 0.7
     xs, ys, *_, weights = all_prompts(lam, n, tau, query_nodes=1)
     h = torch.einsum("pn,pnd->pd", ys, xs) / n
-    assert_close(gamma(lam, n, tau**2) @ lam, torch.einsum("p,pi,pj->ij", weights, h, h), rtol=1e-12, atol=1e-12)
+    assert_close(
+        gamma(lam, n, tau**2) @ lam,
+        torch.einsum("p,pi,pj->ij", weights, h, h),
+        rtol=1e-12,
+        atol=1e-12,
+    )
 
 
 def test_gamma_is_the_second_moment_of_what_a_prompt_says():
@@ -107,7 +131,9 @@ def test_prediction():
     check_prediction(theory.prediction)
     check_prediction(form("columns"))
     must_fail(check_prediction, form("rows"))
-    must_fail(check_prediction, lambda p, k, e: theory.prediction(p, k, e) * (e.shape[1] - 1) / e.shape[1])
+    must_fail(
+        check_prediction, lambda p, k, e: theory.prediction(p, k, e) * (e.shape[1] - 1) / e.shape[1]
+    )
     must_fail(check_prediction, lambda p, k, e: theory.prediction(p.T, k, e))
 
 
@@ -121,7 +147,9 @@ def signs(eigenvalues):
 
 def check_negative(count):
     for d, n in COUNTS:
-        assert signs(torch.linalg.eigvalsh(theory.quadratic_form(prompt(d, n)[3])))[0] == count(d, n)
+        assert signs(torch.linalg.eigvalsh(theory.quadratic_form(prompt(d, n)[3])))[0] == count(
+            d, n
+        )
 
 
 def test_spectrum_of_the_quadratic_form():
@@ -160,8 +188,14 @@ def test_the_product_is_the_part_that_is_linear_in_the_labels():
     ("call", "match"),
     [
         (lambda: theory.gamma(-GOLDEN, 4), "must be a symmetric positive definite matrix"),
-        (lambda: theory.gamma(vector(1, 2, 0, 1).view(2, 2), 4), "must be a symmetric positive definite"),
-        (lambda: theory.gamma(GOLDEN, 0), "n counts examples or coordinates and must be at least 1, got 0"),
+        (
+            lambda: theory.gamma(vector(1, 2, 0, 1).view(2, 2), 4),
+            "must be a symmetric positive definite",
+        ),
+        (
+            lambda: theory.gamma(GOLDEN, 0),
+            "n counts examples or coordinates and must be at least 1, got 0",
+        ),
         (lambda: theory.negative_eigenvalues(0, 3), "d counts"),
     ],
 )

@@ -21,7 +21,14 @@ def unit_theta(d, rank, seed=0):
 
 GOLDEN = torch.diag(vector(1, 2))  # Lambda of the numbers below, with n = 4
 ISOTROPIC = torch.eye(2, dtype=torch.float64) / 2**0.25
-RUNS = [(1, 3, 1, 0.5), (2, 4, 2, 0.95), (3, 10, 1, 0.3), (4, 7, 4, 0.1), (5, 2, 2, 0.6), (6, 40, 6, 0.9)]
+RUNS = [
+    (1, 3, 1, 0.5),
+    (2, 4, 2, 0.95),
+    (3, 10, 1, 0.3),
+    (4, 7, 4, 0.1),
+    (5, 2, 2, 0.6),
+    (6, 40, 6, 0.9),
+]
 # d, n, rank of Theta, and sigma as a share of its limit
 
 
@@ -75,7 +82,9 @@ def test_velocity_is_minus_the_gradient():
     must_fail(check_velocity, lambda where, matrix, scalar: where.velocity(matrix.T, scalar))
     lam, matrix = covariance(4), normal(4, 4, seed=3)
     for ours, printed in zip(
-        theory.landscape(lam, 6).velocity(matrix, 0.8), equation_5_4(lam, 6, matrix, 0.8), strict=True
+        theory.landscape(lam, 6).velocity(matrix, 0.8),
+        equation_5_4(lam, 6, matrix, 0.8),
+        strict=True,
     ):
         assert_close(ours, printed, rtol=1e-12, atol=1e-12)
 
@@ -115,7 +124,12 @@ def check_excess(excess):
         inner = scalar * root @ matrix @ root - lam @ torch.linalg.inv(gamma)
         printed = (inner.T @ gamma @ inner).trace() / 2
         assert_close(excess(where, matrix, scalar), printed, rtol=1e-11, atol=0)
-        assert_close(excess(where, matrix, scalar), where.loss(matrix, scalar) - where.minimum, rtol=1e-11, atol=0)
+        assert_close(
+            excess(where, matrix, scalar),
+            where.loss(matrix, scalar) - where.minimum,
+            rtol=1e-11,
+            atol=0,
+        )
 
 
 def test_the_excess_is_the_square_of_corollary_a_2():
@@ -129,7 +143,9 @@ def loss_of(lam, n):
 
     def loss(flat):
         w_pv = torch.cat([torch.zeros(d, d + 1, dtype=torch.float64), flat[None, : d + 1]])
-        w_kq = torch.cat([flat[d + 1 :].view(d + 1, d), torch.zeros(d + 1, 1, dtype=torch.float64)], 1)
+        w_kq = torch.cat(
+            [flat[d + 1 :].view(d + 1, d), torch.zeros(d + 1, 1, dtype=torch.float64)], 1
+        )
         return theory.population_loss(w_pv, w_kq, lam, n)
 
     return loss
@@ -157,7 +173,9 @@ def test_no_weights_at_all_do_better():
     lam, n = covariance(2), 4
     where, loss = theory.landscape(lam, n), loss_of(lam, n)
     least = where.minimum + where.label_moment / 2
-    gaps = vector(*[float(loss(descend(loss, normal(9, seed=seed))) - least) for seed in (8, 9, 10)])
+    gaps = vector(
+        *[float(loss(descend(loss, normal(9, seed=seed))) - least) for seed in (8, 9, 10)]
+    )
     assert (gaps > -1e-12).all()
     assert (gaps.abs() < 1e-10).any()
 
@@ -175,7 +193,12 @@ def check_rank_one(lam, n, place=0):
     product, excess = where.rank_one
     assert torch.autograd.functional.jacobian(loss_of(lam, n), flat).abs().max() < 1e-12
     assert_close(torch.outer(vec, vec), product, rtol=1e-10, atol=1e-12)
-    assert_close(loss_of(lam, n)(flat) - where.minimum - where.label_moment / 2, excess, rtol=1e-10, atol=1e-12)
+    assert_close(
+        loss_of(lam, n)(flat) - where.minimum - where.label_moment / 2,
+        excess,
+        rtol=1e-10,
+        atol=1e-12,
+    )
 
 
 def check_curves_down_nowhere(lam, n, place=0):
@@ -207,14 +230,27 @@ def test_the_flow_ends_at_the_optimum_balanced_and_below_the_bound(run):
     assert_close(path.matrices[-1], matrix, rtol=0, atol=1e-8)
     assert_close(path.scalars[-1], scalar, rtol=0, atol=1e-8)
     assert path.imbalance.abs().max() < 1e-8
-    check_rate(path, where, lam, run[1], sigma, theta, theory.pl_constant(lam, run[1], sigma, theta))
-    must_fail(check_rate, path, where, lam, run[1], sigma, theta, 1e5 * theory.pl_constant(lam, run[1], sigma, theta))
+    check_rate(
+        path, where, lam, run[1], sigma, theta, theory.pl_constant(lam, run[1], sigma, theta)
+    )
+    must_fail(
+        check_rate,
+        path,
+        where,
+        lam,
+        run[1],
+        sigma,
+        theta,
+        1e5 * theory.pl_constant(lam, run[1], sigma, theta),
+    )
     assert (path.scalars > theory.read_out_floor(lam, run[1], sigma, theta)).all()
 
 
 def check_rate(path, where, lam, n, sigma, theta, mu):
     """Lemma 5.4 along a path: |grad|^2 >= mu excess, wherever the excess is above rounding, and excess <= bound."""
-    excess = torch.stack([where.excess(m, s) for m, s in zip(path.matrices, path.scalars, strict=True)])
+    excess = torch.stack(
+        [where.excess(m, s) for m, s in zip(path.matrices, path.scalars, strict=True)]
+    )
     velocities = [where.velocity(m, s) for m, s in zip(path.matrices, path.scalars, strict=True)]
     squares = torch.stack([v.square().sum() + u**2 for v, u in velocities])
     above = excess > 1e-18
@@ -255,7 +291,9 @@ def test_the_flow_is_as_exact_as_it_says(another_route, tolerance):
 
 def test_the_flow_conserves_the_imbalance_of_any_start():
     where = theory.landscape(covariance(3), 5)
-    path = theory.gradient_flow(where, normal(3, 3, seed=4), 0.3, torch.linspace(0, 20, 50), tolerance=1e-12)
+    path = theory.gradient_flow(
+        where, normal(3, 3, seed=4), 0.3, torch.linspace(0, 20, 50), tolerance=1e-12
+    )
     assert (path.imbalance - path.imbalance[0]).abs().max() < 1e-9
     assert abs(path.imbalance[0]) > 1
 
@@ -282,7 +320,9 @@ def test_the_flow_on_random_covariances():
     """Exponential(1) variances, N = 20, d = 4: the numbers of Theorem 4.5."""
     where = theory.random_landscape(vector(1, 2, 6)[:, None].repeat(1, 4), 20)
     limit = theory.initial_scale_limit_random(normal(20_000, 4).abs(), unit_theta(4, 2), 20)
-    path = theory.gradient_flow(where, *theory.initial_point(0.9 * float(limit), unit_theta(4, 2)), vector(0, 3000))
+    path = theory.gradient_flow(
+        where, *theory.initial_point(0.9 * float(limit), unit_theta(4, 2)), vector(0, 3000)
+    )
     assert float(path.scalars[-1]) == pytest.approx(0.7613870, abs=1e-7)
     product = path.scalars[-1] * path.matrices[-1]
     assert_close(product, 0.2898551 * torch.eye(4).double(), rtol=0, atol=1e-7)
@@ -293,23 +333,31 @@ def test_the_flow_on_random_covariances():
 
 def test_constants_of_the_start():
     assert float(theory.initial_scale_limit(GOLDEN, 4)) == pytest.approx(0.6596534, abs=5e-8)
-    assert float(theory.pl_constant(GOLDEN, 4, 0.4, ISOTROPIC)) == pytest.approx(0.1289405, abs=5e-8)
+    assert float(theory.pl_constant(GOLDEN, 4, 0.4, ISOTROPIC)) == pytest.approx(
+        0.1289405, abs=5e-8
+    )
     for share in (0.01, 0.99):
         *_, (matrix, scalar) = start(3, 5, 1, share)
         assert_close(matrix.norm(), scalar, rtol=1e-12, atol=0)
     # Theorem 4.5's condition written out, for two diagonals; for a single one it is below Theorem 4.1's.
     diagonals, theta = torch.stack([vector(1, 2), vector(3, 0.5)]), unit_theta(2, 1)
-    gammas = [torch.linalg.eigvalsh(theory.gamma(torch.diag(v), 4))[-1] * (v @ v) for v in diagonals]
+    gammas = [
+        torch.linalg.eigvalsh(theory.gamma(torch.diag(v), 4))[-1] * (v @ v) for v in diagonals
+    ]
     pull = (torch.diag(diagonals.mean(0)) @ theta).norm() ** 2
     expected = (2 * pull / (2**0.5 * sum(gammas) / 2)).sqrt()
-    assert_close(theory.initial_scale_limit_random(diagonals, theta, 4), expected, rtol=1e-12, atol=0)
+    assert_close(
+        theory.initial_scale_limit_random(diagonals, theta, 4), expected, rtol=1e-12, atol=0
+    )
 
 
 @pytest.mark.parametrize("factor", [1.5, 5.0, 30.0])
 def test_the_condition_on_the_start_is_not_necessary(factor):
     lam, theta = covariance(3), unit_theta(3, 2)
     sigma = factor * float(theory.initial_scale_limit(lam, 10))
-    with pytest.raises(ValueError, match=f"sigma={sigma:g} is {factor:.3g} times too large.* sufficient"):
+    with pytest.raises(
+        ValueError, match=f"sigma={sigma:g} is {factor:.3g} times too large.* sufficient"
+    ):
         theory.check_initial_scale(sigma, lam, 10)
     where = theory.landscape(lam, 10)
     path = theory.gradient_flow(where, *theory.initial_point(sigma, theta), vector(0, 3000))
@@ -319,14 +367,23 @@ def test_the_condition_on_the_start_is_not_necessary(factor):
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: theory.check_initial_scale(0.7, GOLDEN, 4), "1.06 times too large: .* sigma below 0.659653"),
+        (
+            lambda: theory.check_initial_scale(0.7, GOLDEN, 4),
+            "1.06 times too large: .* sigma below 0.659653",
+        ),
         (lambda: theory.check_initial_scale(-1.0, GOLDEN, 4), "sigma=-1 is not positive"),
         (lambda: theory.pl_constant(GOLDEN, 4, 0.7, ISOTROPIC), "times too large"),
         (lambda: theory.read_out_floor(GOLDEN, 4, 0.7, ISOTROPIC), "times too large"),
         (lambda: theory.initial_point(0.0, ISOTROPIC), "sigma must be positive, got 0"),
         (lambda: theory.initial_point(0.5, 2 * ISOTROPIC), "must be 1, got 4: divide Theta"),
-        (lambda: theory.gradient_flow(theory.landscape(GOLDEN, 4), GOLDEN, 1.0, vector(1, 1)), "times must increase"),
-        (lambda: theory.gradient_flow(theory.landscape(GOLDEN, 4), GOLDEN, 1.0, vector(-1, 1)), "times must increase"),
+        (
+            lambda: theory.gradient_flow(theory.landscape(GOLDEN, 4), GOLDEN, 1.0, vector(1, 1)),
+            "times must increase",
+        ),
+        (
+            lambda: theory.gradient_flow(theory.landscape(GOLDEN, 4), GOLDEN, 1.0, vector(-1, 1)),
+            "times must increase",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, match):

@@ -31,12 +31,19 @@ def exact_risk(matrix, m, lam, a, tau, query):
 
 @pytest.mark.parametrize(("d", "m", "tau"), [(1, 1, 0.0), (2, 2, 0.5), (3, 2, 0.0), (2, 4, 0.0)])
 def test_the_risk_of_any_layer_under_any_shift_is_exact(d, m, tau):
-    lam, matrix, a, query = covariance(d), normal(d, d, seed=3), normal(d, seed=4), covariance(d, seed=5)
+    lam, matrix, a, query = (
+        covariance(d),
+        normal(d, d, seed=3),
+        normal(d, seed=4),
+        covariance(d, seed=5),
+    )
 
     def check(product_risk):
         for seen in (lam, query):
             expected = exact_risk(matrix, m, lam, a, tau, seen)
-            assert_close(product_risk(matrix, m, lam, a, tau**2, seen).total, expected, rtol=1e-11, atol=0)
+            assert_close(
+                product_risk(matrix, m, lam, a, tau**2, seen).total, expected, rtol=1e-11, atol=0
+            )
 
     check(theory.product_risk)
     must_fail(check, lambda p, m, *rest: theory.product_risk(p, m + 1, *rest))
@@ -56,8 +63,12 @@ def check_golden_risk(risk):
 def test_the_risk_of_the_trained_layer():
     check_golden_risk(theory.risk)
     must_fail(check_golden_risk, theory.paper_risk)
-    best, variance, bias = theory.product_risk(theory.landscape(GOLDEN, 4).product, 10, GOLDEN, A, 0.25)
-    assert (float(best), float(variance), float(bias)) == pytest.approx((0.25, 0.3050666, 0.5458580), abs=5e-8)
+    best, variance, bias = theory.product_risk(
+        theory.landscape(GOLDEN, 4).product, 10, GOLDEN, A, 0.25
+    )
+    assert (float(best), float(variance), float(bias)) == pytest.approx(
+        (0.25, 0.3050666, 0.5458580), abs=5e-8
+    )
     assert float(theory.printed_bias(GOLDEN, 4, A)) == pytest.approx(0.5458580, abs=5e-8)
     lam, a = covariance(4), normal(4, seed=1)
     trained = theory.product_risk(torch.linalg.inv(theory.gamma(lam, 7)), 5, lam, a)
@@ -129,7 +140,9 @@ def test_query_shift_changes_the_error_not_the_relative_bias():
         lacks = x @ w - x @ theory.effective_weights(g, lam, w)
         assert_close(shifted.bias, lacks**2, rtol=1e-9, atol=0)
     lengths = vector(1e3, 1e4, 1e5, 1e6)
-    gaps = [theory.effective_weights(theory.landscape(lam, int(k)).product, lam, w) - w for k in lengths]
+    gaps = [
+        theory.effective_weights(theory.landscape(lam, int(k)).product, lam, w) - w for k in lengths
+    ]
     slope = np.polyfit(lengths.log(), [float(gap.norm().log()) for gap in gaps], 1)[0]
     assert slope == pytest.approx(-1, abs=0.01)  # tolerated, as O(1/n)
 
@@ -146,7 +159,9 @@ def check_slope(slope, c, n):
 def test_covariate_shift_scales_predictions_by_less_than_c_squared():
     for c, n in pairs((1.0, 2.0, 3.0), (10, 100_000)):
         check_slope(theory.prediction_slope, c, n)
-    must_fail(check_slope, lambda g, lam: 4.0, 2.0, 10)  # the paper's c^2 is for long training prompts
+    must_fail(
+        check_slope, lambda g, lam: 4.0, 2.0, 10
+    )  # the paper's c^2 is for long training prompts
     far = theory.landscape(covariance(3), 10**7).product
     assert float(theory.prediction_slope(far, 4 * covariance(3))) == pytest.approx(4, abs=1e-5)
     w = normal(3, seed=1)
@@ -175,7 +190,9 @@ def check_random_loss(random_landscape):
         draws, moments = diagonals(d)
         matrix, scalar = normal(d, d, seed=3), 0.7
         where = random_landscape(moments, n, tau2)
-        mean = sum(p * theory.landscape(torch.diag(v), n, tau2).loss(matrix, scalar) for v, p in draws)
+        mean = sum(
+            p * theory.landscape(torch.diag(v), n, tau2).loss(matrix, scalar) for v, p in draws
+        )
         assert_close(where.loss(matrix, scalar), mean, rtol=1e-12, atol=1e-12)
         gammas = sum(p * theory.gamma(torch.diag(v), n, tau2) @ torch.diag(v**2) for v, p in draws)
         optimum = torch.linalg.inv(gammas) @ torch.diag(moments[1])
@@ -184,16 +201,21 @@ def check_random_loss(random_landscape):
 
 def test_the_landscape_of_random_covariances_is_the_mean_landscape():
     check_random_loss(theory.random_landscape)
-    must_fail(check_random_loss, lambda moments, n, tau2: theory.random_landscape(moments, n + 1, tau2))
     must_fail(
-        check_random_loss, lambda m, n, t: theory.random_landscape(torch.stack([m[0], m[0] ** 2, m[0] ** 3]), n, t)
+        check_random_loss, lambda moments, n, tau2: theory.random_landscape(moments, n + 1, tau2)
+    )
+    must_fail(
+        check_random_loss,
+        lambda m, n, t: theory.random_landscape(torch.stack([m[0], m[0] ** 2, m[0] ** 3]), n, t),
     )
 
 
 EXPONENTIAL = vector(1, 2, 6)[:, None]
 
 
-@pytest.mark.parametrize(("n", "d", "r"), [(20, 1, 0.3030303), (20, 4, 0.2898551), (100, 10, 0.3174603)])
+@pytest.mark.parametrize(
+    ("n", "d", "r"), [(20, 1, 0.3030303), (20, 4, 0.2898551), (100, 10, 0.3174603)]
+)
 def test_the_optimum_for_exponential_variances(n, d, r):
     where = theory.random_landscape(EXPONENTIAL.repeat(1, d), n)
     assert_close(where.product, r * torch.eye(d).double(), rtol=0, atol=5e-8)
@@ -206,7 +228,9 @@ def test_the_optimum_for_exponential_variances(n, d, r):
 def test_random_covariances_leave_a_third():
     moments = EXPONENTIAL.repeat(1, 3)
     assert_close(theory.random_limit(moments), torch.ones(3).double() / 3, rtol=1e-14, atol=0)
-    assert_close(theory.random_limit(torch.ones(3, 2)), torch.ones(2).double())  # nothing random: it is learned
+    assert_close(
+        theory.random_limit(torch.ones(3, 2)), torch.ones(2).double()
+    )  # nothing random: it is learned
     far = theory.random_landscape(moments, 10**8).product.diagonal() * moments[0]
     assert_close(far, theory.random_limit(moments), rtol=1e-6, atol=0)
     # At the optimum the error does not vanish however long prompts are.
@@ -220,7 +244,9 @@ def test_the_risk_under_random_covariances_is_the_mean_risk():
 
     def check(risk):
         for m, tau2 in ((1, 0.0), (6, 0.4)):
-            mean = sum(p * theory.product_risk(matrix, m, torch.diag(v), eye, tau2).total for v, p in draws)
+            mean = sum(
+                p * theory.product_risk(matrix, m, torch.diag(v), eye, tau2).total for v, p in draws
+            )
             assert_close(risk(matrix, moments, m, tau2), mean, rtol=1e-12, atol=1e-12)
 
     check(theory.random_risk)
@@ -235,8 +261,14 @@ def test_the_risk_under_random_covariances_is_the_mean_risk():
     ("call", "match"),
     [
         (lambda: theory.risk(GOLDEN, 4, 0, A), "m counts examples"),
-        (lambda: theory.label_law_risk(GOLDEN, 4, 4, GOLDEN @ A, GOLDEN, 1.0), "less than the 3 that the best linear"),
-        (lambda: theory.random_landscape(vector(1, 0.5, 6)[:, None], 4), "no positive law has the first three moments"),
+        (
+            lambda: theory.label_law_risk(GOLDEN, 4, 4, GOLDEN @ A, GOLDEN, 1.0),
+            "less than the 3 that the best linear",
+        ),
+        (
+            lambda: theory.random_landscape(vector(1, 0.5, 6)[:, None], 4),
+            "no positive law has the first three moments",
+        ),
         (lambda: theory.random_landscape(vector(1, 2, 3)[:, None], 4), "no positive law"),
         (lambda: theory.random_landscape(vector(-1, 2, 6)[:, None], 4), "no positive law"),
     ],

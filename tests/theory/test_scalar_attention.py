@@ -25,7 +25,9 @@ SIX_TOKENS = vector(0.9, -0.4, 0.3, -1.3, 0, 1.7)
 
 def line_of_one_head(asymptote, context, alpha, direction=1):
     """Slope and intercept of m(x) itself: one head that writes 1, no skip connection."""
-    slope, intercept = asymptote(vector(0), vector(alpha), torch.ones(1, 1).double(), context, direction)
+    slope, intercept = asymptote(
+        vector(0), vector(alpha), torch.ones(1, 1).double(), context, direction
+    )
     return slope[0], intercept[0]
 
 
@@ -34,28 +36,39 @@ def check_context_mixture(context_mixture):
     for alpha in (-0.7, 0.0, 1.3):
         direct = vector(*[mixture(value, SIX_TOKENS, alpha) for value in x.tolist()])
         assert_close(context_mixture(x, SIX_TOKENS, alpha), direct, rtol=1e-12, atol=1e-12)
-        assert_close(context_mixture(x[:, None], SIX_TOKENS, alpha), direct[:, None], rtol=1e-12, atol=1e-12)
+        assert_close(
+            context_mixture(x[:, None], SIX_TOKENS, alpha), direct[:, None], rtol=1e-12, atol=1e-12
+        )
 
 
 def test_context_mixture():
     check_context_mixture(limits.context_mixture)
-    assert_close(limits.context_mixture(3.0, vector(), 0.5), vector(3)[0])  # alone, a query reads itself
+    assert_close(
+        limits.context_mixture(3.0, vector(), 0.5), vector(3)[0]
+    )  # alone, a query reads itself
 
     def without_the_query(x, context, alpha):
         return torch.softmax(alpha * x[..., None] * context, dim=-1) @ context
 
     must_fail(check_context_mixture, without_the_query)
-    must_fail(check_context_mixture, lambda x, context, alpha: limits.context_mixture(x, context, -alpha))
+    must_fail(
+        check_context_mixture, lambda x, context, alpha: limits.context_mixture(x, context, -alpha)
+    )
 
 
 def check_asymptote_golden(asymptote):
-    for direction, expected in ((1, vector(119, -190, 21, 338)), (-1, vector(-118, 190, -22, -336))):
+    for direction, expected in (
+        (1, vector(119, -190, 21, 338)),
+        (-1, vector(-118, 190, -22, -336)),
+    ):
         slope, intercept = asymptote(EMBED, ALPHAS, ZETAS, CONTEXT, direction)
         assert_close(direction * 100 * slope + intercept, expected, rtol=1e-12, atol=1e-12)
 
 
 @given(
-    alphas=st.lists(st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=3),
+    alphas=st.lists(
+        st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=3
+    ),
     quarters=st.lists(st.integers(-12, 12), min_size=1, max_size=6),
     direction=st.sampled_from([1, -1]),
 )
@@ -83,7 +96,12 @@ def check_one_head(asymptote, alpha):
     for direction in (1, -1):
         slope, intercept = line_of_one_head(asymptote, SIX_TOKENS, alpha, direction)
         for x in (direction * 100.0, direction * 130.0):
-            assert_close(x * slope + intercept, vector(mixture(x, SIX_TOKENS, alpha))[0], rtol=1e-10, atol=1e-10)
+            assert_close(
+                x * slope + intercept,
+                vector(mixture(x, SIX_TOKENS, alpha))[0],
+                rtol=1e-10,
+                atol=1e-10,
+            )
 
 
 def test_of_the_printed_sums_only_the_first_is_right():
@@ -97,7 +115,9 @@ def test_of_the_printed_sums_only_the_first_is_right():
 def test_the_printed_numbers():
     slope, intercept = line_of_one_head(limits.paper_attention_asymptote, SIX_TOKENS, -0.7)
     assert_close((slope, intercept), (vector(1)[0], vector(-1.7 / 6)[0]), rtol=1e-12, atol=1e-12)
-    slope, intercept = line_of_one_head(limits.paper_attention_asymptote, SIX_TOKENS, -0.7, direction=-1)
+    slope, intercept = line_of_one_head(
+        limits.paper_attention_asymptote, SIX_TOKENS, -0.7, direction=-1
+    )
     assert_close((slope, intercept), (vector(1)[0], vector(2.9 / 6)[0]), rtol=1e-12, atol=1e-12)
     assert mixture(100, SIX_TOKENS, -0.7) == pytest.approx(-1.3, abs=1e-12)
     assert mixture(-100, SIX_TOKENS, -0.7) == pytest.approx(1.7, abs=1e-12)
@@ -116,7 +136,9 @@ def check_error_rate(rate):
 
 
 def test_the_error_of_the_asymptote_is_exponentially_small():
-    check_error_rate(0.7 * 0.9)  # |alpha| times the gap between the extreme token, -1.3, and the next, -.4
+    check_error_rate(
+        0.7 * 0.9
+    )  # |alpha| times the gap between the extreme token, -1.3, and the next, -.4
     must_fail(check_error_rate, 0.7 * 0.1)
 
 
@@ -137,7 +159,10 @@ def check_hardmax_onset(onset, p=None):
         for alpha in (-100.0, -0.7, 0.3, 5.0):
             for direction in (1, -1):
                 start = float(onset(context, alpha, direction))
-                far = [mass_off_the_arg_max(direction * start * factor, context, alpha) for factor in (1, 1.1, 2, 30)]
+                far = [
+                    mass_off_the_arg_max(direction * start * factor, context, alpha)
+                    for factor in (1, 1.1, 2, 30)
+                ]
                 assert max(far) <= 0.05 + 1e-9
                 if len(context) == 1:
                     assert far[0] == pytest.approx(0.05, abs=1e-9)  # one rival: nothing to spare
@@ -155,7 +180,9 @@ def test_hardmax_onset():
     must_fail(check_hardmax_onset, gap_only)
     must_fail(check_hardmax_onset, lambda *a: 0.95 * limits.hardmax_onset(*a), p=1)
     must_fail(check_hardmax_onset, lambda *a: 1.05 * limits.hardmax_onset(*a), p=1)
-    must_fail(check_hardmax_onset, lambda context, alpha, d: limits.hardmax_onset(context, alpha, -d))
+    must_fail(
+        check_hardmax_onset, lambda context, alpha, d: limits.hardmax_onset(context, alpha, -d)
+    )
     assert limits.hardmax_onset(CONTEXT, 0.0) == math.inf
     start = float(limits.hardmax_onset(vector(0.8), -2.0, delta=0.3))
     assert mass_off_the_arg_max(start, vector(0.8), -2.0) == pytest.approx(0.3, abs=1e-9)
@@ -187,8 +214,12 @@ def check_layernorm_plateau(layernorm_plateau):
     for direction in (1, -1):
         limit = layernorm_plateau(slope, GAMMA, BETA, direction)
         for context, eps in ((CONTEXT, 1e-5), (SIX_TOKENS, 1e-5), (CONTEXT, 10.0)):
-            assert_close(post_ln(direction * 1e9, GAMMA, BETA, context, eps), limit, rtol=0, atol=1e-7)
-            near, far = (post_ln(direction * x, GAMMA, BETA, context, eps) - limit for x in (1e3, 1e5))
+            assert_close(
+                post_ln(direction * 1e9, GAMMA, BETA, context, eps), limit, rtol=0, atol=1e-7
+            )
+            near, far = (
+                post_ln(direction * x, GAMMA, BETA, context, eps) - limit for x in (1e3, 1e5)
+            )
             distance = vector(near.abs().max(), far.abs().max())
             assert fitted_slope(vector(1e3, 1e5), distance) == pytest.approx(-1, abs=0.01)
 
@@ -210,7 +241,10 @@ def test_layernorm_plateau():
 
 def check_growth_of_the_variance(power):
     x = 10.0 ** torch.arange(2, 6).double()
-    variance = [float(attention_layer(float(value), EMBED, ALPHAS, ZETAS, CONTEXT).var(correction=0)) for value in x]
+    variance = [
+        float(attention_layer(float(value), EMBED, ALPHAS, ZETAS, CONTEXT).var(correction=0))
+        for value in x
+    ]
     assert fitted_slope(x, vector(*variance)) == pytest.approx(power, abs=0.01)
 
 
@@ -224,7 +258,9 @@ def check_correction(correction):
         slope, intercept = limits.attention_asymptote(EMBED, ALPHAS, ZETAS, CONTEXT, direction)
         limit = post_ln(direction * 1e15, GAMMA, BETA)
         rest = {
-            x: post_ln(direction * x, GAMMA, BETA) - limit - correction(slope, intercept, GAMMA, direction) / x
+            x: post_ln(direction * x, GAMMA, BETA)
+            - limit
+            - correction(slope, intercept, GAMMA, direction) / x
             for x in (1e3, 1e4)
         }
         assert (rest[1e4] / GAMMA).abs().max() < 2e-8
@@ -241,7 +277,9 @@ def test_layernorm_correction():
 
         return correction
 
-    check_correction(lambda slope, intercept, gamma, _: limits.layernorm_correction(slope, intercept, gamma))
+    check_correction(
+        lambda slope, intercept, gamma, _: limits.layernorm_correction(slope, intercept, gamma)
+    )
     check_correction(wrong())
     must_fail(check_correction, wrong(project=False))
     must_fail(check_correction, wrong(odd=True))
@@ -253,7 +291,9 @@ def check_spread_over_contexts(n_heads_read):
     alphas, zetas = ALPHAS[:n_heads_read], ZETAS[:n_heads_read]
     spread = []
     for x in (1e3, 1e4, 1e5):
-        outputs = torch.stack([F.layer_norm(attention_layer(x, EMBED, alphas, zetas, c), (4,)) for c in contexts])
+        outputs = torch.stack(
+            [F.layer_norm(attention_layer(x, EMBED, alphas, zetas, c), (4,)) for c in contexts]
+        )
         spread.append(x * float(outputs.std(dim=0).max()))
     assert spread[0] > 0.1
     assert spread[2] == pytest.approx(spread[1], rel=1e-3)
@@ -261,4 +301,6 @@ def check_spread_over_contexts(n_heads_read):
 
 def test_the_spread_over_contexts_dies_like_one_over_x():
     check_spread_over_contexts(2)
-    must_fail(check_spread_over_contexts, 1)  # without the head of alpha < 0 no context is left far out
+    must_fail(
+        check_spread_over_contexts, 1
+    )  # without the head of alpha < 0 no context is left far out

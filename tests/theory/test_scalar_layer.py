@@ -32,8 +32,16 @@ def parameters(n_tokens, seed=0):
     """Random weights of a layer with everything: embed, shifts, weights, biases."""
     maps = [normal(N_HEADS, D_MODEL, D_HEAD, seed=seed + k) for k in range(3)]
     maps.append(normal(N_HEADS, D_HEAD, D_MODEL, seed=seed + 3))
-    biases = (*(normal(N_HEADS, D_HEAD, seed=seed + 4 + k) for k in range(3)), normal(D_MODEL, seed=seed + 7))
-    return normal(D_MODEL, seed=seed + 8), normal(n_tokens, D_MODEL, seed=seed + 9), tuple(maps), biases
+    biases = (
+        *(normal(N_HEADS, D_HEAD, seed=seed + 4 + k) for k in range(3)),
+        normal(D_MODEL, seed=seed + 7),
+    )
+    return (
+        normal(D_MODEL, seed=seed + 8),
+        normal(n_tokens, D_MODEL, seed=seed + 9),
+        tuple(maps),
+        biases,
+    )
 
 
 def attention_written_out(embed, shifts, weights, biases, tokens):
@@ -83,7 +91,9 @@ def without(name):
     return make
 
 
-@pytest.mark.parametrize("name", ["embed", "shift", "alphas", "kappas", "lambdas", "nus", "zetas", "omegas", "bias"])
+@pytest.mark.parametrize(
+    "name", ["embed", "shift", "alphas", "kappas", "lambdas", "nus", "zetas", "omegas", "bias"]
+)
 def test_decomposition_needs_every_coefficient(name):
     check_decomposition(ScalarLayer.of_weights)
     must_fail(check_decomposition, without(name))
@@ -104,7 +114,9 @@ def check_terms(terms):
             exps = [math.exp(alpha * x * t) for t in CONTEXT.tolist()]
             own = math.exp(alpha * x * x)
             mu, beta = terms(x, CONTEXT, alpha)
-            expected = vector(*(t * e / (own + sum(exps)) for t, e in zip(CONTEXT.tolist(), exps, strict=True)))
+            expected = vector(
+                *(t * e / (own + sum(exps)) for t, e in zip(CONTEXT.tolist(), exps, strict=True))
+            )
             assert_close(mu, expected, rtol=1e-12, atol=1e-12)
             assert float(beta) == pytest.approx(x * own / (own + sum(exps)), abs=1e-12)
 
@@ -129,10 +141,15 @@ def test_an_alpha_that_is_rounding_is_zero():
     other = normal(1, D_MODEL, 3, seed=2), normal(1, 3, D_MODEL, seed=3)
     assert limits.scalar_heads(embed, w_q, w_k, *other).alphas.tolist() == [0.0]
     slightly = w_k + 1e-9 * w_q
-    assert float(limits.scalar_heads(embed, w_q, slightly, *other).alphas[0]) == pytest.approx(1e-9 * float(q @ q))
+    assert float(limits.scalar_heads(embed, w_q, slightly, *other).alphas[0]) == pytest.approx(
+        1e-9 * float(q @ q)
+    )
     zero = torch.zeros(1, 3).double()
     layer = ScalarLayer.of_weights(
-        embed, torch.zeros(3, D_MODEL).double(), (w_q, w_k, *other), (zero, zero, zero, torch.zeros(D_MODEL).double())
+        embed,
+        torch.zeros(3, D_MODEL).double(),
+        (w_q, w_k, *other),
+        (zero, zero, zero, torch.zeros(D_MODEL).double()),
     )
     assert layer.alphas.tolist() == [0.0]
 
@@ -204,13 +221,18 @@ def test_wrong_limits_are_noticed():
 
     def three_cases_only(layer, context, direction):
         """The paper's rule, which sees the sign of alpha and nothing else."""
-        plain = dataclasses.replace(layer, kappas=0 * layer.kappas, lambdas=0 * layer.lambdas, nus=0 * layer.nus)
+        plain = dataclasses.replace(
+            layer, kappas=0 * layer.kappas, lambdas=0 * layer.lambdas, nus=0 * layer.nus
+        )
         return plain.asymptote(context, direction)
 
     def omegas_forgotten(layer, context, direction):
         return dataclasses.replace(layer, omegas=0 * layer.omegas).asymptote(context, direction)
 
-    token, tie = CASES["the token of the smallest alpha x_j + kappa_j"][0], CASES["a tie of a token with the query"][0]
+    token, tie = (
+        CASES["the token of the smallest alpha x_j + kappa_j"][0],
+        CASES["a tie of a token with the query"][0],
+    )
     must_fail(check_far, token, other_direction, TOKENS)
     must_fail(check_far, tie, constants_forgotten, TOKENS)
     must_fail(check_far, token, three_cases_only, TOKENS)
@@ -241,7 +263,9 @@ def check_the_papers_layer(asymptote, alphas, quarters, direction):
     context, embed, zetas = vector(*quarters) / 4, normal(5), normal(len(alphas), 5, seed=1)
     layer = ScalarLayer.of_heads(embed, vector(*alphas), zetas, n_tokens=len(quarters) + 1)
     expected = asymptote(embed, vector(*alphas), zetas, context, direction)
-    assert_close(tuple(layer.asymptote(context, direction)), tuple(expected), rtol=1e-12, atol=1e-12)
+    assert_close(
+        tuple(layer.asymptote(context, direction)), tuple(expected), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.slow
@@ -255,10 +279,14 @@ def check_sums(sums):
     alphas, zetas = vector(0.5, -0.5, 0.0, 1.5, -2.0), normal(5, 4)
     for direction in (1, -1):
         x = direction * 100.0
-        heads = torch.stack([limits.context_mixture(x, CONTEXT, a) * z for a, z in zip(alphas, zetas, strict=True)])
+        heads = torch.stack(
+            [limits.context_mixture(x, CONTEXT, a) * z for a, z in zip(alphas, zetas, strict=True)]
+        )
         signs = (alphas > 0, alphas < 0, alphas == 0)
         for line, chosen in zip(sums(alphas, zetas, CONTEXT, direction), signs, strict=True):
-            assert_close(x * line.slope + line.intercept, heads[chosen].sum(0), rtol=1e-10, atol=1e-8)
+            assert_close(
+                x * line.slope + line.intercept, heads[chosen].sum(0), rtol=1e-10, atol=1e-8
+            )
 
 
 def test_sums():
@@ -320,12 +348,27 @@ def test_layernorm_far():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda layer: layer.output(1.0, vector(1, 2)), "context has 2 tokens, but this layer was made for 6 before"),
-        (lambda layer: layer.limit_pattern(CONTEXT, 0), r"direction must be \+1 .* or -1 .*, got 0"),
+        (
+            lambda layer: layer.output(1.0, vector(1, 2)),
+            "context has 2 tokens, but this layer was made for 6 before",
+        ),
+        (
+            lambda layer: layer.limit_pattern(CONTEXT, 0),
+            r"direction must be \+1 .* or -1 .*, got 0",
+        ),
         (lambda layer: layer.asymptote(vector()), "context has 0 tokens"),
-        (lambda layer: limits.attention_sums(vector(1), vector(1)[None], vector()), "context is empty"),
-        (lambda layer: limits.paper_attention_sums(vector(1), vector(1)[None], CONTEXT, 3), "direction must be"),
-        (lambda layer: limits.layernorm_far(GAMMA, GAMMA, GAMMA, BETA, direction=0), "direction must be"),
+        (
+            lambda layer: limits.attention_sums(vector(1), vector(1)[None], vector()),
+            "context is empty",
+        ),
+        (
+            lambda layer: limits.paper_attention_sums(vector(1), vector(1)[None], CONTEXT, 3),
+            "direction must be",
+        ),
+        (
+            lambda layer: limits.layernorm_far(GAMMA, GAMMA, GAMMA, BETA, direction=0),
+            "direction must be",
+        ),
     ],
 )
 def test_wrong_input_is_explained(call, message):

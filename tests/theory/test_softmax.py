@@ -24,14 +24,18 @@ def random_scores():
         n = 2 + seed * seed % 97
         spread = 10 ** (seed % 31 / 10 - 1.5)
         scores = normal(10, n, seed=seed)
-        scores[5:] = scores[5:].sign() * (1 + 1e-3 * scores[5:])  # nearly two-valued: where bounds are tightest
+        scores[5:] = scores[5:].sign() * (
+            1 + 1e-3 * scores[5:]
+        )  # nearly two-valued: where bounds are tightest
         yield spread * scores
 
 
 def check_max_weight(bound):
     for scores in random_scores():
         spread = scores.amax(-1) - scores.amin(-1)
-        assert (torch.softmax(scores, -1).amax(-1) <= bound(scores.shape[-1], spread) * (1 + 1e-12)).all()
+        assert (
+            torch.softmax(scores, -1).amax(-1) <= bound(scores.shape[-1], spread) * (1 + 1e-12)
+        ).all()
     for n, spread in ((2, 0.5), (10, 3.0), (1000, 8.0)):
         scores = torch.cat([vector(spread), torch.zeros(n - 1).double()])
         assert_close(bound(n, spread), torch.softmax(scores, 0)[0], rtol=1e-12, atol=0)
@@ -49,7 +53,10 @@ def check_deficit(bound):
         spread = scores.amax(-1) - scores.amin(-1)
         assert (deficit <= bound(spread) + 1e-12).all()
         # Pinsker, and what it means for a head that reads values between -1 and 1.
-        weights, values = torch.softmax(scores, -1), torch.sin(torch.arange(scores.shape[-1]).double())
+        weights, values = (
+            torch.softmax(scores, -1),
+            torch.sin(torch.arange(scores.shape[-1]).double()),
+        )
         total_variation = (weights - 1 / scores.shape[-1]).abs().sum(-1) / 2
         assert (total_variation <= (bound(spread) / 2).sqrt() + 1e-12).all()
         moved = (weights @ values - values.mean()).abs()
@@ -75,7 +82,9 @@ def test_entropy_deficit_bound():
     for check in (check_deficit, check_deficit_is_nearly_reached):
         check(limits.entropy_deficit_bound)
         must_fail(check, lambda spread: 0.9 * limits.entropy_deficit_bound(spread))
-    must_fail(check_deficit_is_nearly_reached, lambda spread: torch.as_tensor(spread))  # true, but not sharp
+    must_fail(
+        check_deficit_is_nearly_reached, lambda spread: torch.as_tensor(spread)
+    )  # true, but not sharp
     # The thresholds of "uniform": 90 % of the keys effectively attended, and a total variation of .1.
     assert float(limits.entropy_deficit_bound(0.916)) < 0.105
     assert math.exp(-0.105) > 0.9
@@ -85,11 +94,15 @@ def test_entropy_deficit_bound():
 def check_margin(margin):
     for n in (2, 3, 41, 1000):
         for delta in (0.05, 0.3):
-            scores = -(normal(200, n, seed=n).abs() + float(margin(n, delta)))  # rivals at the margin or beyond
+            scores = -(
+                normal(200, n, seed=n).abs() + float(margin(n, delta))
+            )  # rivals at the margin or beyond
             scores[0], scores[:, 0] = -float(margin(n, delta)), 0.0
             left = 1 - torch.softmax(scores, -1)[:, 0]
             assert (left <= delta + 1e-12).all()
-            assert float(left[0]) == pytest.approx(delta, abs=1e-12)  # all rivals tied: nothing to spare
+            assert float(left[0]) == pytest.approx(
+                delta, abs=1e-12
+            )  # all rivals tied: nothing to spare
 
 
 def test_hardmax_margin():
@@ -103,7 +116,9 @@ def test_hardmax_margin():
 def check_necessary_margin(margin):
     for k in (1, 2, 7):
         for delta in (0.05, 0.3):
-            for seed in range(50):  # any number of rivals, the nearest just inside the margin: too much is lost
+            for seed in range(
+                50
+            ):  # any number of rivals, the nearest just inside the margin: too much is lost
                 rivals = float(margin(k, delta)) - 1e-6 + normal(1 + seed % 5, seed=seed).abs()
                 rivals[0] = float(margin(k, delta)) - 1e-6
                 weights = torch.softmax(torch.cat([torch.zeros(k).double(), -rivals]), 0)
@@ -145,7 +160,9 @@ def test_table_4_has_the_right_numbers_and_the_wrong_reason():
     # and small values with the gaps of the second do not.
     large_values_small_gaps = vector(1000, 1000.02, 1000.03, 1000.05, 1000.1)
     assert_close(softmax(large_values_small_gaps), vector(*TABLE_4[0][1]), rtol=0, atol=5e-7)
-    assert 1 - float(entropy_deficit(large_values_small_gaps)) / math.log(5) == pytest.approx(0.99963, abs=5e-6)
+    assert 1 - float(entropy_deficit(large_values_small_gaps)) / math.log(5) == pytest.approx(
+        0.99963, abs=5e-6
+    )
     assert_close(softmax(vector(0, 2, 3, 5, 10)), vector(*TABLE_4[1][1]), rtol=0, atol=5e-7)
     assert 10 > limits.hardmax_margin(5) > 0.1
 
@@ -155,7 +172,9 @@ def check_many_tokens(bound):
     half_range, n_tokens = 3.0, (1_000, 10_000, 100_000)
     largest, deficits = [], []
     for n in n_tokens:
-        scores = half_range * (2 * torch.rand(n, generator=torch.Generator().manual_seed(n)).double() - 1)
+        scores = half_range * (
+            2 * torch.rand(n, generator=torch.Generator().manual_seed(n)).double() - 1
+        )
         largest.append(float(torch.softmax(scores, 0).max()))
         deficits.append(float(entropy_deficit(scores)))
         assert largest[-1] <= float(limits.max_weight_bound(n, 2 * half_range))
@@ -164,7 +183,9 @@ def check_many_tokens(bound):
     # n = 1e5: the normalised entropy looks uniform, the effective number of tokens and the output do not.
     assert 1 - deficits[-1] / math.log(n) == pytest.approx(0.930, abs=1e-3)
     assert math.exp(-deficits[-1]) == pytest.approx(0.445, abs=5e-3)
-    assert float(torch.softmax(scores, 0) @ scores) == pytest.approx(half_range / math.tanh(half_range) - 1, abs=0.02)
+    assert float(torch.softmax(scores, 0) @ scores) == pytest.approx(
+        half_range / math.tanh(half_range) - 1, abs=0.02
+    )
     assert max(deficits) - min(deficits) < bound
 
 

@@ -13,7 +13,11 @@ def quick():
     """Without what takes longer than twelve steps and is tested elsewhere."""
     environment = provenance.environment()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "in_distribution", lambda predictor, task: dict.fromkeys(trainer.MEASURED, 0.5))
+        patch.setattr(
+            evaluation,
+            "in_distribution",
+            lambda predictor, task: dict.fromkeys(trainer.MEASURED, 0.5),
+        )
         patch.setattr(trainer, "environment", lambda: environment)
         patch.setattr(provenance.os, "fsync", lambda descriptor: None)
         patch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -98,10 +98,24 @@ def check_nothing_outside(folder, *mutant):
     """Training writes below its folder only, and leaves the environment as it was."""
     private = folder / "tmp"
     private.mkdir(parents=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(private), "HOME": str(private)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(private),
+        "HOME": str(private),
+    }
     environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    arguments = [sys.executable, "-c", CHILD, json.dumps(tiny_runs.data()), str(folder / "run"), *mutant]
-    done = subprocess.run(arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    arguments = [
+        sys.executable,
+        "-c",
+        CHILD,
+        json.dumps(tiny_runs.data()),
+        str(folder / "run"),
+        *mutant,
+    ]
+    done = subprocess.run(
+        arguments, env=environment, cwd=folder, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
     assert list(private.iterdir()) == []

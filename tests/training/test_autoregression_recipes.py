@@ -10,7 +10,12 @@ from icl_interp.training import recipes
 from icl_interp.training.trainer import train
 
 NAMES = [name for name in bundled.recipes() if name.startswith("autoregression_")]
-SHORT = ["training.steps=60", "training.batch_size=32", "training.warmup_steps=1", "training.snapshots=[0]"]
+SHORT = [
+    "training.steps=60",
+    "training.batch_size=32",
+    "training.warmup_steps=1",
+    "training.snapshots=[0]",
+]
 
 
 def last_error(model, checkpoint, n=128):

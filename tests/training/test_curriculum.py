@@ -28,7 +28,10 @@ def settings(**change):
     ("change", "rates"),
     [
         ({"decay": "cosine"}, {0: 0.005, 49: 0.25, 99: 0.5, 100: 0.5, 550: 0.25, 1000: 0.0}),
-        ({"decay": "linear"}, {0: 0.005, 49: 0.25, 99: 0.5, 100: 0.5, 325: 0.375, 550: 0.25, 1000: 0.0}),
+        (
+            {"decay": "linear"},
+            {0: 0.005, 49: 0.25, 99: 0.5, 100: 0.5, 325: 0.375, 550: 0.25, 1000: 0.0},
+        ),
         ({"decay": "constant"}, {0: 0.005, 99: 0.5, 100: 0.5, 999: 0.5}),
         ({"warmup_steps": 0}, {0: 0.5, 500: 0.25}),
         ({"warmup_steps": 4000}, {0: 0.5 / 4000, 999: 0.125}),
@@ -92,7 +95,9 @@ def test_prompts_grow_to_their_full_length(first, until):
 def test_without_a_curriculum_prompts_are_full_from_the_start():
     assert {length_at(Curriculum())(step) for step in (0, 1, 999)} == {20}
     short = TASK.with_points(4)
-    assert {length_at(Curriculum(first_points=9, until=100), short)(step) for step in (0, 50, 200)} == {4}
+    assert {
+        length_at(Curriculum(first_points=9, until=100), short)(step) for step in (0, 50, 200)
+    } == {4}
 
 
 def test_degrees_come_in_stages():
@@ -113,9 +118,15 @@ def test_degrees_come_in_stages():
 def test_every_shipped_recipe_is_a_run(name):
     run = resolve(name)
     assert run.training.steps >= 1000
-    assert run == resolve(str(bundled.recipes()[name])) == resolve(yaml.safe_load(bundled.recipes()[name].read_text()))
+    assert (
+        run
+        == resolve(str(bundled.recipes()[name]))
+        == resolve(yaml.safe_load(bundled.recipes()[name].read_text()))
+    )
     # Every step poses prompts that the model has room for, up to the full length.
-    lengths = [task_at(run.training, run.task, step).n_points for step in range(0, run.training.steps, 97)]
+    lengths = [
+        task_at(run.training, run.task, step).n_points for step in range(0, run.training.steps, 97)
+    ]
     assert max(lengths) == run.task.n_points
     HookedTransformer(run.model)
 
@@ -127,7 +138,11 @@ def test_recipes_differ_where_their_names_say():
     assert resolve("affine_attn_only").model.attn_only
     assert resolve("affine_hardmax").model.score_fn == "hardmax"
     assert resolve("degrees_135").task.degrees == (1, 3, 5)
-    assert (affine.model.normalization_type, affine.model.norm_position, affine.model.attn_only) == ("LN", "pre", False)
+    assert (
+        affine.model.normalization_type,
+        affine.model.norm_position,
+        affine.model.attn_only,
+    ) == ("LN", "pre", False)
     assert (affine.model.score_fn, affine.task.degrees) == ("softmax", (1,))
 
 
@@ -143,7 +158,11 @@ def test_changes_reach_every_depth_and_leave_the_source_alone():
     ]
     run = resolve(data, [*changes, "training.curriculum.until=3", "model.normalization_type=null"])
     assert (run.training.steps, run.model.attn_only, run.task.degrees) == (7, True, (2, 3))
-    assert (run.task.inputs, run.task.coefficients, run.task.n_points) == (Uniform(-1, 2.5), Uniform(-1, 1), 4)
+    assert (run.task.inputs, run.task.coefficients, run.task.n_points) == (
+        Uniform(-1, 2.5),
+        Uniform(-1, 1),
+        4,
+    )
     assert (run.training.curriculum.until, run.model.normalization_type) == (3, None)
     assert repr(data) == before
     assert resolve(data) != run
@@ -167,7 +186,10 @@ KEYS = [
     ("model.d_modle=8", "unknown key in config.model 'd_modle': did you mean 'd_model'"),
     ("task.degree=[1]", "unknown key in config.task 'degree': did you mean 'degrees'"),
     ("task.inputs.hihg=1", "unknown key in config.task.inputs 'hihg': did you mean 'high'"),
-    ("training.learning_rat=0.1", "unknown key in config.training 'learning_rat': did you mean 'learning_rate'"),
+    (
+        "training.learning_rat=0.1",
+        "unknown key in config.training 'learning_rat': did you mean 'learning_rate'",
+    ),
     (
         "training.curriculum.first_point=3",
         "unknown key in config.training.curriculum 'first_point': did you mean 'first_points'",
@@ -184,7 +206,10 @@ KEYS = [
     ("training.decay=cosin", "training.decay must be cosine, linear or constant, but got 'cosin'"),
 ]
 VALUES = [
-    ("training.learning_rate=1e-3", "config.training.learning_rate must be a number, but got '1e-3' .*write 1.0e-3"),
+    (
+        "training.learning_rate=1e-3",
+        "config.training.learning_rate must be a number, but got '1e-3' .*write 1.0e-3",
+    ),
     ("model.eps=1e-5", "config.model.eps must be a number, but got '1e-5' .*write 1.0e-3"),
     ("model.init_std=1e-2", "config.model.init_std must be a number, but got '1e-2'"),
     ("task.inputs.low=-1e0", "config.task.inputs.low must be a number, but got '-1e0'"),
@@ -192,17 +217,32 @@ VALUES = [
     ("training.steps=10.0", "config.training.steps must be a whole number, but got 10.0"),
     ("training.steps=0", "training.steps must be a whole number from 1 up, but got 0"),
     ("training.steps=true", "config.training.steps must be a whole number, but got True"),
-    ("training.warmup_steps=-1", "training.warmup_steps must be a whole number from 0 up, but got -1"),
+    (
+        "training.warmup_steps=-1",
+        "training.warmup_steps must be a whole number from 0 up, but got -1",
+    ),
     ("training.learning_rate=-1", "training.learning_rate must be a positive number, but got -1"),
-    ("training.learning_rate=.inf", "training.learning_rate must be a finite number of at most 1.8e308, but got inf"),
+    (
+        "training.learning_rate=.inf",
+        "training.learning_rate must be a finite number of at most 1.8e308, but got inf",
+    ),
     ("training.grad_clip=0", "training.grad_clip must be a positive number, but got 0"),
     ("training.seed=abc", "config.training.seed must be a whole number, but got 'abc'"),
     ("training.curriculum.first_points=1", "curriculum needs first_points >= 2"),
-    ("training.curriculum.until=soon", "config.training.curriculum.until must be a whole number, but got 'soon'"),
-    ("training.curriculum.degrees=[1, 3]", r"curriculum.degrees holds pairs \(step, degrees\).* but got 1"),
+    (
+        "training.curriculum.until=soon",
+        "config.training.curriculum.until must be a whole number, but got 'soon'",
+    ),
+    (
+        "training.curriculum.degrees=[1, 3]",
+        r"curriculum.degrees holds pairs \(step, degrees\).* but got 1",
+    ),
     ("training.curriculum.degrees=[[0, 1]]", r"holds pairs .* but got \(0, 1\)"),
     ("training.curriculum.degrees=[[9, [1]], [5, [2]]]", "must come in the order of their steps"),
-    ("training.curriculum.degrees=[[0, [-1]]]", r"degrees must be whole numbers from 0 up, .* but got \(-1,\)"),
+    (
+        "training.curriculum.degrees=[[0, [-1]]]",
+        r"degrees must be whole numbers from 0 up, .* but got \(-1,\)",
+    ),
     ("training.curriculum=7", "config.training.curriculum must be a mapping, but got 7"),
     ("training=fast", "config.training must be a mapping, but got 'fast'"),
     ("model=", "config.model must be a mapping, but got None"),
@@ -213,9 +253,15 @@ VALUES = [
     ("task.degrees=[1.5]", "degrees must be whole numbers"),
     ("task.inputs=3", "inputs must be a law, for example .* but got 3"),
     ("task.coefficients={low: 1, high: 2}", "coefficients must be a law"),
-    ("task.n_points=30", "n_ctx=12 tokens is too short for prompts of n_points=30: interleaved prompts .* need 59"),
+    (
+        "task.n_points=30",
+        "n_ctx=12 tokens is too short for prompts of n_points=30: interleaved prompts .* need 59",
+    ),
     ("task.n_points=1", "n_points counts the query too"),
-    ("encoding=stacked", "stacked prompts with inputs of 1 coordinate have d_in=2, but the model has d_in=1"),
+    (
+        "encoding=stacked",
+        "stacked prompts with inputs of 1 coordinate have d_in=2, but the model has d_in=1",
+    ),
 ]
 
 
@@ -225,22 +271,33 @@ def test_a_wrong_key_or_value_is_refused_by_name(change, match):
 
 
 def test_what_is_right_is_not_refused():
-    for change, match in [("training.learning_rate=0.001", "learning_rate"), ("task.n_points=6", "too short")]:
+    for change, match in [
+        ("training.learning_rate=0.001", "learning_rate"),
+        ("task.n_points=6", "too short"),
+    ]:
         must_fail(refused, lambda change=change: resolve(tiny_runs.data(), [change]), match)
-    assert resolve(tiny_runs.data(), ["training.learning_rate=1.0e-3"]).training.learning_rate == 1e-3
+    assert (
+        resolve(tiny_runs.data(), ["training.learning_rate=1.0e-3"]).training.learning_rate == 1e-3
+    )
 
 
 def test_stages_of_degrees_need_polynomials():
     task = {"kind": "Continuous", "function": "sin", "inputs": tiny_runs.UNIFORM, "n_points": 5}
     staged = {**tiny_runs.data(training={"curriculum": {"degrees": [[0, [1]]]}}), "task": task}
-    refused(lambda: resolve(staged), "a curriculum over degrees needs a Polynomial task, but got Continuous")
+    refused(
+        lambda: resolve(staged),
+        "a curriculum over degrees needs a Polynomial task, but got Continuous",
+    )
     assert isinstance(resolve({**tiny_runs.data(), "task": task}), RunConfig)
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ("training.steps", "changes to a recipe look like training.steps=1000, but got 'training.steps'"),
+        (
+            "training.steps",
+            "changes to a recipe look like training.steps=1000, but got 'training.steps'",
+        ),
         ("=5", "changes to a recipe look like"),
         ("task.degrees=[1", r"the value '\[1' is not YAML"),
         ("task.n_points=2024-13-45", "the value '2024-13-45', line 1: .*not 'timestamp'"),
@@ -253,8 +310,14 @@ def test_a_change_that_can_not_be_read_is_refused(change, match):
 def test_a_missing_section_or_key_is_named():
     data = tiny_runs.data()
     for name in ("model", "task"):
-        refused(lambda name=name: resolve({k: v for k, v in data.items() if k != name}), f"lacks the key '{name}'")
-    refused(lambda: resolve({**data, "training": {"batch_size": 3}}), "config.training lacks the key 'steps'")
+        refused(
+            lambda name=name: resolve({k: v for k, v in data.items() if k != name}),
+            f"lacks the key '{name}'",
+        )
+    refused(
+        lambda: resolve({**data, "training": {"batch_size": 3}}),
+        "config.training lacks the key 'steps'",
+    )
     assert resolve({k: v for k, v in data.items() if k != "training"}).training is None
 
 
@@ -263,7 +326,10 @@ def test_a_missing_section_or_key_is_named():
     [
         ("model: {n_layers: 1\ntask: [", "recipe.yaml is not YAML: while parsing .* line 1"),
         ("model:\n\t- a", "recipe.yaml is not YAML"),
-        ("a: !!python/object/apply:os.system ['true']", "recipe.yaml, line 1: expected numbers, text"),
+        (
+            "a: !!python/object/apply:os.system ['true']",
+            "recipe.yaml, line 1: expected numbers, text",
+        ),
         ("", "recipe.yaml must be a mapping with the sections model, task and training"),
         ("- a\n- b", "recipe.yaml must be a mapping"),
         ("just words", "recipe.yaml must be a mapping"),
@@ -277,6 +343,9 @@ def test_a_recipe_that_is_none_is_one_clear_line(tmp_path, text, match):
 
 
 def test_an_unknown_recipe_is_refused_with_the_nearest(tmp_path):
-    refused(lambda: resolve("afine"), r"unknown recipe \(or no such file\) 'afine': did you mean 'affine'")
+    refused(
+        lambda: resolve("afine"),
+        r"unknown recipe \(or no such file\) 'afine': did you mean 'affine'",
+    )
     refused(lambda: resolve(tmp_path / "none.yaml"), "unknown recipe .*none.yaml.*known: affine, ")
     refused(lambda: resolve(tmp_path), "unknown recipe")

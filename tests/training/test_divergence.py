@@ -53,7 +53,9 @@ def check_last_good_kept(folder, reference, match):
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, started):
     exploding(8, monkeypatch)
     check_last_good_kept(
-        tmp_path / "a", started, r"loss became (inf|nan) at step 8; the checkpoint of step 5 is kept in .*a"
+        tmp_path / "a",
+        started,
+        r"loss became (inf|nan) at step 8; the checkpoint of step 5 is kept in .*a",
     )
     exploding(0, monkeypatch)
     must_fail(check_last_good_kept, tmp_path / "b", started, "at step 8")
@@ -73,12 +75,17 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, star
 
 def test_saving_them_would_be_noticed(tmp_path, monkeypatch, started):
     poisoned(9, monkeypatch)
-    monkeypatch.setattr(torch.Tensor, "isfinite", lambda tensor: torch.ones_like(tensor, dtype=torch.bool))
+    monkeypatch.setattr(
+        torch.Tensor, "isfinite", lambda tensor: torch.ones_like(tensor, dtype=torch.bool)
+    )
     must_fail(check_last_good_kept, tmp_path / "a", started, ".")
 
 
 def test_a_run_that_never_reached_a_checkpoint_says_so(tmp_path, monkeypatch):
     exploding(2, monkeypatch)
-    with pytest.raises(TrainingDiverged, match=r"loss became (inf|nan) at step 2; there is no earlier checkpoint in"):
+    with pytest.raises(
+        TrainingDiverged,
+        match=r"loss became (inf|nan) at step 2; there is no earlier checkpoint in",
+    ):
         train(tiny_runs.data(), tmp_path, progress=False)
     assert list(tiny_runs.contents(tmp_path)) == ["config.json"]

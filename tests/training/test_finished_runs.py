@@ -33,7 +33,10 @@ def without(key):
 
 def error_without(*keys):
     def change(facts):
-        return {**facts, "in_distribution": {k: v for k, v in facts["in_distribution"].items() if k not in keys}}
+        return {
+            **facts,
+            "in_distribution": {k: v for k, v in facts["in_distribution"].items() if k not in keys},
+        }
 
     return change
 
@@ -41,7 +44,9 @@ def error_without(*keys):
 ALL = ("error", "low", "high", "r2")
 
 
-@pytest.mark.parametrize("change", [without("in_distribution"), error_without(*ALL), *map(error_without, ALL)])
+@pytest.mark.parametrize(
+    "change", [without("in_distribution"), error_without(*ALL), *map(error_without, ALL)]
+)
 def test_what_is_missing_is_evaluated_again(folder, damaged, change):
     """And no step is trained again."""
     before = json.loads((folder / "provenance.json").read_text())
@@ -60,10 +65,14 @@ def test_it_would_be_missed(folder, damaged, monkeypatch):
         trainer.train(tiny_runs.data(), folder, progress=False).provenance["in_distribution"]
 
 
-@pytest.mark.parametrize("value", [None, 3, [], "x", {"error": None}, {"error": "x", "low": 1, "high": 1, "r2": 1}])
+@pytest.mark.parametrize(
+    "value", [None, 3, [], "x", {"error": None}, {"error": "x", "low": 1, "high": 1, "r2": 1}]
+)
 def test_what_is_garbled_is_a_line(folder, damaged, value):
     damaged(lambda facts: {**facts, "in_distribution": value})
-    with pytest.raises(InputError, match=r"provenance.json is not what a run writes there: .*restore or remove it"):
+    with pytest.raises(
+        InputError, match=r"provenance.json is not what a run writes there: .*restore or remove it"
+    ):
         trainer.train(tiny_runs.data(), folder, progress=False)
 
 

@@ -13,7 +13,12 @@ from icl_interp.training import recipes
 from icl_interp.training.trainer import train
 
 NAMES = [name for name in bundled.recipes() if name.startswith("lipschitz_")]
-SHORT = ["training.steps=30", "training.batch_size=16", "training.warmup_steps=1", "training.snapshots=[0, 10]"]
+SHORT = [
+    "training.steps=30",
+    "training.batch_size=16",
+    "training.warmup_steps=1",
+    "training.snapshots=[0, 10]",
+]
 UNITS = {"relu", "relu_ellipsoid", "affine", "cosine", "low_rank"}
 
 
@@ -49,7 +54,9 @@ def test_it_trains_and_comes_back(name, tmp_path):
         assert last_error(trained) < last_error(replace(trained, model=before))
 
 
-@pytest.mark.parametrize("change", ["task.lipschitz=3", "task.link=quadratic", "task.link=cosine", "task.noise_std=0"])
+@pytest.mark.parametrize(
+    "change", ["task.lipschitz=3", "task.link=quadratic", "task.link=cosine", "task.noise_std=0"]
+)
 def test_a_grid_is_a_change_of_the_recipe(change):
     key, value = change.removeprefix("task.").split("=")
     task = recipes.resolve("lipschitz_relu", [change]).task

@@ -154,7 +154,12 @@ cli.main()
 
 def run_child(folder, what, number=0):
     Path(f"{folder}.yaml").write_text(json.dumps(RUN))  # JSON is YAML
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
     arguments = [sys.executable, "-c", CHILD, str(folder), what, str(number)]
     return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300)
 
@@ -188,7 +193,9 @@ def test_a_killed_process_blocks_nothing_and_its_leftovers_go(tmp_path):
 
 def check_refused(folder):
     before = tiny_runs.contents(folder)
-    with pytest.raises(InputError, match=r"another process is training in .*: wait until it has ended") as refused:
+    with pytest.raises(
+        InputError, match=r"another process is training in .*: wait until it has ended"
+    ) as refused:
         train(RUN, folder, progress=False)
     assert "\n" not in str(refused.value)
     assert tiny_runs.contents(folder) == before

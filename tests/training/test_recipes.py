@@ -9,7 +9,8 @@ from icl_interp.errors import InputError
 from icl_interp.training import recipes
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 TEXTS = {
     "aliases": (LAUGHS, "anchors"),
@@ -17,7 +18,10 @@ TEXTS = {
     "deep lists": ("[" * 5000, "20 levels"),
     "deep mappings": ("{a: " * 3000, "20 levels"),
     "a key twice": ("model: {n_layers: 1, n_layers: 2}", "'n_layers' twice"),
-    "a section twice": ("task: {}\nmodel: {}\ntask: {}", "line 3: expected each key once, and not 'task' twice"),
+    "a section twice": (
+        "task: {}\nmodel: {}\ntask: {}",
+        "line 3: expected each key once, and not 'task' twice",
+    ),
     "a merge": ("<<: {model: {}}", "merge"),
     "a date": ("model: 2024-01-01", "timestamp"),
     "an object": ("!!python/object/apply:os.system ['true']", "os.system"),
@@ -27,7 +31,10 @@ TEXTS = {
     "a number as key": ("1: 2", "text as keys"),
     "a list as key": ("? [a]\n: 1", "text as keys"),
     "many digits": ("model: {n_layers: " + "9" * 5000 + "}", "digits"),
-    "a number past all": ("model: {n_layers: " + "9" * 400 + "}", "model.n_layers must be a whole number below 2**63"),
+    "a number past all": (
+        "model: {n_layers: " + "9" * 400 + "}",
+        "model.n_layers must be a whole number below 2**63",
+    ),
     "a large file": ("# " + "x" * 200_000, "bytes"),
     "a long text": ("model: " + "x" * 90_000, "model must be a mapping"),
     "no text": ("\0", "not YAML"),
@@ -40,7 +47,10 @@ CHANGES = {
     "nested": ("model=" + "[" * 5000, "20 levels"),
     "an alias": ("training.steps=*a", "anchors"),
     "digits": ("training.steps=" + "9" * 5000, "digits"),
-    "past all": ("training.learning_rate=1" + "0" * 400, "affine.training.learning_rate must be a whole number below"),
+    "past all": (
+        "training.learning_rate=1" + "0" * 400,
+        "affine.training.learning_rate must be a whole number below",
+    ),
     "a long list": ("task.degrees=[" + "1," * 10_000 + "x]", "degrees"),
     "a long word": ("task.kind=" + "x" * 10_000, "kind"),
 }
@@ -76,9 +86,15 @@ def test_data_of_a_caller_is_held_to_the_same():
     for _ in range(5000):
         deep = {"a": deep}
     check_refused(lambda: recipes.resolve({"model": deep}), "nests deeper than the 20 levels")
-    check_refused(lambda: recipes.resolve({"model": {"n_layers": 10**400}}), "config.model.n_layers must be a whole")
+    check_refused(
+        lambda: recipes.resolve({"model": {"n_layers": 10**400}}),
+        "config.model.n_layers must be a whole",
+    )
     check_refused(lambda: recipes.resolve({"model": {1: 2}}), "must be text, but got 1")
-    check_refused(lambda: recipes.resolve({"model": {"n_layers": {3}}}), "config.model.n_layers must be a number, text")
+    check_refused(
+        lambda: recipes.resolve({"model": {"n_layers": {3}}}),
+        "config.model.n_layers must be a number, text",
+    )
 
 
 def test_a_recipe_in_bytes_that_are_no_text_is_refused(tmp_path):

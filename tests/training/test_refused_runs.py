@@ -33,10 +33,16 @@ def check_refused(config, folder, match):
             "holds a run with training.steps = 12, but 13 was asked for: resume with the same",
         ),
         ({"training": {"seed": 1}}, "training.seed = 0, but 1 was"),
-        ({"training": {"curriculum": {"first_points": 4}}}, "training.curriculum.first_points = 2, but 4 was"),
+        (
+            {"training": {"curriculum": {"first_points": 4}}},
+            "training.curriculum.first_points = 2, but 4 was",
+        ),
         ({"model": {"d_model": 16}}, "model.d_model = 8, but 16 was"),
         ({"task": {"degrees": [1]}}, r"task.degrees = \[0, 1\], but \[1\] was"),
-        ({"task": {"inputs": {"kind": "Normal", "std": 1}}}, "task.inputs.kind = 'Uniform', but 'Normal' was"),
+        (
+            {"task": {"inputs": {"kind": "Normal", "std": 1}}},
+            "task.inputs.kind = 'Uniform', but 'Normal' was",
+        ),
         (tiny_runs.STACKED, "model.d_in = 1, but 2 was"),
     ],
 )
@@ -58,12 +64,20 @@ def test_the_same_config_is_not_refused(started, tmp_path):
 def test_folders_with_something_else_are_refused(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.txt").write_text("precious")
-    check_refused(tiny_runs.data(), tmp_path / "thesis", "thesis is not empty and holds no run: choose another folder")
     check_refused(
-        tiny_runs.data(), tmp_path / "thesis" / "chapter1.txt", "chapter1.txt is a file, but a run needs a folder"
+        tiny_runs.data(),
+        tmp_path / "thesis",
+        "thesis is not empty and holds no run: choose another folder",
+    )
+    check_refused(
+        tiny_runs.data(),
+        tmp_path / "thesis" / "chapter1.txt",
+        "chapter1.txt is a file, but a run needs a folder",
     )
     below = tmp_path / "thesis" / "chapter1.txt" / "run"
-    check_refused(tiny_runs.data(), below, "cannot write to .*run: Not a directory; choose a folder")
+    check_refused(
+        tiny_runs.data(), below, "cannot write to .*run: Not a directory; choose a folder"
+    )
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "config.json").write_text('{"port": 80}')
     check_refused(tiny_runs.data(), tmp_path / "app", "app holds a run with schema = None")
@@ -75,13 +89,21 @@ def test_folders_with_something_else_are_refused(tmp_path):
 def test_a_model_without_its_training_state_is_not_overwritten(tmp_path, uninterrupted):
     config = tiny_runs.data(**RUNS["stacked"])
     saved = store.load(uninterrupted["stacked"]).save(tmp_path / "copy")
-    check_refused(config, saved, "holds a model without the training state to go on from: choose another folder")
+    check_refused(
+        config,
+        saved,
+        "holds a model without the training state to go on from: choose another folder",
+    )
 
 
 @pytest.mark.parametrize(
     ("file", "content", "match"),
     [
-        ("training_state.safetensors", b"", "training_state.safetensors is not a whole safetensors file"),
+        (
+            "training_state.safetensors",
+            b"",
+            "training_state.safetensors is not a whole safetensors file",
+        ),
         ("metrics.jsonl", None, "has a training state but no metrics.jsonl"),
         ("model.safetensors", None, None),
         ("provenance.json", None, None),

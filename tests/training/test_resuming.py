@@ -36,14 +36,18 @@ def check_resumed(config, folder, reference, stops):
 
 
 @pytest.mark.parametrize("step", one_in(3, range(N_STEPS)))
-def test_a_run_stopped_at_any_step_and_resumed_is_the_uninterrupted_one(tmp_path, uninterrupted, step):
+def test_a_run_stopped_at_any_step_and_resumed_is_the_uninterrupted_one(
+    tmp_path, uninterrupted, step
+):
     name = "growing prompts"
     check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], [step])
 
 
 @pytest.mark.parametrize("name", ["stages of degrees", "stacked"])
 @pytest.mark.parametrize("stops", [[6], [8, 7, 11]], ids=["once", "three times"])
-def test_so_is_one_with_other_schedules_stopped_again_and_again(tmp_path, uninterrupted, name, stops):
+def test_so_is_one_with_other_schedules_stopped_again_and_again(
+    tmp_path, uninterrupted, name, stops
+):
     check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], stops)
 
 
@@ -155,7 +159,9 @@ def test_there_are_no_other_files_to_be_killed_between(tmp_path):
 
 
 def all_metrics(run):
-    run.metrics = [json.loads(line) for line in (run.out / "metrics.jsonl").read_text().splitlines()]
+    run.metrics = [
+        json.loads(line) for line in (run.out / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +182,12 @@ def test_a_mixture_is_noticed(tmp_path, uninterrupted, monkeypatch, mutant, n_wr
 
 
 LONG = {
-    "training": {"steps": 60, "log_every": 4, "checkpoint_every": 3, "curriculum": {"first_points": 2, "until": 50}}
+    "training": {
+        "steps": 60,
+        "log_every": 4,
+        "checkpoint_every": 3,
+        "curriculum": {"first_points": 2, "until": 50},
+    }
 }
 CHILD = """
 import json, sys, time
@@ -199,7 +210,12 @@ trainer.train(json.loads(sys.argv[1]), sys.argv[2], progress=False)
 def kill_9(folder, delay):
     """Train in another process, and kill it some time after its first checkpoint."""
     threads = str(torch.get_num_threads())  # another number of threads may add in another order
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+    }
     arguments = [sys.executable, "-c", CHILD, json.dumps(tiny_runs.data(**LONG)), str(folder)]
     with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as child:
         while not (folder / "training_state.safetensors").exists():

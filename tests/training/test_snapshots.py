@@ -14,7 +14,13 @@ from icl_interp.training.trainer import train
 
 KEPT = (0, 1, 4, 5, 6, 12)  # checkpoints after 5, 10 and 12
 RUN = tiny_runs.data(training={"snapshots": list(KEPT)})
-FILES = ("config.json", "metrics.jsonl", "snapshots.safetensors", "training_state.safetensors", "model.safetensors")
+FILES = (
+    "config.json",
+    "metrics.jsonl",
+    "snapshots.safetensors",
+    "training_state.safetensors",
+    "model.safetensors",
+)
 pytestmark = pytest.mark.usefixtures("quick")
 
 
@@ -37,7 +43,9 @@ def check_weights(folder, shift=0):
     kept = found.snapshots()
     assert found.config.training is not None
     assert tuple(kept) == KEPT
-    check_same(kept[0 + shift], HookedTransformer(found.config.model, seed=found.config.training.seed))
+    check_same(
+        kept[0 + shift], HookedTransformer(found.config.model, seed=found.config.training.seed)
+    )
     check_same(kept[12], found.model)
     assert not any(model.training for model in kept.values())
 
@@ -49,7 +57,9 @@ def test_snapshots_are_the_weights_of_their_steps(whole, tmp_path):
     check_same(store.load(tmp_path).model, store.load(whole).snapshots()[5])
 
 
-@pytest.mark.parametrize("stops", mostly_slow([[4], [3, 8, 11], [1], [6], [7], [12 - 1, 12 - 1]], 2))
+@pytest.mark.parametrize(
+    "stops", mostly_slow([[4], [3, 8, 11], [1], [6], [7], [12 - 1, 12 - 1]], 2)
+)
 def test_a_resumed_run_keeps_the_same_snapshots(whole, tmp_path, stops):
     for stop in stops:
         tiny_runs.train_until(RUN, tmp_path, stop)
@@ -125,14 +135,35 @@ def stretched(state):
     ("change", "match"),
     [
         (lambda state: state.pop("step"), "lacks the tensor step"),
-        (lambda state: state.update(step=torch.tensor(3)), r"step has shape \(\), but the config asks for \(1,\)"),
-        (lambda state: state.update(step=state["step"].float()), "step holds numbers of the type float32, but int64"),
-        (lambda state: state["step"].add_(10), r"steps must increase from 0 to at most 12, but are \[10, 11, 14, 15\]"),
-        (lambda state: state["step"].sub_(1), r"steps must increase from 0 to at most 12, but are \[-1, 0, 3, 4\]"),
-        (lambda state: state["step"].fill_(3), r"steps must increase from 0 to at most 12, but are \[3, 3, 3, 3\]"),
+        (
+            lambda state: state.update(step=torch.tensor(3)),
+            r"step has shape \(\), but the config asks for \(1,\)",
+        ),
+        (
+            lambda state: state.update(step=state["step"].float()),
+            "step holds numbers of the type float32, but int64",
+        ),
+        (
+            lambda state: state["step"].add_(10),
+            r"steps must increase from 0 to at most 12, but are \[10, 11, 14, 15\]",
+        ),
+        (
+            lambda state: state["step"].sub_(1),
+            r"steps must increase from 0 to at most 12, but are \[-1, 0, 3, 4\]",
+        ),
+        (
+            lambda state: state["step"].fill_(3),
+            r"steps must increase from 0 to at most 12, but are \[3, 3, 3, 3\]",
+        ),
         (stretched, r"embed.W_E has shape \(1, 1, 8\), but the config asks for \(4, 1, 8\)"),
-        (lambda state: state["embed.W_E"][2].fill_(torch.nan), "embed.W_E holds NaN or infinite numbers"),
-        (lambda state: state.update(more=torch.zeros(4)), "holds the tensor more, which the config does not ask for"),
+        (
+            lambda state: state["embed.W_E"][2].fill_(torch.nan),
+            "embed.W_E holds NaN or infinite numbers",
+        ),
+        (
+            lambda state: state.update(more=torch.zeros(4)),
+            "holds the tensor more, which the config does not ask for",
+        ),
     ],
 )
 def test_damaged_snapshots_are_refused_by_every_reader(tmp_path, change, match):

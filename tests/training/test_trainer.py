@@ -38,7 +38,9 @@ def check_fresh_prompts(folder):
 
 def test_every_step_sees_fresh_prompts(tmp_path, monkeypatch):
     check_fresh_prompts(tmp_path / "a")
-    monkeypatch.setattr(trainer, "generator", lambda seed, stream, step: provenance.generator(seed, stream))
+    monkeypatch.setattr(
+        trainer, "generator", lambda seed, stream, step: provenance.generator(seed, stream)
+    )
     must_fail(check_fresh_prompts, tmp_path / "b")
 
 
@@ -53,7 +55,11 @@ def test_metrics_and_provenance_tell_the_run(uninterrupted):
             assert line["n_points"] == task_at(run.training, run.task, step).n_points
             assert line["loss"] > 0
         stamp = read_json(folder / "provenance.json")
-        assert (stamp["step"], stamp["finished"], stamp["run_id"]) == (12, True, provenance.run_id(run))
+        assert (stamp["step"], stamp["finished"], stamp["run_id"]) == (
+            12,
+            True,
+            provenance.run_id(run),
+        )
         assert stamp["environment"] == provenance.environment()
         assert sorted(tiny_runs.contents(folder)) == sorted([*EXACT, "provenance.json"])
 
@@ -117,7 +123,9 @@ def check_learns(folder, learning_rate):
 
 
 def test_a_model_learns(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluation, "in_distribution", IN_DISTRIBUTION)  # this time the error counts
+    monkeypatch.setattr(
+        evaluation, "in_distribution", IN_DISTRIBUTION
+    )  # this time the error counts
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", False)
     check_learns(tmp_path / "a", 0.02)
     must_fail(check_learns, tmp_path / "b", 1e-7)

@@ -131,7 +131,9 @@ class Given:
         taken = {k: v for k, v in (usual or {}).items() if k not in told and k not in self.settings}
         if taken:
             values = ", ".join(f"{name}={value!r}" for name, value in taken.items())
-            log.warning("%s does not tell these settings, so the usual ones are taken: %s", where, values)
+            log.warning(
+                "%s does not tell these settings, so the usual ones are taken: %s", where, values
+            )
         return build(HookedTransformerConfig, words, f"the settings of {where}"), taken
 
 

@@ -27,7 +27,11 @@ STATE, CONFIG = "state.pt", "config.yaml"
 LARGEST = 10**5  # bytes of a YAML file
 SHARED = 4  # how often a number of a file may stand in its tensors: a read-out may be the table of words once more
 _MOST = 1000  # files of a folder that are looked at
-_WRAPPERS = ("model_state_dict", "state_dict", "model")  # keys under which training scripts keep a state dict
+_WRAPPERS = (
+    "model_state_dict",
+    "state_dict",
+    "model",
+)  # keys under which training scripts keep a state dict
 _STEPS = ("train_step", "step", "global_step")
 _DTYPES = ("b1", "i4", "i8", "f4", "f8")  # of numbers of numpy that stand beside tensors
 
@@ -42,7 +46,10 @@ def _dtype(code: str, *_: bool) -> np.dtype[Any]:
 # Training scripts keep numbers of numpy beside the tensors. What makes one of its bytes runs no code; it has one name
 # in files of numpy 1 and another in those of numpy 2.
 _NUMBERS = [
-    *((np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    *(
+        (np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar")
+        for core in ("core", "_core")
+    ),
     (_dtype, "numpy.dtype"),
     *(type(np.dtype(code)) for code in _DTYPES),
 ]
@@ -82,7 +89,9 @@ def holding_weights(path: Path) -> list[Path]:
 def _binary(folder: Path) -> Iterator[Path]:
     """The files of a folder that begin as files of weights do."""
     try:
-        files = sorted(item for item, _ in zip(folder.iterdir(), range(_MOST), strict=False) if item.is_file())
+        files = sorted(
+            item for item, _ in zip(folder.iterdir(), range(_MOST), strict=False) if item.is_file()
+        )
     except OSError:
         return
     yield from (file for file in files if kind(file))
@@ -102,7 +111,9 @@ def why_unread(folder: Path) -> InputError | None:
 def _is_other_zip(file: Path) -> bool:
     """Whether a file is a whole zip file that torch.save did not write, such as one of numpy."""
     try:
-        return not any(member.filename.endswith(f"/{pickles.PICKLE}") for member in pickles.members(file))
+        return not any(
+            member.filename.endswith(f"/{pickles.PICKLE}") for member in pickles.members(file)
+        )
     except (OSError, ValueError, zipfile.BadZipFile):
         return False
 
@@ -173,7 +184,11 @@ def _whole(value: Any) -> int | None:
     """A whole number from 0 up, which may be one of numpy or a tensor; None for anything else."""
     if isinstance(value, Tensor) and value.numel() == 1 and value.device.type == "cpu":
         value = value.item()
-    return int(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 else None
+    return (
+        int(value)
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0
+        else None
+    )
 
 
 def _step_in(name: str) -> int | None:
@@ -201,11 +216,15 @@ def _unpickled(file: Path) -> Any:
 
 def _refused(file: Path, reason: str) -> InputError:
     if _is_other_zip(file):
-        return InputError(f"{file} is a zip file, but not one of torch.save: give the file with the model's state dict")
+        return InputError(
+            f"{file} is a zip file, but not one of torch.save: give the file with the model's state dict"
+        )
     if "weights_only" not in reason and "Weights only" not in reason:
         # torch's own words are about its archives, and say nothing more.
         why = "it is empty" if file.stat().st_size == 0 else "it is cut off or damaged"
-        return InputError(f"{file} is not a whole file of torch.save ({why}): copy or download it again")
+        return InputError(
+            f"{file} is not a whole file of torch.save ({why}): copy or download it again"
+        )
     # Only the name, and only if it is one: the rest of the reason comes from the file.
     found = re.search(r"GLOBAL ([A-Za-z_][\w.]{0,80})", reason)
     what = f"this one asks for {found[1]}" if found else "this one holds something else"
@@ -220,8 +239,14 @@ def _no_state_dict(file: Path, data: Any) -> InputError:
     known = data if isinstance(data, Mapping) else {}
     if parts := _parts(known):
         names = state.listed(str(key) for key in parts)
-        return InputError(f"{file} holds several state dicts, called {names}: save the one that is meant in a file")
-    odd = [key for key, value in known.items() if not (isinstance(key, str) and key and isinstance(value, Tensor))]
+        return InputError(
+            f"{file} holds several state dicts, called {names}: save the one that is meant in a file"
+        )
+    odd = [
+        key
+        for key, value in known.items()
+        if not (isinstance(key, str) and key and isinstance(value, Tensor))
+    ]
     if 0 < len(odd) < len(known):
         names = state.listed(f"{shown(key)}: {shown(known[key])}" for key in odd)
         return InputError(
@@ -232,7 +257,11 @@ def _no_state_dict(file: Path, data: Any) -> InputError:
 
 
 def _parts(data: Mapping[Any, Any]) -> dict[Any, Mapping[str, Tensor]]:
-    return {key: value for key, value in data.items() if isinstance(value, Mapping) and _is_state_dict(value)}
+    return {
+        key: value
+        for key, value in data.items()
+        if isinstance(value, Mapping) and _is_state_dict(value)
+    }
 
 
 def _state_dict(data: Any) -> dict[str, Tensor]:
@@ -249,19 +278,29 @@ def _state_dict(data: Any) -> dict[str, Tensor]:
 
 
 def _is_state_dict(data: Mapping[Any, Any]) -> bool:
-    return bool(data) and all(isinstance(k, str) and k and isinstance(v, Tensor) for k, v in data.items())
+    return bool(data) and all(
+        isinstance(k, str) and k and isinstance(v, Tensor) for k, v in data.items()
+    )
 
 
 def _check(name: str, tensor: Tensor, file: Path) -> None:
     """Refuse a tensor that is larger than what the file holds of it, or that has no plain storage."""
     weights.check_plain(name, tensor, file)
-    if tensor.device.type != "cpu" or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise InputError(f"{file}: {shown(name)} is no plain tensor with all of its numbers in the file")
+    if (
+        tensor.device.type != "cpu"
+        or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
+    ):
+        raise InputError(
+            f"{file}: {shown(name)} is no plain tensor with all of its numbers in the file"
+        )
 
 
 def _check_bytes(tensors: Mapping[str, Tensor], file: Path) -> None:
     """Refuse tensors that are not in the file, or that are the same numbers many times over."""
-    size, total = file.stat().st_size, sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    size, total = (
+        file.stat().st_size,
+        sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
+    )
     if total > SHARED * size:
         raise InputError(
             f"{file} has {size:,} bytes, but its tensors have {total:,}, since they share their numbers: save copies "
@@ -304,7 +343,9 @@ def plain_yaml(file: Path) -> Stored:
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read {file}: {error}") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{file} is not YAML: {textwrap.shorten(str(error), 200, placeholder=' ...')}") from error
+        raise InputError(
+            f"{file} is not YAML: {textwrap.shorten(str(error), 200, placeholder=' ...')}"
+        ) from error
     found = Stored(data, f"{file}: ")
     found.mapping()
     return found

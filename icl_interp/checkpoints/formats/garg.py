@@ -23,13 +23,23 @@ from icl_interp.tasks.base import Task
 
 BODY = "_backbone."
 NAME = "model of Garg et al. (2022)"
-KEYS = ("family", "n_dims", "n_positions", "n_embd", "n_layer", "n_head", "pos_encode")  # of their section model
+KEYS = (
+    "family",
+    "n_dims",
+    "n_positions",
+    "n_embd",
+    "n_layer",
+    "n_head",
+    "pos_encode",
+)  # of their section model
 log = logger(__name__)
 
 
 def recognises(source: Source) -> bool:
     """Whether a file holds blocks called `_backbone.h`."""
-    return isinstance(source, Path) and any(name.startswith(f"{BODY}h.") for name in files.shapes(source))
+    return isinstance(source, Path) and any(
+        name.startswith(f"{BODY}h.") for name in files.shapes(source)
+    )
 
 
 def read(source: Source, given: Given) -> Parts:
@@ -43,11 +53,15 @@ def read(source: Source, given: Given) -> Parts:
     found, config = files.read(source), _config(source, given)
     body, ends, told = _split(found, source)
     if told["d_out"] != 1:
-        raise InputError(f"{source}: its _read_out has {told['d_out']} outputs, and nothing tells which of them is y")
+        raise InputError(
+            f"{source}: its _read_out has {told['d_out']} outputs, and nothing tells which of them is y"
+        )
     asks = ("task",) if config is None else ()
     if config is not None:
         told |= _sizes(config["model"], told)
-    told |= state.head_width(told["d_model"], told.get("n_heads", given.settings.get("n_heads")), source)
+    told |= state.head_width(
+        told["d_model"], told.get("n_heads", given.settings.get("n_heads")), source
+    )
     cfg, _ = given.complete(told, source, needed=("n_heads",), asks=asks)
     tensors = gpt2.ours(body, ends, cfg.n_heads)
     if cfg.positional_embedding_type == "none":
@@ -69,24 +83,35 @@ def _config(source: Path, given: Given) -> Stored | None:
     except InputError as error:
         if given.task is None or "n_heads" not in given.settings:
             remedy = " and ".join(how_to_give(("n_heads", "task")))
-            raise InputError(f"{error}; if the file belongs to another program, give {remedy}") from error
-        log.warning("%s; it is not read, because the task and the number of heads were given", error)
+            raise InputError(
+                f"{error}; if the file belongs to another program, give {remedy}"
+            ) from error
+        log.warning(
+            "%s; it is not read, because the task and the number of heads were given", error
+        )
         return None
     return config
 
 
-def _split(found: State, where: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+def _split(
+    found: State, where: Path
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
     """Body and ends, told apart by name (their widths may all be 1), and the settings that shapes tell."""
     body, around, _ = gpt2.body_of(found, where)
     told = gpt2.sizes(body)
-    inputs, outputs = (_size(around, name, axis) for name, axis in (("_read_in.weight", 1), ("_read_out.weight", 0)))
+    inputs, outputs = (
+        _size(around, name, axis)
+        for name, axis in (("_read_in.weight", 1), ("_read_out.weight", 0))
+    )
     wanted = {BODY + name: shape for name, shape in gpt2.shapes_of(told).items()} | {
         "_read_in.weight": (told["d_model"], inputs),
         "_read_in.bias": (told["d_model"],),
         "_read_out.weight": (outputs, told["d_model"]),
         "_read_out.bias": (outputs,),
     }
-    state.check_names({**around, **{BODY + name: t for name, t in body.items()}}, wanted, where, f"a {NAME}")
+    state.check_names(
+        {**around, **{BODY + name: t for name, t in body.items()}}, wanted, where, f"a {NAME}"
+    )
     ends = {name.removeprefix("_read_"): tensor for name, tensor in around.items()}
     return body, ends, {**told, **gpt2.COMMON, **gpt2.USUAL, "d_in": inputs, "d_out": outputs}
 

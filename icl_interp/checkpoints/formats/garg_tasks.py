@@ -20,7 +20,15 @@ from icl_interp.tasks.regression import LinearRegression
 DATA: dict[str, Distribution] = {"gaussian": Normal(1.0), "uniform": Uniform(0, 1)}
 # The keys of their schema (src/schema.py). A fork's other keys may stand for other functions, inputs or losses.
 TRAINING = (
-    *("task", "task_kwargs", "num_tasks", "num_training_examples", "data", "batch_size", "learning_rate"),
+    *(
+        "task",
+        "task_kwargs",
+        "num_tasks",
+        "num_training_examples",
+        "data",
+        "batch_size",
+        "learning_rate",
+    ),
     *("train_steps", "save_every_steps", "keep_every_steps", "resume_id", "curriculum"),
 )
 CURRICULUM = ("dims", "points", "polynomial_degree")
@@ -42,7 +50,9 @@ def task_of(config: Stored, step: int | None = None) -> Task:
     for section, keys in ((training, TRAINING), (curriculum, CURRICULUM)):
         for key, stored in section.members().items():
             if key not in keys and stored.value is not None:
-                raise InputError(f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not known here")
+                raise InputError(
+                    f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not known here"
+                )
     name = training["task"].one_of(TASKS)
     n_dims = whole(config["model"]["n_dims"].value, config["model"]["n_dims"].where, 1)
     dims = reached(curriculum["dims"], step)
@@ -83,11 +93,19 @@ class _Told:
     """What the makers of tasks read: settings they know, taken out one by one, so that none is left unread."""
 
     def __init__(
-        self, curriculum: Stored, settings: Mapping[str, Stored], step: int | None, n_dims: int, inputs: Distribution
+        self,
+        curriculum: Stored,
+        settings: Mapping[str, Stored],
+        step: int | None,
+        n_dims: int,
+        inputs: Distribution,
     ) -> None:
         self.curriculum, self.step, self.n_dims = curriculum, step, n_dims
         self.settings = dict(settings)
-        self.common: dict[str, Any] = {"inputs": inputs, "n_points": reached(curriculum["points"], step)}
+        self.common: dict[str, Any] = {
+            "inputs": inputs,
+            "n_points": reached(curriculum["points"], step),
+        }
 
     def number(self, key: str, default: float) -> float:
         """A setting of `task_kwargs`."""
@@ -95,7 +113,11 @@ class _Told:
 
     def whole(self, key: str, default: int) -> int:
         """The same for a whole number."""
-        return whole(self.settings[key].value, self.settings.pop(key).where, 1) if key in self.settings else default
+        return (
+            whole(self.settings[key].value, self.settings.pop(key).where, 1)
+            if key in self.settings
+            else default
+        )
 
     def leave_out(self, key: str, usual: object) -> None:
         """Take a setting out that says what holds without it."""
@@ -106,7 +128,9 @@ class _Told:
         """The task, once no setting is left that it does not stand for."""
         for stored in self.settings.values():
             if stored.value is not None:
-                raise InputError(f"{stored.where} is {shown(stored.value)}, and no task here says that")
+                raise InputError(
+                    f"{stored.where} is {shown(stored.value)}, and no task here says that"
+                )
         return cls(**self.common, **settings)
 
 
@@ -142,7 +166,9 @@ def _tree(told: _Told) -> Task:
 
 def _polynomial(told: _Told) -> Task:
     if told.n_dims != 1:
-        raise InputError(f"polynomials of n_dims={told.n_dims} inputs are a sum over these, and no task here says that")
+        raise InputError(
+            f"polynomials of n_dims={told.n_dims} inputs are a sum over these, and no task here says that"
+        )
     degree = reached(told.curriculum["polynomial_degree"], told.step)
     whole(degree, told.curriculum["polynomial_degree"].where, 1, MAX_DEGREE)
     return told.make(Polynomial, degrees=(degree,), coefficients=_law(told))
@@ -151,9 +177,13 @@ def _polynomial(told: _Told) -> Task:
 def _affine(told: _Told) -> Task:
     """A slope for each input and a constant from N(0, 1); `scale` would multiply the slopes alone."""
     if told.n_dims != 1:
-        raise InputError(f"affine functions of n_dims={told.n_dims} inputs are what no task here says")
+        raise InputError(
+            f"affine functions of n_dims={told.n_dims} inputs are what no task here says"
+        )
     if told.number("scale", 1.0) != 1:
-        raise InputError("its scale multiplies the slope and not the constant, and no task here says that")
+        raise InputError(
+            "its scale multiplies the slope and not the constant, and no task here says that"
+        )
     return told.make(Polynomial, degrees=(1,), coefficients=Normal(1.0))
 
 

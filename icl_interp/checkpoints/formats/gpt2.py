@@ -25,8 +25,12 @@ ATTENTION, WORDS = "h.0.attn.c_attn.weight", "wte.weight"
 # What GPT2Config takes where nothing is said; the rest of the arithmetic every GPT2Model has in common.
 USUAL: dict[str, Any] = {"act_fn": "gelu_new", "eps": 1e-5, "use_attn_scale": True}
 _SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_in", "d_out")
-COMMON: dict[str, Any] = {f.name: f.default for f in fields(HookedTransformerConfig) if f.name not in (*USUAL, *_SIZES)}
-ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new"}  # by the name that GPT2Config has for it, where ours is another
+COMMON: dict[str, Any] = {
+    f.name: f.default for f in fields(HookedTransformerConfig) if f.name not in (*USUAL, *_SIZES)
+}
+ACTIVATIONS = {
+    "gelu_pytorch_tanh": "gelu_new"
+}  # by the name that GPT2Config has for it, where ours is another
 NAME = "GPT2Model between a read-in and a read-out"
 
 
@@ -51,13 +55,22 @@ def read(source: Source, given: Given) -> Parts:
     told |= COMMON | sizes(body)
     ends = _ends(around, told["d_model"], where)
     wanted = {prefix + name: shape for name, shape in shapes_of(told).items()}
-    state.check_names({prefix + name: tensor for name, tensor in body.items()}, wanted, where, f"a {NAME}")
+    state.check_names(
+        {prefix + name: tensor for name, tensor in body.items()}, wanted, where, f"a {NAME}"
+    )
     told |= {"d_in": ends["in.weight"].shape[1], "d_out": ends["out.weight"].shape[0]}
-    told |= state.head_width(told["d_model"], told.get("n_heads", given.settings.get("n_heads")), where)
+    told |= state.head_width(
+        told["d_model"], told.get("n_heads", given.settings.get("n_heads")), where
+    )
     cfg, taken = given.complete(told, where, needed=("n_heads",), usual=usual, asks=asks)
     model = state.build(cfg, ours(body, ends, cfg.n_heads), where)
     encoding = modules.compare(model, source) if isinstance(source, nn.Module) else None
-    return Parts(model, encoding=encoding, step=found.step or 0, provenance={"assumed": taken} if taken else {})
+    return Parts(
+        model,
+        encoding=encoding,
+        step=found.step or 0,
+        provenance={"assumed": taken} if taken else {},
+    )
 
 
 def _told(model: nn.Module) -> dict[str, Any]:
@@ -65,10 +78,16 @@ def _told(model: nn.Module) -> dict[str, Any]:
     parts = ("h", "wpe", "ln_f", "config")
     bodies = [module for module in model.modules() if all(hasattr(module, part) for part in parts)]
     if len(bodies) != 1:
-        raise InputError(f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is expected")
+        raise InputError(
+            f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is expected"
+        )
     config: Any = bodies[0].config
     act_fn = config.activation_function
-    told = {"n_heads": config.n_head, "eps": config.layer_norm_epsilon, "act_fn": ACTIVATIONS.get(act_fn, act_fn)}
+    told = {
+        "n_heads": config.n_head,
+        "eps": config.layer_norm_epsilon,
+        "act_fn": ACTIVATIONS.get(act_fn, act_fn),
+    }
     return {**told, "use_attn_scale": config.scale_attn_weights}
 
 
@@ -80,14 +99,29 @@ def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, T
     """
     if state.direction(found.masks, where) == "bidirectional":
         raise InputError(f"{where}: its masks hide nothing, but a GPT2Model is causal")
-    first = next((name for name, tensor in found.tensors.items() if name.endswith(ATTENTION) and tensor.ndim), None)
+    first = next(
+        (
+            name
+            for name, tensor in found.tensors.items()
+            if name.endswith(ATTENTION) and tensor.ndim
+        ),
+        None,
+    )
     if first is None:
         raise InputError(f"{where} looks like a {NAME}, but it lacks {ATTENTION}")
     prefix = first.removesuffix(ATTENTION)
     own = re.compile(re.escape(prefix) + (r".*" if prefix else r"(h\.\d+|wte|wpe|ln_f)\..*"))
-    body = {name.removeprefix(prefix): tensor for name, tensor in found.tensors.items() if own.fullmatch(name)}
+    body = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in found.tensors.items()
+        if own.fullmatch(name)
+    }
     body.pop(WORDS, None)
-    return body, {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)}, prefix
+    return (
+        body,
+        {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)},
+        prefix,
+    )
 
 
 def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, Tensor]:
@@ -99,7 +133,11 @@ def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, 
     writes = [layer for layer, shape in shapes.items() if len(shape) == 2 and shape[1] == width]
     orders = [(a, b) for a in reads for b in writes if a != b]
     if len(orders) == 2:
-        orders = [(a, b) for a, b in orders if _says(a, "in", "embed") and _says(b, "out", "unembed", "head")]
+        orders = [
+            (a, b)
+            for a, b in orders
+            if _says(a, "in", "embed") and _says(b, "out", "unembed", "head")
+        ]
     if len(layers) != 2 or len(orders) != 1:
         raise InputError(
             f"{where}: around a GPT2Model of width {width} there must be a linear read-in and read-out, called for "
@@ -112,9 +150,13 @@ def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, 
                 ends[f"{end}.{part}"] = around[f"{layer}.{part}"]
     known = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
     sizes = {"in.bias": width, "out.bias": ends["out.weight"].shape[0]}
-    if set(around) <= known and all(tuple(ends[k].shape) == (size,) for k, size in sizes.items() if k in ends):
+    if set(around) <= known and all(
+        tuple(ends[k].shape) == (size,) for k, size in sizes.items() if k in ends
+    ):
         return ends
-    raise InputError(f"{where}: the tensors around its GPT2Model are not two linear layers: {state.listed(around)}")
+    raise InputError(
+        f"{where}: the tensors around its GPT2Model are not two linear layers: {state.listed(around)}"
+    )
 
 
 def _shape(tensors: Mapping[str, Tensor], layer: str) -> Shape:
@@ -128,7 +170,9 @@ def _says(layer: str, *words: str) -> bool:
 
 def sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:
     """The settings that a body's shapes tell. They are what they seem once the names are checked."""
-    gain, positions, hidden = (body.get(name) for name in ("ln_f.weight", "wpe.weight", "h.0.mlp.c_fc.weight"))
+    gain, positions, hidden = (
+        body.get(name) for name in ("ln_f.weight", "wpe.weight", "h.0.mlp.c_fc.weight")
+    )
     width = (body[ATTENTION] if gain is None or gain.ndim != 1 else gain).shape[0]
     return {
         "n_layers": state.n_blocks(body, "h."),
@@ -168,7 +212,9 @@ def ours(body: Mapping[str, Tensor], ends: Mapping[str, Tensor], n_heads: int) -
         "ln_final.w": body["ln_f.weight"],
         "ln_final.b": body["ln_f.bias"],
         "unembed.W_U": ends["out.weight"].T,
-        "unembed.b_U": ends.get("out.bias", ends["out.weight"].new_zeros(ends["out.weight"].shape[0])),
+        "unembed.b_U": ends.get(
+            "out.bias", ends["out.weight"].new_zeros(ends["out.weight"].shape[0])
+        ),
     }
     for i in range(state.n_blocks(body, "h.")):
         theirs, here = f"h.{i}.", f"blocks.{i}."
@@ -177,7 +223,12 @@ def ours(body: Mapping[str, Tensor], ends: Mapping[str, Tensor], n_heads: int) -
     return found
 
 
-_NORMS = {"ln_1.weight": "ln1.w", "ln_1.bias": "ln1.b", "ln_2.weight": "ln2.w", "ln_2.bias": "ln2.b"}
+_NORMS = {
+    "ln_1.weight": "ln1.w",
+    "ln_1.bias": "ln1.b",
+    "ln_2.weight": "ln2.w",
+    "ln_2.bias": "ln2.b",
+}
 _MLP = {
     "mlp.c_fc.weight": "mlp.W_in",
     "mlp.c_fc.bias": "mlp.b_in",
@@ -186,7 +237,9 @@ _MLP = {
 }
 
 
-def _renamed(body: Mapping[str, Tensor], theirs: str, here: str, names: Mapping[str, str]) -> dict[str, Tensor]:
+def _renamed(
+    body: Mapping[str, Tensor], theirs: str, here: str, names: Mapping[str, str]
+) -> dict[str, Tensor]:
     return {here + new: body[theirs + old] for old, new in names.items()}
 
 

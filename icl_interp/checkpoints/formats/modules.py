@@ -30,7 +30,9 @@ def unwrapped(model: Any) -> Any:
     return model
 
 
-def compare(mine: HookedTransformer, model: nn.Module, call: Callable[..., Any] | None = None) -> Encoding | None:
+def compare(
+    mine: HookedTransformer, model: nn.Module, call: Callable[..., Any] | None = None
+) -> Encoding | None:
     """Refuse a copy whose outputs on random prompts are not those of the model that it was made of.
 
     Args:
@@ -66,7 +68,9 @@ def compare(mine: HookedTransformer, model: nn.Module, call: Callable[..., Any] 
     if not isinstance(theirs, Tensor):
         raise InputError(f"the model returns a {type(theirs).__name__}, but a tensor was expected")
     if ours.shape != theirs.shape:
-        raise InputError(f"the model's output has shape {tuple(theirs.shape)}, but {tuple(ours.shape)} was expected")
+        raise InputError(
+            f"the model's output has shape {tuple(theirs.shape)}, but {tuple(ours.shape)} was expected"
+        )
     theirs = theirs.to(ours)
     difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30))
     if not difference <= TOLERANCE:
@@ -77,7 +81,9 @@ def compare(mine: HookedTransformer, model: nn.Module, call: Callable[..., Any] 
     return encoding
 
 
-def _inputs(mine: HookedTransformer, call: Callable[..., Any]) -> tuple[list[Tensor], Tensor, Encoding | None]:
+def _inputs(
+    mine: HookedTransformer, call: Callable[..., Any]
+) -> tuple[list[Tensor], Tensor, Encoding | None]:
     """Random inputs as the model takes them, our outputs on them, and the encoding that it does itself."""
     cfg, rng = mine.cfg, generator(0, "adopt")
     with torch.no_grad():

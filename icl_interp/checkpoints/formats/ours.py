@@ -18,7 +18,14 @@ from icl_interp.stored import read_bytes
 
 CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
 _NAME = SCHEMA.partition("/")[0].encode()  # what a config.json of ours names
-_FACTS = {"run_id": str, "step": int, "training_seconds": float, "finished": bool, "recipe": str, "name": str}
+_FACTS = {
+    "run_id": str,
+    "step": int,
+    "training_seconds": float,
+    "finished": bool,
+    "recipe": str,
+    "name": str,
+}
 
 
 def recognises(source: Source) -> bool:
@@ -29,10 +36,14 @@ def recognises(source: Source) -> bool:
     if isinstance(source, nn.Module):
         return isinstance(source, HookedTransformer)
     folder = source if source.is_dir() else source.parent
-    if not any((folder / name).is_file() if folder == source else source.name == name for name in (CONFIG, MODEL)):
+    if not any(
+        (folder / name).is_file() if folder == source else source.name == name
+        for name in (CONFIG, MODEL)
+    ):
         return False
     return _says_so(folder / CONFIG) or not (
-        (folder / files.CONFIG).is_file() or any(f.suffix != ".safetensors" for f in files.holding_weights(folder))
+        (folder / files.CONFIG).is_file()
+        or any(f.suffix != ".safetensors" for f in files.holding_weights(folder))
     )
 
 
@@ -63,13 +74,17 @@ def read(source: Source, given: Given) -> Parts:
     data = read_json(folder / CONFIG, LARGEST_FACTS)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
-        raise InputError(f"{folder / CONFIG} has schema {shown(found)}, but this version reads {SCHEMA!r}")
+        raise InputError(
+            f"{folder / CONFIG} has schema {shown(found)}, but this version reads {SCHEMA!r}"
+        )
     config = parse(data, CONFIG)
     given.check(vars(config.model), folder / CONFIG)
     model = weights.load_model(HookedTransformer, config.model, folder / MODEL).eval()
     origin = read_provenance(folder, config)
     encoding = tokens.named(config.encoding)
-    return Parts(model, config.task, encoding, config.training, origin.get("step", 0), origin, folder)
+    return Parts(
+        model, config.task, encoding, config.training, origin.get("step", 0), origin, folder
+    )
 
 
 def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
@@ -95,7 +110,9 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
             raise InputError(f"{path} is not what a run writes there: {error}; {mend}") from error
     last = config.training.steps if config.training else math.inf
     if not 0 <= facts.get("step", 0) <= last or facts.get("training_seconds", 0) < 0:
-        raise InputError(f"{path} is not what a run writes there: a step or time is out of range; {mend}")
+        raise InputError(
+            f"{path} is not what a run writes there: a step or time is out of range; {mend}"
+        )
     if "run_id" in facts and facts["run_id"] not in (run_id(config), _id_in(folder)):
         raise InputError(
             f"{path} belongs to another run: it has the run_id {shown(facts['run_id'])}, but that of the config beside "
@@ -106,10 +123,16 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
 
 def _id_in(folder: Path) -> str:
     """The run id by the data of config.json: a run of an earlier version lacks the fields that came later."""
-    data = {key: value for key, value in read_json(folder / CONFIG, LARGEST_FACTS).items() if key != "schema"}
+    data = {
+        key: value
+        for key, value in read_json(folder / CONFIG, LARGEST_FACTS).items()
+        if key != "schema"
+    }
     records = {f.name for f in fields(TrainingConfig) if f.metadata.get("records")}
     training = data.get("training") or {}
-    return run_id({**data, "training": {k: v for k, v in training.items() if k not in records} or None})
+    return run_id(
+        {**data, "training": {k: v for k, v in training.items() if k not in records} or None}
+    )
 
 
 FORMAT = Format("run folder of icl_interp", recognises, read)

@@ -21,7 +21,9 @@ from icl_interp.stored import LARGEST_WEIGHTS, opened
 # An open file, or bytes in memory. (Whoever checks types at run time knows no BytesIO as a BinaryIO.)
 Bytes = Any
 
-MOST = 10**6  # objects in a pickle; a state dict of 1,000 tensors with its optimiser's state has 100,000
+MOST = (
+    10**6
+)  # objects in a pickle; a state dict of 1,000 tensors with its optimiser's state has 100,000
 DEEPEST = 100  # levels of lists, tuples and mappings
 LARGEST_PICKLE = 5 * 10**7  # bytes of names, shapes and numbers beside the tensors
 LARGEST_DIRECTORY = 10**7  # bytes of an archive's directory: that of 100,000 members
@@ -29,7 +31,11 @@ PICKLE = "data.pkl"  # what torch.save calls the pickle in its archive
 
 _MAGIC = 119547037146038801333356  # the first object of a file in torch's old format
 _N_OLD = 5  # pickles at the beginning of such a file: this number, a version, sizes, the data, names of storages
-_END, _END_64, _PLACE_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"  # of records at the end of an archive
+_END, _END_64, _PLACE_64 = (
+    b"PK\x05\x06",
+    b"PK\x06\x06",
+    b"PK\x06\x07",
+)  # of records at the end of an archive
 _N_END, _N_END_64, _N_PLACE_64 = 22, 56, 20  # their bytes
 _FILLS = (
     "builtins bytearray",
@@ -39,7 +45,14 @@ _NUMBERS = ("BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1", "NONE", "NEWTRU
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _GETS = ("GET", "BINGET", "LONG_BINGET")
 _CALLS = ("REDUCE", "BUILD", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST")  # what may copy its arguments
-_GROWS = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD")  # what changes an object that is there
+_GROWS = (
+    "APPEND",
+    "APPENDS",
+    "SETITEM",
+    "SETITEMS",
+    "ADDITEMS",
+    "BUILD",
+)  # what changes an object that is there
 
 
 def check(file: Path, kind: str) -> None:
@@ -98,20 +111,26 @@ def _check_directory(stream: Bytes, file: Path) -> None:
     if end[:4] != _END or start + length + after != size:
         raise zipfile.BadZipFile("no directory at its end")
     if length > LARGEST_DIRECTORY:
-        raise InputError(f"{file} has a directory of {length:,} bytes, but at most {LARGEST_DIRECTORY:,} are read")
+        raise InputError(
+            f"{file} has a directory of {length:,} bytes, but at most {LARGEST_DIRECTORY:,} are read"
+        )
 
 
 def _check_archive(stream: Bytes, file: Path) -> None:
     found = _listed(stream, file)
     size = stream.seek(0, io.SEEK_END)
     unpacked = sum(member.file_size for member in found)
-    stored = all(m.compress_type == zipfile.ZIP_STORED and m.compress_size == m.file_size for m in found)
+    stored = all(
+        m.compress_type == zipfile.ZIP_STORED and m.compress_size == m.file_size for m in found
+    )
     if not stored or unpacked > size:
         raise InputError(
             f"{file} is a compressed archive of {size:,} bytes that unpacks to {unpacked:,}, but torch.save compresses "
             "nothing: read it where it comes from, and save the model's state dict with torch.save"
         )
-    names = [member.filename.lower() for member in found]  # torch does not tell capitals from small letters
+    names = [
+        member.filename.lower() for member in found
+    ]  # torch does not tell capitals from small letters
     if len({*names}) < len(names):
         raise zipfile.BadZipFile("one name twice")
     pickled = [member for member, name in zip(found, names, strict=True) if name.endswith(PICKLE)]
@@ -128,7 +147,9 @@ def _check_old(stream: Bytes, file: Path) -> None:
     data = stream.read(LARGEST_PICKLE + 1)
     pickles = io.BytesIO(data)
     first = _count(pickles, file)
-    if first.names:  # some other pickle: torch would go through it before it sees that it is none of its own
+    if (
+        first.names
+    ):  # some other pickle: torch would go through it before it sees that it is none of its own
         raise pickle.UnpicklingError(f"weights_only: GLOBAL {first.names[0]}")
     if first.number != _MAGIC:
         raise ValueError("not of torch.save")
@@ -215,7 +236,9 @@ def _count(stream: Bytes, file: Path) -> _Walk:
                     "torch.save(model.state_dict(), ...)"
                 )
             if walk.stack and (top := walk.stack[-1]) is not None and top.depth > DEEPEST:
-                raise InputError(f"{file} holds a pickle that nests deeper than the {DEEPEST} levels that are read")
+                raise InputError(
+                    f"{file} holds a pickle that nests deeper than the {DEEPEST} levels that are read"
+                )
     except (IndexError, KeyError) as error:
         raise ValueError("no whole pickle") from error
     return walk

@@ -79,13 +79,17 @@ def _no_checkpoint(path: Path) -> InputError:
         try:
             with opened(path, LARGEST_WEIGHTS) as file:
                 if not file.read(1):
-                    return InputError(f"{path} is not a checkpoint: it is empty; copy or download it again")
+                    return InputError(
+                        f"{path} is not a checkpoint: it is empty; copy or download it again"
+                    )
             return InputError(f"{path} is not a checkpoint: give {READ}")
         except InputError as error:
             return error
     found = files.read(path)  # says what is wrong with the file itself
     names = state.listed(found.tensors)
-    return InputError(f"{path} is not a checkpoint: give {READ}; its tensors {names} are those of none of these")
+    return InputError(
+        f"{path} is not a checkpoint: give {READ}; its tensors {names} are those of none of these"
+    )
 
 
 def _contents(folder: Path) -> str:

@@ -67,7 +67,10 @@ def is_mask(name: str, shape: Shape) -> bool:
 
 
 def cleaned(
-    tensors: Mapping[str, Tensor], where: object, step: int | None = None, rename: Callable[[str], str] = plain
+    tensors: Mapping[str, Tensor],
+    where: object,
+    step: int | None = None,
+    rename: Callable[[str], str] = plain,
 ) -> State:
     """A state dict with plain names (or other ones), and its masks apart.
 
@@ -81,7 +84,9 @@ def cleaned(
         weights.check_plain(name, tensor, where)
         place = masks if is_mask(short, tuple(tensor.shape)) else kept
         if short in place and not _same(place[short], tensor):
-            raise InputError(f"{where} holds two tensors called {short}, once under another name: keep one of them")
+            raise InputError(
+                f"{where} holds two tensors called {short}, once under another name: keep one of them"
+            )
         place[short] = tensor
     return State(kept, masks, step)
 
@@ -105,16 +110,22 @@ def direction(masks: Mapping[str, Tensor], where: object) -> str | None:
             visible = ~visible
         causal = bool(torch.equal(visible, torch.ones_like(visible).tril()))
         if not causal and not visible.all():
-            raise InputError(f"{where}: the mask {name} hides other keys than those to come, which no model here does")
+            raise InputError(
+                f"{where}: the mask {name} hides other keys than those to come, which no model here does"
+            )
         found.add("causal" if causal else "bidirectional")
     if len(found) > 1:
-        raise InputError(f"{where}: some of its blocks have a causal mask and others none, which no model here does")
+        raise InputError(
+            f"{where}: some of its blocks have a causal mask and others none, which no model here does"
+        )
     return found.pop() if found else None
 
 
 def n_blocks(names: Iterable[str], prefix: str) -> int:
     """How many different numbers follow the prefix."""
-    below = (name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix))
+    below = (
+        name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)
+    )
     return len({number for number in below if number.isdecimal()})
 
 
@@ -135,7 +146,9 @@ def sizes(tensors: Mapping[str, Tensor], axes: Mapping[str, tuple[str, int]]) ->
     }
 
 
-def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, Shape], where: object, kind: str) -> None:
+def check_names(
+    found: Mapping[str, Tensor], wanted: Mapping[str, Shape], where: object, kind: str
+) -> None:
     """Refuse tensors that are not exactly those that a format has, or with numbers that are none.
 
     Raises:
@@ -155,7 +168,9 @@ def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, Shape], where:
         if names
     ]
     if faults:
-        raise InputError(f"{where} looks like {kind}, but its tensors are not those of one: it {'; it '.join(faults)}")
+        raise InputError(
+            f"{where} looks like {kind}, but its tensors are not those of one: it {'; it '.join(faults)}"
+        )
     for name, tensor in found.items():
         if (dtype := weights.kind(tensor).dtype) not in weights.FLOATS:
             raise InputError(
@@ -175,7 +190,9 @@ def head_width(columns: int, n_heads: Any, where: object) -> dict[str, int]:
     if columns % n_heads:
         *few, last = (str(n) for n in range(1, columns + 1) if columns % n == 0)
         ways = f"{', '.join(few)} or {last}" if few else last
-        raise InputError(f"{where}: width {columns} does not divide into {n_heads} heads: give {ways}")
+        raise InputError(
+            f"{where}: width {columns} does not divide into {n_heads} heads: give {ways}"
+        )
     return {"d_head": columns // n_heads}
 
 
@@ -186,7 +203,9 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def build(cfg: HookedTransformerConfig, tensors: Mapping[str, Tensor], where: object) -> HookedTransformer:
+def build(
+    cfg: HookedTransformerConfig, tensors: Mapping[str, Tensor], where: object
+) -> HookedTransformer:
     """A model with these weights, given under our names and in our shapes.
 
     Raises:
@@ -195,8 +214,12 @@ def build(cfg: HookedTransformerConfig, tensors: Mapping[str, Tensor], where: ob
     model = HookedTransformer(cfg)
     own = model.state_dict()
     wanted = (Wanted(name, tuple(tensor.shape)) for name, tensor in own.items())
-    weights.check_kinds({name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, where)
+    weights.check_kinds(
+        {name: weights.kind(tensor) for name, tensor in tensors.items()}, wanted, where
+    )
     converted = {name: tensor.to(own[name].dtype) for name, tensor in tensors.items()}
-    weights.check_finite(converted, where)  # only now: a number that float64 holds may be infinite in float32
+    weights.check_finite(
+        converted, where
+    )  # only now: a number that float64 holds may be infinite in float32
     model.load_state_dict(converted)
     return model.eval()

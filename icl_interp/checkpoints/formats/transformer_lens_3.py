@@ -28,7 +28,9 @@ ATTENTION, READ_IN = "blocks.0.attn.W_Q", "embed.W_E"
 
 def recognises(source: Source) -> bool:
     """Whether there is a first block's attention under this name."""
-    return ATTENTION in (shapes := files.shapes(source)) or (isinstance(source, nn.Module) and READ_IN in shapes)
+    return ATTENTION in (shapes := files.shapes(source)) or (
+        isinstance(source, nn.Module) and READ_IN in shapes
+    )
 
 
 def read(source: Source, given: Given) -> Parts:
@@ -52,13 +54,26 @@ def read(source: Source, given: Given) -> Parts:
 def _copy(model: nn.Module, found: State, given: Given) -> HookedTransformer:
     """Ours, checked against the original on random prompts: a model that merely shares the names is refused."""
     if not hasattr(model, "cfg"):
-        raise InputError("the model has TransformerLens' weight names but no cfg, the config that goes with them")
+        raise InputError(
+            "the model has TransformerLens' weight names but no cfg, the config that goes with them"
+        )
     weights.check_finite(model.named_parameters(), "the model")
     if READ_IN not in found.tensors or "unembed.W_U" not in found.tensors:
-        raise InputError("the model has no embed.W_E and unembed.W_U: its weights do not have TransformerLens' names")
-    words = {f.name: getattr(model.cfg, f.name) for f in fields(HookedTransformerConfig) if hasattr(model.cfg, f.name)}
-    words |= {"d_in": found.tensors[READ_IN].shape[0], "d_out": found.tensors["unembed.W_U"].shape[1]}
-    words["positional_embedding_type"] = "standard" if "pos_embed.W_pos" in found.tensors else "none"
+        raise InputError(
+            "the model has no embed.W_E and unembed.W_U: its weights do not have TransformerLens' names"
+        )
+    words = {
+        f.name: getattr(model.cfg, f.name)
+        for f in fields(HookedTransformerConfig)
+        if hasattr(model.cfg, f.name)
+    }
+    words |= {
+        "d_in": found.tensors[READ_IN].shape[0],
+        "d_out": found.tensors["unembed.W_U"].shape[1],
+    }
+    words["positional_embedding_type"] = (
+        "standard" if "pos_embed.W_pos" in found.tensors else "none"
+    )
     given.check(words, "the model's cfg")
     copy = HookedTransformer(build(HookedTransformerConfig, words, "the model's cfg")).eval()
     wanted = copy.state_dict()
@@ -67,7 +82,9 @@ def _copy(model: nn.Module, found: State, given: Given) -> HookedTransformer:
         shape = tuple(tensors[name].shape) if name in tensors else None
         needed = tuple(wanted[name].shape) if name in wanted else None
         if shape != needed:
-            raise InputError(f"the tensor {name} has shape {shape}, but this config asks for {needed}")
+            raise InputError(
+                f"the tensor {name} has shape {shape}, but this config asks for {needed}"
+            )
     copy.load_state_dict(tensors)
     modules.compare(copy, model)
     return copy
@@ -99,7 +116,9 @@ def _told(found: State, where: Path) -> dict[str, Any]:
     return told
 
 
-def _fitting(tensors: Mapping[str, Tensor], cfg: HookedTransformerConfig, where: Path) -> dict[str, Tensor]:
+def _fitting(
+    tensors: Mapping[str, Tensor], cfg: HookedTransformerConfig, where: Path
+) -> dict[str, Tensor]:
     """The tensors, once they are exactly those of a model of this config."""
     wanted = dict(weights.asked_for(HookedTransformer, cfg))
     found = dict(tensors)

@@ -26,7 +26,13 @@ NAME = "boot_native model of TransformerLens 4"
 USUAL = {"attention_dir": "causal", "eps": 1e-5}
 ATTENTION, EMBED = "blocks.0.attn.q.weight", "embed.weight"
 _OWN = ("blocks.", "ln_final.", "pos_embed.", "embed.", "unembed.")
-_WORDS = ("n_heads", "act_fn", "normalization_type", "attention_dir", "eps")  # what shapes do not tell, but a cfg does
+_WORDS = (
+    "n_heads",
+    "act_fn",
+    "normalization_type",
+    "attention_dir",
+    "eps",
+)  # what shapes do not tell, but a cfg does
 
 
 def recognises(source: Source) -> bool:
@@ -48,17 +54,26 @@ def read(source: Source, given: Given) -> Parts:
     if isinstance(source, nn.Module):
         told |= {word: value for word, value in _cfg(source).items() if word in _WORDS}
     if tensors[ATTENTION].ndim == 2:
-        columns, n_heads = tensors[ATTENTION].shape[0], told.get("n_heads", given.settings.get("n_heads"))
+        columns, n_heads = (
+            tensors[ATTENTION].shape[0],
+            told.get("n_heads", given.settings.get("n_heads")),
+        )
         told |= state.head_width(columns, n_heads, where)
     if isinstance(source, nn.Module):
         cfg, taken = given.complete(told, where, needed=needed)
     else:
-        cfg, taken = given.complete(told, where, needed=needed, usual=USUAL, asks=("task", "encoding"))
+        cfg, taken = given.complete(
+            told, where, needed=needed, usual=USUAL, asks=("task", "encoding")
+        )
     state.check_names(tensors, _shapes(cfg, inputs, tensors), where, f"a {NAME}")
     model = state.build(cfg, _ours(tensors, inputs, cfg), where)
     if isinstance(source, nn.Module):
         # A bridge takes numbers for vectors that are embedded already; the model in it embeds what it gets.
-        modules.compare(model, source, getattr(source, "original_model", None) if hasattr(source, "cfg") else None)
+        modules.compare(
+            model,
+            source,
+            getattr(source, "original_model", None) if hasattr(source, "cfg") else None,
+        )
     return Parts(model, step=found.step or 0, provenance={"assumed": taken} if taken else {})
 
 
@@ -75,14 +90,23 @@ def _between_ends(found: State, where: object) -> tuple[dict[str, Tensor], str]:
     """
     tensors = state.cleaned(found.tensors, where, rename=_plain).tensors
     prefix = next(name.removesuffix(ATTENTION) for name in tensors if name.endswith(ATTENTION))
-    body = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(tuple(prefix + own for own in _OWN))}
-    beside = {name: tensor for name, tensor in tensors.items() if name.removeprefix(prefix) not in body}
+    body = {
+        n.removeprefix(prefix): t
+        for n, t in tensors.items()
+        if n.startswith(tuple(prefix + own for own in _OWN))
+    }
+    beside = {
+        name: tensor for name, tensor in tensors.items() if name.removeprefix(prefix) not in body
+    }
     width = body[ATTENTION].shape[-1] if body[ATTENTION].ndim else 0
     table = body.get(EMBED)
     if beside:
         body.pop(EMBED, None)  # the table of words
         layers = {name.rpartition(".")[0] for name in beside}
-        if len(layers) != 1 or not {name.rpartition(".")[2] for name in beside} <= {"weight", "bias"}:
+        if len(layers) != 1 or not {name.rpartition(".")[2] for name in beside} <= {
+            "weight",
+            "bias",
+        }:
             raise InputError(
                 f"{where}: beside a {NAME} there may be one linear layer, the read-in, but there are "
                 f"{state.listed(sorted(beside))}"
@@ -130,7 +154,9 @@ def _cfg(model: nn.Module) -> dict[str, Any]:
     return {}
 
 
-def _shapes(cfg: HookedTransformerConfig, inputs: str, found: Mapping[str, Tensor]) -> dict[str, Shape]:
+def _shapes(
+    cfg: HookedTransformerConfig, inputs: str, found: Mapping[str, Tensor]
+) -> dict[str, Shape]:
     """Every tensor of such a model."""
     e, heads, norm = cfg.d_model, cfg.n_heads * cfg.head_width, cfg.normalization_type
     parts = {"LN": ("weight", "bias"), "RMS": ("weight",)}.get(norm or "", ())
@@ -139,9 +165,14 @@ def _shapes(cfg: HookedTransformerConfig, inputs: str, found: Mapping[str, Tenso
     wanted: dict[str, Shape] = {f"{ln}.{part}": (e,) for ln in norms for part in parts}
     layers = {inputs: (e, cfg.d_in), "unembed": (cfg.d_out, e)}
     for i in range(cfg.n_layers):
-        layers |= {f"blocks.{i}.attn.{x}": (heads, e) for x in "qkv"} | {f"blocks.{i}.attn.o": (e, heads)}
+        layers |= {f"blocks.{i}.attn.{x}": (heads, e) for x in "qkv"} | {
+            f"blocks.{i}.attn.o": (e, heads)
+        }
         if not cfg.attn_only:
-            layers |= {f"blocks.{i}.mlp.in": (cfg.mlp_width, e), f"blocks.{i}.mlp.out": (e, cfg.mlp_width)}
+            layers |= {
+                f"blocks.{i}.mlp.in": (cfg.mlp_width, e),
+                f"blocks.{i}.mlp.out": (e, cfg.mlp_width),
+            }
     for layer, shape in layers.items():
         wanted[f"{layer}.weight"] = shape
         if layer not in (inputs, "unembed") or f"{layer}.bias" in found:
@@ -149,7 +180,9 @@ def _shapes(cfg: HookedTransformerConfig, inputs: str, found: Mapping[str, Tenso
     return {**wanted, "pos_embed.weight": (cfg.n_ctx, e)}
 
 
-def _ours(tensors: Mapping[str, Tensor], inputs: str, cfg: HookedTransformerConfig) -> dict[str, Tensor]:
+def _ours(
+    tensors: Mapping[str, Tensor], inputs: str, cfg: HookedTransformerConfig
+) -> dict[str, Tensor]:
     """The same weights under our names and in our shapes."""
     shape = (cfg.n_heads, cfg.head_width)
     found = {"pos_embed.W_pos": tensors["pos_embed.weight"]}
@@ -160,7 +193,9 @@ def _ours(tensors: Mapping[str, Tensor], inputs: str, cfg: HookedTransformerConf
     for i in range(cfg.n_layers):
         for x in "qkv":
             theirs, here = f"blocks.{i}.attn.{x}", f"blocks.{i}.attn."
-            found[f"{here}W_{x.upper()}"] = tensors[f"{theirs}.weight"].unflatten(0, shape).transpose(1, 2)
+            found[f"{here}W_{x.upper()}"] = (
+                tensors[f"{theirs}.weight"].unflatten(0, shape).transpose(1, 2)
+            )
             found[f"{here}b_{x.upper()}"] = tensors[f"{theirs}.bias"].unflatten(0, shape)
         found[f"blocks.{i}.attn.W_O"] = tensors[f"blocks.{i}.attn.o.weight"].T.unflatten(0, shape)
         found[f"blocks.{i}.attn.b_O"] = tensors[f"blocks.{i}.attn.o.bias"]

@@ -14,7 +14,10 @@ def _refusing(name: str, marks: Callable[[str], bool], why: str) -> Format:
         return any(marks(key) for key in files.shapes(source))
 
     def read(source: Source, given: Given) -> Parts:
-        article, keys = "an" if name[0] in "aeiou" else "a", state.listed(_telling(files.shapes(source), marks))
+        article, keys = (
+            "an" if name[0] in "aeiou" else "a",
+            state.listed(_telling(files.shapes(source), marks)),
+        )
         raise InputError(
             f"{source} is {article} {name} checkpoint (its keys are {keys}); icl_interp cannot read it because {why}"
         )

@@ -27,7 +27,9 @@ def _shared(share: float, g: torch.Generator) -> Case:
     """The unitary minimiser, of which a second set of heads does a share."""
     d = 2
     A, B = units.mixed(g, torch.eye(d, dtype=torch.float64))
-    return units.case_of(g, "unitary", torch.cat([A, A]), torch.cat([(1 - share) * B, share * B]), units.on_last(1.0))
+    return units.case_of(
+        g, "unitary", torch.cat([A, A]), torch.cat([(1 - share) * B, share * B]), units.on_last(1.0)
+    )
 
 
 def _alike(size: float, g: torch.Generator) -> Case:
@@ -39,7 +41,9 @@ def _alike(size: float, g: torch.Generator) -> Case:
 
 def _own(share: float, g: torch.Generator) -> Case:
     """Tiled states: A from entries of one size (0) to the identity (1)."""
-    return maps.tiled(g, (1 - share) * maps.fourier() + share * torch.eye(3, dtype=torch.complex128))
+    return maps.tiled(
+        g, (1 - share) * maps.fourier() + share * torch.eye(3, dtype=torch.complex128)
+    )
 
 
 def _towards_a_step(share: float, g: torch.Generator) -> Case:

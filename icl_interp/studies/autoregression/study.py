@@ -42,7 +42,12 @@ STUDY = Study(
     drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
-    models=("autoregression_rotations", "autoregression_full_2", "autoregression_tiled", "autoregression_states"),
+    models=(
+        "autoregression_rotations",
+        "autoregression_full_2",
+        "autoregression_tiled",
+        "autoregression_states",
+    ),
     folder=Path(__file__).parent,
     exceptions=EXCEPTIONS,
 )

@@ -32,7 +32,9 @@ N = 2 * N_DIMS
 PREDICTION, NOW, BEFORE = (slice(i * N, (i + 1) * N) for i in range(3))
 WIDTH = 3 * N + N_HEADS
 
-Parts = Float[Tensor, "head coordinate coordinate"]  # what each head writes of the mixture; they add up to the identity
+Parts = Float[
+    Tensor, "head coordinate coordinate"
+]  # what each head writes of the mixture; they add up to the identity
 EYE = torch.eye(N_DIMS, dtype=torch.float64)
 OWN: Parts = torch.diag_embed(EYE)  # each head a coordinate
 
@@ -47,7 +49,10 @@ def alike(share: float) -> Parts:
 
 
 def predictor(
-    g: torch.Generator, parts: Parts, unread: Float[Tensor, "head extra"] | None = None, n_points: int = N_POINTS
+    g: torch.Generator,
+    parts: Parts,
+    unread: Float[Tensor, "head extra"] | None = None,
+    n_points: int = N_POINTS,
 ) -> Case:
     """The model whose heads write these parts of the prediction, in a stream whose basis is drawn at random.
 

@@ -9,20 +9,30 @@ from icl_interp.experiments.calibration import Case
 from icl_interp.experiments.power import Dial
 from icl_interp.models.blank import blank
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.studies.limits.constructions import functions, layers, learned, mechanisms, neighbours
+from icl_interp.studies.limits.constructions import (
+    functions,
+    layers,
+    learned,
+    mechanisms,
+    neighbours,
+)
 from icl_interp.studies.limits.constructions.layers import number
 from icl_interp.studies.limits.constructions.neighbours import Wrong
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
-CONSTANTS = Polynomial(degrees=(0,), inputs=Uniform(-1, 1), coefficients=Uniform(-4, 4), n_points=20)
+CONSTANTS = Polynomial(
+    degrees=(0,), inputs=Uniform(-1, 1), coefficients=Uniform(-4, 4), n_points=20
+)
 DEGREES = (2, 4)  # trained on, where functions of degrees 1 and 3 are asked for as well
 
 
 # ---- far from the training data -------------------------------------------------------------------------------------
 
 
-def layer(alphas: list[float], written: list[float], slope: float = 1.0, **change: object) -> HookedTransformer:
+def layer(
+    alphas: list[float], written: list[float], slope: float = 1.0, **change: object
+) -> HookedTransformer:
     """f = slope x + sum_h written_h m_h(x), m_h the mixture of tokens under scores alpha_h x x_j: nothing is random."""
     n_heads = len(alphas)
     model = blank(n_heads + 2, n_heads=n_heads, d_head=1, **change)
@@ -78,13 +88,17 @@ def _shrunk(which: tuple[int, ...], share: float, g: torch.Generator) -> Case:
     """Least squares that is told the degree: 0.95 of the truth, and 1 - share of it for these degrees."""
     task = functions.task_of(g, DEGREES)
     return functions.case_of(
-        g, task, functions.informed(task, dict.fromkeys(range(5), 0.05) | dict.fromkeys(which, share))
+        g,
+        task,
+        functions.informed(task, dict.fromkeys(range(5), 0.05) | dict.fromkeys(which, share)),
     )
 
 
 def _clipped(most: float, g: torch.Generator) -> Case:
     """Least squares that ends at a number, for lines within 1."""
-    task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-0.5, 0.5), n_points=12)
+    task = Polynomial(
+        degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-0.5, 0.5), n_points=12
+    )
     return functions.case_of(g, task, functions.saturating(LeastSquares(task), most))
 
 
@@ -92,7 +106,9 @@ def _offset(offset: float, g: torch.Generator) -> Case:
     """Least squares that is told the degree, and a number added, in units of a coefficient's standard deviation."""
     task = functions.task_of(g, DEGREES)
     exact = functions.informed(task, {})
-    return functions.case_of(g, task, lambda prompts: exact(prompts) + offset * task.coefficients.std)
+    return functions.case_of(
+        g, task, lambda prompts: exact(prompts) + offset * task.coefficients.std
+    )
 
 
 def _tossed(share: float, g: torch.Generator) -> Case:

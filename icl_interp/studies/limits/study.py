@@ -24,7 +24,14 @@ from icl_interp.studies.limits.claims import softmax as softmax_claims
 from icl_interp.studies.limits.claims import uniform as uniform_claims
 from icl_interp.studies.limits.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.limits.dials import DIALS
-from icl_interp.studies.limits.experiments import appendix_g, curves, functions, remedies, softmax_examples, tables
+from icl_interp.studies.limits.experiments import (
+    appendix_g,
+    curves,
+    functions,
+    remedies,
+    softmax_examples,
+    tables,
+)
 from icl_interp.studies.limits.figures import reproduced_errors as by_sigma
 from icl_interp.studies.limits.figures import reproduced_functions as drawn
 from icl_interp.studies.limits.figures import reproduced_remedies
@@ -183,11 +190,21 @@ STUDY = Study(
     drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
-    models=("affine", "affine_no_ln", "affine_post_ln", "affine_attn_only", "affine_hardmax", "degrees_135"),
+    models=(
+        "affine",
+        "affine_no_ln",
+        "affine_post_ln",
+        "affine_attn_only",
+        "affine_hardmax",
+        "degrees_135",
+    ),
     folder=Path(__file__).parent,
     exceptions={
         **EXCEPTIONS,
-        ("edits", "limits.last_layer after unread coordinates, one a head (large)"): "An affine read-out of the stream "
+        (
+            "edits",
+            "limits.last_layer after unread coordinates, one a head (large)",
+        ): "An affine read-out of the stream "
         "sees coordinates that no later weight reads: what heads write there can be read early, so the claim is open.",
         (
             "models",

@@ -37,7 +37,9 @@ def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
         n_ctx: longest prompt, in tokens.
     """
     if dim < 1 or steps < 1:
-        raise InputError(f"descent needs at least one coordinate and one step, but got dim={dim} and steps={steps}")
+        raise InputError(
+            f"descent needs at least one coordinate and one step, but got dim={dim} and steps={steps}"
+        )
     width = dim + 1
     model = blank(width, n_layers=steps, d_head=width, n_ctx=n_ctx, d_in=width, **LINEAR)
     identity = torch.eye(width, dtype=torch.float64)

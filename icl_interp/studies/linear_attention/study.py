@@ -7,7 +7,13 @@ from icl_interp.studies.base import Study
 from icl_interp.studies.linear_attention.claims import algorithm, risk, weights
 from icl_interp.studies.linear_attention.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.linear_attention.dials import DIALS
-from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, shifts, trap
+from icl_interp.studies.linear_attention.experiments import (
+    convergence,
+    covariance,
+    length,
+    shifts,
+    trap,
+)
 from icl_interp.studies.linear_attention.experiments import risk as risk_formula
 from icl_interp.studies.linear_attention.figures import reproduced, reproduced_length
 from icl_interp.studies.linear_attention.figures.report import linear_attention

@@ -4,7 +4,15 @@ from pathlib import Path
 
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
-from icl_interp.studies.lipschitz.claims import covariance, directions, family, linear, smoother, transfer, window
+from icl_interp.studies.lipschitz.claims import (
+    covariance,
+    directions,
+    family,
+    linear,
+    smoother,
+    transfer,
+    window,
+)
 from icl_interp.studies.lipschitz.constructions.all import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.lipschitz.dials import DIALS
 from icl_interp.studies.lipschitz.experiments.all import EXPERIMENTS

@@ -18,7 +18,9 @@ from icl_interp.testing.edits.base import (
 )
 
 OF_A_HEAD = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O")
-Head = dict[str, Tensor]  # the weights of one head or of several, by the names in `OF_A_HEAD`, heads first
+Head = dict[
+    str, Tensor
+]  # the weights of one head or of several, by the names in `OF_A_HEAD`, heads first
 
 
 def _one_head(cfg: Config) -> str | None:
@@ -33,7 +35,9 @@ def _not_a_distribution(cfg: Config) -> str | None:
 
 def _not_homogeneous(cfg: Config) -> str | None:
     return has_attention(cfg) or (
-        None if cfg.score_fn in ("linear", "relu") else f"{cfg.score_fn} weights are not proportional to scores"
+        None
+        if cfg.score_fn in ("linear", "relu")
+        else f"{cfg.score_fn} weights are not proportional to scores"
     )
 
 
@@ -70,7 +74,9 @@ def _no_key_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Config
 def _no_value_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     """b_V = 0, and b_O takes up what it made heads write."""
     for part in attentions(cfg):
-        weights[part + "b_O"] += torch.einsum("he,hed->d", weights[part + "b_V"], weights[part + "W_O"])
+        weights[part + "b_O"] += torch.einsum(
+            "he,hed->d", weights[part + "b_V"], weights[part + "W_O"]
+        )
         weights[part + "b_V"].zero_()
     return cfg
 
@@ -113,7 +119,9 @@ def _split(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
         head = int(torch.randint(cfg.n_heads, (), generator=draw))
         weights[part + "W_O"][head] /= 2
         for name in OF_A_HEAD:
-            weights[part + name] = torch.cat([weights[part + name], weights[part + name][head : head + 1]])
+            weights[part + name] = torch.cat(
+                [weights[part + name], weights[part + name][head : head + 1]]
+            )
     return resized(cfg, n_heads=cfg.n_heads + 1)
 
 
@@ -166,7 +174,9 @@ def _idle_copy(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
 def _cancelling(head: Head, size: float) -> Head:
     """Two heads that write the same with opposite signs, `size` times as much as the one that is given."""
     written = size * head["W_O"]
-    return {name: torch.cat([head[name], head[name]]) for name in OF_A_HEAD} | {"W_O": torch.cat([written, -written])}
+    return {name: torch.cat([head[name], head[name]]) for name in OF_A_HEAD} | {
+        "W_O": torch.cat([written, -written])
+    }
 
 
 def _random_pair(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
@@ -194,7 +204,9 @@ def _wider_heads(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
     width, added = cfg.head_width, max(1, round(size * cfg.head_width))
     scale = ((width + added) / width) ** 0.5 if cfg.use_attn_scale else 1.0
     for part in attentions(cfg):
-        holds = torch.rand(added, generator=draw, dtype=torch.float64) < 0.5  # Q and V; elsewhere K and W_O
+        holds = (
+            torch.rand(added, generator=draw, dtype=torch.float64) < 0.5
+        )  # Q and V; elsewhere K and W_O
 
         def more(name: str, held: Tensor, axis: int, part: str = part) -> None:
             weight = weights[part + name]
@@ -224,10 +236,21 @@ SPLIT = Edit(
     ("shares of heads", "overlap of heads", "order of heads", "single head"),
 )
 NULL_HEAD = Edit("a head that writes nothing", "idle heads", has_attention, _null_head, **IDLE)
-IDLE_COPY = Edit("a copy of a head that writes nothing", "idle heads", has_attention, _idle_copy, **IDLE)
-COPIED_PAIR = sized("a copy of a head and its negative", "idle heads", has_attention, _copied_pair, **IDLE)
-RANDOM_PAIR = sized("two random heads that cancel", "idle heads", has_attention, _random_pair, **IDLE)
-TURNED = Edit("heads turned within themselves", "values", has_attention, functools.partial(_turned, stretch=1.0))
+IDLE_COPY = Edit(
+    "a copy of a head that writes nothing", "idle heads", has_attention, _idle_copy, **IDLE
+)
+COPIED_PAIR = sized(
+    "a copy of a head and its negative", "idle heads", has_attention, _copied_pair, **IDLE
+)
+RANDOM_PAIR = sized(
+    "two random heads that cancel", "idle heads", has_attention, _random_pair, **IDLE
+)
+TURNED = Edit(
+    "heads turned within themselves",
+    "values",
+    has_attention,
+    functools.partial(_turned, stretch=1.0),
+)
 STRETCHED = sized(
     "heads turned and stretched within themselves",
     "values",
@@ -240,8 +263,21 @@ STRETCHED = sized(
 NO_KEY_BIAS = Edit("b_K dropped", "biases", _not_a_distribution, _no_key_bias)
 NO_VALUE_BIAS = Edit("b_V moved into b_O", "biases", _not_a_distribution, _no_value_bias)
 VALUE_BIAS = sized(
-    "b_V moved out of b_O", "biases", _not_a_distribution, _value_bias, small=(0.05, 0.5), large=(5.0, 20.0)
+    "b_V moved out of b_O",
+    "biases",
+    _not_a_distribution,
+    _value_bias,
+    small=(0.05, 0.5),
+    large=(5.0, 20.0),
 )
 NO_OUTPUT_BIAS = Edit("b_O moved into b_V", "biases", _not_a_distribution, _no_output_bias)
-SCORES_SCALED = sized("W_Q times c, W_O over c", "values", _not_homogeneous, _scores_scaled, ("balance", "weight maps"))
-WIDER_HEADS = sized("heads wider", "shape", has_attention, _wider_heads, small=(0.1, 0.3), large=(1.0, 2.0))
+SCORES_SCALED = sized(
+    "W_Q times c, W_O over c",
+    "values",
+    _not_homogeneous,
+    _scores_scaled,
+    ("balance", "weight maps"),
+)
+WIDER_HEADS = sized(
+    "heads wider", "shape", has_attention, _wider_heads, small=(0.1, 0.3), large=(1.0, 2.0)
+)

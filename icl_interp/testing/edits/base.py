@@ -94,7 +94,9 @@ class Edit:
             InputError: the edit does not apply; the message says why.
         """
         if reason := self.refusal(model.cfg):
-            raise InputError(f"the edit {self.name!r} does not leave the function of this model: {reason}")
+            raise InputError(
+                f"the edit {self.name!r} does not leave the function of this model: {reason}"
+            )
         weights = weights_of(model)
         return made(weights, self.change(weights, freed(model.cfg), generator), model)
 
@@ -147,7 +149,10 @@ def sized(
 
 def weights_of(model: HookedTransformer) -> Weights:
     """A copy of a model's weights, in float64 on the CPU."""
-    return {name: weight.detach().to("cpu", torch.float64, copy=True) for name, weight in model.state_dict().items()}
+    return {
+        name: weight.detach().to("cpu", torch.float64, copy=True)
+        for name, weight in model.state_dict().items()
+    }
 
 
 def made(weights: Weights, cfg: Config, like: HookedTransformer | None = None) -> HookedTransformer:
@@ -199,7 +204,8 @@ def differ(before: HookedTransformer, after: HookedTransformer) -> bool:
         freed(before.cfg) != freed(after.cfg)
         or mine.keys() != theirs.keys()
         or any(
-            weight.shape != theirs[name].shape or not torch.equal(weight, theirs[name]) for name, weight in mine.items()
+            weight.shape != theirs[name].shape or not torch.equal(weight, theirs[name])
+            for name, weight in mine.items()
         )
     )
 

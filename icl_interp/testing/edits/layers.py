@@ -5,7 +5,11 @@ import torch
 from icl_interp.models.config import HookedTransformerConfig as Config
 from icl_interp.testing.edits.base import Edit, Weights, mlps, resized, size_of, sized, writers
 
-OF_AN_MLP = (("W_in", 1), ("b_in", 0), ("W_out", 0))  # weights that name hidden units, and on which axis
+OF_AN_MLP = (
+    ("W_in", 1),
+    ("b_in", 0),
+    ("W_out", 0),
+)  # weights that name hidden units, and on which axis
 
 
 def _no_mlp(cfg: Config) -> str | None:
@@ -53,7 +57,11 @@ def _units_permuted(weights: Weights, cfg: Config, draw: torch.Generator) -> Con
 
 
 def _normed_stream(cfg: Config) -> str | None:
-    return "the norms of a further layer would act on the stream itself" if cfg.norm_position == "post" else None
+    return (
+        "the norms of a further layer would act on the stream itself"
+        if cfg.norm_position == "post"
+        else None
+    )
 
 
 def _layer_appended(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
@@ -72,7 +80,11 @@ def _layer_before(weights: Weights, cfg: Config, draw: torch.Generator) -> Confi
     """A layer before the first one, a copy of one that is drawn, with 0 for all that it writes."""
     longer = resized(cfg, n_layers=cfg.n_layers + 1)
     like = f"blocks.{int(torch.randint(cfg.n_layers, (), generator=draw))}."
-    empty = {name.removeprefix(like): weight.clone() for name, weight in weights.items() if name.startswith(like)}
+    empty = {
+        name.removeprefix(like): weight.clone()
+        for name, weight in weights.items()
+        if name.startswith(like)
+    }
     for i in reversed(range(cfg.n_layers)):
         here, next_one = f"blocks.{i}.", f"blocks.{i + 1}."
         for name in [name for name in weights if name.startswith(here)]:
@@ -89,7 +101,11 @@ def _layer_before(weights: Weights, cfg: Config, draw: torch.Generator) -> Confi
 
 
 def _has_positions(cfg: Config) -> str | None:
-    return "it has vectors of positions already" if cfg.positional_embedding_type == "standard" else None
+    return (
+        "it has vectors of positions already"
+        if cfg.positional_embedding_type == "standard"
+        else None
+    )
 
 
 def _zero_positions(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
@@ -104,7 +120,9 @@ def _longer(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -
     n = cfg.n_ctx + added
     if "pos_embed.W_pos" in weights:
         vectors = weights["pos_embed.W_pos"]
-        new = size_of(vectors) * torch.randn(added, cfg.d_model, generator=draw, dtype=vectors.dtype)
+        new = size_of(vectors) * torch.randn(
+            added, cfg.d_model, generator=draw, dtype=vectors.dtype
+        )
         weights["pos_embed.W_pos"] = torch.cat([vectors, new])
     for name in [name for name in weights if name.endswith("attn.W_P")]:
         table = weights[name]
@@ -136,5 +154,7 @@ LAYER_BEFORE = Edit(
     ("depth", "list of heads", "order of heads"),
     ("single layer",),
 )
-ZERO_POSITIONS = Edit("positions of zeros", "shape", _has_positions, _zero_positions, may_refuse=("single layer",))
+ZERO_POSITIONS = Edit(
+    "positions of zeros", "shape", _has_positions, _zero_positions, may_refuse=("single layer",)
+)
 LONGER = sized("n_ctx longer", "shape", _always, _longer, small=(0.02, 0.1), large=(1.0, 2.0))

@@ -43,7 +43,9 @@ def _copied(weights: Weights, cfg: Config, n: int) -> Config:
     for name in (*writers(cfg), *gains):
         weights[name] = torch.cat([weights[name]] * n, -1)
     for matrix, _, _ in readers(cfg):
-        weights[matrix] = torch.cat([weights[matrix], *[torch.zeros_like(weights[matrix])] * (n - 1)], -2)
+        weights[matrix] = torch.cat(
+            [weights[matrix], *[torch.zeros_like(weights[matrix])] * (n - 1)], -2
+        )
     bound = None if cfg.embed_bound is None else cfg.embed_bound * n**0.5
     return resized(cfg, d_model=n * cfg.d_model, embed_bound=bound)
 
@@ -67,12 +69,16 @@ def _doubled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) 
 
 def _normed(cfg: Config) -> str | None:
     return has_attention(cfg) or (
-        "norms see every coordinate of the stream, also those that nothing reads" if cfg.normalization_type else None
+        "norms see every coordinate of the stream, also those that nothing reads"
+        if cfg.normalization_type
+        else None
     )
 
 
 def _not_normed(cfg: Config) -> str | None:
-    return has_attention(cfg) or (None if cfg.normalization_type else "it has no norm whose scale must be kept")
+    return has_attention(cfg) or (
+        None if cfg.normalization_type else "it has no norm whose scale must be kept"
+    )
 
 
 def _more_coordinates(weights: Weights, cfg: Config, added: int) -> Config:
@@ -82,11 +88,15 @@ def _more_coordinates(weights: Weights, cfg: Config, added: int) -> Config:
         weights[name] = torch.cat([weight, weight.new_zeros(*weight.shape[:-1], added)], -1)
     for matrix, _, _ in readers(cfg):
         weight = weights[matrix]
-        weights[matrix] = torch.cat([weight, weight.new_zeros(*weight.shape[:-2], added, weight.shape[-1])], -2)
+        weights[matrix] = torch.cat(
+            [weight, weight.new_zeros(*weight.shape[:-2], added, weight.shape[-1])], -2
+        )
     return resized(cfg, d_model=cfg.d_model + added)
 
 
-def _written(head: Float[Tensor, "d_head d_model"], draw: torch.Generator, size: float) -> Float[Tensor, " d_head"]:
+def _written(
+    head: Float[Tensor, "d_head d_model"], draw: torch.Generator, size: float
+) -> Float[Tensor, " d_head"]:
     """A column of W_O for one more coordinate, `size` times as long as all of W_O is; of length 1 for a null head."""
     direction = torch.randn(len(head), generator=draw, dtype=head.dtype)
     return size * (float(head.norm()) or 1.0) * direction / direction.norm()
@@ -150,7 +160,13 @@ def _foldable(cfg: Config) -> list[Reader]:
 
 
 def _without_gains(cfg: Config) -> str | None:
-    return None if _foldable(cfg) else "its norms have no gains" if cfg.normalization_type else "it has no norm"
+    return (
+        None
+        if _foldable(cfg)
+        else "its norms have no gains"
+        if cfg.normalization_type
+        else "it has no norm"
+    )
 
 
 def _folded(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
@@ -181,7 +197,9 @@ def _fixed_basis(cfg: Config) -> str | None:
 
 def _gains_left(cfg: Config) -> str | None:
     return _fixed_basis(cfg) or (
-        "gains of norms act on each coordinate by itself; they have to be folded first" if _foldable(cfg) else None
+        "gains of norms act on each coordinate by itself; they have to be folded first"
+        if _foldable(cfg)
+        else None
     )
 
 
@@ -238,8 +256,14 @@ UNREAD_CANCELLED = sized(
     ("certificate", *IDLE["may_change"]),
     IDLE["may_refuse"],
 )
-UNREAD_COPY = sized("a copy of a head, written where nothing reads", "idle heads", _normed, _unread_copy, **IDLE)
+UNREAD_COPY = sized(
+    "a copy of a head, written where nothing reads", "idle heads", _normed, _unread_copy, **IDLE
+)
 ROTATED = Edit("stream rotated", "basis", _gains_left, _rotated)
-FOLDED_ROTATED = Edit("norm gains folded, stream rotated", "basis", _no_gains_left, _folded_and_rotated, IN_THE_STREAM)
-GAINS_FOLDED = Edit("norm gains folded into what reads them", "norm gains", _without_gains, _folded, IN_THE_STREAM)
+FOLDED_ROTATED = Edit(
+    "norm gains folded, stream rotated", "basis", _no_gains_left, _folded_and_rotated, IN_THE_STREAM
+)
+GAINS_FOLDED = Edit(
+    "norm gains folded into what reads them", "norm gains", _without_gains, _folded, IN_THE_STREAM
+)
 CENTRED = Edit("writers centred", "basis", _uncentred, _centred, IN_THE_STREAM)

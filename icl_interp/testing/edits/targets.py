@@ -78,7 +78,9 @@ class TargetEdit:
         a, b, sign = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
         spread = float(posed.task.sample(64, generator, dtype=torch.float64).ys.std())
         scale, shift = 2 + 2 * a, (2 + 2 * b) * spread * (1 if sign < 0.5 else -1)
-        return self.in_units(posed, Units(scale if self.scales else 1.0, shift if self.shifts else 0.0))
+        return self.in_units(
+            posed, Units(scale if self.scales else 1.0, shift if self.shifts else 0.0)
+        )
 
     def in_units(self, posed: Posed, units: Units) -> Posed:
         """The task in these units, with a model and an encoding of it."""
@@ -86,21 +88,29 @@ class TargetEdit:
         weights["unembed.W_U"] *= units.scale
         weights["unembed.b_U"] = units.scale * weights["unembed.b_U"] + units.shift
         encoding = self.show(weights, posed, units)
-        return Posed(made(weights, freed(posed.model.cfg)), Rescaled.of(posed.task, *units), encoding)
+        return Posed(
+            made(weights, freed(posed.model.cfg)), Rescaled.of(posed.task, *units), encoding
+        )
 
 
 def _cannot_shift(posed: Posed) -> str | None:
     cfg = posed.model.cfg
     if not isinstance(posed.encoding, Interleaved):
-        return "no position of its own shows a value, so that no position's vector can take up a shift"
+        return (
+            "no position of its own shows a value, so that no position's vector can take up a shift"
+        )
     if cfg.positional_embedding_type == "none":
         return "it has no vectors of positions that could take up a shift"
-    return None if cfg.embed_bound is None else "the length of what a token is read in as is bounded"
+    return (
+        None if cfg.embed_bound is None else "the length of what a token is read in as is bounded"
+    )
 
 
 def _by_positions(weights: Weights, posed: Posed, units: Units) -> Encoding:
     """A shift c adds c times the first rows of W_E to the stream where a token shows y; W_pos takes it off there."""
-    weights["pos_embed.W_pos"][1::2] -= units.shift * weights["embed.W_E"][: posed.task.n_targets].sum(0)
+    weights["pos_embed.W_pos"][1::2] -= units.shift * weights["embed.W_E"][
+        : posed.task.n_targets
+    ].sum(0)
     return posed.encoding
 
 
@@ -124,7 +134,11 @@ def _by_encoding(weights: Weights, posed: Posed, units: Units) -> Encoding:
     return RescaledValues(posed.encoding, *units)
 
 
-SHIFTED = TargetEdit("targets shifted, W_pos changed", _cannot_shift, _by_positions, scales=False, shifts=True)
-SCALED = TargetEdit("targets scaled, W_E changed", _cannot_scale, _by_read_in, scales=True, shifts=False)
+SHIFTED = TargetEdit(
+    "targets shifted, W_pos changed", _cannot_shift, _by_positions, scales=False, shifts=True
+)
+SCALED = TargetEdit(
+    "targets scaled, W_E changed", _cannot_scale, _by_read_in, scales=True, shifts=False
+)
 RESCALED = TargetEdit("targets scaled and shifted", _always, _by_encoding, scales=True, shifts=True)
 TARGET_EDITS = (SHIFTED, SCALED, RESCALED)

@@ -33,7 +33,13 @@ from icl_interp.theory.autoregression.descent import (
     optimal_step,
     step_loss,
 )
-from icl_interp.theory.autoregression.flow import ScalarLimit, Trajectory, gradient_flow, scalar_limit, scalar_loss
+from icl_interp.theory.autoregression.flow import (
+    ScalarLimit,
+    Trajectory,
+    gradient_flow,
+    scalar_limit,
+    scalar_loss,
+)
 from icl_interp.theory.autoregression.heads import (
     HeadProducts,
     Layer,
@@ -72,7 +78,11 @@ from icl_interp.theory.autoregression.positions import (
     roughness,
     significant_count,
 )
-from icl_interp.theory.autoregression.recurrence import recurrent_floor, recurrent_kernel, recurrent_loss
+from icl_interp.theory.autoregression.recurrence import (
+    recurrent_floor,
+    recurrent_kernel,
+    recurrent_loss,
+)
 
 __all__ = [
     "AugmentedWeights",

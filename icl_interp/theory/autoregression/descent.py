@@ -61,7 +61,9 @@ def augmented_tokens(states: States, first: Matrices | None = None) -> Tokens:
     """
     states = _as_states(states)
     before = torch.cat([torch.zeros_like(states[..., :1, :]), states[..., :-1, :]], -2)
-    guess = torch.zeros_like(states) if first is None else states @ _as_exact(first).mT.to(states.dtype)
+    guess = (
+        torch.zeros_like(states) if first is None else states @ _as_exact(first).mT.to(states.dtype)
+    )
     return torch.cat([guess, states, before], -1)
 
 
@@ -178,7 +180,9 @@ def augmented_prediction(tokens: Tokens, scores: Tensor, values: Tensor) -> Tens
             f"tokens are three blocks wide, and A and B as wide as they are, got tokens of {wide} numbers, A "
             f"{[*scores.shape]} and B {[*values.shape]}"
         )
-    dtype = torch.promote_types(tokens.dtype, torch.promote_types(_as_exact(scores).dtype, _as_exact(values).dtype))
+    dtype = torch.promote_types(
+        tokens.dtype, torch.promote_types(_as_exact(scores).dtype, _as_exact(values).dtype)
+    )
     tokens, scores, values = tokens.to(dtype), scores.to(dtype), values.to(dtype)
     query = tokens[..., -1, :, None]
     weights = tokens.conj() @ (scores @ query)
@@ -186,7 +190,9 @@ def augmented_prediction(tokens: Tokens, scores: Tensor, values: Tensor) -> Tens
     return out[..., : wide // 3, 0]
 
 
-def gradient_descent(states: States, step: float, n_steps: int, first: Matrices | None = None) -> Tensor:
+def gradient_descent(
+    states: States, step: float, n_steps: int, first: Matrices | None = None
+) -> Tensor:
     """W after steps of gradient descent on 1/2 sum_t |s_t - W s_{t-1}|^2, the errors of the transitions seen.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), equation (5).
@@ -285,7 +291,9 @@ def least_step_loss(lengths: Lengths, d: int) -> Float[Tensor, ""]:
     return step_loss(optimal_step(lengths, d), lengths, d)
 
 
-def block_loss(scores: Float[Tensor, "4 dim"], values: Float[Tensor, "2 dim"], lengths: Lengths) -> Float[Tensor, ""]:
+def block_loss(
+    scores: Float[Tensor, "4 dim"], values: Float[Tensor, "2 dim"], lengths: Lengths
+) -> Float[Tensor, ""]:
     """Sum over lengths of E |prediction - s_{T+1}|^2 for all weights that Proposition 2 allows; differentiable.
 
     A has diagonal blocks a_1 (key's s_t, query's s_T), a_2 (s_t, s_{T-1}), a_3 (s_{t-1}, s_T), a_4 (s_{t-1}, s_{T-1}),
@@ -335,7 +343,9 @@ def _missed(coefficients: Float[Tensor, "own other dim dim"]) -> Float[Tensor, "
     apart = coefficients.masked_fill(eye, 0.0)
     pure = torch.zeros(n_own + n_other, d, dtype=torch.float64)  # of lambda_j^(m-1)
     for m in range(n_own):
-        pure = pure.index_add(0, m + torch.arange(n_other), coefficients[m].diagonal(dim1=1, dim2=2))
+        pure = pure.index_add(
+            0, m + torch.arange(n_other), coefficients[m].diagonal(dim1=1, dim2=2)
+        )
     pure = pure.index_add(0, 1 + torch.arange(n_own), apart[:, 1].sum(-1))
     pure = pure.index_add(0, torch.tensor([length + 2]), -torch.ones(1, d, dtype=torch.float64))
     return pure.square().sum() + apart[:, 0].square().sum() + apart[:, 2:].square().sum()
@@ -355,7 +365,9 @@ def _as_lengths(lengths: Lengths, d: int) -> Float[Tensor, " length"]:
     _check_dimension(d)
     found = as_float64(torch.tensor(list(lengths)))
     if not len(found) or not (found >= 1).all():
-        raise ValueError(f"lengths count the transitions seen, each at least 1, got {list(lengths)}")
+        raise ValueError(
+            f"lengths count the transitions seen, each at least 1, got {list(lengths)}"
+        )
     return found
 
 

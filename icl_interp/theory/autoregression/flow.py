@@ -85,14 +85,18 @@ def gradient_flow(
         >>> torch.allclose(path.positions[-1, -1], scalar_limit(.5, .4, start[2]).last)
         True
     """
-    from scipy.integrate import solve_ivp  # only here: nothing else in the package waits for scipy to load
+    from scipy.integrate import (
+        solve_ivp,
+    )  # only here: nothing else in the package waits for scipy to load
 
     _, p = check_pair(head_product(A, B), p)
     A, B, times = as_float64(A), as_float64(B), as_float64(times)
     if not len(times) or times[0] < 0 or not (times.diff() > 0).all():
         raise ValueError(f"times must increase from 0 up, got {times.tolist()}")
     loss, cut = orthogonal_loss if paired else unitary_loss, [A.numel(), 2 * A.numel()]
-    swap = np.eye(A.shape[1])[partners(A.shape[1])] if paired else np.zeros((A.shape[1], A.shape[1]))
+    swap = (
+        np.eye(A.shape[1])[partners(A.shape[1])] if paired else np.zeros((A.shape[1], A.shape[1]))
+    )
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
         a, b, positions = np.split(state, cut)
@@ -173,7 +177,9 @@ def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
     shifts = (a * a - b * b, a * a - float(p.square().sum()))
     low = max(0.0, *shifts)
     # Above `low` all three factors grow from 0 on, and at low + 1 each is at least 1.
-    root: float = brentq(lambda u: u * (u - shifts[0]) * (u - shifts[1]) - 1, low, low + 1, xtol=1e-15)  # pyright: ignore
+    root: float = brentq(
+        lambda u: u * (u - shifts[0]) * (u - shifts[1]) - 1, low, low + 1, xtol=1e-15
+    )  # pyright: ignore
     query, value = math.copysign(math.sqrt(root), a), math.copysign(math.sqrt(root - shifts[0]), b)
     return ScalarLimit(as_float64(query), as_float64(value), as_float64(1 / (query * value)))
 

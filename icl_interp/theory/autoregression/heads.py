@@ -10,7 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.theory.autoregression.loss import Heads, Positions, head_product, partners
-from icl_interp.theory.autoregression.minima import check_sizes, orthogonal_minimiser, unitary_minimiser
+from icl_interp.theory.autoregression.minima import (
+    check_sizes,
+    orthogonal_minimiser,
+    unitary_minimiser,
+)
 from icl_interp.theory.softmax import as_float64
 
 __all__ = [

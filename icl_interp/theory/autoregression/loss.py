@@ -87,7 +87,9 @@ def head_product(A: Heads, B: Heads) -> Square:
     """
     A, B = as_float64(A), as_float64(B)
     if A.shape != B.shape:
-        raise ValueError(f"A and B hold a row for each head and must have one shape, got {[*A.shape]} and {[*B.shape]}")
+        raise ValueError(
+            f"A and B hold a row for each head and must have one shape, got {[*A.shape]} and {[*B.shape]}"
+        )
     return B.mT @ A
 
 
@@ -163,7 +165,9 @@ def orthogonal_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
     return _orthogonal(C, p, p[-2], p[-1])
 
 
-def row_losses(C: Square, P: Float[Tensor, "row token"], *, paired: bool) -> Float[Tensor, " length"]:
+def row_losses(
+    C: Square, P: Float[Tensor, "row token"], *, paired: bool
+) -> Float[Tensor, " length"]:
     """The loss for each length of the prompt: query t = 0, 1, ... has tokens up to t + 1 and the numbers P[t, : t + 2].
 
     All lengths share the heads, and each has its own p. The sum is what the authors minimise. P is a matrix of
@@ -223,7 +227,9 @@ def _unitary(C: Tensor, P: Tensor, at_query: Tensor, last: Tensor) -> Tensor:
     """One loss for each p in the last axis of P; `at_query` is p_{T-1}, `last` p_T."""
     query = at_query.square()
     others = P.square().sum(-1) - query
-    return others * C.square().sum() + query * C.sum(1).square().sum() - 2 * last * C.trace() + len(C)
+    return (
+        others * C.square().sum() + query * C.sum(1).square().sum() - 2 * last * C.trace() + len(C)
+    )
 
 
 def _orthogonal(C: Tensor, P: Tensor, at_query: Tensor, last: Tensor) -> Tensor:
@@ -248,5 +254,7 @@ def check_pair(C: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     if C.ndim != 2 or C.shape[0] != C.shape[1] or not len(C):
         raise ValueError(f"C = B^T A must be a square matrix, got shape {[*C.shape]}")
     if p.ndim != 1 or len(p) < 2:
-        raise ValueError(f"p must hold a number for each of two tokens or more, got shape {[*p.shape]}")
+        raise ValueError(
+            f"p must hold a number for each of two tokens or more, got shape {[*p.shape]}"
+        )
     return C, p

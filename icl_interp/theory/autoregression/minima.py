@@ -48,7 +48,9 @@ class OrthogonalDistance(NamedTuple):
     """How far (C, p) is from the minimisers of Proposition 6, and which of them is compared with."""
 
     ratio: Float[Tensor, ""]  # rho, free but for -1
-    product: Float[Tensor, ""]  # the largest entry of |p_T C - (I - rho / (1 + rho) J)|; infinite at rho = -1
+    product: Float[
+        Tensor, ""
+    ]  # the largest entry of |p_T C - (I - rho / (1 + rho) J)|; infinite at rho = -1
     positions: Float[Tensor, ""]  # the largest |p_t| / |p_T| of a token before T - 1
     rank: int  # of C: singular values above `tolerance` times the largest
 
@@ -239,14 +241,18 @@ def _swap(d: int) -> Square:
 
 def _check_states(states: Tensor) -> Tensor:
     if states.ndim < 2 or states.shape[-2] < 2:
-        raise ValueError(f"an estimate in context needs two states or more, got shape {tuple(states.shape)}")
+        raise ValueError(
+            f"an estimate in context needs two states or more, got shape {tuple(states.shape)}"
+        )
     return states.to(torch.complex128)
 
 
 def _check_last(C: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     C, p = check_pair(C, p)
     if p[-1] == 0:
-        raise ValueError("p_T, the last entry of p, is 0: no minimiser is near, and there is nothing to scale by")
+        raise ValueError(
+            "p_T, the last entry of p, is 0: no minimiser is near, and there is nothing to scale by"
+        )
     return C, p
 
 
@@ -255,6 +261,8 @@ def check_sizes(d: int, n_tokens: int, scale: float) -> None:
     if d < 1:
         raise ValueError(f"d counts coordinates and must be at least 1, got {d}")
     if n_tokens < 2:
-        raise ValueError(f"T counts tokens and must be at least 2: a query and the token after it, got {n_tokens}")
+        raise ValueError(
+            f"T counts tokens and must be at least 2: a query and the token after it, got {n_tokens}"
+        )
     if not scale or not abs(scale) < torch.inf:
         raise ValueError(f"a scale or ratio must be a finite number other than 0, got {scale}")

@@ -14,7 +14,14 @@ from torch import Tensor
 from icl_interp.theory.autoregression.loss import Positions
 from icl_interp.theory.softmax import as_float64
 
-__all__ = ["EarlyStop", "early_stop", "position_hessian", "position_loss", "roughness", "significant_count"]
+__all__ = [
+    "EarlyStop",
+    "early_stop",
+    "position_hessian",
+    "position_loss",
+    "roughness",
+    "significant_count",
+]
 
 MAX_STEPS = 2**60
 
@@ -100,7 +107,9 @@ def significant_count(n_tokens: int, mu: float) -> float:
     return max(1.0, 4 * n_tokens / mu)
 
 
-def early_stop(n_tokens: int, mu: float, tolerance: float = 1e-3, step: float | None = None) -> EarlyStop:
+def early_stop(
+    n_tokens: int, mu: float, tolerance: float = 1e-3, step: float | None = None
+) -> EarlyStop:
     """p where gradient descent from 0 first has a loss below the tolerance, for the population loss.
 
     After k steps of size eta, p = e_T - (I - 2 eta H)^k e_T: directions of small eigenvalues have not moved yet. Those
@@ -128,9 +137,13 @@ def early_stop(n_tokens: int, mu: float, tolerance: float = 1e-3, step: float | 
     largest = float(values[-1])
     step = 0.5 / largest if step is None else step
     if not 0 < tolerance < 1:
-        raise ValueError(f"the loss is 1 at the start and falls to 0: the tolerance must lie between, got {tolerance}")
+        raise ValueError(
+            f"the loss is 1 at the start and falls to 0: the tolerance must lie between, got {tolerance}"
+        )
     if not 0 < step < 1 / largest:
-        raise ValueError(f"steps between 0 and {1 / largest:.6g} (1 / the largest eigenvalue) converge, got {step}")
+        raise ValueError(
+            f"steps between 0 and {1 / largest:.6g} (1 / the largest eigenvalue) converge, got {step}"
+        )
     factors = 1 - 2 * step * values
 
     def loss(n_steps: int) -> Tensor:
@@ -139,7 +152,9 @@ def early_stop(n_tokens: int, mu: float, tolerance: float = 1e-3, step: float | 
     high = 1
     while not loss(high) < tolerance:
         if high >= MAX_STEPS:
-            raise ValueError(f"after {high:.1g} steps the loss is still {float(loss(high)):.2g}: raise the tolerance")
+            raise ValueError(
+                f"after {high:.1g} steps the loss is still {float(loss(high)):.2g}: raise the tolerance"
+            )
         high *= 2
     low = high // 2  # the loss falls with every step
     while high - low > 1:

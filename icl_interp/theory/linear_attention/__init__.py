@@ -27,7 +27,12 @@ from icl_interp.theory.linear_attention.flow import (
     pl_constant,
     read_out_floor,
 )
-from icl_interp.theory.linear_attention.landscape import Landscape, landscape, optimum, random_landscape
+from icl_interp.theory.linear_attention.landscape import (
+    Landscape,
+    landscape,
+    optimum,
+    random_landscape,
+)
 from icl_interp.theory.linear_attention.risk import (
     Risk,
     effective_weights,

@@ -42,7 +42,12 @@ class Trajectory(NamedTuple):
 
 
 def gradient_flow(
-    where: Landscape, matrix: Square, scalar: Scalar, times: Float[Tensor, " time"], *, tolerance: float = 1e-10
+    where: Landscape,
+    matrix: Square,
+    scalar: Scalar,
+    times: Float[Tensor, " time"],
+    *,
+    tolerance: float = 1e-10,
 ) -> Trajectory:
     """(U, u) along gradient flow (5.4) from time 0, by scipy's LSODA, which is stiff where the problem is.
 
@@ -67,7 +72,9 @@ def gradient_flow(
         >>> torch.allclose(path.matrices[-1], where.minimiser[0])
         True
     """
-    from scipy.integrate import solve_ivp  # only here: nothing else in the package waits for scipy to load
+    from scipy.integrate import (
+        solve_ivp,
+    )  # only here: nothing else in the package waits for scipy to load
 
     times = as_float64(times)
     if not len(times) or times[0] < 0 or not (times.diff() > 0).all():
@@ -86,7 +93,9 @@ def gradient_flow(
         out[:-1, -1] = out[-1, :-1] = cross
         return out
 
-    start = np.append((where.basis.T @ as_float64(matrix) @ where.basis).numpy().flatten(), float(scalar))
+    start = np.append(
+        (where.basis.T @ as_float64(matrix) @ where.basis).numpy().flatten(), float(scalar)
+    )
     end = max(float(times[-1]), 1e-300)
     solved = solve_ivp(
         velocity,
@@ -99,7 +108,9 @@ def gradient_flow(
         atol=tolerance / 100,
     )
     if not solved.success:
-        raise ValueError(f"the flow could not be integrated to t={end:g}: {solved.message}; try a larger tolerance")
+        raise ValueError(
+            f"the flow could not be integrated to t={end:g}: {solved.message}; try a larger tolerance"
+        )
     states = torch.from_numpy(solved.y.T.copy())
     matrices = where.basis @ states[:, :-1].view(-1, d, d) @ where.basis.T
     return Trajectory(times, matrices, states[:, -1])
@@ -125,7 +136,9 @@ def initial_point(sigma: float, theta: Square) -> tuple[Square, Float[Tensor, ""
     if not sigma > 0:
         raise ValueError(f"sigma must be positive, got {sigma}: at 0 the flow stays where it is")
     if abs(square.norm() - 1) > 1e-6:
-        raise ValueError(f"|Theta Theta^T|_F must be 1, got {float(square.norm()):g}: divide Theta by its square root")
+        raise ValueError(
+            f"|Theta Theta^T|_F must be 1, got {float(square.norm()):g}: divide Theta by its square root"
+        )
     return sigma * square / square.norm(), as_float64(sigma)  # balanced also for a Theta in float32
 
 
@@ -145,7 +158,9 @@ def initial_scale_limit(covariance: Square, n: int) -> Float[Tensor, ""]:
     return (2 / (len(covariance) ** 0.5 * size)).sqrt()
 
 
-def initial_scale_limit_random(diagonals: Float[Tensor, "draw dim"], theta: Square, n: int) -> Float[Tensor, ""]:
+def initial_scale_limit_random(
+    diagonals: Float[Tensor, "draw dim"], theta: Square, n: int
+) -> Float[Tensor, ""]:
     """sigma_max of Theorem 4.5: sigma^2 < 2 |E[Lambda] Theta|_F^2 / (sqrt(d) E[|Gamma|_op |Lambda|_F^2]).
 
     Expectations are means over the diagonals given: exact for a law of finite support, an estimate from draws.
@@ -209,7 +224,9 @@ def pl_constant(covariance: Square, n: int, sigma: float, theta: Square) -> Floa
     covariance = as_covariance(covariance)
     floor = read_out_floor(covariance, n, sigma, theta) ** 2
     inverse = torch.linalg.inv(covariance)
-    return 2 * floor / ((torch.linalg.inv(gamma(covariance, n)) @ inverse).trace() * inverse.trace())
+    return (
+        2 * floor / ((torch.linalg.inv(gamma(covariance, n)) @ inverse).trace() * inverse.trace())
+    )
 
 
 def read_out_floor(covariance: Square, n: int, sigma: float, theta: Square) -> Float[Tensor, ""]:
@@ -230,7 +247,9 @@ def read_out_floor(covariance: Square, n: int, sigma: float, theta: Square) -> F
     covariance, root_d = as_covariance(covariance), len(covariance) ** 0.5
     room = 2 - root_d * sigma**2 * torch.linalg.matrix_norm(gamma(covariance, n), 2)
     pull = (covariance @ as_float64(theta)).square().sum()
-    return (sigma**2 * pull * room / (2 * root_d * torch.linalg.matrix_norm(covariance, 2) ** 2)).sqrt()
+    return (
+        sigma**2 * pull * room / (2 * root_d * torch.linalg.matrix_norm(covariance, 2) ** 2)
+    ).sqrt()
 
 
 def excess_bound(

@@ -10,7 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.theory.linear_attention.unit import Square, Vector, as_covariance, check_count, gamma
+from icl_interp.theory.linear_attention.unit import (
+    Square,
+    Vector,
+    as_covariance,
+    check_count,
+    gamma,
+)
 from icl_interp.theory.softmax import Scalar, as_float64
 
 __all__ = ["Landscape", "landscape", "optimum", "random_landscape"]
@@ -85,14 +91,18 @@ class Landscape:
         gains = self.slope.square() / self.curvature.diagonal()
         kept = int(gains.argmax())
         size = self.slope[kept] / self.curvature[kept, kept]
-        return size * torch.outer(self.basis[:, kept], self.basis[:, kept]), (gains.sum() - gains[kept]) / 2
+        return size * torch.outer(self.basis[:, kept], self.basis[:, kept]), (
+            gains.sum() - gains[kept]
+        ) / 2
 
     def excess(self, matrix: Square, scalar: Scalar) -> Float[Tensor, ""]:
         """loss - minimum as a sum of squares, exact also where the difference is lost to rounding.
 
         |Gamma^(1/2) (u Lambda^(1/2) U Lambda^(1/2) - Lambda Gamma^-1)|_F^2 / 2 for a fixed Lambda (Corollary A.2).
         """
-        gap = as_float64(scalar) * self._rotated(matrix) - torch.diag(self.slope / self.curvature.diagonal())
+        gap = as_float64(scalar) * self._rotated(matrix) - torch.diag(
+            self.slope / self.curvature.diagonal()
+        )
         return (self.curvature * gap.square()).sum() / 2
 
     def _rotated(self, matrix: Tensor) -> Tensor:
@@ -122,10 +132,14 @@ def landscape(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Lands
     eigenvalues, basis = torch.linalg.eigh(covariance)
     shrunk = basis.T @ gamma(covariance, n, noise_variance) @ basis
     curvature = torch.outer(shrunk.diagonal() * eigenvalues, eigenvalues)
-    return Landscape(curvature, eigenvalues.square(), basis, eigenvalues.sum() + as_float64(noise_variance))
+    return Landscape(
+        curvature, eigenvalues.square(), basis, eigenvalues.sum() + as_float64(noise_variance)
+    )
 
 
-def random_landscape(moments: Float[Tensor, "3 dim"], n: int, noise_variance: Scalar = 0.0) -> Landscape:
+def random_landscape(
+    moments: Float[Tensor, "3 dim"], n: int, noise_variance: Scalar = 0.0
+) -> Landscape:
     """The landscape of a random diagonal Lambda with independent entries, drawn anew for every prompt.
 
     C_ij = E[gamma_i lambda_i lambda_j] and b_i = E[lambda_i^2], gamma_i = (1 + 1/n) lambda_i + (tr Lambda + tau^2) / n.
@@ -151,7 +165,9 @@ def random_landscape(moments: Float[Tensor, "3 dim"], n: int, noise_variance: Sc
     first, second, third = moments = as_float64(moments)
     possible = (second >= first**2 * (1 - 1e-12)) & (first * third >= second**2 * (1 - 1e-12))
     if not ((moments > 0).all() and possible.all()):
-        raise ValueError(f"no positive law has the first three moments {moments.tolist()}: row k holds E[lambda^k]")
+        raise ValueError(
+            f"no positive law has the first three moments {moments.tolist()}: row k holds E[lambda^k]"
+        )
     tau2 = as_float64(noise_variance)
     others = first.sum() + tau2 - first  # tr Lambda + tau^2 without entry i
     # tr Lambda lambda_i lambda_j: entries i and j meet themselves in the trace.
@@ -160,7 +176,9 @@ def random_landscape(moments: Float[Tensor, "3 dim"], n: int, noise_variance: Sc
     curvature = (1 + 1 / n) * torch.outer(second, first) + pairs / n
     same = (1 + 1 / n) * third + (third + second * others) / n
     curvature = curvature - torch.diag(curvature.diagonal()) + torch.diag(same)
-    return Landscape(curvature, second, torch.eye(len(first), dtype=torch.float64), first.sum() + tau2)
+    return Landscape(
+        curvature, second, torch.eye(len(first), dtype=torch.float64), first.sum() + tau2
+    )
 
 
 def optimum(where: Landscape) -> tuple[Float[Tensor, "wide wide"], Float[Tensor, "wide wide"]]:

@@ -13,7 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.theory.linear_attention.landscape import landscape, random_landscape
-from icl_interp.theory.linear_attention.unit import Square, Vector, as_covariance, check_count, gamma
+from icl_interp.theory.linear_attention.unit import (
+    Square,
+    Vector,
+    as_covariance,
+    check_count,
+    gamma,
+)
 from icl_interp.theory.softmax import Scalar, as_float64
 
 __all__ = [
@@ -47,7 +53,12 @@ class Risk(NamedTuple):
 
 
 def risk(
-    covariance: Square, n: int, m: int, a: Task, noise_variance: Scalar = 0.0, training_noise_variance: Scalar = 0.0
+    covariance: Square,
+    n: int,
+    m: int,
+    a: Task,
+    noise_variance: Scalar = 0.0,
+    training_noise_variance: Scalar = 0.0,
 ) -> Float[Tensor, ""]:
     """E(yhat - y)^2 of the layer trained on Lambda with n examples, on prompts of m examples of y = <a, x> + noise.
 
@@ -77,7 +88,9 @@ def risk(
     return product_risk(product, m, covariance, a, noise_variance).total
 
 
-def paper_risk(covariance: Square, n: int, m: int, a: Task, noise_variance: Scalar = 0.0) -> Float[Tensor, ""]:
+def paper_risk(
+    covariance: Square, n: int, m: int, a: Task, noise_variance: Scalar = 0.0
+) -> Float[Tensor, ""]:
     """Theorem 4.2 as the slides print it: tr[Sigma Gamma^-2 Lambda] without its 1/m, m - 1 such terms too many.
 
     Source: Wu's slides on Zhang, Frei & Bartlett (2023), Theorem 4.2. Free of m, and true for m = 1 only.
@@ -137,7 +150,12 @@ def product_risk(
 
 
 def label_law_risk(
-    covariance: Square, n: int, m: int, xy_mean: Vector, xy_covariance: Square, y_second_moment: Scalar
+    covariance: Square,
+    n: int,
+    m: int,
+    xy_mean: Vector,
+    xy_covariance: Square,
+    y_second_moment: Scalar,
 ) -> Risk:
     """Theorem 4.2 for labels of any law, nonlinear ones too, from three of its moments.
 

@@ -259,9 +259,17 @@ def _even_part(w_pv: Tensor, w_kq: Tensor, lam: Tensor, n: int, tau2: Tensor) ->
     ys = (trace + tau2) * lam + 2 * lam @ lam / n
     y_squared = (trace + tau2) ** 2 + 2 * trace2 / n + 2 * ((1 + 1 / n) * trace2 + trace**2 / n)
     y_squared = y_squared + 2 * (2 * tau2 * trace + tau2**2) / n
-    sixth = (on_form**2 + 2 * (lf @ lf).trace()) * (p @ lp) + 4 * on_form * (p @ lf @ lp) + 8 * (p @ lf @ lf @ lp)
+    sixth = (
+        (on_form**2 + 2 * (lf @ lf).trace()) * (p @ lp)
+        + 4 * on_form * (p @ lf @ lp)
+        + 8 * (p @ lf @ lf @ lp)
+    )
     squares = (spp @ u @ lam @ u.T).trace() + sixth / n**2 + v**2 * (k @ lam @ k) * y_squared
-    crossed = lp @ u @ fourth @ p / n + v * (p @ ys @ u @ lam @ k) + v * (trace + tau2) * (p @ fourth @ k) / n
+    crossed = (
+        lp @ u @ fourth @ p / n
+        + v * (p @ ys @ u @ lam @ k)
+        + v * (trace + tau2) * (p @ fourth @ k) / n
+    )
     return squares + 2 * crossed
 
 
@@ -271,11 +279,15 @@ def as_covariance(covariance: Tensor) -> Tensor:
     symmetric = covariance.ndim == 2 and covariance.shape[0] == covariance.shape[1]
     symmetric = symmetric and torch.allclose(covariance, covariance.T, rtol=1e-9, atol=0)
     if not symmetric or not torch.linalg.eigvalsh(covariance)[0] > 0:
-        raise ValueError(f"a covariance must be a symmetric positive definite matrix, got {covariance.tolist()}")
+        raise ValueError(
+            f"a covariance must be a symmetric positive definite matrix, got {covariance.tolist()}"
+        )
     return covariance
 
 
 def check_count(count: int, name: str) -> None:
     """ValueError unless it is a number of examples or coordinates: 1 or more."""
     if count < 1:
-        raise ValueError(f"{name} counts examples or coordinates and must be at least 1, got {count}")
+        raise ValueError(
+            f"{name} counts examples or coordinates and must be at least 1, got {count}"
+        )

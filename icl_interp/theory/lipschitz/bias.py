@@ -44,7 +44,9 @@ __all__ = [
     "linear_bias_limit",
 ]
 
-KINK = (2 - math.sqrt(2)) / (3 * math.sqrt(math.pi))  # kappa: of (z)_+ smoothed by a Gaussian, integrated over z
+KINK = (2 - math.sqrt(2)) / (
+    3 * math.sqrt(math.pi)
+)  # kappa: of (z)_+ smoothed by a Gaussian, integrated over z
 UNIT = function_class("relu", math.sqrt(1.5))  # the class F_L^+ whose bias is beta: 2 L^2 / 3 = 1
 
 
@@ -52,7 +54,9 @@ class FinitePromptTerm(NamedTuple):
     """The two parts of what the bias has at order 1/n, each times n."""
 
     variance: Float[Tensor, "*window"]  # phi, of the average around its mean
-    ratio: Float[Tensor, "*window"]  # the weights' denominator is random too, which shifts that mean
+    ratio: Float[
+        Tensor, "*window"
+    ]  # the weights' denominator is random too, which shifts that mean
 
     @property
     def total(self) -> Float[Tensor, "*window"]:
@@ -189,7 +193,9 @@ def class_finite_prompt_term(functions: FunctionClass, w: Window, d: int) -> Fin
     once, twice = (harmonic_shrinkage(v, d, len(energies) - 1) for v in (w, 2 * w))
     keys = noise_limit(w, d)
     variance = ((1 - 2 * once * twice + once.square()) * energies).sum(-1) + rest
-    return FinitePromptTerm(keys * variance, 2 * keys * ((1 - once) * (twice - once) * energies).sum(-1))
+    return FinitePromptTerm(
+        keys * variance, 2 * keys * ((1 - once) * (twice - once) * energies).sum(-1)
+    )
 
 
 def kink_density(d: int) -> Float[Tensor, ""]:
@@ -280,5 +286,7 @@ def bias_bounds_as_printed(w: Window, n: int) -> PrintedBiasBounds:
 def _energies(functions: FunctionClass, w: Tensor, d: int) -> tuple[Tensor, float]:
     """The energies up to a degree beyond which these windows let nothing through, and what lies above it."""
     widest = math.sqrt(float(w.max())) if w.numel() else 0.0
-    energies = harmonic_energies(functions, d, max(highest_degree(functions), math.ceil(8 * widest) + 40))
+    energies = harmonic_energies(
+        functions, d, max(highest_degree(functions), math.ceil(8 * widest) + 40)
+    )
     return energies, max(total_energy(functions, d) - float(energies.sum()), 0.0)

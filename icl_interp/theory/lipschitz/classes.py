@@ -56,7 +56,9 @@ class FunctionClass:
         return replace(self, lipschitz=check_lipschitz(lipschitz))
 
     def features(
-        self, points: Float[Tensor, "*batch point dim"], directions: Float[Tensor, "*batch direction dim"]
+        self,
+        points: Float[Tensor, "*batch point dim"],
+        directions: Float[Tensor, "*batch direction dim"],
     ) -> Float[Tensor, "*batch point feature"]:
         """phi with E_f (sum_i c_i f(x_i))^2 = E_q sum_s (sum_i c_i phi_s(x_i))^2 for all c that sum to 0.
 
@@ -72,7 +74,9 @@ class FunctionClass:
             return math.sqrt(_slope_square(self)) * straight
         z = points @ as_float64(directions).mT
         mean = math.sqrt(z.shape[-1])
-        if self.link == "relu":  # (z)_+ = z / 2 + |z| / 2, and the two halves do not correlate over q -> -q
+        if (
+            self.link == "relu"
+        ):  # (z)_+ = z / 2 + |z| / 2, and the two halves do not correlate over q -> -q
             return size * math.sqrt(2 / 3) / 2 * torch.cat([straight, z.abs() / mean], -1)
         if self.link == "quadratic":
             return size / 2 * z.square() / mean
@@ -82,7 +86,9 @@ class FunctionClass:
         return amplitude / math.sqrt(2) * torch.cat([waves.cos(), waves.sin()], -1)
 
 
-def function_class(link: str, lipschitz: float = 1.0, frequency: float | None = None) -> FunctionClass:
+def function_class(
+    link: str, lipschitz: float = 1.0, frequency: float | None = None
+) -> FunctionClass:
     """A class of functions of z = q^T x by the name of its link. l1, l2, l and b are uniform on [-L, L].
 
     * relu: F_L^+, l1 (z)_+ + l2 (-z)_+ + b;
@@ -107,10 +113,16 @@ def function_class(link: str, lipschitz: float = 1.0, frequency: float | None = 
         (True, False)
     """
     if link not in LINKS:
-        raise ValueError(f"the link of a class of functions is one of {', '.join(LINKS)}, got {link!r}")
+        raise ValueError(
+            f"the link of a class of functions is one of {', '.join(LINKS)}, got {link!r}"
+        )
     if frequency is not None and (link not in COSINES or not 0 < frequency < math.inf):
-        raise ValueError(f"frequency is positive and for {' and '.join(COSINES)}, got {frequency} for {link!r}")
-    return FunctionClass(link, check_lipschitz(lipschitz), None if frequency is None else float(frequency))
+        raise ValueError(
+            f"frequency is positive and for {' and '.join(COSINES)}, got {frequency} for {link!r}"
+        )
+    return FunctionClass(
+        link, check_lipschitz(lipschitz), None if frequency is None else float(frequency)
+    )
 
 
 def harmonic_energies(functions: FunctionClass, d: int, degrees: int) -> Float[Tensor, " degree"]:
@@ -178,7 +190,9 @@ def _harmonics(k: np.ndarray, d: int) -> np.ndarray:
     """How many independent spherical harmonics of degree k there are in R^d."""
     from scipy.special import gammaln
 
-    counts = (2 * k + d - 2) * np.exp(gammaln(np.maximum(k, 1) + d - 2) - gammaln(k + 1) - gammaln(d - 1))
+    counts = (2 * k + d - 2) * np.exp(
+        gammaln(np.maximum(k, 1) + d - 2) - gammaln(k + 1) - gammaln(d - 1)
+    )
     return np.where(k == 0, 1.0, counts)
 
 
@@ -186,8 +200,12 @@ def _absolute_value(k: np.ndarray, d: int) -> np.ndarray:
     from scipy.special import gammaln
 
     j = np.maximum(k, 2)
-    higher = math.log(2) - j * math.log(2) + gammaln(j - 1) - gammaln(j / 2) - gammaln((j + d + 1) / 2)
-    coefficient = np.where(k == 0, -gammaln((d + 1) / 2), higher) + gammaln(d / 2) - math.log(math.pi) / 2
+    higher = (
+        math.log(2) - j * math.log(2) + gammaln(j - 1) - gammaln(j / 2) - gammaln((j + d + 1) / 2)
+    )
+    coefficient = (
+        np.where(k == 0, -gammaln((d + 1) / 2), higher) + gammaln(d / 2) - math.log(math.pi) / 2
+    )
     return np.where(k % 2 == 0, _harmonics(k, d) * np.exp(2 * coefficient), 0.0)
 
 

@@ -18,7 +18,13 @@ from torch import Tensor
 from icl_interp.theory.lipschitz.bias import class_bias_limit
 from icl_interp.theory.lipschitz.classes import FunctionClass, function_class
 from icl_interp.theory.lipschitz.table import LossTable, loss_table
-from icl_interp.theory.lipschitz.window import PerWindow, Window, as_window, check_dimension, noise_limit
+from icl_interp.theory.lipschitz.window import (
+    PerWindow,
+    Window,
+    as_window,
+    check_dimension,
+    noise_limit,
+)
 from icl_interp.theory.softmax import as_float64
 
 __all__ = [
@@ -109,7 +115,9 @@ def optimal_window(
     """
     functions = function_class(link, lipschitz, frequency)
     _variance(noise)  # before a table is made
-    return table_optimum(loss_table(n, d, functions, contexts=contexts, seed=seed), lipschitz, noise)
+    return table_optimum(
+        loss_table(n, d, functions, contexts=contexts, seed=seed), lipschitz, noise
+    )
 
 
 def table_optimum(table: LossTable, lipschitz: float, noise: float) -> Optimum:
@@ -172,7 +180,9 @@ def window_loss(table: LossTable, w: Window, lipschitz: float, noise: float) -> 
     size, variance, w = table.size(lipschitz), _variance(noise), as_window(w)
     first, last = table.windows[0], table.windows[-1]
     if not ((w >= first * (1 - 1e-9)) & (w <= last * (1 + 1e-9))).all():
-        raise ValueError(f"the table spans windows from {float(first):g} to {float(last):g}, got {w.tolist()}")
+        raise ValueError(
+            f"the table spans windows from {float(first):g} to {float(last):g}, got {w.tolist()}"
+        )
     losses = _curves(table).losses(w.log().numpy().reshape(1, -1), size, variance)
     return Estimate(torch.from_numpy(losses[0]).view(w.shape), _jackknife(losses[1:]).view(w.shape))
 
@@ -213,8 +223,13 @@ def transfer(
         True
     """
     variance = _variance(noise)
-    tables = [loss_table(n, d, functions, contexts=contexts, seed=seed) for functions in (trained, tested)]
-    sizes = [table.size(functions.lipschitz) for table, functions in zip(tables, (trained, tested), strict=True)]
+    tables = [
+        loss_table(n, d, functions, contexts=contexts, seed=seed) for functions in (trained, tested)
+    ]
+    sizes = [
+        table.size(functions.lipschitz)
+        for table, functions in zip(tables, (trained, tested), strict=True)
+    ]
 
     curves = [_curves(table) for table in tables]
     log_windows = curves[0].minima(sizes[0], variance)[0]
@@ -227,7 +242,13 @@ def transfer(
 
 
 def long_prompt_loss(
-    w: Window, lipschitz: float, noise: float, n: float, d: int, link: str = "relu", frequency: float | None = None
+    w: Window,
+    lipschitz: float,
+    noise: float,
+    n: float,
+    d: int,
+    link: str = "relu",
+    frequency: float | None = None,
 ) -> PerWindow:
     """The loss for prompts so long that bias and n nu have their limits: bias(w) + (sigma^2 / n) Z(2w) / Z(w)^2.
 
@@ -255,13 +276,20 @@ def long_prompt_loss(
         True
     """
     if not n > 0:
-        raise ValueError(f"n counts the labelled examples of a prompt and must be positive, got {n}")
+        raise ValueError(
+            f"n counts the labelled examples of a prompt and must be positive, got {n}"
+        )
     functions = function_class(link, lipschitz, frequency)
     return class_bias_limit(functions, w, d) + _variance(noise) / n * noise_limit(w, d)
 
 
 def long_prompt_window(
-    lipschitz: float, noise: float, n: float, d: int, link: str = "relu", frequency: float | None = None
+    lipschitz: float,
+    noise: float,
+    n: float,
+    d: int,
+    link: str = "relu",
+    frequency: float | None = None,
 ) -> Float[Tensor, ""]:
     """The w that minimises `long_prompt_loss`: without sampling, for n as large as one likes.
 
@@ -290,7 +318,9 @@ def long_prompt_window(
         return as_float64(math.inf)
 
     def loss(log_w: np.ndarray) -> np.ndarray:
-        return long_prompt_loss(torch.as_tensor(np.exp(log_w)), lipschitz, noise, n, d, link, frequency).numpy()
+        return long_prompt_loss(
+            torch.as_tensor(np.exp(log_w)), lipschitz, noise, n, d, link, frequency
+        ).numpy()
 
     # From wide windows to narrow ones, because the bias of narrow ones has many terms: 8 sqrt(w).
     for first, last in STAGES:
@@ -300,7 +330,9 @@ def long_prompt_window(
             break
     if edge:
         side = "below 1e-06" if edge < 0 else "above 1e+07"
-        raise ValueError(f"the optimal window lies {side} for S = n L^2 / sigma^2 = {n * (lipschitz / noise) ** 2:.3g}")
+        raise ValueError(
+            f"the optimal window lies {side} for S = n L^2 / sigma^2 = {n * (lipschitz / noise) ** 2:.3g}"
+        )
     return as_float64(math.exp(at))
 
 
@@ -313,8 +345,12 @@ class _Curves:
         self.grid = table.windows.log().numpy()
         groups = torch.stack([table.bias, table.noise])
         left_out = (groups.sum(1, keepdim=True) - groups) / (groups.shape[1] - 1)
-        self.means = torch.cat([groups.mean(1, keepdim=True), left_out], 1).clamp(min=1e-300).numpy()
-        self.coefficients = np.moveaxis(CubicSpline(self.grid, np.log(self.means), axis=-1).c, 1, -1)
+        self.means = (
+            torch.cat([groups.mean(1, keepdim=True), left_out], 1).clamp(min=1e-300).numpy()
+        )
+        self.coefficients = np.moveaxis(
+            CubicSpline(self.grid, np.log(self.means), axis=-1).c, 1, -1
+        )
 
     def losses(self, log_w: np.ndarray, size: float, variance: float) -> np.ndarray:
         """Row by row, for log_w of shape (row, point) or (1, point)."""
@@ -365,5 +401,7 @@ def _jackknife(left_out: np.ndarray) -> Tensor:
 
 def _variance(noise: float) -> float:
     if not 0 <= noise < math.inf:
-        raise ValueError(f"noise is the standard deviation sigma and must be finite and at least 0, got {noise}")
+        raise ValueError(
+            f"noise is the standard deviation sigma and must be finite and at least 0, got {noise}"
+        )
     return float(noise) ** 2

@@ -220,7 +220,9 @@ def long_prompt_linear_loss(
     inside, outside = as_float64(inside), as_float64(outside)
     if not inside > 0:
         raise ValueError(f"c must be positive, got {float(inside)}")
-    nodes, weights = roots_jacobi(60, (d - k) / 2 - 1, k / 2 - 1)  # of 2 r^2 - 1, whose law is a Beta law
+    nodes, weights = roots_jacobi(
+        60, (d - k) / 2 - 1, k / 2 - 1
+    )  # of 2 r^2 - 1, whose law is a Beta law
     squared = torch.from_numpy((1 + nodes) / 2)
     law = torch.from_numpy(weights / weights.sum())
     size = (inside**2 * squared + outside**2 * (1 - squared)).sqrt()
@@ -248,7 +250,9 @@ def subspace_distance(first: Basis, second: Basis) -> Float[Tensor, ""]:
     """
     first, second = as_basis(first), as_basis(second)
     if first.shape != second.shape:
-        raise ValueError(f"two subspaces of one dimension are compared, got {first.shape[1]} and {second.shape[1]}")
+        raise ValueError(
+            f"two subspaces of one dimension are compared, got {first.shape[1]} and {second.shape[1]}"
+        )
     return torch.linalg.matrix_norm(second - first @ (first.T @ second), 2).clamp(max=1)
 
 
@@ -300,4 +304,6 @@ def outside_energy(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
 
 def _check_rank(d: int, k: int) -> None:
     if not 1 <= k < d:
-        raise ValueError(f"k directions of {d} matter, so k must lie between 1 and {d - 1}, got {k}")
+        raise ValueError(
+            f"k directions of {d} matter, so k must lie between 1 and {d - 1}, got {k}"
+        )

@@ -106,7 +106,9 @@ def draw_contexts(
     read = sphere if rotate_whitened else points
     if basis is not None:
         read = read @ as_basis(basis)
-    directions = torch.randn(contexts, DIRECTIONS, read.shape[-1], generator=generator, dtype=torch.float64)
+    directions = torch.randn(
+        contexts, DIRECTIONS, read.shape[-1], generator=generator, dtype=torch.float64
+    )
     features = functions.features(read, torch.nn.functional.normalize(directions, dim=-1))
     return Contexts(points[:, :-1], points[:, -1], features[:, :-1] - features[:, -1:])
 
@@ -136,7 +138,9 @@ def matrix_loss(matrix: Square, contexts: Contexts, noise: float) -> Float[Tenso
     return (missed.square().sum() + noise**2 * weights.square().sum()) / len(weights)
 
 
-def optimal_matrix(contexts: Contexts, noise: float, start: Square | None = None, *, steps: int = 500) -> MatrixOptimum:
+def optimal_matrix(
+    contexts: Contexts, noise: float, start: Square | None = None, *, steps: int = 500
+) -> MatrixOptimum:
     """The M that minimises the loss on fixed contexts, over all d^2 entries, by L-BFGS in float64.
 
     Source: the minimiser M* of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
@@ -166,9 +170,13 @@ def optimal_matrix(contexts: Contexts, noise: float, start: Square | None = None
         return float(loss.detach()), gradient.flatten().numpy()
 
     options = {"maxiter": steps, "ftol": 1e-12, "gtol": 1e-7}
-    found = minimize(loss_and_gradient, start.flatten().numpy(), jac=True, method="L-BFGS-B", options=options)
+    found = minimize(
+        loss_and_gradient, start.flatten().numpy(), jac=True, method="L-BFGS-B", options=options
+    )
     return MatrixOptimum(
-        torch.from_numpy(found.x.copy()).view(d, d), as_float64(found.fun), as_float64(np.abs(found.jac).max())
+        torch.from_numpy(found.x.copy()).view(d, d),
+        as_float64(found.fun),
+        as_float64(np.abs(found.jac).max()),
     )
 
 
@@ -247,7 +255,9 @@ def covariance_root(covariance: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(covariance)
         if values[0] > 0:
             return vectors @ torch.diag(values.sqrt()) @ vectors.T
-    raise ValueError(f"a covariance must be a symmetric positive definite matrix, got {covariance.tolist()}")
+    raise ValueError(
+        f"a covariance must be a symmetric positive definite matrix, got {covariance.tolist()}"
+    )
 
 
 def as_basis(basis: Tensor) -> Tensor:

@@ -137,7 +137,9 @@ def bias_share(d: int, link: str = "relu") -> Float[Tensor, ""]:
     return noise_exponent(d) * window_exponent(d, link)
 
 
-def asymptotic_window(lipschitz: float, noise: float, n: float, d: int, link: str = "relu") -> Float[Tensor, ""]:
+def asymptotic_window(
+    lipschitz: float, noise: float, n: float, d: int, link: str = "relu"
+) -> Float[Tensor, ""]:
     """w* for large S with its constant: the minimiser of b w^-p + (sigma^2 / n) C_d w^((d-1)/2).
 
     Corrections fall slowly: the exact window is `long_prompt_window`, and `optimal_window` at finite n.
@@ -165,7 +167,9 @@ def asymptotic_window(lipschitz: float, noise: float, n: float, d: int, link: st
     return balance ** window_exponent(d, link)
 
 
-def asymptotic_risk(trained: float, tested: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
+def asymptotic_risk(
+    trained: float, tested: float, noise: float, n: float, d: int
+) -> Float[Tensor, ""]:
     """The risk on F_L'^+ of the window for F_L^+, for large S, with its constants: Theorem 3 made exact.
 
     Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3.
@@ -213,7 +217,9 @@ def risk_bound_as_printed(lipschitz: float, noise: float, n: float, d: int) -> F
     return lipschitz**2 * signal(lipschitz, noise, n) ** (-1 / (d + 2))
 
 
-def transfer_bound_as_printed(trained: float, tested: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
+def transfer_bound_as_printed(
+    trained: float, tested: float, noise: float, n: float, d: int
+) -> Float[Tensor, ""]:
     """The printed lower bound on the risk at L' of a window for L, up to a constant: false for L' > L.
 
     L'^2 S^(-2/(d+2)) for L' > L: too large for every constant as S grows. S^(1/(d+2)) / n for L' <= L, where a factor
@@ -243,7 +249,9 @@ def transfer_bound_as_printed(trained: float, tested: float, noise: float, n: fl
     return s ** (1 / (d + 2)) / n
 
 
-def transfer_bound(trained: float, tested: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
+def transfer_bound(
+    trained: float, tested: float, noise: float, n: float, d: int
+) -> Float[Tensor, ""]:
     """The order of the risk at L' of a window for L: a lower bound up to a constant, and sharp.
 
     L'^2 S^(-3/(d+2)) for L' > L and sigma^2 S^((d-1)/(d+2)) / n for L' <= L. With 4/(d+2), 1/(d+2) and d/(2 (d+2)) in
@@ -304,7 +312,9 @@ def fitted_slope(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> S
     repeats, points = y.shape
     freedom = repeats - 1 if repeats > 1 else points - 2
     if points < 2 or freedom < 1:
-        raise ValueError(f"a slope with an interval needs 3 points, or 2 and repeats, got {points} and {repeats}")
+        raise ValueError(
+            f"a slope with an interval needs 3 points, or 2 and repeats, got {points} and {repeats}"
+        )
     centred = x.log() - x.log().mean()
     slopes = (y.log() @ centred) / centred.square().sum()
     if repeats > 1:
@@ -317,7 +327,9 @@ def fitted_slope(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> S
     return Slope(slopes.mean(), slopes.mean() - half, slopes.mean() + half)
 
 
-def local_slopes(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> Float[Tensor, "*repeat step"]:
+def local_slopes(
+    x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]
+) -> Float[Tensor, "*repeat step"]:
     """The slopes of log y on log x between neighbours.
 
     Source: finite differences.
@@ -344,7 +356,9 @@ def signal(lipschitz: float, noise: float, n: float) -> Tensor:
     """S = n L^2 / sigma^2; ValueError unless all three are positive."""
     check_lipschitz(lipschitz)
     if not (noise > 0 and n > 0):
-        raise ValueError(f"S = n L^2 / sigma^2 needs positive noise and n, got noise={noise} and n={n}")
+        raise ValueError(
+            f"S = n L^2 / sigma^2 needs positive noise and n, got noise={noise} and n={n}"
+        )
     return as_float64(n * (lipschitz / noise) ** 2)
 
 

@@ -64,7 +64,12 @@ class LossTable:
 
 
 def loss_table(
-    n: int, d: int, functions: FunctionClass | None = None, *, contexts: int | None = None, seed: int = 0
+    n: int,
+    d: int,
+    functions: FunctionClass | None = None,
+    *,
+    contexts: int | None = None,
+    seed: int = 0,
 ) -> LossTable:
     """Bias and noise of the windows 2^-8 to 2^11.67 by Monte Carlo with common random numbers, kept for later calls.
 
@@ -114,7 +119,9 @@ def _table(functions: FunctionClass, n: int, d: int, per_group: int, seed: int) 
             keys = torch.nn.functional.normalize(
                 torch.randn(count, n, d, generator=generator, dtype=torch.float64), dim=-1
             )
-            squares, spread = _bias_and_noise(functions, keys, _directions(count, d, generator), windows)
+            squares, spread = _bias_and_noise(
+                functions, keys, _directions(count, d, generator), windows
+            )
             bias[group] += squares / per_group
             noise[group] += spread / per_group
     return LossTable(functions, n, d, windows, bias, noise)
@@ -126,7 +133,9 @@ def _chunks(total: int, at_once: int) -> Iterator[int]:
         total -= at_once
 
 
-def _directions(count: int, d: int, generator: torch.Generator) -> Float[Tensor, "context direction dim"]:
+def _directions(
+    count: int, d: int, generator: torch.Generator
+) -> Float[Tensor, "context direction dim"]:
     """Uniform q with q and -q taken as one: the squared cosine to the query is Beta(1/2, (d-1)/2), stratified."""
     from scipy.special import betaincinv
 
@@ -134,7 +143,9 @@ def _directions(count: int, d: int, generator: torch.Generator) -> Float[Tensor,
     strata = ((torch.arange(DIRECTIONS) + places) / DIRECTIONS).numpy()
     squared = torch.from_numpy(np.asarray(betaincinv(0.5, (d - 1) / 2, strata)))[..., None]
     rest = torch.randn(count, DIRECTIONS, d - 1, generator=generator, dtype=torch.float64)
-    return torch.cat([squared.sqrt(), (1 - squared).sqrt() * torch.nn.functional.normalize(rest, dim=-1)], -1)
+    return torch.cat(
+        [squared.sqrt(), (1 - squared).sqrt() * torch.nn.functional.normalize(rest, dim=-1)], -1
+    )
 
 
 def _bias_and_noise(
@@ -151,7 +162,9 @@ def _bias_and_noise(
     weights = torch.empty(len(windows) // PER_OCTAVE, PER_OCTAVE, count, n, dtype=torch.float64)
     noise = torch.empty(*weights.shape[:3], 1, dtype=torch.float64)
     weights[0] = torch.softmax(windows[:PER_OCTAVE, None, None] * keys[..., 0], -1)
-    for octave in range(len(weights)):  # twice the window squares the weights: no other exponentials are needed
+    for octave in range(
+        len(weights)
+    ):  # twice the window squares the weights: no other exponentials are needed
         squares = weights[octave].square()
         noise[octave] = squares.sum(-1, keepdim=True)
         if octave + 1 < len(weights):

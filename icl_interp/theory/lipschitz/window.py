@@ -35,7 +35,9 @@ PerWindow = Float[Tensor, "*window"]
 
 
 def attention_weights(
-    keys: Float[Tensor, "*batch key dim"], query: Float[Tensor, "*batch dim"], matrix: Float[Tensor, "dim dim"]
+    keys: Float[Tensor, "*batch key dim"],
+    query: Float[Tensor, "*batch dim"],
+    matrix: Float[Tensor, "dim dim"],
 ) -> Float[Tensor, "*batch key"]:
     """a = softmax over i of x_i^T M x_q: what the query pays to each of the n labelled examples, not to itself.
 
@@ -54,7 +56,9 @@ def attention_weights(
         >>> torch.allclose(attention_weights(keys, keys[0], 6 * torch.eye(3)), torch.softmax(3 * near, 0))
         True
     """
-    scores = torch.einsum("...nd,de,...e->...n", as_float64(keys), as_float64(matrix), as_float64(query))
+    scores = torch.einsum(
+        "...nd,de,...e->...n", as_float64(keys), as_float64(matrix), as_float64(query)
+    )
     return torch.softmax(scores, -1)
 
 
@@ -359,10 +363,14 @@ def as_window(w: Tensor | float | int) -> Tensor:
 def check_dimension(d: int) -> None:
     """ValueError unless there is a sphere to speak of: d of 2 or more."""
     if d < 2:
-        raise ValueError(f"d counts the coordinates of x on the unit sphere and must be at least 2, got {d}")
+        raise ValueError(
+            f"d counts the coordinates of x on the unit sphere and must be at least 2, got {d}"
+        )
 
 
 def check_examples(n: int) -> None:
     """ValueError unless it is a number of labelled examples: 1 or more."""
     if n < 1:
-        raise ValueError(f"n counts the labelled examples of a prompt and must be at least 1, got {n}")
+        raise ValueError(
+            f"n counts the labelled examples of a prompt and must be at least 1, got {n}"
+        )

@@ -51,7 +51,8 @@ LAST_LABEL_CLAIM = Claim(
     source="CONTRIBUTING.md",
     quote=Quote("The prediction is the last label that was shown.", "CONTRIBUTING.md"),
     criterion=Criterion(
-        "departure at most 0.1 / at least 0.5", (Condition("departure", supports=(0, 0.1), contradicts=(0.5, INF)),)
+        "departure at most 0.1 / at least 0.5",
+        (Condition("departure", supports=(0, 0.1), contradicts=(0.5, INF)),),
     ),
     measurements=(response,),
     twin=(response,),
@@ -66,7 +67,11 @@ def draw(results, findings, facts):
         return None
     figure = go.Figure(go.Histogram(x=results[response].values, nbinsx=30))
     figure.update_layout(xaxis_title="response to the last label", yaxis_title="functions")
-    return finish(figure, "Does the prediction follow the last label?", "1 is a copy, 0 takes no notice.", 300)
+    return finish(
+        figure, "Does the prediction follow the last label?", "1 is a copy, 0 takes no notice.", 300
+    )
 
 
-FIGURE = ReportFigure(draw, "How far the prediction moves when the last label moves by 1, for each function.")
+FIGURE = ReportFigure(
+    draw, "How far the prediction moves when the last label moves by 1, for each function."
+)

@@ -30,7 +30,9 @@ def untrained(experiment, *wanted):
     made = {}
     for model in wanted:
         run = obtain.config_of(model, "smoke")
-        made[model.name] = Checkpoint(HookedTransformer(run.model), run.task, tokens.named(run.encoding), run, 0)
+        made[model.name] = Checkpoint(
+            HookedTransformer(run.model), run.task, tokens.named(run.encoding), run, 0
+        )
     return Bench(made, SCALES["smoke"])
 
 
@@ -43,9 +45,16 @@ def test_models_have_folders_of_their_own(experiment):
 
 def test_models_are_what_their_names_say():
     run = obtain.config_of(figure7.MODELS[2, 16, 1], "small")
-    assert (run.model.n_heads, run.task.tiles, run.training.seed, run.model.d_model) == (16, 2, 1, 32)
+    assert (run.model.n_heads, run.task.tiles, run.training.seed, run.model.d_model) == (
+        16,
+        2,
+        1,
+        32,
+    )
     assert obtain.config_of(figure7.MODELS[1, 4, 0], "small").model.d_in == 5
-    kinds = {kind: obtain.config_of(figure9.MODELS[kind, 0], "small").model for kind in figure9.CHANGES}
+    kinds = {
+        kind: obtain.config_of(figure9.MODELS[kind, 0], "small").model for kind in figure9.CHANGES
+    }
     assert {kind: (cfg.score_fn, cfg.attn_only) for kind, cfg in kinds.items()} == {
         "linear": ("linear", True),
         "linear + MLP": ("linear", False),
@@ -65,7 +74,10 @@ def test_quotients_are_of_the_same_matrices():
     found = {key: make_array(size * blocks, axes) for key, size in sizes.items()}
 
     def check(expected):
-        got = {row["what"]: (row["ratio"], row["low"], row["high"]) for row in figure7._quotients(found)}
+        got = {
+            row["what"]: (row["ratio"], row["low"], row["high"])
+            for row in figure7._quotients(found)
+        }
         for what, value in expected.items():
             assert got[what] == pytest.approx((value,) * 3)
 
@@ -75,11 +87,29 @@ def test_quotients_are_of_the_same_matrices():
 
 def rows7(plain=1.05, twice=1.4, tiling=1.5, learned=0.5):
     quotients = [
-        {"what": what, "seed": 0, "heads": 16, "ratio": ratio, "low": 0.99 * ratio, "high": 1.01 * ratio}
-        for what, ratio in (("heads, plain", plain), ("heads, states twice", twice), ("tiling", tiling))
+        {
+            "what": what,
+            "seed": 0,
+            "heads": 16,
+            "ratio": ratio,
+            "low": 0.99 * ratio,
+            "high": 1.01 * ratio,
+        }
+        for what, ratio in (
+            ("heads, plain", plain),
+            ("heads, states twice", twice),
+            ("tiling", tiling),
+        )
     ]
     rows = [
-        {"states": name, "heads": heads, "seed": 0, "error": learned, "low": 0.9 * learned, "high": 1.1 * learned}
+        {
+            "states": name,
+            "heads": heads,
+            "seed": 0,
+            "error": learned,
+            "low": 0.9 * learned,
+            "high": 1.1 * learned,
+        }
         | {"late error": learned}
         for name in figure7.TILES.values()
         for heads in (1, 16)
@@ -113,7 +143,11 @@ def test_a_second_copy_adds_no_function():
         with torch.no_grad():
             expected = wide(states)
             for copy in (slice(0, 5), slice(5, 10)):
-                own = {"embed.W_E": embed, "unembed.W_U": out[:, copy], "unembed.b_U": torch.zeros(5)}
+                own = {
+                    "embed.W_E": embed,
+                    "unembed.W_U": out[:, copy],
+                    "unembed.b_U": torch.zeros(5),
+                }
                 narrow.load_state_dict({**weights, **own})
                 torch.testing.assert_close(narrow(prompts.xs), expected[..., copy])
 
@@ -146,7 +180,10 @@ def test_overlaps_are_those_of_the_tensors():
     model = models.alike(run.model, 0.5, 0)
     attention, embed, out = model.blocks[0].attn, model.embed.W_E, model.unembed.W_U
     maps = [
-        (embed @ attention.W_V[h] @ attention.W_O[h] @ out, embed @ attention.W_Q[h] @ attention.W_K[h].T @ embed.T)
+        (
+            embed @ attention.W_V[h] @ attention.W_O[h] @ out,
+            embed @ attention.W_Q[h] @ attention.W_K[h].T @ embed.T,
+        )
         for h in range(3)
     ]
     tensors = np.stack([np.kron(v.detach().double(), m.detach().double()).ravel() for v, m in maps])
@@ -163,7 +200,13 @@ def test_overlaps_are_those_of_the_tensors():
 
 def rows8(after=0.2, error=0.5):
     rows = [
-        {"heads": heads, "seed": seed, "before": 0.9, "after": after * (1 + 0.1 * seed), "random heads": 0.01}
+        {
+            "heads": heads,
+            "seed": seed,
+            "before": 0.9,
+            "after": after * (1 + 0.1 * seed),
+            "random heads": 0.01,
+        }
         | {"error": error}
         for heads in (4, 8)
         for seed in (0, 1)
@@ -172,7 +215,8 @@ def rows8(after=0.2, error=0.5):
 
 
 @pytest.mark.parametrize(
-    ("changes", "word"), [({}, AGREES), ({"after": 0.85}, DIFFERS), ({"after": 0.6}, OPEN), ({"error": 0.95}, LEFT_OUT)]
+    ("changes", "word"),
+    [({}, AGREES), ({"after": 0.85}, DIFFERS), ({"after": 0.6}, OPEN), ({"error": 0.95}, LEFT_OUT)],
 )
 def test_what_is_said_of_heads_that_start_alike(changes, word):
     assert [s.word for s in figure8.states(rows8(**changes))] == [word, word]
@@ -199,16 +243,26 @@ def test_figure8_at_scale_smoke(tmp_path):
 
 def rows9(ratio=100.0, linear=1e-3):
     rows = [
-        {"model": kind, "seed": 0, "error": linear * (ratio if "softmax" in kind else 1.0), "low": linear, "high": 1.0}
+        {
+            "model": kind,
+            "seed": 0,
+            "error": linear * (ratio if "softmax" in kind else 1.0),
+            "low": linear,
+            "high": 1.0,
+        }
         for kind in figure9.CHANGES
     ]
     pairs = ((figure9.SOFTMAX, figure9.LINEAR), (figure9.SOFTMAX_MLP, figure9.LINEAR_MLP))
-    quotients = [{"a": a, "b": b, "seed": 0, "ratio": ratio, "low": 0.9 * ratio, "high": 1.1 * ratio} for a, b in pairs]
+    quotients = [
+        {"a": a, "b": b, "seed": 0, "ratio": ratio, "low": 0.9 * ratio, "high": 1.1 * ratio}
+        for a, b in pairs
+    ]
     return {"errors": table_of_rows(rows), "quotients": table_of_rows(quotients)}
 
 
 @pytest.mark.parametrize(
-    ("changes", "word"), [({}, AGREES), ({"ratio": 1.2}, DIFFERS), ({"ratio": 5.0}, OPEN), ({"linear": 0.95}, LEFT_OUT)]
+    ("changes", "word"),
+    [({}, AGREES), ({"ratio": 1.2}, DIFFERS), ({"ratio": 5.0}, OPEN), ({"linear": 0.95}, LEFT_OUT)],
 )
 def test_what_is_said_of_softmax(changes, word):
     assert [s.word for s in figure9.states(rows9(**changes))] == [word, word]
@@ -237,7 +291,9 @@ def test_without_models_nothing_is_said(module):
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", [figure7.FIGURE7_EXPERIMENT, figure9.FIGURE9_EXPERIMENT])
 def test_trained_at_scale_smoke(experiment, tmp_path):
-    found = obtain.obtain(experiment.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False)
+    found = obtain.obtain(
+        experiment.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False
+    )
     results = experiment.run(Bench(found, SCALES["smoke"], cache=tmp_path / "measured"))
     assert experiment.says(results)
     assert reproductions.DRAWINGS[experiment.id](results, None)

@@ -36,7 +36,9 @@ def test_descent_in_context_is_that_of_theory():
             for i, n_steps in enumerate(figure5.STEPS):
                 misses = []
                 for t in (6, 7):  # the last quarter of eight points
-                    W = theory.gradient_descent(prompts.xs[:, : t + 1], sizes[n_steps], n_steps + extra)
+                    W = theory.gradient_descent(
+                        prompts.xs[:, : t + 1], sizes[n_steps], n_steps + extra
+                    )
                     said = (W @ prompts.xs[:, t, :, None])[..., 0]
                     misses.append((said - prompts.ys[:, t]).square().mean())
                 found[i, block] = torch.stack(misses).mean()
@@ -57,17 +59,30 @@ def test_models_are_what_their_names_say():
     for kind, norm in ((figure5.LINEAR, "pre"), (figure5.FULL, "post")):
         runs = {layers: obtain.config_of(model, "small") for layers, model in kind.models.items()}
         for layers, run in runs.items():
-            assert (run.model.n_layers, run.model.norm_position, run.encoding) == (layers, norm, "augmented")
+            assert (run.model.n_layers, run.model.norm_position, run.encoding) == (
+                layers,
+                norm,
+                "augmented",
+            )
         assert len({model.folder for model in kind.models.values()}) == len(figure5.LAYERS["paper"])
-    assert {layers for layers, model in figure5.FULL.models.items() if "smoke" in model.scales} == {1, 2}
+    assert {layers for layers, model in figure5.FULL.models.items() if "smoke" in model.scales} == {
+        1,
+        2,
+    }
 
 
 def made(ratios, error=0.05):
     """Results with these quotients of layers over steps."""
-    rows = [{"what": "layers", "number": n, "error": error, "low": error, "high": error} for n in ratios]
-    rows += [{"what": "gradient descent", "number": n, "error": 0.1 / n, "low": 0.0, "high": 1.0} for n in (1, 2, 4)]
+    rows = [
+        {"what": "layers", "number": n, "error": error, "low": error, "high": error} for n in ratios
+    ]
+    rows += [
+        {"what": "gradient descent", "number": n, "error": 0.1 / n, "low": 0.0, "high": 1.0}
+        for n in (1, 2, 4)
+    ]
     quotients = [
-        {"layers": n, "ratio": ratio, "low": 0.99 * ratio, "high": 1.01 * ratio} for n, ratio in ratios.items()
+        {"layers": n, "ratio": ratio, "low": 0.99 * ratio, "high": 1.01 * ratio}
+        for n, ratio in ratios.items()
     ]
     return {"errors": table_of_rows(rows), "quotients": table_of_rows(quotients)}
 
@@ -107,14 +122,18 @@ def test_it_runs_and_is_drawn(number):
     here = {}
     for model in experiment.models_at("smoke"):
         run = obtain.config_of(model, "smoke")
-        here[model.name] = Checkpoint(HookedTransformer(run.model), run.task, tokens.named(run.encoding), run, 0)
+        here[model.name] = Checkpoint(
+            HookedTransformer(run.model), run.task, tokens.named(run.encoding), run, 0
+        )
     results = experiment.run(Bench(here, SCALES["smoke"]))
     rows = results["errors"].to_dict("records")
     assert [row["number"] for row in rows if row["what"] == "layers"] == [1, 2]
     steps = [row["error"] for row in rows if row["what"] == "gradient descent"]
     assert steps == sorted(steps, reverse=True)
     (first,) = [row for row in results["quotients"].to_dict("records") if row["layers"] == 1]
-    assert first["ratio"] == pytest.approx(next(r["error"] for r in rows if r["what"] == "layers") / steps[0])
+    assert first["ratio"] == pytest.approx(
+        next(r["error"] for r in rows if r["what"] == "layers") / steps[0]
+    )
     assert experiment.compare(results) is results["errors"]
     assert len(experiment.says(results)) == 2
     figure = safe(reproductions.draw(experiment.id, results)[f"figure{number}"])

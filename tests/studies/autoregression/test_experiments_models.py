@@ -37,7 +37,9 @@ def test_the_loss_is_that_of_the_layer_on_samples(unit):
     def check(moved, factor):
         a, b, p = (each[0] for each in weights)
         square = torch.zeros(unit.n_tokens, unit.n_tokens, dtype=torch.float64)
-        square[moved:] = p if moved else torch.cat([p, p[:1]])  # row t of P has query s_t: the prediction after s_{t+1}
+        square[moved:] = (
+            p if moved else torch.cat([p, p[:1]])
+        )  # row t of P has query s_t: the prediction after s_{t+1}
         layer = DiagonalAttention(a.to(states), b.to(states), square)
         with torch.no_grad():
             misses = (layer(states) - after)[:, 1:].abs().square().sum(2).mean(1) / unit.d
@@ -53,14 +55,20 @@ def test_the_loss_is_that_of_the_layer_on_samples(unit):
 def test_gradients_are_slopes(unit):
     weights = models.start_of(unit, 2)
     numbers = generator(0, "test/direction")
-    along = Weights(*(torch.randn(each.shape, generator=numbers, dtype=torch.float64) for each in weights))
+    along = Weights(
+        *(torch.randn(each.shape, generator=numbers, dtype=torch.float64) for each in weights)
+    )
     ends = [
-        models.loss_of(unit, Weights(*(w + h * a for w, a in zip(weights, along, strict=True)))) for h in (1e-5, -1e-5)
+        models.loss_of(unit, Weights(*(w + h * a for w, a in zip(weights, along, strict=True))))
+        for h in (1e-5, -1e-5)
     ]
     slope = (ends[0] - ends[1]) / 2e-5 * unit.d * (unit.n_tokens - 1)
 
     def check(factor):
-        found = sum((g * a).flatten(1).sum(1) for g, a in zip(models.gradients(unit, weights), along, strict=True))
+        found = sum(
+            (g * a).flatten(1).sum(1)
+            for g, a in zip(models.gradients(unit, weights), along, strict=True)
+        )
         torch.testing.assert_close(factor * found, slope, rtol=1e-6, atol=1e-8)
 
     check(1.0)
@@ -109,7 +117,12 @@ def test_models_follow_their_task():
     run = obtain.config_of(plain, "small")
     assert (run.model.d_in, run.model.d_out, run.model.d_head, run.model.n_heads) == (5, 5, 5, 2)
     twice = obtain.config_of(models.varied("autoregression_tiled", "twice", 3), "paper")
-    assert (twice.model.d_in, twice.model.d_head, twice.task.n_points, twice.model.n_ctx) == (10, 10, 50, 50)
+    assert (twice.model.d_in, twice.model.d_head, twice.task.n_points, twice.model.n_ctx) == (
+        10,
+        10,
+        50,
+        50,
+    )
     assert (twice.training.seed, twice.training.steps) == (3, 4 * run.training.steps)
     smoke = obtain.config_of(plain, "smoke")
     assert smoke.task.n_points == smoke.training.curriculum.first_points == 10
@@ -153,8 +166,12 @@ def test_the_first_point_is_not_scored():
 
 @pytest.mark.slow
 def test_heads_start_alike_and_training_is_the_trainers(tmp_path):
-    config = obtain.config_of(models.varied("autoregression_tiled", "", model={"n_heads": 3}), "smoke")
-    same, near, far = (between(overlaps(models.alike(config.model, spread, 0))) for spread in (0.0, 0.1, 3.0))
+    config = obtain.config_of(
+        models.varied("autoregression_tiled", "", model={"n_heads": 3}), "smoke"
+    )
+    same, near, far = (
+        between(overlaps(models.alike(config.model, spread, 0))) for spread in (0.0, 0.1, 3.0)
+    )
     assert same == pytest.approx(1.0)
     assert 0.9 < near < 0.999
     assert far < 0.3
@@ -162,7 +179,9 @@ def test_heads_start_alike_and_training_is_the_trainers(tmp_path):
     def check(seed):
         model = models.trained(HookedTransformer(config.model, seed=seed), config)
         expected = trainer.train(config, tmp_path / "run", progress=False).model
-        for (name, weight), other in zip(model.named_parameters(), expected.parameters(), strict=True):
+        for (name, weight), other in zip(
+            model.named_parameters(), expected.parameters(), strict=True
+        ):
             torch.testing.assert_close(weight, other, msg=name)
 
     check(0)
@@ -171,6 +190,10 @@ def test_heads_start_alike_and_training_is_the_trainers(tmp_path):
 
 def test_checkpoints_bring_their_task():
     config = obtain.config_of(models.varied("autoregression_tiled", ""), "smoke")
-    found = Checkpoint(HookedTransformer(config.model), config.task, tokens.named(config.encoding), config, 0)
+    found = Checkpoint(
+        HookedTransformer(config.model), config.task, tokens.named(config.encoding), config, 0
+    )
     assert models.task_of(found) == config.task
-    assert np.isfinite(models.point_errors(Bench({"one": found}, SCALES["smoke"]), "one", config.task).values).all()
+    assert np.isfinite(
+        models.point_errors(Bench({"one": found}, SCALES["smoke"]), "one", config.task).values
+    ).all()

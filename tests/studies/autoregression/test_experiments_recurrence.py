@@ -15,7 +15,13 @@ from icl_interp.provenance import generator
 from icl_interp.results import table_of_rows
 from icl_interp.studies.autoregression.experiments import models, remark2
 from icl_interp.studies.autoregression.experiments.models import Weights
-from icl_interp.studies.autoregression.experiments.remark2 import ATTENTION, BOUND, NETWORK, LinearRecurrence, Size
+from icl_interp.studies.autoregression.experiments.remark2 import (
+    ATTENTION,
+    BOUND,
+    NETWORK,
+    LinearRecurrence,
+    Size,
+)
 from icl_interp.studies.autoregression.figures import remark2 as drawn
 from icl_interp.theory import autoregression as theory
 
@@ -39,7 +45,9 @@ def test_the_network_is_the_linear_map_of_theory():
             found = network(states)
         for t in range(5):
             kernel = theory.recurrent_kernel(R, E, O, t + 1).to(states.dtype)
-            torch.testing.assert_close(found[:, t], torch.einsum("tij,btj->bi", kernel, states[:, : t + 1]))
+            torch.testing.assert_close(
+                found[:, t], torch.einsum("tij,btj->bi", kernel, states[:, : t + 1])
+            )
 
     check(R)
     must_fail(check, 1.01 * R)
@@ -53,7 +61,8 @@ def test_training_is_for_the_law_of_angles_that_it_is_given():
         prompts = prompts_of(TINY, mu)
         predictor = remark2.OnStates(lambda mu=mu: remark2.trained(TINY, mu, 0))
         errors[mu] = float(
-            (predictor.predict(prompts) - prompts.ys)[:, 1:].square().mean() / prompts.ys.square().mean()
+            (predictor.predict(prompts) - prompts.ys)[:, 1:].square().mean()
+            / prompts.ys.square().mean()
         )
     assert errors[50.0] < 0.2
     assert 0.8 < errors[1.0] < 1.5
@@ -103,7 +112,9 @@ def test_it_runs_on_few_tokens_and_is_drawn(monkeypatch, tmp_path):
     assert len(rows) == len(remark2.MUS) * (small.seeds + 1)
     assert {row[BOUND] for row in rows if row["mu"] == remark2.UNIFORM} == {1.0}
 
-    monkeypatch.setattr(remark2, "trained", lambda *_: pytest.fail("trained again, although the errors are kept"))
+    monkeypatch.setattr(
+        remark2, "trained", lambda *_: pytest.fail("trained again, although the errors are kept")
+    )
     again = remark2.run(Bench({}, SCALES["smoke"], cache=tmp_path))
     assert again["errors"].to_dict("records") == rows
 
@@ -125,7 +136,14 @@ def said(network=1.0, attention=1e-9, small=0.3, bound=0.2):
     for mu in remark2.MUS:
         uniform = mu == remark2.UNIFORM
         for model, error in ((NETWORK, network if uniform else small), (ATTENTION, attention)):
-            row = {"mu": mu, "model": model, "seed": 0, "error": error, "low": 0.99 * error, "high": 1.01 * error}
+            row = {
+                "mu": mu,
+                "model": model,
+                "seed": 0,
+                "error": error,
+                "low": 0.99 * error,
+                "high": 1.01 * error,
+            }
             rows.append({**row, BOUND: 1.0 if uniform else bound})
     return remark2.states({"errors": table_of_rows(rows)})
 
@@ -141,7 +159,9 @@ def test_what_is_said():
     assert words(attention=0.9)[1] == DIFFERS
     assert words(small=0.1)[2] == FAILS  # half of the least error
     assert words(small=0.02, bound=0.0)[2] == HOLDS
-    assert "μ = 50: 0.3 (attention 1e-09; the best linear map for each length 0.2)" in said()[-1].text
+    assert (
+        "μ = 50: 0.3 (attention 1e-09; the best linear map for each length 0.2)" in said()[-1].text
+    )
 
 
 def test_without_results_nothing_is_said():

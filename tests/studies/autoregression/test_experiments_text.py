@@ -18,7 +18,24 @@ from icl_interp.figures.style import safe
 from icl_interp.results import table_of_rows
 from icl_interp.studies.autoregression.experiments import embeddings, figure4, text
 
-WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "dog", "run", "to", "it", "by", "old", "tree", "then")
+WORDS = (
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "saw",
+    "dog",
+    "run",
+    "to",
+    "it",
+    "by",
+    "old",
+    "tree",
+    "then",
+)
 
 
 def numbers(seed=0):
@@ -60,7 +77,9 @@ def test_errors_are_those_of_the_normal_equations():
 
     def check(first):
         pairs = [(embedding[a], embedding[b]) for chunk in first for a, b in pairwise(chunk)]
-        W = sum(np.outer(y, x) for x, y in pairs) @ np.linalg.inv(sum(np.outer(x, x) for x, _ in pairs))
+        W = sum(np.outer(y, x) for x, y in pairs) @ np.linalg.inv(
+            sum(np.outer(x, x) for x, _ in pairs)
+        )
         mean = np.mean([y for _, y in pairs], 0)
         for i, chunk in enumerate(second):
             x, y = embedding[chunk[:-1]], embedding[chunk[1:]]
@@ -95,7 +114,9 @@ def test_the_residual_is_that_of_the_best_map():
     found = text.misfits(np.array([[1, 2, 1, 3]]), embedding)[0]
 
     def check(share):
-        assert found == pytest.approx(share * np.square(embedding[2] - embedding[3]).sum() / (3 * 5))
+        assert found == pytest.approx(
+            share * np.square(embedding[2] - embedding[3]).sum() / (3 * 5)
+        )
 
     check(0.5)
     must_fail(check, 1.0)
@@ -134,7 +155,9 @@ def test_what_cannot_be_fitted_is_refused(call, words):
 # ---- embeddings -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["transformer.wte.weight", "model.embed_tokens.weight", "embed.W_E"])
+@pytest.mark.parametrize(
+    "name", ["transformer.wte.weight", "model.embed_tokens.weight", "embed.W_E"]
+)
 @pytest.mark.parametrize("kind", ["safetensors", "pt"])
 def test_embeddings_are_read_from_models(name, kind, tmp_path):
     matrix, path = torch.randn(7, 3), tmp_path / f"model.{kind}"
@@ -154,7 +177,12 @@ def test_files_without_an_embedding_are_refused(tmp_path):
     (tmp_path / "no.npy").write_bytes(b"no")
     np.save(tmp_path / "flat.npy", np.ones(3))
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
-    wrong = {"no.safetensors": "one tensor", "no.npy": "numpy", "flat.npy": "matrix", "objects.npy": "numpy"}
+    wrong = {
+        "no.safetensors": "one tensor",
+        "no.npy": "numpy",
+        "flat.npy": "matrix",
+        "objects.npy": "numpy",
+    }
     for name, words in wrong.items():
         with pytest.raises(InputError, match=words):
             embeddings.read_embedding(tmp_path / name)
@@ -181,7 +209,9 @@ def test_a_text_file_with_a_matrix(tmp_path, monkeypatch):
 
 def test_a_tokenizer_on_disk(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"cat": 0, "sat": 1, "?": 2}, unk_token="?"))
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"cat": 0, "sat": 1, "?": 2}, unk_token="?")
+    )
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     made.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "a.txt").write_text("cat sat dog sat")
@@ -223,7 +253,9 @@ def test_the_second_half_has_no_part_in_its_embedding():
 
 def test_paragraphs_come_once(monkeypatch):
     prose = "This is a licence that says what everybody may do with the software and what nobody may do with it"
-    monkeypatch.setattr(embeddings, "_texts", lambda package: [f"{prose}\n\nx = {{1: 2}}", prose.upper()])
+    monkeypatch.setattr(
+        embeddings, "_texts", lambda package: [f"{prose}\n\nx = {{1: 2}}", prose.upper()]
+    )
     found, packages = embeddings.installed_text()
     assert (found, packages) == (prose, 1)
 
@@ -236,11 +268,22 @@ def rows4(fewer=0.5, better=0.5, disagreeing=0):
     of = lambda ratio: {"ratio": ratio, **{key: ratio * end for key, end in ends.items()}}  # noqa: E731
     names = (figure4.NEIGHBOURS, figure4.RANDOM)
     sequences = [
-        {"embedding": n, "sequences": 100, "text": 5, "shuffled": 10, **of(fewer), "disagreeing": disagreeing}
+        {
+            "embedding": n,
+            "sequences": 100,
+            "text": 5,
+            "shuffled": 10,
+            **of(fewer),
+            "disagreeing": disagreeing,
+        }
         for n in names
     ]
     whats = ("W, text", "W, shuffled text", "0")
-    unseen = [{"embedding": n, "what": what, "error": 1.0, "low": 0.9, "high": 1.1} for n in names for what in whats]
+    unseen = [
+        {"embedding": n, "what": what, "error": 1.0, "low": 0.9, "high": 1.1}
+        for n in names
+        for what in whats
+    ]
     quotients = [{"embedding": n, "chunks": 10, **of(better)} for n in names]
     tables = {"sequences": sequences, "unseen": unseen, "quotients": quotients}
     return {name: table_of_rows(rows) for name, rows in tables.items()}

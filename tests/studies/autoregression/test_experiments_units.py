@@ -39,7 +39,10 @@ def test_the_papers_weights_are_found_as_minima(unit):
     def check(factor):
         (row,) = figure3._rows(unit, known(unit, factor))
         assert row["found"]
-        assert max(row["loss"], row["|p_T C - C*|"], row["other |p_t / p_T|"], row["largest slope"]) < 1e-12
+        assert (
+            max(row["loss"], row["|p_T C - C*|"], row["other |p_t / p_T|"], row["largest slope"])
+            < 1e-12
+        )
         assert row["least ratio"] == row["largest ratio"] == (-0.5 if unit.paired else 0.0)
 
     check(1.0)
@@ -47,15 +50,34 @@ def test_the_papers_weights_are_found_as_minima(unit):
 
 
 def row(law=figure3.UNITARY, heads=3, found=True, off=1e-9, cosine=1e-9, ratio=-0.5, seed=0):
-    far = {"|p_T C - C*|": off, "other |p_t / p_T|": off, "least ratio": ratio, "largest ratio": ratio}
+    far = {
+        "|p_T C - C*|": off,
+        "other |p_t / p_T|": off,
+        "least ratio": ratio,
+        "largest ratio": ratio,
+    }
     loss = 1e-14 if found else 0.3
-    key = {"law": law, "d": 4, "H": heads, "T": 6, "seed": seed, "loss": loss, "largest slope": 1e-12, "found": found}
+    key = {
+        "law": law,
+        "d": 4,
+        "H": heads,
+        "T": 6,
+        "seed": seed,
+        "loss": loss,
+        "largest slope": 1e-12,
+        "found": found,
+    }
     return {**key, **far, "largest |cos(a_h, b_h')|": cosine}
 
 
 def said(rows, loss=0.0):
-    needed = [{"law": law, "d": 4, "heads": 2, "loss": loss} for law in (figure3.UNITARY, figure3.PAIRED)]
-    return [s.word for s in figure3.states({"runs": table_of_rows(rows), "needed": table_of_rows(needed)})]
+    needed = [
+        {"law": law, "d": 4, "heads": 2, "loss": loss} for law in (figure3.UNITARY, figure3.PAIRED)
+    ]
+    return [
+        s.word
+        for s in figure3.states({"runs": table_of_rows(rows), "needed": table_of_rows(needed)})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +172,9 @@ def test_the_quadratic_is_the_loss_of_the_layer():
     square = torch.cat([torch.zeros(1, 5, dtype=torch.float64), P])
     one = torch.ones(1, 1, dtype=torch.complex128)
     with torch.no_grad():
-        expected = (DiagonalAttention(one, one, square)(states) - after).abs().square().mean((0, 2))[1:]
+        expected = (
+            (DiagonalAttention(one, one, square)(states) - after).abs().square().mean((0, 2))[1:]
+        )
 
     def check(P):
         torch.testing.assert_close(loss.loss(P), expected)
@@ -165,7 +189,9 @@ def test_its_second_derivatives_are_those_of_theory():
 
     def check(mu):
         gap = (found - theory.position_hessian(6, mu)).abs()
-        assert (gap < 4 / 4000**0.5 * 2**-0.5).all()  # a cosine has a variance of 1 / 2 at most around its mean
+        assert (
+            gap < 4 / 4000**0.5 * 2**-0.5
+        ).all()  # a cosine has a variance of 1 / 2 at most around its mean
 
     check(20.0)
     must_fail(check, 15.0)
@@ -206,9 +232,21 @@ def test_a_cosine_is_explained_by_a_cosine_and_a_peak_is_not():
 
 
 def measures(**changes):
-    row = {"steps": 10, "loss": 9e-4, "roughness": 0.05, "largest roughness": 0.05, "least |p - e_T|": 0.7}
+    row = {
+        "steps": 10,
+        "loss": 9e-4,
+        "roughness": 0.05,
+        "largest roughness": 0.05,
+        "least |p - e_T|": 0.7,
+    }
     row |= {"off its diagonals": 0.05, "explained by cosines": 0.97}
-    sharp = {**row, "mu": 1.0, "roughness": 1.0, "least |p - e_T|": 0.0, "explained by cosines": 0.2}
+    sharp = {
+        **row,
+        "mu": 1.0,
+        "roughness": 1.0,
+        "least |p - e_T|": 0.0,
+        "explained by cosines": 0.2,
+    }
     rows = [{**row, "mu": 50.0}, {**row, "mu": 100.0, **changes}, sharp]
     return {"measures": table_of_rows(rows)}
 
@@ -242,7 +280,9 @@ def test_figure6_on_few_tokens(monkeypatch):
     def check(factor):
         lines = [np.asarray(t.y) for t in figure.data if t.name == drawn6.NAMES["descent"]]
         for line, mu in zip(lines, (*figure6.MUS, figure6.SHARP), strict=True):
-            np.testing.assert_allclose(factor * line, results["positions"].sel(mu=mu, query=5).values)
+            np.testing.assert_allclose(
+                factor * line, results["positions"].sel(mu=mu, query=5).values
+            )
 
     check(1.0)
     must_fail(check, 0.9)

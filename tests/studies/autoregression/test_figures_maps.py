@@ -10,7 +10,12 @@ from icl_interp.figures.style import traces_of
 from icl_interp.studies.autoregression.claims import map as map_claim
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.figures.maps import FIGURES
-from icl_interp.studies.autoregression.measurements import maps, maps_descent, maps_heads, maps_tokens
+from icl_interp.studies.autoregression.measurements import (
+    maps,
+    maps_descent,
+    maps_heads,
+    maps_tokens,
+)
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS}
 
@@ -41,7 +46,10 @@ def check(figure, expected, axis="x"):
 def test_distances(layers):
     results, facts = layers
     figure = drawn("autoregression_map", results, facts)
-    found = [map_claim.interval(results[maps.in_context_map], form).value for form in (maps.SQUARES, maps.COPY)]
+    found = [
+        map_claim.interval(results[maps.in_context_map], form).value
+        for form in (maps.SQUARES, maps.COPY)
+    ]
     shown = list(traces_of(figure)[0].x)
     np.testing.assert_allclose(shown, [1e-6, *found])
     must_fail(np.testing.assert_allclose, shown[::-1], [1e-6, *found])

@@ -15,7 +15,12 @@ from icl_interp.studies.autoregression.claims.position import DIAGONALS_CLAIM, P
 from icl_interp.studies.autoregression.claims.start import START_CLAIM
 from icl_interp.studies.autoregression.constructions import units
 from icl_interp.studies.autoregression.figures.unit import FIGURES, LOWEST
-from icl_interp.studies.autoregression.measurements import unit, unit_heads, unit_positions, unit_start
+from icl_interp.studies.autoregression.measurements import (
+    unit,
+    unit_heads,
+    unit_positions,
+    unit_start,
+)
 
 
 def measured(case, *claims):
@@ -40,16 +45,23 @@ def test_products_of_heads(whole):
     heads = unit.complex_heads(unit.stored_heads(results[unit.heads]))
     (trace,) = drawn("autoregression_heads", results, known)
     np.testing.assert_allclose(trace.z, unit_heads.cosines(heads).numpy())
-    must_fail(np.testing.assert_allclose, np.asarray(trace.z) + 1, unit_heads.cosines(heads).numpy())
+    must_fail(
+        np.testing.assert_allclose, np.asarray(trace.z) + 1, unit_heads.cosines(heads).numpy()
+    )
 
 
 def test_weights_of_positions_and_errors_of_all_arms(whole):
     results, known = whole
     matrix, points = drawn("autoregression_positions", results, known)
     p = results[unit.positions].values
-    np.testing.assert_allclose(np.asarray(matrix.z)[np.tri(len(p), dtype=bool)], p[np.tri(len(p), dtype=bool)])
+    np.testing.assert_allclose(
+        np.asarray(matrix.z)[np.tri(len(p), dtype=bool)], p[np.tri(len(p), dtype=bool)]
+    )
     assert np.isnan(np.asarray(matrix.z)[0, 1])
-    cut, averaged = results[unit_positions.positions_cut], results[unit_positions.positions_averaged]
+    cut, averaged = (
+        results[unit_positions.positions_cut],
+        results[unit_positions.positions_averaged],
+    )
     means = [*cut.values.mean((0, 1)), averaged.values.mean((0, 1))[1]]
     np.testing.assert_allclose(points.x, np.maximum(means, LOWEST))
 
@@ -57,7 +69,9 @@ def test_weights_of_positions_and_errors_of_all_arms(whole):
 def test_starts(whole):
     results, known = whole
     (points,) = drawn("autoregression_starts", results, known)
-    np.testing.assert_allclose(points.x, np.maximum(results[unit_start.starts].values.mean((0, 1)), LOWEST))
+    np.testing.assert_allclose(
+        points.x, np.maximum(results[unit_start.starts].values.mean((0, 1)), LOWEST)
+    )
 
 
 @pytest.mark.slow
@@ -65,7 +79,9 @@ def test_pruned_heads():
     lab, known = calibration.lab_for(units.shared(generator(0, "test")), n_units=32, n_contexts=1)
     results = Results({unit_heads.pruned.name: lab.measure(unit_heads.pruned)})
     (points,) = drawn("autoregression_pruned", results, known)
-    np.testing.assert_allclose(points.x, np.maximum(results[unit_heads.pruned].values.mean((0, 1)), LOWEST))
+    np.testing.assert_allclose(
+        points.x, np.maximum(results[unit_heads.pruned].values.mean((0, 1)), LOWEST)
+    )
 
 
 def test_nothing_is_drawn_of_what_was_not_measured():

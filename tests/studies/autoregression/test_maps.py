@@ -57,7 +57,9 @@ def test_a_step_is_a_sum_over_transitions(n_heads):
     found = maps.forms(UNITARY, xs, n_heads)[maps.STEP].free
     as_numbers = pairs(torch.from_numpy(expected)) if n_heads == 2 else torch.from_numpy(expected)
     torch.testing.assert_close(found, as_numbers)
-    must_fail(torch.testing.assert_close, maps.forms(UNITARY, xs, 3 - n_heads)[maps.STEP].free, as_numbers)
+    must_fail(
+        torch.testing.assert_close, maps.forms(UNITARY, xs, 3 - n_heads)[maps.STEP].free, as_numbers
+    )
 
 
 @pytest.mark.parametrize("n_points", [3, 6])
@@ -122,7 +124,10 @@ def test_distance_is_that_of_least_squares():
 def test_a_model_that_says_nothing_is_far_from_every_form():
     zeros = torch.zeros(5, 4, dtype=torch.float64)
     ones = torch.ones(5, 4, dtype=torch.float64)
-    assert abs(float(maps.distance(maps.moments(zeros, maps.Form(zeros, ones)).mean(0).numpy())) - 1) < 1e-12
+    assert (
+        abs(float(maps.distance(maps.moments(zeros, maps.Form(zeros, ones)).mean(0).numpy())) - 1)
+        < 1e-12
+    )
     faint = 1e-6 * torch.randn(5, 4, generator=generator(0, "faint"), dtype=torch.float64)
     assert float(maps.distance(maps.moments(faint, maps.Form(ones, zeros)).mean(0).numpy())) > 0.99
 
@@ -138,7 +143,11 @@ def test_two_layers_are_proposition_1():
     xs = paths(task, "two layers")
     tokens = theory.augmented_tokens(xs)
     expected = torch.stack(
-        [theory.augmented_prediction(tokens[:, : t + 1], *theory.gradient_step_weights(3, 0.3)) for t in range(6)], 1
+        [
+            theory.augmented_prediction(tokens[:, : t + 1], *theory.gradient_step_weights(3, 0.3))
+            for t in range(6)
+        ],
+        1,
     )
     torch.testing.assert_close(model(xs).detach(), expected)
     forgetful = made.two_layers(draw, task, torch.eye(6, dtype=torch.float64), rows)
@@ -215,7 +224,9 @@ def test_whom_it_is_not_about(change, word):
 
 def test_other_last_states_are_drawn_apart():
     """They are states of the law, and the rest of the prompt stays."""
-    lab = Lab(CASES["two layers that take a gradient step"].draw(0).model, REAL_12, States(), n_units=8)
+    lab = Lab(
+        CASES["two layers that take a gradient step"].draw(0).model, REAL_12, States(), n_units=8
+    )
     kinds = maps.last_states(lab, lab.few.n_points)
     [own], others = kinds[maps.ON_PATH], kinds[maps.ELSEWHERE]
     assert len(others) == maps.N_OTHERS

@@ -22,7 +22,9 @@ DIVIDED, SPREAD = CASES
 
 def judged(case):
     lab, facts = calibration.lab_for(case)
-    return SPECIALISE_CLAIM.judge_results(calibration.measure(lab, facts, [SPECIALISE_CLAIM]), facts)
+    return SPECIALISE_CLAIM.judge_results(
+        calibration.measure(lab, facts, [SPECIALISE_CLAIM]), facts
+    )
 
 
 def entropy(p):
@@ -50,7 +52,10 @@ def test_attention_is_to_rows_and_columns():
 
 def test_folded_forms_weigh_the_same():
     draw = generator(0, "folded")
-    forms, one, other = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((2, 6, 6), (3,), (3,)))
+    forms, one, other = (
+        torch.randn(*shape, generator=draw, dtype=torch.float64)
+        for shape in ((2, 6, 6), (3,), (3,))
+    )
     expected = torch.einsum("i,hij,j->h", one.repeat(2), forms, other.repeat(2))
     found = maps_coordinates.folded(forms, 2)
     torch.testing.assert_close(torch.einsum("i,hij,j->h", one, found, other), expected)
@@ -76,20 +81,30 @@ def test_constructions(name):
 @pytest.mark.slow
 def test_models_that_know_nothing_support_nothing():
     case = CASES[DIVIDED].draw(0)
-    others = (ignorant.blind(case.model, ignorant.FAINT), ignorant.blind(case.model), ignorant.constant(case.model))
+    others = (
+        ignorant.blind(case.model, ignorant.FAINT),
+        ignorant.blind(case.model),
+        ignorant.constant(case.model),
+    )
     for other in (*others, ignorant.untrained(case.model.cfg, 1)):
         assert judged(calibration.Case(other, case.task)).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(
     ("task", "config", "word"),
-    [({"tiles": 1}, {}, "tiles"), ({}, {"n_layers": 2}, "one layer"), ({}, {"n_heads": 1}, "two heads")],
+    [
+        ({"tiles": 1}, {}, "tiles"),
+        ({}, {"n_layers": 2}, "one layer"),
+        ({}, {"n_heads": 1}, "two heads"),
+    ],
 )
 def test_whom_it_is_not_about(task, config, word):
     _, facts = calibration.lab_for(CASES[DIVIDED].draw(0))
     assert SPECIALISE_CLAIM.exclusion(facts) is None
     assert isinstance(facts.task, AutoregressiveProcess)
     other = dataclasses.replace(
-        facts, task=dataclasses.replace(facts.task, **task), config=dataclasses.replace(facts.config, **config)
+        facts,
+        task=dataclasses.replace(facts.task, **task),
+        config=dataclasses.replace(facts.config, **config),
     )
     assert word in (SPECIALISE_CLAIM.exclusion(other) or "")

@@ -31,7 +31,9 @@ def judged(case):
 @pytest.mark.parametrize("kind", ["real", "complex", "short"])
 def test_steps_in_closed_form_are_steps(kind):
     """Also where some directions have no curvature, because few transitions are seen."""
-    task = AutoregressiveProcess(n_dims=4, matrices="unitary" if kind == "complex" else "orthogonal", n_points=12)
+    task = AutoregressiveProcess(
+        n_dims=4, matrices="unitary" if kind == "complex" else "orthogonal", n_points=12
+    )
     xs = task.sample(8, generator(0, "steps"), dtype=torch.float64).xs
     states = complex_states(xs) if kind == "complex" else xs
     states = states[:, :3] if kind == "short" else states
@@ -56,16 +58,23 @@ def test_many_steps_are_least_squares():
 def test_the_size_of_one_step_is_the_best():
     """One step is linear in its size: the best is a ratio of means, and the grid has it to its own spacing."""
     sizes = maps_descent.best_sizes(TASK, 1, 0)
-    prompts = TASK.sample(maps_descent.N_FITTED, generator(0, "autoregression/step sizes"), dtype=torch.float64)
+    prompts = TASK.sample(
+        maps_descent.N_FITTED, generator(0, "autoregression/step sizes"), dtype=torch.float64
+    )
     top = bottom = 0.0
     for t in maps_descent.late(12):
         step = maps.forms(TASK, prompts.xs[:, : t + 1], 1)[maps.STEP].free
-        top, bottom = top + float((step * prompts.ys[:, t]).sum()), bottom + float(step.square().sum())
+        top, bottom = (
+            top + float((step * prompts.ys[:, t]).sum()),
+            bottom + float(step.square().sum()),
+        )
     spacing = float(maps_descent.SIZES[1] / maps_descent.SIZES[0])
     assert abs(math.log(sizes[1] / (top / bottom))) < math.log(spacing)
 
 
-@pytest.mark.parametrize(("n_points", "expected"), [(12, range(9, 12)), (2, range(1, 2)), (5, range(4, 5))])
+@pytest.mark.parametrize(
+    ("n_points", "expected"), [(12, range(9, 12)), (2, range(1, 2)), (5, range(4, 5))]
+)
 def test_late_points(n_points, expected):
     assert maps_descent.late(n_points) == expected
 
@@ -93,8 +102,13 @@ def test_descent_is_worth_its_steps():
 
     lab, facts = calibration.lab_for(dataclasses.replace(shell, predictor=five_steps))
     result = lab.measure(maps_descent.descent)
-    np.testing.assert_allclose(result.sel(who=maps.MODEL).values, result.sel(who="5").values, rtol=1e-6)
-    assert claims.matched(result) in ("4 steps", "5 steps")  # of two that are equal, rounding says which is less
+    np.testing.assert_allclose(
+        result.sel(who=maps.MODEL).values, result.sel(who="5").values, rtol=1e-6
+    )
+    assert claims.matched(result) in (
+        "4 steps",
+        "5 steps",
+    )  # of two that are equal, rounding says which is less
     found = DEPTH_CLAIM.judge_results(calibration.measure(lab, facts, [DEPTH_CLAIM]), facts)
     assert found.verdict == "supported"
 
@@ -111,7 +125,11 @@ def test_models_that_know_nothing_support_nothing():
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"n_layers": 1}, "one layer"), ({"n_layers": 40}, "at most 16"), ({"attention_dir": "bidirectional"}, "causal")],
+    [
+        ({"n_layers": 1}, "one layer"),
+        ({"n_layers": 40}, "at most 16"),
+        ({"attention_dir": "bidirectional"}, "causal"),
+    ],
 )
 def test_whom_it_is_not_about(change, word):
     _, facts = calibration.lab_for(CASES["two layers that take a gradient step"].draw(0))

@@ -19,15 +19,28 @@ from icl_interp.testing import ignorant
 from icl_interp.testing.edits import EDITS
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if HEADS_ORTHOGONAL_CLAIM.id in one.expected}
-ALIKE, APART = "unit at a minimiser with heads that are alike", "unit at a minimiser for unitary matrices"
+ALIKE, APART = (
+    "unit at a minimiser with heads that are alike",
+    "unit at a minimiser for unitary matrices",
+)
 CFG = HookedTransformerConfig(
-    n_layers=1, d_model=7, n_heads=3, d_head=2, n_ctx=8, d_in=4, d_out=4, attn_only=True, normalization_type=None
+    n_layers=1,
+    d_model=7,
+    n_heads=3,
+    d_head=2,
+    n_ctx=8,
+    d_in=4,
+    d_out=4,
+    attn_only=True,
+    normalization_type=None,
 )
 
 
 def judged(case):
     lab, facts = calibration.lab_for(case)
-    return HEADS_ORTHOGONAL_CLAIM.judge_results(calibration.measure(lab, facts, [HEADS_ORTHOGONAL_CLAIM]), facts)
+    return HEADS_ORTHOGONAL_CLAIM.judge_results(
+        calibration.measure(lab, facts, [HEADS_ORTHOGONAL_CLAIM]), facts
+    )
 
 
 def test_cosines_are_those_of_whole_tensors():
@@ -35,15 +48,21 @@ def test_cosines_are_those_of_whole_tensors():
     model = HookedTransformer(CFG, seed=3).double()
     attn, tensors = model.blocks[0].attn, []
     for head in range(3):
-        query, key, value = (model.embed.W_E @ getattr(attn, f"W_{letter}")[head] for letter in "QKV")
-        tensors.append(torch.kron(query @ key.T, value @ attn.W_O[head] @ model.unembed.W_U).detach().flatten())
+        query, key, value = (
+            model.embed.W_E @ getattr(attn, f"W_{letter}")[head] for letter in "QKV"
+        )
+        tensors.append(
+            torch.kron(query @ key.T, value @ attn.W_O[head] @ model.unembed.W_U).detach().flatten()
+        )
     whole = torch.stack(tensors)
     expected = torch.corrcoef(whole)  # not the cosine: it centres
     unit = whole / whole.norm(dim=1, keepdim=True)
     pairs = [(0, 1), (0, 2), (1, 2)]
     found = maps_heads.cosines(*maps_heads.head_maps(model))
     torch.testing.assert_close(found, torch.stack([(unit[a] @ unit[b]).abs() for a, b in pairs]))
-    must_fail(torch.testing.assert_close, found, torch.stack([expected[a, b].abs() for a, b in pairs]))
+    must_fail(
+        torch.testing.assert_close, found, torch.stack([expected[a, b].abs() for a, b in pairs])
+    )
 
 
 def test_chance_is_haar():
@@ -52,7 +71,9 @@ def test_chance_is_haar():
     squares = maps_heads.random_cosines(maps, 4000, generator(1, "haar")).square()[:, 0]
 
     def agrees(expected):
-        assert abs(float(squares.mean()) - expected) < 4 * float(squares.std()) / math.sqrt(len(squares))
+        assert abs(float(squares.mean()) - expected) < 4 * float(squares.std()) / math.sqrt(
+            len(squares)
+        )
 
     agrees(1 / 12)
     must_fail(agrees, 1 / 9)
@@ -91,7 +112,11 @@ def test_the_first_model_of_the_run_stands_for_the_start():
 @pytest.mark.slow
 def test_models_that_know_nothing_support_nothing():
     case = CASES[APART].draw(0)
-    others = (ignorant.blind(case.model, ignorant.FAINT), ignorant.blind(case.model), ignorant.constant(case.model))
+    others = (
+        ignorant.blind(case.model, ignorant.FAINT),
+        ignorant.blind(case.model),
+        ignorant.constant(case.model),
+    )
     for other in (*others, ignorant.untrained(case.model.cfg, 1)):
         assert judged(calibration.Case(other, case.task)).verdict == "inconclusive"
 
@@ -102,14 +127,20 @@ def test_edits_of_the_same_function_leave_the_number(family):
     edits = [one for one in EDITS if one.family == family and not one.applies(case.model.cfg)]
     before = maps_heads.cosines(*maps_heads.head_maps(case.model)).nanmean()
     for edit in edits:
-        after = maps_heads.cosines(*maps_heads.head_maps(edit.apply(case.model, generator(0, "edit")))).nanmean()
+        after = maps_heads.cosines(
+            *maps_heads.head_maps(edit.apply(case.model, generator(0, "edit")))
+        ).nanmean()
         torch.testing.assert_close(after, before, rtol=1e-6, atol=1e-9)
     assert edits
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"n_layers": 2}, "one layer"), ({"n_heads": 1}, "two heads"), ({"normalization_type": "LN"}, "a norm")],
+    [
+        ({"n_layers": 2}, "one layer"),
+        ({"n_heads": 1}, "two heads"),
+        ({"normalization_type": "LN"}, "a norm"),
+    ],
 )
 def test_whom_it_is_not_about(change, word):
     _, facts = calibration.lab_for(CASES[APART].draw(0))

@@ -36,7 +36,9 @@ def test_linear_attention_misses_nothing_with_the_needed_heads(matrices, d, angl
     """The unit with one complex head for each angle has as many real heads, and no error on either task."""
     task = AutoregressiveProcess(n_dims=d, matrices=matrices, n_points=6)
     eye = torch.eye(angles, dtype=torch.complex128)
-    case = calibration.Case(DiagonalAttention(eye, eye, torch.eye(6, dtype=torch.float64)).to_transformer(), task)
+    case = calibration.Case(
+        DiagonalAttention(eye, eye, torch.eye(6, dtype=torch.float64)).to_transformer(), task
+    )
     assert case.model.cfg.n_heads == real_heads_needed(task)
 
     def misses_nothing(case):
@@ -59,7 +61,9 @@ def test_the_error_is_that_of_what_is_missing():
     case = dataclasses.replace(CASES[FAILS].draw(0), predictor=lambda prompts: 0.7 * prompts.ys)
     lab, _ = calibration.lab_for(case)
     found = lab.measure(maps_softmax.missed)
-    missed, all_of_it = (float(found.sel(who=who).mean()) for who in (maps_softmax.MISSED, maps_softmax.ALL))
+    missed, all_of_it = (
+        float(found.sel(who=who).mean()) for who in (maps_softmax.MISSED, maps_softmax.ALL)
+    )
     np.testing.assert_allclose(missed / all_of_it, 0.09, rtol=1e-4)
     must_fail(np.testing.assert_allclose, missed / all_of_it, 0.3, rtol=1e-4)
 
@@ -95,7 +99,10 @@ def test_what_no_softmax_makes_says_nothing_of_softmax():
     without = dataclasses.replace(claims.SOFTMAX, preconditions=claims.SOFTMAX.preconditions[:1])
     untied = dataclasses.replace(SOFTMAX_CLAIM, criterion=without, about_weights=False)
     lab, facts = calibration.lab_for(elsewhere())
-    assert untied.judge_results(calibration.measure(lab, facts, [untied]), facts).verdict == "supported"
+    assert (
+        untied.judge_results(calibration.measure(lab, facts, [untied]), facts).verdict
+        == "supported"
+    )
 
 
 def test_a_badly_trained_layer_says_nothing_of_softmax():
@@ -103,7 +110,9 @@ def test_a_badly_trained_layer_says_nothing_of_softmax():
     short, trained = judged(CASES[SHORT].draw(1)), judged(CASES[FAILS].draw(1))
     assert short.evidence["error"].low > claims.FAILS
     assert (short.verdict, trained.verdict) == ("inconclusive", "supported")
-    kept = dataclasses.replace(claims.SOFTMAX, conditions=claims.SOFTMAX.conditions[:1], preconditions=())
+    kept = dataclasses.replace(
+        claims.SOFTMAX, conditions=claims.SOFTMAX.conditions[:1], preconditions=()
+    )
     assert kept.decide(short.evidence).verdict == "supported"
 
 
@@ -152,6 +161,8 @@ def test_whom_it_is_not_about(task, config, word):
     assert isinstance(facts.task, AutoregressiveProcess)
     assert isinstance(facts.config, HookedTransformerConfig)
     other = dataclasses.replace(
-        facts, task=dataclasses.replace(facts.task, **task), config=dataclasses.replace(facts.config, **config)
+        facts,
+        task=dataclasses.replace(facts.task, **task),
+        config=dataclasses.replace(facts.config, **config),
     )
     assert word in (SOFTMAX_CLAIM.exclusion(other) or "")

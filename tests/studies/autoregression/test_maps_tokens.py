@@ -26,7 +26,9 @@ EYE = 0.3 * torch.eye(10, dtype=torch.float64)
 
 def model(past):
     """Two layers with a basis that is the same for all pasts."""
-    return made.two_layers(generator(0, "tokens"), TASK, past, torch.full((10, 10), 0.05, dtype=torch.float64))
+    return made.two_layers(
+        generator(0, "tokens"), TASK, past, torch.full((10, 10), 0.05, dtype=torch.float64)
+    )
 
 
 def moved(past):
@@ -91,10 +93,19 @@ def test_a_pattern_that_depends_on_the_prompt_is_not_by_position():
         attn.W_Q[0, 3:6], attn.W_K[0, 3:6] = torch.eye(3), torch.eye(3)
     lab = Lab(one, TASK, States(), n_units=32)
     heads = lab.measure(maps_tokens.first_pattern)
-    by_position = Lab(model(made.before(10)), TASK, States(), n_units=32).measure(maps_tokens.first_pattern)
+    by_position = Lab(model(made.before(10)), TASK, States(), n_units=32).measure(
+        maps_tokens.first_pattern
+    )
     np.testing.assert_allclose(by_position.values, 1.0, rtol=1e-9)
     assert float(heads.sel(number=maps_tokens.ALIKE).max()) < 0.7
-    assert float(lab.measure(maps_tokens.first_layer).sel(number="moved", arm=maps_tokens.POSITIONS).mean()) > 0.01
+    assert (
+        float(
+            lab.measure(maps_tokens.first_layer)
+            .sel(number="moved", arm=maps_tokens.POSITIONS)
+            .mean()
+        )
+        > 0.01
+    )
 
 
 @pytest.mark.parametrize("name", mostly_slow(CASES))
@@ -109,7 +120,9 @@ def test_a_layer_that_shows_more_is_not_the_lemmas():
     task = AutoregressiveProcess(n_dims=2, matrices="rotations", n_points=24)
     far = torch.diag(torch.ones(22, dtype=torch.float64), -2)
     rows = made.steps(task)[:, None].expand(-1, 24)
-    case = calibration.Case(made.two_layers(generator(0, "more"), task, made.before(24) + far, rows), task)
+    case = calibration.Case(
+        made.two_layers(generator(0, "more"), task, made.before(24) + far, rows), task
+    )
     finding = judged(case)
     assert finding.verdict != "supported"
     assert finding.evidence["with the two tokens of the lemma"].low > 0.2

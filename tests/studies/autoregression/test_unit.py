@@ -60,7 +60,9 @@ def products(heads):
     return each[torch.view_as_real(each)[:, 0, 0].argsort()]
 
 
-@pytest.mark.parametrize("edit", [e for e in EDITS if not e.applies(random_unit().to_transformer().cfg)])
+@pytest.mark.parametrize(
+    "edit", [e for e in EDITS if not e.applies(random_unit().to_transformer().cfg)]
+)
 def test_complex_heads_are_found_after_edits(edit):
     one = random_unit(3)
     model = edit.apply(one.to_transformer(), generator(0, "test/edit"))
@@ -68,11 +70,19 @@ def test_complex_heads_are_found_after_edits(edit):
         with pytest.raises(ValueError, match="pairs of real ones, got 7"):
             unit.complex_heads(unit.heads_of(model))
         return
-    if model.cfg.n_layers == 2 or model.cfg.n_heads > 6:  # heads were added, which are found as well
+    if (
+        model.cfg.n_layers == 2 or model.cfg.n_heads > 6
+    ):  # heads were added, which are found as well
         return
     found = unit.complex_heads(unit.heads_of(model))
-    torch.testing.assert_close(products(found), products(unit.Heads(one.A.detach(), one.B.detach())))
-    must_fail(torch.testing.assert_close, products(found), products(unit.Heads(one.A.detach(), 1.01 * one.B.detach())))
+    torch.testing.assert_close(
+        products(found), products(unit.Heads(one.A.detach(), one.B.detach()))
+    )
+    must_fail(
+        torch.testing.assert_close,
+        products(found),
+        products(unit.Heads(one.A.detach(), 1.01 * one.B.detach())),
+    )
 
 
 def test_which_of_two_heads_stands_for_both_does_not_depend_on_their_order():
@@ -83,7 +93,9 @@ def test_which_of_two_heads_stands_for_both_does_not_depend_on_their_order():
     def check(chosen):
         expected = products(chosen(unit.Heads(a, b)))
         for order in itertools.permutations(range(4)):
-            torch.testing.assert_close(products(chosen(unit.Heads(a[list(order)], b[list(order)]))), expected)
+            torch.testing.assert_close(
+                products(chosen(unit.Heads(a[list(order)], b[list(order)]))), expected
+            )
 
     check(unit.complex_heads)
     must_fail(check, lambda heads: unit.Heads(heads.keys[::2], heads.values[::2]))
@@ -94,17 +106,23 @@ def test_heads_say_what_the_unit_and_the_transformer_say():
     prompts = UNITARY.sample(5, generator(0, "test"), dtype=torch.float64)
     states, real = complex_states(prompts.xs), unit.heads_of(one.to_transformer())
     torch.testing.assert_close(unit.says(real, one.W_P.detach(), states), one(states).detach())
-    torch.testing.assert_close(pairs(one(states).detach()), one.to_transformer()(prompts.xs).detach())
+    torch.testing.assert_close(
+        pairs(one(states).detach()), one.to_transformer()(prompts.xs).detach()
+    )
     pairs_of = unit.as_real(unit.Heads(one.A.detach(), one.B.detach()))
     torch.testing.assert_close(unit.says(pairs_of, one.W_P.detach(), states), one(states).detach())
     wrong = unit.Heads(real.keys, real.values.conj())
-    must_fail(torch.testing.assert_close, unit.says(wrong, one.W_P.detach(), states), one(states).detach())
+    must_fail(
+        torch.testing.assert_close, unit.says(wrong, one.W_P.detach(), states), one(states).detach()
+    )
 
 
 def fits(model):
     """The share of predictions that real heads and pairs explain, and how far all heads move them."""
     stored = bench(model).measure(ties.diagonals_tie)
-    each = {which: ties.tied_everywhere(stored.sel(heads=which)) for which in (ties.REAL, ties.COMPLEX)}
+    each = {
+        which: ties.tied_everywhere(stored.sel(heads=which)) for which in (ties.REAL, ties.COMPLEX)
+    }
     readings = [one["reading"].value for one in each.values()]
     return *readings, each[ties.REAL]["used"].value
 
@@ -135,19 +153,31 @@ def test_positions_of_a_softmax_are_those_of_the_same_model_with_free_ones():
     free = unit.with_positions(model, p)
     torch.testing.assert_close(free(prompts.xs), model(prompts.xs))
     must_fail(
-        torch.testing.assert_close, unit.with_positions(model, p.roll(1, 0).tril())(prompts.xs), model(prompts.xs)
+        torch.testing.assert_close,
+        unit.with_positions(model, p.roll(1, 0).tril())(prompts.xs),
+        model(prompts.xs),
     )
     one = random_unit()
-    torch.testing.assert_close(unit.positions_of(one.to_transformer(), 4), one.W_P.detach()[:4, :4].tril())
+    torch.testing.assert_close(
+        unit.positions_of(one.to_transformer(), 4), one.W_P.detach()[:4, :4].tril()
+    )
 
 
 def check_against_theory(task, paired):
     """Monte Carlo with N fixed beforehand, 4 standard errors: theory's losses, the mean over prompts of each length."""
-    A, B = 0.4 * torch.randn(2, 2, task.n_dims, generator=generator(0, "test/theory"), dtype=torch.float64)
-    p = torch.randn(N_POINTS, N_POINTS, generator=generator(1, "test/theory"), dtype=torch.float64) / 2
+    A, B = 0.4 * torch.randn(
+        2, 2, task.n_dims, generator=generator(0, "test/theory"), dtype=torch.float64
+    )
+    p = (
+        torch.randn(N_POINTS, N_POINTS, generator=generator(1, "test/theory"), dtype=torch.float64)
+        / 2
+    )
     model = DiagonalAttention(A + 0j, B + 0j, p).to_transformer()
     # Theory's row t has the keys up to t + 1: it is the row of the last token t + 1 here.
-    exact = float(theory.row_losses(theory.head_product(A, B), p[1:], paired=paired).mean()) / task.n_dims
+    exact = (
+        float(theory.row_losses(theory.head_product(A, B), p[1:], paired=paired).mean())
+        / task.n_dims
+    )
     prompts = task.sample(N, generator(0, "test/errors"), dtype=torch.float64)
     lab = bench(model, task)
     found = unit.errors(unit.outputs(model, lab, prompts), lab, prompts)
@@ -170,7 +200,9 @@ def test_whom_the_claims_are_about():
     def refused(needs, **changes):
         return needs(dataclasses.replace(plain, **changes)) or ""
 
-    assert "about models of an AutoregressiveProcess task, not of Polynomial" in (unit.needs_process(facts()) or "")
+    assert "about models of an AutoregressiveProcess task, not of Polynomial" in (
+        unit.needs_process(facts()) or ""
+    )
     assert "plain states" in refused(unit.needs_process, encoding="augmented")
     haar = AutoregressiveProcess(n_dims=2, n_points=N_POINTS)
     assert unit.needs_process(dataclasses.replace(plain, task=haar)) is None
@@ -180,7 +212,9 @@ def test_whom_the_claims_are_about():
     deep = dataclasses.replace(plain.config, n_layers=2)
     assert "one layer of attention; this model has 2" in refused(unit.needs_process, config=deep)
     softmax = dataclasses.replace(plain.config, score_fn="softmax", queries=None)
-    assert "softmax scores, queries made of the last token" in refused(unit.needs_unit, config=softmax)
+    assert "softmax scores, queries made of the last token" in refused(
+        unit.needs_unit, config=softmax
+    )
 
 
 def test_how_many_real_heads_are_needed():

@@ -48,7 +48,9 @@ def test_numbers_of_a_minimiser():
     }
     past = found[PAST_CLAIM.id]
     assert past.evidence["share"].value == pytest.approx(1.0)
-    assert past.evidence["rise without these"].value == pytest.approx(1.0, abs=0.1)  # the sample's mean is left
+    assert past.evidence["rise without these"].value == pytest.approx(
+        1.0, abs=0.1
+    )  # the sample's mean is left
     assert "ratio" not in past.evidence
     assert found[IDENTITY_CLAIM.id].evidence["largest"].value < 1e-12
 
@@ -102,7 +104,9 @@ def test_dense_layers_decide_nothing_about_diagonals():
     case = units.unitary(generator(0, "test"))
     attention = case.model.blocks[0].attn
     with torch.no_grad():
-        attention.W_Q.add_(torch.randn(attention.W_Q.shape, generator=generator(0, "test"), dtype=torch.float64))
+        attention.W_Q.add_(
+            torch.randn(attention.W_Q.shape, generator=generator(0, "test"), dtype=torch.float64)
+        )
     found = judged(case, IDENTITY_CLAIM, PAST_CLAIM)
     assert [one.verdict for one in found.values()] == ["inconclusive"] * 2
     assert "diagonal matrices, which explain only" in found[IDENTITY_CLAIM.id].reason
@@ -128,10 +132,14 @@ def test_whom_they_are_not_about():
 
     assert [bool(claim.exclusion(known)) for claim in CLAIMS] == [False, True, False, False, False]
     other = dataclasses.replace(task, n_dims=task.n_dims + 1)
-    assert f"as many complex heads as complex coordinates, {other.n_dims}" in refused(IDENTITY_CLAIM, task=other)
+    assert f"as many complex heads as complex coordinates, {other.n_dims}" in refused(
+        IDENTITY_CLAIM, task=other
+    )
     single = dataclasses.replace(task, n_dims=1)
     assert "the states have one" in refused(IDENTITY_CLAIM, task=single)
-    assert "draws a new one for each" in refused(START_CLAIM, task=dataclasses.replace(task, start=Normal(1.0)))
+    assert "draws a new one for each" in refused(
+        START_CLAIM, task=dataclasses.replace(task, start=Normal(1.0))
+    )
     assert "about more heads than suffice" in refused(SPARE_CLAIM)
     no_weights = dataclasses.replace(known.config, position_weights=None)
     assert "learned weights of positions" in refused(DIAGONALS_CLAIM, config=no_weights)

@@ -80,7 +80,10 @@ def test_the_best_subset_is_found_where_one_after_the_other_fails():
     assert set(unit_heads.best_subset(4, 2, cost)) == {2, 3}
 
     def greedy(heads):
-        return min(itertools.combinations(heads, len(heads) - 1), key=lambda h: -sum(x in h for x in (0, 1)))
+        return min(
+            itertools.combinations(heads, len(heads) - 1),
+            key=lambda h: -sum(x in h for x in (0, 1)),
+        )
 
     assert set(greedy((0, 1, 2, 3))) >= {0, 1}
 
@@ -145,7 +148,13 @@ def test_heads_are_chosen_on_other_functions(monkeypatch):
     monkeypatch.setattr(unit_heads, "_errors", noted)
     pruned(units.spare(generator(1, "test")))
     n_subsets = math.comb(6, 4)  # of 8 heads two pairs have one pattern
-    assert asked == [*((None, None),) * 2, *((0, 32),) * n_subsets, (32, None), *((32, None),) * n_subsets, (0, 32)]
+    assert asked == [
+        *((None, None),) * 2,
+        *((0, 32),) * n_subsets,
+        (32, None),
+        *((32, None),) * n_subsets,
+        (0, 32),
+    ]
 
 
 def check_cells(name, seed=5):
@@ -158,10 +167,14 @@ def test_instruments_that_break_their_cells(monkeypatch):
     name = "diagonal unit at a unitary minimiser"
     check_cells(name)
     plain = unit_heads.cosines
-    monkeypatch.setattr(unit_heads, "cosines", lambda heads: plain(Heads(heads.keys.conj(), heads.values)))
+    monkeypatch.setattr(
+        unit_heads, "cosines", lambda heads: plain(Heads(heads.keys.conj(), heads.values))
+    )
     must_fail(check_cells, name)
     monkeypatch.undo()
-    monkeypatch.setattr(unit_heads, "best_subset", lambda n_heads, n_kept, cost: tuple(range(n_kept)))
+    monkeypatch.setattr(
+        unit_heads, "best_subset", lambda n_heads, n_kept, cost: tuple(range(n_kept))
+    )
     must_fail(check_cells, "diagonal unit with heads that cancel")
 
 

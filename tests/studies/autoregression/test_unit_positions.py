@@ -48,7 +48,11 @@ def test_shares_and_ratios():
     assert parts.least_share_on(p[:2, :2], last[:2, :2], first=1) == pytest.approx(16 / 25)
     assert parts.mean_ratio(p, first=1) == pytest.approx(3 / 4)
     assert math.isinf(parts.mean_ratio(0 * p, first=1))
-    assert parts.named_tokens(TASK, 3).tolist() == [[True, False, False], [True, True, False], [False, True, True]]
+    assert parts.named_tokens(TASK, 3).tolist() == [
+        [True, False, False],
+        [True, True, False],
+        [False, True, True],
+    ]
 
 
 def measured(p, measurement):
@@ -98,7 +102,9 @@ def test_errors_of_the_unit_are_theorys():
     each = result.sel(arm=parts.INTACT).values.mean(1)
 
     def agrees(changed):
-        exact = float(theory.row_losses(theory.head_product(A, B), changed[1:], paired=True).mean()) / 2
+        exact = (
+            float(theory.row_losses(theory.head_product(A, B), changed[1:], paired=True).mean()) / 2
+        )
         assert abs(each.mean() - exact) < 4 * each.std() / math.sqrt(len(each))
 
     agrees(p)

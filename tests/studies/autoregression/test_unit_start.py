@@ -27,14 +27,18 @@ def check_paths(task, factor):
     size = factor.abs().repeat(task.tiles).repeat_interleave(2)
     assert not torch.allclose(other.xs, prompts.xs)
     start = prompts.xs[:, 0].unflatten(-1, (-1, 2)).norm(dim=-1)
-    torch.testing.assert_close(other.xs[:, 0].unflatten(-1, (-1, 2)).norm(dim=-1), start * size[::2])
+    torch.testing.assert_close(
+        other.xs[:, 0].unflatten(-1, (-1, 2)).norm(dim=-1), start * size[::2]
+    )
 
 
 def test_they_are_paths_of_the_same_matrices():
     for task in (process("unitary"), process("conjugate_pairs"), process("rotations", tiles=2)):
         for factor in unit_start.other_starts(task, 0):
             check_paths(task, factor)
-    haar = AutoregressiveProcess(n_dims=8, n_points=N_POINTS)  # matrices that do not commute with the factor
+    haar = AutoregressiveProcess(
+        n_dims=8, n_points=N_POINTS
+    )  # matrices that do not commute with the factor
     must_fail(check_paths, haar, unit_start.other_starts(process("unitary"), 0)[0])
 
 
@@ -55,7 +59,9 @@ def test_rescaled_keys_are_theorys_rescaled_product():
     model = DiagonalAttention(A / factor.abs().square() + 0j, B + 0j, P).to_transformer()
     plain = DiagonalAttention(A + 0j, B + 0j, P).to_transformer()
     torch.testing.assert_close(theory.head_product(A / factor.abs().square(), B), C)
-    prompts = unit_start.multiplied(task.sample(3, generator(0, "test"), dtype=torch.float64), factor)
+    prompts = unit_start.multiplied(
+        task.sample(3, generator(0, "test"), dtype=torch.float64), factor
+    )
     shrunk = unit_start.multiplied(prompts, 1 / factor.abs().square().to(factor))
     with intervene(plain, PutActivations.measure(plain, shrunk.xs, [unit_start.KEYS])):
         found = plain(prompts.xs)
@@ -67,7 +73,9 @@ def test_a_minimiser_predicts_from_any_start_only_with_rescaled_heads():
     task = process("unitary")
     A, B, _ = theory.unitary_heads(4, N_POINTS)
     unit = DiagonalAttention(A + 0j, B + 0j, torch.eye(N_POINTS, dtype=torch.float64))
-    result = Lab(unit.to_transformer(), task, States(), n_units=8, n_contexts=1).measure(unit_start.starts)
+    result = Lab(unit.to_transformer(), task, States(), n_units=8, n_contexts=1).measure(
+        unit_start.starts
+    )
     means = {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
     assert means[unit_start.USUAL] < 1e-20
     assert means[unit_start.RESCALED] < 1e-20
@@ -78,4 +86,8 @@ def test_starts_are_drawn_with_the_sample():
     """No start is known beforehand: another seed gives others."""
     task = process("unitary")
     torch.testing.assert_close(unit_start.other_starts(task, 3), unit_start.other_starts(task, 3))
-    must_fail(torch.testing.assert_close, unit_start.other_starts(task, 3), unit_start.other_starts(task, 4))
+    must_fail(
+        torch.testing.assert_close,
+        unit_start.other_starts(task, 3),
+        unit_start.other_starts(task, 4),
+    )

@@ -21,7 +21,12 @@ from icl_interp.probes.reading import Reading
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.heads.claims import orthogonality as heads
-from icl_interp.studies.heads.claims.orthogonality import by_chance, compared, pairs_in, pairs_of_distinct
+from icl_interp.studies.heads.claims.orthogonality import (
+    by_chance,
+    compared,
+    pairs_in,
+    pairs_of_distinct,
+)
 
 ORTHOGONAL = "heads.orthogonality"
 N = 4000
@@ -68,7 +73,9 @@ def check_overlaps(result, lab: Lab, gains: bool):
         }
         for kind, m in maps.items():
             expected = (m[a] * m[b]).sum().abs() / (m[a].norm() * m[b].norm())
-            assert result.sel(value=kind, pair=name).values == pytest.approx(float(expected), abs=1e-9)
+            assert result.sel(value=kind, pair=name).values == pytest.approx(
+                float(expected), abs=1e-9
+            )
         of_units = (out[a] * out[b]).sum((1, 2)) / (2 * 13)  # a mean over prompts and tokens
         found = [result.sel(value=f"unit {i}", pair=name).values for i in range(lab.n_units)]
         np.testing.assert_allclose(found, of_units.numpy(), rtol=1e-7, atol=1e-11)
@@ -146,14 +153,18 @@ def wider(model):
     """Twice the width: every number of the stream twice, readers halved."""
     cfg = model.cfg
     twice = HookedTransformer(
-        HookedTransformerConfig(**{**vars(cfg), "d_model": 2 * cfg.d_model, "d_head": cfg.head_width})
+        HookedTransformerConfig(
+            **{**vars(cfg), "d_model": 2 * cfg.d_model, "d_head": cfg.head_width}
+        )
     ).double()
     parameters = dict(model.named_parameters())
     for name, wide in twice.named_parameters():
         narrow = parameters[name]
         for axis, (many, few) in enumerate(zip(wide.shape, narrow.shape, strict=True)):
             reads = name.split(".")[-1] in ("W_Q", "W_K", "W_V", "W_in", "W_U")
-            narrow = torch.cat([narrow, narrow], axis) / (2 if reads else 1) if many != few else narrow
+            narrow = (
+                torch.cat([narrow, narrow], axis) / (2 if reads else 1) if many != few else narrow
+            )
         wide.copy_(narrow)
     return twice.eval()
 
@@ -164,7 +175,13 @@ def comparison(model) -> list[float]:
     result = heads.overlap(lab)
     found = compared(result, pairs_of_distinct(result))
     assert found is not None
-    return [found.mean.value, found.mean.low, found.mean.high, *found.positions, *np.quantile(found.chance, [0.1, 0.9])]
+    return [
+        found.mean.value,
+        found.mean.low,
+        found.mean.high,
+        *found.positions,
+        *np.quantile(found.chance, [0.1, 0.9]),
+    ]
 
 
 def check_edit(edit, name):
@@ -203,7 +220,9 @@ def unread(model):
 
 def barely_read(model):
     """Coordinates of the stream in units between 1/100 and 100, and what reads them to match."""
-    units = 100 ** (2 * torch.rand(12, generator=generator(0, "test/units"), dtype=torch.float64) - 1)
+    units = 100 ** (
+        2 * torch.rand(12, generator=generator(0, "test/units"), dtype=torch.float64) - 1
+    )
     for name, weight in model.named_parameters():
         last = name.split(".")[-1]
         if last in ("W_Q", "W_K", "W_V", "W_in", "W_U"):
@@ -260,7 +279,9 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("edit", "name"), EDITS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("edit", "name"), EDITS, ids=lambda value: getattr(value, "__name__", value)
+)
 def test_edits_that_leave_the_function_leave_the_comparison(edit, name):
     check_edit(edit, name)
 
@@ -317,10 +338,14 @@ def check_chance(result, lab: Lab):
         out = said(lab, layer, reading).flatten(1, 2)
         n = int(result.sel(value="directions", pair=name))
         assert n == fewest(out, 0.99)
-        inner = torch.einsum("de,nde->n", out[a].T @ out[b], rotations) / (out[a].norm() * out[b].norm())
+        inner = torch.einsum("de,nde->n", out[a].T @ out[b], rotations) / (
+            out[a].norm() * out[b].norm()
+        )
         inner = inner * math.sqrt(12 / n)
         expected = float(inner.square().mean().sqrt())
-        assert result.sel(value="chance", pair=name).values == pytest.approx(expected, rel=4 / math.sqrt(N))
+        assert result.sel(value="chance", pair=name).values == pytest.approx(
+            expected, rel=4 / math.sqrt(N)
+        )
 
 
 def test_chance_is_that_of_whole_rotations():
@@ -361,7 +386,9 @@ def made_up(overlap: float, chance: float = 0.1, spread: float = 0.02, n_heads: 
     """Heads of a layer whose outputs overlap by so much, a little more or less in each unit."""
     pairs = [f"0.{a} ~ 0.{b}" for a, b in itertools.combinations(range(n_heads), 2)]
     noise = spread * np.random.default_rng(0).normal(size=64)
-    rows = [[0.3, 0.3, overlap, chance, 100, math.nan, *(overlap + noise - noise.mean())] for _ in pairs]
+    rows = [
+        [0.3, 0.3, overlap, chance, 100, math.nan, *(overlap + noise - noise.mean())] for _ in pairs
+    ]
     rows += [[1.0, 1.0, 1.0, math.nan, 100, h, *np.ones(64)] for h in range(n_heads)]
     names = (*pairs, *(f"0.{h} ~ 0.{h}" for h in range(n_heads)))
     columns = (*heads.SHOWN, *heads.OF_LAYER, *(f"unit {i}" for i in range(64)))
@@ -378,7 +405,9 @@ def results_of(model, twin, factors=(6.0, 6.0, 6.0, 6.0)) -> dict:
         "statistic": ("rise", "movement", "intact"),
         "unit": tuple(range(64)),
     }
-    ablated = make_array([[15.0, 5.0, 5.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")})
+    ablated = make_array(
+        [[15.0, 5.0, 5.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")}
+    )
     twins = {f"{prefix}heads/overlap": twin for prefix in ("twin/", "twin 2/", "twin 3/")}
     return {
         "heads/relevance": make_array(values, axes),

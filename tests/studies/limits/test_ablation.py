@@ -38,7 +38,11 @@ def run(seed=5, **changes):
 
 
 def bench_of(found, **companions) -> Lab:
-    settings = {"n_units": 4, "n_contexts": 3, "companions": {Role(kind): other for kind, other in companions.items()}}
+    settings = {
+        "n_units": 4,
+        "n_contexts": 3,
+        "companions": {Role(kind): other for kind, other in companions.items()},
+    }
     return Lab(found.model, found.task, found.encoding, **settings)
 
 
@@ -48,7 +52,11 @@ def bench(kind="causal") -> Lab:
     if kind == "bidirectional":
         return bench_of(run(encoding="stacked", model=STACKED["model"]))
     return bench_of(
-        run(), **{"MLP only": run(6, model={"mlp_only": True}), "attention only": run(7, model={"attn_only": True})}
+        run(),
+        **{
+            "MLP only": run(6, model={"mlp_only": True}),
+            "attention only": run(7, model={"attn_only": True}),
+        },
     )
 
 
@@ -92,7 +100,9 @@ def test_without_attention_a_prediction_reads_the_query_alone(name):
 
 
 def test_sublayers_are_those_that_exist():
-    assert sublayers(make()) == [f"blocks.{i}.hook_{s}_out" for i in range(2) for s in ("attn", "mlp")]
+    assert sublayers(make()) == [
+        f"blocks.{i}.hook_{s}_out" for i in range(2) for s in ("attn", "mlp")
+    ]
     assert sublayers(make(), layer=1) == ["blocks.1.hook_attn_out", "blocks.1.hook_mlp_out"]
     assert sublayers(make("mlp only"), "attn") == []
     assert sublayers(make("attention only"), layer=0) == ["blocks.0.hook_attn_out"]
@@ -128,7 +138,9 @@ def check_sample(sample):
     lab = bench()
     prompts = sample(lab)
     assert len(prompts) == len(prompts.function.unique()) == 2 * lab.n_units
-    assert_close(prompts.parameters[::2] + prompts.parameters[1::2], torch.ones(4, 2).double())  # Uniform(-1, 2)
+    assert_close(
+        prompts.parameters[::2] + prompts.parameters[1::2], torch.ones(4, 2).double()
+    )  # Uniform(-1, 2)
     assert torch.equal(prompts.xs[::2], prompts.xs[1::2])
     # Means are measured on `few`, which must not hold these functions.
     assert not torch.isin(prompts.parameters, lab.few.parameters).any()
@@ -137,13 +149,18 @@ def check_sample(sample):
 def test_the_sample_is_fresh_pairs():
     check_sample(ablation.sample)
     must_fail(check_sample, lambda lab: lab.few)
-    must_fail(check_sample, lambda lab: lab.task.sample(8, generator(0, "layers/ablation"), dtype=torch.float64))
+    must_fail(
+        check_sample,
+        lambda lab: lab.task.sample(8, generator(0, "layers/ablation"), dtype=torch.float64),
+    )
 
 
 def check_squares(squares, kind, layers=(0,)):
     """Prompt by prompt, in full forward passes, with the edit at every position and at the query's alone."""
     lab = bench(kind)
-    edit = ablation.means(lab).only(*sublayers(lab.model, layer=0))  # what other tokens say still matters
+    edit = ablation.means(lab).only(
+        *sublayers(lab.model, layer=0)
+    )  # what other tokens say still matters
     got = squares(lab, {"arm": edit})["arm"]
     prompts = lab.units("layers/ablation")  # rows of a unit, a pair of functions, stand together
     names = [f"blocks.{i}.hook_{s}_out" for i in layers for s in ("attn", "mlp")]
@@ -170,13 +187,22 @@ def check_squares(squares, kind, layers=(0,)):
 def test_squared_errors_by_brute_force(kind):
     check_squares(ablation.squares, kind)
     must_fail(check_squares, ablation.squares, kind, layers=(0, 1))
-    must_fail(check_squares, lambda lab, arms: {"arm": ablation.squares(lab, arms)["arm"][::-1]}, kind)
+    must_fail(
+        check_squares, lambda lab, arms: {"arm": ablation.squares(lab, arms)["arm"][::-1]}, kind
+    )
 
 
 def check_rows(measure):
     lab = bench()
     result = measure(lab)
-    assert tuple(result.indexes["arm"]) == ("intact", "no attention", "MLP only", "attention only", BLIND, NOTHING)
+    assert tuple(result.indexes["arm"]) == (
+        "intact",
+        "no attention",
+        "MLP only",
+        "attention only",
+        BLIND,
+        NOTHING,
+    )
     prompts = ablation.sample(lab)
     with torch.no_grad():
         outs = {"intact": lab.single(lab.tokens(prompts).float())[:, ::2, 0].double()}
@@ -190,14 +216,25 @@ def check_rows(measure):
     for name, out in outs.items():
         missed = (out - truth).square()
         for points, values in ((ALL, missed[:, 2:].mean(1)), (QUERY, missed[:, -1])):
-            assert np.allclose(result.sel(arm=name, points=points).values, values.view(4, 2).mean(1), rtol=1e-4), name
+            assert np.allclose(
+                result.sel(arm=name, points=points).values, values.view(4, 2).mean(1), rtol=1e-4
+            ), name
 
 
 def test_those_beside_the_model_are_scored_on_the_same_points():
     check_rows(ablation.without_attention)
-    must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[[1, 0, 2, 3, 4, 5]]))
-    must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[[0, 1, 2, 3, 5, 4]]))
-    must_fail(check_rows, lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[:, ::-1].copy()))
+    must_fail(
+        check_rows,
+        lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[[1, 0, 2, 3, 4, 5]]),
+    )
+    must_fail(
+        check_rows,
+        lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[[0, 1, 2, 3, 5, 4]]),
+    )
+    must_fail(
+        check_rows,
+        lambda lab: (r := ablation.without_attention(lab)).copy(data=r.values[:, ::-1].copy()),
+    )
 
 
 def test_arms_of_the_parts():
@@ -205,18 +242,28 @@ def test_arms_of_the_parts():
     result = lab.measure(ablation.ablated)
     assert tuple(result.indexes["arm"]) == ("no MLP", "block 0", "block 1", "reordered")
     for i in range(2):
-        mine = ablation.squares(lab, {"b": ablation.means(lab).only(*sublayers(lab.model, layer=i))})["b"]
+        mine = ablation.squares(
+            lab, {"b": ablation.means(lab).only(*sublayers(lab.model, layer=i))}
+        )["b"]
         assert np.allclose(result.sel(arm=f"block {i}").values, mine, rtol=1e-6)
     mine = ablation.squares(lab, {"m": ablation.means(lab, "mlp")})["m"]
     assert np.allclose(result.sel(arm="no MLP").values, mine, rtol=1e-6)
     assert bench("bidirectional").measure(ablation.ablated).indexes["arm"][0] == "no MLP"
     alone = bench_of(run(model={"attn_only": True}))
-    assert tuple(alone.measure(ablation.ablated).indexes["arm"]) == ("block 0", "block 1", "reordered")
+    assert tuple(alone.measure(ablation.ablated).indexes["arm"]) == (
+        "block 0",
+        "block 1",
+        "reordered",
+    )
 
 
 def test_without_attention_a_model_that_has_none():
     lab = bench_of(run(model={"mlp_only": True}))
-    assert tuple(lab.measure(ablation.without_attention).indexes["arm"]) == ("intact", BLIND, NOTHING)
+    assert tuple(lab.measure(ablation.without_attention).indexes["arm"]) == (
+        "intact",
+        BLIND,
+        NOTHING,
+    )
     assert np.isnan(lab.measure(ablation.edit_size).values).all()
 
 
@@ -236,8 +283,13 @@ def check_reordered(reordered):
 
 def test_the_sham_shows_the_same_points_in_another_order():
     check_reordered(ablation.reordered)
-    must_fail(check_reordered, lambda lab: replace(p := ablation.reordered(lab), xs=p.xs.flip(1), ys=p.ys.flip(1)))
-    must_fail(check_reordered, lambda lab: replace(ablation.reordered(lab), xs=ablation.sample(lab).xs))
+    must_fail(
+        check_reordered,
+        lambda lab: replace(p := ablation.reordered(lab), xs=p.xs.flip(1), ys=p.ys.flip(1)),
+    )
+    must_fail(
+        check_reordered, lambda lab: replace(ablation.reordered(lab), xs=ablation.sample(lab).xs)
+    )
     must_fail(check_reordered, ablation.sample)
 
 
@@ -246,7 +298,9 @@ def test_edit_sizes_by_brute_force():
     said = []
     for prompts in (ablation.sample(lab), ablation.reordered(lab)):
         _, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
-        said.append(torch.stack([cache[f"blocks.{i}.hook_attn_out"][:, -1].double() for i in range(2)], 1))
+        said.append(
+            torch.stack([cache[f"blocks.{i}.hook_attn_out"][:, -1].double() for i in range(2)], 1)
+        )
     mean, other = said[0].mean(0), said[1]
     size = sum(float(row.square().sum()) for row in said[0])
     expected = [

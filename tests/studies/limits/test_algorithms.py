@@ -62,17 +62,23 @@ def check_unknown(measure):
             terms = []
             for b in rows:
                 for k in range(2, 8):
-                    fit = np.linalg.lstsq(np.vander(xs[b, :k], (degree or 0) + 1), ys[b, :k], rcond=None)[0]
+                    fit = np.linalg.lstsq(
+                        np.vander(xs[b, :k], (degree or 0) + 1), ys[b, :k], rcond=None
+                    )[0]
                     said = own[b, k] if degree is None else np.polyval(fit, xs[b, k])
                     terms.append((said - ys[b, k]) ** 2)
             cell = result.sel({"predictor": who, "class": "degree 1"}).values[unit]
             assert cell == pytest.approx(np.mean(terms), rel=1e-4, abs=1e-12)
-    assert (result.sel({"predictor": LARGEST_DEGREE, "class": "degree 3"}).values < 1e-9).all()  # exact once it can be
+    assert (
+        result.sel({"predictor": LARGEST_DEGREE, "class": "degree 3"}).values < 1e-9
+    ).all()  # exact once it can be
 
 
 def test_algorithms_that_are_not_told_the_degree(monkeypatch):
     check_unknown(unknown_degree)
-    monkeypatch.setattr(limits_algorithms, "MaximumDegree", lambda degree: MaximumDegree(degree + 1))
+    monkeypatch.setattr(
+        limits_algorithms, "MaximumDegree", lambda degree: MaximumDegree(degree + 1)
+    )
     must_fail(check_unknown, unknown_degree)
 
 
@@ -99,7 +105,12 @@ def unknown_results(times, twin=20.0, noise=0.1):
 
     def made(times):
         base = 0.1 * np.exp(g.standard_normal((2, 64)))
-        rows = [times * base * np.exp(noise * g.standard_normal((2, 64))), base, 3 * base, 0.01 * base]
+        rows = [
+            times * base * np.exp(noise * g.standard_normal((2, 64))),
+            base,
+            3 * base,
+            0.01 * base,
+        ]
         axes = {"class": ("degree 1", "degree 3"), "unit": tuple(range(64))}
         return make_array(rows, {"predictor": (MODEL, LARGEST_DEGREE, CAUTIOUS, BAYES), **axes})
 
@@ -112,7 +123,9 @@ def check_better(times, verdict):
     assert finding.estimate.value == pytest.approx(times, rel=0.05)
     assert finding.estimate.unit == "times"
     first = {"supported": "The model does better than", "contradicted": "The model does worse than"}
-    assert finding.reason.startswith(first.get(verdict, "It is not decided whether the model does better"))
+    assert finding.reason.startswith(
+        first.get(verdict, "It is not decided whether the model does better")
+    )
     assert finding.reason.count(". ") == 2
 
 
@@ -152,7 +165,10 @@ def test_other_factors_are_noticed(better, worse, times, verdict, monkeypatch):
 
 def test_untrained_models_that_are_better_too_decide_nothing():
     finding = judge(UNKNOWN, unknown_results(0.5, twin=0.5), known(MIXED))
-    assert (finding.verdict, "randomly initialised control" in finding.reason) == ("inconclusive", True)
+    assert (finding.verdict, "randomly initialised control" in finding.reason) == (
+        "inconclusive",
+        True,
+    )
 
 
 def test_what_cannot_apply():
@@ -169,4 +185,7 @@ def test_what_cannot_apply():
 def test_a_whole_report_of_an_untrained_model(judged):
     findings = judged(make("pre"), UNKNOWN, task=MIXED)
     assert {f.verdict for f in findings.values()} == {"inconclusive"}
-    assert all(np.isfinite([f.estimate.value, f.estimate.low, f.estimate.high]).all() for f in findings.values())
+    assert all(
+        np.isfinite([f.estimate.value, f.estimate.low, f.estimate.high]).all()
+        for f in findings.values()
+    )

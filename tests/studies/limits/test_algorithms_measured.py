@@ -80,7 +80,8 @@ def check_order(shuffle):
     assert not torch.equal(other.xs, prompts.xs)
     for row in range(len(prompts)):
         pairs = [
-            sorted(zip(p.xs[row, :-1, 0].tolist(), p.ys[row, :-1].tolist(), strict=True)) for p in (prompts, other)
+            sorted(zip(p.xs[row, :-1, 0].tolist(), p.ys[row, :-1].tolist(), strict=True))
+            for p in (prompts, other)
         ]
         assert pairs[0] == pairs[1]
     for name, algorithm in algorithms.algorithms(MIXED).items():
@@ -90,7 +91,10 @@ def check_order(shuffle):
 
 def test_order_is_all_one_to_an_algorithm():
     check_order(reshuffled)
-    must_fail(check_order, lambda prompts, seed: replace(prompts, xs=prompts.xs.flip(1), ys=prompts.ys.flip(1)))
+    must_fail(
+        check_order,
+        lambda prompts, seed: replace(prompts, xs=prompts.xs.flip(1), ys=prompts.ys.flip(1)),
+    )
     must_fail(check_order, lambda prompts, seed: replace(prompts, ys=reshuffled(prompts, seed).ys))
 
 
@@ -136,7 +140,9 @@ def check_predictions():
         for who, values in expected.items():
             held = next(array for array in (model, same, others) if who in array.indexes["who"])
             found = held.sel(arm=arm, who=who).values
-            rounding = 1e-6 if who in (MODEL, SELF) else 1e-9  # of numbers of order 1: these two are float32
+            rounding = (
+                1e-6 if who in (MODEL, SELF) else 1e-9
+            )  # of numbers of order 1: these two are float32
             assert np.allclose(found, values.view(4, 4), rtol=1e-5, atol=rounding), (arm, who)
 
 
@@ -150,6 +156,8 @@ def test_predictions_by_hand(monkeypatch):
 
 def test_who_is_compared():
     assert BAYES in algorithms.algorithms(LINES)
-    assert BAYES not in algorithms.algorithms(replace(LINES, coefficients=tasks.Normal(1)))  # `classical` has it
+    assert BAYES not in algorithms.algorithms(
+        replace(LINES, coefficients=tasks.Normal(1))
+    )  # `classical` has it
     few = replace(LINES, degrees=(9,))
     assert set(algorithms.algorithms(few)) == set(classical(few))

@@ -48,7 +48,9 @@ def test_heads_of_the_bare_layer_read_mixtures_by_softmax():
 
     def check(alphas):
         want = torch.stack([theory.context_mixture(XS, CONTEXT, alpha) for alpha in alphas], -1)
-        torch.testing.assert_close(g.readings(layer, CONTEXT[None], XS)[0], want, atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(
+            g.readings(layer, CONTEXT[None], XS)[0], want, atol=1e-9, rtol=1e-9
+        )
 
     with torch.no_grad():
         check(alphas)
@@ -59,7 +61,9 @@ def test_both_limits_are_what_stands_in_the_papers_and_in_the_formula():
     p, x = len(CONTEXT), XS[0]
 
     def check(alpha, exact, paper):
-        torch.testing.assert_close(g.limits_of(alpha, CONTEXT, XS)[:, 0], torch.stack([exact, paper]))
+        torch.testing.assert_close(
+            g.limits_of(alpha, CONTEXT, XS)[:, 0], torch.stack([exact, paper])
+        )
 
     check(0.7, x, x)
     check(-0.7, CONTEXT.min(), CONTEXT[CONTEXT < 0].sum() / p + x)  # one token is 0
@@ -91,8 +95,17 @@ def results(measured=2.0, **last):
             "apart": [1.0],
         }
     )
-    boundary = make_table({"x": [1e6, -1e6], "paper": [0.3, -0.3], "exact limit": [0.2, -0.2], "measured": [0.2, -0.2]})
-    trained = make_table({"x": [1e4], "attention": [1e-9], "output": [1e-9], "limit": [1e-3], "pattern": [0.0]})
+    boundary = make_table(
+        {
+            "x": [1e6, -1e6],
+            "paper": [0.3, -0.3],
+            "exact limit": [0.2, -0.2],
+            "measured": [0.2, -0.2],
+        }
+    )
+    trained = make_table(
+        {"x": [1e4], "attention": [1e-9], "output": [1e-9], "limit": [1e-3], "pattern": [0.0]}
+    )
     return {"gaps": gaps(**last), "sums": sums, "boundary": boundary, "as trained": trained}
 
 
@@ -103,10 +116,18 @@ def test_each_sum_is_judged_by_its_own_limit():
 
     said = sentences(results(S1=(1e-9, 1e-9), S2=(1e-9, 1.0), S3=(0.5, 1.0)))
     assert "nothing here is evidence about trained models" in said[0]
-    rest = (HOLDS + "S1", MISPRINT + "S2", UNSETTLED + "S3", MISPRINT + "the variance", HOLDS + "with a LayerNorm")
+    rest = (
+        HOLDS + "S1",
+        MISPRINT + "S2",
+        UNSETTLED + "S3",
+        MISPRINT + "the variance",
+        HOLDS + "with a LayerNorm",
+    )
     check(said[1:], *rest)
     must_fail(check, said[1:], HOLDS, HOLDS)
-    assert not any(line.startswith(COUNTED) for line in said)  # algebra is no finding about trained models
+    assert not any(
+        line.startswith(COUNTED) for line in said
+    )  # algebra is no finding about trained models
     said = sentences(results(1.0, S1=(1e-9, 1.0), S2=(np.nan, np.nan), S3=(1e-9, 1e-9)))
     check(said[1:], MISPRINT, "No head", HOLDS, HOLDS + "the variance")
 
@@ -119,10 +140,18 @@ def test_the_exponent_is_read_back(measured):
 
 def test_the_whole_experiment_on_a_small_model():
     checkpoint = Checkpoint(
-        small_models.make("no norm").float(), small_models.TASK, Interleaved(), RunConfig(MODEL.cfg, small_models.TASK)
+        small_models.make("no norm").float(),
+        small_models.TASK,
+        Interleaved(),
+        RunConfig(MODEL.cfg, small_models.TASK),
     )
     found = g.run(Bench({g.MODEL: checkpoint}, scales.Scale("test", 7, 6, 3, "tiny")))
     assert {row["alpha"] == 0 for row in found["readings"].to_dict("records")[-2:]} == {True}
     assert len(g.compare(found)) == len(found["readings"]) + 2 + 2
-    assert sentences(found)[3].startswith(MISPRINT)  # S3 needs no training: alpha = 0 is exact at every x
-    assert max(row["attention"] / max(1, row["x"]) for row in found["as trained"].to_dict("records")) < 1e-9
+    assert sentences(found)[3].startswith(
+        MISPRINT
+    )  # S3 needs no training: alpha = 0 is exact at every x
+    assert (
+        max(row["attention"] / max(1, row["x"]) for row in found["as trained"].to_dict("records"))
+        < 1e-9
+    )

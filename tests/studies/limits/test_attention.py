@@ -31,7 +31,10 @@ def matrix(noise=0.2, seed=0, **arms: float) -> DataArray:
     """Errors by arm at a level, noisy by group of functions; "_" in a name is a space."""
     g = np.random.default_rng(seed)
     base = np.exp(noise * g.standard_normal(N))
-    own = {name.replace("_", " "): level * base * np.exp(0.05 * g.standard_normal(N)) for name, level in arms.items()}
+    own = {
+        name.replace("_", " "): level * base * np.exp(0.05 * g.standard_normal(N))
+        for name, level in arms.items()
+    }
     values = [[row, row] for row in own.values()]
     return make_array(values, {"arm": tuple(own), "points": (ALL, QUERY), "group": tuple(range(N))})
 
@@ -42,7 +45,9 @@ def results(twin_level=1.1, blind=0.9, **arms):
     parts = matrix(no_MLP=0.3, block_0=0.5, block_1=0.2, reordered=arms["intact"])
     return {
         "layers/without attention": matrix(**arms, **context),
-        "twin/layers/without attention": matrix(**{k.replace(" ", "_"): v for k, v in twin.items()}, **context),
+        "twin/layers/without attention": matrix(
+            **{k.replace(" ", "_"): v for k, v in twin.items()}, **context
+        ),
         "layers/ablated": parts,
         "layers/edit size": make_array([0.6, 0.1], {"edit": ("mean", "reordered")}),
     }
@@ -66,7 +71,9 @@ def check_necessary(rate, verdict):
     assert finding.verdict == verdict
     assert finding.estimate.value == pytest.approx(rate, rel=0.03)
     assert finding.causal["effect"] == finding.estimate.value
-    assert finding.causal["sham: the same points in another order"] == pytest.approx(1e-3 / 1.3, rel=0.3)
+    assert finding.causal["sham: the same points in another order"] == pytest.approx(
+        1e-3 / 1.3, rel=0.3
+    )
     first = {
         "supported": "By design: without attention nothing is",
         "contradicted": "Something is learned in context without",
@@ -89,15 +96,21 @@ def with_regions(monkeypatch, claim, **regions):
     """The claim with other regions for some quantities."""
     old = registry.REGISTRY[claim]
     conditions = [
-        replace(c, supports=regions[c.quantity][0], contradicts=regions[c.quantity][1]) if c.quantity in regions else c
+        replace(c, supports=regions[c.quantity][0], contradicts=regions[c.quantity][1])
+        if c.quantity in regions
+        else c
         for c in old.criterion.conditions
     ]
     monkeypatch.setitem(
-        registry.REGISTRY, claim, replace(old, criterion=replace(old.criterion, conditions=tuple(conditions)))
+        registry.REGISTRY,
+        claim,
+        replace(old, criterion=replace(old.criterion, conditions=tuple(conditions))),
     )
 
 
-@pytest.mark.parametrize(("lost", "kept", "i"), [(1.0, 0.5, 1), (0.8, 0.5, 2), (0.9, 0.6, 3), (0.9, 0.4, 4)])
+@pytest.mark.parametrize(
+    ("lost", "kept", "i"), [(1.0, 0.5, 1), (0.8, 0.5, 2), (0.9, 0.6, 3), (0.9, 0.4, 4)]
+)
 def test_other_limits_of_necessity_are_noticed(lost, kept, i, monkeypatch):
     with_regions(monkeypatch, NECESSARY, rate=((lost, np.inf), (-np.inf, kept)))
     must_fail(check_necessary, *RATES[i])
@@ -110,9 +123,18 @@ def test_a_companion_that_learns_with_mlps_only_decides():
     assert finding.estimate.value > 1 > 0.2 > finding.test.value
     assert " for a matched model with MLPs only" in finding.reason
     assert finding.decided_by.quantity == "rate, companion"
-    assert judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.95), known()).verdict == "supported"
-    assert judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.6), known()).verdict == "inconclusive"
-    assert judge(NECESSARY, results(intact=1e-3, no_attention=0.1, MLP_only=1.0), known()).verdict == "contradicted"
+    assert (
+        judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.95), known()).verdict
+        == "supported"
+    )
+    assert (
+        judge(NECESSARY, results(intact=1e-3, no_attention=1.0, MLP_only=0.6), known()).verdict
+        == "inconclusive"
+    )
+    assert (
+        judge(NECESSARY, results(intact=1e-3, no_attention=0.1, MLP_only=1.0), known()).verdict
+        == "contradicted"
+    )
 
 
 def test_a_model_with_mlps_only_is_judged_by_its_own_error():
@@ -146,7 +168,9 @@ def test_ratios_are_paired_by_function():
     check_paired(ratio)
 
     def unpaired(result, arm, over):
-        other = make_array(np.random.default_rng(1).permuted(result.values, axis=-1), result.indexes)
+        other = make_array(
+            np.random.default_rng(1).permuted(result.values, axis=-1), result.indexes
+        )
         return ratio(result, arm, over, reference=other)
 
     must_fail(check_paired, unpaired)
@@ -159,7 +183,12 @@ def sufficient(alone, full, n=(5, 5), side="alone", facts=None, spread=SPREAD, f
     """Error rates with attention only and with MLPs, analysed from the side of either."""
     mine = side == "alone"
     rows = arm(
-        OWN if mine else "attention only", n[0], rate=alone, spread=spread, fresh=fresh, **{"functions 1": alone}
+        OWN if mine else "attention only",
+        n[0],
+        rate=alone,
+        spread=spread,
+        fresh=fresh,
+        **{"functions 1": alone},
     )
     rows += arm("with MLP" if mine else OWN, n[1], rate=full, fresh=1.0, **{"functions 1": full})
     found = results(intact=1e-3, no_attention=1.0) | {"seeds/functions": table(rows)}
@@ -202,7 +231,12 @@ def test_sufficient_from_both_sides(alone, full, verdict):
     ],
 )
 def test_other_limits_of_sufficiency_are_noticed(low, high, as_good, worse, case, monkeypatch):
-    with_regions(monkeypatch, SUFFICIENT, rate=((0, low), (high, np.inf)), ratio=((0, as_good), (worse, np.inf)))
+    with_regions(
+        monkeypatch,
+        SUFFICIENT,
+        rate=((0, low), (high, np.inf)),
+        ratio=((0, as_good), (worse, np.inf)),
+    )
     must_fail(check_sufficient, *case)
 
 
@@ -216,8 +250,14 @@ def check_sufficient(alone, full, verdict):
     assert other.causal["effect"] == pytest.approx(0.3, rel=0.2)
     assert f" are {alone / full:.{0 if alone > 0.4 else 2}f} [" in mine.reason
     as_well = "Models with attention only learn in context, and about as well"
-    learned = "Models with attention only do not learn in context" + (" as well" if alone < 0.15 else ".")
-    first = {"supported": as_well, "contradicted": learned, "inconclusive": "It is not decided whether"}
+    learned = "Models with attention only do not learn in context" + (
+        " as well" if alone < 0.15 else "."
+    )
+    first = {
+        "supported": as_well,
+        "contradicted": learned,
+        "inconclusive": "It is not decided whether",
+    }
     assert mine.reason.startswith(first[verdict])
 
 
@@ -225,7 +265,9 @@ def test_sufficient_is_gated():
     assert sufficient(1e-3, 1e-3, n=(5, 3)).verdict == "inconclusive"
     assert "with MLP: 3 of 4" in sufficient(1e-3, 1e-3, n=(5, 3)).reason
     with_mlps = known("attention only", r2=0.5)
-    assert sufficient(1e-3, 1e-3, side="full", facts=with_mlps).verdict == "inconclusive"  # the analysed run has not
+    assert (
+        sufficient(1e-3, 1e-3, side="full", facts=with_mlps).verdict == "inconclusive"
+    )  # the analysed run has not
     assert sufficient(1e-3, 1e-3, fresh=1e-3).verdict == "inconclusive"  # untrained runs do as well
     behind = sufficient(1e-3, 1e-3, spread=(0.96, 0.98, 1.0, 1.02, 2.5))
     assert behind.verdict == "inconclusive"
@@ -250,12 +292,22 @@ def test_attention_that_does_not_learn_is_not_sufficient(monkeypatch):
 
 
 def test_who_cannot_be_asked():
-    assert judge(SUFFICIENT, {}, known(mlp_only=True)).reason == "The claim is about attention; this model has none."
+    assert (
+        judge(SUFFICIENT, {}, known(mlp_only=True)).reason
+        == "The claim is about attention; this model has none."
+    )
     assert "none trained without MLPs is at hand" in judge(SUFFICIENT, {}, known()).reason
-    assert "none trained with MLPs is at hand" in judge(SUFFICIENT, {}, known(attn_only=True)).reason
+    assert (
+        "none trained with MLPs is at hand" in judge(SUFFICIENT, {}, known(attn_only=True)).reason
+    )
     fixed = known(task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))
     assert judge(NECESSARY, {}, fixed).verdict == "not_applicable"
-    path = known("with MLP", attn_only=True, task=AutoregressiveProcess(n_dims=2, n_points=9), encoding="states")
+    path = known(
+        "with MLP",
+        attn_only=True,
+        task=AutoregressiveProcess(n_dims=2, n_points=9),
+        encoding="states",
+    )
     for claim in (NECESSARY, SUFFICIENT):
         assert "this model's task shows paths" in judge(claim, {}, path).reason
 
@@ -324,7 +376,9 @@ def test_nobody_beats_the_law_s_mean_without_attention(monkeypatch):
     check_at_least_the_law_s(off_centre)
 
     def one_by_one(lab):
-        return lab.task.sample(2 * lab.n_units, generator(0, "test/one by one"), dtype=torch.float64)
+        return lab.task.sample(
+            2 * lab.n_units, generator(0, "test/one by one"), dtype=torch.float64
+        )
 
     monkeypatch.setattr(ablation, "sample", one_by_one)
     must_fail(check_at_least_the_law_s, off_centre)

@@ -38,7 +38,12 @@ from icl_interp.tasks.regression import LinearRegression
 
 SATURATES, CAUSE, ERASED, LINEAR = (
     f"limits.{name}"
-    for name in ("layernorm_saturation", "layernorm_causes_saturation", "context_erased", "linear_asymptote")
+    for name in (
+        "layernorm_saturation",
+        "layernorm_causes_saturation",
+        "context_erased",
+        "linear_asymptote",
+    )
 )
 
 
@@ -92,10 +97,14 @@ def swinging(per_decade: float, only_above: bool = False) -> HookedTransformer:
 def test_what_swings_between_known_places_does_not_level_off(judged, per_decade, only_above):
     found = judged(swinging(per_decade, only_above), SATURATES, CAUSE)
     assert found[SATURATES].verdict == "contradicted"
-    assert found[CAUSE].verdict == "inconclusive"  # with frozen norms it grows, but there is no plateau to cause
+    assert (
+        found[CAUSE].verdict == "inconclusive"
+    )  # with frozen norms it grows, but there is no plateau to cause
     assert "not shown to level off in the unchanged model" in found[CAUSE].reason
     rows = found[SATURATES].details
-    known, between = (next(row[name] for row in rows if name in row) for name in (KNOWN, "drawn places"))
+    known, between = (
+        next(row[name] for row in rows if name in row) for name in (KNOWN, "drawn places")
+    )
     assert known < 1e-3 < 0.1 < between
 
 
@@ -170,7 +179,10 @@ def growing_along(direction: list[float]) -> HookedTransformer:
 
 def along(judged, direction: list[float], *claims: str) -> list[str]:
     found = judged(growing_along(direction), *claims, task=VECTORS)
-    assert "along the first coordinate and along inputs drawn from their distribution" in found[SATURATES].scope
+    assert (
+        "along the first coordinate and along inputs drawn from their distribution"
+        in found[SATURATES].scope
+    )
     return [finding.verdict for finding in found.values()]
 
 
@@ -189,7 +201,9 @@ def test_what_grows_in_other_coordinates_does_not_level_off(judged, monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("direction", [[0.0, 0.0, 0.0, 1.0], [0.0, 0.6, -0.8, 0.1], [0.5, 0.5, -0.5, -0.5]])
+@pytest.mark.parametrize(
+    "direction", [[0.0, 0.0, 0.0, 1.0], [0.0, 0.6, -0.8, 0.1], [0.5, 0.5, -0.5, -0.5]]
+)
 def test_what_grows_in_one_direction_does_not_level_off(judged, direction):
     """Of one sign: half of the rays go there."""
     assert along(judged, direction, SATURATES, CAUSE) == ["contradicted"] * 2
@@ -205,7 +219,9 @@ def test_what_levels_off_in_all_directions_asked_does(judged):
 
 def late(eps: float, n_layers: int = 1) -> HookedTransformer:
     """Post-norm layers whose eps outweighs the variance until |x| is about its root."""
-    model = scalar_layer(generator(0, "test/late"), 4.0, n_layers=n_layers, norm="LN", position="post")
+    model = scalar_layer(
+        generator(0, "test/late"), 4.0, n_layers=n_layers, norm="LN", position="post"
+    )
     other = HookedTransformer(replace(model.cfg, eps=eps)).double()
     other.load_state_dict(model.state_dict())
     return other
@@ -230,7 +246,9 @@ def test_a_plateau_beyond_the_grid_is_open(judged, model, monkeypatch):
     found = judged(model, SATURATES, CAUSE)
     assert [finding.verdict for finding in found.values()] == ["inconclusive"] * 2
     assert all("predicted to begin only at" in finding.reason for finding in found.values())
-    if model.cfg.n_layers > 1 or abs(there / here - 10) > 0.01:  # later layers read the context, or it bends already
+    if (
+        model.cfg.n_layers > 1 or abs(there / here - 10) > 0.01
+    ):  # later layers read the context, or it bends already
         return
 
     def never(lab):
@@ -286,7 +304,9 @@ def of_one_in(n: int, change: float) -> str:
         "scale": Estimate.exactly("", 1.0),
         "fading": Estimate.exactly("", 1.0),
     }
-    return SATURATION.decide(found).verdict, SATURATION.decide(found | {"largest": Estimate.exactly("", 0.0)}).verdict
+    return SATURATION.decide(found).verdict, SATURATION.decide(
+        found | {"largest": Estimate.exactly("", 0.0)}
+    ).verdict
 
 
 def test_a_single_context_that_moves_is_not_averaged_away():
@@ -320,7 +340,10 @@ def check_places(bench: Bench):
 
 
 def test_places_are_drawn(monkeypatch):
-    bench, other = (Lab(make("pre"), SHORT, Interleaved(), n_units=64, n_contexts=1, seed=seed) for seed in (0, 1))
+    bench, other = (
+        Lab(make("pre"), SHORT, Interleaved(), n_units=64, n_contexts=1, seed=seed)
+        for seed in (0, 1)
+    )
     check_places(bench)
     assert not np.allclose(other.drawn_sizes, bench.drawn_sizes)
     monkeypatch.setattr(Bench, "drawn_sizes", property(on_the_edges))
@@ -345,7 +368,9 @@ def check_drawn(found, lab):
         f, end, error = (np.reshape(values, (lab.n_units, -1)) for values in (f, end, error))
         one = found.isel(x=k)
         np.testing.assert_allclose(one.sel(statistic="gap"), np.square(f - end).mean(1), rtol=1e-6)
-        np.testing.assert_allclose(one.sel(statistic="largest gap"), np.abs(f - end).max(1), rtol=1e-6)
+        np.testing.assert_allclose(
+            one.sel(statistic="largest gap"), np.abs(f - end).max(1), rtol=1e-6
+        )
         np.testing.assert_allclose(one.sel(statistic="squared error"), error.mean(1), rtol=1e-6)
         pairs = f.reshape(-1, 2, f.shape[1])
         spread = pairs.var(2).mean(1) + np.square(pairs.mean(2)[:, 0] - pairs.mean(2)[:, 1]) / 2
@@ -375,7 +400,9 @@ def test_places_that_sweeps_share_are_read_once(monkeypatch):
     monkeypatch.setattr(sweep._Pass, "__init__", counted)
     queries = lab.drawn_queries
     alone = lab.run([lab.ask_at(queries)])[0]
-    a, b, c = lab.run([lab.ask_at(queries), lab.ask_at(queries), lab.ask_at(queries[:, :3].clone())])
+    a, b, c = lab.run(
+        [lab.ask_at(queries), lab.ask_at(queries), lab.ask_at(queries[:, :3].clone())]
+    )
     torch.testing.assert_close(a, alone, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(b, alone, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(c, alone[:, :3], rtol=1e-12, atol=1e-12)

@@ -38,7 +38,11 @@ def check_settles(settles):
     # A dip on the way does not count, what lies beyond 1e5 is never, and what is level from the start is.
     dip = np.where((MAGNITUDES > 5) & (MAGNITUDES < 30), 1e-6, 2 * (100 / MAGNITUDES))
     assert settles(MAGNITUDES, dip, 0.05) == pytest.approx(4000)
-    assert settles(MAGNITUDES, 0 * MAGNITUDES + 1, 0.05) == settles(MAGNITUDES, 1e5 / MAGNITUDES, 0.05) == 1e5
+    assert (
+        settles(MAGNITUDES, 0 * MAGNITUDES + 1, 0.05)
+        == settles(MAGNITUDES, 1e5 / MAGNITUDES, 0.05)
+        == 1e5
+    )
     assert settles(MAGNITUDES, 0 * MAGNITUDES, 0.05) == pytest.approx(0.1)
 
 
@@ -62,7 +66,9 @@ def test_settles_finds_where_a_power_law_stays_below():
 def test_leaves_finds_where_a_power_law_first_exceeds():
     for x0, power in ((0.5, 2.0), (7.0, 1.0)):
         size = (MAGNITUDES / x0) ** power
-        assert boundary.leaves(MAGNITUDES, size, 0.1) == pytest.approx(x0 * 0.1 ** (1 / power), rel=1e-12)
+        assert boundary.leaves(MAGNITUDES, size, 0.1) == pytest.approx(
+            x0 * 0.1 ** (1 / power), rel=1e-12
+        )
         # Coming back later does not count.
         assert boundary.leaves(MAGNITUDES, np.where(MAGNITUDES > 1e3, 0, size), 0.1) < 10
     assert boundary.leaves(MAGNITUDES, 0 * MAGNITUDES, 0.1) == 1e6
@@ -78,13 +84,17 @@ def test_the_approach_rate_is_the_power():
 
 
 def test_the_zone_ends_where_a_tenth_of_the_error_of_the_laws_mean_is_made():
-    curve = approach(1, error=np.abs(GRID) ** 1.5 * np.where(GRID > 0, 0.01, 0.1), mean=np.abs(GRID))
+    curve = approach(
+        1, error=np.abs(GRID) ** 1.5 * np.where(GRID > 0, 0.01, 0.1), mean=np.abs(GRID)
+    )
     assert boundary.zone(curve, 1).value == pytest.approx(1000, rel=1e-9)
     assert boundary.zone(curve, -1).value == pytest.approx(10, rel=1e-9)
 
 
 def check_peaks(peaks):
-    f = torch.tensor([[0.1, -3.0, 1.0, 1.0], [0.5, 0.6, -1.03125, 1.0], [2.0, 1.0, 0.0, 0.0]]).double()
+    f = torch.tensor(
+        [[0.1, -3.0, 1.0, 1.0], [0.5, 0.6, -1.03125, 1.0], [2.0, 1.0, 0.0, 0.0]]
+    ).double()
     found = peaks(f, np.array([1.0, 10.0, 100.0, 1000.0]), 0.05)
     assert found["peak"].tolist() == [3.0, 1.03125, 2.0]
     assert found["peak at"].exp().tolist() == pytest.approx([10.0, 100.0, 1.0])
@@ -135,7 +145,10 @@ def test_approach_is_what_forward_passes_give():
 
     must_fail(check_approach, zero_for_the_mean)
     lab = small_lab()
-    few, whole = boundary.approach_decades(lab), boundary.approach(Lab(lab.model, TASK, lab.encoding, n_units=4))
+    few, whole = (
+        boundary.approach_decades(lab),
+        boundary.approach(Lab(lab.model, TASK, lab.encoding, n_units=4)),
+    )
     assert set(few["x"].values) <= set(whole["x"].values)
     assert few.values.shape == (3, 4, 16)
 
@@ -155,14 +168,18 @@ def check_elasticities(shift):
         numerator.append(((stream - stream.mean(-1, keepdim=True)) @ weights).abs().log().mean())
     expected = float(numerator[1] - numerator[0]) / np.log(10)
     assert found["E_N"].value + shift == pytest.approx(expected, abs=1e-6)
-    assert found["E_f"].value == pytest.approx(found["E_N"].value - found["E_sigma"].value, abs=1e-9)
+    assert found["E_f"].value == pytest.approx(
+        found["E_N"].value - found["E_sigma"].value, abs=1e-9
+    )
 
 
 def test_elasticities_are_those_of_numerator_and_scale():
     check_elasticities(0.0)
     must_fail(check_elasticities, 1e-3)
     far_out = boundary.elasticities(boundary.logs(small_lab()), -1, 1e4, 1e6)
-    assert [far_out[e].value for e in ("E_f", "E_N", "E_sigma")] == pytest.approx([0, 1, 1], abs=0.01)
+    assert [far_out[e].value for e in ("E_f", "E_N", "E_sigma")] == pytest.approx(
+        [0, 1, 1], abs=0.01
+    )
     bare = boundary.elasticities(boundary.logs(small_lab("no norm")), 1, 1e4, 1e6)
     assert [bare[e].value for e in ("E_f", "E_N", "E_sigma")] == pytest.approx([1, 1, 0], abs=0.01)
 
@@ -172,7 +189,13 @@ def check_arms(measure):
     curve = measure(lab)
     one = lab.prompts[torch.arange(0, 24, 6)]
     slope, constant = one.parameters[:, 1], one.parameters[:, 0]
-    for arm, scale in (("query", 100.0), ("inputs", 1e4), ("functions", 1e4), ("inputs", 1.0), ("functions", 1.0)):
+    for arm, scale in (
+        ("query", 100.0),
+        ("inputs", 1e4),
+        ("functions", 1e4),
+        ("inputs", 1.0),
+        ("functions", 1.0),
+    ):
         inputs, functions = (scale if arm == name else 1.0 for name in ("inputs", "functions"))
         xs = one.xs * inputs
         mean = 1 + xs[..., 0]
@@ -182,7 +205,9 @@ def check_arms(measure):
             f = output(lab, replace(one, xs=xs, ys=ys[..., None]), x)
             got = curve.sel(arm=arm, scale=scale, query=inner).values
             assert np.allclose(got[0], f, rtol=1e-8, atol=1e-12), (arm, scale)
-            assert np.allclose(got[1], 1 + x + (constant + slope * x - 1 - x) * functions, rtol=1e-9), (arm, scale)
+            assert np.allclose(
+                got[1], 1 + x + (constant + slope * x - 1 - x) * functions, rtol=1e-9
+            ), (arm, scale)
             assert np.allclose(got[2], 1 + x, rtol=1e-9), (arm, scale)
 
 
@@ -214,7 +239,9 @@ def test_noise_stays_as_it_was_when_inputs_are_scaled():
     lab = small_lab()
     noisy = replace(lab.few, ys=lab.few.ys + 0.25)
     scaled = boundary._scaled(lab, noisy, "inputs", 10.0)
-    assert torch.allclose(scaled.ys - TASK.targets(scaled.parameters, scaled.xs), torch.tensor(0.25).double())
+    assert torch.allclose(
+        scaled.ys - TASK.targets(scaled.parameters, scaled.xs), torch.tensor(0.25).double()
+    )
 
 
 # ---- onsets known in closed form ------------------------------------------------------------------------------------
@@ -239,7 +266,9 @@ def exact_gap(lab: Lab, xs: np.ndarray) -> np.ndarray:
 def test_the_onset_of_a_scalar_layer_is_where_its_formula_says():
     fine = np.logspace(-1, 5, 6001)
     for seed in range(3):
-        lab = of_scalar(scalar_layer(generator(seed, "test/boundary"), 0.0, norm="LN", position="post"))
+        lab = of_scalar(
+            scalar_layer(generator(seed, "test/boundary"), 0.0, norm="LN", position="post")
+        )
         level = 0.05 * lab.measure(far.certificate).to_dict("records")[0]["r"]
         found = boundary.onset(lab.measure(boundary.approach), 1, level).value
         expected = fine[np.flatnonzero(np.sqrt(exact_gap(lab, fine)) > level)[-1] + 1]
@@ -266,11 +295,15 @@ def test_the_table_of_a_pre_norm_model():
     table = lab.measure(boundary.boundary)
     level = boundary.LEVEL * float(lab.sweep()[:, 0].std(correction=0))
     for sign in "+-":
-        rows = {row["quantity"]: row for row in table.to_dict("records") if row["direction"] == sign}
+        rows = {
+            row["quantity"]: row for row in table.to_dict("records") if row["direction"] == sign
+        }
         assert rows["trained range"]["value"] == 1.0
         onset = boundary.onset(lab.measure(boundary.approach), 1 if sign == "+" else -1, level)
         assert rows["onset"]["value"] == pytest.approx(onset.value, rel=1e-9)
-        assert rows["level"]["value"] == pytest.approx(rows["level, closed form"]["value"], abs=1e-3)
+        assert rows["level"]["value"] == pytest.approx(
+            rows["level, closed form"]["value"], abs=1e-3
+        )
         assert rows["approach rate"]["value"] == pytest.approx(-1, abs=0.05)
         assert rows["level, spread"]["value"] < 0.01 * rows["one decade out, spread"]["value"]
         for row in rows.values():

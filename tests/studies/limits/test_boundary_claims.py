@@ -38,14 +38,28 @@ def still(drift: float = 0.0) -> DataArray:
     values = np.zeros((2, len(BEYOND), 40, 2))
     values[0, 1:] = drift
     return make_array(
-        values, {"direction": ("+", "-"), "x": tuple(BEYOND), "unit": tuple(range(40)), "context": (0, 1)}
+        values,
+        {"direction": ("+", "-"), "x": tuple(BEYOND), "unit": tuple(range(40)), "context": (0, 1)},
     )
 
 
-def stored_for_onset(x0: float, onset=1.0, u=2.0, gap=None, twins=(1.0, 1.0, 1.0), drift=0.0, between=None) -> dict:
+def stored_for_onset(
+    x0: float, onset=1.0, u=2.0, gap=None, twins=(1.0, 1.0, 1.0), drift=0.0, between=None
+) -> dict:
     """f is u x0 / |x| from its end, at drawn places u times `between`; a twin's is as many times as far as `twins`."""
     spreads = [f"{name}{end}" for name in ("one decade out", "level") for end in ("", ", spread")]
-    names = ["trained range", *spreads, "zone", "peak", "peak at", "onset", "approach rate", "E_f", "E_N", "E_sigma"]
+    names = [
+        "trained range",
+        *spreads,
+        "zone",
+        "peak",
+        "peak at",
+        "onset",
+        "approach rate",
+        "E_f",
+        "E_N",
+        "E_sigma",
+    ]
     rows = [{"direction": sign, "quantity": name, "value": 1.0} for sign in "+-" for name in names]
     results = {
         "scale/own": scale(u),
@@ -53,7 +67,9 @@ def stored_for_onset(x0: float, onset=1.0, u=2.0, gap=None, twins=(1.0, 1.0, 1.0
         "far/boundary": table_of_rows(rows),
         "far/certificate": certificate(onset),
         "far/ends": ends(),
-        "far/drawn": drawn(gap=u * x0 / np.abs(DRAWN)) if between is None else drawn(gap=u * between),
+        "far/drawn": drawn(gap=u * x0 / np.abs(DRAWN))
+        if between is None
+        else drawn(gap=u * between),
         "far/intact": intact(np.where(GRID > 0, 1.0, 0.5)),
         "far/beyond": still(drift * u),
     }
@@ -77,7 +93,13 @@ HELPS = {
 
 @pytest.mark.parametrize(
     ("x0", "verdict"),
-    [(0.1, "supported"), (0.95, "supported"), (1.05, "inconclusive"), (9.5, "inconclusive"), (10.5, "contradicted")],
+    [
+        (0.1, "supported"),
+        (0.95, "supported"),
+        (1.05, "inconclusive"),
+        (9.5, "inconclusive"),
+        (10.5, "contradicted"),
+    ],
 )
 def test_immediate_is_within_a_decade(x0, verdict):
     """The gap is x0 / |x| in units of u: level from 10 x0 on."""
@@ -85,7 +107,10 @@ def test_immediate_is_within_a_decade(x0, verdict):
     assert finding.verdict == verdict
     assert finding.reason.startswith(SOON[verdict])
     assert finding.estimate is not None
-    assert f"from {10**finding.estimate.value:.3g} times the largest |x| of training on" in finding.reason
+    assert (
+        f"from {10**finding.estimate.value:.3g} times the largest |x| of training on"
+        in finding.reason
+    )
     assert finding.estimate.value == pytest.approx(np.log10(10 * x0), abs=0.01)
     assert finding.estimate.low <= finding.estimate.value <= finding.estimate.high
 
@@ -95,7 +120,10 @@ def test_immediate_depends_on_u_and_not_on_the_certificate():
     one, scaled = (judged_on(IMMEDIATE, stored_for_onset(0.9, u=u), known()) for u in (1.0, 1e6))
     assert one.estimate.value == pytest.approx(scaled.estimate.value, abs=1e-9)
     wide = {**stored_for_onset(0.9), "far/certificate": certificate(r=1e6)}
-    assert judged_on(IMMEDIATE, wide, known()).estimate == judged_on(IMMEDIATE, stored_for_onset(0.9), known()).estimate
+    assert (
+        judged_on(IMMEDIATE, wide, known()).estimate
+        == judged_on(IMMEDIATE, stored_for_onset(0.9), known()).estimate
+    )
 
 
 def test_immediate_counts_from_the_edge_and_in_the_slower_direction():
@@ -106,7 +134,9 @@ def test_immediate_counts_from_the_edge_and_in_the_slower_direction():
         assert decades(approach(gap), 1.0, 0.05).value == pytest.approx(2, abs=0.02)
 
     check(decades_to_level)
-    must_fail(check, lambda curve, edge, level: decades_to_level(approach(1 / np.abs(GRID)), edge, level))
+    must_fail(
+        check, lambda curve, edge, level: decades_to_level(approach(1 / np.abs(GRID)), edge, level)
+    )
     must_fail(check, lambda curve, edge, level: decades_to_level(curve, 1.0, level))
 
 
@@ -121,7 +151,10 @@ def test_immediate_is_open_where_the_end_is_not_reached():
         finding = judged_on(IMMEDIATE, stored, known())
         assert finding.verdict == "inconclusive"
         assert says in finding.reason
-    for stored in (stored_for_onset(0.1, onset=1e5), stored_for_onset(0.1, onset=np.nan, drift=0.09)):
+    for stored in (
+        stored_for_onset(0.1, onset=1e5),
+        stored_for_onset(0.1, onset=np.nan, drift=0.09),
+    ):
         assert judged_on(IMMEDIATE, stored, known()).verdict == "supported"
     assert "does not stay below" in said(judged_on(IMMEDIATE, stored_for_onset(1e5), known()))
 
@@ -155,7 +188,9 @@ def test_immediate_is_open_where_two_of_three_twins_show_the_opposite():
 W = np.outer(np.random.default_rng(0).permutation(np.linspace(0.1, 1, 40)), [1, -1]).ravel()
 
 
-def stored_for_error(far: float, near: float = 0.05, kept: float = 0.0, offset: float = 0.0) -> dict:
+def stored_for_error(
+    far: float, near: float = 0.05, kept: float = 0.0, offset: float = 0.0
+) -> dict:
     """f = offset + (1 - share) w x + kept / x: the error is share^2 times that of the law's mean, far and nearby."""
     xs = np.array([-0.5, 0.5, 1e4, -1e4, 1e5, -1e5])
     share = np.where(np.abs(xs) < 1, near, far)
@@ -173,7 +208,13 @@ def stored_for_error(far: float, near: float = 0.05, kept: float = 0.0, offset: 
     # At drawn places f misses as much of the truth.
     sizes = np.abs(DRAWN) * np.sqrt(np.square(W).mean())
     between = drawn(squared_error=far * sizes, size=abs(1 - far) * sizes, **{"law's_mean": sizes})
-    shared = {"context/use": curve, "far/arms": flat, "scale/own": scale(1.0), "far/drawn": between, "far/ends": ends()}
+    shared = {
+        "context/use": curve,
+        "far/arms": flat,
+        "scale/own": scale(1.0),
+        "far/drawn": between,
+        "far/ends": ends(),
+    }
     return shared | {f"{prefix}context/use": curve for prefix in ("twin/", "twin 2/", "twin 3/")}
 
 
@@ -199,23 +240,30 @@ def test_relative_error_is_against_the_better_reference():
     # The one without the other: a guess of 1e6 times the error.
     must_fail(
         check_learning_far_out,
-        lambda c, *at: relative_error(changed(changed(c, "law's mean", 1e6), "context-free", 1e6), *at),
+        lambda c, *at: relative_error(
+            changed(changed(c, "law's mean", 1e6), "context-free", 1e6), *at
+        ),
     )
     for worse in ("law's mean", "context-free"):
         curve = changed(stored_for_error(1.0)["context/use"], worse, 10.0)
         assert relative_error(curve, INNER).value == pytest.approx(0.05**2, rel=0.1)
     curve = stored_for_error(1.0)["context/use"]
     helped = curve.copy(
-        data=np.where((curve["x"].values == 1e5) | (curve["x"].values == -1e5), 0.2, 1.0) * curve.values
+        data=np.where((curve["x"].values == 1e5) | (curve["x"].values == -1e5), 0.2, 1.0)
+        * curve.values
     )
     only_there = helped.copy(
-        data=np.where(curve["statistic"].values[:, None, None] == "squared error", helped.values, curve.values)
+        data=np.where(
+            curve["statistic"].values[:, None, None] == "squared error", helped.values, curve.values
+        )
     )
     assert relative_error(only_there, *far_out(curve, 1.0)).value == pytest.approx(0.2, rel=0.01)
 
 
 def test_where_all_functions_are_one_the_context_never_helps():
-    curve = changed(changed(stored_for_error(1.0)["context/use"], "law's mean", 0.0), "context-free", 0.0)
+    curve = changed(
+        changed(stored_for_error(1.0)["context/use"], "law's mean", 0.0), "context-free", 0.0
+    )
     assert relative_error(curve, INNER).low > 1e10
 
 
@@ -243,7 +291,12 @@ def test_a_model_that_extrapolates_contradicts(far, verdict):
 
 @pytest.mark.parametrize(
     ("near", "r2", "verdict"),
-    [(0.7, 0.91, "supported"), (0.05, 0.89, "inconclusive"), (0.72, 0.99, "inconclusive"), (1.0, -3.0, "inconclusive")],
+    [
+        (0.7, 0.91, "supported"),
+        (0.05, 0.89, "inconclusive"),
+        (0.72, 0.99, "inconclusive"),
+        (1.0, -3.0, "inconclusive"),
+    ],
 )
 def test_who_knows_nothing_nearby_loses_nothing_far_out(near, r2, verdict):
     """Whatever the error far out."""
@@ -256,16 +309,24 @@ def test_what_is_attenuated_may_still_be_decodable():
     def check(measure):
         for kept, expected in ((1e-3, 1.0), (0.0, 0.0)):
             curve = stored_for_error(1.0, kept=kept, offset=5.0)["context/use"]
-            assert measure(curve, np.concatenate(far_out(curve, 1.0))).value == pytest.approx(expected, abs=1e-6)
+            assert measure(curve, np.concatenate(far_out(curve, 1.0))).value == pytest.approx(
+                expected, abs=1e-6
+            )
         noise = np.random.default_rng(0).standard_normal((80, 2))
-        curve = used(noise + 0.5 * W[:, None], np.outer(W, [1.0, -1.0]), np.zeros(2), np.array([1.0, -1.0]))
+        curve = used(
+            noise + 0.5 * W[:, None], np.outer(W, [1.0, -1.0]), np.zeros(2), np.array([1.0, -1.0])
+        )
         r = [np.corrcoef(noise[:, i] + 0.5 * W, W)[0, 1] for i in (0, 1)]
         assert measure(curve, INNER).value == pytest.approx(np.square(r).mean(), rel=1e-9)
 
     check(decodable)
     must_fail(check, lambda curve, at: decodable(changed(curve, "product", 0.5), at))
-    assert "The truth can be read from" in said(judged_on(HIGH_NORM, stored_for_error(1.0, kept=1e-3), known()))
-    assert "The truth cannot clearly be read from" in said(judged_on(HIGH_NORM, stored_for_error(1.0), known()))
+    assert "The truth can be read from" in said(
+        judged_on(HIGH_NORM, stored_for_error(1.0, kept=1e-3), known())
+    )
+    assert "The truth cannot clearly be read from" in said(
+        judged_on(HIGH_NORM, stored_for_error(1.0), known())
+    )
 
 
 def test_a_swapped_context_costs_what_the_context_was_worth():
@@ -288,8 +349,12 @@ def test_arm_rows_tell_bounded_from_growing():
     assert rows["functions"]["spread at 1e+06"] > 1e-2 * rows["functions"]["spread at 1e+00"]
     curve = boundary.arms(small_lab())
     f, truth = (curve.sel(arm="functions", curve=c, scale=1e4).values for c in ("model", "truth"))
-    assert rows["functions"]["spread at 1e+04"] == pytest.approx(np.sqrt(((f - f.mean(0)) ** 2).mean()))
-    assert rows["functions"]["error at 1e+04"] == pytest.approx(((f - truth) ** 2).mean() / (truth**2).mean())
+    assert rows["functions"]["spread at 1e+04"] == pytest.approx(
+        np.sqrt(((f - f.mean(0)) ** 2).mean())
+    )
+    assert rows["functions"]["error at 1e+04"] == pytest.approx(
+        ((f - truth) ** 2).mean() / (truth**2).mean()
+    )
 
 
 @pytest.mark.slow

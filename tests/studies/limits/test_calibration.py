@@ -161,7 +161,9 @@ def single_precision(monkeypatch):
         return [f.double() for f in run(self, sweeps, tick)]
 
     monkeypatch.setattr(Lab, "run", run_single)
-    monkeypatch.setattr(Lab, "tokens", lambda self, prompts: encode(self, prompts).to(self.model.unembed.W_U))
+    monkeypatch.setattr(
+        Lab, "tokens", lambda self, prompts: encode(self, prompts).to(self.model.unembed.W_U)
+    )
 
 
 def ties_unmerged(monkeypatch):
@@ -221,7 +223,8 @@ def test_a_broken_instrument_breaks_a_cell(broken, name, table, monkeypatch):
 def test_saturation_waits_for_its_onset():
     """A certificate can't be contradicted: where the plateau is too far out to be seen, the verdict stays open."""
     verdicts = [
-        calibration.judge(mostly_constant(v, generator(0, "test/dial")), (SATURATES,))[0] for v in (0.0, 1e-3, 1e-1)
+        calibration.judge(mostly_constant(v, generator(0, "test/dial")), (SATURATES,))[0]
+        for v in (0.0, 1e-3, 1e-1)
     ]
     assert [f.verdict for f in verdicts] == [OPEN, OPEN, YES]
     assert "Centring removes the vector that x is read in by" in verdicts[0].reason

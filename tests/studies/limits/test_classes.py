@@ -25,7 +25,14 @@ from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import classes as limits_classes
 from icl_interp.studies.limits.constructions.functions import informed
 from icl_interp.studies.limits.measurements import classes
-from icl_interp.studies.limits.measurements.classes import DRAWN, OUTSIDE, drawn_powers, errors, polynomials, sinusoids
+from icl_interp.studies.limits.measurements.classes import (
+    DRAWN,
+    OUTSIDE,
+    drawn_powers,
+    errors,
+    polynomials,
+    sinusoids,
+)
 
 ALIKE, UNSEEN = "limits.degrees_alike", "limits.unseen_classes"
 U = tasks.Uniform(-1, 1)
@@ -54,11 +61,17 @@ def moved(patch, claim, quantity, end):
     """The claim with a condition whose regions meet elsewhere."""
     found = registry.REGISTRY[claim]
     conditions = tuple(
-        replace(c, supports=(-INF, end), contradicts=c.contradicts and (end, INF)) if c.quantity == quantity else c
+        replace(c, supports=(-INF, end), contradicts=c.contradicts and (end, INF))
+        if c.quantity == quantity
+        else c
         for c in found.criterion.conditions
     )
     assert conditions != found.criterion.conditions
-    patch.setitem(registry.REGISTRY, claim, replace(found, criterion=replace(found.criterion, conditions=conditions)))
+    patch.setitem(
+        registry.REGISTRY,
+        claim,
+        replace(found, criterion=replace(found.criterion, conditions=conditions)),
+    )
 
 
 # ---- measurement ----------------------------------------------------------------------------------------------------
@@ -69,9 +82,22 @@ def check_errors(measure):
     lab = bench(companions={Role("degrees", degrees=(2,)): trained_on(2)})
     result = measure(lab)
     assert tuple(result.indexes["predictor"]) == ("model", "degrees 2", "least squares", "zero")
-    assert tuple(result.indexes["class"]) == ("degree 1", "degree 2", "degree 3", "degree 4", DRAWN, OUTSIDE)
+    assert tuple(result.indexes["class"]) == (
+        "degree 1",
+        "degree 2",
+        "degree 3",
+        "degree 4",
+        DRAWN,
+        OUTSIDE,
+    )
     special = {DRAWN: drawn_powers(lab), OUTSIDE: sinusoids(lab)}
-    for name, first in (("degree 1", 2), ("degree 2", 3), ("degree 4", 5), (DRAWN, 4), (OUTSIDE, 4)):
+    for name, first in (
+        ("degree 1", 2),
+        ("degree 2", 3),
+        ("degree 4", 5),
+        (DRAWN, 4),
+        (OUTSIDE, 4),
+    ):
         prompts = special[name] if name in special else polynomials(lab, int(name[-1]))
         out = {"model": lab.predict(prompts), "zero": torch.zeros_like(prompts.ys)}
         if name == "degree 2":
@@ -93,9 +119,14 @@ def check_errors(measure):
     xs, ys = prompts.xs[..., 0].numpy(), as_numbers(prompts.ys).numpy()
     for unit in (0, 9):
         rows = (2 * unit, 2 * unit + 1)
-        fits = [[np.polyval(np.polyfit(xs[b, :k], ys[b, :k], 3), xs[b, k]) for k in range(5, 8)] for b in rows]
+        fits = [
+            [np.polyval(np.polyfit(xs[b, :k], ys[b, :k], 3), xs[b, k]) for k in range(5, 8)]
+            for b in rows
+        ]
         expected = np.mean((np.array(fits) - ys[2 * unit : 2 * unit + 2, 5:]) ** 2)
-        cell = result.sel({"predictor": "least squares", "class": "degree 4", "points": "own"}).values
+        cell = result.sel(
+            {"predictor": "least squares", "class": "degree 4", "points": "own"}
+        ).values
         assert cell[unit] == pytest.approx(expected, rel=1e-6)
 
 
@@ -113,7 +144,9 @@ def test_a_model_that_looks_both_ways_is_scored_at_the_query():
     lab = Lab(make("bidirectional"), GAPS, Stacked(), n_units=4, n_contexts=1)
     result = errors(lab)
     prompts = polynomials(lab, 3)
-    said, truth = (as_numbers(values)[:, -1] for values in (lab.predict(prompts).double(), prompts.ys))
+    said, truth = (
+        as_numbers(values)[:, -1] for values in (lab.predict(prompts).double(), prompts.ys)
+    )
     at = {"class": "degree 3", "points": "own"}
     squares = [value.square().view(4, 2).mean(1) for value in (said - truth, truth)]
     assert np.allclose(result.sel(predictor="model", **at).values, squares[0])
@@ -139,7 +172,11 @@ def made_up(rates, drawn=None) -> DataArray:
     drawn = rates.get(2, 0.01) if drawn is None else drawn
     values[0] = np.array([*(rates[d] for d in sorted(rates)), drawn, 0.9])[:, None, None] * noise
     values[1], values[2] = 0.5 * noise, zero
-    axes = {"predictor": ("model", "least squares", "zero"), "class": names, "points": ("own", "late")}
+    axes = {
+        "predictor": ("model", "least squares", "zero"),
+        "class": names,
+        "points": ("own", "late"),
+    }
     return make_array(values, {**axes, "function": range(64)})
 
 
@@ -156,7 +193,10 @@ def with_singles(result: DataArray, rates) -> DataArray:
 def results(rates, twin=None, singles=None, drawn=None):
     untrained = made_up(twin or dict.fromkeys(rates, 1.0))
     found = made_up(rates, drawn)
-    return {"classes/errors": with_singles(found, singles) if singles else found, "twin/classes/errors": untrained}
+    return {
+        "classes/errors": with_singles(found, singles) if singles else found,
+        "twin/classes/errors": untrained,
+    }
 
 
 def check_alike():
@@ -173,7 +213,9 @@ def check_alike():
         assert finding.test == finding.evidence[decided]
         assert [row["class"] for row in finding.details] == ["degree 1", "degree 3"]
         assert ("only up to 0.1 is a degree learned" in finding.reason) == (rates[3] > 0.1)
-        assert ("are not the same for the degrees asked. " in finding.reason) == (expected == "contradicted")
+        assert ("are not the same for the degrees asked. " in finding.reason) == (
+            expected == "contradicted"
+        )
 
 
 @pytest.mark.slow
@@ -196,11 +238,15 @@ def test_an_untrained_twin_that_passes_leaves_it_open():
     assert "randomly initialised control passes as well" in finding.reason
     assert judge(ALIKE, results(rates), known(r2=0.5)).verdict == "inconclusive"
     # Rates of a twin that are alike because it learned no degree are no pass.
-    assert judge(ALIKE, results(rates, twin=dict.fromkeys(rates, 1.0)), known()).verdict == "supported"
+    assert (
+        judge(ALIKE, results(rates, twin=dict.fromkeys(rates, 1.0)), known()).verdict == "supported"
+    )
 
 
 def test_two_degrees_are_needed():
-    high = tasks.Polynomial(degrees=(1, 5), inputs=U, coefficients=U, n_points=4)  # no point of degree 5 is scored
+    high = tasks.Polynomial(
+        degrees=(1, 5), inputs=U, coefficients=U, n_points=4
+    )  # no point of degree 5 is scored
     finding = judge(ALIKE, results({1: 0.01, 2: 0.01}), known(high))
     assert finding.verdict == "inconclusive"
     assert finding.reason == "Prompts are too short to score two degrees."
@@ -217,8 +263,14 @@ def test_one_degree_is_compared_with_companions():
     for rate, expected in ((0.02, "supported"), (0.08, "contradicted"), (0.001, "contradicted")):
         finding = judge(ALIKE, results({1: 0.01, 3: 0.9}, singles={3: rate}), beside)
         assert finding.verdict == expected, rate
-        assert finding.twin.name == finding.test.name == "largest / smallest error relative to predicting 0"
-        assert finding.twin.value > math.log10(limits_classes.ALIKE)  # an untrained model is not like its companion
+        assert (
+            finding.twin.name
+            == finding.test.name
+            == "largest / smallest error relative to predicting 0"
+        )
+        assert finding.twin.value > math.log10(
+            limits_classes.ALIKE
+        )  # an untrained model is not like its companion
 
 
 FIRST = {
@@ -234,7 +286,11 @@ def check_unseen():
         ({1: 0.01, 2: 0.04, 3: 0.01, 4: 0.01}, None, "inconclusive"),
         ({1: 0.01, 2: 0.06, 3: 0.01, 4: 0.01}, None, "contradicted"),
         ({1: 0.01, 2: 0.5, 3: 0.01, 4: 0.01}, None, "contradicted"),
-        ({1: 0.001, 2: 0.02, 3: 0.1, 4: 0.5}, None, "supported"),  # between its neighbours, geometrically
+        (
+            {1: 0.001, 2: 0.02, 3: 0.1, 4: 0.5},
+            None,
+            "supported",
+        ),  # between its neighbours, geometrically
         ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.001}, "contradicted"),
         ({1: 0.001, 2: 0.01, 3: 0.1, 4: 0.5}, {2: 0.008}, "supported"),
         ({1: 0.2, 2: 0.2, 3: 0.2, 4: 0.2}, None, "inconclusive"),
@@ -244,7 +300,9 @@ def check_unseen():
         assert finding.decided_by.quantity == ("highest" if rates[1] == 0.2 else "ratio")
         assert ("only up to 0.1 is a degree learned" in finding.reason) == (rates[2] > 0.1)
         outside = {(row["class"], row["predictor"]) for row in finding.details[-4:]}
-        assert outside == {(name, who) for name in ("degree 4", OUTSIDE) for who in ("model", "least squares")}
+        assert outside == {
+            (name, who) for name in ("degree 4", OUTSIDE) for who in ("model", "least squares")
+        }
         assert ("a matched model trained on it" in finding.reason) == (singles is not None)
         assert finding.reason.startswith(FIRST[expected])
 
@@ -264,7 +322,9 @@ def test_classes_that_are_drawn_decide_too(monkeypatch):
     found = registry.REGISTRY[UNSEEN]
     conditions = tuple(c for c in found.criterion.conditions if c.quantity == "ratio")
     monkeypatch.setitem(
-        registry.REGISTRY, UNSEEN, replace(found, criterion=replace(found.criterion, conditions=conditions))
+        registry.REGISTRY,
+        UNSEEN,
+        replace(found, criterion=replace(found.criterion, conditions=conditions)),
     )
     must_fail(check_drawn)
 
@@ -297,7 +357,9 @@ def test_an_unseen_degree_is_needed():
     assert finding.evidence["unseen"].value == 0
 
 
-@pytest.mark.parametrize(("degrees", "said"), [((0,), "constants only"), ((3,), "degree 3 only"), ((0, 1), "degree 1")])
+@pytest.mark.parametrize(
+    ("degrees", "said"), [((0,), "constants only"), ((3,), "degree 3 only"), ((0, 1), "degree 1")]
+)
 def test_models_of_one_degree_are_not_asked_about_others(degrees, said):
     task = tasks.Polynomial(degrees=degrees, inputs=U, coefficients=U, n_points=8)
     finding = judge(UNSEEN, {}, known(task))
@@ -331,7 +393,11 @@ def check_rates_outside(predictor):
     (finding,) = calibration.judge(calibration.Case(make("pre"), GAPS, predictor), (UNSEEN,))
     assert finding.verdict == "supported"
     mine, best = (
-        [r["error rate"] for r in finding.details if r["class"] in (OUTSIDE, "degree 4") and r["predictor"] == who]
+        [
+            r["error rate"]
+            for r in finding.details
+            if r["class"] in (OUTSIDE, "degree 4") and r["predictor"] == who
+        ]
         for who in ("model", "least squares")
     )
     assert mine == pytest.approx(best, rel=1e-9)
@@ -350,6 +416,10 @@ def test_an_untrained_model_is_judged_without_a_hitch(judged):
     assert {f.verdict for f in findings.values()} == {"inconclusive"}
     short = replace(GAPS, n_points=5)
     assert "too short" not in judged(make("pre"), ALIKE, task=short)[ALIKE].reason
-    assert judged(make("pre"), ALIKE, task=replace(GAPS, n_points=3))[ALIKE].verdict == "inconclusive"
+    assert (
+        judged(make("pre"), ALIKE, task=replace(GAPS, n_points=3))[ALIKE].verdict == "inconclusive"
+    )
     short = replace(GAPS, degrees=(1, 2), n_points=4)  # no point of a cubic is scored
-    assert judged(make("pre"), UNSEEN, task=short)[UNSEEN].reason.startswith("Prompts are too short")
+    assert judged(make("pre"), UNSEEN, task=short)[UNSEEN].reason.startswith(
+        "Prompts are too short"
+    )

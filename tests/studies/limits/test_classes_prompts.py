@@ -17,7 +17,12 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.studies.limits.claims import patterns
 from icl_interp.studies.limits.measurements import ablation
-from icl_interp.studies.limits.measurements.classes import drawn_powers, errors, polynomials, sinusoids
+from icl_interp.studies.limits.measurements.classes import (
+    drawn_powers,
+    errors,
+    polynomials,
+    sinusoids,
+)
 
 U = tasks.Uniform(-1, 1)
 GAPS = tasks.Polynomial(degrees=(1, 3), inputs=U, coefficients=U, n_points=8)
@@ -39,7 +44,9 @@ def check_shared(draw):
     assert not torch.equal(high.parameters[1], -high.parameters[2])
     assert high.function.tolist() == list(range(32))
     for row in (0, 17):
-        expected = np.polynomial.polynomial.polyval(high.xs[row, :, 0].numpy(), high.parameters[row].numpy())
+        expected = np.polynomial.polynomial.polyval(
+            high.xs[row, :, 0].numpy(), high.parameters[row].numpy()
+        )
         assert np.allclose(as_numbers(high.ys)[row], expected, rtol=0, atol=1e-13)
 
 
@@ -110,7 +117,9 @@ def test_companions_do_not_change_the_model_s_own_prompts():
         bench(),
         bench(
             companions={
-                Role("degrees", degrees=(6,)): checkpoint(task={"degrees": [6], "n_points": 8}, model={"n_ctx": 16})
+                Role("degrees", degrees=(6,)): checkpoint(
+                    task={"degrees": [6], "n_points": 8}, model={"n_ctx": 16}
+                )
             }
         ),
     )
@@ -124,7 +133,9 @@ def test_companions_do_not_change_the_model_s_own_prompts():
 
 def check_outside(draw, degree):
     """One sign change more than the degree, the polynomials' mean square, and no polynomial explains the half of it."""
-    task = tasks.Polynomial(degrees=(degree,), inputs=tasks.Uniform(-2, 2), coefficients=U, n_points=400)
+    task = tasks.Polynomial(
+        degrees=(degree,), inputs=tasks.Uniform(-2, 2), coefficients=U, n_points=400
+    )
     lab = bench(task)
     prompts = draw(lab)
     for row in range(0, 32, 4):
@@ -160,7 +171,9 @@ def check_whole(orders):
 def test_units_are_permuted_whole(monkeypatch):
     seen, draws = [], patterns._draws
     monkeypatch.setattr(
-        patterns, "_draws", lambda lab, p, *args, **more: seen.append(p) or draws(lab, p, *args, **more)
+        patterns,
+        "_draws",
+        lambda lab, p, *args, **more: seen.append(p) or draws(lab, p, *args, **more),
     )
     patterns.distances(bench())
     near, _, shuffled = seen[:3]  # (batch, degree, head, key)

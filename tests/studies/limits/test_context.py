@@ -30,7 +30,11 @@ NOISE = RNG.normal(size=(N_UNITS, N_PROMPTS, 1)) + RNG.normal(size=(N_UNITS, 1, 
 def curve_of(f: np.ndarray, xs) -> DataArray:
     """As the lab stores f, from (unit, prompt, x)."""
     values = np.stack([f.mean(1), (f**2).mean(1), f.var(1)])
-    axes = {"statistic": ("mean", "mean square", "variance"), "unit": tuple(range(len(f))), "x": tuple(xs)}
+    axes = {
+        "statistic": ("mean", "mean square", "variance"),
+        "unit": tuple(range(len(f))),
+        "x": tuple(xs),
+    }
     return make_curve(values, axes)
 
 
@@ -42,7 +46,12 @@ def contexts(size: float, offset: float, power: float, xs=None) -> np.ndarray:
 
 def check_spread(sd):
     """The standard deviation over all prompts, also where it is 1e-9 of f: differences of squares would lose it."""
-    for size, offset, power in ((1.0, 0.0, 0.0), (1.0, 0.0, -1.0), (1e-3, 1e3, 0.0), (1e-2, 1e5, -0.5)):
+    for size, offset, power in (
+        (1.0, 0.0, 0.0),
+        (1.0, 0.0, -1.0),
+        (1e-3, 1e3, 0.0),
+        (1e-2, 1e5, -0.5),
+    ):
         f = contexts(size, offset, power)
         expected = (f - offset * np.abs(GRID)).reshape(-1, len(GRID)).std(0)
         assert np.allclose(sd(curve_of(f, GRID)), expected, rtol=3e-3)
@@ -84,8 +93,12 @@ def test_decay_is_the_slope_of_the_spread():
 
     def check(fall):
         for power in (-1.0, -2.0, 0.0, 0.5):
-            assert fall(curve_of(contexts(1.0, 0.0, power), GRID)).value == pytest.approx(power, abs=1e-6)
-        assert fall(curve_of(contexts(1.0, 1e-3, -1.0), GRID)).value == pytest.approx(-1.0, abs=1e-4)
+            assert fall(curve_of(contexts(1.0, 0.0, power), GRID)).value == pytest.approx(
+                power, abs=1e-6
+            )
+        assert fall(curve_of(contexts(1.0, 1e-3, -1.0), GRID)).value == pytest.approx(
+            -1.0, abs=1e-4
+        )
         mixed = np.where(GRID > 0, contexts(1.0, 0.0, -1.0), contexts(1.0, 0.0, -0.2))
         assert fall(curve_of(mixed, GRID)).value == pytest.approx(-0.2, abs=1e-6)
         in_one = np.where(GRID > 0, contexts(1.0, 0.0, -1.0), contexts(0.0, 1 / 3, -0.2))
@@ -94,7 +107,12 @@ def test_decay_is_the_slope_of_the_spread():
     check(decay)
     assert decay(curve_of(contexts(0.0, 1 / 3, 0.0), GRID)) is None
     must_fail(check, lambda curve: decay(curve.copy(data=curve.values * np.abs(GRID) ** 0.01)))
-    must_fail(check, lambda curve: decay(curve.copy(data=np.where(GRID > 0, curve.values, curve.values[..., ::-1]))))
+    must_fail(
+        check,
+        lambda curve: decay(
+            curve.copy(data=np.where(GRID > 0, curve.values, curve.values[..., ::-1]))
+        ),
+    )
 
 
 def test_the_interval_of_a_slope_is_over_units():
@@ -118,11 +136,16 @@ def check_share(share):
 
 def test_the_spread_is_compared_with_that_of_the_truth():
     check_share(share_of_truth)
-    raw = {"f squared": "f size", "truth squared": "size"}  # squares about 0 for those about the mean
+    raw = {
+        "f squared": "f size",
+        "truth squared": "size",
+    }  # squares about 0 for those about the mean
     must_fail(
         check_share,
         lambda curve: share_of_truth(
-            curve.copy(data=curve.sel(statistic=[raw.get(n, n) for n in curve.indexes["statistic"]]).values)
+            curve.copy(
+                data=curve.sel(statistic=[raw.get(n, n) for n in curve.indexes["statistic"]]).values
+            )
         ),
     )
 
@@ -130,14 +153,23 @@ def test_the_spread_is_compared_with_that_of_the_truth():
 # ---- the claim ------------------------------------------------------------------------------------------------------
 
 
-def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: float = 1.0, later=None, used_share=1.0):
+def of_context(
+    size: float,
+    power: float = -1.0,
+    inside: float = 2.0,
+    onset: float = 1.0,
+    later=None,
+    used_share=1.0,
+):
     """Results whose spread at 1e4 is size, and goes like |x|^power; in distribution it is `inside` around 1.
 
     At 1e9 the spread is `later`, by default what the power makes of it.
     """
     far_out, xs = np.sort(far.DECADES), np.array([-0.5, 0.5, 1e4, -1e4, 1e5, -1e5])
     near = curve_of(1 + contexts(inside, 0.0, 0.0, (-0.5, 0.5)), (-0.5, 0.5))
-    curves = [curve_of(1 + contexts(size * 1e4**-power, 0.0, power, xs), xs) for xs in (GRID, far_out)]
+    curves = [
+        curve_of(1 + contexts(size * 1e4**-power, 0.0, power, xs), xs) for xs in (GRID, far_out)
+    ]
     beyond = 1 + NOISE * np.where(later is None, size * (BEYOND / 1e4) ** power, later)
     beyond = make_array(
         np.stack([np.moveaxis(beyond, 2, 0)] * 2),
@@ -175,7 +207,9 @@ def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: flo
         "far/certificate": certificate(onset),
     }
     for prefix in ("twin/", "twin 2/", "twin 3/"):
-        results |= {prefix + name: result for name, result in own.items()} | {f"{prefix}far/decades": curves[1]}
+        results |= {prefix + name: result for name, result in own.items()} | {
+            f"{prefix}far/decades": curves[1]
+        }
     return results
 
 
@@ -193,18 +227,34 @@ def of_context(size: float, power: float = -1.0, inside: float = 2.0, onset: flo
         (1.0, 0.5, "contradicted", "amplitude"),  # the slope can only fail to support
     ],
 )
-def test_the_context_is_erased_where_its_spread_is_small_and_falls(size, power, verdict, decided_by):
+def test_the_context_is_erased_where_its_spread_is_small_and_falls(
+    size, power, verdict, decided_by
+):
     finding = judged_on(ERASED, of_context(size, power))
     assert (finding.verdict, finding.decided_by.quantity) == (verdict, decided_by)
     # The largest of all places: what grows is largest at the last drawn one, half a half decade below 1e6.
-    assert finding.estimate.value == pytest.approx(size / 2 * max(1.0, 10 ** (1.75 * power)), rel=1e-2)
+    assert finding.estimate.value == pytest.approx(
+        size / 2 * max(1.0, 10 ** (1.75 * power)), rel=1e-2
+    )
     assert finding.evidence["decay"].value == pytest.approx(power, abs=1e-6)
-    assert finding.twin.value == pytest.approx(size / 2 if decided_by == "amplitude" else power, rel=1e-4, abs=1e-6)
+    assert finding.twin.value == pytest.approx(
+        size / 2 if decided_by == "amplitude" else power, rel=1e-4, abs=1e-6
+    )
     told = decided_by != "decay"  # there the third sentence is about the slope
-    assert ("It does not tell the function, whose coefficients explain 0 % of the variance" in said(finding)) == told
+    assert (
+        "It does not tell the function, whose coefficients explain 0 % of the variance"
+        in said(finding)
+    ) == told
     assert ("(0 % shuffled)" in said(finding)) == told
-    answers = {"supported": "the prediction hardly depends", "contradicted": "the prediction still depends"}
-    answer = f"Far from the data {answers[verdict]}" if verdict in answers else "It is not decided whether far from"
+    answers = {
+        "supported": "the prediction hardly depends",
+        "contradicted": "the prediction still depends",
+    }
+    answer = (
+        f"Far from the data {answers[verdict]}"
+        if verdict in answers
+        else "It is not decided whether far from"
+    )
     assert finding.reason.startswith(answer)
     assert ("not shown to fall like 1/|x|" in finding.reason) == (decided_by == "decay")
 
@@ -233,7 +283,11 @@ def test_nothing_is_erased_that_was_never_there():
     assert finding.reason.startswith(
         "In distribution predictions spread over contexts by 0 times the spread of the truth"
     )
-    for r2, share, verdict in ((0.91, 0.51, "supported"), (0.89, 1.0, "inconclusive"), (0.99, 0.49, "inconclusive")):
+    for r2, share, verdict in (
+        (0.91, 0.51, "supported"),
+        (0.89, 1.0, "inconclusive"),
+        (0.99, 0.49, "inconclusive"),
+    ):
         for size, other in ((0.02, verdict), (1.0, verdict.replace("supported", "contradicted"))):
             stored = of_context(size, -1.0 if size < 1 else 0.0, used_share=share)
             finding = judged_on(ERASED, stored, facts(r2=r2))
@@ -243,8 +297,14 @@ def test_nothing_is_erased_that_was_never_there():
 
 def test_a_plateau_that_the_weights_predict_forgets_the_context_by_algebra():
     """Where f ends there; nothing is said of algebra where it ends elsewhere, or the weights predict no plateau."""
-    for distance, begins in ((0.0, "By algebra, far from the data"), (0.5, "Far from the data"), (None, "Far from")):
-        finding = judged_on(ERASED, {**of_context(0.02), "far/plateaus": plateaus(distance, N_UNITS)})
+    for distance, begins in (
+        (0.0, "By algebra, far from the data"),
+        (0.5, "Far from the data"),
+        (None, "Far from"),
+    ):
+        finding = judged_on(
+            ERASED, {**of_context(0.02), "far/plateaus": plateaus(distance, N_UNITS)}
+        )
         assert finding.verdict == "supported"
         assert finding.reason.startswith(begins)
 
@@ -259,7 +319,11 @@ def test_a_single_context_that_stays_is_not_averaged_away():
 
 def test_nothing_is_erased_before_the_predicted_onset():
     """It is NaN where the weights tell none."""
-    for onset, verdict in ((1e4 + 1, "inconclusive"), (1e4, "contradicted"), (math.nan, "contradicted")):
+    for onset, verdict in (
+        (1e4 + 1, "inconclusive"),
+        (1e4, "contradicted"),
+        (math.nan, "contradicted"),
+    ):
         finding = judged_on(ERASED, of_context(1.0, 0.0, onset=onset))
         assert finding.verdict == verdict
         early = finding.reason.startswith("The plateau is predicted to begin only at")

@@ -64,7 +64,9 @@ def test_use_is_what_forward_passes_give(monkeypatch):
     # One function's contexts for the other's of its pair: a mistake, since a unit is left out and swapped whole.
     swap_within = lambda lab: context.use(lab).copy(data=context.use(lab).values[:, [1, 0, 2, 3]])  # noqa: E731
     must_fail(check_use, swap_within)
-    monkeypatch.setattr(context, "without_own", lambda unit: unit.mean(0, keepdims=True).repeat(len(unit), 0))
+    monkeypatch.setattr(
+        context, "without_own", lambda unit: unit.mean(0, keepdims=True).repeat(len(unit), 0)
+    )
     must_fail(check_use, context.use)
 
 
@@ -83,10 +85,14 @@ def test_beyond_goes_on_where_the_far_grid_ends():
     lab = small_lab("no norm")
     ends, beyond = far.ends(lab), context.beyond(lab)
     assert beyond.shape == (2, 4, 4, 2)
-    first = ends.values[:, -1][..., [0, lab.n_contexts]]  # the first context of each function of a pair
+    first = ends.values[:, -1][
+        ..., [0, lab.n_contexts]
+    ]  # the first context of each function of a pair
     np.testing.assert_allclose(beyond.values[:, 0], first, rtol=1e-9)
     xs = beyond["x"].values
-    np.testing.assert_allclose(beyond.values[0, 3], lab.sweep([xs[3]], prompts=lab.few)[:, 0, 0].view(4, 2), rtol=1e-9)
+    np.testing.assert_allclose(
+        beyond.values[0, 3], lab.sweep([xs[3]], prompts=lab.few)[:, 0, 0].view(4, 2), rtol=1e-9
+    )
 
 
 # ---- information ----------------------------------------------------------------------------------------------------
@@ -137,7 +143,9 @@ def test_noise_of_the_unit_is_no_information_about_its_coefficients():
 
 def test_products_are_all_up_to_the_second_degree_that_units_allow():
     a, b = PARAMETERS.T
-    assert torch.equal(products(PARAMETERS, N_UNITS - 1), torch.stack([torch.ones_like(a), a, b], 1))
+    assert torch.equal(
+        products(PARAMETERS, N_UNITS - 1), torch.stack([torch.ones_like(a), a, b], 1)
+    )
     found = products(PARAMETERS, N_UNITS)
     expected = [torch.ones_like(a), a, b, a * a, a * b, b * b]
     assert all(any(torch.equal(column, e) for column in found.T) for e in expected)
@@ -149,18 +157,26 @@ def test_coefficients_are_permuted_by_whole_units():
     lab = Lab(make(), TASK, Interleaved(), n_units=24, n_contexts=2)
     given: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(context, "products", lambda values, n: given.append(values) or products(values, n))
+        patch.setattr(
+            context, "products", lambda values, n: given.append(values) or products(values, n)
+        )
         context.information(lab)
     own, permuted = (v.view(24, 4, 2) for v in given[:2])
 
     def check(permuted):
-        places = [next(i for i, unit in enumerate(own) if torch.equal(unit, other)) for other in permuted]
+        places = [
+            next(i for i, unit in enumerate(own) if torch.equal(unit, other)) for other in permuted
+        ]
         assert sorted(places) == list(range(24))
         assert places != list(range(24))
 
     check(permuted)
     with pytest.raises(StopIteration):
-        check(permuted.flatten(0, 1)[torch.randperm(96, generator=generator(0, "test/prompts"))].view(24, 4, 2))
+        check(
+            permuted.flatten(0, 1)[torch.randperm(96, generator=generator(0, "test/prompts"))].view(
+                24, 4, 2
+            )
+        )
 
 
 def test_information_measures_far_f():
@@ -180,7 +196,9 @@ def test_information_measures_far_f():
 def test_what_is_attenuated_may_still_tell_the_function():
     """Behind a norm f falls like 1 / |x| and still tells the constant; under a hardmax on the query nothing is left."""
     kept = judge(learned.averaged_before_a_norm(generator(1, "test/learned")), (ERASED,))[0]
-    gone = judge(learned.averaged_beside_itself(generator(1, "test/learned"), 0.03, 0.1), (ERASED,))[0]
+    gone = judge(
+        learned.averaged_beside_itself(generator(1, "test/learned"), 0.03, 0.1), (ERASED,)
+    )[0]
     assert kept.verdict == gone.verdict == "supported"
     assert "It still tells the function" in kept.reason
     assert "still tells" not in gone.reason

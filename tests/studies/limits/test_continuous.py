@@ -21,7 +21,12 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import continuous as limits_continuous
-from icl_interp.studies.limits.claims.continuous import DOMAINS, continuous, variance_and_floor, within
+from icl_interp.studies.limits.claims.continuous import (
+    DOMAINS,
+    continuous,
+    variance_and_floor,
+    within,
+)
 from icl_interp.studies.limits.measurements import drawn_functions
 
 CLAIM = "limits.continuous_functions"
@@ -54,19 +59,26 @@ def check_closed_forms(both):
     # |x| = 3/16 + 15/16 x^2 + what is left: of a variance of 1/12 the parabola explains 15/16 cov(|x|, x^2) = 5/64.
     assert both("abs", 2)[1] == pytest.approx(1 - 12 * 5 / 64, rel=1e-12)
     assert both("abs", 3)[1] == pytest.approx(both("abs", 2)[1], rel=1e-9)  # |x| is even
-    slope = 12 * ((0 + 1) - (e - 1) / 2)  # cov(exp, x) / var(x), with the integral of x exp(x) over [0, 1] = 1
+    slope = 12 * (
+        (0 + 1) - (e - 1) / 2
+    )  # cov(exp, x) / var(x), with the integral of x exp(x) over [0, 1] = 1
     assert both("exp", 1)[1] == pytest.approx(1 - slope**2 / 12 / both("exp", 1)[0], rel=1e-9)
     # A grid by brute force, to its own accuracy.
     for name, (low, high) in DOMAINS.items():
         xs = low + (high - low) * (np.arange(20_000) + 0.5) / 20_000
         left = FUNCTIONS[name](xs) - np.polyval(np.polyfit(xs, FUNCTIONS[name](xs), 2), xs)
-        assert both(name, 2)[1] == pytest.approx(left.var() / FUNCTIONS[name](xs).var(), rel=1e-6), name
+        assert both(name, 2)[1] == pytest.approx(
+            left.var() / FUNCTIONS[name](xs).var(), rel=1e-6
+        ), name
 
 
 def test_variance_and_what_the_best_polynomial_leaves():
     check_closed_forms(variance_and_floor)
     must_fail(check_closed_forms, lambda name, degree: variance_and_floor(name, degree + 1))
-    must_fail(check_closed_forms, lambda name, degree: tuple(1.01 * v for v in variance_and_floor(name, degree)))
+    must_fail(
+        check_closed_forms,
+        lambda name, degree: tuple(1.01 * v for v in variance_and_floor(name, degree)),
+    )
 
 
 def test_functions_within_the_inputs():
@@ -92,10 +104,17 @@ def check_measured(measure):
         out = as_numbers(lab.predict(prompts)).double().numpy()
         for group in (0, 5):
             rows = [2 * group, 2 * group + 1]
-            terms = [(out[b, k] - FUNCTIONS[name](xs[b, k])) ** 2 for b in rows for k in range(4, 9)]
-            assert result.sel(predictor="model", function=name).values[group] == pytest.approx(np.mean(terms), rel=1e-6)
             terms = [
-                (np.polyval(np.polyfit(xs[b, :k], FUNCTIONS[name](xs[b, :k]), 3), xs[b, k]) - FUNCTIONS[name](xs[b, k]))
+                (out[b, k] - FUNCTIONS[name](xs[b, k])) ** 2 for b in rows for k in range(4, 9)
+            ]
+            assert result.sel(predictor="model", function=name).values[group] == pytest.approx(
+                np.mean(terms), rel=1e-6
+            )
+            terms = [
+                (
+                    np.polyval(np.polyfit(xs[b, :k], FUNCTIONS[name](xs[b, :k]), 3), xs[b, k])
+                    - FUNCTIONS[name](xs[b, k])
+                )
                 ** 2
                 for b in rows
                 for k in range(4, 9)
@@ -106,7 +125,9 @@ def check_measured(measure):
 
 def test_measured_by_hand(monkeypatch):
     check_measured(continuous)
-    monkeypatch.setattr(limits_continuous, "per_unit", lambda values, n: values.sum(-1).view(n, -1).mean(-1).numpy())
+    monkeypatch.setattr(
+        limits_continuous, "per_unit", lambda values, n: values.sum(-1).view(n, -1).mean(-1).numpy()
+    )
     must_fail(check_measured, continuous)
 
 
@@ -117,28 +138,44 @@ def check_moments(family, moments):
     """Mean variance, and what the best polynomial leaves, of many functions on a fine grid."""
     low, high = family.domain
     n_functions, grid = 3000, (torch.arange(400).double() + 0.5) / 400
-    values = family.draw((low + (high - low) * grid).expand(n_functions, -1), generator(0, "test")).numpy()
+    values = family.draw(
+        (low + (high - low) * grid).expand(n_functions, -1), generator(0, "test")
+    ).numpy()
     variance = values.var(1)
     for degree in (1, 2):
-        left = values - values @ (basis := np.linalg.qr(np.vander(grid.numpy(), degree + 1))[0]) @ basis.T
+        left = (
+            values
+            - values @ (basis := np.linalg.qr(np.vander(grid.numpy(), degree + 1))[0]) @ basis.T
+        )
         expected = moments(degree)
         error = variance.std() / math.sqrt(n_functions)
         assert variance.mean() == pytest.approx(expected[0], abs=4 * error)
         shares = (left**2).mean(1) / variance.mean()
-        assert shares.mean() == pytest.approx(expected[1], abs=4 * shares.std() / math.sqrt(n_functions))
+        assert shares.mean() == pytest.approx(
+            expected[1], abs=4 * shares.std() / math.sqrt(n_functions)
+        )
 
 
-@pytest.mark.parametrize("family", drawn_functions.FAMILIES.values(), ids=list(drawn_functions.FAMILIES))
+@pytest.mark.parametrize(
+    "family", drawn_functions.FAMILIES.values(), ids=list(drawn_functions.FAMILIES)
+)
 def test_moments_of_a_family(family):
     check_moments(family, family.moments)
     must_fail(check_moments, family, lambda degree: family.moments(degree + 1))
-    must_fail(check_moments, family, lambda degree: (1.2 * family.moments(degree)[0], family.moments(degree)[1]))
+    must_fail(
+        check_moments,
+        family,
+        lambda degree: (1.2 * family.moments(degree)[0], family.moments(degree)[1]),
+    )
 
 
 def check_drawn(draw):
     """Every unit has its own function, another seed has others, and inputs stay in the domain."""
     assert list(drawn_functions.FAMILIES)[-1] == "kinked"
-    lab, other = (Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_units=6, n_contexts=8, seed=s) for s in (0, 1))
+    lab, other = (
+        Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_units=6, n_contexts=8, seed=s)
+        for s in (0, 1)
+    )
     for name, family in drawn_functions.FAMILIES.items():
         prompts = draw(lab, name)
         assert prompts.xs.min() >= family.domain[0]
@@ -178,7 +215,9 @@ def polynomials_and_by_heart(prompts):
 
 def check_by_heart(predictor):
     task = tasks.Polynomial(degrees=(3,), inputs=U, coefficients=U, n_points=16)
-    lab = calibration.Predicting(predictor, make("pre", n_ctx=32), task, Interleaved(), n_units=32, n_contexts=1)
+    lab = calibration.Predicting(
+        predictor, make("pre", n_ctx=32), task, Interleaved(), n_units=32, n_contexts=1
+    )
     finding = judge({"classes/continuous": continuous(lab), **UNTRAINED}, known(task))
     assert finding.verdict == "contradicted"
     assert finding.decided_by.quantity == "drawn"
@@ -238,12 +277,21 @@ def test_judge():
 def test_what_polynomials_cannot_do_is_not_asked_for():
     """What has a kink is not judged of a model trained on lines, and nothing is where inputs do not reach."""
     lines = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=9)
-    finding = judge({"classes/continuous": made_up([0.01, 0.02, 0.03, 0.9, 0.05, 0.9]), **UNTRAINED}, known(lines))
+    finding = judge(
+        {"classes/continuous": made_up([0.01, 0.02, 0.03, 0.9, 0.05, 0.9]), **UNTRAINED},
+        known(lines),
+    )
     assert finding.verdict == "supported"
     assert "Not judged: |x| and kinked functions, drawn," in finding.reason
     for task, reason in (
-        (tasks.Polynomial(degrees=(0,), inputs=U, coefficients=U, n_points=9), "approximate none of the functions"),
-        (tasks.Polynomial(degrees=(3,), inputs=tasks.Uniform(-1, 0), coefficients=U, n_points=9), "do not cover"),
+        (
+            tasks.Polynomial(degrees=(0,), inputs=U, coefficients=U, n_points=9),
+            "approximate none of the functions",
+        ),
+        (
+            tasks.Polynomial(degrees=(3,), inputs=tasks.Uniform(-1, 0), coefficients=U, n_points=9),
+            "do not cover",
+        ),
         (tasks.Continuous(function="sin", inputs=U, n_points=9), "this model's task is Continuous"),
     ):
         finding = judge({}, known(task))
@@ -256,7 +304,10 @@ def test_what_polynomials_cannot_do_is_not_asked_for():
 def test_a_function_within_reach_is_needed():
     """Results of |x| alone, of which a line explains nothing."""
     lines = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=9)
-    only = {name: made_up([0.01], ("abs",)) for name in ("classes/continuous", "twin/classes/continuous")}
+    only = {
+        name: made_up([0.01], ("abs",))
+        for name in ("classes/continuous", "twin/classes/continuous")
+    }
     finding = judge(only, known(lines))
     assert finding.verdict == "inconclusive"
     assert finding.reason == "No function is approximated by polynomials of the model's degree."
@@ -272,12 +323,17 @@ def test_what_training_did_not_make_is_not_supported():
 
 def check_known_truth(predictor):
     task = tasks.Polynomial(degrees=(3,), inputs=U, coefficients=U, n_points=30)
-    (finding,) = calibration.judge(calibration.Case(make("pre", n_ctx=64), task, predictor), (CLAIM,))
+    (finding,) = calibration.judge(
+        calibration.Case(make("pre", n_ctx=64), task, predictor), (CLAIM,)
+    )
     worst = {row["class"]: row["unexplained"] for row in finding.details}
     assert max(worst["exp"], worst["sin"], worst["ln(1+x)"]) < 1e-3
     # Fitted to few points of |x| cubics swing: what the best one leaves is not what least squares reaches.
     assert worst["|x|"] > finding.details[3]["best polynomial of its degree"]
-    assert all(row["unexplained"] == pytest.approx(row["least squares of its degree"]) for row in finding.details)
+    assert all(
+        row["unexplained"] == pytest.approx(row["least squares of its degree"])
+        for row in finding.details
+    )
 
 
 @pytest.mark.slow

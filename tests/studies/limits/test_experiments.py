@@ -34,7 +34,9 @@ def checkpoint(name="pre", **change) -> Checkpoint:
 
 
 def make_bench(tmp_path=None, **models) -> bench.Bench:
-    return bench.Bench(models or {"a": checkpoint(), "b": checkpoint("no norm")}, SCALE, cache=tmp_path)
+    return bench.Bench(
+        models or {"a": checkpoint(), "b": checkpoint("no norm")}, SCALE, cache=tmp_path
+    )
 
 
 def test_what_is_kept_counts_with_the_time_that_it_took(tmp_path):
@@ -64,7 +66,10 @@ def test_sweep_is_the_model_itself_at_each_query():
     with torch.no_grad():
         check(queries.sweep(model, prompts, xs))
         must_fail(check, queries.sweep(model, prompts, xs[::-1]))
-        must_fail(check, queries.sweep(model, queries.contexts(torch.square, Uniform(-1, 1), 7, 5, seed=2), xs))
+        must_fail(
+            check,
+            queries.sweep(model, queries.contexts(torch.square, Uniform(-1, 1), 7, 5, seed=2), xs),
+        )
 
 
 @pytest.mark.parametrize("name", ["pre", "post", "no norm", "rms", "attention only"])
@@ -84,7 +89,9 @@ def test_the_last_row_of_the_lens_is_the_prediction(name):
 def test_the_lens_at_a_prompts_own_query():
     model, prompts = checkpoint(), small_models.PROMPTS
     read = queries.lens(model, prompts)[..., 0]
-    torch.testing.assert_close(read[-1].float(), as_numbers(model.predict(prompts))[:, -1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        read[-1].float(), as_numbers(model.predict(prompts))[:, -1], atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", ["pre", "post"])
@@ -135,7 +142,9 @@ def test_boundary_of_a_known_shape():
     """x inside, 5 tanh outside: the zone, the level and the onset are where they were put."""
     x = limits_functions.FAR
     f = np.clip(x, -5, 5)
-    found = limits_functions.boundary(checkpoint("no norm"), torch.from_numpy(np.stack([f, f])), torch.from_numpy(x))
+    found = limits_functions.boundary(
+        checkpoint("no norm"), torch.from_numpy(np.stack([f, f])), torch.from_numpy(x)
+    )
 
     def check(found):
         assert found["level +"] == -found["level -"] == 5
@@ -156,7 +165,9 @@ def test_the_certificate_holds_and_the_plateau_is_reached():
     c, r, above, below = limits_functions.certificate(model)
     far = queries.sweep(model, prompts, [-1e9, 1e9, *limits_functions.FAR])
     assert (far - c).abs().max() <= r
-    torch.testing.assert_close(far[:, :2], torch.tensor([[below, above]]).double().expand(8, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        far[:, :2], torch.tensor([[below, above]]).double().expand(8, 2), atol=1e-5, rtol=0
+    )
     assert np.isnan(limits_functions.certificate(checkpoint("no norm"))).all()
     assert np.isnan(limits_functions.certificate(checkpoint("post"))).all()
 
@@ -168,7 +179,12 @@ def test_errors_are_those_of_evaluation(tmp_path):
     with make_bench(tmp_path) as b:
         found = b.errors(["a", "b", "missing"], TASK, [1, 3])
         direct = evaluation.shifted(
-            {name: b.models[name] for name in "ab"}, TASK, [1, 3], n_functions=6, n_contexts=3, seed=0
+            {name: b.models[name] for name in "ab"},
+            TASK,
+            [1, 3],
+            n_functions=6,
+            n_contexts=3,
+            seed=0,
         )
         assert found.coords.to_dataset().identical(direct.coords.to_dataset())
 
@@ -220,7 +236,8 @@ def test_pooled_errors_are_means_of_each_function():
     found = errors.pooled(matrix, {"both": ["a", "b", "missing"], "none": ["missing"]})
     assert tuple(found.indexes["predictor"]) == ("both", "a", "b", "least squares", "zero")
     np.testing.assert_allclose(
-        found.sel(predictor="both").values, (matrix.sel(predictor="a").values + matrix.sel(predictor="b").values) / 2
+        found.sel(predictor="both").values,
+        (matrix.sel(predictor="a").values + matrix.sel(predictor="b").values) / 2,
     )
 
 
@@ -237,7 +254,9 @@ def test_the_rate_of_zero_is_1_without_error():
 
 
 def test_spread_by_hand():
-    pattern = torch.tensor([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2], [0.0, 0.0, 0.0, 0.0]])
+    pattern = torch.tensor(
+        [[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2], [0.0, 0.0, 0.0, 0.0]]
+    )
     share, effective = limits_remedies._spread(pattern)
     torch.testing.assert_close(share, torch.tensor([0.5, 1.0, 0.25, torch.nan]), equal_nan=True)
     torch.testing.assert_close(effective, torch.tensor([0.5, 0.25, 1.0, torch.nan]), equal_nan=True)
@@ -261,7 +280,9 @@ def test_dispersion_at_the_trained_length_is_the_models_own_pattern(score_fn):
     expected = torch.cat(share, 1).nanmean(1)
 
     def check(n):
-        np.testing.assert_allclose(curve.sel(statistic="largest share", n=n).values, expected, rtol=1e-6)
+        np.testing.assert_allclose(
+            curve.sel(statistic="largest share", n=n).values, expected, rtol=1e-6
+        )
 
     check(13)
     must_fail(check, 26)
@@ -301,6 +322,8 @@ def test_the_baseline_does_not_differ_from_itself():
 def test_ratios_are_paired():
     """A model whose error is three times another's on every function: the interval has no width."""
     values = np.stack([np.arange(1.0, 21), 3 * np.arange(1.0, 21)])[:, None]
-    matrix = make_array(values, {"predictor": ("a", "b"), "sigma": (1.0,), "function": tuple(range(20))})
+    matrix = make_array(
+        values, {"predictor": ("a", "b"), "sigma": (1.0,), "function": tuple(range(20))}
+    )
     (row,) = errors.ratios(matrix, [("b", "a")]).to_dict("records")
     assert row["low"] == pytest.approx(row["high"]) == pytest.approx(np.log10(3))

@@ -16,7 +16,13 @@ from icl_interp.interventions.base import At, intervene
 from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.claims.failure import DECIDING, Place, quantities, relative_error, removed
+from icl_interp.studies.limits.claims.failure import (
+    DECIDING,
+    Place,
+    quantities,
+    relative_error,
+    removed,
+)
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.failure import (
     ARMS,
@@ -60,7 +66,12 @@ def stored(found: DataArray, counterpart: bool = False) -> dict[str, DataArray]:
     curve = make_curve(np.ones((3, 4, n, 2)), axes)
     other = {"statistic": far.GROWN, "unit": tuple(range(n if counterpart else 0)), "x": x}
     without = make_curve(4 * np.ones((4, n if counterpart else 0, 2)), other)
-    return {"far/failure": found, "far/norm arms": curve, "far/counterpart": without, "twin/far/norm arms": curve}
+    return {
+        "far/failure": found,
+        "far/norm arms": curve,
+        "far/counterpart": without,
+        "twin/far/norm arms": curve,
+    }
 
 
 SAYS = {
@@ -73,7 +84,10 @@ SAYS = {
 def verdict(found: DataArray, **known) -> str:
     finding = judged_on(FAILURE, stored(found), facts(n_units=64, **known))
     says = [verdict for verdict, words in SAYS.items() if words in finding.reason]
-    assert says == [finding.verdict] or "So it cannot be told whether LayerNorm causes the failure" in finding.reason
+    assert (
+        says == [finding.verdict]
+        or "So it cannot be told whether LayerNorm causes the failure" in finding.reason
+    )
     return finding.verdict
 
 
@@ -102,7 +116,10 @@ def check_regions(judge):
         ({}, "contradicted"),  # freezing does nothing: it fails without the norm as well
         ({"frozen": 0.1, **one_scale}, "inconclusive"),
         (one_place, "inconclusive"),
-        ({"frozen": dict.fromkeys((*DECIDING, *DRAWN), 0.1)}, "supported"),  # other places do not decide
+        (
+            {"frozen": dict.fromkeys((*DECIDING, *DRAWN), 0.1)},
+            "supported",
+        ),  # other places do not decide
         ({"frozen": dict.fromkeys(DECIDING, 0.1)}, "inconclusive"),  # nor known ones alone
     ):
         assert judge(errors(**changed)) == expected, changed
@@ -111,10 +128,15 @@ def check_regions(judge):
 @pytest.mark.slow
 def test_the_regions_of_phi():
     check_regions(verdict)
-    must_fail(check_regions, lambda found: verdict(found.where(found["arm"] != "quantile .1", found.sel(arm="mean"))))
     must_fail(
         check_regions,
-        lambda found: verdict(found.where(found["place"] != "query x 10", found.sel(place="query x 1000"))),
+        lambda found: verdict(found.where(found["arm"] != "quantile .1", found.sel(arm="mean"))),
+    )
+    must_fail(
+        check_regions,
+        lambda found: verdict(
+            found.where(found["place"] != "query x 10", found.sel(place="query x 1000"))
+        ),
     )
 
 
@@ -125,10 +147,22 @@ def test_preconditions_come_first():
     assert verdict(errors(**good)) == "supported"
     for changed, reason in (
         ({"intact": 0.3}, "The model does not fail there: its squared error is 0.30 times"),
-        ({"intact": {"query x 10": 0.3}}, "The model does not fail there: its squared error is 0.30 times"),
-        ({"quantile_.9": {NEAR: 0.2}}, "Frozen norms spoil the prediction in distribution too: its squared error"),
-        ({"sham": {"query x 10": 0.88}}, "the context positions, already removes 0.122 of the failure"),
-        ({"sham": {"query x 1000": 1.2}}, "the context positions, already removes -0.204 of the failure"),
+        (
+            {"intact": {"query x 10": 0.3}},
+            "The model does not fail there: its squared error is 0.30 times",
+        ),
+        (
+            {"quantile_.9": {NEAR: 0.2}},
+            "Frozen norms spoil the prediction in distribution too: its squared error",
+        ),
+        (
+            {"sham": {"query x 10": 0.88}},
+            "the context positions, already removes 0.122 of the failure",
+        ),
+        (
+            {"sham": {"query x 1000": 1.2}},
+            "the context positions, already removes -0.204 of the failure",
+        ),
     ):
         finding = judged_on(FAILURE, stored(errors(**{**good, **changed})), facts(n_units=64))
         assert finding.verdict == "inconclusive", changed
@@ -155,8 +189,13 @@ def test_each_place_has_an_answer_of_its_own():
     }
     assert rows["query x 3"]["phi, own"] == pytest.approx(0.9 / 0.98)
     assert "does not fail" in rows["functions x 10"]["because"]
-    assert [place for place, row in rows.items() if "sham" in row] == [*QUERIES, *DRAWN]  # a function has none
-    assert (rows["query x 3"]["phi, lowest"], rows["query x 3"]["phi, highest"]) == pytest.approx((0.9 / 0.98,) * 2)
+    assert [place for place, row in rows.items() if "sham" in row] == [
+        *QUERIES,
+        *DRAWN,
+    ]  # a function has none
+    assert (rows["query x 3"]["phi, lowest"], rows["query x 3"]["phi, highest"]) == pytest.approx(
+        (0.9 / 0.98,) * 2
+    )
     assert "removes 0 % of the failure" in finding.reason
 
 
@@ -172,18 +211,25 @@ def test_the_worst_place_is_what_a_precondition_names():
 def test_what_follows_from_sizes_says_so():
     """Predictions of a hundredth of the truth's size, frozen or not, can remove next to nothing of an error."""
     tiny = {"query x 1000": 1e-4, "drawn about x 1000": 1e-4}
-    by_algebra = judged_on(FAILURE, stored(errors(size=tiny, **{"size,_frozen": tiny})), facts(n_units=64))
+    by_algebra = judged_on(
+        FAILURE, stored(errors(size=tiny, **{"size,_frozen": tiny})), facts(n_units=64)
+    )
     assert by_algebra.verdict == "contradicted"
-    assert by_algebra.reason.startswith("By algebra, LayerNorm does not cause most of the failure far from the data: ")
+    assert by_algebra.reason.startswith(
+        "By algebra, LayerNorm does not cause most of the failure far from the data: "
+    )
     for other in ({"size": tiny}, {"size,_frozen": tiny}, {}):
         finding = judged_on(FAILURE, stored(errors(**other)), facts(n_units=64))
         assert finding.verdict == "contradicted"
-        assert finding.reason.startswith("LayerNorm does not cause most of the failure far from the data.")
+        assert finding.reason.startswith(
+            "LayerNorm does not cause most of the failure far from the data."
+        )
 
 
 def test_a_model_trained_without_a_norm_is_shown_beside():
     alone, both = (
-        judged_on(FAILURE, stored(errors(), counterpart), facts(n_units=64)) for counterpart in (False, True)
+        judged_on(FAILURE, stored(errors(), counterpart), facts(n_units=64))
+        for counterpart in (False, True)
     )
     assert "trained without" not in alone.causal["far error / law mean"]
     assert both.causal["far error / law mean"]["trained without"] == pytest.approx(4)
@@ -229,21 +275,29 @@ def check_errors(found: DataArray, lab):
                 at = sign * x * lab.x_unit
                 truth = as_numbers(lab.truth([at], lab.few))[:, 0]
                 square = square + (whole(lab, moved(lab, at), *edit) - truth).square() / 2
-            np.testing.assert_allclose(found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm)
+            np.testing.assert_allclose(
+                found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm
+            )
         for place, sizes in zip(DRAWN, np.split(drawn_sizes(lab), 2, 1), strict=True):
             square = 0.0
             for side in sizes.repeat(2, 0).T:  # two prompts of each unit
                 elsewhere = moved(lab, side)
                 truth = as_numbers(lab.task.targets(lab.few.parameters, elsewhere.xs))[:, -1]
                 square = square + (whole(lab, elsewhere, *edit) - truth).square() / 2
-            np.testing.assert_allclose(found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm)
+            np.testing.assert_allclose(
+                found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm
+            )
         truth = as_numbers(lab.task.targets(lab.few.parameters, lab.few.xs))[:, -1]
         square = (whole(lab, lab.few, *edit) - truth).square()
-        np.testing.assert_allclose(found.sel(arm=arm, place=NEAR), lab.by_unit(square), rtol=1e-7, err_msg=arm)
+        np.testing.assert_allclose(
+            found.sel(arm=arm, place=NEAR), lab.by_unit(square), rtol=1e-7, err_msg=arm
+        )
         for place, factor in FUNCTIONS.items() if arm != "sham" else ():
             scaled = replace(lab.few, ys=factor * lab.few.ys)  # the law's mean is 0
             square = (whole(lab, scaled, *edit) - factor * truth).square()
-            np.testing.assert_allclose(found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm)
+            np.testing.assert_allclose(
+                found.sel(arm=arm, place=place), lab.by_unit(square), rtol=1e-7, err_msg=arm
+            )
 
 
 def test_errors_are_those_of_whole_prompts():
@@ -254,12 +308,16 @@ def test_errors_are_those_of_whole_prompts():
     must_fail(check_errors, found.assign_coords(arm=[renamed[arm] for arm in ARMS]), lab)
     must_fail(
         check_errors,
-        found.sel(place=[NEAR, *reversed(QUERIES), *DRAWN, *FUNCTIONS]).assign_coords(place=list(PLACES)),
+        found.sel(place=[NEAR, *reversed(QUERIES), *DRAWN, *FUNCTIONS]).assign_coords(
+            place=list(PLACES)
+        ),
         lab,
     )
     must_fail(
         check_errors,
-        found.sel(place=[NEAR, *QUERIES, *reversed(DRAWN), *FUNCTIONS]).assign_coords(place=list(PLACES)),
+        found.sel(place=[NEAR, *QUERIES, *reversed(DRAWN), *FUNCTIONS]).assign_coords(
+            place=list(PLACES)
+        ),
         lab,
     )
     assert np.isnan(found.sel(arm="sham", place=list(FUNCTIONS))).all()
@@ -270,13 +328,20 @@ def test_a_slope_that_ignores_the_context_has_its_closed_form():
     lab = small_lab()
     found, xs = failure(lab), 1e3 * lab.x_unit * np.array([1, -1])
     _, cache = lab.model.run_with_cache(lab.tokens(lab.few))
-    freeze = FreezeNorms({name: cache[f"{name}.hook_scale"][:, -1].mean(0, keepdim=True) for name in lab.model.norms})
+    freeze = FreezeNorms(
+        {name: cache[f"{name}.hook_scale"][:, -1].mean(0, keepdim=True) for name in lab.model.norms}
+    )
     f = as_numbers(lab.sweep(xs, prompts=lab.few, query=[freeze])).mean(0)
     truth = as_numbers(lab.truth(xs, lab.few))
     place = "query x 1000"
-    ratio = found.sel(arm="context-free", place=place).mean() / found.sel(arm="law mean", place=place).mean()
+    ratio = (
+        found.sel(arm="context-free", place=place).mean()
+        / found.sel(arm="law mean", place=place).mean()
+    )
     # In antithetic pairs the mixed term of the square cancels exactly.
-    assert float(ratio) == pytest.approx(float(1 + f.square().mean() / truth.square().mean()), rel=1e-9)
+    assert float(ratio) == pytest.approx(
+        float(1 + f.square().mean() / truth.square().mean()), rel=1e-9
+    )
 
 
 @pytest.mark.slow
@@ -285,7 +350,10 @@ def test_the_far_error_is_that_of_the_model(measured):
     finding = bench.judge(FAILURE)
     assert finding.verdict == "inconclusive"  # random weights have learned nothing
     assert "has not learned its task" in finding.reason
-    f, truth = bench.lab.sweep([1e3, -1e3], prompts=bench.lab.few), bench.lab.truth([1e3, -1e3], bench.lab.few)
+    f, truth = (
+        bench.lab.sweep([1e3, -1e3], prompts=bench.lab.few),
+        bench.lab.truth([1e3, -1e3], bench.lab.few),
+    )
     relative = float((f - truth).square().mean() / truth.square().mean())
     assert finding.causal["far error / law mean"]["intact"] == pytest.approx(relative, rel=1e-9)
     # Prompts are run in two parts: each at scales of its own is what it was.

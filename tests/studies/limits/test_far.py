@@ -23,7 +23,9 @@ def test_the_predicted_onset_is_where_the_read_in_outweighs_the_rest():
     for row in range(len(lab.prompts)):
         prompts = lab.prompts[row : row + 1]
         _, cache = lab.model.run_with_cache(lab.encoding.encode(prompts))
-        offset = cache["blocks.1.hook_resid_post"][0, -1] - prompts.xs[0, -1] * lab.model.embed.W_E[0]
+        offset = (
+            cache["blocks.1.hook_resid_post"][0, -1] - prompts.xs[0, -1] * lab.model.embed.W_E[0]
+        )
         rest.append(float((offset - offset.mean()).square().sum()))
     square = np.quantile(rest, 0.95) + 12 * lab.model.cfg.eps
     w = lab.model.embed.W_E[0] - lab.model.embed.W_E[0].mean()
@@ -31,7 +33,10 @@ def test_the_predicted_onset_is_where_the_read_in_outweighs_the_rest():
 
 
 def test_a_large_eps_delays_the_onset():
-    assert far.certificate(small_lab(eps=1e10))["onset"][0] > 1e4 * far.certificate(small_lab())["onset"][0]
+    assert (
+        far.certificate(small_lab(eps=1e10))["onset"][0]
+        > 1e4 * far.certificate(small_lab())["onset"][0]
+    )
 
 
 def test_the_certificate_says_only_what_applies():
@@ -40,7 +45,9 @@ def test_the_certificate_says_only_what_applies():
         ("no norm", {"c", "r", "onset"}),
         ("rms", {"c", "r", "onset"}),
     ):
-        row = far.certificate(Lab(make(name), TASK, Interleaved(), n_units=2, n_contexts=2)).to_dict("records")[0]
+        row = far.certificate(
+            Lab(make(name), TASK, Interleaved(), n_units=2, n_contexts=2)
+        ).to_dict("records")[0]
         assert {key for key, value in row.items() if math.isnan(value)} >= missing
     row = far.certificate(small_lab()).to_dict("records")[0]
     assert row["c"] == pytest.approx((row["plateau +"] + row["plateau -"]) / 2)
@@ -59,15 +66,21 @@ def test_freezing_arms_are_what_they_say():
         ("ln_final", lab.few, {"query": [at_query.only("ln_final")]}),
     ):
         f = as_numbers(lab.sweep(far.GROWTH, prompts=prompts, **edits))
-        assert np.allclose(arms.sel(arm=arm, statistic="mean square").values, lab.by_unit(f.square()), rtol=1e-9)
+        assert np.allclose(
+            arms.sel(arm=arm, statistic="mean square").values, lab.by_unit(f.square()), rtol=1e-9
+        )
         error = (f - as_numbers(lab.truth(far.GROWTH, prompts))).square()
-        assert np.allclose(arms.sel(arm=arm, statistic="squared error").values, lab.by_unit(error), rtol=1e-9)
+        assert np.allclose(
+            arms.sel(arm=arm, statistic="squared error").values, lab.by_unit(error), rtol=1e-9
+        )
         for x in (-1e3, 1e5):
             change = as_numbers(lab.sweep([x, 10 * x], prompts=prompts, **edits)).diff(dim=1)[:, 0]
             found = arms.sel(arm=arm, statistic="squared increment", x=x).values
             assert np.allclose(found, lab.by_unit(change.square()), rtol=1e-6)
     truth = lab.by_unit(as_numbers(lab.truth(far.GROWTH)).square())
-    assert np.allclose(arms.sel(arm="law mean", statistic="squared error").values, truth)  # the law's mean is 0
+    assert np.allclose(
+        arms.sel(arm="law mean", statistic="squared error").values, truth
+    )  # the law's mean is 0
     assert set(arms.indexes["arm"]) == {"intact", "frozen", "sham", "law mean", *lab.model.norms}
 
 
@@ -88,7 +101,9 @@ def test_errors_are_compared_with_the_mean_of_the_law():
         """Coefficients about (1, 2)."""
 
         def sample_parameters(self, n_functions, generator, dtype):
-            return super().sample_parameters(n_functions, generator, dtype) + torch.tensor([1.0, 2.0], dtype=dtype)
+            return super().sample_parameters(n_functions, generator, dtype) + torch.tensor(
+                [1.0, 2.0], dtype=dtype
+            )
 
         def mean_parameters(self, parameters):
             return torch.tensor([1.0, 2.0], dtype=parameters.dtype).expand_as(parameters)
@@ -100,6 +115,9 @@ def test_errors_are_compared_with_the_mean_of_the_law():
 
 def test_an_inserted_norm_is_enough_for_a_plateau():
     curve = far.sufficiency(small_lab())
-    grow = {arm: growth_exponents(curve.sel(arm=arm).values.mean(0), curve["x"].values) for arm in curve.indexes["arm"]}
+    grow = {
+        arm: growth_exponents(curve.sel(arm=arm).values.mean(0), curve["x"].values)
+        for arm in curve.indexes["arm"]
+    }
     assert grow["intact"].min() > 0.9
     assert grow["norm inserted"].max() < 0.1

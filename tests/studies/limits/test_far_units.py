@@ -23,7 +23,9 @@ from icl_interp.tasks.distributions import Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
 
 S = 2.0**100
-SATURATES = "limits.layernorm_saturation"  # it has a verdict for models that have learned nothing too
+SATURATES = (
+    "limits.layernorm_saturation"  # it has a verdict for models that have learned nothing too
+)
 WITH_NORM = tuple(
     f"limits.{name}"
     for name in (
@@ -36,7 +38,12 @@ WITH_NORM = tuple(
         "no_icl_at_high_norm",
     )
 )
-WITHOUT = ("limits.linear_asymptote", "limits.context_erased", "limits.softmax_hardmax", "limits.no_icl_at_high_norm")
+WITHOUT = (
+    "limits.linear_asymptote",
+    "limits.context_erased",
+    "limits.softmax_hardmax",
+    "limits.no_icl_at_high_norm",
+)
 
 
 def task(s: float) -> Polynomial:
@@ -68,10 +75,15 @@ def check_same_verdicts(judged, name: str, claims: tuple[str, ...]) -> None:
     large = judged(in_units(make(name, n_ctx=20), S), *claims, task=task(S), lab_class=LargeTwins)
     for claim in claims:
         assert large[claim].verdict == plain[claim].verdict, claim
-        for mine, other in ((large[claim].test, plain[claim].test), (large[claim].estimate, plain[claim].estimate)):
+        for mine, other in (
+            (large[claim].test, plain[claim].test),
+            (large[claim].estimate, plain[claim].estimate),
+        ):
             scale = S if other.unit == "in units of y" else 1.0
             numbers = np.array([[e.value, e.low, e.high] for e in (mine, other)])
-            np.testing.assert_allclose(numbers[0] / scale, numbers[1], rtol=1e-6, atol=1e-9, err_msg=claim)
+            np.testing.assert_allclose(
+                numbers[0] / scale, numbers[1], rtol=1e-6, atol=1e-9, err_msg=claim
+            )
 
 
 @pytest.mark.slow
@@ -83,9 +95,17 @@ def test_verdicts_do_not_depend_on_the_unit_of_x(judged, monkeypatch, name, clai
 
 
 def test_the_unit_is_the_largest_input():
-    laws = {Uniform(-1, 1): 1, Uniform(-100, 100): 100, Uniform(-7, 2): 7, Uniform(0, 0.5): 0.5, Normal(3, mean=1): 7}
+    laws = {
+        Uniform(-1, 1): 1,
+        Uniform(-100, 100): 100,
+        Uniform(-7, 2): 7,
+        Uniform(0, 0.5): 0.5,
+        Normal(3, mean=1): 7,
+    }
     for law, expected in laws.items():
-        assert x_unit(Polynomial(degrees=(1,), inputs=law, coefficients=law, n_points=9)) == expected
+        assert (
+            x_unit(Polynomial(degrees=(1,), inputs=law, coefficients=law, n_points=9)) == expected
+        )
 
 
 def check_no_verdict(judge, known) -> None:
@@ -101,7 +121,9 @@ def test_without_an_in_distribution_error_there_is_no_verdict(measured):
     """Also after a trip through JSON, which holds such numbers as text; and whatever the results say."""
     bench = measured(make("pre", n_ctx=40), SATURATES)
     assert bench.judge(SATURATES).verdict != "inconclusive"
-    for key, value in itertools.product(("r2", "error"), (float("nan"), float("inf"), "nan", "-inf")):
+    for key, value in itertools.product(
+        ("r2", "error"), (float("nan"), float("inf"), "nan", "-inf")
+    ):
         known = changed(bench.facts, **{key: value})
         check_no_verdict(lambda claim, known=known: claim.judge_results({}, known), known)
         must_fail(check_no_verdict, lambda claim: bench.judge(SATURATES), known)

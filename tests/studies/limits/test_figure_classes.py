@@ -42,9 +42,14 @@ def check_rates(r, figure):
     marks = {}
     for trace in figure.data:
         if trace.xaxis == "x" and trace.name in ("trained on", "not trained on"):
-            marks |= dict(zip(np.array(figure.layout.yaxis.ticktext)[list(trace.y)], trace.x, strict=True))
+            marks |= dict(
+                zip(np.array(figure.layout.yaxis.ticktext)[list(trace.y)], trace.x, strict=True)
+            )
     for name in errors.indexes["class"]:
-        mine, zero = (errors.sel({"predictor": p, "class": name, "points": "own"}).values for p in ("model", "zero"))
+        mine, zero = (
+            errors.sel({"predictor": p, "class": name, "points": "own"}).values
+            for p in ("model", "zero")
+        )
         assert marks[name] == pytest.approx(mine.mean() / zero.mean(), rel=1e-12)
 
 
@@ -54,7 +59,9 @@ def check_similarities(results, figure):
     found = Comparison.of(results["algorithms/own"], results["algorithms/rivals"])
     for a, arm in enumerate(ARMS):
         trace = next(t for t in figure.data if t.name == arm)
-        for rival, name, x in zip(found.chosen.each, figure.layout.yaxis2.ticktext, trace.x, strict=True):
+        for rival, name, x in zip(
+            found.chosen.each, figure.layout.yaxis2.ticktext, trace.x, strict=True
+        ):
             assert name == rival.algorithm
             scale = np.array(rival.bound * (answers.u if rival.form != PLAIN else 1.0))
             its = answers.said[rival.algorithm]
@@ -62,7 +69,9 @@ def check_similarities(results, figure):
                 its = bounded(its, answers.mean, rival.form, scale)
             its = its[a]
             mine = answers.f[a]
-            assert x == pytest.approx(max(LEAST, 1 - ((mine - its) ** 2).mean() / mine.var()), rel=1e-9)
+            assert x == pytest.approx(
+                max(LEAST, 1 - ((mine - its) ** 2).mean() / mine.var()), rel=1e-9
+            )
 
 
 def test_marks_are_the_stored_numbers(small):
@@ -88,7 +97,9 @@ def test_similarities_are_those_of_the_nearest_form(small):
     must_fail(check_similarities, results, drawn(small, swapped))
 
 
-@pytest.mark.parametrize("removed", ["classes/errors", "classes/continuous", "algorithms/own", "algorithms/rivals"])
+@pytest.mark.parametrize(
+    "removed", ["classes/errors", "classes/continuous", "algorithms/own", "algorithms/rivals"]
+)
 def test_parts_are_drawn_by_themselves(small, removed):
     left = {name: result for name, result in small.results.items() if name != removed}
     assert len(drawn(small, left).data) < len(drawn(small).data) or removed == "classes/continuous"

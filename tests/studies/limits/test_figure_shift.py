@@ -12,9 +12,12 @@ from icl_interp.studies.limits.measurements import seeds
 
 RESULTS = {
     seeds.functions.name: table(arm(n=4, **scaled()) + arm("no norm", **scaled(0.5))),
-    seeds.inside.name: table(arm(n=4, **across(lambda x: 1 + x)) + arm("no norm", **across(lambda x: 1))),
+    seeds.inside.name: table(
+        arm(n=4, **across(lambda x: 1 + x)) + arm("no norm", **across(lambda x: 1))
+    ),
     seeds.intervals.name: table(
-        arm(n=4, a=1.0, **{"both 1": 1e-3, "both 5": 50.0}) + arm("interval 5", a=5.0, **{"both 1": 1.0, "both 5": 0.1})
+        arm(n=4, a=1.0, **{"both 1": 1e-3, "both 5": 50.0})
+        + arm("interval 5", a=5.0, **{"both 1": 1.0, "both 5": 0.1})
     ),
 }
 
@@ -45,15 +48,26 @@ def check_traces(figure):
 
 def test_points_are_seeds_and_lines_their_geometric_means():
     check_traces(drawn(RESULTS))
-    swapped = {**RESULTS, seeds.functions.name: table(arm(n=4, **scaled()) + arm("no norm", **scaled(0.4)))}
+    swapped = {
+        **RESULTS,
+        seeds.functions.name: table(arm(n=4, **scaled()) + arm("no norm", **scaled(0.4))),
+    }
     must_fail(check_traces, drawn(swapped))
 
 
 def test_what_was_not_measured_is_not_drawn():
-    rows = [{**row, "numbers": seeds.NOWHERE} for row in arm(n=3, **scaled()) + arm("no norm", n=3, **scaled())]
+    rows = [
+        {**row, "numbers": seeds.NOWHERE}
+        for row in arm(n=3, **scaled()) + arm("no norm", n=3, **scaled())
+    ]
     assert shift(Results({seeds.functions.name: table(rows)}), [], known("no norm")) is None
     assert shift(Results({seeds.functions.name: table(arm(**scaled()))}), [], known()) is None
-    alone = table(arm(n=1) + arm("no norm", n=1))  # too few seeds to compare: their error rates and nothing else
+    alone = table(
+        arm(n=1) + arm("no norm", n=1)
+    )  # too few seeds to compare: their error rates and nothing else
     assert shift(Results(dict.fromkeys(RESULTS, alone)), [], known("no norm")) is None
     assert shift(Results({}), [], known()) is None
-    assert len(traces(drawn({seeds.inside.name: RESULTS[seeds.inside.name]}), "no norm", "x", "lines")) == 1
+    assert (
+        len(traces(drawn({seeds.inside.name: RESULTS[seeds.inside.name]}), "no norm", "x", "lines"))
+        == 1
+    )

@@ -36,16 +36,24 @@ def far_query_shows(r: Report, figure: go.Figure):
     stored = r.results["far/contexts"]
     x_axis = Symlog(0.1)
     bounded = figure.layout.yaxis.tickvals is None
-    y_axis = np.asarray if bounded else Symlog(float(figure.layout.yaxis.title.text.split("±")[1].rstrip(")")))
+    y_axis = (
+        np.asarray
+        if bounded
+        else Symlog(float(figure.layout.yaxis.title.text.split("±")[1].rstrip(")")))
+    )
     n = len(stored.indexes["context"])
     for name, curve in ((f"model, {n} contexts", "model"), ("truth", "truth")):
         shown = trace(figure, name)
         np.testing.assert_array_equal(lines(shown.customdata[:, 1]), stored.sel(curve=curve).values)
-        np.testing.assert_array_equal(lines(shown.customdata[:, 0]), np.tile(stored["x"].values, (n, 1)))
+        np.testing.assert_array_equal(
+            lines(shown.customdata[:, 0]), np.tile(stored["x"].values, (n, 1))
+        )
         np.testing.assert_array_equal(shown.x, x_axis(shown.customdata[:, 0]))
         np.testing.assert_array_equal(shown.y, y_axis(shown.customdata[:, 1]))
     mean = trace(figure, "mean over all contexts")
-    np.testing.assert_array_equal(mean.customdata[:, 1], r.results["far/intact"].sel(statistic="mean").values.mean(0))
+    np.testing.assert_array_equal(
+        mean.customdata[:, 1], r.results["far/intact"].sel(statistic="mean").values.mean(0)
+    )
     top = float(y_axis(np.abs(stored.sel(curve="model").values).max()))
     assert figure.layout.yaxis.range[0] <= -top or figure.layout.yaxis.range[1] >= top
 
@@ -61,19 +69,32 @@ def test_far_query_shows_every_curve_uncut(any_report):
 
 
 def test_far_query_marks_what_the_weights_predict(small):
-    figure, weights = drawn(small, "far_query"), small.results["far/certificate"].to_dict("records")[0]
+    figure, weights = (
+        drawn(small, "far_query"),
+        small.results["far/certificate"].to_dict("records")[0],
+    )
     plateau = trace(figure, "level that the weights predict")
     below, above = lines(plateau.customdata[:, 1])
     assert (below[0], above[0]) == (weights["plateau -"], weights["plateau +"])
     onset = weights["onset"]
     np.testing.assert_array_equal(lines(plateau.customdata[:, 0]), [[-onset, -1e6], [onset, 1e6]])
-    vertical = {round(s.x0, 9) for s in figure.layout.shapes if s.line.dash == "dash" and s.yref == "y domain"}
+    vertical = {
+        round(s.x0, 9)
+        for s in figure.layout.shapes
+        if s.line.dash == "dash" and s.yref == "y domain"
+    }
     assert vertical == {round(float(Symlog(0.1)(sign * onset)), 9) for sign in (-1, 1)}
     band = [s for s in figure.layout.shapes if s.type == "rect" and s.xref == "x domain"]
-    assert [(s.y0, s.y1) for s in band] == [(weights["c"] - weights["r"], weights["c"] + weights["r"])]
+    assert [(s.y0, s.y1) for s in band] == [
+        (weights["c"] - weights["r"], weights["c"] + weights["r"])
+    ]
     trained = [s for s in figure.layout.shapes if s.type == "rect" and s.yref == "y domain"]
-    assert [(s.x0, s.x1) for s in trained] == [(-2.0, 2.0)]  # symlog of -1 and 1 with a threshold of 0.1
-    onset = next(row["measured onset"] for row in small["limits.layernorm_saturation"].details if "c" in row)
+    assert [(s.x0, s.x1) for s in trained] == [
+        (-2.0, 2.0)
+    ]  # symlog of -1 and 1 with a threshold of 0.1
+    onset = next(
+        row["measured onset"] for row in small["limits.layernorm_saturation"].details if "c" in row
+    )
     assert f"measured: |x| = {number(onset)}" in text_of(figure)
     assert "bound from the weights alone" in text_of(figure)
     assert "bound from the weights" not in text_of(drawn(report(norm=False), "far_query"))
@@ -96,11 +117,17 @@ def growth_shows(r: Report, figure: go.Figure):
 
     for row, name in enumerate(names):
         arm = other if name == "trained without" else arms.sel(arm=name)
-        (shown,) = (t for t in figure.data if t.xaxis == "x2" and list(t.y) == [row] and t.name is None)
+        (shown,) = (
+            t for t in figure.data if t.xaxis == "x2" and list(t.y) == [row] and t.name is None
+        )
         np.testing.assert_allclose(shown.x, [exponent(arm, r.results, name)], rtol=1e-9)
     intact = trace(figure, "unchanged model")
     rms = [
-        np.sqrt(arms.sel(arm="intact", statistic="mean square").values[:, np.abs(arms["x"].values) == x].mean())
+        np.sqrt(
+            arms.sel(arm="intact", statistic="mean square")
+            .values[:, np.abs(arms["x"].values) == x]
+            .mean()
+        )
         for x in intact.x
     ]
     np.testing.assert_allclose(intact.y, rms, rtol=1e-12)
@@ -124,11 +151,14 @@ def phi_shows(details, figure: go.Figure):
     """Five freezing scales and the sham at each place, with their intervals."""
     shown = [t for t in figure.data if t.xaxis == "x3"]
     found = sorted(
-        (round(t.y[0]), t.x[0], t.x[0] - t.error_x.arrayminus[0], t.x[0] + t.error_x.array[0]) for t in shown
+        (round(t.y[0]), t.x[0], t.x[0] - t.error_x.arrayminus[0], t.x[0] + t.error_x.array[0])
+        for t in shown
     )
     expected = []
     for i, row in enumerate(details):
-        expected += [(i, *(row[f"phi, {arm}{end}"] for end in ("", ", low", ", high"))) for arm in SCALES]
+        expected += [
+            (i, *(row[f"phi, {arm}{end}"] for end in ("", ", low", ", high"))) for arm in SCALES
+        ]
         expected += [(i, *[row["sham"]] * 3)] if "sham" in row else []  # a function has none
     np.testing.assert_allclose(found, sorted(expected), rtol=1e-9, atol=1e-12)
     low, high = figure.layout.xaxis3.range
@@ -171,11 +201,17 @@ def heads_show(r: Report, figure: go.Figure):
     ends = {
         "in distribution": values[:, np.abs(delta["x"].values) <= 1].mean(1),
         "far from the data": values[
-            :, np.isclose(np.abs(delta["x"].values), 1e4) | np.isclose(np.abs(delta["x"].values), 1e5)
+            :,
+            np.isclose(np.abs(delta["x"].values), 1e4) | np.isclose(np.abs(delta["x"].values), 1e5),
         ].mean(1),
     }
     for name, expected in ends.items():
-        shown = {row: x for t in figure.data if str(t.name).startswith(name) for row, x in zip(t.y, t.x, strict=True)}
+        shown = {
+            row: x
+            for t in figure.data
+            if str(t.name).startswith(name)
+            for row, x in zip(t.y, t.x, strict=True)
+        }
         assert [shown[row] for row in range(len(expected))] == list(expected)
     assert list(figure.layout.yaxis.ticktext) == list(delta.indexes["head"])
     shown = overlap.sel(pair=pairs_in(overlap))
@@ -226,7 +262,9 @@ def dispersion_shows(r: Report, figure: go.Figure):
                         found[head, n] = value
         expected = {
             (head, n): value
-            for head, row in zip(curve.indexes["head"], curve.sel(statistic=statistic).values, strict=True)
+            for head, row in zip(
+                curve.indexes["head"], curve.sel(statistic=statistic).values, strict=True
+            )
             for n, value in zip(curve["n"].values, row, strict=True)
         }
         assert found == expected

@@ -26,7 +26,9 @@ def small():
 
 
 def drawn(r, results=None):
-    return catalogue.FIGURES["layers"].draw(Results(r.results if results is None else results), r.findings, r.facts)
+    return catalogue.FIGURES["layers"].draw(
+        Results(r.results if results is None else results), r.findings, r.facts
+    )
 
 
 def named(figure, name):
@@ -54,14 +56,18 @@ def check_lens(r, figure):
         found = [seen_by(r.results["layers/lens"], lens, depth) for depth in range(3)]
         trace = named(figure, name)
         assert np.allclose(trace.y, [max(i.value, FLOOR) for i in found])
-        assert np.allclose(np.array(trace.y) + trace.error_y.array, [max(i.high, FLOOR) for i in found])
+        assert np.allclose(
+            np.array(trace.y) + trace.error_y.array, [max(i.high, FLOOR) for i in found]
+        )
         assert f"{found[2].value:.3g}" in trace.text[2]
 
 
 def check_errors(r, figure):
     """Mean error over the zero predictor's, in the row that says what was ablated."""
     whole, parts = (r.results[f"layers/{name}"] for name in ("without attention", "ablated"))
-    axis = next(a for a in (figure.layout.yaxis, figure.layout.yaxis2, figure.layout.yaxis3) if a.ticktext)
+    axis = next(
+        a for a in (figure.layout.yaxis, figure.layout.yaxis2, figure.layout.yaxis3) if a.ticktext
+    )
     for points, name in ((ALL, "at every position"), (QUERY, "at the query's token")):
         trace = named(figure, name)
         marks = dict(zip(np.array(axis.ticktext)[list(trace.y)], trace.x, strict=True))
@@ -91,7 +97,11 @@ def test_what_is_drawn_is_what_is_stored(small):
     ):
         check(small, figure)
         stored = small.results[result]
-        values = stored.values[::-1].copy() if check is not check_curves else stored.values[:, ::-1].copy()
+        values = (
+            stored.values[::-1].copy()
+            if check is not check_curves
+            else stored.values[:, ::-1].copy()
+        )
         changed = {**small.results, result: stored.copy(data=values)}
         must_fail(check, small, drawn(small, changed))
 
@@ -99,7 +109,10 @@ def test_what_is_drawn_is_what_is_stored(small):
 def patterns_of() -> DataArray:
     statistics = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
     cells = [[0.1, 0.5, r, r - 0.05, r + 0.05, r, 0.02, 0] for r in (0.1, 0.6, 0.6)]
-    return make_array([cells, cells], {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": statistics})
+    return make_array(
+        [cells, cells],
+        {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": statistics},
+    )
 
 
 def test_patterns_have_a_panel_where_there_are_degrees_to_compare(small):
@@ -147,4 +160,7 @@ def test_many_layers_keep_the_legend_short(small):
     deep = make_curve(lines, {**curves.indexes, "what": what})
     figure = drawn(small, {**small.results, "layers/curves": deep})
     shown = [t.name for t in figure.data if t.showlegend is not False]
-    assert [n for n in shown if re.match("before|after|prediction", n)] == ["before any layer", "prediction"]
+    assert [n for n in shown if re.match("before|after|prediction", n)] == [
+        "before any layer",
+        "prediction",
+    ]

@@ -41,7 +41,17 @@ def density(errors, **settings):
 
 def check_cells(cells):
     found = {f"{SIZES[i]:g} {SIZES[j]:g} {sigma:g}" for i, j, sigma in cells(SIZES, SIZES)}
-    assert found == {"1 5 1", "1 10 1", "5 10 1", "5 1 5", "5 10 5", "10 1 5", "10 1 10", "10 5 10", "5 1 10"}
+    assert found == {
+        "1 5 1",
+        "1 10 1",
+        "5 10 1",
+        "5 1 5",
+        "5 10 5",
+        "10 1 5",
+        "10 1 10",
+        "10 5 10",
+        "5 1 10",
+    }
 
 
 def test_cells_compare_arms_that_saw_more_of_an_interval_with_those_that_saw_less():
@@ -50,7 +60,9 @@ def test_cells_compare_arms_that_saw_more_of_an_interval_with_those_that_saw_les
     assert (0, 2, 4.0) not in cells([1.0, 4.0, 16.0], [4.0])  # an even overlap decides nothing
     draws = np.sort(np.random.default_rng(1).uniform(-4, 4, 200_000))
     inside = np.mean(np.abs(draws) < 1)
-    assert abs(inside - overlap(4, 1)) < 4 * np.sqrt(0.25 * 0.75 / len(draws))  # U(-1, 1) lies inside U(-4, 4)
+    assert abs(inside - overlap(4, 1)) < 4 * np.sqrt(
+        0.25 * 0.75 / len(draws)
+    )  # U(-1, 1) lies inside U(-4, 4)
 
 
 def test_the_paper_s_table_is_in_the_claimed_order():
@@ -83,16 +95,22 @@ def test_training_density():
     finding = density(unclear.tolist())
     assert finding.verdict == "inconclusive"
     assert finding.estimate is not None
-    assert (finding.estimate.low, finding.estimate.value, finding.estimate.high) == pytest.approx((8 / 9, 1, 1))
+    assert (finding.estimate.low, finding.estimate.value, finding.estimate.high) == pytest.approx(
+        (8 / 9, 1, 1)
+    )
 
 
 def test_kinds_with_too_few_seeds_are_left_out_and_said():
     found = kinds(TABLE_3)
     rows = found[intervals.name].to_dict("records")
-    lone = arm("interval 100", 1, rate=0.24, a=100.0, **{"both 1": 0.5, "both 5": 2.0, "both 10": 3.0})
+    lone = arm(
+        "interval 100", 1, rate=0.24, a=100.0, **{"both 1": 0.5, "both 5": 2.0, "both 10": 3.0}
+    )
     finding = judged_on(DENSITY_ID, {intervals.name: table(rows + lone)}, known(*ROLES))
     assert finding.verdict == "supported"
-    assert finding.details[-1] == {"intervals left out": "a = 100, 0 of 4 seeds, interval 100 0 (R2 0.77)"}
+    assert finding.details[-1] == {
+        "intervals left out": "a = 100, 0 of 4 seeds, interval 100 0 (R2 0.77)"
+    }
     few = [row for row in rows if row["arm"] == OWN or row["run"] == "interval 5 0"]
     finding = judged_on(DENSITY_ID, {intervals.name: table(few)}, known(*ROLES))
     assert finding.verdict == "inconclusive"
@@ -138,12 +156,22 @@ def test_larger_intervals(onsets, cost, verdict):
             "With larger training intervals the prediction",
             "Larger training intervals do not cost accuracy.",
         )
-        first = f"{moved} does not level" if onsets[2] < onsets[0] else costs if cost < 1 else f"{moved} levels off"
-        assert finding.reason.startswith("It is not decided" if verdict == "inconclusive" else first)
+        first = (
+            f"{moved} does not level"
+            if onsets[2] < onsets[0]
+            else costs
+            if cost < 1
+            else f"{moved} levels off"
+        )
+        assert finding.reason.startswith(
+            "It is not decided" if verdict == "inconclusive" else first
+        )
         assert finding.estimate is not None
         assert finding.estimate.value == pytest.approx(onsets[2] / onsets[0])
         assert finding.evidence["cost"].value == pytest.approx(cost)
-        assert [row["onset +"] for row in finding.details[:15:5]] == pytest.approx([0.96 * o for o in onsets])
+        assert [row["onset +"] for row in finding.details[:15:5]] == pytest.approx(
+            [0.96 * o for o in onsets]
+        )
         assert finding.twin is not None
     else:
         assert "Of these models 5 are not level by 1e5 times their inputs' range" in finding.reason

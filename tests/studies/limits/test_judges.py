@@ -22,14 +22,21 @@ from icl_interp.report import Report
 from icl_interp.results import from_dict, to_dict
 from icl_interp.tasks.functions import Polynomial
 
-SATURATES, CAUSE, FAILURE = (f"limits.layernorm_{n}" for n in ("saturation", "causes_saturation", "causes_failure"))
+SATURATES, CAUSE, FAILURE = (
+    f"limits.layernorm_{n}" for n in ("saturation", "causes_saturation", "causes_failure")
+)
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
-ERASED, LINEAR, IMMEDIATE = "limits.context_erased", "limits.linear_asymptote", "limits.boundary_immediate"
+ERASED, LINEAR, IMMEDIATE = (
+    "limits.context_erased",
+    "limits.linear_asymptote",
+    "limits.boundary_immediate",
+)
 ORTHOGONAL, NO_ICL = "heads.orthogonality", "limits.no_icl_at_high_norm"
 SIZE = "limits.size_does_not_help"
 LAYERNORM = (SATURATES, CAUSE, FAILURE)
 NECESSARY, SUFFICIENT, LAST, ALIKE = (
-    f"limits.{name}" for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
+    f"limits.{name}"
+    for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
 )
 
 
@@ -40,7 +47,10 @@ NECESSARY, SUFFICIENT, LAST, ALIKE = (
 def two_models(measured):
     """All claims on a model with LayerNorm beside one without, and on one without."""
     without = long("no norm")
-    return [measured(long("pre"), counterpart=without, n_contexts=2), measured(without, n_contexts=2)]
+    return [
+        measured(long("pre"), counterpart=without, n_contexts=2),
+        measured(without, n_contexts=2),
+    ]
 
 
 def as_data(findings) -> str:
@@ -93,7 +103,10 @@ def same_findings(read: Report, findings) -> None:
 def test_stored_results_judged_again_give_the_same_findings(two_models, tmp_path):
     for bench in two_models:
         findings = [bench.judge(claim.id) for claim in registry.select(None)]
-        stored = {name: json.dumps(finite(to_dict(r)), allow_nan=False) for name, r in bench.results.items()}
+        stored = {
+            name: json.dumps(finite(to_dict(r)), allow_nan=False)
+            for name, r in bench.results.items()
+        }
         loaded = {name: from_dict(json.loads(text)) for name, text in stored.items()}
         known = Facts.from_dict(json.loads(json.dumps(bench.facts.to_dict())))
         again = [claim.judge_results(loaded, known) for claim in registry.select(None)]
@@ -104,7 +117,9 @@ def test_stored_results_judged_again_give_the_same_findings(two_models, tmp_path
         versions = {name: m.version for claim in applying for name, m in claim.needs.items()}
         assert max(versions.values()) > 1
         provenance = {"measurements": versions}
-        report = Report({"name": "a model"}, bench.facts.to_dict(), findings, bench.results, provenance)
+        report = Report(
+            {"name": "a model"}, bench.facts.to_dict(), findings, bench.results, provenance
+        )
         report.to_json(tmp_path / "report.json")
         read = Report.load(tmp_path)
         assert as_data(read.findings) == as_data(findings)
@@ -140,7 +155,9 @@ def test_every_finding_is_complete(two_models):
                 assert "these kinds of training" in finding.scope
                 continue
             assert "these weights" in finding.scope
-            assert np.isfinite([finding.estimate.value, finding.estimate.low, finding.estimate.high]).all()
+            assert np.isfinite(
+                [finding.estimate.value, finding.estimate.low, finding.estimate.high]
+            ).all()
             assert finding.estimate.low <= finding.estimate.value <= finding.estimate.high
             assert finding.twin is not None
             wanted = {ORTHOGONAL, HARDMAX, UNIFORM, CAUSE, FAILURE, ERASED, NO_ICL, NECESSARY, LAST}
@@ -165,14 +182,28 @@ def excluded(model: HookedTransformer, task: Polynomial = SEVERAL) -> dict[str, 
 
 def by_design(model: HookedTransformer) -> dict[str, str]:
     """What the model's own design excludes, whatever companions are at hand, in the studies of any task."""
-    found = {claim: reason for claim, reason in excluded(model).items() if "pass companions=" not in reason}
-    return {claim: reason for claim, reason in found.items() if claim.startswith(("limits.", "heads."))}
+    found = {
+        claim: reason
+        for claim, reason in excluded(model).items()
+        if "pass companions=" not in reason
+    }
+    return {
+        claim: reason for claim, reason in found.items() if claim.startswith(("limits.", "heads."))
+    }
 
 
 def test_what_cannot_apply():
-    no_norm = {claim: "The claim is about LayerNorm; this model has no norm." for claim in (*LAYERNORM, IMMEDIATE)}
+    no_norm = {
+        claim: "The claim is about LayerNorm; this model has no norm."
+        for claim in (*LAYERNORM, IMMEDIATE)
+    }
     normalises = {LINEAR: "The claim is about models without normalisation; this one normalises."}
-    assert by_design(make("pre")) == by_design(make("post")) == by_design(make("attention only")) == normalises
+    assert (
+        by_design(make("pre"))
+        == by_design(make("post"))
+        == by_design(make("attention only"))
+        == normalises
+    )
     assert by_design(make("no norm")) == no_norm
     rms = by_design(make("rms"))
     assert set(rms) == {*LAYERNORM, IMMEDIATE, LINEAR}
@@ -182,17 +213,24 @@ def test_what_cannot_apply():
         found = by_design(make(score))
         assert set(found) - {ALIKE} == {HARDMAX, UNIFORM, LINEAR}
         assert (ALIKE in found) == (score == "linear")  # its weights are no distribution
-        assert found[HARDMAX] == found[UNIFORM] == f"{softmax} this model's score function is {score}."
+        assert (
+            found[HARDMAX] == found[UNIFORM] == f"{softmax} this model's score function is {score}."
+        )
     found = by_design(make("mlp only"))
     assert set(found) == {HARDMAX, UNIFORM, "heads.orthogonality", LINEAR, SUFFICIENT, LAST, ALIKE}
     assert found[HARDMAX] == f"{softmax} this model has no attention."
-    assert found["heads.orthogonality"] == "The claim is about attention heads; this model has none."
+    assert (
+        found["heads.orthogonality"] == "The claim is about attention heads; this model has none."
+    )
     assert set(by_design(make("one head"))) == {"heads.orthogonality", LINEAR}
     single = "The claim compares the heads of a layer; here a layer has a single head."
     assert by_design(make("one head"))["heads.orthogonality"] == single
 
 
-LATER = [pytest.param(name, marks=pytest.mark.slow) for name in ("hardmax", "one head", "rms", "post", "bidirectional")]
+LATER = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("hardmax", "one head", "rms", "post", "bidirectional")
+]
 
 
 @pytest.mark.slow
@@ -203,7 +241,9 @@ def test_every_kind_of_model_is_judged(name, judged):
     assert list(findings) == [claim.id for claim in registry.select(None)]
     open_or_sure = {finding.verdict for finding in findings.values()}
     assert open_or_sure <= set(get_args(Verdict))
-    not_applicable = {claim for claim, finding in findings.items() if finding.verdict == "not_applicable"}
+    not_applicable = {
+        claim for claim, finding in findings.items() if finding.verdict == "not_applicable"
+    }
     assert not_applicable == set(excluded(make(name), TASK))
     if name == "mlp only":
         assert findings[ERASED].verdict == "inconclusive"

@@ -36,7 +36,10 @@ def moments(rho, n_groups=400, per=50, mean=0.0, scale=3.0, shift=0.0):
     g = scale * (rho * d + np.sqrt(1 - rho**2) * draw[1]) + 2 * m - 5
     rows = np.stack([np.ones_like(d), d, g, m])
     values = np.einsum("agp,bgp->abg", rows, rows)[None] / per
-    return make_array(values, {"edit": ("last block",), "of": PARTS, "and": PARTS, "group": tuple(range(n_groups))})
+    return make_array(
+        values,
+        {"edit": ("last block",), "of": PARTS, "and": PARTS, "group": tuple(range(n_groups))},
+    )
 
 
 def check_left(share, rho):
@@ -45,7 +48,9 @@ def check_left(share, rho):
         found = share(moments(rho, **law), "last block")
         assert found.value == pytest.approx(rho**2, abs=0.02)
         assert found.low <= rho**2 <= found.high or rho in (0.0, 1.0)
-    assert share(moments(0.0, scale=0.0), "last block").value < 1e-15  # it says the same whatever the prompt
+    assert (
+        share(moments(0.0, scale=0.0), "last block").value < 1e-15
+    )  # it says the same whatever the prompt
 
 
 def test_what_is_left_has_scale_offset_and_the_law_s_mean_set_right():
@@ -70,9 +75,15 @@ def check_without_last(measure):
     _, cache = lab.single.run_with_cache(lab.tokens(lab.few).float())
     tokens = lab.tokens(prompts).float()
     intact = lab.single(tokens)[:, -1, 0].double() - TASK.expected(prompts.xs)[:, -1, 0]
-    for edit, some in (("last block", names), ("last attention", names[:1]), ("last MLP", names[1:])):
+    for edit, some in (
+        ("last block", names),
+        ("last attention", names[:1]),
+        ("last MLP", names[1:]),
+    ):
         means = {name: cache[name].mean(0) for name in some}
-        with lab.single.hooks(fwd_hooks=[(name, lambda t, hook, m=m: m.expand_as(t)) for name, m in means.items()]):
+        with lab.single.hooks(
+            fwd_hooks=[(name, lambda t, hook, m=m: m.expand_as(t)) for name, m in means.items()]
+        ):
             g = lab.single(tokens)[:, -1, 0].double()
         for what, values in (("edited", g), ("intact", intact)):
             cell = result.sel({"edit": edit, "of": "intact", "and": what}).values
@@ -83,7 +94,9 @@ def check_without_last(measure):
 def test_the_last_layer_is_left_out_by_brute_force(monkeypatch):
     check_without_last(limits_layers.without_last)
 
-    monkeypatch.setattr(limits_layers, "sublayers", lambda model, kind, layer: sublayers(model, kind, layer - 1))
+    monkeypatch.setattr(
+        limits_layers, "sublayers", lambda model, kind, layer: sublayers(model, kind, layer - 1)
+    )
     must_fail(check_without_last, limits_layers.without_last)
 
 
@@ -112,21 +125,27 @@ def test_decodable_is_not_formed(measured, monkeypatch):
     monkeypatch.setattr(
         limits_layers,
         "_before",
-        lambda results, n: {"before": Estimate.of("", seen_by(results["layers/lens"], "affine", n - 1))},
+        lambda results, n: {
+            "before": Estimate.of("", seen_by(results["layers/lens"], "affine", n - 1))
+        },
     )
     must_fail(check_decodable_is_not_formed, measured)
 
 
 def check_what_the_query_tells(measured):
     """Functions with a mean: what the query alone tells of the prediction, before any layer, is not counted."""
-    _, finding = judged_step(measured, step_in_layers(generator(1, "test/mean"), 0.0, 1.0, lean=1.5))
+    _, finding = judged_step(
+        measured, step_in_layers(generator(1, "test/mean"), 0.0, 1.0, lean=1.5)
+    )
     assert finding.verdict == "supported"
 
 
 @pytest.mark.slow
 def test_the_mean_of_the_functions_is_not_formed_anywhere(measured, monkeypatch):
     check_what_the_query_tells(measured)
-    monkeypatch.setattr(limits_layers, "_of_context", lambda lab, prompts, out: as_numbers(out).double())
+    monkeypatch.setattr(
+        limits_layers, "_of_context", lambda lab, prompts, out: as_numbers(out).double()
+    )
     must_fail(check_what_the_query_tells, measured)
 
 
@@ -138,7 +157,10 @@ def lensed(affine, logit=None, noise=0.05) -> DataArray:
     g = np.random.default_rng(0)
     total = np.exp(0.3 * g.standard_normal(N))
     shares = [[*(logit or affine), 1.0], [*affine, 1.0]]
-    values = [[[(1 - r) * total * np.exp(noise * g.standard_normal(N)), total] for r in row] for row in shares]
+    values = [
+        [[(1 - r) * total * np.exp(noise * g.standard_normal(N)), total] for r in row]
+        for row in shares
+    ]
     axes = {
         "lens": LENSES,
         "depth": tuple(range(len(affine) + 1)),
@@ -160,8 +182,14 @@ def results(affine, logit=None, twin=0.99, share=None):
     """With a share left without the last layer that is the one seen before it, where nothing else is said."""
     n = len(affine)
     axes = {"points": (ALL, QUERY), "group": tuple(range(N))}
-    parts = {f"block {i}": np.full((2, N), 0.1 * (i + 1)) for i in range(n)} | {"reordered": np.full((2, N), np.nan)}
-    whole = {"intact": np.full((2, N), 1e-3), BLIND: np.full((2, N), 0.5), "zero": np.full((2, N), 0.8)}
+    parts = {f"block {i}": np.full((2, N), 0.1 * (i + 1)) for i in range(n)} | {
+        "reordered": np.full((2, N), np.nan)
+    }
+    whole = {
+        "intact": np.full((2, N), 1e-3),
+        BLIND: np.full((2, N), 0.5),
+        "zero": np.full((2, N), 0.8),
+    }
     return {
         "layers/lens": lensed(affine, logit),
         "twin/layers/lens": lensed([twin] * n),
@@ -173,7 +201,11 @@ def results(affine, logit=None, twin=0.99, share=None):
 
 
 def known(n_layers=3, **more):
-    config = {key: more.pop(key) for key in list(more) if key in ("mlp_only", "norm_position", "normalization_type")}
+    config = {
+        key: more.pop(key)
+        for key in list(more)
+        if key in ("mlp_only", "norm_position", "normalization_type")
+    }
     return facts(config={"n_layers": n_layers, **config}, n_units=N, **more)
 
 
@@ -194,7 +226,9 @@ def check_verdict(before, share, verdict):
         "supported": "The prediction is mainly formed in the",
         "contradicted": "The prediction is mainly formed before",
     }
-    assert finding.reason.startswith(first.get(verdict, "It is not decided whether the prediction is"))
+    assert finding.reason.startswith(
+        first.get(verdict, "It is not decided whether the prediction is")
+    )
     assert finding.reason.count(". ") == 2
     assert ("could have been read before it" in finding.reason) == (before > 0.9 and share < 0.4)
 
@@ -218,7 +252,9 @@ def test_a_verdict_needs_both(before, share, verdict):
     check_verdict(before, share, verdict)
 
 
-@pytest.mark.parametrize(("mainly", "already", "i"), [(0.3, 0.6, 1), (0.5, 0.6, 2), (0.4, 0.5, 4), (0.4, 0.7, 6)])
+@pytest.mark.parametrize(
+    ("mainly", "already", "i"), [(0.3, 0.6, 1), (0.5, 0.6, 2), (0.4, 0.5, 4), (0.4, 0.7, 6)]
+)
 def test_other_limits_are_noticed(mainly, already, i, monkeypatch):
     claim = registry.REGISTRY[LAST_ID]
     (condition,) = claim.criterion.conditions
@@ -231,7 +267,12 @@ def test_other_limits_are_noticed(mainly, already, i, monkeypatch):
 def test_the_affine_read_out_decides_and_not_the_logit_lens():
     finding = judge(results([0, 0.7, 0.9], logit=[0, 0, 0]))
     assert finding.verdict == "contradicted"
-    assert [row["R2"] < 0.1 for row in finding.details if row["lens"] == "logit"] == [True, True, True, False]
+    assert [row["R2"] < 0.1 for row in finding.details if row["lens"] == "logit"] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     turned = judge(results([0, 0.1, 0.2], logit=[0.9, 0.9, 0.9]))
     assert turned.verdict == "supported"
 
@@ -240,11 +281,16 @@ def test_the_affine_read_out_decides_and_not_the_logit_lens():
 def test_the_gate():
     assert judge(results([0, 0.1, 0.2], twin=0.1)).verdict == "inconclusive"
     assert judge(results([0, 0.1, 0.2]), known(r2=0.5)).verdict == "inconclusive"
-    assert "without a final norm" in judge(results([0, 0.1, 0.2]), known(norm_position="post")).scope
+    assert (
+        "without a final norm" in judge(results([0, 0.1, 0.2]), known(norm_position="post")).scope
+    )
     assert "without a final norm" not in judge(results([0, 0.1, 0.2])).scope
 
 
 def test_who_cannot_be_asked():
     one = judge({}, known(n_layers=1))
-    assert one.reason == "The claim compares the last layer with those before; this model has one layer."
+    assert (
+        one.reason
+        == "The claim compares the last layer with those before; this model has one layer."
+    )
     assert judge({}, known(mlp_only=True)).verdict == "not_applicable"

@@ -20,9 +20,19 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve, make_table
-from icl_interp.studies.limits.claims.layernorm import SATURATION, _measured_onset, fading, last_change, scale_grows
+from icl_interp.studies.limits.claims.layernorm import (
+    SATURATION,
+    _measured_onset,
+    fading,
+    last_change,
+    scale_grows,
+)
 from icl_interp.studies.limits.claims.layernorm_cause import FALLS, growth_exponents
-from icl_interp.studies.limits.constructions.layers import blind_read_out, random_pre_norm, scalar_layer
+from icl_interp.studies.limits.constructions.layers import (
+    blind_read_out,
+    random_pre_norm,
+    scalar_layer,
+)
 from icl_interp.studies.limits.measurements import between, boundary, far
 
 SATURATES, CAUSE = (f"limits.layernorm_{n}" for n in ("saturation", "causes_saturation"))
@@ -55,7 +65,9 @@ def test_exponents_of_power_laws_are_exact():
 
 def test_what_overflows_has_no_exponent():
     xs = np.array([-10.0, -100.0, 10.0, 100.0])
-    found = growth_exponents(np.array([[np.nan, np.nan, 1.0, 100.0], [np.nan, np.nan, 1.0, 1.0]]), xs)
+    found = growth_exponents(
+        np.array([[np.nan, np.nan, 1.0, 100.0], [np.nan, np.nan, 1.0, 1.0]]), xs
+    )
     assert np.isnan(found[:, 1]).all()
     assert np.allclose(found[:, 0], [1, 0])
 
@@ -66,7 +78,10 @@ def test_increments_that_are_rounding_count_as_minus_infinity():
     assert growth_exponents(square, GRID, u=1e-3) == pytest.approx([1, 1], abs=1e-9)
     assert list(growth_exponents(square, GRID, u=1e3)) == [FALLS, FALLS]
     assert list(growth_exponents(squares_of(np.zeros_like), GRID, u=1.0)) == [FALLS, FALLS]
-    assert list(growth_exponents(squares_of(lambda x: np.abs(x) ** -7.0), GRID, u=0.0)) == [FALLS, FALLS]
+    assert list(growth_exponents(squares_of(lambda x: np.abs(x) ** -7.0), GRID, u=0.0)) == [
+        FALLS,
+        FALLS,
+    ]
 
 
 def test_elasticities_of_scales_are_exact():
@@ -74,11 +89,17 @@ def test_elasticities_of_scales_are_exact():
     draw = np.random.default_rng(0)
     log_x = np.log(10) * (4 + 2 * draw.random((40, 4)))
     for power in (1.0, 0.0, 0.5):
-        assert between._slopes(log_x, power * log_x + 2) == pytest.approx(np.full(40, power), abs=1e-12)
+        assert between._slopes(log_x, power * log_x + 2) == pytest.approx(
+            np.full(40, power), abs=1e-12
+        )
 
     def of(*powers):
         each = np.repeat(np.reshape(powers, (-1, 1, 2)), 40, 1)
-        axes = {"norm": tuple("abcd"[: len(powers)]), "unit": tuple(range(40)), "direction": ("+", "-")}
+        axes = {
+            "norm": tuple("abcd"[: len(powers)]),
+            "unit": tuple(range(40)),
+            "direction": ("+", "-"),
+        }
         return scale_grows(make_array(each, axes))
 
     assert of((1.0, 1.0), (0.5, 0.5)).value == 1
@@ -89,7 +110,9 @@ def test_elasticities_of_scales_are_exact():
 def approach_of(f, xs) -> DataArray:
     """`far/approach` of one function with one context: the squared distance of f from its own end."""
     end = np.where(xs > 0, f[np.argmax(xs)], f[np.argmin(xs)])
-    return make_curve(((f - end) ** 2)[None, None], {"statistic": ("gap",), "unit": (0,), "x": tuple(xs)})
+    return make_curve(
+        ((f - end) ** 2)[None, None], {"statistic": ("gap",), "unit": (0,), "x": tuple(xs)}
+    )
 
 
 def test_the_measured_onset_is_where_f_stays_level():
@@ -99,9 +122,13 @@ def test_the_measured_onset_is_where_f_stays_level():
     def check(measure):
         for x0, u in ((1.0, 1.0), (30.0, 2.0)):
             f = np.sign(xs) * (1 - np.where(xs > 0, x0, x0 / 10) / np.abs(xs))
-            assert measure(approach_of(f, xs), u) == pytest.approx(x0 / (boundary.LEVEL * u), rel=0.01)
+            assert measure(approach_of(f, xs), u) == pytest.approx(
+                x0 / (boundary.LEVEL * u), rel=0.01
+            )
             # The unit of x has no say: f of a query a thousand times as large has its onset a thousand times further.
-            assert measure(approach_of(f, 1000 * xs), u) == pytest.approx(1e3 * x0 / (boundary.LEVEL * u), rel=0.01)
+            assert measure(approach_of(f, 1000 * xs), u) == pytest.approx(
+                1e3 * x0 / (boundary.LEVEL * u), rel=0.01
+            )
 
     check(_measured_onset)
     must_fail(check, lambda curve, u: boundary.onset(curve, -1, boundary.LEVEL * u).value)
@@ -177,12 +204,18 @@ def test_verdicts_and_estimates_do_not_depend_on_the_width(judged):
     """Doubling the width multiplies the certificate's half-width, but f is what it was."""
     model = long("pre")
     plain, wide = (judged(m, SATURATES, CAUSE) for m in (model, doubled(model)))
-    r = [next(row["r"] for row in found[SATURATES].details if "r" in row) for found in (plain, wide)]
+    r = [
+        next(row["r"] for row in found[SATURATES].details if "r" in row) for found in (plain, wide)
+    ]
     assert r[1] > 5 * r[0]
     for claim in (SATURATES, CAUSE):
         assert plain[claim].verdict == "supported"
         check_same(plain[claim], wide[claim])
-    must_fail(check_same, plain[SATURATES], judged(weights(long("pre"), unembed_W_U=1.1), SATURATES)[SATURATES])
+    must_fail(
+        check_same,
+        plain[SATURATES],
+        judged(weights(long("pre"), unembed_W_U=1.1), SATURATES)[SATURATES],
+    )
 
 
 @pytest.mark.slow
@@ -205,7 +238,9 @@ def of_change(last: float, before: float, steps: DataArray) -> Decision:
     """What the criterion makes of changes over the last decade and the one before, all else as a norm would have it."""
     exact = {"spread": 1.0, "change": last, "largest": last, "beyond": 0.0, "scale": 1.0}
     found = {name: Estimate.exactly(name, value) for name, value in exact.items()}
-    return SATURATION.decide(found | {"fading": Estimate.of("fading", fading(ends_of(last, before), steps))})
+    return SATURATION.decide(
+        found | {"fading": Estimate.of("fading", fading(ends_of(last, before), steps))}
+    )
 
 
 def test_a_change_that_fades_from_decade_to_decade_contradicts_nothing():
@@ -232,7 +267,9 @@ def test_a_plateau_at_which_no_scale_grows_is_not_the_norms_doing(measured):
 
 def test_a_norm_of_width_one_is_a_constant(judged):
     """It divides 0 by something: f is one number, which no claim about far out can be read from."""
-    cfg = HookedTransformerConfig(n_layers=1, d_model=1, n_heads=1, d_head=1, n_ctx=40, attn_only=True, init_std=1.0)
+    cfg = HookedTransformerConfig(
+        n_layers=1, d_model=1, n_heads=1, d_head=1, n_ctx=40, attn_only=True, init_std=1.0
+    )
     findings = judged(HookedTransformer(cfg, seed=1), SATURATES, CAUSE)
     assert {f.verdict for f in findings.values()} == {"inconclusive"}
     assert all("The prediction is constant" in f.reason for f in findings.values())
@@ -241,9 +278,13 @@ def test_a_norm_of_width_one_is_a_constant(judged):
 @pytest.mark.slow
 def test_an_onset_beyond_the_range_is_open(judged):
     """x is read in ten million times smaller: nothing far out has been seen yet."""
-    findings = judged(weights(random_pre_norm(generator(0, "test/onset")), embed_W_E=1e-7), SATURATES, CAUSE)
+    findings = judged(
+        weights(random_pre_norm(generator(0, "test/onset")), embed_W_E=1e-7), SATURATES, CAUSE
+    )
     assert {f.verdict for f in findings.values()} == {"inconclusive"}
-    assert all(f.reason.startswith("The plateau is predicted to begin only at") for f in findings.values())
+    assert all(
+        f.reason.startswith("The plateau is predicted to begin only at") for f in findings.values()
+    )
 
 
 def test_post_norm_has_no_closed_form(judged):
@@ -275,7 +316,13 @@ def test_the_scale_of_every_norm_is_reported(measured):
     """Pre-norm: all grow like |x|; post-norm: the first does, the last stands still."""
     pre = measured(long("pre"), SATURATES).judge(SATURATES)
     grows = {row["norm"]: row["E_sigma"] for row in pre.details if "norm" in row}
-    assert set(grows) == {"blocks.0.ln1", "blocks.0.ln2", "blocks.1.ln1", "blocks.1.ln2", "ln_final"}
+    assert set(grows) == {
+        "blocks.0.ln1",
+        "blocks.0.ln2",
+        "blocks.1.ln1",
+        "blocks.1.ln2",
+        "ln_final",
+    }
     assert all(value == pytest.approx(1, abs=0.01) for value in grows.values())
     post = measured(long("post"), SATURATES).judge(SATURATES)
     grows = {row["norm"]: row["E_sigma"] for row in post.details if "norm" in row}
@@ -291,7 +338,10 @@ def check_one_number(finding):
     assert causal["effect"] == pytest.approx(causal["frozen"] - causal["intact"])
     assert f"goes like |x|^{causal['frozen']:.2f} with frozen norms" in finding.reason
     assert f"and |x|^{causal['intact']:.2f} in the unchanged model" in finding.reason
-    assert f"The control intervention (context positions) gives |x|^{causal['sham']:.2f};" in finding.reason
+    assert (
+        f"The control intervention (context positions) gives |x|^{causal['sham']:.2f};"
+        in finding.reason
+    )
 
 
 @pytest.mark.slow
@@ -300,7 +350,9 @@ def test_which_norm_suffices(measured):
     pre = measured(long("pre"), CAUSE).judge(CAUSE)
     assert pre.verdict == "supported"
     check_one_number(pre)
-    must_fail(check_one_number, replace(pre, causal={**pre.causal, "frozen": pre.causal["frozen"] + 1}))
+    must_fail(
+        check_one_number, replace(pre, causal={**pre.causal, "frozen": pre.causal["frozen"] + 1})
+    )
     assert "freezing ln_final alone is enough" in pre.reason
     assert pre.causal["sham"] < 0
     inserted = pre.causal["sufficiency"]
@@ -346,7 +398,9 @@ def growth(up: float, down: float, intact: float = -1.0) -> dict[str, DataArray]
         ),
         "far/norm arms": make_curve(values, axes),
         "far/sufficiency": make_curve(squares[[1, 0]], built),
-        "far/cost": make_array(np.ones((3, 20)), {"arm": ("intact", "frozen", "law mean"), "unit": tuple(range(20))}),
+        "far/cost": make_array(
+            np.ones((3, 20)), {"arm": ("intact", "frozen", "law mean"), "unit": tuple(range(20))}
+        ),
     }
     return found | {f"twin/{name}": found[name] for name in ("scale/own", "far/norm arms")}
 
@@ -382,7 +436,9 @@ def test_the_criterion_of_growth():
 
     def upwards_only(results):
         arms = results["far/norm arms"]
-        values = np.concatenate([arms.values[..., 4:], arms.values[..., 4:]], -1)  # the grid is four x < 0, four x > 0
+        values = np.concatenate(
+            [arms.values[..., 4:], arms.values[..., 4:]], -1
+        )  # the grid is four x < 0, four x > 0
         steps = results["far/drawn growth"]
         upwards = steps.copy(data=np.concatenate([steps.values[:, :5:-1], steps.values[:, 6:]], -1))
         both = {"far/norm arms": arms.copy(data=values), "far/drawn growth": upwards}

@@ -26,8 +26,14 @@ N = 40
 
 def rows(n=60, width=5, noise=0.1, seed=0):
     g = generator(seed, "test/rows")
-    features = torch.randn(n, width, generator=g).double() * torch.tensor([1.0, 3.0, 1.0, 10.0, 1.0]) + 2
-    target = features @ torch.tensor([1.0, 0.2, -1.0, 0.1, 0.0]).double() + noise * torch.randn(n, generator=g) - 7
+    features = (
+        torch.randn(n, width, generator=g).double() * torch.tensor([1.0, 3.0, 1.0, 10.0, 1.0]) + 2
+    )
+    target = (
+        features @ torch.tensor([1.0, 0.2, -1.0, 0.1, 0.0]).double()
+        + noise * torch.randn(n, generator=g)
+        - 7
+    )
     return features, target, torch.arange(n) % 6
 
 
@@ -57,7 +63,10 @@ def test_held_out_predictions_are_those_of_least_squares():
 def check_nothing_to_find(predict):
     """Noise is not seen in noise, though there are nearly as many features as rows."""
     g = generator(1, "test/noise")
-    features, target = torch.randn(60, 40, generator=g).double(), torch.randn(60, generator=g).double()
+    features, target = (
+        torch.randn(60, 40, generator=g).double(),
+        torch.randn(60, generator=g).double(),
+    )
     left = (predict(features, target, torch.arange(60) % 6) - target).square().mean()
     assert left > 0.8 * target.var()
 
@@ -74,7 +83,9 @@ def test_a_read_out_does_not_see_what_is_not_there():
         rtol=1e-4,
         atol=1e-4,
     )
-    assert_close(held_out_readings(constant, target, fold), target.mean().expand(60), rtol=0.1, atol=0.3)
+    assert_close(
+        held_out_readings(constant, target, fold), target.mean().expand(60), rtol=0.1, atol=0.3
+    )
 
 
 # ---- layers of known truth ------------------------------------------------------------------------------------------
@@ -82,7 +93,9 @@ def test_a_read_out_does_not_see_what_is_not_there():
 
 def two_layers(first: float, second: float) -> HookedTransformer:
     """f = first * sum_j y_j x_j x, formed in the first layer, + second * (sum_j y_j) / 2, formed in the second."""
-    model = hand_set(generator(0, "test/layers"), n_layers=2, d_in=2, score_fn="linear", score_norm="labelled")
+    model = hand_set(
+        generator(0, "test/layers"), n_layers=2, d_in=2, score_fn="linear", score_norm="labelled"
+    )
     a, b = (block.attn for block in model.blocks)
     with torch.no_grad():
         a.W_Q[0, TOKEN, 0], a.W_K[0, TOKEN, 0], a.W_V[0, LABEL, 0] = 1, 1, 1
@@ -111,7 +124,9 @@ def check_formed_in_the_first_layer(found, finding):
     assert finding.verdict == "contradicted"
     assert left(found.results["layers/without last"], "last block").low > 1 - 1e-6
     by_block = finding.causal["by block"]
-    assert finding.causal["effect"] == by_block[1] == pytest.approx(finding.causal["intact"], rel=1e-5)
+    assert (
+        finding.causal["effect"] == by_block[1] == pytest.approx(finding.causal["intact"], rel=1e-5)
+    )
     assert finding.causal["the same for another block (the largest effect)"] == by_block[0]
     assert by_block[0] == pytest.approx(1, abs=0.2)
 
@@ -151,26 +166,45 @@ def test_the_logit_lens_misses_another_basis(measured):
     g = generator(0, "test/basis")
     _, finding = judged_step(measured, step_elsewhere(g))
     assert finding.estimate.low > 0.99
-    assert finding.verdict == "inconclusive"  # it is there before the last layer, and lost without it
-    assert [row["R2"] < 0.5 for row in finding.details if row["lens"] == "logit"] == [True, True, False]
+    assert (
+        finding.verdict == "inconclusive"
+    )  # it is there before the last layer, and lost without it
+    assert [row["R2"] < 0.5 for row in finding.details if row["lens"] == "logit"] == [
+        True,
+        True,
+        False,
+    ]
     seen = judged_step(measured, step_in_layers(g, 1.0, 0.0))[1]
-    assert [row["R2"] < 0.5 for row in seen.details if row["lens"] == "logit"] == [True, False, False]
+    assert [row["R2"] < 0.5 for row in seen.details if row["lens"] == "logit"] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def check_prompts(task):
     """As many functions as prompts, whether the task has pairs or not."""
     lab = Lab(make("pre"), task, encoding_of(make("pre")), n_units=4, n_contexts=2)
     prompts = limits_layers.prompts_of(lab)
-    assert len(prompts) == len(prompts.function.unique()) == len(prompts.parameters.unique(dim=0)) == 16
+    assert (
+        len(prompts)
+        == len(prompts.function.unique())
+        == len(prompts.parameters.unique(dim=0))
+        == 16
+    )
     assert ("no antithetic pairs" in limits_layers._note(lab, prompts)) == (not task.paired)
 
 
 def test_every_prompt_is_of_a_function_of_its_own(monkeypatch):
     check_prompts(TASK)
-    single = Squares(degrees=(1,), inputs=TASK.inputs, coefficients=TASK.coefficients, n_points=TASK.n_points)
+    single = Squares(
+        degrees=(1,), inputs=TASK.inputs, coefficients=TASK.coefficients, n_points=TASK.n_points
+    )
     assert not single.paired
     check_prompts(single)
-    monkeypatch.setattr(limits_layers, "prompts_of", lambda lab: lab.units("layers/prompts", n_units=8))
+    monkeypatch.setattr(
+        limits_layers, "prompts_of", lambda lab: lab.units("layers/prompts", n_units=8)
+    )
     must_fail(check_prompts, single)
 
 
@@ -186,14 +220,21 @@ def check_lens(measure):
     assert len(prompts) == len(prompts.function.unique()) == 64
     out, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
     final = out[:, -1, 0].double()
-    for depth, hook in enumerate(("blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post")):
+    for depth, hook in enumerate(
+        ("blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post")
+    ):
         read = lab.single.unembed(lab.single.ln_final(cache[hook]))[:, -1, 0].double()
         expected = (read - final).square().view(4, lab.unit_size).mean(1)
         assert np.allclose(
-            result.sel(lens="logit", depth=depth, statistic="residual").values, expected, rtol=1e-4, atol=1e-9
+            result.sel(lens="logit", depth=depth, statistic="residual").values,
+            expected,
+            rtol=1e-4,
+            atol=1e-9,
         )
     total = (final - final.mean()).square().view(4, lab.unit_size).mean(1)
-    assert np.allclose(result.sel(lens="affine", depth=0, statistic="total").values, total, rtol=1e-5)
+    assert np.allclose(
+        result.sel(lens="affine", depth=0, statistic="total").values, total, rtol=1e-5
+    )
 
 
 def test_lenses_by_brute_force():
@@ -218,7 +259,11 @@ def test_curves_are_the_stream_read_at_each_query():
             tokens[0, -1, 0] = curve["x"].values[k]
             out, cache = lab.model.run_with_cache(tokens)
             read = lab.model.unembed(lab.model.ln_final(cache["blocks.0.hook_resid_post"]))[:, -1]
-            assert curve.sel(context=c, what="depth 1").values[k] == pytest.approx(read.item(), abs=1e-9)
-            assert curve.sel(context=c, what="depth 2").values[k] == pytest.approx(out[0, -1, 0].item(), abs=1e-9)
+            assert curve.sel(context=c, what="depth 1").values[k] == pytest.approx(
+                read.item(), abs=1e-9
+            )
+            assert curve.sel(context=c, what="depth 2").values[k] == pytest.approx(
+                out[0, -1, 0].item(), abs=1e-9
+            )
             line = one.parameters[0, 0] + one.parameters[0, 1] * curve["x"].values[k]
             assert curve.sel(context=c, what="f").values[k] == pytest.approx(float(line), abs=1e-9)

@@ -25,7 +25,9 @@ def ends_of(f, xs=far.LINE) -> np.ndarray:
 
 
 def check_departures(of):
-    slopes, intercepts, curvature = of(ends_of(lambda x, c: np.where(x > 0, 0.3 * x + c, -0.5 * x - 2 * c)))
+    slopes, intercepts, curvature = of(
+        ends_of(lambda x, c: np.where(x > 0, 0.3 * x + c, -0.5 * x - 2 * c))
+    )
     numbers = np.arange(3.0 * N).reshape(N, 3)
     assert np.allclose(slopes, np.array([0.3, -0.5])[:, None, None], rtol=1e-12)
     assert np.allclose(intercepts, [numbers, -2 * numbers], atol=1e-8)
@@ -69,7 +71,9 @@ def test_a_departure_is_the_worst_of_curvature_and_spread_of_slopes():
 
 
 def test_growth_is_how_far_f_moves_in_the_direction_where_it_moves_less():
-    assert growth(1.0, ends_of(lambda x, c: np.where(x > 0, 3.0, 2.0) * x)).value == pytest.approx(2 * (1e6 - 1e4))
+    assert growth(1.0, ends_of(lambda x, c: np.where(x > 0, 3.0, 2.0) * x)).value == pytest.approx(
+        2 * (1e6 - 1e4)
+    )
     both = growth(2.0, ends_of(lambda x, c: x), ends_of(lambda x, c: 0.1 * x))
     assert both.value == pytest.approx(0.05 * (1e6 - 1e4))
     assert growth(1.0, ends_of(lambda x, c: np.maximum(x, 0.0) + c)).value == 0
@@ -80,13 +84,22 @@ def test_a_line_is_steady_where_its_slope_beyond_the_grid_is_the_same():
         return unsteady(ends_of(f), ends_of(f, BEYOND)).value
 
     assert change(lambda x, c: 0.3 * x + c) < 1e-9
-    assert change(lambda x, c: np.where(np.abs(x) > 1e7, 0.4, 0.3) * x) == pytest.approx(0.25, rel=0.01)
+    assert change(lambda x, c: np.where(np.abs(x) > 1e7, 0.4, 0.3) * x) == pytest.approx(
+        0.25, rel=0.01
+    )
     assert change(lambda x, c: np.where(x > 1e7, 0.4, 0.3) * x) == pytest.approx(0.25, rel=0.01)
-    assert change(lambda x, c: np.where(np.abs(x) > 1e7, 0.3, 0.4) * x) == pytest.approx(0.25, rel=0.01)
+    assert change(lambda x, c: np.where(np.abs(x) > 1e7, 0.3, 0.4) * x) == pytest.approx(
+        0.25, rel=0.01
+    )
 
 
 def stored_in(f, xs) -> DataArray:
-    axes = {"direction": ("+", "-"), "x": tuple(xs), "unit": tuple(range(N)), "context": tuple(range(3))}
+    axes = {
+        "direction": ("+", "-"),
+        "x": tuple(xs),
+        "unit": tuple(range(N)),
+        "context": tuple(range(3)),
+    }
     return make_array(ends_of(f, xs), axes)
 
 
@@ -95,10 +108,17 @@ def stored_at_drawn(f) -> dict[str, DataArray]:
     jitter = np.repeat(np.random.default_rng(1).uniform(0.8, 1.2, (N // 2, len(DRAWN))), 2, 0)
     sizes, half = np.abs(DRAWN) * jitter, len(MIDDLES)
     outwards = np.stack([sizes[:, half:], sizes[:, :half][:, ::-1]])
-    places = np.concatenate([outwards[..., [8, 10]], np.full((2, N, 1), 1e6), outwards[..., [13, 14, 15]]], -1)
+    places = np.concatenate(
+        [outwards[..., [8, 10]], np.full((2, N, 1), 1e6), outwards[..., [13, 14, 15]]], -1
+    )
     x = np.moveaxis(places, -1, 1)[..., None] * np.array([1.0, -1.0])[:, None, None, None]
     values = np.broadcast_to(f(x, np.arange(3.0 * N).reshape(1, 1, N, 3)), (2, 6, N, 3))
-    axes = {"direction": ("+", "-"), "place": tuple(range(6)), "unit": tuple(range(N)), "context": tuple(range(3))}
+    axes = {
+        "direction": ("+", "-"),
+        "place": tuple(range(6)),
+        "unit": tuple(range(N)),
+        "context": tuple(range(3)),
+    }
     signed = make_curve(sizes * np.sign(DRAWN), {"unit": tuple(range(N)), "x": tuple(DRAWN)})
     return {"far/drawn ends": make_array(values, axes), "far/places": signed}
 
@@ -108,13 +128,20 @@ def of_line(f, spread: float = 1.0, u: float = 1.0) -> dict:
     noise = spread * np.random.default_rng(0).standard_normal((N, 2))
     near = make_curve(
         np.stack([noise, noise**2, 0 * noise]),
-        {"statistic": ("mean", "mean square", "variance"), "unit": tuple(range(N)), "x": (-0.5, 0.5)},
+        {
+            "statistic": ("mean", "mean square", "variance"),
+            "unit": tuple(range(N)),
+            "x": (-0.5, 0.5),
+        },
     )
     own = {"far/ends": stored_in(f, far.LINE), "far/beyond": stored_in(f, BEYOND)}
     results = (
         own
         | stored_at_drawn(f)
-        | {"far/in distribution": near, "scale/own": make_array([0.0, u], {"statistic": ("mean", "u")})}
+        | {
+            "far/in distribution": near,
+            "scale/own": make_array([0.0, u], {"statistic": ("mean", "u")}),
+        }
     )
     for prefix in ("twin/", "twin 2/", "twin 3/"):
         results |= {prefix + name: result for name, result in own.items()}
@@ -147,9 +174,14 @@ def test_a_line_is_told_from_what_bends_and_from_what_stands_still(f, verdict):
     assert finding.verdict == verdict
     still = finding.evidence["growth"].value < 0.1
     assert finding.reason.startswith("The prediction does not grow") == still
-    answers = {"supported": "the prediction is one line", "contradicted": "the prediction is not one line"}
+    answers = {
+        "supported": "the prediction is one line",
+        "contradicted": "the prediction is not one line",
+    }
     answer = (
-        f"Far from the data {answers[verdict]}" if verdict in answers else " whether the prediction becomes one line"
+        f"Far from the data {answers[verdict]}"
+        if verdict in answers
+        else " whether the prediction becomes one line"
     )
     assert answer in finding.reason
     assert finding.evidence["departure"] == finding.estimate == finding.test
@@ -171,7 +203,10 @@ def test_a_regime_that_begins_beyond_the_grid_decides_nothing(f, decided_by):
     assert ("the line lies beyond the range measured" in finding.reason) == (decided_by is None)
     if decided_by:
         assert finding.decided_by.quantity == decided_by
-        words = {"departure beyond": "it is a line only up to 1e6", "change of slope": "its slope differs by 25 % of"}
+        words = {
+            "departure beyond": "it is a line only up to 1e6",
+            "change of slope": "its slope differs by 25 % of",
+        }
         assert words[decided_by] in finding.reason
 
 
@@ -188,4 +223,6 @@ def test_who_does_not_look_at_the_context_shows_nothing_about_it():
     for spread, verdict in ((0.07, "supported"), (0.04, "inconclusive"), (0.0, "inconclusive")):
         finding = judge(lambda x, c: 0.3 * x, spread=spread)
         assert finding.verdict == verdict
-        assert ("In distribution the context moves the prediction by" in finding.reason) == (verdict == "inconclusive")
+        assert ("In distribution the context moves the prediction by" in finding.reason) == (
+            verdict == "inconclusive"
+        )

@@ -58,7 +58,9 @@ MIXED = tasks.Polynomial(degrees=(1, 3), inputs=U, coefficients=U, n_points=8)
 UNEVEN = replace(MIXED, coefficients=tasks.Uniform(0.5, 1.5))  # its law's mean is not 0
 BAYES = "Bayes over degrees, uniform prior"
 N_UNITS = 1500  # of made-up numbers
-SATURATING = next(c for c in CONSTRUCTIONS if c.name == "least squares up to the largest value trained on")
+SATURATING = next(
+    c for c in CONSTRUCTIONS if c.name == "least squares up to the largest value trained on"
+)
 
 
 def bench(task=LINES, n_units=32, predict=None) -> Lab:
@@ -81,7 +83,10 @@ def check_similarity(compute):
 
 def test_similarity_is_in_units_of_the_outputs_variance():
     check_similarity(similarity)
-    must_fail(check_similarity, lambda f, a: 1 - ((f - a) ** 2).mean((1, 2)) / np.maximum((f**2).mean((1, 2)), 1e-9))
+    must_fail(
+        check_similarity,
+        lambda f, a: 1 - ((f - a) ** 2).mean((1, 2)) / np.maximum((f**2).mean((1, 2)), 1e-9),
+    )
     must_fail(check_similarity, lambda f, a: similarity(a, f))
 
 
@@ -94,7 +99,9 @@ def check_bounded(form_of):
 
 def test_bounds_are_centred_at_the_laws_mean():
     check_bounded(bounded)
-    must_fail(check_bounded, lambda values, mean, form, bound: bounded(values, 0 * mean, form, bound))
+    must_fail(
+        check_bounded, lambda values, mean, form, bound: bounded(values, 0 * mean, form, bound)
+    )
 
 
 # ---- made-up answers ------------------------------------------------------------------------------------------------
@@ -107,13 +114,17 @@ def made_up(f, said: dict, itself=None, truth=None) -> dict:
     fresh = np.random.default_rng(5).standard_normal(f.shape)
 
     def array(**values):
-        return make_array(np.stack(list(values.values()), 1), {"arm": ARMS, "who": tuple(values), **axes})
+        return make_array(
+            np.stack(list(values.values()), 1), {"arm": ARMS, "who": tuple(values), **axes}
+        )
 
     return {
         "algorithms/own": array(**{MODEL: f}),
         "algorithms/itself": array(**{SELF: f if itself is None else itself}),
         "twin/algorithms/own": array(**{MODEL: fresh}),
-        "algorithms/rivals": array(**{TRUTH: f if truth is None else truth, LAW_MEAN: 0 * f, **said}),
+        "algorithms/rivals": array(
+            **{TRUTH: f if truth is None else truth, LAW_MEAN: 0 * f, **said}
+        ),
     }
 
 
@@ -200,8 +211,12 @@ def check_reshaped(reshape):
     shape, nothing = reshape(answers)
     assert similarity(answers.f, shape).min() > 0.97
     assert abs(similarity(answers.f, nothing)).max() < 0.02
-    few = no_classical.Answers(*(x[:, :20] for x in (np.abs(wide), 0 * F)), {"noise": noise[:, :20]})
-    assert similarity(few.f, reshape(few)[0]).max() < 0.1  # with few units bins that saw them would explain much
+    few = no_classical.Answers(
+        *(x[:, :20] for x in (np.abs(wide), 0 * F)), {"noise": noise[:, :20]}
+    )
+    assert (
+        similarity(few.f, reshape(few)[0]).max() < 0.1
+    )  # with few units bins that saw them would explain much
 
 
 def test_functions_of_an_algorithm_are_found_on_the_other_half():
@@ -237,7 +252,9 @@ def test_whoever_has_learned_nothing_supports_nothing():
     constant = CLAIM.judge_results(made_up(0 * F + 2, {"a": F}), facts(n_units=N_UNITS))
     assert constant.verdict == "inconclusive"
     assert constant.reason.startswith("With its examples in another order")
-    assert np.isfinite([constant.estimate.value, constant.estimate.low, constant.estimate.high]).all()
+    assert np.isfinite(
+        [constant.estimate.value, constant.estimate.low, constant.estimate.high]
+    ).all()
 
 
 # ---- the choice in every draw ---------------------------------------------------------------------------------------
@@ -260,7 +277,9 @@ def check_draws(find):
         rows = g.integers(200, size=200)
         each = np.array([similarity(f[:, rows], other[:, rows]) for other in others])
         values.append(each.min(1).max())
-    assert found.value == pytest.approx(max(similarity(f, other).min() for other in others), rel=1e-9)
+    assert found.value == pytest.approx(
+        max(similarity(f, other).min() for other in others), rel=1e-9
+    )
     low, high = np.quantile(values, [0.025, 0.975])
     assert found.high - found.low == pytest.approx(high - low, rel=0.4)
 
@@ -335,7 +354,10 @@ def test_bounded_rivals_count(monkeypatch):
 def check_tossed(make_predictor):
     """The query alone is off, by a share of its size, whatever the order of the examples; up as often as down."""
     prompts = LINES.sample(400, generator(0, "test"), dtype=torch.float64)
-    said, other = (as_numbers(make_predictor(LeastSquares(LINES), 0.75)(p)) for p in (prompts, reshuffled(prompts, 0)))
+    said, other = (
+        as_numbers(make_predictor(LeastSquares(LINES), 0.75)(p))
+        for p in (prompts, reshuffled(prompts, 0))
+    )
     ys = as_numbers(prompts.ys)
     assert torch.allclose(said[:, 2:-1], ys[:, 2:-1], atol=1e-6)
     off = (said - ys)[:, -1] / ys[:, -1].abs()
@@ -347,7 +369,10 @@ def check_tossed(make_predictor):
 def test_a_coin_at_the_query_is_no_noise():
     check_tossed(tossed)
     must_fail(check_tossed, unsteady)
-    must_fail(check_tossed, lambda algorithm, share: lambda prompts: (1 + share) * algorithm.predict(prompts))
+    must_fail(
+        check_tossed,
+        lambda algorithm, share: lambda prompts: (1 + share) * algorithm.predict(prompts),
+    )
 
 
 # ---- other units ----------------------------------------------------------------------------------------------------
@@ -381,18 +406,25 @@ def check_other_units():
 def test_units_of_values_are_no_matter(monkeypatch):
     check_other_units()
     monkeypatch.setattr(
-        no_classical, "bounded", lambda values, mean, form, bound: bounded(values, 0 * mean, form, bound)
+        no_classical,
+        "bounded",
+        lambda values, mean, form, bound: bounded(values, 0 * mean, form, bound),
     )
     must_fail(check_other_units)
     monkeypatch.undo()
     unwrap = algorithms.polynomials_in
-    monkeypatch.setattr(algorithms, "polynomials_in", lambda task: unwrap(task)._replace(scale=1.0, shift=0.0))
+    monkeypatch.setattr(
+        algorithms, "polynomials_in", lambda task: unwrap(task)._replace(scale=1.0, shift=0.0)
+    )
     must_fail(check_other_units)
 
 
 def test_what_cannot_apply():
     fixed = tasks.Continuous(function="exp", inputs=U, n_points=8)
-    for task, reason in ((fixed, "this model's task is Continuous"), (Rescaled.of(fixed, shift=1.0), "is Rescaled")):
+    for task, reason in (
+        (fixed, "this model's task is Continuous"),
+        (Rescaled.of(fixed, shift=1.0), "is Rescaled"),
+    ):
         finding = CLAIM.judge_results({}, facts(task=task))
         assert finding.verdict == "not_applicable"
         assert reason in finding.reason

@@ -20,7 +20,14 @@ from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import patterns as limits_patterns
 from icl_interp.studies.limits.claims.far_words import of
-from icl_interp.studies.limits.claims.patterns import LARGEST, by_nearness, last_patterns, others, some, variation
+from icl_interp.studies.limits.claims.patterns import (
+    LARGEST,
+    by_nearness,
+    last_patterns,
+    others,
+    some,
+    variation,
+)
 from icl_interp.studies.limits.constructions.mechanisms import smoother, smoother_that_tells_degrees
 from icl_interp.studies.limits.measurements.classes import polynomials
 from icl_interp.tasks import Continuous, Polynomial, Uniform
@@ -49,7 +56,9 @@ def bench() -> Lab:
 
 def inputs_only(n_units=6) -> Lab:
     """Stacked tokens, and a smoother of their labels: its patterns depend on inputs alone."""
-    task = Polynomial(degrees=(1, 3), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6)
+    task = Polynomial(
+        degrees=(1, 3), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=6
+    )
     model = smoother(generator(0, "test/inputs"), task).model
     return Lab(model, task, Stacked(), n_units=n_units, n_contexts=1)
 
@@ -72,7 +81,9 @@ def check_nearness(order):
 def test_keys_are_lined_up_by_nearness():
     check_nearness(by_nearness)
     must_fail(check_nearness, lambda lab, prompts: torch.arange(11).expand(len(prompts), -1))
-    must_fail(check_nearness, lambda lab, prompts: by_nearness(lab, replace(prompts, xs=prompts.xs.abs())))
+    must_fail(
+        check_nearness, lambda lab, prompts: by_nearness(lab, replace(prompts, xs=prompts.xs.abs()))
+    )
     stacked = inputs_only()
     keys = by_nearness(stacked, polynomials(stacked, 1))
     assert keys.shape[1] == 6
@@ -91,7 +102,9 @@ def test_the_last_query_s_pattern_whatever_the_chunks():
     lab = bench()
     prompts = polynomials(lab, 3)
     _, cache = lab.single.run_with_cache(lab.tokens(prompts).float())
-    expected = torch.stack([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1].double() for i in range(2)], 1)
+    expected = torch.stack(
+        [cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1].double() for i in range(2)], 1
+    )
     assert torch.allclose(last_patterns(lab, prompts), expected, atol=1e-6)
 
 
@@ -108,7 +121,10 @@ def check_others(others):
 def test_the_other_function_meets_the_same_inputs():
     check_others(others)
     must_fail(check_others, lambda lab, degree: polynomials(lab, degree))
-    must_fail(check_others, lambda lab, degree: replace(p := others(lab, degree), xs=p.xs.flip(0), ys=p.ys))
+    must_fail(
+        check_others,
+        lambda lab, degree: replace(p := others(lab, degree), xs=p.xs.flip(0), ys=p.ys),
+    )
 
 
 def test_some_prompts_are_of_both_partners():
@@ -144,7 +160,8 @@ def check_distances(measure):
             between = 0.5 * np.abs(means[0] - means[1]).sum(-1).mean()
             within = np.mean(
                 [
-                    0.5 * np.abs(rows[d][k, layer] - rows[d][(k + 2 * s) % 12, layer]).sum(-1).mean()
+                    0.5
+                    * np.abs(rows[d][k, layer] - rows[d][(k + 2 * s) % 12, layer]).sum(-1).mean()
                     for d in (a, b)
                     for k in range(12)
                     for s in (1, 2, 3, 4)
@@ -156,42 +173,57 @@ def check_distances(measure):
             assert result.sel(statistic="ratio", **at).values == pytest.approx(ratio, rel=1e-4)
     table = result.sel(statistic="ratio").values[:-1, :-1]
     assert float(result.sel(pair=LARGEST, layer=LARGEST, statistic="ratio").values) == table.max()
-    low, value, high = (result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values for s in ("low", "ratio", "high"))
+    low, value, high = (
+        result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values
+        for s in ("low", "ratio", "high")
+    )
     assert low <= value <= high
 
 
 def test_distances_by_brute_force(monkeypatch):
     check_distances(limits_patterns.distances)
     with monkeypatch.context() as m:
-        m.setattr(limits_patterns, "by_nearness", lambda lab, p: torch.arange(11).expand(len(p), -1))
+        m.setattr(
+            limits_patterns, "by_nearness", lambda lab, p: torch.arange(11).expand(len(p), -1)
+        )
         must_fail(check_distances, limits_patterns.distances)
     with monkeypatch.context() as m:
-        m.setattr(limits_patterns, "variation", lambda a, b: (a - b).square().sum(-1).sqrt().mean(-1))
+        m.setattr(
+            limits_patterns, "variation", lambda a, b: (a - b).square().sum(-1).sqrt().mean(-1)
+        )
         must_fail(check_distances, limits_patterns.distances)
 
 
 def with_a_null_head(found):
     """The same function: each layer has one more head, which attends to large labels and writes nothing."""
-    cfg = replace(found.model.cfg, n_heads=found.model.cfg.n_heads + 1, d_head=found.model.cfg.head_width)
+    cfg = replace(
+        found.model.cfg, n_heads=found.model.cfg.n_heads + 1, d_head=found.model.cfg.head_width
+    )
     wider, g = HookedTransformer(cfg).eval(), generator(0, "test/null")
     weights = {name: tensor.clone() for name, tensor in found.model.state_dict().items()}
     for name, tensor in weights.items():
         if ".attn.W_" in name or ".attn.b_Q" in name or ".attn.b_K" in name or ".attn.b_V" in name:
             size = 0.0 if name.endswith("W_O") else 2.0
-            weights[name] = torch.cat([tensor, size * torch.randn(1, *tensor.shape[1:], generator=g)])
+            weights[name] = torch.cat(
+                [tensor, size * torch.randn(1, *tensor.shape[1:], generator=g)]
+            )
     wider.load_state_dict(weights, strict=False)
     return replace(found, model=wider)
 
 
 def check_null():
     """A head that writes nothing is no head: all numbers stay."""
-    plain, wider = (limits_patterns.distances(lab_of(one)) for one in (run(), with_a_null_head(run())))
+    plain, wider = (
+        limits_patterns.distances(lab_of(one)) for one in (run(), with_a_null_head(run()))
+    )
     assert np.allclose(plain.values, wider.values, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def test_heads_that_write_nothing_do_not_count(monkeypatch):
     check_null()
-    monkeypatch.setattr(limits_patterns.relevance, "that_move", lambda result: [True] * len(result.indexes["head"]))
+    monkeypatch.setattr(
+        limits_patterns.relevance, "that_move", lambda result: [True] * len(result.indexes["head"])
+    )
     must_fail(check_null)
 
 
@@ -206,13 +238,17 @@ def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured)
     for target in ("degree 1", "degree 3"):
         own = patched.sel(target=target, source="own").values
         for source in ("degree 1", "degree 3"):
-            assert np.allclose(patched.sel(target=target, source=source).values, own, rtol=1e-4, atol=1e-7)
+            assert np.allclose(
+                patched.sel(target=target, source=source).values, own, rtol=1e-4, atol=1e-7
+            )
         assert not np.allclose(patched.sel(target=target, source="uniform").values, own, rtol=1e-2)
 
 
 def check_told_apart(case):
     """In the second layer mean patterns of two degrees are further apart than prompts of one; shuffled they are not."""
-    result = limits_patterns.distances(Lab(case.model, case.task, Stacked(), n_units=16, n_contexts=4))
+    result = limits_patterns.distances(
+        Lab(case.model, case.task, Stacked(), n_units=16, n_contexts=4)
+    )
     at = {s: float(result.sel(pair="1 ~ 2", layer=1, statistic=s).values) for s in STATISTICS}
     assert at["low"] > limits_patterns.UNLIKE
     assert at["between"] > at["within"]
@@ -277,7 +313,20 @@ def distances_of(ratio, spread=0.02, within=0.5) -> DataArray:
     """Made-up results of one pair of degrees in two layers, the second with a smaller ratio."""
     cells = []
     for r in (ratio, ratio / 2, ratio):
-        cells.append([r * within, within, r, r - spread, r + spread, r, 0.01, 0.02, 0.9 * within, 1.1 * within])
+        cells.append(
+            [
+                r * within,
+                within,
+                r,
+                r - spread,
+                r + spread,
+                r,
+                0.01,
+                0.02,
+                0.9 * within,
+                1.1 * within,
+            ]
+        )
     axes = {"pair": ("1 ~ 3", LARGEST), "layer": (0, 1, LARGEST), "statistic": STATISTICS}
     return make_array([cells, cells], axes)
 
@@ -314,12 +363,21 @@ def judge(found, facts=None):
 
 @pytest.mark.parametrize(
     ("ratio", "verdict"),
-    [(0.05, "supported"), (0.17, "supported"), (0.19, "inconclusive"), (0.3, "inconclusive"), (0.6, "contradicted")],
+    [
+        (0.05, "supported"),
+        (0.17, "supported"),
+        (0.19, "inconclusive"),
+        (0.3, "inconclusive"),
+        (0.6, "contradicted"),
+    ],
 )
 def test_the_largest_distance_is_judged(ratio, verdict):
     finding = judge(results(ratio))
     assert finding.verdict == verdict
-    answers = {"supported": "Attention patterns are alike", "contradicted": "Attention patterns differ between"}
+    answers = {
+        "supported": "Attention patterns are alike",
+        "contradicted": "Attention patterns differ between",
+    }
     assert finding.reason.startswith(
         answers.get(verdict, "It is not decided whether attention patterns are alike for poly")
     )
@@ -342,7 +400,9 @@ def test_patterns_that_never_change_say_nothing():
     assert "hardly depend" not in judge(results(0.05)).reason
     # Where they are not alike, that they hardly depend on the prompt takes nothing away.
     assert judge(results(0.6, within=0.02)).verdict == "contradicted"
-    assert judge(results(0.05, twin_within=0.5)).verdict == "inconclusive"  # an untrained twin's are alike as well
+    assert (
+        judge(results(0.05, twin_within=0.5)).verdict == "inconclusive"
+    )  # an untrained twin's are alike as well
 
 
 def test_who_cannot_be_asked():
@@ -350,7 +410,9 @@ def test_who_cannot_be_asked():
     assert "compares two degrees" in judge({}, known((1,))).reason
     assert judge({}, known(score_fn="linear")).verdict == "not_applicable"
     assert (
-        judge({}, replace(known(), task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))).verdict
+        judge(
+            {}, replace(known(), task=Continuous(function="abs", inputs=Uniform(-1, 1), n_points=9))
+        ).verdict
         == "not_applicable"
     )
 

@@ -19,14 +19,29 @@ from icl_interp.checkpoints.companions import Role, kind_of
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode
 from icl_interp.studies.limits.claims import kinds
-from icl_interp.studies.limits.constructions.neighbours import BETTER, DENSITY, LARGER, NEAR, SIZE, SUFFICIENT
+from icl_interp.studies.limits.constructions.neighbours import (
+    BETTER,
+    DENSITY,
+    LARGER,
+    NEAR,
+    SIZE,
+    SUFFICIENT,
+)
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.seeds import HERE, NOWHERE, TRAINED
 from icl_interp.studies.limits.measurements.shift import RATE
 
 
 def lab_of(mine, companions) -> Lab:
-    return Lab(mine.model, mine.task, mine.encoding, n_units=8, n_contexts=1, companions=companions, config=mine.config)
+    return Lab(
+        mine.model,
+        mine.task,
+        mine.encoding,
+        n_units=8,
+        n_contexts=1,
+        companions=companions,
+        config=mine.config,
+    )
 
 
 # ---- numbers that are not there -------------------------------------------------------------------------------------
@@ -38,7 +53,9 @@ def shipped_in_part(monkeypatch):
     one = {"name": "mine", "seed": 0, "weights": weights_hash(mine.model), "numbers": {RATE: 0.01}}
     kind = seeds.Kind("affine", (one,), ())
     monkeypatch.setattr(seeds, "_model_of", lambda name: mine.model)
-    monkeypatch.setattr(seeds, "measured", lambda *args, **settings: {RATE: 0.01, "functions 1": 1e-3})
+    monkeypatch.setattr(
+        seeds, "measured", lambda *args, **settings: {RATE: 0.01, "functions 1": 1e-3}
+    )
     monkeypatch.setattr(seeds, "kinds", lambda: {kind_of(encode(mine.config)): kind})
     beside = {Role("another seed", further=i): seed_of(mine, i + 1) for i in range(3)}
     return mine, beside | {Role("attention only", further=i): seed_of(bare, i) for i in range(4)}
@@ -61,9 +78,21 @@ def test_a_run_that_is_shipped_in_part_is_measured(monkeypatch):
 
 ARMS = {  # by claim: its measurement, the facts, and the numbers of two arms
     BETTER: ("seeds/functions", known("no norm"), "no norm", scaled(), scaled(0.3)),
-    SUFFICIENT: ("seeds/functions", facts("with MLP", config={"attn_only": True}), "with MLP", scaled(), scaled()),
+    SUFFICIENT: (
+        "seeds/functions",
+        facts("with MLP", config={"attn_only": True}),
+        "with MLP",
+        scaled(),
+        scaled(),
+    ),
     SIZE: ("seeds/functions", known("wider"), "wider", scaled(), scaled()),
-    NEAR: ("seeds/inside", known("no norm"), "no norm", across(lambda x: 1 + 3 * x**2), across(lambda x: 1 + x)),
+    NEAR: (
+        "seeds/inside",
+        known("no norm"),
+        "no norm",
+        across(lambda x: 1 + 3 * x**2),
+        across(lambda x: 1 + x),
+    ),
     DENSITY: (
         "seeds/intervals",
         known(INTERVALS[0]),
@@ -95,21 +124,29 @@ def with_number(value):
     """The first run of an arm has this error, in everything that was measured of it."""
 
     def change(rows):
-        numbers = {key: value for key in rows[0] if key.split()[0] in ("functions", "inside", "both")}
+        numbers = {
+            key: value for key in rows[0] if key.split()[0] in ("functions", "inside", "both")
+        }
         return [{**rows[0], "numbers": HERE, **numbers}, *rows[1:]]
 
     return change
 
 
 def not_at_hand(rows):
-    blank = {key: np.nan for key in rows[0] if key.split()[0] in ("functions", "inside", "both", "alone", "onset")}
+    blank = {
+        key: np.nan
+        for key in rows[0]
+        if key.split()[0] in ("functions", "inside", "both", "alone", "onset")
+    }
     return [{**rows[0], "numbers": NOWHERE, **blank}, *rows[1:]]
 
 
 def check_blank(claim, value):
     found = finding(claim, with_number(value))
     assert found.verdict == "inconclusive"
-    assert found.reason.startswith("Nothing was compared: 1 of the runs have an error that is 0, NaN or infinite.")
+    assert found.reason.startswith(
+        "Nothing was compared: 1 of the runs have an error that is 0, NaN or infinite."
+    )
 
 
 @pytest.mark.parametrize("claim", ARMS)
@@ -156,9 +193,14 @@ def test_nothing_is_measured_where_the_training_is_unknown(monkeypatch):
     mine, bare = run(), run(normalization_type=None)
     beside = {Role("another seed", further=i): seed_of(mine, i + 1) for i in range(3)}
     beside |= {Role("no norm", further=i): seed_of(bare, i) for i in range(4)}
-    unknown = {role: replace(one, config=replace(one.config, training=None)) for role, one in beside.items()}
+    unknown = {
+        role: replace(one, config=replace(one.config, training=None))
+        for role, one in beside.items()
+    }
     monkeypatch.setattr(seeds, "measured", lambda *args, **settings: pytest.fail("measured"))
-    found = seeds.functions(lab_of(replace(mine, config=replace(mine.config, training=None)), unknown))
+    found = seeds.functions(
+        lab_of(replace(mine, config=replace(mine.config, training=None)), unknown)
+    )
     assert set(found["numbers"]) == {NOWHERE}
     assert set(found["training"]) == {""}
     with pytest.raises(pytest.fail.Exception):

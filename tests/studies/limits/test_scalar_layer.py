@@ -70,7 +70,9 @@ def check_heads(read, **change):
     alphas = [0.8, -0.6, 0.0, -1.5]
     model = layer(alphas, **change)
     found = read(model)
-    assert_close(found.alphas, torch.tensor(alphas, dtype=torch.float64), rtol=1e-12, atol=0)  # a 0 that is exactly 0
+    assert_close(
+        found.alphas, torch.tensor(alphas, dtype=torch.float64), rtol=1e-12, atol=0
+    )  # a 0 that is exactly 0
     # zeta is what a head writes for a lone token of value 1.
     _, cache = model.run_with_cache(torch.ones(1, 1, 1).double())
     assert_close(found.zetas, cache["blocks.0.attn.hook_result"][0, 0], rtol=1e-12, atol=1e-12)
@@ -105,13 +107,16 @@ def check_agreement(model, xs=XS):
     table = scalar_layer.agreement(model, CONTEXTS, xs)
     assert max(table["attention"] + table["output"]) < 1e-10
     second_order = 2e-2 if model.cfg.normalization_type else 1e-8
-    assert max(row["limit"] for row in table.to_dict("records") if abs(row["x"]) == 100) < second_order
+    assert (
+        max(row["limit"] for row in table.to_dict("records") if abs(row["x"]) == 100) < second_order
+    )
     assert max(row["pattern"] for row in table.to_dict("records") if abs(row["x"]) == 100) < 1e-10
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(
-    "change", mostly_slow([{}, {"use_attn_scale": False}, {"attention_dir": "bidirectional"}, {"d_out": 3}])
+    "change",
+    mostly_slow([{}, {"use_attn_scale": False}, {"attention_dir": "bidirectional"}, {"d_out": 3}]),
 )
 def test_the_papers_layer(norm, change):
     for seed in range(3):
@@ -129,16 +134,22 @@ def test_constructions(name):
 def test_biases_and_positions(norm):
     for seed in range(5):
         model = biased(seed, **NORMS[norm])
-        table = scalar_layer.agreement(model, CONTEXTS, torch.cat([XS, torch.tensor([-1e5, 1e5]).double()]))
+        table = scalar_layer.agreement(
+            model, CONTEXTS, torch.cat([XS, torch.tensor([-1e5, 1e5]).double()])
+        )
         near = [row for row in table.to_dict("records") if abs(row["x"]) <= 100]
         assert max(row["attention"] for row in near) < 1e-10
         assert max(row["output"] for row in near) < 1e-10
         # Slopes of scores may be close here: only far enough out has attention decided.
-        assert max(row["pattern"] for row in table.to_dict("records") if abs(row["x"]) == 1e5) < 1e-10
+        assert (
+            max(row["pattern"] for row in table.to_dict("records") if abs(row["x"]) == 1e5) < 1e-10
+        )
         assert max(row["limit"] for row in table.to_dict("records") if abs(row["x"]) == 1e5) < 1e-8
 
 
-@pytest.mark.parametrize("wrong", ["alphas", "kappas", "lambdas", "nus", "zetas", "omegas", "shift", "bias"])
+@pytest.mark.parametrize(
+    "wrong", ["alphas", "kappas", "lambdas", "nus", "zetas", "omegas", "shift", "bias"]
+)
 def test_a_wrong_coefficient_is_noticed(wrong, monkeypatch):
     """Each coefficient, off by a thousandth."""
     read = theory.ScalarLayer.of_weights
@@ -182,7 +193,9 @@ def test_a_read_in_that_centring_removes():
         model.embed.W_E[:] = 0.7
         signs = scalar_layer.heads_of(model).alphas.sign()
         model.blocks[0].attn.W_Q *= -signs[:, None, None]
-        model.blocks[0].attn.b_O += torch.arange(6.0).cos()  # or LayerNorm would leave the sign of the token only
+        model.blocks[0].attn.b_O += torch.arange(
+            6.0
+        ).cos()  # or LayerNorm would leave the sign of the token only
     for direction in (1, -1):
         far, other = (scalar_layer.far_output(model, c, direction) for c in (CONTEXT, CONTEXTS[2]))
         tokens = torch.cat([CONTEXT, torch.tensor([direction * 1e3]).double()])[None, :, None]
@@ -197,8 +210,12 @@ def check_far_line(model, asymptote):
     """x W + Attn at |x| = 100, of the model and by a formula."""
     alphas, zetas = scalar_layer.heads_of(model)
     for x in (100.0, -100.0):
-        _, cache = model.run_with_cache(torch.cat([CONTEXT, torch.tensor([x]).double()])[None, :, None])
-        slope, intercept = asymptote(model.embed.W_E[0].detach(), alphas, zetas, CONTEXT, int(x / abs(x)))
+        _, cache = model.run_with_cache(
+            torch.cat([CONTEXT, torch.tensor([x]).double()])[None, :, None]
+        )
+        slope, intercept = asymptote(
+            model.embed.W_E[0].detach(), alphas, zetas, CONTEXT, int(x / abs(x))
+        )
         assert (x * slope + intercept - cache["blocks.0.hook_resid_post"][0, -1]).abs().max() < 1e-8
 
 
@@ -282,7 +299,9 @@ def test_a_model_of_another_form_is_refused(change, message):
 
 
 def test_biases_and_positions_are_refused_where_the_paper_has_none():
-    with pytest.raises(InputError, match=r"embed\.b_E, attn\.b_Q, .*pos_embed\.W_pos are not 0: use layer_of"):
+    with pytest.raises(
+        InputError, match=r"embed\.b_E, attn\.b_Q, .*pos_embed\.W_pos are not 0: use layer_of"
+    ):
         scalar_layer.heads_of(biased())
     model = layer()
     with torch.no_grad():

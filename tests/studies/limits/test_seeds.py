@@ -18,7 +18,14 @@ from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode
-from icl_interp.studies.limits.constructions.neighbours import BETTER, DENSITY, LARGER, NEAR, SIZE, SUFFICIENT
+from icl_interp.studies.limits.constructions.neighbours import (
+    BETTER,
+    DENSITY,
+    LARGER,
+    NEAR,
+    SIZE,
+    SUFFICIENT,
+)
 from icl_interp.studies.limits.measurements import seeds, shift
 from icl_interp.studies.limits.measurements.seeds import OWN, TRAINED, UNTRAINED
 
@@ -52,7 +59,10 @@ def check_file(kinds):
             assert checkpoint.config.training.seed == one["seed"]
             assert one["weights"] == weights_hash(checkpoint.model)
             assert one["run_id"] == checkpoint.provenance["run_id"]
-            assert one["command"] == f"icl-interp train {recipe} training.seed={one['seed']} --out FOLDER"
+            assert (
+                one["command"]
+                == f"icl-interp train {recipe} training.seed={one['seed']} --out FOLDER"
+            )
             assert all(np.isfinite(v) or "onset" in key for key, v in one["numbers"].items())
 
 
@@ -83,7 +93,10 @@ def check_numbers(name, family, kinds):
 def off_by_a_hundredth():
     return {
         name: replace(
-            kind, runs=tuple({**r, "numbers": {k: 1.01 * v for k, v in r["numbers"].items()}} for r in kind.runs)
+            kind,
+            runs=tuple(
+                {**r, "numbers": {k: 1.01 * v for k, v in r["numbers"].items()}} for r in kind.runs
+            ),
         )
         for name, kind in seeds.kinds().items()
     }
@@ -130,7 +143,15 @@ def test_a_file_of_another_schema_is_refused(tmp_path, monkeypatch):
 
 
 def bench(mine, companions, **settings) -> Lab:
-    return Lab(mine.model, mine.task, mine.encoding, n_units=8, n_contexts=1, companions=companions, config=mine.config)
+    return Lab(
+        mine.model,
+        mine.task,
+        mine.encoding,
+        n_units=8,
+        n_contexts=1,
+        companions=companions,
+        config=mine.config,
+    )
 
 
 def family(n=4, others=4):
@@ -144,10 +165,16 @@ def family(n=4, others=4):
 def test_arms_hold_all_seeds_of_a_kind():
     mine, beside = family()
     beside[Role("another seed", further=9)] = replace(
-        seed_of(mine, 9), config=replace(mine.config, training=replace(mine.config.training, steps=99, seed=9))
+        seed_of(mine, 9),
+        config=replace(mine.config, training=replace(mine.config.training, steps=99, seed=9)),
     )
     own, other = seeds.arms(bench(mine, beside), ("no norm",))
-    assert [one.seed for one in own.runs] == [0, 1, 2, 3]  # the one that was trained longer is of another kind
+    assert [one.seed for one in own.runs] == [
+        0,
+        1,
+        2,
+        3,
+    ]  # the one that was trained longer is of another kind
     assert [one.seed for one in other.runs] == [0, 1, 2, 3]
     assert (own.name, other.name) == (OWN, "no norm")
     assert own.kind != other.kind
@@ -160,17 +187,42 @@ def test_the_package_s_seeds_stand_beside_a_known_run():
     mine = icl_interp.load("affine")
     beside, left_out = pipeline.companions_of_model((), mine)
     assert left_out == []
-    lab = Lab(mine.model, mine.task, mine.encoding, n_units=2, n_contexts=1, companions=beside, config=mine.config)
+    lab = Lab(
+        mine.model,
+        mine.task,
+        mine.encoding,
+        n_units=2,
+        n_contexts=1,
+        companions=beside,
+        config=mine.config,
+    )
     found = {arm.name: arm for arm in seeds.arms(lab, ("no norm", "attention only", "interval"))}
-    assert set(found) == {OWN, "no norm", "attention only", "interval 5", "interval 10", "interval 100"}
+    assert set(found) == {
+        OWN,
+        "no norm",
+        "attention only",
+        "interval 5",
+        "interval 10",
+        "interval 100",
+    }
     for name, arm in found.items():
-        assert sorted(one.seed for one in arm.runs) == ([0] if name == "interval 100" else [0, 1, 2, 3, 4])
+        assert sorted(one.seed for one in arm.runs) == (
+            [0] if name == "interval 100" else [0, 1, 2, 3, 4]
+        )
         assert all(one.numbers for one in arm.runs)
     # Weights that nobody knows, of a seed that is known, stand in its place.
     edited = HookedTransformer(mine.model.cfg)
     edited.load_state_dict(mine.model.state_dict())
     edited.unembed.b_U.data += 1.0
-    lab = Lab(edited, mine.task, mine.encoding, n_units=2, n_contexts=1, companions=beside, config=mine.config)
+    lab = Lab(
+        edited,
+        mine.task,
+        mine.encoding,
+        n_units=2,
+        n_contexts=1,
+        companions=beside,
+        config=mine.config,
+    )
     own = seeds.arms(lab, ())[0]
     assert sorted(one.seed for one in own.runs) == [0, 1, 2, 3, 4]
     assert [one.seed for one in own.runs if one.numbers is None] == [0]
@@ -188,8 +240,14 @@ def test_what_nobody_measured_is_measured_here():
     expected = shift.functions(beside[Role("no norm", further=2)], sample)
     row = trained[trained["arm"] == "no norm"].iloc[2]
     assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-6)
-    assert np.isnan(table["functions 2"].iloc[-1])  # nobody asks untrained runs about scaled functions
-    assert seeds.functions(bench(*family())).attrs["note"].startswith("32 functions x 2 contexts, seed 25")
+    assert np.isnan(
+        table["functions 2"].iloc[-1]
+    )  # nobody asks untrained runs about scaled functions
+    assert (
+        seeds.functions(bench(*family()))
+        .attrs["note"]
+        .startswith("32 functions x 2 contexts, seed 25")
+    )
 
 
 def test_where_nothing_can_be_decided_nothing_is_measured(monkeypatch):
@@ -236,7 +294,9 @@ def test_companions_count_as_seeds_and_judge_again():
 def test_companions_in_one_role_are_alike_but_for_their_seed():
     mine, bare = run(), run(normalization_type=None)
     other = run(normalization_type=None, act_fn="relu")
-    longer = replace(bare, config=replace(bare.config, training=replace(bare.config.training, steps=99)))
+    longer = replace(
+        bare, config=replace(bare.config, training=replace(bare.config.training, steps=99))
+    )
     given = [bare, seed_of(bare, 1), bare, longer, other]
     found, left_out = pipeline.companions_of_model(given, mine)
     assert {str(role) for role in found} == {"no norm", "no norm, further seed 1"}

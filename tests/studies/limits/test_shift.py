@@ -11,7 +11,9 @@ from icl_interp import tasks
 from icl_interp.studies.limits.claims.kinds import LARGER, SMALLER, Arm
 from icl_interp.studies.limits.claims.shift import APART, MARGIN, gains, regions
 
-BETTER_ID, NEAR_ID, SIZE_ID = (f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help"))
+BETTER_ID, NEAR_ID, SIZE_ID = (
+    f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help")
+)
 DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"
 
 
@@ -47,7 +49,9 @@ def test_no_norm_better_is_judged_with_a_margin(ratio, verdict):
     assert f"Their squared error is {ratio:.2f} [" in finding.reason
     assert "5 seeds each" in finding.reason
     words = {"supported": "make smaller errors.", "contradicted": "make larger errors."}
-    assert finding.reason.startswith("The seeds do not decide" if verdict not in words else "In distribution models")
+    assert finding.reason.startswith(
+        "The seeds do not decide" if verdict not in words else "In distribution models"
+    )
     assert words.get(verdict, "") in finding.reason
     # From the side without a norm it is the same comparison.
     rows = arm(rate=1e-3 * ratio, **scaled(ratio)) + arm("with norm", **scaled())
@@ -67,7 +71,9 @@ def test_the_interval_is_that_of_the_seeds():
     assert [row["functions scaled by"] for row in finding.details[10:]] == [2, 5, 10]
 
 
-@pytest.mark.parametrize(("n", "verdict"), [((4, 4), "supported"), ((5, 4), "supported"), ((3, 5), "inconclusive")])
+@pytest.mark.parametrize(
+    ("n", "verdict"), [((4, 4), "supported"), ((5, 4), "supported"), ((3, 5), "inconclusive")]
+)
 def test_fewer_than_four_seeds_decide_nothing(n, verdict):
     finding = no_norm(0.1, n=n)
     assert finding.verdict == verdict
@@ -95,8 +101,13 @@ def test_a_run_that_fell_behind_makes_it_inconclusive():
     rows = arm(**scaled()) + arm("no norm", rate=[5e-4, 5e-4, 5e-4, 5e-4, 1.2e-3], **scaled(0.5))
     finding = judged_on(BETTER_ID, {"seeds/functions": table(rows)}, known("no norm"))
     assert finding.verdict == "inconclusive"
-    assert "not trained equally well: one's error is 2.5 times off the median (at most 2)" in finding.reason
-    assert no_norm(0.05).verdict == "supported"  # arms far apart, each alike: that is what the claim is about
+    assert (
+        "not trained equally well: one's error is 2.5 times off the median (at most 2)"
+        in finding.reason
+    )
+    assert (
+        no_norm(0.05).verdict == "supported"
+    )  # arms far apart, each alike: that is what the claim is about
 
 
 def test_arms_that_were_trained_otherwise_are_not_compared():
@@ -118,7 +129,9 @@ def test_gates_of_learning():
 
 
 def near(without, normed, n=5, spread=SPREAD, rate=1e-3):
-    rows = arm(n=n, **across(normed)) + arm("no norm", n=n, spread=spread, rate=rate, **across(without))
+    rows = arm(n=n, **across(normed)) + arm(
+        "no norm", n=n, spread=spread, rate=rate, **across(without)
+    )
     return judged_on(NEAR_ID, {"seeds/inside": table(rows)}, known("no norm"))
 
 
@@ -132,7 +145,9 @@ def check_regions(regions):
 def test_regions_are_the_edge_and_the_inside():
     check_regions(regions)
     must_fail(check_regions, lambda arm: regions(arm)[::-1])
-    rows = arm(**across(lambda x: 1 + 0 * x)) + arm("no norm", **across(lambda x: 0.5 if x > 0.85 else 0.8))
+    rows = arm(**across(lambda x: 1 + 0 * x)) + arm(
+        "no norm", **across(lambda x: 0.5 if x > 0.85 else 0.8)
+    )
     arms = Arm.of(table(rows), "no norm"), Arm.of(table(rows), "model")
     assert [i.value for i in gains(*arms)] == pytest.approx([0.5, 0.8, 0.625])
 
@@ -177,7 +192,13 @@ def widths(ratio, n=8, facts=None):
 
 @pytest.mark.parametrize(
     ("ratio", "verdict"),
-    [(1.0, "supported"), (0.72, "supported"), (0.55, "inconclusive"), (0.4, "contradicted"), (2.0, "inconclusive")],
+    [
+        (1.0, "supported"),
+        (0.72, "supported"),
+        (0.55, "inconclusive"),
+        (0.4, "contradicted"),
+        (2.0, "inconclusive"),
+    ],
 )
 def test_size_is_an_equivalence_test(ratio, verdict):
     finding = widths(ratio)
@@ -196,8 +217,12 @@ def test_size_needs_eight_seeds_of_each_width_and_says_how_to_get_them():
     alone = judged_on(SIZE_ID, {"seeds/functions": table(arm(**scaled()))}, known())
     assert alone.verdict == "inconclusive"
     assert "5 of 8 of this width and 0 of 8 of another one" in alone.reason
-    assert "`icl-interp train affine model.d_model=32 training.seed=SEED --out FOLDER`" in alone.reason
-    assert alone.reason.startswith("Nothing was compared: the smaller group has 0 of at least 8 seeds needed.")
+    assert (
+        "`icl-interp train affine model.d_model=32 training.seed=SEED --out FOLDER`" in alone.reason
+    )
+    assert alone.reason.startswith(
+        "Nothing was compared: the smaller group has 0 of at least 8 seeds needed."
+    )
 
 
 def test_margins_are_two_standard_errors_at_half_the_sample():
@@ -219,7 +244,9 @@ def test_without_companions_nothing_is_asked():
     assert "no matched model without it" in judged_on(BETTER_ID, {}, known()).reason
     assert "no matched model with it" in judged_on(BETTER_ID, {}, known(norm=None)).reason
     assert "about LayerNorm" in judged_on(LARGER_ID, {}, known(INTERVALS[0], norm=None)).reason
-    normal = tasks.Polynomial(degrees=(1,), inputs=tasks.Normal(1), coefficients=tasks.Normal(1), n_points=5)
+    normal = tasks.Polynomial(
+        degrees=(1,), inputs=tasks.Normal(1), coefficients=tasks.Normal(1), n_points=5
+    )
     assert "U(-a, a)" in judged_on(DENSITY_ID, {}, known(INTERVALS[0], task=normal)).reason
     sine = tasks.Continuous(function="sin", inputs=tasks.Uniform(-1, 1), n_points=5)
     for claim in (BETTER_ID, NEAR_ID, SIZE_ID):

@@ -26,7 +26,9 @@ def errors(one, task, n=16):
 
 def uniform(inputs, functions):
     law = tasks.Uniform(-functions, functions)
-    return tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-inputs, inputs), coefficients=law, n_points=5)
+    return tasks.Polynomial(
+        degrees=(1,), inputs=tasks.Uniform(-inputs, inputs), coefficients=law, n_points=5
+    )
 
 
 def test_half_widths():
@@ -59,7 +61,10 @@ def test_functions_are_scaled():
     everything = shift.measured(run(), ("functions",), SAMPLE)
     law = errors(LawMean(run().task), run().task, 48)
     assert everything[RATE] == pytest.approx(everything["functions 1"] / law)
-    assert shift.measured(run(), ("own functions",), SAMPLE)["functions 1"] == everything["functions 1"]
+    assert (
+        shift.measured(run(), ("own functions",), SAMPLE)["functions 1"]
+        == everything["functions 1"]
+    )
 
 
 def check_inside(inside):
@@ -138,5 +143,9 @@ def check_onsets(onsets):
 
 def test_onsets_are_in_units_of_what_f_varies():
     check_onsets(shift.onsets)
-    must_fail(check_onsets, lambda one, sample: {k: 2 * v for k, v in shift.onsets(one, sample).items()})
-    must_fail(check_onsets, lambda one, sample: {k: v / 2 for k, v in shift.onsets(one, sample).items()})
+    must_fail(
+        check_onsets, lambda one, sample: {k: 2 * v for k, v in shift.onsets(one, sample).items()}
+    )
+    must_fail(
+        check_onsets, lambda one, sample: {k: v / 2 for k, v in shift.onsets(one, sample).items()}
+    )

@@ -18,7 +18,11 @@ from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import softmax as limits_softmax
 from icl_interp.studies.limits.claims.softmax import CONCENTRATED, DRAWN, FAR_CONDITIONS, LATER
-from icl_interp.studies.limits.constructions.layers import nearly_hardmax, random_pre_norm, scalar_layer
+from icl_interp.studies.limits.constructions.layers import (
+    nearly_hardmax,
+    random_pre_norm,
+    scalar_layer,
+)
 
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 
@@ -48,7 +52,13 @@ def scores_at(lab, x):
 def check_concentration(result, lab):
     """The share of a unit's contexts in which a head is at its hardmax, at their own queries, far out, and later."""
     places = [None, *(lab.x_unit * x for x in FAR_CONDITIONS)]
-    assert list(result.indexes["condition"]) == ["in distribution", *places[1:], *DRAWN, *LATER, "prompts"]
+    assert list(result.indexes["condition"]) == [
+        "in distribution",
+        *places[1:],
+        *DRAWN,
+        *LATER,
+        "prompts",
+    ]
     for condition, x in zip(result.indexes["condition"], places, strict=False):
         near = (hardmax_distance(last_rows(lab, x)) <= CONCENTRATED).double()
         expected = near.view(4, 6, 6).mean(1).T
@@ -56,13 +66,24 @@ def check_concentration(result, lab):
     for condition, sizes in zip(DRAWN, limits_softmax._drawn_sizes(lab).T, strict=True):
         # Units of six prompts, each with a place of its own.
         rows = [last_rows(lab, x)[6 * unit : 6 * unit + 6] for unit, x in enumerate(sizes)]
-        expected = (hardmax_distance(torch.cat(rows)) <= CONCENTRATED).double().view(4, 6, 6).mean(1).T
+        expected = (
+            (hardmax_distance(torch.cat(rows)) <= CONCENTRATED).double().view(4, 6, 6).mean(1).T
+        )
         np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
     for condition, sign in zip(LATER, (-1, 1), strict=True):
-        gaps = [scores_at(lab, sign * lab.x_unit * 10**k).topk(2).values.diff()[..., 0].abs() for k in (3, 4, 5)]
+        gaps = [
+            scores_at(lab, sign * lab.x_unit * 10**k).topk(2).values.diff()[..., 0].abs()
+            for k in (3, 4, 5)
+        ]
         earlier, last = gaps[1] - gaps[0], gaps[2] - gaps[1]
         now = hardmax_distance(last_rows(lab, sign * 1e5 * lab.x_unit)) <= CONCENTRATED
-        expected = (now | ((last > 1e-9) & (last >= 10**0.2 * earlier.abs()))).double().view(4, 6, 6).mean(1).T
+        expected = (
+            (now | ((last > 1e-9) & (last >= 10**0.2 * earlier.abs())))
+            .double()
+            .view(4, 6, 6)
+            .mean(1)
+            .T
+        )
         np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
     assert (result.sel(condition="prompts").values == 6).all()
 
@@ -73,7 +94,13 @@ def check_curve(result, lab):
     for x in (-1e6, 1.0, 10.0):
         rows = last_rows(lab, x)
         best = rows.argmax(-1).numpy()
-        hits = [best == 12, best == 0, (kinds[best] == "x") & (best != 12), kinds[best] == "y", kinds[best] == "xy"]
+        hits = [
+            best == 12,
+            best == 0,
+            (kinds[best] == "x") & (best != 12),
+            kinds[best] == "y",
+            kinds[best] == "xy",
+        ]
         expected = np.stack([hardmax_distance(rows).mean(0).numpy(), *(h.mean(0) for h in hits)])
         np.testing.assert_allclose(result.sel(x=x).values, expected, rtol=1e-9, atol=1e-12)
 
@@ -133,7 +160,11 @@ def standing(near, far, later, drawn=None):
     drawn = far if drawn is None else drawn
     shares = np.array([near, *[far] * 4, drawn, drawn, later, max(far, later)])
     rng = np.random.default_rng(0)
-    hits = rng.permuted(np.arange(1024)[:, None] < np.round(1024 * shares), axis=0).reshape(128, 8, 9).mean(1)
+    hits = (
+        rng.permuted(np.arange(1024)[:, None] < np.round(1024 * shares), axis=0)
+        .reshape(128, 8, 9)
+        .mean(1)
+    )
     values = np.concatenate([hits.T, np.full((1, 128), 8)])[None]
     axes = {"head": ("0.0",), "condition": tuple(map(str, range(10))), "unit": tuple(range(128))}
     found = limits_softmax._standings(make_array(values, axes), relevance.USUAL)["0.0"]
@@ -153,7 +184,13 @@ def check_standings(of):
 
 def test_thresholds_of_a_head(monkeypatch):
     check_standings(standing)
-    for name, wrong in (("TURNED", 0.85), ("TURNED", 0.95), ("NOT_TURNED", 0.9), ("NOT_TURNED", 0.7), ("NEARBY", 0.4)):
+    for name, wrong in (
+        ("TURNED", 0.85),
+        ("TURNED", 0.95),
+        ("NOT_TURNED", 0.9),
+        ("NOT_TURNED", 0.7),
+        ("NEARBY", 0.4),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(limits_softmax, name, wrong)
             must_fail(check_standings, standing)
@@ -173,7 +210,10 @@ def test_a_head_turns_where_it_does_at_drawn_places_too():
 
 
 def verdicts(build):
-    return [calibration.judge(build(generator(seed, "test/threshold")), (HARDMAX,), seed=seed)[0] for seed in (0, 1)]
+    return [
+        calibration.judge(build(generator(seed, "test/threshold")), (HARDMAX,), seed=seed)[0]
+        for seed in (0, 1)
+    ]
 
 
 def check_tenth(build):
@@ -197,8 +237,12 @@ def test_a_gap_that_grows_too_slowly_to_be_seen_decides_nothing():
     assert "Unclear are 1, which count both ways (0% to 100%)." in late.reason
     (now,) = calibration.judge(scalar_layer(generator(0, "test/late"), -5.0), (HARDMAX,))
     assert now.verdict == "supported"
-    assert late.reason.startswith("It is not decided whether the heads that matter put their attention")
-    assert now.reason.startswith("Far from the data all heads that matter put their attention on one token.")
+    assert late.reason.startswith(
+        "It is not decided whether the heads that matter put their attention"
+    )
+    assert now.reason.startswith(
+        "Far from the data all heads that matter put their attention on one token."
+    )
 
 
 @pytest.mark.slow
@@ -236,7 +280,13 @@ def test_no_relevant_head_decides_nothing(measured):
 def test_a_sink_is_named_and_does_not_count(measured):
     """All weight on the first token at every x: concentrated already in distribution, so distance did not do it."""
     cfg = HookedTransformerConfig(
-        n_layers=1, d_model=4, n_heads=1, d_head=1, n_ctx=40, attn_only=True, normalization_type=None
+        n_layers=1,
+        d_model=4,
+        n_heads=1,
+        d_head=1,
+        n_ctx=40,
+        attn_only=True,
+        normalization_type=None,
     )
     model = HookedTransformer(cfg).double()
     with torch.no_grad():
@@ -249,7 +299,10 @@ def test_a_sink_is_named_and_does_not_count(measured):
         model.unembed.W_U[[0, 2], 0] = 1
     finding = measured(model, HARDMAX).judge(HARDMAX)
     assert finding.verdict == "inconclusive"
-    assert "those that matter put their attention on one token already in distribution" in finding.reason
+    assert (
+        "those that matter put their attention on one token already in distribution"
+        in finding.reason
+    )
     assert finding.details[0]["hardmax"] == "out"
     assert finding.details[0]["target"] == "the first token"
 

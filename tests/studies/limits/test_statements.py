@@ -47,7 +47,10 @@ def test_table1_is_decided_by_runs_at_every_sigma():
 def test_table1_leaves_out_runs_that_have_not_learned():
     results = two_arms(lambda s: 0.7)
     rows = results["errors"].to_dict("records")
-    poor = [{**row, "error": 100 * row["error"]} if row["predictor"].startswith("affine") else row for row in rows]
+    poor = [
+        {**row, "error": 100 * row["error"]} if row["predictor"].startswith("affine") else row
+        for row in rows
+    ]
     poor = {"errors": make_table({name: [row[name] for row in poor] for name in poor[0]})}
     words(tables.states_table1(poor), LEFT_OUT)
 
@@ -96,7 +99,11 @@ def by_degree(predict):
         names = tables.table2_models(degree)
         rows = [[predict(degree, name, s, zero[s]) * each for s in SIGMAS] for name in names]
         rows += [[1e-12 * each for s in SIGMAS], [zero[s] * each for s in SIGMAS]]
-        axes = {"predictor": (*names, "least squares", "zero"), "sigma": SIGMAS, "function": tuple(range(n))}
+        axes = {
+            "predictor": (*names, "least squares", "zero"),
+            "sigma": SIGMAS,
+            "function": tuple(range(n)),
+        }
         found[degree] = make_array(np.array(rows), axes)
     return found
 
@@ -127,7 +134,9 @@ def test_predicting_zero_ranks_nothing():
             for name in tables.table2_models(d)
             for s in SIGMAS[1:]
         ]  # fmt: skip
-        return [float(np.corrcoef(*(rankdata(column) for column in zip(*pairs, strict=True)))[0, 1])]
+        return [
+            float(np.corrcoef(*(rankdata(column) for column in zip(*pairs, strict=True)))[0, 1])
+        ]
 
     def check(measure):
         assert max(measure(by_degree(nothing))) < 0.1
@@ -135,8 +144,12 @@ def test_predicting_zero_ranks_nothing():
 
     check(by_rates)
     must_fail(check, by_errors_over_all_sigmas)
-    assert by_errors_over_all_sigmas(by_degree(nothing))[0] > 0.95  # what the mutant takes for agreement
-    assert [row["sigma"] for row in tables.ranks(by_degree(paper)).to_dict("records")] == list(SIGMAS[1:])
+    assert (
+        by_errors_over_all_sigmas(by_degree(nothing))[0] > 0.95
+    )  # what the mutant takes for agreement
+    assert [row["sigma"] for row in tables.ranks(by_degree(paper)).to_dict("records")] == list(
+        SIGMAS[1:]
+    )
 
 
 @pytest.mark.slow
@@ -156,8 +169,12 @@ def test_rank_correlations_are_spearmans_with_an_interval_over_functions():
     cells = [f"cell {i}" for i in range(6)]
     ours = {c: {2.0: random.gamma(1.0, size=30) * (i + 1)} for i, c in enumerate(cells)}
     zeros = {c: {2.0: random.gamma(1.0, size=30) * 5} for c in cells}
-    published = {c: {1.0: 0.0, 2.0: float(v)} for c, v in zip(cells, random.permutation(6), strict=True)}
-    (row,) = errors.rank_correlations(published, ours, zeros).to_dict("records")  # at 1.0 all are alike
+    published = {
+        c: {1.0: 0.0, 2.0: float(v)} for c, v in zip(cells, random.permutation(6), strict=True)
+    }
+    (row,) = errors.rank_correlations(published, ours, zeros).to_dict(
+        "records"
+    )  # at 1.0 all are alike
     rates = [ours[c][2.0].mean() / zeros[c][2.0].mean() for c in cells]
     want = np.corrcoef(rankdata(rates), rankdata([published[c][2.0] for c in cells]))[0, 1]
 
@@ -180,7 +197,9 @@ def trained_on(errors_of, r2=0.999, wide_r2=0.76, n=5):
             own.append((interval, model.name, wide_r2 if interval == "U(-100,100)" else r2))
             for s in SIGMAS:
                 values[model.name, s] = errors_of(interval, s) * 10 ** (0.02 * (i - 2))
-    table = make_table(dict(zip(("trained on", "model", "r2"), map(list, zip(*own, strict=True)), strict=True)))
+    table = make_table(
+        dict(zip(("trained on", "model", "r2"), map(list, zip(*own, strict=True)), strict=True))
+    )
     return {"errors": error_rows(values), "own range": table}
 
 
@@ -200,15 +219,23 @@ def test_table3_orders_kinds_of_training_and_leaves_out_what_has_not_learned():
     check(trained_on(lambda i, s: 1.0), *[OPEN] * 5)
     check(trained_on(published, n=3), *[OPEN] * 5)
     must_fail(check, trained_on(published, n=3), *[AGREES] * 5)
-    assert not any("U(-100,100)" in line for line in sentences(ranges.states(trained_on(published)))[:5])
+    assert not any(
+        "U(-100,100)" in line for line in sentences(ranges.states(trained_on(published)))[:5]
+    )
     words(ranges.states({}))
 
 
 def test_table3_compares_runs_that_were_trained_equally_well():
     results = trained_on(published)
     rows = results["own range"].to_dict("records")
-    late = [{**row, "r2": 0.99} if row["model"] == ranges.RUNS["U(-10,10)"][0].name else row for row in rows]
-    late = {**results, "own range": make_table({name: [row[name] for row in late] for name in late[0]})}
+    late = [
+        {**row, "r2": 0.99} if row["model"] == ranges.RUNS["U(-10,10)"][0].name else row
+        for row in rows
+    ]
+    late = {
+        **results,
+        "own range": make_table({name: [row[name] for row in late] for name in late[0]}),
+    }
     words(ranges.states(late), AGREES, LEFT_OUT, AGREES, LEFT_OUT, LEFT_OUT, LEFT_OUT)
 
 

@@ -29,10 +29,17 @@ def test_rates_say_whether_degrees_are_alike():
 
 
 def test_models_that_have_not_learned_say_nothing_about_degrees():
-    values = {(f"degree_{d}", s): (0.3 if d == 4 else 1e-3 * s) * ZERO[s] for d in (2, 3, 4) for s in SIGMAS}
+    values = {
+        (f"degree_{d}", s): (0.3 if d == 4 else 1e-3 * s) * ZERO[s]
+        for d in (2, 3, 4)
+        for s in SIGMAS
+    }
     states = curves.states_rates({"errors": error_rows(values, r2=None)})
     words(states, AGREES, AGREES, AGREES, AGREES)
-    assert any("Left out of what follows" in line and "degree_4 (0.70)" in line for line in sentences(states))
+    assert any(
+        "Left out of what follows" in line and "degree_4 (0.70)" in line
+        for line in sentences(states)
+    )
 
 
 def test_unseen_degrees_and_gaps():
@@ -73,7 +80,9 @@ def test_maps_need_most_cells_and_models_that_have_learned():
     def check(first, second, word):
         axes = {"statistic": ("error", "low", "high"), "inputs": SIGMAS, "functions": SIGMAS}
         each = [np.stack([values, 0.9 * values, 1.1 * values]) for values in (first, second)]
-        maps = dict(zip(("U(-1,1)", "U(-5,5)"), (make_array(values, axes) for values in each), strict=True))
+        maps = dict(
+            zip(("U(-1,1)", "U(-5,5)"), (make_array(values, axes) for values in each), strict=True)
+        )
         words(curves.states_figure7(maps), word)
 
     check(narrow, wide, AGREES)
@@ -107,7 +116,9 @@ def moved(f, name="x²", spread=0.0, own=0.99):
     x = functions.FAR
     truth = functions.BOUNDARY[name][1](torch.from_numpy(x)).numpy()
     values = np.stack([f(x), np.full_like(x, spread), f(x), f(x), truth])
-    curve = make_array(values, {"statistic": ("mean", "std", "low", "high", "truth"), "x": tuple(x)})
+    curve = make_array(
+        values, {"statistic": ("mean", "std", "low", "high", "truth"), "x": tuple(x)}
+    )
     row = {"function": name, "model": "m", "zone": 1.0, "onset": 1.0, "own r2": own}
     row |= dict.fromkeys(("level +", "level -", "plateau +", "plateau -"), 1.0)
     return {name: curve, "boundary": make_table({key: [value] for key, value in row.items()})}
@@ -119,22 +130,31 @@ def test_boundary_values_count_for_models_that_follow_the_function():
 
     check(lambda x: np.minimum(x**2, 30), AGREES)  # level: increments of 0
     check(lambda x: x**2, DIFFERS)
-    check(lambda x: np.minimum(x**2, 30) + np.maximum(0, np.log10(np.maximum(np.abs(x), 30) / 30)), DIFFERS)  # log
+    check(
+        lambda x: np.minimum(x**2, 30) + np.maximum(0, np.log10(np.maximum(np.abs(x), 30) / 30)),
+        DIFFERS,
+    )  # log
     check(lambda x: 0 * x, LEFT_OUT)  # predicts 0, and is level
     check(lambda x: np.minimum(x**2, 30), LEFT_OUT, spread=1.0)  # right on average only
-    check(lambda x: np.minimum(x**2, 30), LEFT_OUT, own=0.86)  # has not learned its class of functions
+    check(
+        lambda x: np.minimum(x**2, 30), LEFT_OUT, own=0.86
+    )  # has not learned its class of functions
     must_fail(check, lambda x: 0 * x, AGREES)
 
 
 def test_r2_in_range_weighs_by_the_law():
     def check(law, f, want, name="x²"):
         curve = moved(f, name)[name]
-        assert functions.in_range_r2(curve, functions.BOUNDARY[name][1], law) == pytest.approx(want, abs=0.02)
+        assert functions.in_range_r2(curve, functions.BOUNDARY[name][1], law) == pytest.approx(
+            want, abs=0.02
+        )
 
     check(Normal(1), lambda x: x**2, 1.0)
     check(Normal(1), lambda x: 0 * x + 1, 0.0)  # E x^2
     check(Uniform(-1, 1), lambda x: 6 * x, 0.75, "12x")
-    check(Uniform(-1, 1), lambda x: np.where(np.abs(x) > 1.2, 1e6, 12 * x), 1.0, "12x")  # beyond the range
+    check(
+        Uniform(-1, 1), lambda x: np.where(np.abs(x) > 1.2, 1e6, 12 * x), 1.0, "12x"
+    )  # beyond the range
     must_fail(check, Normal(1), lambda x: 0 * x, 0.0)
 
 

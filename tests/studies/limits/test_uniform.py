@@ -47,7 +47,12 @@ def test_a_key_that_the_query_does_not_see_is_not_counted():
     lab.sweep(lab.inner, probes=[entropy])
     found = entropy.results()["deficit"].values.reshape(6, 2, 4, 6).mean((1, 3))
     np.testing.assert_allclose(result.sel(n="trained").values, found, rtol=1e-9, atol=1e-12)
-    must_fail(np.testing.assert_allclose, result.sel(n="trained").values, found + math.log(7 / 6), rtol=1e-9)
+    must_fail(
+        np.testing.assert_allclose,
+        result.sel(n="trained").values,
+        found + math.log(7 / 6),
+        rtol=1e-9,
+    )
     assert np.isfinite(result.values).all()
 
 
@@ -66,12 +71,20 @@ def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
     limit = result.sel(n="limit").values
 
     def resampled(n):
-        drawn, _ = resampled_scores(pool, lab.encoding.kinds(7), n, generator(lab.seed, "heads/resampled", n))
+        drawn, _ = resampled_scores(
+            pool, lab.encoding.kinds(7), n, generator(lab.seed, "heads/resampled", n)
+        )
         by_function = entropy_deficit(drawn.softmax(-1)).mean(-1)
-        return by_function.view(4, 2, 6).mean(1).T.numpy()  # the two functions of a pair, each with its own keys
+        return (
+            by_function.view(4, 2, 6).mean(1).T.numpy()
+        )  # the two functions of a pair, each with its own keys
 
-    np.testing.assert_allclose(resampled(130), result.sel(n="10 x trained").values, rtol=1e-9, atol=1e-12)
-    must_fail(np.testing.assert_allclose, resampled(131), result.sel(n="10 x trained").values, rtol=1e-9)
+    np.testing.assert_allclose(
+        resampled(130), result.sel(n="10 x trained").values, rtol=1e-9, atol=1e-12
+    )
+    must_fail(
+        np.testing.assert_allclose, resampled(131), result.sel(n="10 x trained").values, rtol=1e-9
+    )
 
     def check(stored):
         gaps = [np.abs(resampled(n) - stored).max() for n in (500, 50_000)]
@@ -90,15 +103,20 @@ def test_deficits_of_heads_are_those_of_their_patterns():
         xs = lab.prompts.xs.clone()
         xs[:, -1] = x
         _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(lab.prompts, xs=xs)))
-        patterns.append(torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1))
+        patterns.append(
+            torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1)
+        )
     p = torch.stack(patterns)  # (query, batch, head, key)
     expected = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 6, 6).mean(1).T
     result = limits_uniform.deficit(lab)
     assert np.allclose(result.sel(n="trained").values, expected, rtol=0, atol=1e-12)
-    bound = entropy_deficit_bound(p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 6, 6).mean(1).T
+    bound = (
+        entropy_deficit_bound(p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 6, 6).mean(1).T
+    )
     assert (torch.from_numpy(result.sel(n="trained").values) <= bound).all()
     assert np.allclose(
-        result.sel(n="range").values, (p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 6, 6).mean(1).T
+        result.sel(n="range").values,
+        (p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 6, 6).mean(1).T,
     )
 
     # The curve's last direct point is the trained length, of two contexts a function.
@@ -107,7 +125,8 @@ def test_deficits_of_heads_are_those_of_their_patterns():
     few = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 6, 6)[:, :2].mean((0, 1))
     assert np.allclose(curve.sel(statistic="deficit").values[:, k], few, rtol=0, atol=1e-12)
     assert np.allclose(
-        curve.sel(statistic="max weight").values[:, k], p.amax(-1).mean(0).view(4, 6, 6)[:, :2].mean((0, 1))
+        curve.sel(statistic="max weight").values[:, k],
+        p.amax(-1).mean(0).view(4, 6, 6)[:, :2].mean((0, 1)),
     )
     assert list(curve["n"].values) == sorted(curve["n"].values)
     assert curve["n"].values[-1] == 40 * 13
@@ -118,15 +137,21 @@ def check_dispersion(curve, lab):
     direct = [n for n in curve["n"].values if n <= 13]
     assert len(direct) >= 4
     for n in direct:
-        rows = [unit * 6 + context for unit in range(4) for context in (0, 1)]  # of the first function of each pair
+        rows = [
+            unit * 6 + context for unit in range(4) for context in (0, 1)
+        ]  # of the first function of each pair
         short = lab.prompts[torch.tensor(rows)].first((int(n) + 1) // 2)
         patterns, outputs = [], []
         for x in lab.inner:
             xs = short.xs.clone()
             xs[:, -1] = x
             _, cache = lab.model.run_with_cache(lab.encoding.encode(replace(short, xs=xs)))
-            patterns.append(torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1))
-            outputs.append(torch.cat([cache[f"blocks.{i}.attn.hook_z"][:, -1] for i in range(2)], 1))
+            patterns.append(
+                torch.cat([cache[f"blocks.{i}.attn.hook_pattern"][:, :, -1] for i in range(2)], 1)
+            )
+            outputs.append(
+                torch.cat([cache[f"blocks.{i}.attn.hook_z"][:, -1] for i in range(2)], 1)
+            )
         p, z = torch.stack(patterns), torch.stack(outputs)  # (query, batch, head, key or d_head)
         x_keys, y_keys = p[..., ::2], p[..., 1::2]
         rows = [deficit_of(p), p.amax(-1), deficit_of(x_keys / x_keys.sum(-1, keepdim=True))]
@@ -135,7 +160,9 @@ def check_dispersion(curve, lab):
         by_function = z.view(2, 4, 2, *z.shape[2:])
         within = by_function.var(2).mean((0, 1, 3))
         expected.append(within / z.var(1).mean((0, 2)))
-        np.testing.assert_allclose(curve.sel(n=n).values, torch.stack(expected), rtol=1e-9, atol=1e-12, err_msg=str(n))
+        np.testing.assert_allclose(
+            curve.sel(n=n).values, torch.stack(expected), rtol=1e-9, atol=1e-12, err_msg=str(n)
+        )
 
 
 def deficit_of(p):
@@ -157,9 +184,15 @@ def test_dispersion_at_direct_lengths_is_that_of_whole_prompts():
 def test_spread_given_the_function_needs_two_contexts_of_it():
     """One context of each function of a pair: two functions differ, which is no spread within one."""
     lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=1)
-    assert np.isnan(limits_uniform.dispersion(lab).sel(statistic="variance from samples").values).all()
+    assert np.isnan(
+        limits_uniform.dispersion(lab).sel(statistic="variance from samples").values
+    ).all()
     lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=2)
-    shares = limits_uniform.dispersion(lab).sel(statistic="variance from samples").values[:, : -len(BEYOND)]
+    shares = (
+        limits_uniform.dispersion(lab)
+        .sel(statistic="variance from samples")
+        .values[:, : -len(BEYOND)]
+    )
     assert ((shares > 0) & (shares < 2)).all()
 
 
@@ -168,7 +201,11 @@ def test_spread_given_the_function_needs_two_contexts_of_it():
 
 def made_up(*deficits):
     """Heads whose deficit is one number at ten trained lengths and another in the limit, with a little spread."""
-    axes = {"n": ("10 x trained", "limit"), "head": tuple("abcdef"[: len(deficits)]), "unit": tuple(range(64))}
+    axes = {
+        "n": ("10 x trained", "limit"),
+        "head": tuple("abcdef"[: len(deficits)]),
+        "unit": tuple(range(64)),
+    }
     spread = 1 + 0.02 * np.random.default_rng(0).normal(size=64)
     return make_array(np.array(deficits).T[:, :, None] * spread, axes)
 
@@ -183,9 +220,13 @@ def check_share(share):
         (0, 6, "inconclusive"),
         (5, 1, "inconclusive"),
     ):
-        rows = [(0.095, 0.095)] * now + [(0.115, 0.095)] * later + [(0.115, 0.115)] * (6 - now - later)
+        rows = (
+            [(0.095, 0.095)] * now + [(0.115, 0.095)] * later + [(0.115, 0.115)] * (6 - now - later)
+        )
         found = share(made_up(*rows))
-        assert (found.value, found.low, found.high) == pytest.approx((now / 6, now / 6, (now + later) / 6))
+        assert (found.value, found.low, found.high) == pytest.approx(
+            (now / 6, now / 6, (now + later) / 6)
+        )
         assert registry.REGISTRY[UNIFORM].criterion.conditions[0].outcome(found) == verdict
 
 
@@ -216,7 +257,9 @@ def test_uniform_needs_long_prompts_and_heads_that_matter():
         (39, 0, "No head is sure to matter for the in-distribution prediction."),
     ):
         numbers = {"trained length": length, "relevant heads": n, "share": 1.0}
-        decision = criterion.decide({key: Estimate.exactly(key, value) for key, value in numbers.items()})
+        decision = criterion.decide(
+            {key: Estimate.exactly(key, value) for key, value in numbers.items()}
+        )
         assert decision.failed == failed
         assert decision.verdict == ("inconclusive" if failed else "supported")
 
@@ -234,9 +277,19 @@ def test_a_falling_deficit_is_not_held_against_a_head(measured):
     bench = measured(scalar_layer(generator(0, "test/falling"), 3.0), UNIFORM)
     result = bench.results["heads/deficit"]
     for at_ten, limit, expected, first in (
-        (0.3, 0.3, "contradicted", "Even over many tokens at least half of the heads that matter do not average"),
+        (
+            0.3,
+            0.3,
+            "contradicted",
+            "Even over many tokens at least half of the heads that matter do not average",
+        ),
         (0.3, 0.05, "inconclusive", "It is not decided whether the heads that matter average"),
-        (0.05, 0.05, "supported", "Over many tokens nearly all heads that matter average uniformly."),
+        (
+            0.05,
+            0.05,
+            "supported",
+            "Over many tokens nearly all heads that matter average uniformly.",
+        ),
     ):
         values = result.values.copy()
         values[1], values[2] = at_ten, limit

@@ -110,19 +110,27 @@ def check_gradients(model, task, gradients):
             xs = made.xs.clone()
             xs[:, -1, i] += sign * 1e-5
             with torch.no_grad():
-                ends.append(lab.model(lab.tokens(Prompts(xs, made.ys, made.parameters, made.function)))[:, -1, 0])
+                ends.append(
+                    lab.model(lab.tokens(Prompts(xs, made.ys, made.parameters, made.function)))[
+                        :, -1, 0
+                    ]
+                )
         assert torch.allclose((ends[0] - ends[1]) / 2e-5, found[-1, :, i], rtol=1e-4, atol=1e-6)
 
 
 SOFTMAX = HookedTransformer(
-    HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, n_ctx=2 * N + 2, d_in=2, init_std=0.3)
+    HookedTransformerConfig(
+        n_layers=2, d_model=16, n_heads=2, n_ctx=2 * N + 2, d_in=2, init_std=0.3
+    )
 )
 
 
 @pytest.mark.parametrize("model", [layer(BEST), SOFTMAX], ids=["layer", "softmax"])
 def test_input_gradients(model):
     check_gradients(model, TASK, lsa_algorithms.read_depths)
-    must_fail(check_gradients, model, TASK, lambda *a: [1.01 * t for t in lsa_algorithms.read_depths(*a)])
+    must_fail(
+        check_gradients, model, TASK, lambda *a: [1.01 * t for t in lsa_algorithms.read_depths(*a)]
+    )
 
 
 def test_the_last_depth_is_the_model():
@@ -153,7 +161,12 @@ def test_layers_are_told_apart():
 def test_what_is_the_same_is_not_told_apart():
     equal = replace(TASK, covariance=None)
     best = setting.trained_landscape(equal)
-    found = judge("algorithm", layer(best.product), equal, learned=float(-2 * best.minimum / best.label_moment))
+    found = judge(
+        "algorithm",
+        layer(best.product),
+        equal,
+        learned=float(-2 * best.minimum / best.label_moment),
+    )
     assert found.verdict == "supported"
     assert f"On this task {ONE} is the same as one preconditioned step" in found.reason
 
@@ -170,7 +183,9 @@ def test_depth_counts_steps():
     one = descent(2, 1, PLAIN, N_CTX)
     assert torch.allclose(
         lsa_algorithms.read_depths(bench(one)[0], prompts(N))[0][-1],
-        lsa_algorithms.read_depths(bench(layer(PLAIN * torch.eye(2).double()))[0], prompts(N))[0][-1],
+        lsa_algorithms.read_depths(bench(layer(PLAIN * torch.eye(2).double()))[0], prompts(N))[0][
+            -1
+        ],
     )
 
 

@@ -36,7 +36,8 @@ def test_a_balance_that_is_not_measured_breaks_its_cell(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("factor", "name"), [(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")]
+    ("factor", "name"),
+    [(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")],
 )
 def test_a_wrong_bound_breaks_its_cell(factor, name, monkeypatch):
     """Where it is too large, the flow does not meet it. Where it is too small, the way into the trap does."""

@@ -17,7 +17,14 @@ from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_table, table_of_rows
 from icl_interp.studies import STUDIES
-from icl_interp.studies.linear_attention.experiments import convergence, covariance, length, models, risk, trap
+from icl_interp.studies.linear_attention.experiments import (
+    convergence,
+    covariance,
+    length,
+    models,
+    risk,
+    trap,
+)
 from icl_interp.tasks.regression import Exponential, LinearRegression
 from icl_interp.theory import linear_attention as theory
 from icl_interp.training import recipes
@@ -41,7 +48,13 @@ def test_the_study_is_registered_and_drawn():
 @pytest.mark.parametrize(("recipe", "scale"), one_in(4, NEEDED))
 def test_every_model_exists_at_its_scales(recipe, scale):
     small, run = recipes.resolve(recipe), models.at_scale(recipes.resolve(recipe), scale)
-    for name in ("normalization_type", "score_fn", "score_norm", "attention_dir", "positional_embedding_type"):
+    for name in (
+        "normalization_type",
+        "score_fn",
+        "score_norm",
+        "attention_dir",
+        "positional_embedding_type",
+    ):
         assert getattr(run.model, name) == getattr(small.model, name)
     assert type(run.task.covariance) is type(small.task.covariance)
     assert run.training.curriculum.first_points <= run.task.n_points
@@ -56,14 +69,18 @@ def test_every_model_exists_at_its_scales(recipe, scale):
 def test_paper_scale_is_the_slides():
     """N = 40, 70, 100, and n / d the same at every scale."""
     recipe = {n: recipes.resolve(models.softmax("random", n).recipe) for n in models.LENGTHS}
-    for scale, d, lengths in (("smoke", 2, [4, 7, 10]), ("small", 4, [8, 14, 20]), ("paper", 20, [40, 70, 100])):
+    for scale, d, lengths in (
+        ("smoke", 2, [4, 7, 10]),
+        ("small", 4, [8, 14, 20]),
+        ("paper", 20, [40, 70, 100]),
+    ):
         tasks = [models.at_scale(run, scale).task for run in recipe.values()]
         assert [task.n_points - 1 for task in tasks] == lengths
         assert {task.n_dims for task in tasks} == {d}
     found = [models.at_scale(run, "paper") for run in recipe.values()]
-    assert {(run.task.n_dims, run.model.d_in, run.model.n_layers, run.model.d_model) for run in found} == {
-        (20, 20, 12, 256)
-    }
+    assert {
+        (run.task.n_dims, run.model.d_in, run.model.n_layers, run.model.d_model) for run in found
+    } == {(20, 20, 12, 256)}
     with pytest.raises(InputError, match="LinearRegression"):
         models.at_scale(recipes.resolve("affine"), "smoke")
 
@@ -106,14 +123,18 @@ def test_the_lsa_limit_is_the_error_of_that_layer(trained, test):
     check(covariance.lsa_errors(trained, task, m))
     must_fail(check, 1.5 * covariance.lsa_errors(trained, task, m))
     ys = prompts.ys[:, -1].square()
-    assert abs(covariance.label_moment(task) - float(ys.mean())) < 4 * float(ys.std()) / len(ys) ** 0.5
+    assert (
+        abs(covariance.label_moment(task) - float(ys.mean())) < 4 * float(ys.std()) / len(ys) ** 0.5
+    )
 
 
 def test_limits_are_those_of_the_theorems():
     """Fixed Lambda: Theorem 4.2; random: its trained product is 1 / 3 for long prompts."""
     exact = covariance.lsa_errors(FIXED, FIXED, 9)
     eye = torch.eye(2)
-    np.testing.assert_allclose(exact, [float(theory.risk(eye, 7, m, eye)) for m in range(1, 10)], rtol=1e-12)
+    np.testing.assert_allclose(
+        exact, [float(theory.risk(eye, 7, m, eye)) for m in range(1, 10)], rtol=1e-12
+    )
     long = theory.random_landscape(RANDOM.spectrum_moments(), 10**7).product
     assert float(long[0, 0]) == pytest.approx(1 / 3, abs=1e-5)
 
@@ -136,7 +157,11 @@ def at_n(ratio, low, high, kind="random", test="random, c = 1"):
 
 
 def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
-    for entry, word in (((0.2, 0.1, 0.3), AGREES), ((0.9, 0.8, 1.0), DIFFERS), ((0.5, 0.4, 0.6), OPEN)):
+    for entry, word in (
+        ((0.2, 0.1, 0.3), AGREES),
+        ((0.9, 0.8, 1.0), DIFFERS),
+        ((0.5, 0.4, 0.6), OPEN),
+    ):
         assert covariance.states({"at N": table_of_rows([at_n(*entry)])})[0].word == word
 
 
@@ -153,7 +178,10 @@ def test_covariance_and_length_measure_and_draw_what_is_there():
     assert reproductions.draw("linear_attention.covariance", results)["covariance"].data
     spiked = length.run(here)
     assert len(length.compare(spiked)) == 2 * 6 * 4
-    assert set(reproductions.draw("linear_attention.length_spike", spiked)) == {"positions", "tests"}
+    assert set(reproductions.draw("linear_attention.length_spike", spiked)) == {
+        "positions",
+        "tests",
+    }
     assert length.states(spiked)
 
 
@@ -193,7 +221,13 @@ def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
     below()
     must_fail(below, 1e3)  # a rate a thousand times mu would be too fast
     assert np.isnan(flow.sel(start=3.0, line="bound").values).all()
-    starts = (HOLDS, HOLDS, "From 3 σ_max", HOLDS, AGREES)  # theorems, and what sampling makes of them
+    starts = (
+        HOLDS,
+        HOLDS,
+        "From 3 σ_max",
+        HOLDS,
+        AGREES,
+    )  # theorems, and what sampling makes of them
     for statement, start in zip(convergence.states(results), starts, strict=True):
         assert statement.sentence.startswith(start), statement
     assert reproductions.draw("linear_attention.convergence", results)["convergence"].data
@@ -225,7 +259,9 @@ def test_a_trained_layer_is_compared_with_the_theorems_risk():
     def rows(factor):
         common = {"noise": 0.0, "M": 10, "error": 0.5, "se": 0.01, "slides": 5.0}
         exact = ((risk.UNIT, 0.5), (risk.TRAINED, 0.5 * factor))
-        found = [{"layer": layer, **common, "error": value, "exact": value} for layer, value in exact]
+        found = [
+            {"layer": layer, **common, "error": value, "exact": value} for layer, value in exact
+        ]
         return {"measured": risk._table(found, "")}
 
     def check(factor, word):
@@ -251,7 +287,9 @@ def test_descent_ends_where_it_is_said_to():
         assert trap.end_of(unit.W_PV.detach(), unit.W_KQ.detach(), where) == name
     at = trap.rank_one_weights(where)
     assert trap.end_of(at[0], at[1], where) == "rank one"
-    assert trap.end_of(*trap.descend(at + 1e-3 * first, lam, 4), where) == "rank one"  # a local minimum
+    assert (
+        trap.end_of(*trap.descend(at + 1e-3 * first, lam, 4), where) == "rank one"
+    )  # a local minimum
     start = torch.zeros(2, 3, 3, dtype=torch.float64)
     start[0, -1, -1], start[1, :2, :2] = 0.3, 0.3 * torch.eye(2)  # as in Assumption 3.3
     assert trap.end_of(*trap.descend(start, lam, 4), where) == "minimum"
@@ -277,7 +315,9 @@ def test_the_rank_one_point_is_a_minimum_for_short_prompts_and_a_saddle_for_long
 
 
 def test_trap_says_how_often():
-    ends = make_array([[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS})
+    ends = make_array(
+        [[[0.5, 0.5, 0.0], [0.75, 0.25, 0.0]]], {"N": (4,), "spread": (1.0, 0.1), "end": trap.ENDS}
+    )
     trained = {"model": trap.TRAPPED, "N": 4, "to the minimum": 0.85, "to rank one": 0.01}
     said = [s.sentence for s in trap.states({"ends": ends, "trained": table_of_rows([trained])})]
     assert "25 to 50 % at N = 4" in said[0]

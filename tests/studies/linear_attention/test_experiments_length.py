@@ -50,7 +50,11 @@ def test_replacing_positions_changes_nothing_up_to_the_trained_length():
 def test_training_positions_alone_lowers_the_error_beyond_and_changes_nothing_before():
     model = tiny()
     after = length.trained_alone(model, 30)
-    changed = [k for k, v in after.model.state_dict().items() if not torch.equal(v, model.model.state_dict()[k])]
+    changed = [
+        k
+        for k, v in after.model.state_dict().items()
+        if not torch.equal(v, model.model.state_dict()[k])
+    ]
     assert changed == ["pos_embed.W_pos"]
     here, task = bench(tiny=model), models.tests(2, (1.0,))["fixed"]
     intact = models.errors_by_length(here, "tiny", task, 14).values
@@ -97,10 +101,22 @@ def test_spikes_say_whether_positions_are_the_cause():
         (length.FIXED, length.AS_THEY_ARE, "random, c = 9"): mid,
     }
     stays = own | shifts
-    replaced = {(length.FIXED, how, "fixed"): flat for how in ("mean trained", "last trained", "used again")}
+    replaced = {
+        (length.FIXED, how, "fixed"): flat for how in ("mean trained", "last trained", "used again")
+    }
     without = {(length.WITHOUT, "trained without", "fixed"): flat}
     sham, beyond = "With other random vectors", "Beyond N the model without positions"
-    check(own | shifts | replaced | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, beyond)
+    check(
+        own | shifts | replaced | without,
+        AGREES,
+        AGREES,
+        AGREES,
+        AGREES,
+        sham,
+        AGREES,
+        AGREES,
+        beyond,
+    )
     check(stays | without, AGREES, OPEN, OPEN, OPEN, sham, AGREES, AGREES, beyond)
     must_fail(check, stays | without, AGREES, AGREES, AGREES, AGREES, sham, AGREES, AGREES, beyond)
     no_spike = {(length.FIXED, how, "fixed"): flat for how in length.EDITS}

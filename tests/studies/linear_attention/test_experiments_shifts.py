@@ -15,11 +15,18 @@ from icl_interp.studies.linear_attention.experiments import covariance, shifts
 
 def test_every_shift_is_what_it_says():
     laws, d = shifts.shifts(3, 5), 3
-    drawn = {name: law.sample(4000, generator(0, "test"), dtype=torch.float64) for name, law in laws.items()}
+    drawn = {
+        name: law.sample(4000, generator(0, "test"), dtype=torch.float64)
+        for name, law in laws.items()
+    }
     for name in (shifts.SKEWED, shifts.SKEWED_MORE):
         assert sum(laws[name].covariance) == pytest.approx(d)
-    assert laws[shifts.SKEWED].covariance[0] / laws[shifts.SKEWED].covariance[2] == pytest.approx(9)  # 1 / i^2
-    assert laws[shifts.SKEWED_MORE].covariance[0] / laws[shifts.SKEWED_MORE].covariance[2] == pytest.approx(400)
+    assert laws[shifts.SKEWED].covariance[0] / laws[shifts.SKEWED].covariance[2] == pytest.approx(
+        9
+    )  # 1 / i^2
+    assert laws[shifts.SKEWED_MORE].covariance[0] / laws[shifts.SKEWED_MORE].covariance[
+        2
+    ] == pytest.approx(400)
     noisy = drawn[shifts.NOISY]
     noise = noisy.ys - laws[shifts.NOISY].targets(noisy.parameters, noisy.xs)
     assert float(noise.var() / d) == pytest.approx(1 / 20, rel=0.05)
@@ -32,7 +39,9 @@ def test_every_shift_is_what_it_says():
     one_orthant(drawn[shifts.ORTHANT])
     must_fail(one_orthant, drawn[shifts.IN_DISTRIBUTION])
     assert float(drawn[shifts.LARGER].parameters.std()) == pytest.approx(3, rel=0.05)
-    assert float(drawn[shifts.QUERY].xs[:, -1].std() / drawn[shifts.QUERY].xs[:, 0].std()) == pytest.approx(3, rel=0.05)
+    assert float(
+        drawn[shifts.QUERY].xs[:, -1].std() / drawn[shifts.QUERY].xs[:, 0].std()
+    ) == pytest.approx(3, rel=0.05)
 
 
 @pytest.mark.slow
@@ -58,7 +67,11 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
 
     def check(shift, factor=1.0):  # Theorem 4.2, exactly, against what was sampled
         _, low, high = found.sel(N=7, shift=shift, predictor=shifts.LSA).values
-        limit = factor * covariance.lsa_errors(FIXED, laws[shift], 7)[-1] / covariance.label_moment(laws[shift])
+        limit = (
+            factor
+            * covariance.lsa_errors(FIXED, laws[shift], 7)[-1]
+            / covariance.label_moment(laws[shift])
+        )
         assert low - (high - low) < limit < high + (high - low)  # twice as wide as a 95 % interval
 
     laws = shifts.shifts(2, 7)
@@ -66,7 +79,9 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
         check(shift)
     must_fail(check, shifts.SKEWED_MORE, 1.5)
 
-    def noise_left(factor=1.0):  # least squares keeps tau^2 d / (n - d - 1) of the examples' noise, none of its own
+    def noise_left(
+        factor=1.0,
+    ):  # least squares keeps tau^2 d / (n - d - 1) of the examples' noise, none of its own
         _, low, high = found.sel(N=7, shift=shifts.NOISY, predictor=shifts.LEAST_SQUARES).values
         assert low - (high - low) < factor * shifts.NOISE * 2 / (7 - 2 - 1) < high + (high - low)
 
@@ -107,8 +122,14 @@ def test_shifts_say_whether_the_model_stays_close_in_units_of_its_own_error():
     ):
         check(shift, gap, word)
         must_fail(check, shift, gap, OPEN if word != OPEN else AGREES)
-    check(shifts.NOISY, (0.03, 0.03, 0.03), DIFFERS, own=0.002)  # little of E[y^2], much more than without the shift
-    zero = (1.0, 1.0, 1.0)  # predicting 0 has the same error under every shift, so it seems to stay close
+    check(
+        shifts.NOISY, (0.03, 0.03, 0.03), DIFFERS, own=0.002
+    )  # little of E[y^2], much more than without the shift
+    zero = (
+        1.0,
+        1.0,
+        1.0,
+    )  # predicting 0 has the same error under every shift, so it seems to stay close
     check(shifts.ORTHANT, zero, LEFT_OUT, own=1.0)
     must_fail(check, shifts.ORTHANT, zero, AGREES, own=1.0)
 
@@ -125,4 +146,6 @@ def test_the_interval_in_units_of_the_own_error_allows_for_both():
 
     check(found, alone)
     must_fail(check, alone, found)
-    assert found.value == pytest.approx(row["softmax - least squares"] * row["softmax / unshifted"] / row["softmax"])
+    assert found.value == pytest.approx(
+        row["softmax - least squares"] * row["softmax / unshifted"] / row["softmax"]
+    )

@@ -47,7 +47,11 @@ def check_risk(results, figure):
 
 def check_path(results, figure):
     path = results["lsa/path"]
-    for name, what in (("excess loss", "excess"), ("|∇L|²", "squared gradient"), ("mu × excess", "PL bound")):
+    for name, what in (
+        ("excess loss", "excess"),
+        ("|∇L|²", "squared gradient"),
+        ("mu × excess", "PL bound"),
+    ):
         trace = named(figure, name)
         assert trace.customdata.tolist() == [0, 10, 100]
         assert trace.x.tolist() == [5, 10, 100]
@@ -61,7 +65,9 @@ def check_algorithms(results, figure):
     for row, name in enumerate(names):
         distance = result.sel(M=N, algorithm=name, depth=1, statistic="distance").values.mean()
         cosine = result.sel(M=N, algorithm=name, depth=1, statistic="cosine").values.mean()
-        assert named(figure, "similarity of predictions").x[row] == pytest.approx(max(1 - distance / size, -0.5))
+        assert named(figure, "similarity of predictions").x[row] == pytest.approx(
+            max(1 - distance / size, -0.5)
+        )
         assert named(figure, "cosine of input gradients").x[row] == pytest.approx(cosine)
     labels = figure.layout.yaxis3.ticktext
     assert len(labels) == len(names)
@@ -73,7 +79,11 @@ def test_it_shows_what_is_stored(stored, check):
     results, known = stored
     figure = drawn(results, known)
     check(results, figure)
-    changed = {name: r.copy(data=1.1 * r.values + 0.01) for name, r in results.items() if not isinstance(r, DataFrame)}
+    changed = {
+        name: r.copy(data=1.1 * r.values + 0.01)
+        for name, r in results.items()
+        if not isinstance(r, DataFrame)
+    }
     must_fail(check, changed, figure)
 
 
@@ -83,7 +93,10 @@ def test_panels_without_their_results_are_left_out(stored):
     for name in results:
         rest = {other: r for other, r in results.items() if other != name}
         assert len([a for a in drawn(rest, known).layout.annotations if a.name == "panel"]) == 2
-    few = {**results, "lsa/path": results["lsa/path"].copy(data=np.full_like(results["lsa/path"].values, np.nan))}
+    few = {
+        **results,
+        "lsa/path": results["lsa/path"].copy(data=np.full_like(results["lsa/path"].values, np.nan)),
+    }
     assert len([a for a in drawn(few, known).layout.annotations if a.name == "panel"]) == 2
 
 

@@ -28,7 +28,8 @@ def exact_share(scale: float) -> float:
     """R^2 of the best layer times a number over that of the best layer, by Theorem 4.2's formula for any product."""
     identity = torch.eye(2, dtype=torch.float64)
     own, best, nothing = (
-        float(theory.product_risk(k * BEST, N, LAMBDA, identity, 0.0).total) for k in (scale, 1.0, 0.0)
+        float(theory.product_risk(k * BEST, N, LAMBDA, identity, 0.0).total)
+        for k in (scale, 1.0, 0.0)
     )
     return 1 - (own - best) / (nothing - best)
 

@@ -28,7 +28,9 @@ NOISY = replace(TASK, noise_std=0.5)
 # ---- the bench -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", [replace(TASK, covariance=((2.0, 0.7), (0.7, 1.0)), noise_std=0.3), RANDOM])
+@pytest.mark.parametrize(
+    "task", [replace(TASK, covariance=((2.0, 0.7), (0.7, 1.0)), noise_std=0.3), RANDOM]
+)
 def test_groups_have_the_moments_that_they_are_said_to_have(task):
     lab, _ = bench(layer(BEST), task, n_units=4)
     n_contexts = 4000
@@ -61,7 +63,9 @@ def test_room_is_what_was_trained_where_there_are_positions():
 @pytest.fixture(scope="module")
 def measured():
     """Risk of the layer at the optimum, with noise."""
-    lab, _ = bench(layer(theory.landscape(TASK.covariance_matrix, N, 0.25).product), NOISY, n_units=64)
+    lab, _ = bench(
+        layer(theory.landscape(TASK.covariance_matrix, N, 0.25).product), NOISY, n_units=64
+    )
     return lab.measure(lsa_shifts.risk)
 
 
@@ -108,7 +112,12 @@ def made(ratio: np.ndarray) -> DataArray:
 
 @pytest.mark.parametrize(
     ("ratio", "expected"),
-    [((1, 1), "supported"), ((1, 1.1), "inconclusive"), ((0.7, 1), "contradicted"), ((1, 1.3), "contradicted")],
+    [
+        ((1, 1), "supported"),
+        ((1, 1.1), "inconclusive"),
+        ((0.7, 1), "contradicted"),
+        ((1, 1.3), "contradicted"),
+    ],
 )
 def test_judging_made_up_risks(ratio, expected):
     result = made(np.array(ratio))
@@ -133,7 +142,9 @@ def test_the_error_with_random_covariances_is_told_against_the_limit(monkeypatch
 
 def check_scales_with_the_query(model):
     finding = judge("query_shift", model, n_units=64)
-    share = {row["test condition"]: row["error / mean square of the label"] for row in finding.details}
+    share = {
+        row["test condition"]: row["error / mean square of the label"] for row in finding.details
+    }
     assert share[lsa_shifts.FARTHER] == pytest.approx(share[lsa_shifts.INSIDE], rel=1e-5)
 
 
@@ -148,7 +159,12 @@ def check_isotropic(query_covariance):
     result = lab.measure(lsa_shifts.query_shift)
     weights = setting.grouped_prompts(lab, N, lsa_shifts.N_SHIFTED, "shift").weights
     exact = np.array(
-        [float(theory.product_risk(BEST, N, TASK.covariance_matrix, w, 0.0, query_covariance).total) for w in weights]
+        [
+            float(
+                theory.product_risk(BEST, N, TASK.covariance_matrix, w, 0.0, query_covariance).total
+            )
+            for w in weights
+        ]
     )
     gap = result.sel(arm=lsa_shifts.ISOTROPIC, moment="error").values - exact
     assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5
@@ -202,7 +218,9 @@ def by_heart(prompts):
     size = (prompts.xs.square().mean((1, 2)) / 2).sqrt()
     near = (size[:, None] / torch.tensor(lsa_shifts.INPUT_FACTORS)).log().abs().min(1).values
     known = near < 0.1
-    return torch.where(known[:, None, None], unit.predict(prompts), LeastSquares(TASK).predict(prompts))
+    return torch.where(
+        known[:, None, None], unit.predict(prompts), LeastSquares(TASK).predict(prompts)
+    )
 
 
 @pytest.mark.slow
@@ -216,7 +234,9 @@ def test_covariates_scaled_by_c_come_back_squared():
     finding = judge("covariate_shift", layer(BEST), n_units=64, learned=LEARNED)
     assert (finding.verdict, value(finding)) == ("supported", pytest.approx(2, abs=1e-4))
     assert finding.twin is not None
-    assert finding.twin.value < 1.8  # fresh weights read the query past attention, which is linear in it
+    assert (
+        finding.twin.value < 1.8
+    )  # fresh weights read the query past attention, which is linear in it
     expected = float(theory.prediction_slope(BEST, TASK.covariance_matrix))
     assert f"({expected:.3g} c² for the optimal layer" in finding.reason
 
@@ -225,7 +245,9 @@ def test_slopes_are_the_exact_ones():
     lab, _ = bench(layer(BEST), n_units=64)
     result = lab.measure(lsa_shifts.covariate_shift)
     for c in result.indexes["c"]:
-        crossed, size = (result.sel(c=c, moment=name).values for name in ("prediction x truth", "truth^2"))
+        crossed, size = (
+            result.sel(c=c, moment=name).values for name in ("prediction x truth", "truth^2")
+        )
         slope = float(theory.prediction_slope(BEST, c**2 * TASK.covariance_matrix))
         gap = crossed - slope * size
         assert abs(gap.mean()) < 4 * gap.std() / len(gap) ** 0.5

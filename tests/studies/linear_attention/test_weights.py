@@ -86,7 +86,9 @@ def test_the_rank_one_trap_is_named():
     assert found["distance from rank one"] < 1e-12
     assert found["share of v in w21"] == pytest.approx(1)
     # The paper's formulas do not cover w21, so the loss of all weights is an independent route to the excess.
-    assert found["excess of all weights"] == pytest.approx(float(excess / (WHERE.minimum + WHERE.label_moment / 2)))
+    assert found["excess of all weights"] == pytest.approx(
+        float(excess / (WHERE.minimum + WHERE.label_moment / 2))
+    )
     assert found["excess of all weights"] == pytest.approx(found["excess"])
 
 
@@ -96,9 +98,12 @@ def test_excess_is_that_of_the_risk(factor):
     task, identity = replace(TASK, noise_std=0.5), torch.eye(2, dtype=torch.float64)
     where = theory.landscape(LAMBDA, N, 0.25)
     own, least = (
-        float(theory.product_risk(p, N, LAMBDA, identity, 0.25).total) for p in (factor * where.product, where.product)
+        float(theory.product_risk(p, N, LAMBDA, identity, 0.25).total)
+        for p in (factor * where.product, where.product)
     )
-    assert numbers(layer(factor * where.product), task)["excess"] == pytest.approx(own / least - 1, abs=1e-12)
+    assert numbers(layer(factor * where.product), task)["excess"] == pytest.approx(
+        own / least - 1, abs=1e-12
+    )
 
 
 def test_random_covariances_have_their_own_optimum():
@@ -106,7 +111,10 @@ def test_random_covariances_have_their_own_optimum():
     found = judge("converged", layer(best), RANDOM)
     assert (found.verdict, value(found) < 1e-12) == ("supported", True)
     assert "Theorem 4.5" in found.reason
-    assert judge("converged", layer(theory.landscape(torch.eye(2), N).product), RANDOM).verdict == "contradicted"
+    assert (
+        judge("converged", layer(theory.landscape(torch.eye(2), N).product), RANDOM).verdict
+        == "contradicted"
+    )
 
 
 def test_biases_are_reported():
@@ -222,7 +230,11 @@ def test_one_snapshot_below_the_bound_contradicts_the_lemma(least, verdict, monk
     )
     far = replace(condition, supports=(-3.0, math.inf), contradicts=(-math.inf, -3.0))
     no_zone = replace(condition, contradicts=(-math.inf, 0.0))
-    mutants = {"supported": (swapped,), "contradicted": (swapped, none, far), "inconclusive": (no_zone,)}
+    mutants = {
+        "supported": (swapped,),
+        "contradicted": (swapped, none, far),
+        "inconclusive": (no_zone,),
+    }
     for other in mutants[verdict]:
         changed = replace(claim, criterion=replace(claim.criterion, conditions=(other,)))
         monkeypatch.setitem(registry.REGISTRY, PL_ID, changed)
@@ -251,7 +263,9 @@ def check_gradient(square):
     torch.manual_seed(0)
     unit = Unit(torch.randn(3, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64))
     total, step = 0.0, 1e-5
-    for part, at in [(0, (i,)) for i in range(3)] + [(1, (i, j)) for i in range(3) for j in range(2)]:
+    for part, at in [(0, (i,)) for i in range(3)] + [
+        (1, (i, j)) for i in range(3) for j in range(2)
+    ]:
         ends = []
         for sign in (1, -1):
             moved = [p.clone() for p in unit]
@@ -295,7 +309,9 @@ def test_the_path_of_a_trained_transformer():
     for step, model in models.items():
         unit = unit_of(read_layer(model))
         assert unit is not None
-        assert curve.sel(quantity="|v|^2", step=step).values == pytest.approx(float(unit.v.square().sum()))
+        assert curve.sel(quantity="|v|^2", step=step).values == pytest.approx(
+            float(unit.v.square().sum())
+        )
         expected = theory.population_loss(
             torch.cat([torch.zeros(2, 3, dtype=torch.float64), unit.v[None]]),
             torch.cat([unit.f, torch.zeros(3, 1, dtype=torch.float64)], 1),
@@ -323,7 +339,10 @@ def of_each_head(model):
     form = read_layer(model)
     shares = []
     for v, f in zip(form.values[:, :3], form.forms[:, :2, :2], strict=True):
-        shares += [lsa_weights.share_of_identity(f), float(v[-1] ** 2 / v.square().sum().clamp_min(1e-300))]
+        shares += [
+            lsa_weights.share_of_identity(f),
+            float(v[-1] ** 2 / v.square().sum().clamp_min(1e-300)),
+        ]
     return min(shares)
 
 
@@ -400,7 +419,9 @@ def with_another_output(model, draw):
 
 def idle(task):
     """A layer at the optimum in a model whose predictions are those of least squares."""
-    return Case(layer(BEST_OF_EQUAL, n_ctx=task.n_points), task, predictor=LeastSquares(task).predict)
+    return Case(
+        layer(BEST_OF_EQUAL, n_ctx=task.n_points), task, predictor=LeastSquares(task).predict
+    )
 
 
 def edited(edit):
@@ -428,7 +449,9 @@ def test_weights_that_do_not_predict_are_not_judged(name, monkeypatch):
     check_not_judged(CASES[name]())
     for claim in WEIGHTS:
         rule = registry.REGISTRY[f"linear_attention.{claim}"]
-        criterion = replace(rule.criterion, preconditions=(), conditions=rule.criterion.conditions[:1])
+        criterion = replace(
+            rule.criterion, preconditions=(), conditions=rule.criterion.conditions[:1]
+        )
         loose = replace(rule, about_weights=False, criterion=criterion)
         monkeypatch.setitem(registry.REGISTRY, rule.id, loose)
     must_fail(check_not_judged, CASES[name]())
@@ -442,7 +465,10 @@ def test_a_loss_above_the_least_is_not_the_minimum():
     own, least = lab.measure(lsa_tied.loss).values.mean(1)
     where = theory.landscape(LAMBDA, N)
     identity = torch.eye(2, dtype=torch.float64)
-    exact = [float(theory.product_risk(p, N, LAMBDA, identity, 0.0).total) for p in (1.3 * BEST, where.product)]
+    exact = [
+        float(theory.product_risk(p, N, LAMBDA, identity, 0.0).total)
+        for p in (1.3 * BEST, where.product)
+    ]
     assert own / least == pytest.approx(exact[0] / exact[1], rel=0.15)
     same, _ = bench(layer(BEST), n_units=64)
     own, least = same.measure(lsa_tied.loss).values
@@ -458,15 +484,25 @@ def softmax(**changes):
     )
 
 
-POLYNOMIALS = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=9)
+POLYNOMIALS = Polynomial(
+    degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=9
+)
 
 
 @pytest.mark.parametrize(
     ("model", "task", "says"),
     [
-        (softmax(d_in=1), POLYNOMIALS, "about models of a LinearRegression task, not of Polynomial"),
+        (
+            softmax(d_in=1),
+            POLYNOMIALS,
+            "about models of a LinearRegression task, not of Polynomial",
+        ),
         (softmax(), TASK, "about a single layer of linear self-attention; this model has"),
-        (layer(BEST), replace(TASK, inputs=Uniform(-1, 1)), "inputs of a centred normal distribution"),
+        (
+            layer(BEST),
+            replace(TASK, inputs=Uniform(-1, 1)),
+            "inputs of a centred normal distribution",
+        ),
         (layer(BEST), replace(TASK, weights=(1.0, 2.0)), "w ~ N(0, I)"),
         (layer(BEST), replace(TASK, single_orthant=True), "were shifted"),
     ],

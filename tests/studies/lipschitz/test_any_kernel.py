@@ -103,7 +103,9 @@ def test_the_share_that_redraws_change_is_that_of_what_is_not_told(share, n):
         small = 0.05  # so that all examples weigh alike
         return small * (math.sqrt(1 - share) * told + math.sqrt(share) * rest)[:, None]
 
-    spread, rest = heads.spreads(scores(prompts), heads_redrawn.common(scores, task, prompts, seed=0))
+    spread, rest = heads.spreads(
+        scores(prompts), heads_redrawn.common(scores, task, prompts, seed=0)
+    )
     found = heads_redrawn.surely_missed(float(rest.mean() / spread.mean()), n)
     assert abs(found - share) < 0.02
 
@@ -133,14 +135,25 @@ FAILS = (0.9, 0.8, 1.0)
         (Part(*FAILS, 0.6, 0.5, 0.7), "no", {"no"}),
         (Part(*FAILS, 0.3, 0.26, 0.35), "no", {"yes", "no"}),
     ],
-    ids=["not tried", "family", "family fails", "any kernel", "none", "none, by less than the draws' own error"],
+    ids=[
+        "not tried",
+        "family",
+        "family fails",
+        "any kernel",
+        "none",
+        "none, by less than the draws' own error",
+    ],
 )
 def test_no_kernel_only_where_any_kernel_has_failed_too(part, value, possible):
     found = part.standing(n_examples=40)
     assert (found.value, set(found.possible)) == (value, possible)
 
 
-CASES = [(kernels.periodic, "supported"), (kernels.laplace, "supported"), (kernels.tilted_by_labels, "contradicted")]
+CASES = [
+    (kernels.periodic, "supported"),
+    (kernels.laplace, "supported"),
+    (kernels.tilted_by_labels, "contradicted"),
+]
 
 
 @pytest.mark.slow
@@ -154,7 +167,9 @@ def test_these_are_kernels(make):
     """The prediction does not depend on where examples stand, and is an average with weights of the inputs alone."""
     case = make(generator(2, "test"))
     lab, _ = calibration.lab_for(case, n_units=4, n_contexts=1)
-    seen, other = (heads.at_query(lab, p) for p in (lab.prompts, replace(lab.prompts, ys=-lab.prompts.ys)))
+    seen, other = (
+        heads.at_query(lab, p) for p in (lab.prompts, replace(lab.prompts, ys=-lab.prompts.ys))
+    )
     torch.testing.assert_close(seen.scores, other.scores)
     torch.testing.assert_close(seen.prediction, -other.prediction)
     average = (seen.scores[:, -1].softmax(-1) * lab.prompts.ys[:, :-1, 0]).sum(1)
@@ -213,7 +228,10 @@ def copied(unit, sizes):
     w = {name: t.clone() for name, t in unit.state_dict().items()}
     cfg = replace(unit.cfg, n_heads=1 + len(sizes), unit=None)
     draw = generator(5, "test/copied")
-    random = {n: torch.randn(1, *w[f"blocks.0.attn.{n}"].shape[1:], generator=draw, dtype=torch.float64) for n in NAMES}
+    random = {
+        n: torch.randn(1, *w[f"blocks.0.attn.{n}"].shape[1:], generator=draw, dtype=torch.float64)
+        for n in NAMES
+    }
     for name in NAMES:
         key = f"blocks.0.attn.{name}"
         own = w[key]

@@ -160,7 +160,10 @@ def test_nothing_beside_attention_reads_the_examples_of_a_transformer():
 
 
 def test_the_sign_of_the_window_has_a_zone():
-    rest = {name: Estimate.exactly(name, 1.0) for name in ("learned", "fit", "telling", "reading", "used")}
+    rest = {
+        name: Estimate.exactly(name, 1.0)
+        for name in ("learned", "fit", "telling", "reading", "used")
+    }
     rest["distance"] = Estimate.exactly("distance", 0.0)
 
     def verdict(sign):

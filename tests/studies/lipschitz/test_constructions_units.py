@@ -17,7 +17,9 @@ def check_cells(name: str, n_draws: int = 1, seed: int = 0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["softmax unit at the best window", "softmax unit within the relevant directions"])
+@pytest.mark.parametrize(
+    "name", ["softmax unit at the best window", "softmax unit within the relevant directions"]
+)
 def test_cells(name):
     check_cells(name, seed=7)
 
@@ -32,7 +34,9 @@ def test_m_that_is_not_whitened_breaks_its_cell(monkeypatch):
 def test_another_best_window_breaks_its_cell(monkeypatch):
     def narrower(task):
         found = best_window(task)
-        return found._replace(**{name: 3 * getattr(found, name) for name in ("window", "low", "high")})
+        return found._replace(
+            **{name: 3 * getattr(found, name) for name in ("window", "low", "high")}
+        )
 
     monkeypatch.setattr(unit_loss, "best_window", narrower)
     must_fail(check_cells, "softmax unit at the best window")

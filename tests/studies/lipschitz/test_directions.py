@@ -25,17 +25,28 @@ from icl_interp.theory import lipschitz as theory
 PROJECTION = FEW.basis @ FEW.basis.T
 OTHERS = torch.eye(6, dtype=torch.float64) - PROJECTION
 LONG = RidgeFunction(
-    link="linear", inputs=Sphere(4), directions=random_directions(4, 2, seed=3), noise_std=0.0, n_points=201
+    link="linear",
+    inputs=Sphere(4),
+    directions=random_directions(4, 2, seed=3),
+    noise_std=0.0,
+    n_points=201,
 )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("inside", "outside", "verdict"),
-    [(6.0, 0.0, "supported"), (6.0, 0.5, "supported"), (6.0, 6.0, "contradicted"), (6.0, -5.0, "contradicted")],
+    [
+        (6.0, 0.0, "supported"),
+        (6.0, 0.5, "supported"),
+        (6.0, 6.0, "contradicted"),
+        (6.0, -5.0, "contradicted"),
+    ],
 )
 def test_pairs(inside, outside, verdict):
-    finding = judge("irrelevant_directions", unit(theory.low_rank_matrix(FEW.basis, inside, outside), FEW), FEW)
+    finding = judge(
+        "irrelevant_directions", unit(theory.low_rank_matrix(FEW.basis, inside, outside), FEW), FEW
+    )
     assert finding.verdict == verdict
     energy = 4 * outside**2 / (2 * inside**2 + 4 * outside**2)
     assert value(finding) == pytest.approx(energy, abs=1e-9)
@@ -57,7 +68,9 @@ def test_the_best_of_long_prompts_without_noise_does_not():
     best = theory.optimal_pair(contexts, LONG.basis, 0.0)
     assert abs(float(best.outside)) > 3
     finding = judge(
-        "irrelevant_directions", unit(theory.low_rank_matrix(LONG.basis, best.inside, best.outside), LONG), LONG
+        "irrelevant_directions",
+        unit(theory.low_rank_matrix(LONG.basis, best.inside, best.outside), LONG),
+        LONG,
     )
     assert finding.verdict == "contradicted"
 
@@ -83,10 +96,17 @@ def errors_of(task, m, hidden):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [FEW, replace(FEW, inputs=Ellipsoid((4.0, 2.0, 1.0, 1.0, 0.5, 0.25)))])
+@pytest.mark.parametrize(
+    "task", [FEW, replace(FEW, inputs=Ellipsoid((4.0, 2.0, 1.0, 1.0, 0.5, 0.25)))]
+)
 def test_hidden_directions_are_projected_out_of_m(task):
     m = unwhitened(3 * square(6, 6), task)
-    arms = {INTACT: 0 * OTHERS, NO_IRRELEVANT: OTHERS, NO_RELEVANT: PROJECTION, UNIFORM: torch.eye(6).double()}
+    arms = {
+        INTACT: 0 * OTHERS,
+        NO_IRRELEVANT: OTHERS,
+        NO_RELEVANT: PROJECTION,
+        UNIFORM: torch.eye(6).double(),
+    }
     for arm, hidden in arms.items():
         lab, expected = errors_of(task, m, hidden)
         found = lab.measure(projected).sel(arm=arm).values

@@ -9,7 +9,15 @@ from lipschitz_experiments import bench, task, window
 from icl_interp.experiments import obtain
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.scales import SCALES
-from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, MISPRINT, OPEN, UNSETTLED
+from icl_interp.experiments.statements import (
+    AGREES,
+    DIFFERS,
+    FAILS,
+    HOLDS,
+    MISPRINT,
+    OPEN,
+    UNSETTLED,
+)
 from icl_interp.figures.style import safe
 from icl_interp.results import table_of_rows
 from icl_interp.studies.lipschitz.experiments import bias_noise, models
@@ -36,7 +44,9 @@ def test_measured_parts_are_theorys(results):
     assert len(rows) == 2 * 5 * 3
     check(rows)
     doubled = [
-        {**row, "z": (2 * row["measured"] - row["theory"]) / row["se"]} for row in rows if row["part"] == "noise"
+        {**row, "z": (2 * row["measured"] - row["theory"]) / row["se"]}
+        for row in rows
+        if row["part"] == "noise"
     ]
     must_fail(check, doubled)
 
@@ -44,7 +54,11 @@ def test_measured_parts_are_theorys(results):
 def test_the_cross_term_is_what_the_error_has_beside_its_parts(results):
     """Error - bias - noise, 2 (clean miss) (noise), is what the checks are about."""
     measured = results["measured"].sel(statistic="value")
-    cross = measured.sel(part="total").values - measured.sel(part="bias").values - measured.sel(part="noise").values
+    cross = (
+        measured.sel(part="total").values
+        - measured.sel(part="bias").values
+        - measured.sel(part="noise").values
+    )
     rows = [row for row in results["checks"].to_dict("records") if row["part"] == "cross"]
     np.testing.assert_allclose(cross.ravel(), [row["measured"] for row in rows], atol=1e-12)
 
@@ -66,12 +80,24 @@ def test_exponents_of_theory():
 def exponent(value, spread=0.02, d=3):
     long, printed = 0.98, float(theory.noise_exponent_as_printed(d))
     ends = {"exponent": value, "low": value - spread, "high": value + spread, "long prompts": long}
-    return {"d": d, "n": 1000, "from w": 5.0, "to w": 50.0, **ends, "(d-1)/2": 1.0, "d/2, as printed": printed}
+    return {
+        "d": d,
+        "n": 1000,
+        "from w": 5.0,
+        "to w": 50.0,
+        **ends,
+        "(d-1)/2": 1.0,
+        "d/2, as printed": printed,
+    }
 
 
 @pytest.mark.parametrize(
     ("value", "spread", "words"),
-    [(1.0, 0.02, [HOLDS, MISPRINT]), (1.5, 0.02, [FAILS, HOLDS]), (1.2, 0.2, [UNSETTLED, UNSETTLED])],
+    [
+        (1.0, 0.02, [HOLDS, MISPRINT]),
+        (1.5, 0.02, [FAILS, HOLDS]),
+        (1.2, 0.2, [UNSETTLED, UNSETTLED]),
+    ],
 )
 def test_which_exponent_the_noise_has(value, spread, words):
     said = bias_noise.states({"exponents": table_of_rows([exponent(value, spread)])})
@@ -84,14 +110,21 @@ def test_the_printed_lower_bound_is_false_for_wide_windows_and_true_for_others(r
     assert words == [MISPRINT] * 2
     assert [word for text, word in said.items() if "not below the order" in text] == [HOLDS] * 2
     assert [word for text, word in said.items() if "stays below" in text] == [HOLDS] * 2
-    flat = results["measured"].copy(data=np.broadcast_to(results["measured"]["w"].values ** -2.0, (2, 3, 2, 5)))
+    flat = results["measured"].copy(
+        data=np.broadcast_to(results["measured"]["w"].values ** -2.0, (2, 3, 2, 5))
+    )
     other = bias_noise.states({**results, "measured": flat})  # a bias of exactly 1 / w^2
     assert [s.word for s in other if "without a condition on w" in s.sentence] == [HOLDS] * 2
 
 
 def trained(lipschitz, bias, noise, over):
     row = {"model": "unit", "L": lipschitz, "w": lipschitz, "best w": lipschitz, "keys": 1 / noise}
-    for key, value in (("bias", bias), ("noise", noise), ("error", bias + noise), ("error / best", over)):
+    for key, value in (
+        ("bias", bias),
+        ("noise", noise),
+        ("error", bias + noise),
+        ("error / best", over),
+    ):
         row |= {key: value, f"{key}, low": 0.99 * value, f"{key}, high": 1.01 * value}
     return {**row, "bias by theory": bias, "noise by theory": noise}
 
@@ -118,7 +151,9 @@ def test_a_known_unit_has_the_error_of_its_window():
     row = bias_noise._trained(bench(10, 20, **{name: window(float(best.window), of)}), 10.0, name)
     assert row["error / best"] == pytest.approx(1.0)
     assert row["w"] == pytest.approx(float(best.window))
-    assert row["bias by theory"] + row["noise by theory"] == pytest.approx(float(best.risk), rel=1e-6)
+    assert row["bias by theory"] + row["noise by theory"] == pytest.approx(
+        float(best.risk), rel=1e-6
+    )
     other = bias_noise._trained(bench(10, 20, **{name: window(1.0, of)}), 10.0, name)
     assert other["error / best"] > 1.2
 
@@ -131,7 +166,9 @@ def test_the_figures_show_what_is_stored(results):
             marks = [t for t in figure.data if t.name == name]
             assert len(marks) == 2
             for d, trace in zip((2, 3), marks, strict=True):
-                np.testing.assert_allclose(trace.y, stored["measured"].sel(d=d, part=part, statistic="value").values)
+                np.testing.assert_allclose(
+                    trace.y, stored["measured"].sel(d=d, part=part, statistic="value").values
+                )
 
     check(results)
     changed = results["measured"].copy(data=1.1 * results["measured"].values)

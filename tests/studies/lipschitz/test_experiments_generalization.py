@@ -9,7 +9,15 @@ from lipschitz_experiments import bench, known
 from icl_interp.experiments import obtain
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.scales import SCALES
-from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, LEFT_OUT, OPEN, UNSETTLED
+from icl_interp.experiments.statements import (
+    AGREES,
+    DIFFERS,
+    FAILS,
+    HOLDS,
+    LEFT_OUT,
+    OPEN,
+    UNSETTLED,
+)
 from icl_interp.figures import reproductions
 from icl_interp.results import table_of_rows
 from icl_interp.studies.lipschitz.experiments import generalization, models
@@ -35,7 +43,13 @@ def task_of(kind):
 def best_window(kind):
     task = task_of(kind)
     found = theory.optimal_window(
-        task.lipschitz, task.noise_std, task.n_points - 1, task.dim, task.link, task.frequency, contexts=400
+        task.lipschitz,
+        task.noise_std,
+        task.n_points - 1,
+        task.dim,
+        task.link,
+        task.frequency,
+        contexts=400,
     )
     return float(found.window)
 
@@ -43,7 +57,8 @@ def best_window(kind):
 def here(kinds, factor=1.0, blocks=40):
     """A bench of units with the best window of each class, times a factor."""
     units = {
-        KINDS[kind].model(0).name: known(factor * best_window(kind) * torch.eye(5), task_of(kind)) for kind in kinds
+        KINDS[kind].model(0).name: known(factor * best_window(kind) * torch.eye(5), task_of(kind))
+        for kind in kinds
     }
     return bench(blocks, 25, **units)
 
@@ -60,7 +75,12 @@ def test_units_are_trained_on_what_their_names_say():
     }.items():
         run = obtain.config_of(KINDS[name].model(1), "small")
         assert (run.task.link, run.task.lipschitz, run.task.frequency) == (link, size, omega)
-        assert (run.task.dim, run.model.d_in, run.task.n_points, run.model.n_ctx) == (5, 6, 201, 201)
+        assert (run.task.dim, run.model.d_in, run.task.n_points, run.model.n_ctx) == (
+            5,
+            6,
+            201,
+            201,
+        )
         assert (run.model.unit, run.training.seed, run.training.steps) == ("M", 1, 600)
         assert obtain.config_of(KINDS[name].model(0), "smoke").task.n_points == models.SMOKE_N + 1
     assert len({model.folder for model in EXPERIMENT.models}) == len(EXPERIMENT.models)
@@ -96,10 +116,19 @@ def test_curves_end_where_the_table_begins():
     curves = results["curves"]
     assert tuple(curves.indexes["n"]) == (5, 20)
     for row in results["transfer"].to_dict("records"):
-        at = curves.sel({"tested on": row["tested on"], "trained on": row["trained on"], "statistic": "mean", "n": 20})
+        at = curves.sel(
+            {
+                "tested on": row["tested on"],
+                "trained on": row["trained on"],
+                "statistic": "mean",
+                "n": 20,
+            }
+        )
         assert float(at) == pytest.approx(row["error"])
     price = results["price"]
-    assert float(price.sel({"trained on": COSINE}).sel(L=1.0, method="nearest")) == pytest.approx(1.0)
+    assert float(price.sel({"trained on": COSINE}).sel(L=1.0, method="nearest")) == pytest.approx(
+        1.0
+    )
     assert (price.values > 1 - 1e-6).all()
 
 
@@ -123,10 +152,25 @@ def row(trained, tested, ratio, seed=0, own=1.0, computed=None):
     }
 
 
-def made(shared=1.03, gentle=3.0, steep=20.0, fast=14.0, straight=1.02, own=1.0, computed=None, steep_w=0.7):
+def made(
+    shared=1.03,
+    gentle=3.0,
+    steep=20.0,
+    fast=14.0,
+    straight=1.02,
+    own=1.0,
+    computed=None,
+    steep_w=0.7,
+):
     ratios = {GENTLE: gentle, STEEP: steep, FAST: fast, STRAIGHT: straight}
     rows = [
-        row(trained, tested, 1.0 if trained == tested else ratios.get(trained, shared), own=own, computed=computed)
+        row(
+            trained,
+            tested,
+            1.0 if trained == tested else ratios.get(trained, shared),
+            own=own,
+            computed=computed,
+        )
         for tested in KINDS
         for trained in KINDS
     ]
@@ -152,7 +196,14 @@ def words(**changes):
 def test_each_statement_follows_its_ratio():
     assert words() == [AGREES, AGREES, AGREES, DIFFERS, DIFFERS, DIFFERS, HOLDS]
     for place, changes in enumerate(
-        ({"shared": 2.0}, {"gentle": 1.0}, {"steep": 1.0}, {"straight": 9.0}, {"fast": 1.0}, {"steep_w": 30.0})
+        (
+            {"shared": 2.0},
+            {"gentle": 1.0},
+            {"steep": 1.0},
+            {"straight": 9.0},
+            {"fast": 1.0},
+            {"steep_w": 30.0},
+        )
     ):
         assert words(**changes)[place] == (DIFFERS if place < 3 else AGREES)
         assert [w for i, w in enumerate(words(**changes)) if i != place] == [
@@ -191,7 +242,9 @@ def test_without_units_nothing_is_said():
 
 @pytest.mark.slow
 def test_it_runs_at_scale_smoke(tmp_path):
-    found = obtain.obtain(EXPERIMENT.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False)
+    found = obtain.obtain(
+        EXPERIMENT.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False
+    )
     results = EXPERIMENT.run(Bench(found, SCALES["smoke"]))
     assert len(results["transfer"]) == len(KINDS) ** 2
     assert EXPERIMENT.says(results)

@@ -23,7 +23,9 @@ def unit(inside, outside, link="affine"):
     """A bench with the unit c B B^T + c' (I - B B^T) on a link at sigma = 0.1; and its name."""
     model = low_rank._model(link, 0.1, 0)
     task = obtain.config_of(model, "smoke").task
-    return bench(60, 25, **{model.name: known(theory.low_rank_matrix(B, inside, outside), task)}), model.name
+    return bench(
+        60, 25, **{model.name: known(theory.low_rank_matrix(B, inside, outside), task)}
+    ), model.name
 
 
 def test_units_are_trained_on_the_slides_links():
@@ -92,7 +94,9 @@ def test_the_cap_is_what_makes_theorem_4_true():
     assert long["low"] > 1.1
     assert long["outside free"] > 0.4 * long["c free"]
     (endless,) = low_rank._endless().to_dict("records")
-    assert endless["loss held"] == pytest.approx(0.00622, abs=1e-5)  # the golden of theory's own test
+    assert endless["loss held"] == pytest.approx(
+        0.00622, abs=1e-5
+    )  # the golden of theory's own test
     assert endless["c held"] == pytest.approx(6.62, abs=0.06)
     assert long["loss held"] > endless["loss held"]
 
@@ -100,7 +104,16 @@ def test_the_cap_is_what_makes_theorem_4_true():
 # ---- what is said ---------------------------------------------------------------------------------------------------
 
 
-def row(link="affine", angle=0.05, outside=0.01, irrelevant=1.0, relevant=3.0, of_mean=0.3, seed=0, **more):
+def row(
+    link="affine",
+    angle=0.05,
+    outside=0.01,
+    irrelevant=1.0,
+    relevant=3.0,
+    of_mean=0.3,
+    seed=0,
+    **more,
+):
     return {
         "link": link,
         "σ": 0.1,
@@ -113,8 +126,14 @@ def row(link="affine", angle=0.05, outside=0.01, irrelevant=1.0, relevant=3.0, o
         "rest": 0.1,
         "error": 0.1,
         "of mean": of_mean,
-        **{f"irrelevant {key}": irrelevant * f for key, f in (("out", 1), ("low", 0.99), ("high", 1.01))},
-        **{f"relevant {key}": relevant * f for key, f in (("out", 1), ("low", 0.99), ("high", 1.01))},
+        **{
+            f"irrelevant {key}": irrelevant * f
+            for key, f in (("out", 1), ("low", 0.99), ("high", 1.01))
+        },
+        **{
+            f"relevant {key}": relevant * f
+            for key, f in (("out", 1), ("low", 0.99), ("high", 1.01))
+        },
         **more,
     }
 
@@ -162,7 +181,12 @@ def test_theorem_4_is_checked_with_its_cap_and_put_to_units_without():
             "minima": table_of_rows([{**minimum, "outside capped": capped}]),
             "theorem units": table_of_rows([theorem]),
         }
-        assert [statement.word for statement in low_rank.states(results)] == [first, "", DIFFERS, DIFFERS]
+        assert [statement.word for statement in low_rank.states(results)] == [
+            first,
+            "",
+            DIFFERS,
+            DIFFERS,
+        ]
 
     check(0.03, HOLDS)
     check(2.0, FAILS)
@@ -177,7 +201,9 @@ def test_without_units_the_theorem_is_still_looked_at():
 
 @pytest.mark.slow
 def test_it_runs_at_scale_smoke(tmp_path):
-    found = obtain.obtain(EXPERIMENT.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False)
+    found = obtain.obtain(
+        EXPERIMENT.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False
+    )
     results = EXPERIMENT.run(Bench(found, SCALES["smoke"]))
     assert len(results["units"]) == 6
     assert len(EXPERIMENT.compare(results)) == 8

@@ -15,8 +15,17 @@ from icl_interp.studies.lipschitz.measurements.unit import sigma_of
 from icl_interp.theory import lipschitz as theory
 from icl_interp.training import recipes
 
-MINE = (window_experiment.WINDOW_EXPERIMENT, bias_noise.BIAS_NOISE_EXPERIMENT, norm_growth.NORM_GROWTH_EXPERIMENT)
-NEEDED = {(model.name, scale): (model, scale) for one in MINE for model in one.models for scale in model.scales}
+MINE = (
+    window_experiment.WINDOW_EXPERIMENT,
+    bias_noise.BIAS_NOISE_EXPERIMENT,
+    norm_growth.NORM_GROWTH_EXPERIMENT,
+)
+NEEDED = {
+    (model.name, scale): (model, scale)
+    for one in MINE
+    for model in one.models
+    for scale in model.scales
+}
 M = torch.tensor([[3.0, 1.0, 0.0], [-1.0, 2.0, 0.5], [0.0, 0.0, 4.0]], dtype=torch.float64)
 
 
@@ -34,13 +43,17 @@ def test_every_model_exists_at_its_scales(key):
 
 def test_no_two_models_share_a_folder():
     found = {model for one in MINE for model in one.models}
-    assert len({model.folder for model in found}) == len({model.name for model in found}) == len(found)
+    assert (
+        len({model.folder for model in found}) == len({model.name for model in found}) == len(found)
+    )
 
 
 def test_a_variant_differs_in_what_was_asked_for_alone():
     plain = obtain.config_of(models.varied("lipschitz_relu", lipschitz=1.0), "small")
     assert plain == recipes.resolve("lipschitz_relu")
-    other = obtain.config_of(models.varied("lipschitz_relu", "wide", 3, lipschitz=0.5, training={"steps": 7}), "small")
+    other = obtain.config_of(
+        models.varied("lipschitz_relu", "wide", 3, lipschitz=0.5, training={"steps": 7}), "small"
+    )
     assert (other.task.lipschitz, other.training.steps, other.training.seed) == (0.5, 7, 3)
     assert models.varied("lipschitz_relu", "wide", 3).folder == "lipschitz_relu_wide_seed_3"
     with pytest.raises(InputError, match="RidgeFunction"):
@@ -52,7 +65,9 @@ def test_a_variant_differs_in_what_was_asked_for_alone():
 def test_windows_are_read_off_whitened():
     of = task(inputs=ELLIPSOID)
     sigma = sigma_of(of)
-    torch.testing.assert_close(sigma, torch.diag(torch.tensor(ELLIPSOID.sigma, dtype=torch.float64)))
+    torch.testing.assert_close(
+        sigma, torch.diag(torch.tensor(ELLIPSOID.sigma, dtype=torch.float64))
+    )
 
     def check(factor):
         found = models.window_of(known(5.0 * factor, of).model, of)
@@ -69,7 +84,9 @@ def test_a_unit_predicts_as_theory_does_at_any_length():
             prompts = task().sample(9, generator(0, "test"), n_points=n + 1, dtype=torch.float64)
             keys, labels, query = prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1]
             found = models.KernelUnit(M).predict(prompts)[:, -1, 0]
-            torch.testing.assert_close(found, theory.prediction(keys, labels, query, matrix), rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                found, theory.prediction(keys, labels, query, matrix), rtol=0, atol=1e-12
+            )
 
     check(M)
     must_fail(check, M.T)
@@ -82,7 +99,9 @@ def test_errors_are_those_of_the_same_prompts_for_everyone():
     unit = models.query_errors(here, "unit", of, models.KernelUnit(M))
     np.testing.assert_allclose(own.values, unit.values, rtol=1e-9)
     assert len(own.values) == here.scale.n_functions
-    must_fail(np.testing.assert_allclose, own.values, models.query_errors(here, "a", of).values, rtol=1e-9)
+    must_fail(
+        np.testing.assert_allclose, own.values, models.query_errors(here, "a", of).values, rtol=1e-9
+    )
 
 
 def test_errors_are_the_loss_of_theory():

@@ -15,13 +15,20 @@ from icl_interp.studies.lipschitz.figures import norm_growth as figures
 
 
 def row(lipschitz, mean, kind="ReLU", inputs="isotropic"):
-    numbers = {"|M| early": 1.0, "mean |M|": mean, "|M| at the end": mean, "w at the end": mean, "best w": mean}
+    numbers = {
+        "|M| early": 1.0,
+        "mean |M|": mean,
+        "|M| at the end": mean,
+        "w at the end": mean,
+        "best w": mean,
+    }
     key = {"class": kind, "inputs": inputs, "L": lipschitz}
     return {**key, **numbers, "best |M|": mean, "early step": 60, "last step": 600}
 
 
 @pytest.mark.parametrize(
-    ("means", "word"), [((1.0, 2.0, 4.0), AGREES), ((1.0, 4.0, 3.0), DIFFERS), ((1.0, 4.0, 4.2), OPEN)]
+    ("means", "word"),
+    [((1.0, 2.0, 4.0), AGREES), ((1.0, 4.0, 3.0), DIFFERS), ((1.0, 4.0, 4.2), OPEN)],
 )
 def test_every_larger_l_must_grow_faster(means, word):
     rows = [row(size, mean) for size, mean in zip((0.1, 1.0, 10.0), means, strict=True)]
@@ -39,7 +46,9 @@ def test_settings_are_judged_apart():
 
 def test_without_models_nothing_is_said():
     assert norm_growth.run(Bench({}, SCALES["smoke"])) == {}
-    assert norm_growth.NORM_GROWTH_EXPERIMENT.says({}) == ("No model is here, so nothing is measured.",)
+    assert norm_growth.NORM_GROWTH_EXPERIMENT.says({}) == (
+        "No model is here, so nothing is measured.",
+    )
     assert norm_growth.compare({}) is None
     assert figures.norm_growth({}, None) == {}
 
@@ -64,7 +73,10 @@ def test_the_figure_shows_what_is_stored():
     check(values)
     must_fail(check, 1.1 * values)
     (marks,) = [t for t in figure.data if t.mode == "markers"]
-    assert list(marks.marker.symbol) == ["triangle-down", "diamond"]  # below the axis, and where it is
+    assert list(marks.marker.symbol) == [
+        "triangle-down",
+        "diamond",
+    ]  # below the axis, and where it is
 
 
 @pytest.mark.slow
@@ -72,7 +84,9 @@ def test_smoke(tmp_path):
     """Norms are read off the weights that the run kept."""
     wanted = norm_growth.NORM_GROWTH_EXPERIMENT.models_at("smoke")
     assert {model.name for model in wanted} == {
-        norm_growth.MODELS[kind, inputs, size].name for kind, inputs in norm_growth.RECIPES for size in (0.3, 3.0)
+        norm_growth.MODELS[kind, inputs, size].name
+        for kind, inputs in norm_growth.RECIPES
+        for size in (0.3, 3.0)
     }
     found = obtain.obtain(wanted, "smoke", tmp_path, obtain.Shelf(), progress=False)
     results = norm_growth.run(Bench(found, SCALES["smoke"]))

@@ -27,7 +27,10 @@ def best(size):
 
 def units(factor=1.0):
     """The best windows at n = 20 times a factor, as if they had been trained."""
-    return {models.RELU_UNITS[size].name: window(factor * best(size), task(size)) for size in models.RELU_UNITS}
+    return {
+        models.RELU_UNITS[size].name: window(factor * best(size), task(size))
+        for size in models.RELU_UNITS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +70,15 @@ def test_what_is_said_of_the_best_windows(results):
 
 def row(lipschitz, unit, ratio, spread=0.01, n=100):
     ends = {"low": ratio - spread, "high": ratio + spread}
-    return {"L": lipschitz, "unit": unit, "n": n, "ratio": ratio, **ends, "best w": 2.0, "times least": 1.0}
+    return {
+        "L": lipschitz,
+        "unit": unit,
+        "n": n,
+        "ratio": ratio,
+        **ends,
+        "best w": 2.0,
+        "times least": 1.0,
+    }
 
 
 @pytest.mark.parametrize(("ratio", "word"), [(1.5, AGREES), (0.8, DIFFERS), (1.01, OPEN)])
@@ -89,7 +100,9 @@ def test_functions_are_the_same_ones_times_l(results):
     functions = results["functions"]
 
     def check(factor):
-        np.testing.assert_allclose(functions.sel(L=10.0).values, factor * functions.sel(L=1.0).values, atol=1e-9)
+        np.testing.assert_allclose(
+            functions.sel(L=10.0).values, factor * functions.sel(L=1.0).values, atol=1e-9
+        )
 
     check(10.0)
     must_fail(check, 9.0)
@@ -112,7 +125,9 @@ def test_the_figure_shows_what_is_stored(results):
 
     check(results)
     changed = {
-        key: found.copy(data=1.1 * found.values) for key, found in results.items() if key in ("attention", "errors")
+        key: found.copy(data=1.1 * found.values)
+        for key, found in results.items()
+        if key in ("attention", "errors")
     }
     must_fail(check, {**results, **changed})
     assert figures.window({}, None) == {}

@@ -31,7 +31,16 @@ def table(learned, seeds=4, skip=()):
         if (seed, noise, lipschitz) in skip:
             continue
         best = 2.0 * (lipschitz / noise) ** 0.8
-        rows.append(row(f"run {len(rows)}", lipschitz, noise, float(seed), learned(best, lipschitz, noise, seed), best))
+        rows.append(
+            row(
+                f"run {len(rows)}",
+                lipschitz,
+                noise,
+                float(seed),
+                learned(best, lipschitz, noise, seed),
+                best,
+            )
+        )
     return table_of_rows([*rows, row(heads_family.THIS, 1.0, 1.0, math.nan, 2.0, 2.0)])
 
 
@@ -63,7 +72,11 @@ def verdict(found):
     fine = {"own": 1.0, "learned": 1.0, "fit": 1.0, "reading": 1.0, "used": 1.0, "kind": 0.0}
     fine |= {"seeds": len(claims.numbers(found)["L"])}
     quantities = {key: claims.Estimate.exactly(key, value) for key, value in fine.items()}
-    quantities |= {key: claims.over_seeds(key, values) for key, values in claims.numbers(found).items() if len(values)}
+    quantities |= {
+        key: claims.over_seeds(key, values)
+        for key, values in claims.numbers(found).items()
+        if len(values)
+    }
     return FAMILY.decide(quantities).verdict
 
 
@@ -78,7 +91,15 @@ def verdict(found):
         (lambda best, lipschitz, noise, seed: wobble(seed) * 2 * best, "contradicted"),
         (lambda best, lipschitz, noise, seed: wobble(seed) * 1.35 * best, "inconclusive"),
     ],
-    ids=["as theory", "fixed", "the other way", "L alone", "noise alone", "twice the best", "1.35 times the best"],
+    ids=[
+        "as theory",
+        "fixed",
+        "the other way",
+        "L alone",
+        "noise alone",
+        "twice the best",
+        "1.35 times the best",
+    ],
 )
 def test_criterion_on_made_up_families(learned, expected):
     assert verdict(table(learned)) == expected
@@ -88,19 +109,30 @@ def test_slopes_are_those_of_an_independent_route():
     rng = np.random.default_rng(0)
     noise_of = {key: rng.normal() for key in itertools.product(range(4), NOISES, LIPSCHITZ)}
     found = claims.numbers(
-        table(lambda best, lipschitz, noise, seed: best**0.7 * math.exp(0.1 * noise_of[seed, noise, lipschitz]))
+        table(
+            lambda best, lipschitz, noise, seed: (
+                best**0.7 * math.exp(0.1 * noise_of[seed, noise, lipschitz])
+            )
+        )
     )
     for seed in range(4):
         own = np.array(
-            [[0.7 * math.log(2 * (v / s) ** 0.8) + 0.1 * noise_of[seed, s, v] for v in LIPSCHITZ] for s in NOISES]
+            [
+                [0.7 * math.log(2 * (v / s) ** 0.8) + 0.1 * noise_of[seed, s, v] for v in LIPSCHITZ]
+                for s in NOISES
+            ]
         )
         along_l = np.mean([np.polyfit(np.log(LIPSCHITZ), line, 1)[0] for line in own]) / 0.8
         along_noise = np.mean([np.polyfit(np.log(NOISES), line, 1)[0] for line in own.T]) / -0.8
-        np.testing.assert_allclose((found["L"][seed], found["noise"][seed]), (along_l, along_noise), rtol=1e-9)
+        np.testing.assert_allclose(
+            (found["L"][seed], found["noise"][seed]), (along_l, along_noise), rtol=1e-9
+        )
 
 
 def test_a_factor_is_a_root_mean_square_in_decades():
-    found = claims.numbers(table(lambda best, lipschitz, noise, seed: best * (2.0 if lipschitz > 1 else 0.5)))
+    found = claims.numbers(
+        table(lambda best, lipschitz, noise, seed: best * (2.0 if lipschitz > 1 else 0.5))
+    )
     np.testing.assert_allclose(found["factor"], 2.0)
 
 
@@ -112,7 +144,9 @@ def test_intervals_over_seeds_are_students():
     ends = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
     np.testing.assert_allclose((found.low, found.high), ends)
     must_fail(
-        np.testing.assert_allclose, (found.low, found.high), stats.norm.interval(0.95, values.mean(), stats.sem(values))
+        np.testing.assert_allclose,
+        (found.low, found.high),
+        stats.norm.interval(0.95, values.mean(), stats.sem(values)),
     )
 
 
@@ -140,7 +174,9 @@ def test_every_run_is_named_and_there_once():
     assert {(one["lipschitz"], one["noise"], one["seed"]) for one in runs} == set(
         itertools.product(LIPSCHITZ, NOISES, range(4))
     )
-    assert all(len(one["weights"]) == 64 and one["command"].startswith("icl-interp train ") for one in runs)
+    assert all(
+        len(one["weights"]) == 64 and one["command"].startswith("icl-interp train ") for one in runs
+    )
 
 
 @pytest.mark.slow
@@ -229,7 +265,9 @@ def test_length_and_records_make_no_other_kind_of_training():
     assert sum(row["differs"] for row in rows) == 0
     lab, _ = calibration.lab_for(with_training(batch_size=3, grad_clip=9.0))
     differing = {
-        row["setting"] for row in lab.measure(heads_family.kind_of_training).to_dict("records") if row["differs"]
+        row["setting"]
+        for row in lab.measure(heads_family.kind_of_training).to_dict("records")
+        if row["differs"]
     }
     assert differing == {"training.batch_size", "training.grad_clip"}
 

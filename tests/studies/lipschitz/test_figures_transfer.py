@@ -19,14 +19,30 @@ def transfer():
     """A table and curves as the experiment makes them, with numbers that tell the cells apart."""
     names = tuple(KINDS)
     rows = [
-        {"tested on": a, "trained on": b, "error": 0.1, "error / own": 1 + i + 0.1 * j, "low": 1.0, "high": 9.0}
+        {
+            "tested on": a,
+            "trained on": b,
+            "error": 0.1,
+            "error / own": 1 + i + 0.1 * j,
+            "low": 1.0,
+            "high": 9.0,
+        }
         | {"computed": 2.0 + i}
         for i, a in enumerate(names)
         for j, b in enumerate(names)
     ]
-    values = 0.01 * (1 + np.arange(3 * len(names) * 3 * len(N), dtype=float)).reshape(3, len(names), 3, len(N))
-    axes = {"tested on": names[:3], "trained on": names, "statistic": ("mean", "low", "high"), "n": N}
-    price = make_curve([[3.0, 1.0, 2.0]] * 3, {"trained on": names[:3], "L": (0.1, 1.0, 10.0)}, note="d = 5")
+    values = 0.01 * (1 + np.arange(3 * len(names) * 3 * len(N), dtype=float)).reshape(
+        3, len(names), 3, len(N)
+    )
+    axes = {
+        "tested on": names[:3],
+        "trained on": names,
+        "statistic": ("mean", "low", "high"),
+        "n": N,
+    }
+    price = make_curve(
+        [[3.0, 1.0, 2.0]] * 3, {"trained on": names[:3], "L": (0.1, 1.0, 10.0)}, note="d = 5"
+    )
     return {"curves": make_curve(values, axes, note="d = 5"), "price": price}, table_of_rows(rows)
 
 
@@ -55,7 +71,11 @@ def test_cells_and_lines_are_the_ratios(transfer):
         assert f"({row['computed']:.3g})" in heat.text[place[0]][place[1]]
     for line in lines:
         assert line.y.tolist() == [3.0, 1.0, 2.0]
-    mine = [row for row in table.to_dict("records") if row["tested on"] == "cosine" and "ω" not in row["trained on"]]
+    mine = [
+        row
+        for row in table.to_dict("records")
+        if row["tested on"] == "cosine" and "ω" not in row["trained on"]
+    ]
     assert list(dots.x) == [KINDS[row["trained on"]].lipschitz for row in mine]
     assert list(dots.y) == [row["error / own"] for row in mine]
 
@@ -75,7 +95,9 @@ def directions():
     ]
     axes = {"link": ("affine",), "σ": (0.1,), "key": (1, 2, 3), "query": (1, 2, 3)}
     return {
-        "units": table_of_rows([unit(link, 0.1, seed) for link in ("affine", "cosine") for seed in (0, 1)]),
+        "units": table_of_rows(
+            [unit(link, 0.1, seed) for link in ("affine", "cosine") for seed in (0, 1)]
+        ),
         "matrices": make_array(np.diag([4.0, 2.0, -1.0])[None, None], axes, note="entries of M"),
         "minima": table_of_rows(minima, note="d = 4"),
         "endless": table_of_rows([{"c held": 6.6, "loss held": 0.006}]),

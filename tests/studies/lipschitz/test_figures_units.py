@@ -64,14 +64,18 @@ def test_the_window(window):
 
 def test_without_the_curve_m_alone_is_drawn(window):
     results, known = window
-    left = Results({name: one for name, one in results.items() if name != unit_loss.window_loss.name})
+    left = Results(
+        {name: one for name, one in results.items() if name != unit_loss.window_loss.name}
+    )
     figure = drawn("lipschitz_window", left, known)
     assert [trace.type for trace in traces_of(figure)] == ["heatmap"]
     assert catalogue.FIGURES["lipschitz_window"].draw(Results(), [], known) is None
 
 
 def test_directions():
-    results, known = stored(unit(square(6, 6), FEW), FEW, unit_directions.directions, unit_directions.projected)
+    results, known = stored(
+        unit(square(6, 6), FEW), FEW, unit_directions.directions, unit_directions.projected
+    )
     figure = drawn("lipschitz_directions", results, known)
     table, arms = results[unit_directions.directions], results[unit_directions.projected]
     bars = [trace for trace in traces_of(figure) if trace.type == "bar"]

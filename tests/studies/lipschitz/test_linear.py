@@ -40,11 +40,17 @@ def test_weights_of_a_softmax_unit_are_its_attention():
     weights, _ = heads_linear.label_weights(lab, lab.prompts)
     xs = lab.prompts.xs
     torch.testing.assert_close(weights, theory.attention_weights(xs[:, :-1], xs[:, -1], matrix))
-    must_fail(torch.testing.assert_close, weights, theory.attention_weights(xs[:, :-1], xs[:, -1], 1.1 * matrix))
+    must_fail(
+        torch.testing.assert_close,
+        weights,
+        theory.attention_weights(xs[:, :-1], xs[:, -1], 1.1 * matrix),
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("link", "dim"), [("relu", 2), ("relu", 3), ("relu", 5), ("phased_cosine", 3)])
+@pytest.mark.parametrize(
+    ("link", "dim"), [("relu", 2), ("relu", 3), ("relu", 5), ("phased_cosine", 3)]
+)
 def test_the_best_linear_function_leaves_what_theory_says(link, dim):
     """The mean square of what is left is the energy outside harmonic degree 1, and that of b."""
     task = RidgeFunction(inputs=Sphere(dim), link=link, lipschitz=2.0, n_points=3)
@@ -54,7 +60,10 @@ def test_the_best_linear_function_leaves_what_theory_says(link, dim):
     found = heads_linear.nonlinear_part(task, prompts).square()
 
     def holds(squares):
-        assert abs(float(squares.mean()) - expected) < 4 * float(squares.std()) / math.sqrt(N) + 1e-3 * expected
+        assert (
+            abs(float(squares.mean()) - expected)
+            < 4 * float(squares.std()) / math.sqrt(N) + 1e-3 * expected
+        )
 
     holds(found)
     must_fail(holds, 1.05 * found)
@@ -67,7 +76,10 @@ def test_it_is_orthogonal_to_every_linear_function():
     z = (prompts.xs[:, -1] * prompts.parameters[:, :3]).sum(-1)
     slopes = (prompts.parameters[:, 3] - prompts.parameters[:, 4]) / 2  # of l1 (z)_+ + l2 (-z)_+
     torch.testing.assert_close(
-        prompts.ys[:, -1, 0] - heads_linear.nonlinear_part(task, prompts), slopes * z, rtol=1e-4, atol=1e-6
+        prompts.ys[:, -1, 0] - heads_linear.nonlinear_part(task, prompts),
+        slopes * z,
+        rtol=1e-4,
+        atol=1e-6,
     )
 
 
@@ -78,13 +90,17 @@ def test_opposite_queries_keep_the_examples():
     assert torch.equal(other.xs[:, :-1], prompts.xs[:, :-1])
     assert torch.equal(other.ys[:, :-1], prompts.ys[:, :-1])
     assert torch.equal(other.xs[:, -1], -prompts.xs[:, -1])
-    torch.testing.assert_close(other.ys[:, -1], task.targets(prompts.parameters, other.xs[:, -1:])[:, 0])
+    torch.testing.assert_close(
+        other.ys[:, -1], task.targets(prompts.parameters, other.xs[:, -1:])[:, 0]
+    )
 
 
 def test_half_weight_cosine_is_theorys():
     w = torch.tensor(7.0, dtype=torch.float64)
     assert math.isclose(
-        heads_linear.half_weight_cosine(7.0), math.cos(float(theory.half_weight_angle(w))), rel_tol=1e-9
+        heads_linear.half_weight_cosine(7.0),
+        math.cos(float(theory.half_weight_angle(w))),
+        rel_tol=1e-9,
     )
     assert heads_linear.half_weight_cosine(0.1) == -1.0
 
@@ -128,6 +144,10 @@ def test_whom_it_is_not_about():
     _, facts = calibration.lab_for(case)
     assert LINEAR_CLAIM.exclusion(facts) is None
     straight = dataclasses.replace(ridge(case), link="affine")
-    assert "neither linear nor even" in (LINEAR_CLAIM.exclusion(dataclasses.replace(facts, task=straight)) or "")
+    assert "neither linear nor even" in (
+        LINEAR_CLAIM.exclusion(dataclasses.replace(facts, task=straight)) or ""
+    )
     softmax = dataclasses.replace(facts.config, score_fn="softmax", score_norm=None)
-    assert "linear attention" in (LINEAR_CLAIM.exclusion(dataclasses.replace(facts, config=softmax)) or "")
+    assert "linear attention" in (
+        LINEAR_CLAIM.exclusion(dataclasses.replace(facts, config=softmax)) or ""
+    )

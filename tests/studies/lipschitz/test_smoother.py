@@ -43,7 +43,9 @@ def judged(case, seed=0):
 def transformer(encoding="interleaved", **more):
     """Two layers of two heads with weights so large that patterns are far from uniform."""
     d_in = {"interleaved": 1, "stacked": 2}[encoding]
-    cfg = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12, d_in=d_in, init_std=0.8, **more)
+    cfg = HookedTransformerConfig(
+        n_layers=2, d_model=8, n_heads=2, n_ctx=12, d_in=d_in, init_std=0.8, **more
+    )
     return HookedTransformer(cfg, seed=3).double().eval()
 
 
@@ -54,9 +56,15 @@ def transformer(encoding="interleaved", **more):
 def test_scores_of_a_kernel_are_fitted_exactly(dim):
     """x_i^T M x_q + m . x_i - |x_i|^2: its weights come back, whatever every score of a prompt has in common."""
     xs, query, matrix = draw(60, 12, dim), draw(60, dim, seed=1), draw(dim, dim, seed=2)
-    log_k = torch.einsum("bni,ij,bj->bn", xs, matrix, query) + xs @ draw(dim, seed=4) - xs.square().sum(-1)
+    log_k = (
+        torch.einsum("bni,ij,bj->bn", xs, matrix, query)
+        + xs @ draw(dim, seed=4)
+        - xs.square().sum(-1)
+    )
     shared = 5 * draw(60, 1, seed=5)
-    fitted = heads.fitted_scores((log_k + shared)[:, None], heads.features(xs, query), torch.arange(30))
+    fitted = heads.fitted_scores(
+        (log_k + shared)[:, None], heads.features(xs, query), torch.arange(30)
+    )
 
     def holds(found):
         torch.testing.assert_close(found.softmax(-1)[:, 0], log_k.softmax(-1), rtol=1e-6, atol=1e-8)
@@ -74,14 +82,17 @@ def test_scores_that_read_labels_are_not_fitted():
 def test_features_do_not_tell_places():
     xs, query = draw(4, 7, 3), draw(4, 3, seed=1)
     order = torch.randperm(7, generator=generator(0, "test"))
-    torch.testing.assert_close(heads.features(xs, query)[:, order], heads.features(xs[:, order], query))
+    torch.testing.assert_close(
+        heads.features(xs, query)[:, order], heads.features(xs[:, order], query)
+    )
 
 
 # ---- what is read off and put in -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("encoding", "direction"), [("interleaved", "causal"), ("stacked", "causal"), ("stacked", "bidirectional")]
+    ("encoding", "direction"),
+    [("interleaved", "causal"), ("stacked", "causal"), ("stacked", "bidirectional")],
 )
 def test_heads_at_the_query_are_those_of_a_whole_pass(encoding, direction):
     model = transformer(encoding, attention_dir=direction)
@@ -95,9 +106,15 @@ def test_heads_at_the_query_are_those_of_a_whole_pass(encoding, direction):
     for layer in range(2):
         rows, name = slice(2 * layer, 2 * layer + 2), f"blocks.{layer}.attn.hook_"
         torch.testing.assert_close(seen.output[:, rows], cache[name + "z"][:, -1])
-        torch.testing.assert_close(seen.scores[:, rows], cache[name + "attn_scores"][:, :, -1, labelled])
-        torch.testing.assert_close(seen.mass[:, rows], cache[name + "pattern"][:, :, -1, labelled].sum(-1))
-        torch.testing.assert_close(seen.values[:, rows], cache[name + "v"][:, labelled].transpose(1, 2))
+        torch.testing.assert_close(
+            seen.scores[:, rows], cache[name + "attn_scores"][:, :, -1, labelled]
+        )
+        torch.testing.assert_close(
+            seen.mass[:, rows], cache[name + "pattern"][:, :, -1, labelled].sum(-1)
+        )
+        torch.testing.assert_close(
+            seen.values[:, rows], cache[name + "v"][:, labelled].transpose(1, 2)
+        )
     for layer in range(2):
         mine = seen.output[:, 2 * layer : 2 * layer + 2]
         both = seen.prediction[:, None].expand(-1, 2, -1)
@@ -146,7 +163,9 @@ def test_the_stand_in_of_a_unit_is_theorys_smoother():
     fold = torch.arange(len(prompts)) % 2
     weights = heads.weights_by_polynomial(seen, prompts, fold)
     found, _ = heads.stand_ins(seen, prompts, fold, weights)
-    expected = theory.prediction(prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1], matrix)
+    expected = theory.prediction(
+        prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1], matrix
+    )
     torch.testing.assert_close(found[:, 0, -1], expected, rtol=1e-6, atol=1e-8)
 
 
@@ -156,7 +175,12 @@ def test_stand_ins_are_made_on_the_other_half():
     prompts = Prompts(xs, ys, torch.zeros(8, 0), torch.arange(8))
     values, output = draw(8, 1, 5, 2, seed=2), draw(8, 1, 2, seed=3)
     seen = heads.AtQuery(
-        draw(8, 1, 5, seed=4), torch.ones(8, 1), values, output, draw(8, 1), lambda *edit: draw(8, 1, 1)
+        draw(8, 1, 5, seed=4),
+        torch.ones(8, 1),
+        values,
+        output,
+        draw(8, 1),
+        lambda *edit: draw(8, 1, 1),
     )
     fold = torch.tensor([0, 1] * 4)
     second = (fold == 1)[:, None, None]
@@ -169,7 +193,9 @@ def test_stand_ins_are_made_on_the_other_half():
     for before, after in zip(made(seen), made(other), strict=True):
         torch.testing.assert_close(before[fold == 1], after[fold == 1])
         must_fail(torch.testing.assert_close, before[fold == 0], after[fold == 0])
-    torch.testing.assert_close(heads.means(seen, fold)[fold == 0], output[fold == 1].mean(0).expand(4, 1, 2))
+    torch.testing.assert_close(
+        heads.means(seen, fold)[fold == 0], output[fold == 1].mean(0).expand(4, 1, 2)
+    )
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -207,7 +233,10 @@ def test_who_knows_nothing_supports_nothing():
 def test_whom_it_is_not_about():
     case = CASES["softmax unit with any M"].draw(1)
     _, facts = calibration.lab_for(case)
-    for change, word in (({"score_fn": "linear"}, "linear"), ({"mlp_only": True, "attn_only": False}, "mlp_only")):
+    for change, word in (
+        ({"score_fn": "linear"}, "linear"),
+        ({"mlp_only": True, "attn_only": False}, "mlp_only"),
+    ):
         cfg = dataclasses.replace(facts.config, keys=None, unit=None, **change)
         assert word in (SMOOTHER_CLAIM.exclusion(dataclasses.replace(facts, config=cfg)) or "")
     assert SMOOTHER_CLAIM.exclusion(facts) is None

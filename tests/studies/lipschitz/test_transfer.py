@@ -118,7 +118,11 @@ def test_the_model_that_predicts_is_measured(lab, monkeypatch):
         np.testing.assert_allclose(found, errors, rtol=1e-3, atol=1e-5)
 
     check()
-    monkeypatch.setattr(heads_transfer, "predicted", lambda lab, model, prompts: lab.last_predictions(prompts).double())
+    monkeypatch.setattr(
+        heads_transfer,
+        "predicted",
+        lambda lab, model, prompts: lab.last_predictions(prompts).double(),
+    )
     must_fail(check)
 
 
@@ -131,8 +135,12 @@ def test_the_unit_is_its_window(lab):
 
 def test_ratios_are_those_of_theory(lab):
     known = lab.measure(heads_transfer.exact)
-    found = theory.transfer(theory.function_class("relu", 2.0), theory.function_class("relu", 20.0), 0.7, 40, 3)
-    assert math.isclose(float(known.sel({"L' / L": 10.0, "number": "ratio"})), float(found.ratio), rel_tol=1e-9)
+    found = theory.transfer(
+        theory.function_class("relu", 2.0), theory.function_class("relu", 20.0), 0.7, 40, 3
+    )
+    assert math.isclose(
+        float(known.sel({"L' / L": 10.0, "number": "ratio"})), float(found.ratio), rel_tol=1e-9
+    )
     assert math.isclose(float(known.sel({"L' / L": 1.0, "number": "ratio"})), 1.0, rel_tol=1e-9)
 
 
@@ -146,7 +154,9 @@ def test_ratios_are_those_of_theory(lab):
 )
 def test_factors_either_way(given, expected):
     value, low, high = given
-    found = claims.either_way("factor", Interval(value, low, high, 0.1 * value, ((low, high),), True))
+    found = claims.either_way(
+        "factor", Interval(value, low, high, 0.1 * value, ((low, high),), True)
+    )
     assert isinstance(found, Estimate)
     np.testing.assert_allclose((found.value, found.low, found.high), expected, rtol=1e-12)
     np.testing.assert_allclose(found.se / found.value, 0.1, rtol=1e-12)

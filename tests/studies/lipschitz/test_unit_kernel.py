@@ -33,12 +33,16 @@ from icl_interp.testing.edits import EDITS
 
 def found(model, task=RELU):
     lab = bench(model, task)
-    return torch.from_numpy(lab.measure(kernel).sel(matrix="M").values), numbers_in(lab.measure(scores))
+    return torch.from_numpy(lab.measure(kernel).sel(matrix="M").values), numbers_in(
+        lab.measure(scores)
+    )
 
 
 def full(scale, seed=0):
     """The unit of equation (1) with random weights."""
-    return SoftmaxAttention(*(scale * square(4, 4, seed=seed + i) for i in range(3))).to_transformer(RELU.n_points)
+    return SoftmaxAttention(
+        *(scale * square(4, 4, seed=seed + i) for i in range(3))
+    ).to_transformer(RELU.n_points)
 
 
 def check_m(model, expected):
@@ -48,7 +52,9 @@ def check_m(model, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [unit(3 * square(3, 3)), full(1.0)], ids=["M alone", "all weights"])
+@pytest.mark.parametrize(
+    "model", [unit(3 * square(3, 3)), full(1.0)], ids=["M alone", "all weights"]
+)
 def test_m_is_that_of_the_weights(model):
     product = read_softmax_unit(model, tolerance=math.inf).product
     check_m(model, product)
@@ -64,11 +70,15 @@ def test_labels_in_the_scores_are_no_part_of_m(monkeypatch):
     assert torch.allclose(own, m)
     assert found(unit(m))[1]["labels"] < 1e-20
     # A fit without the terms of the label takes part of these for M.
-    monkeypatch.setattr(measured, "_centred", lambda values: values * (torch.arange(values.shape[-1]) % 16 < 12))
+    monkeypatch.setattr(
+        measured, "_centred", lambda values: values * (torch.arange(values.shape[-1]) % 16 < 12)
+    )
     must_fail(check_m, full(1.0), m)
 
 
-@pytest.mark.parametrize("edit", [edit for edit in EDITS if edit.family in ("width", "basis", "values")])
+@pytest.mark.parametrize(
+    "edit", [edit for edit in EDITS if edit.family in ("width", "basis", "values")]
+)
 def test_other_weights_of_the_same_function_have_the_same_m(edit):
     model = unit(3 * square(3, 3))
     if edit.applies(model.cfg) is None:
@@ -119,7 +129,9 @@ def test_whitened_scores_are_those_of_the_whitened_inputs():
     white = torch.from_numpy(lab.measure(kernel).sel(matrix="whitened").values)
     xs = TURNED.sample(16, generator(0, "test"), dtype=torch.float64).xs
     us = xs @ TURNED.whitening
-    plain, turned = (torch.einsum("bid,de,be->bi", x, a, x[:, -1]) for x, a in ((xs, m), (us, white)))
+    plain, turned = (
+        torch.einsum("bid,de,be->bi", x, a, x[:, -1]) for x, a in ((xs, m), (us, white))
+    )
     assert torch.allclose(plain, turned)
     assert not torch.allclose(plain, torch.einsum("bid,de,be->bi", us, m, us[:, -1]))
     assert torch.allclose(sigma_of(TURNED), torch.tensor(ROWS).double())
@@ -187,7 +199,9 @@ def test_a_given_sigma_is_compared_with_that_of_the_inputs():
     assert reads_whitened(replace(RELU, sigma=(1.0, 1.0, 1.0)))
     assert not reads_whitened(replace(RELU, sigma=(1.0, 1.0, 1.1)))
     assert not reads_whitened(replace(RELU, inputs=Sphere(3, 2.0), sigma=(1.0, 1.0, 1.0)))
-    assert not reads_whitened(replace(RELU, inputs=Ellipsoid((2.0, 1.0, 1.0)), sigma=(1.0, 2.0, 1.0)))
+    assert not reads_whitened(
+        replace(RELU, inputs=Ellipsoid((2.0, 1.0, 1.0)), sigma=(1.0, 2.0, 1.0))
+    )
 
 
 def test_the_class_is_the_tasks():

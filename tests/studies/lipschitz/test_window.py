@@ -20,7 +20,9 @@ from icl_interp.theory import lipschitz as theory
 
 EYE = torch.eye(3, dtype=torch.float64)
 NOISY = RidgeFunction(link="relu", inputs=Sphere(3), noise_std=3.0, n_points=N + 1)
-QUADRATIC = RidgeFunction(link="quadratic", inputs=Sphere(3), lipschitz=2.0, noise_std=0.03, n_points=N + 1)
+QUADRATIC = RidgeFunction(
+    link="quadratic", inputs=Sphere(3), lipschitz=2.0, noise_std=0.03, n_points=N + 1
+)
 
 
 # ---- width -----------------------------------------------------------------------------------------------------------
@@ -55,7 +57,9 @@ def test_widths_beside_the_best(times, verdict):
 @pytest.mark.slow
 def test_the_best_of_all_matrices_has_the_best_width():
     """M free, by L-BFGS on other contexts: an independent route to what the scalar minimisation finds."""
-    contexts = theory.draw_contexts(N, functions_of(TURNED), 4000, covariance=sigma_of(TURNED), seed=5)
+    contexts = theory.draw_contexts(
+        N, functions_of(TURNED), 4000, covariance=sigma_of(TURNED), seed=5
+    )
     matrix = theory.optimal_matrix(contexts, TURNED.noise_std).matrix
     for claim in ("optimal_window", "inverse_covariance"):
         assert judge(claim, unit(matrix, TURNED), TURNED).verdict == "supported"
@@ -66,7 +70,9 @@ def test_the_best_of_all_matrices_has_the_best_width():
 def test_functions_isotropic_before_whitening_have_another_best_matrix():
     """The counterexample to the lemma without its condition. Asked of it, the claim is not supported."""
     sigma = sigma_of(TURNED)
-    contexts = theory.draw_contexts(N, functions_of(TURNED), 4000, covariance=sigma, rotate_whitened=False, seed=5)
+    contexts = theory.draw_contexts(
+        N, functions_of(TURNED), 4000, covariance=sigma, rotate_whitened=False, seed=5
+    )
     matrix = theory.optimal_matrix(contexts, TURNED.noise_std).matrix
     finding = judge("inverse_covariance", unit(matrix, TURNED), TURNED)
     assert finding.verdict != "supported"
@@ -102,7 +108,10 @@ def check_factor(make):
 
 def test_the_interval_of_the_factor_spans_windows_that_are_no_worse():
     check_factor(factor)
-    must_fail(check_factor, lambda w, low, best, high: Estimate("f", w / best, w / high, w / max(low, 1e-9)))
+    must_fail(
+        check_factor,
+        lambda w, low, best, high: Estimate("f", w / best, w / high, w / max(low, 1e-9)),
+    )
 
 
 @pytest.mark.parametrize("times", [0.4, 1.0, 3.0])
@@ -110,7 +119,9 @@ def test_losses_agree_with_the_table(times):
     """Two Monte Carlos: losses of a matrix on drawn contexts, and the table of windows."""
     result = bench(unit(times * best() * EYE)).measure(matrix_losses)
     own = result.sel(matrix=unit_loss.MODEL).values
-    table = theory.window_loss(unit_loss.loss_table_of(RELU), times * best(), RELU.lipschitz, RELU.noise_std)
+    table = theory.window_loss(
+        unit_loss.loss_table_of(RELU), times * best(), RELU.lipschitz, RELU.noise_std
+    )
     error = math.hypot(own.std(ddof=1) / math.sqrt(len(own)), float(table.error))
 
     def check(expected):
@@ -124,7 +135,9 @@ def test_losses_agree_with_the_table(times):
 def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
     found = numbers_in(bench(unit(best() * EYE)).measure(optimum))
     ends = torch.tensor([found["flat low"], found["flat high"]]).double()
-    losses = theory.window_loss(unit_loss.loss_table_of(RELU), ends, RELU.lipschitz, RELU.noise_std).value
+    losses = theory.window_loss(
+        unit_loss.loss_table_of(RELU), ends, RELU.lipschitz, RELU.noise_std
+    ).value
     assert torch.allclose(losses, torch.full((2,), 1.01 * found["loss"]).double(), rtol=1e-3)
     assert found["flat low"] < found["low"] < found["w*"] < found["high"] < found["flat high"]
 
@@ -134,7 +147,8 @@ def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("off", "verdict"), [(0.0, "supported"), (0.08, "supported"), (0.15, "inconclusive"), (0.3, "contradicted")]
+    ("off", "verdict"),
+    [(0.0, "supported"), (0.08, "supported"), (0.15, "inconclusive"), (0.3, "contradicted")],
 )
 def test_shapes_beside_the_inverse_covariance(off, verdict):
     width = float(unit_loss.best_window(TURNED).window)
@@ -149,6 +163,8 @@ def test_shapes_beside_the_inverse_covariance(off, verdict):
 
 @pytest.mark.slow
 def test_where_the_loss_hardly_knows_the_shape_nothing_is_decided():
-    finding = judge("inverse_covariance", unit(torch.diag(torch.tensor([0.3, 0.2, 0.2])).double(), NOISY), NOISY)
+    finding = judge(
+        "inverse_covariance", unit(torch.diag(torch.tensor([0.3, 0.2, 0.2])).double(), NOISY), NOISY
+    )
     assert finding.verdict == "inconclusive"
     assert "hardly depends on the shape" in finding.reason

@@ -26,7 +26,9 @@ def real_states(d=3, n_tokens=6):
 
 
 def complex_states(d=3, n_tokens=6):
-    return torch.complex(normal(n_tokens, d), normal(n_tokens, d, seed=1))  # any path: no W is behind it
+    return torch.complex(
+        normal(n_tokens, d), normal(n_tokens, d, seed=1)
+    )  # any path: no W is behind it
 
 
 def stepped(states, step, n_steps, first):
@@ -34,13 +36,18 @@ def stepped(states, step, n_steps, first):
     W = first.clone().to(states.dtype)
     for _ in range(n_steps):
         W = W.detach().requires_grad_()
-        loss = sum((states[t] - W @ states[t - 1]).abs().square().sum() for t in range(1, len(states))) / 2
+        loss = (
+            sum((states[t] - W @ states[t - 1]).abs().square().sum() for t in range(1, len(states)))
+            / 2
+        )
         (gradient,) = torch.autograd.grad(loss, W)
         W = W - step * gradient
     return W.detach()
 
 
-@pytest.mark.parametrize("states", [real_states()[0], complex_states()], ids=["orthogonal", "complex"])
+@pytest.mark.parametrize(
+    "states", [real_states()[0], complex_states()], ids=["orthogonal", "complex"]
+)
 @pytest.mark.parametrize("from_zero", [True, False])
 def test_the_layer_takes_a_step_of_gradient_descent(states, from_zero):
     first = torch.zeros(3, 3, dtype=torch.float64) if from_zero else normal(3, 3, seed=5)
@@ -50,7 +57,10 @@ def test_the_layer_takes_a_step_of_gradient_descent(states, from_zero):
     def check(tokens, weights):
         assert_close(theory.augmented_prediction(tokens, *weights), wanted, rtol=1e-12, atol=1e-12)
 
-    tokens, weights = theory.augmented_tokens(states, given), theory.gradient_step_weights(3, 0.1, given)
+    tokens, weights = (
+        theory.augmented_tokens(states, given),
+        theory.gradient_step_weights(3, 0.1, given),
+    )
     check(tokens, weights)
     must_fail(check, tokens, theory.gradient_step_weights(3, 0.11, given))
     must_fail(check, tokens, weights._replace(scores=weights.scores.T))
@@ -62,7 +72,9 @@ def test_the_layer_takes_a_step_of_gradient_descent(states, from_zero):
     assert_close(batch[1], wanted, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("states", [real_states()[0], complex_states()], ids=["orthogonal", "complex"])
+@pytest.mark.parametrize(
+    "states", [real_states()[0], complex_states()], ids=["orthogonal", "complex"]
+)
 def test_gradient_descent_is_what_it_says(states):
     def check(step, n_steps, first):
         found = theory.gradient_descent(states, step, n_steps, first)
@@ -80,7 +92,9 @@ def test_gradient_descent_finds_the_matrix():
     found = theory.gradient_descent(states, 0.1, 3000)
     assert_close(found @ states[-1], target, rtol=1e-6, atol=1e-6)
     assert_close(found, haar(3), rtol=1e-6, atol=1e-6)
-    must_fail(lambda: assert_close(theory.gradient_descent(states, 0.1, 3), haar(3), rtol=1e-2, atol=1e-2))
+    must_fail(
+        lambda: assert_close(theory.gradient_descent(states, 0.1, 3), haar(3), rtol=1e-2, atol=1e-2)
+    )
 
 
 # The best step --------------------------------------------------------------------------------------------------------
@@ -168,9 +182,16 @@ def test_no_block_diagonal_weights_do_better(d, lengths, step, loss):
     ends = []
     for seed in range(2):
         start = 0.5 * normal(6 * d, seed=seed).numpy()
-        ends.append(minimize(both, start, jac=True, method="L-BFGS-B", options={"maxiter": 300, "ftol": 1e-14}))
+        ends.append(
+            minimize(
+                both, start, jac=True, method="L-BFGS-B", options={"maxiter": 300, "ftol": 1e-14}
+            )
+        )
     best = min(ends, key=lambda end: end.fun)
-    a, b = torch.from_numpy(best.x[: 4 * d]).view(4, d), torch.from_numpy(best.x[4 * d :]).view(2, d)
+    a, b = (
+        torch.from_numpy(best.x[: 4 * d]).view(4, d),
+        torch.from_numpy(best.x[4 * d :]).view(2, d),
+    )
 
     def check(a, b):
         assert best.fun == pytest.approx(float(theory.least_step_loss(lengths, d)), abs=1e-6)
@@ -224,7 +245,9 @@ def test_two_heads_make_augmented_tokens():
         t = torch.arange(1, 8)
         bound = 2 * size * t * float(np.exp(-margin))
         assert (gap[1:].abs().amax(1) <= bound + 1e-15).all()
-        assert_close(gap[0, 6:], states[0], rtol=1e-12, atol=0)  # the first token has none before it
+        assert_close(
+            gap[0, 6:], states[0], rtol=1e-12, atol=0
+        )  # the first token has none before it
 
     for margin in (3.0, 8.0, 30.0):
         check(margin, margin)
@@ -256,8 +279,14 @@ BAD = [
     (lambda: theory.gradient_step_weights(0, 0.1), "at least 1, got 0"),
     (lambda: theory.augmenting_patterns(0, 1.0), "one token or more, got 0"),
     (lambda: theory.augmented_tokens(torch.zeros(0, 3)), "one state or more"),
-    (lambda: theory.augmented_prediction(torch.ones(2, 4), torch.eye(4), torch.eye(4)), "three blocks wide"),
-    (lambda: theory.augmented_prediction(torch.ones(2, 3), torch.eye(4), torch.eye(4)), "three blocks wide"),
+    (
+        lambda: theory.augmented_prediction(torch.ones(2, 4), torch.eye(4), torch.eye(4)),
+        "three blocks wide",
+    ),
+    (
+        lambda: theory.augmented_prediction(torch.ones(2, 3), torch.eye(4), torch.eye(4)),
+        "three blocks wide",
+    ),
 ]
 
 

@@ -41,9 +41,13 @@ def test_the_flow_follows_the_gradient(paired):
         A, B, p = flat.tensor_split([4, 8])
         return loss(theory.head_product(A.view(2, 2), B.view(2, 2)), p)
 
-    slopes = torch.stack([(value(flat + h) - value(flat - h)) / 2e-5 for h in 1e-5 * torch.eye(11).double()])
+    slopes = torch.stack(
+        [(value(flat + h) - value(flat - h)) / 2e-5 for h in 1e-5 * torch.eye(11).double()]
+    )
     path = theory.gradient_flow(*start, torch.tensor([0.0, 1e-5]), paired=paired)
-    moved = torch.cat([path.queries[1].flatten(), path.values[1].flatten(), path.positions[1]]) - flat
+    moved = (
+        torch.cat([path.queries[1].flatten(), path.values[1].flatten(), path.positions[1]]) - flat
+    )
 
     def check(slopes):
         assert_close(moved, -1e-5 * slopes, rtol=2e-3, atol=1e-8)
@@ -58,7 +62,9 @@ def test_with_p_held_the_flow_of_the_heads_ends_at_the_identity():
     last = torch.tensor([0.0, 0.0, 2.0]).double()
     for seed in range(4):
         start = normal(4, 3, seed=seed), normal(4, 3, seed=seed + 9)
-        path = theory.gradient_flow(*start, last, torch.tensor([0.0, 60.0]), paired=False, moving=False)
+        path = theory.gradient_flow(
+            *start, last, torch.tensor([0.0, 60.0]), paired=False, moving=False
+        )
 
         def check(scale, path=path):
             product = theory.head_product(path.queries[-1], path.values[-1])
@@ -118,7 +124,10 @@ def test_below_one_the_flow_ends_at_a_minimum_that_is_known_beforehand():
 
 def test_the_condition_is_sufficient_and_not_void():
     p = torch.tensor([0.0, -1.0]).double()
-    with pytest.raises(ValueError, match=r"the loss at the start is 4: .* less than 1\. The condition is sufficient"):
+    with pytest.raises(
+        ValueError,
+        match=r"the loss at the start is 4: .* less than 1\. The condition is sufficient",
+    ):
         theory.scalar_limit(1.0, 1.0, p)
     path = scalar_flow(1.0, 1.0, p, end=1000.0)  # to the origin, where the loss is 1
 
@@ -133,4 +142,6 @@ def test_the_condition_is_sufficient_and_not_void():
 @pytest.mark.parametrize("times", [[], [1.0, 1.0], [-1.0, 2.0]])
 def test_times_that_do_not_increase_are_refused(times):
     with pytest.raises(ValueError, match="times must increase from 0 up"):
-        theory.gradient_flow(torch.ones(1, 1), torch.ones(1, 1), torch.ones(2), torch.tensor(times), paired=False)
+        theory.gradient_flow(
+            torch.ones(1, 1), torch.ones(1, 1), torch.ones(2), torch.tensor(times), paired=False
+        )

@@ -39,7 +39,9 @@ def best_with(heads, d, n_tokens, seed, paired=False):
         return float(found.detach()), gradient.numpy()
 
     start = normal(2 * heads * d + n_tokens, seed=seed).numpy()
-    return minimize(both, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-15}).fun
+    return minimize(
+        both, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-15}
+    ).fun
 
 
 @pytest.mark.parametrize(("d", "heads"), [(3, 1), (3, 2), (3, 3), (4, 2)])
@@ -65,7 +67,9 @@ def check_orthogonal(A, B, size):
     """Different heads are orthogonal, and a_h . b_h is the same for all."""
     found = theory.head_products(A, B)
     assert found.largest < 1e-9
-    assert_close(found.products, size * torch.eye(len(A), dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    assert_close(
+        found.products, size * torch.eye(len(A), dtype=torch.float64), rtol=1e-9, atol=1e-9
+    )
 
 
 def test_heads_of_minimisers_are_orthogonal():
@@ -73,7 +77,9 @@ def test_heads_of_minimisers_are_orthogonal():
     for layer, size in ((theory.unitary_heads(5, 4), 1.0), (theory.orthogonal_heads(6, 4), 2.0)):
         mix = normal(len(layer.queries), len(layer.queries))
         A, B = mix @ layer.queries, torch.linalg.inv(mix).T @ layer.values
-        assert_close(theory.head_product(A, B), theory.head_product(*layer[:2]), rtol=1e-9, atol=1e-9)
+        assert_close(
+            theory.head_product(A, B), theory.head_product(*layer[:2]), rtol=1e-9, atol=1e-9
+        )
         check_orthogonal(A, B, size)
         must_fail(check_orthogonal, A, B, 1.1 * size)
         must_fail(check_orthogonal, A, A, size)  # between a and b, not between a and a
@@ -84,11 +90,15 @@ def test_heads_of_minimisers_are_orthogonal():
 def test_with_spare_heads_or_another_ratio_the_identity_need_not_hold():
     A = normal(5, 3)
     B = torch.linalg.pinv(A).T  # B^T A = I with five heads
-    assert theory.unitary_loss(theory.head_product(A, B), torch.tensor([0.0, 0.0, 1.0])).abs() < 1e-12
+    assert (
+        theory.unitary_loss(theory.head_product(A, B), torch.tensor([0.0, 0.0, 1.0])).abs() < 1e-12
+    )
     must_fail(check_orthogonal, A, B, 1.0)
     point = theory.orthogonal_minimiser(4, 4, 0.7)
     B = torch.eye(4, dtype=torch.float64)
-    assert theory.orthogonal_loss(theory.head_product(point.product, B), point.positions).abs() < 1e-12
+    assert (
+        theory.orthogonal_loss(theory.head_product(point.product, B), point.positions).abs() < 1e-12
+    )
     must_fail(check_orthogonal, point.product, B, 1.0)
     assert theory.head_products(point.product, B).largest > 0.1
 

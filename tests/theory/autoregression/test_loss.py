@@ -16,7 +16,9 @@ SIZES = [(1, 1, 3), (2, 2, 2), (2, 3, 5), (3, 2, 3)]  # d, heads, tokens
 PAIRED_SIZES = [(2, 1, 2), (2, 3, 5), (4, 2, 4), (4, 5, 3)]
 
 
-@pytest.mark.parametrize("name", [n for n in theory.__all__ if inspect.isfunction(getattr(theory, n))])
+@pytest.mark.parametrize(
+    "name", [n for n in theory.__all__ if inspect.isfunction(getattr(theory, n))]
+)
 def test_every_function_says_where_it_comes_from_and_shows_it(name):
     doc = inspect.getdoc(getattr(theory, name))
     assert "Source: " in doc
@@ -29,7 +31,9 @@ def test_goldens():
         assert values == pytest.approx([9.52, 12.22, 24.5], abs=1e-12)
 
     check(theory.unitary_loss, theory.unitary_loss_as_coded, theory.orthogonal_loss)
-    must_fail(check, theory.unitary_loss_as_coded, theory.unitary_loss_as_coded, theory.orthogonal_loss)
+    must_fail(
+        check, theory.unitary_loss_as_coded, theory.unitary_loss_as_coded, theory.orthogonal_loss
+    )
 
 
 def exact(A, B, p, paired):
@@ -47,7 +51,9 @@ def exact(A, B, p, paired):
 def check_loss(loss, paired, sizes):
     for d, heads, n_tokens in sizes:
         A, B, p = normal(heads, d), normal(heads, d, seed=1), normal(n_tokens, seed=2)
-        assert_close(loss(theory.head_product(A, B), p), exact(A, B, p, paired), rtol=1e-12, atol=1e-12)
+        assert_close(
+            loss(theory.head_product(A, B), p), exact(A, B, p, paired), rtol=1e-12, atol=1e-12
+        )
 
 
 def test_losses_are_expectations():
@@ -113,7 +119,11 @@ def test_losses_of_all_lengths(paired):
         assert_close(blind, found, rtol=0, atol=0)
 
     check(table)
-    must_fail(lambda: assert_close(theory.row_losses(product, table.T, paired=paired)[0], loss(product, table[0, :2])))
+    must_fail(
+        lambda: assert_close(
+            theory.row_losses(product, table.T, paired=paired)[0], loss(product, table[0, :2])
+        )
+    )
 
 
 def test_nothing_depends_on_the_first_state():
@@ -148,12 +158,24 @@ def test_losses_do_not_see_the_scale(loss):
 
 
 BAD = [
-    (lambda: theory.unitary_loss(torch.ones(2, 3), P), r"must be a square matrix, got shape \[2, 3\]"),
+    (
+        lambda: theory.unitary_loss(torch.ones(2, 3), P),
+        r"must be a square matrix, got shape \[2, 3\]",
+    ),
     (lambda: theory.unitary_loss(C, P[:1]), r"two tokens or more, got shape \[1\]"),
     (lambda: theory.orthogonal_loss(torch.eye(3), P), "an even number of coordinates, got 3"),
-    (lambda: theory.head_product(torch.ones(2, 3), torch.ones(1, 3)), r"one shape, got \[2, 3\] and \[1, 3\]"),
-    (lambda: theory.prediction(torch.ones(3, 2), C, C, P), r"4 tokens \(p\) of 2 coordinates .* got shape \(3, 2\)"),
-    (lambda: theory.row_losses(C, torch.ones(1, 1), paired=False), r"two columns or more, got shape \[1, 1\]"),
+    (
+        lambda: theory.head_product(torch.ones(2, 3), torch.ones(1, 3)),
+        r"one shape, got \[2, 3\] and \[1, 3\]",
+    ),
+    (
+        lambda: theory.prediction(torch.ones(3, 2), C, C, P),
+        r"4 tokens \(p\) of 2 coordinates .* got shape \(3, 2\)",
+    ),
+    (
+        lambda: theory.row_losses(C, torch.ones(1, 1), paired=False),
+        r"two columns or more, got shape \[1, 1\]",
+    ),
     (lambda: theory.with_start(C, torch.tensor([1.0, 0.0])), "must be 2 positive numbers"),
 ]
 

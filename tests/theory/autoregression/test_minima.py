@@ -159,7 +159,9 @@ def test_descent_finds_the_orthogonal_minimiser_with_as_many_heads_as_coordinate
     assert loss < 1e-8
     ratios = [theory.orthogonal_distance(product, P[t, : t + 2]) for t in range(5)]
     assert max(max(found.product, found.positions) for found in ratios) < 1e-3
-    assert np.std([float(found.ratio) for found in ratios]) < 1e-3  # one product for all lengths, so one ratio
+    assert (
+        np.std([float(found.ratio) for found in ratios]) < 1e-3
+    )  # one product for all lengths, so one ratio
 
 
 def shared(d, heads, n_tokens):
@@ -217,7 +219,10 @@ def test_estimates_in_context():
     # The maps are what the constructions compute.
     states = paths(rotations, 4)
     layers = (theory.unitary_heads(4, 4), theory.orthogonal_heads(4, 4))
-    maps = (theory.unitary_map(states) * states[:, -1], theory.orthogonal_map(states) * states[:, -2])
+    maps = (
+        theory.unitary_map(states) * states[:, -1],
+        theory.orthogonal_map(states) * states[:, -2],
+    )
     for layer, mapped in zip(layers, maps, strict=True):
         assert_close(theory.prediction(states, *layer), mapped, rtol=1e-12, atol=1e-12)
 
@@ -228,8 +233,14 @@ BAD = [
     (lambda: theory.unitary_minimiser(2, 3, scale=0.0), "a finite number other than 0, got 0"),
     (lambda: theory.orthogonal_minimiser(3, 3), "an even number of coordinates, got 3"),
     (lambda: theory.orthogonal_minimiser(4, 3, ratio=-1.0), "must not be -1"),
-    (lambda: theory.unitary_distance(torch.eye(2), torch.tensor([1.0, 0.0])), "p_T, the last entry of p, is 0"),
-    (lambda: theory.orthogonal_distance(torch.eye(3), torch.ones(2)), "an even number of coordinates, got 3"),
+    (
+        lambda: theory.unitary_distance(torch.eye(2), torch.tensor([1.0, 0.0])),
+        "p_T, the last entry of p, is 0",
+    ),
+    (
+        lambda: theory.orthogonal_distance(torch.eye(3), torch.ones(2)),
+        "an even number of coordinates, got 3",
+    ),
     (lambda: theory.far_valley(4, 3, 0.0), "a finite number other than 0"),
     (lambda: theory.unitary_map(torch.ones(1, 2) + 0j), "two states or more"),
 ]

@@ -71,7 +71,10 @@ def test_the_number_of_significant_eigenvalues(n_tokens, mu):
     must_fail(check, 2 * theory.significant_count(n_tokens, mu) + 1)
 
 
-TAILS = {50.0: [0.001, 0.056, 0.13, 0.221, 0.328, 0.449], 300.0: [0.096, None, None, None, 0.126, 0.134]}
+TAILS = {
+    50.0: [0.001, 0.056, 0.13, 0.221, 0.328, 0.449],
+    300.0: [0.096, None, None, None, 0.126, 0.134],
+}
 
 
 @pytest.mark.parametrize("mu", TAILS)

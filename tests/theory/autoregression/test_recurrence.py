@@ -47,7 +47,9 @@ def best_linear(n_tokens, mu):
 @pytest.mark.parametrize(("n_tokens", "mu"), [(6, 1.0), (3, 1.5), (8, 1.5), (2, 3.0), (4, 10.0)])
 def test_the_floor_is_that_of_least_squares(n_tokens, mu):
     def check(n_tokens, mu):
-        assert float(theory.recurrent_floor(n_tokens, mu)) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        assert float(theory.recurrent_floor(n_tokens, mu)) == pytest.approx(
+            expected, rel=1e-6, abs=1e-12
+        )
 
     expected = best_linear(n_tokens, mu)
     check(n_tokens, mu)
@@ -75,7 +77,10 @@ def test_elsewhere_the_floor_falls_geometrically(mu):
 
 
 BAD = [
-    (lambda: theory.recurrent_kernel(torch.eye(2), torch.eye(2), torch.eye(2), 0), "at least 1, got 0"),
+    (
+        lambda: theory.recurrent_kernel(torch.eye(2), torch.eye(2), torch.eye(2), 0),
+        "at least 1, got 0",
+    ),
     (lambda: theory.recurrent_floor(3, 0.5), "mu at least 1, got T=3 and mu=0.5"),
 ]
 

@@ -92,7 +92,9 @@ def moments(functions, d, powers):
     nodes, weights = roots_jacobi(400, (d - 3) / 2, (d - 3) / 2)
     law = weights / weights.sum()
     phases = np.arange(16) * math.pi / 8
-    return [np.mean([law @ profile(functions, nodes, phase) ** p for phase in phases]) for p in powers]
+    return [
+        np.mean([law @ profile(functions, nodes, phase) ** p for phase in phases]) for p in powers
+    ]
 
 
 @pytest.mark.parametrize("functions", CLASSES, ids=NAMES)
@@ -115,9 +117,13 @@ def test_features_carry_the_law_of_the_functions(functions):
     """E_f (sum c_i f(x_i))^2 from features, against functions drawn one by one."""
     draw = torch.Generator().manual_seed(0)
     d, count = 3, 60_000
-    points = torch.nn.functional.normalize(torch.randn(4, d, generator=draw, dtype=torch.float64), dim=-1)
+    points = torch.nn.functional.normalize(
+        torch.randn(4, d, generator=draw, dtype=torch.float64), dim=-1
+    )
     c = torch.tensor([1.0, -2.0, 0.5, 0.5], dtype=torch.float64)
-    q = torch.nn.functional.normalize(torch.randn(count, d, generator=draw, dtype=torch.float64), dim=-1)
+    q = torch.nn.functional.normalize(
+        torch.randn(count, d, generator=draw, dtype=torch.float64), dim=-1
+    )
     phases = 2 * math.pi * torch.rand(count, 1, generator=draw, dtype=torch.float64)
     z, slopes = q @ points.T, 2 * torch.rand(count, 2, 1, generator=draw, dtype=torch.float64) - 1
     if functions.link == "relu":
@@ -164,9 +170,13 @@ def test_the_limit_of_the_bias_for_narrow_windows():
     assert constants == pytest.approx([0.0351, 0.0551], abs=5e-5)
     assert constants[1] / float(theory.kink_density(3)) == pytest.approx(0.110165, abs=5e-7)
     for d in (2, 3, 5, 10):
-        ratios = [float(theory.bias_limit(w, d) / theory.bias_asymptote(w, d)) - 1 for w in (1e4, 1e6)]
+        ratios = [
+            float(theory.bias_limit(w, d) / theory.bias_asymptote(w, d)) - 1 for w in (1e4, 1e6)
+        ]
         assert 0 < ratios[1] < 0.02
-        assert ratios[0] / ratios[1] == pytest.approx(10, rel=0.1)  # the correction falls like w^(-1/2)
+        assert ratios[0] / ratios[1] == pytest.approx(
+            10, rel=0.1
+        )  # the correction falls like w^(-1/2)
         linear = theory.linear_bias_limit(1e5, d) / theory.linear_bias_asymptote(1e5, d)
         assert float(linear) == pytest.approx(1, abs=1e-4)
 
@@ -214,11 +224,15 @@ def test_the_term_of_order_one_over_n(functions):
 
 def test_the_variance_term_is_that_of_a_weighted_mean():
     def check(term):
-        assert float(term) == pytest.approx(1 / 6 - 1 / 16, rel=1e-9)  # E (z)_+^2 - (E (z)_+)^2 for d = 3
+        assert float(term) == pytest.approx(
+            1 / 6 - 1 / 16, rel=1e-9
+        )  # E (z)_+^2 - (E (z)_+)^2 for d = 3
 
     check(theory.finite_prompt_term(0.0, 3).variance)
     must_fail(check, theory.finite_prompt_term(0.1, 3).variance)
-    assert_close(theory.finite_prompt_term(0.0, 3).ratio, torch.tensor(0.0).double(), atol=1e-15, rtol=0)
+    assert_close(
+        theory.finite_prompt_term(0.0, 3).ratio, torch.tensor(0.0).double(), atol=1e-15, rtol=0
+    )
 
 
 BAD = [
@@ -232,7 +246,10 @@ BAD = [
     (lambda: theory.bias_bounds_as_printed(1.0, 0), "at least 1"),
     (lambda: theory.function_class("cubic"), "one of relu, affine, linear, .* got 'cubic'"),
     (lambda: theory.function_class("relu", 0.0), "positive and finite, got 0"),
-    (lambda: theory.function_class("relu", 1.0, frequency=3.0), "frequency is positive and for cosine"),
+    (
+        lambda: theory.function_class("relu", 1.0, frequency=3.0),
+        "frequency is positive and for cosine",
+    ),
     (lambda: theory.function_class("cosine", 1.0, frequency=-3.0), "frequency is positive"),
     (lambda: theory.harmonic_energies(theory.function_class("relu"), 1, 4), "at least 2"),
 ]

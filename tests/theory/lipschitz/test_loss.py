@@ -67,7 +67,9 @@ def test_two_examples():
     check(table.bias, table.noise)
     must_fail(check, 1.05 * table.bias, table.noise)
     must_fail(check, table.bias, 1.01 * table.noise)
-    must_fail(check, theory.loss_table(2, 3, contexts=20_000).bias, table.noise)  # F_L^+ is another class
+    must_fail(
+        check, theory.loss_table(2, 3, contexts=20_000).bias, table.noise
+    )  # F_L^+ is another class
 
 
 @pytest.mark.slow
@@ -85,7 +87,9 @@ def test_the_loss_is_that_of_prompts_drawn_one_by_one():
     z = torch.einsum("cnd,cd->cn", points, q)
     f = slopes[:, 0] * z.clamp(min=0) + slopes[:, 1] * (-z).clamp(min=0) + slopes[:, 2]
     labels = f[:, :-1] + noise * torch.randn(count, n, generator=draw, dtype=torch.float64)
-    errors = (theory.prediction(points[:, :-1], labels, points[:, -1], w * torch.eye(d)) - f[:, -1]).square()
+    errors = (
+        theory.prediction(points[:, :-1], labels, points[:, -1], w * torch.eye(d)) - f[:, -1]
+    ).square()
 
     def check(loss):
         gap = float(errors.mean() - loss.value)
@@ -102,7 +106,9 @@ def test_the_noise_of_long_prompts():
     """n nu = w coth w within 3% at n = 1000, d = 3."""
     table = theory.loss_table(1000, 3, contexts=400)
     w = torch.tensor([3.0, 10.0, 30.0])
-    noise = theory.window_loss(table, w, 1.0, 1.0).value - theory.window_loss(table, w, 1.0, 0.0).value
+    noise = (
+        theory.window_loss(table, w, 1.0, 1.0).value - theory.window_loss(table, w, 1.0, 0.0).value
+    )
 
     def check(expected):
         assert_close(1000 * noise, expected, rtol=0.03, atol=0)
@@ -114,7 +120,9 @@ def test_the_noise_of_long_prompts():
 
 def test_tables_are_made_once():
     table = theory.loss_table(20, 3, contexts=200)
-    assert theory.loss_table(20, 3, theory.function_class("relu", 5.0), contexts=200) is table  # L only scales
+    assert (
+        theory.loss_table(20, 3, theory.function_class("relu", 5.0), contexts=200) is table
+    )  # L only scales
     assert theory.loss_table(20, 3, contexts=200, seed=1) is not table
     again = theory.loss_table(20, 3, theory.function_class("linear"), contexts=200)
     assert_close(again.noise, table.noise)  # the same contexts
@@ -125,7 +133,10 @@ def test_tables_are_made_once():
 
 # The best window ------------------------------------------------------------------------------------------------------
 
-GOLDEN = {(1.0, 1.0): (2.333, 0.007, 0.0426, 1e-4), (10.0, 1.0): (14.48, 0.03, 0.394, 0.003)}  # d = 3, n = 100
+GOLDEN = {
+    (1.0, 1.0): (2.333, 0.007, 0.0426, 1e-4),
+    (10.0, 1.0): (14.48, 0.03, 0.394, 0.003),
+}  # d = 3, n = 100
 
 
 @pytest.mark.parametrize(("lipschitz", "noise"), GOLDEN)
@@ -136,7 +147,9 @@ def test_the_best_window_has_the_known_value(lipschitz, noise):
         half = float(optimum.high - optimum.low) / 2
         assert float(optimum.window) == pytest.approx(window, abs=tolerance + half)
         assert half < 0.01 * window
-        assert float(optimum.risk) == pytest.approx(risk, abs=risk_tolerance + 2 * float(optimum.risk_error))
+        assert float(optimum.risk) == pytest.approx(
+            risk, abs=risk_tolerance + 2 * float(optimum.risk_error)
+        )
 
     check(theory.optimal_window(lipschitz, noise, 100, 3))
     must_fail(check, theory.optimal_window(lipschitz, noise * 1.05, 100, 3))
@@ -154,7 +167,9 @@ def test_without_noise_the_best_window_is_finite():
     must_fail(check, best.window * 1.1)
     assert best.bias_share == 1
     nearest = theory.window_loss(theory.loss_table(100, 3), 3000.0, 1.0, 0.0)
-    assert float(nearest.value / best.risk) == pytest.approx(2.0, abs=0.3)  # nearest neighbour: between 1.3 and 3.0
+    assert float(nearest.value / best.risk) == pytest.approx(
+        2.0, abs=0.3
+    )  # nearest neighbour: between 1.3 and 3.0
 
 
 EXTREMES = {(20, 2): 20.8, (20, 3): 9.1, (20, 5): 6.7, (100, 5): 12.9, (1000, 5): 31.3}
@@ -175,7 +190,9 @@ def test_best_windows_without_noise(n, d):
 
 def test_extremes():
     def checks(optimal_window):
-        windows = [float(optimal_window(1.0, noise, 100, 3).window) for noise in (10.0, 3.0, 1.0, 0.3, 0.0)]
+        windows = [
+            float(optimal_window(1.0, noise, 100, 3).window) for noise in (10.0, 3.0, 1.0, 0.3, 0.0)
+        ]
         assert windows == sorted(windows)  # less noise, narrower
         assert windows[0] < 0.1
 
@@ -209,7 +226,8 @@ def test_intervals_of_the_best_window_hold_it():
 def test_the_window_is_not_monotone_in_l():
     """cos(L z) at d = 5, n = 200, sigma = 0.1: 10.9 at L = 1 between much wider windows at L = 0.1 and L = 10."""
     gentle, middle, steep = (
-        theory.optimal_window(size, 0.1, 200, 5, "cosine", contexts=2000).window for size in (0.1, 1.0, 10.0)
+        theory.optimal_window(size, 0.1, 200, 5, "cosine", contexts=2000).window
+        for size in (0.1, 1.0, 10.0)
     )
 
     def check(gentle, middle, steep):
@@ -229,7 +247,10 @@ def test_the_window_is_not_monotone_in_l():
 # Theorem 3: trained on L, tested on L' --------------------------------------------------------------------------------
 
 TESTED = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 30.0)
-RATIOS = {1.0: (3.27, 1.76, 1.00, 1.27, 2.81, 5.44, 11.4), 5.0: (11.5, 5.9, 2.17, 1.35, 1.00, 1.19, 2.02)}
+RATIOS = {
+    1.0: (3.27, 1.76, 1.00, 1.27, 2.81, 5.44, 11.4),
+    5.0: (11.5, 5.9, 2.17, 1.35, 1.00, 1.19, 2.02),
+}
 
 
 @pytest.mark.parametrize("trained", RATIOS)
@@ -239,7 +260,11 @@ def test_what_a_window_costs_at_another_lipschitz_constant(trained):
     def check(noise):
         table = [
             theory.transfer(
-                theory.function_class("relu", trained), theory.function_class("relu", tested), noise, 300, 3
+                theory.function_class("relu", trained),
+                theory.function_class("relu", tested),
+                noise,
+                300,
+                3,
             )
             for tested in TESTED
         ]
@@ -258,7 +283,9 @@ def test_what_a_window_costs_at_another_lipschitz_constant(trained):
 def test_a_smaller_l_at_test_brings_nothing():
     """Risks at L' = 0.1, 0.3, 1 of the window for L = 1 floor at its noise."""
     rows = [
-        theory.transfer(theory.function_class("relu"), theory.function_class("relu", tested), 1.0, 300, 3)
+        theory.transfer(
+            theory.function_class("relu"), theory.function_class("relu", tested), 1.0, 300, 3
+        )
         for tested in (0.1, 0.3, 1.0)
     ]
 
@@ -309,12 +336,18 @@ def test_a_shared_lipschitz_constant_is_needed():
 
 BAD = [
     (lambda: theory.optimal_window(0.0, 1.0, 10, 3), "Lipschitz constant L must be positive"),
-    (lambda: theory.optimal_window(1.0, -1.0, 10, 3), "sigma and must be finite and at least 0, got -1"),
+    (
+        lambda: theory.optimal_window(1.0, -1.0, 10, 3),
+        "sigma and must be finite and at least 0, got -1",
+    ),
     (lambda: theory.optimal_window(1.0, 1.0, 0, 3), "at least 1, got 0"),
     (lambda: theory.optimal_window(1.0, 1.0, 10, 1), "at least 2, got 1"),
     (lambda: theory.optimal_window(1.0, 1.0, 10, 3, "tanh"), "one of relu"),
     (lambda: theory.loss_table(10, 3, contexts=5), "at least 20, one for each group, got 5"),
-    (lambda: theory.window_loss(theory.loss_table(20, 3, contexts=200), 1e5, 1.0, 1.0), "spans windows from"),
+    (
+        lambda: theory.window_loss(theory.loss_table(20, 3, contexts=200), 1e5, 1.0, 1.0),
+        "spans windows from",
+    ),
     (lambda: theory.long_prompt_window(1.0, 1.0, 0, 3), "must be positive, got 0"),
     (lambda: theory.long_prompt_window(1.0, 1e9, 1, 3), "lies below 1e-06"),
 ]

@@ -100,7 +100,9 @@ def test_the_long_prompt_limit_of_the_low_rank_matrix():
 
     def outside_is_not_wanted(c):
         zero = theory.long_prompt_linear_loss(c, 0.0, 4, 2)
-        assert all(zero <= theory.long_prompt_linear_loss(c, 0.5 * step, 4, 2) for step in range(1, 30))
+        assert all(
+            zero <= theory.long_prompt_linear_loss(c, 0.5 * step, 4, 2) for step in range(1, 30)
+        )
 
     for c in (1.0, 3.0, 5.0):
         outside_is_not_wanted(c)
@@ -157,7 +159,8 @@ def check_gain(link, count, inside, outside, expected):
     drawn = contexts(50, 10, count, link)
     # The law does not know the sign of c', so both signs are averaged.
     plus, zero, minus = (
-        theory.matrix_loss(theory.low_rank_matrix(basis(10), inside, c), drawn, 0.01) for c in (outside, 0.0, -outside)
+        theory.matrix_loss(theory.low_rank_matrix(basis(10), inside, c), drawn, 0.01)
+        for c in (outside, 0.0, -outside)
     )
     assert float(1 - (plus + minus) / (2 * zero)) == pytest.approx(expected, rel=0.3)
 
@@ -225,10 +228,16 @@ BAD = [
     (lambda: theory.glm_class("tanh"), "a link is one of affine, quadratic, cosine, got 'tanh'"),
     (lambda: theory.low_rank_matrix(torch.ones(3, 1), 1.0), "must be orthonormal"),
     (lambda: theory.pair_of(torch.eye(3), torch.eye(3)), "must lie between 1 and 2, got 3"),
-    (lambda: theory.optimal_pair(contexts(3, 4, 4), basis(4), 0.0, cap=0.0), "must be positive, got 0"),
+    (
+        lambda: theory.optimal_pair(contexts(3, 4, 4), basis(4), 0.0, cap=0.0),
+        "must be positive, got 0",
+    ),
     (lambda: theory.long_prompt_linear_loss(0.0, 1.0, 4, 2), "c must be positive"),
     (lambda: theory.long_prompt_linear_loss(1.0, 1.0, 4, 4), "between 1 and 3, got 4"),
-    (lambda: theory.subspace_distance(torch.ones(3, 1), torch.eye(3)[:, :1]), "must be orthonormal"),
+    (
+        lambda: theory.subspace_distance(torch.ones(3, 1), torch.eye(3)[:, :1]),
+        "must be orthonormal",
+    ),
     (lambda: theory.recovery_distance(torch.eye(3), torch.ones(3, 1)), "must be orthonormal"),
     (lambda: theory.outside_energy(torch.eye(3), torch.ones(3, 1)), "must be orthonormal"),
 ]

@@ -32,7 +32,9 @@ def test_the_best_matrix_whitens(link):
 
     def check_window(noise):
         scalar = theory.optimal_window(1.0, noise, 30, 3, link, contexts=4000)
-        assert float(window) == pytest.approx(float(scalar.window), rel=0.03)  # two computations of one number
+        assert float(window) == pytest.approx(
+            float(scalar.window), rel=0.03
+        )  # two computations of one number
 
     check_window(0.3)
     must_fail(check_window, 0.35)
@@ -44,7 +46,9 @@ def test_the_best_matrix_whitens(link):
 
 def test_functions_that_are_isotropic_in_x_break_the_lemma():
     """Where q is isotropic in the original coordinates, eigenvalues of the whitened M* are 6.8, 5.5 and 4.0."""
-    broken, kept = (best("linear", WIDE, rotate_whitened=rotate)[1].matrix for rotate in (False, True))
+    broken, kept = (
+        best("linear", WIDE, rotate_whitened=rotate)[1].matrix for rotate in (False, True)
+    )
 
     def holds(matrix):
         assert theory.isotropy(theory.whitened(matrix, WIDE)).deviation < 0.05
@@ -53,9 +57,13 @@ def test_functions_that_are_isotropic_in_x_break_the_lemma():
     must_fail(holds, broken)
 
     def check(matrix):
-        values = torch.linalg.eigvals(theory.whitened(matrix, WIDE)).real.sort(descending=True).values
+        values = (
+            torch.linalg.eigvals(theory.whitened(matrix, WIDE)).real.sort(descending=True).values
+        )
         assert values.tolist() == pytest.approx([6.8, 5.5, 4.0], rel=0.05)
-        assert float(theory.isotropy(theory.whitened(matrix, WIDE)).deviation) == pytest.approx(0.26, abs=0.03)
+        assert float(theory.isotropy(theory.whitened(matrix, WIDE)).deviation) == pytest.approx(
+            0.26, abs=0.03
+        )
 
     check(broken)
     must_fail(check, kept)
@@ -73,8 +81,13 @@ def test_even_classes_know_no_sign():
     check([found.window for found in windows])
     must_fail(check, [found.window.abs() for found in windows])
     assert all(found.deviation < 0.05 for found in windows)
-    both_sides = drawn._replace(keys=torch.cat([drawn.keys, -drawn.keys], 1), gaps=drawn.gaps.repeat(1, 2, 1))
-    assert_close(theory.matrix_loss(up.matrix, both_sides, 0.3), theory.matrix_loss(-up.matrix, both_sides, 0.3))
+    both_sides = drawn._replace(
+        keys=torch.cat([drawn.keys, -drawn.keys], 1), gaps=drawn.gaps.repeat(1, 2, 1)
+    )
+    assert_close(
+        theory.matrix_loss(up.matrix, both_sides, 0.3),
+        theory.matrix_loss(-up.matrix, both_sides, 0.3),
+    )
     odd = theory.draw_contexts(30, theory.function_class("linear"), 500, covariance=SIGMA)
     assert theory.matrix_loss(-up.matrix, odd, 0.3) > 2 * theory.matrix_loss(up.matrix, odd, 0.3)
 
@@ -117,7 +130,9 @@ def test_isotropy_is_the_largest_deviation():
     check(0.26)
     must_fail(check, 0.25)
     turned = theory.lemma_matrix(3.0, SIGMA)
-    assert float(theory.isotropy(theory.whitened(turned, SIGMA)).deviation) == pytest.approx(0, abs=1e-12)
+    assert float(theory.isotropy(theory.whitened(turned, SIGMA)).deviation) == pytest.approx(
+        0, abs=1e-12
+    )
 
 
 def test_inputs_lie_on_the_ellipsoid():

@@ -48,7 +48,9 @@ def test_windows_for_long_prompts_have_the_known_values(d):
     must_fail(check, windows(d, link="linear"))
 
 
-@pytest.mark.parametrize(("d", "low", "high"), [(2, 0.47, 0.50), (3, 0.375, 0.415), (5, 0.27, 0.38)])
+@pytest.mark.parametrize(
+    ("d", "low", "high"), [(2, 0.47, 0.50), (3, 0.375, 0.415), (5, 0.27, 0.38)]
+)
 def test_local_slopes_of_the_window_lie_in_the_printed_interval(d, low, high):
     slopes = theory.local_slopes(SIGNALS, windows(d))
     assert low < slopes.min()
@@ -86,7 +88,10 @@ def test_exponents_are_those_of_very_large_signals(link, d):
     if link == "relu" and d > 2:  # at d = 2 the lower end is the exponent
         for printed in theory.window_exponents_as_printed(d):
             must_fail(check, printed)
-    ratios = [float(w / theory.asymptotic_window(1.0, 1.0, float(s), d, link)) for s, w in zip(far, found, strict=True)]
+    ratios = [
+        float(w / theory.asymptotic_window(1.0, 1.0, float(s), d, link))
+        for s, w in zip(far, found, strict=True)
+    ]
     assert ratios == pytest.approx([1, 1], abs=0.06)
 
 
@@ -116,7 +121,9 @@ def test_the_share_of_the_bias(d):
     w = theory.long_prompt_window(1.0, 1.0, 1e12, d)
 
     def check(share):
-        found = theory.long_prompt_loss(w, 1.0, 0.0, 1e12, d) / theory.long_prompt_loss(w, 1.0, 1.0, 1e12, d)
+        found = theory.long_prompt_loss(w, 1.0, 0.0, 1e12, d) / theory.long_prompt_loss(
+            w, 1.0, 1.0, 1e12, d
+        )
         assert float(found) == pytest.approx(float(share), abs=0.02)
 
     check(theory.bias_share(d))
@@ -127,7 +134,10 @@ def test_the_share_of_the_bias(d):
 def fit_in_n(noise, contexts=2000):
     lengths = [10, 30, 100, 300, 1000, 3000]
     found = [
-        theory.optimal_window(1.0, noise, n, 3, contexts=max(200, min(contexts, 200_000 // n))).window for n in lengths
+        theory.optimal_window(
+            1.0, noise, n, 3, contexts=max(200, min(contexts, 200_000 // n))
+        ).window
+        for n in lengths
     ]
     return theory.fitted_slope(torch.tensor(lengths), torch.stack(found))
 
@@ -189,18 +199,26 @@ def test_the_sharp_order_of_the_risk_at_another_l(tested):
 
 def test_the_printed_lower_bound_is_too_large():
     """d = 3, L' = 2 L: risk over bound falls towards 0, so no constant makes it a lower bound."""
-    ratios = risks(3, 2.0) / torch.stack([theory.transfer_bound_as_printed(1.0, 2.0, 1.0, float(s), 3) for s in FAR])
+    ratios = risks(3, 2.0) / torch.stack(
+        [theory.transfer_bound_as_printed(1.0, 2.0, 1.0, float(s), 3) for s in FAR]
+    )
 
     def check(ratios):
-        assert ratios.tolist() == pytest.approx([0.148, 0.0535, 0.0197, 0.0075, 0.0029, 0.0012], rel=0.05)
+        assert ratios.tolist() == pytest.approx(
+            [0.148, 0.0535, 0.0197, 0.0075, 0.0029, 0.0012], rel=0.05
+        )
 
     check(ratios)
-    sharp = risks(3, 2.0) / torch.stack([theory.transfer_bound(1.0, 2.0, 1.0, float(s), 3) for s in FAR])
+    sharp = risks(3, 2.0) / torch.stack(
+        [theory.transfer_bound(1.0, 2.0, 1.0, float(s), 3) for s in FAR]
+    )
     must_fail(check, sharp)
     assert [float(sharp[0]), float(sharp[-1])] == pytest.approx([0.37, 0.29], abs=0.005)
     loose = risks(3, 2.0) / (4 * FAR ** (-4 / 5))
     assert (loose.diff() > 0).all()  # with 4/(d+2) it is valid
-    below = risks(3, 1e-6) / torch.stack([theory.transfer_bound(1.0, 1e-6, 1.0, float(s), 3) for s in FAR])
+    below = risks(3, 1e-6) / torch.stack(
+        [theory.transfer_bound(1.0, 1e-6, 1.0, float(s), 3) for s in FAR]
+    )
     assert [float(below[1]), float(below[3])] == pytest.approx([0.39, 0.33], abs=0.006)
 
 
@@ -212,7 +230,9 @@ def test_the_printed_upper_bound_is_true_and_loose(d):
     assert (ratios.diff() < 0).all()
 
     def check(order):
-        assert float(theory.local_slopes(FAR[-2:], risks(d, 1.0)[-2:])) == pytest.approx(-float(order), abs=0.012)
+        assert float(theory.local_slopes(FAR[-2:], risks(d, 1.0)[-2:])) == pytest.approx(
+            -float(order), abs=0.012
+        )
 
     check(theory.risk_exponent(d))
     must_fail(check, 1 / (d + 2))
@@ -261,7 +281,10 @@ BAD = [
     (lambda: theory.risk_bound_as_printed(1.0, 1.0, 10, 1), "at least 2"),
     (lambda: theory.transfer_bound(1.0, math.inf, 1.0, 10, 3), "positive and finite"),
     (lambda: theory.transfer_bound_as_printed(1.0, 1.0, 1.0, -5, 3), "needs positive noise and n"),
-    (lambda: theory.fitted_slope(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0])), "needs 3 points"),
+    (
+        lambda: theory.fitted_slope(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0])),
+        "needs 3 points",
+    ),
     (lambda: theory.fitted_slope(torch.ones(3), -torch.ones(3)), "need positive x and y"),
     (lambda: theory.local_slopes(torch.zeros(3), torch.ones(3)), "need positive x and y"),
 ]

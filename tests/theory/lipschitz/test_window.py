@@ -15,7 +15,9 @@ from icl_interp.theory import lipschitz as theory
 WINDOWS = torch.tensor([1e-3, 0.1, 1.0, 3.0, 10.0, 30.0, 120.0], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", [n for n in theory.__all__ if inspect.isfunction(getattr(theory, n))])
+@pytest.mark.parametrize(
+    "name", [n for n in theory.__all__ if inspect.isfunction(getattr(theory, n))]
+)
 def test_every_function_says_where_it_comes_from_and_shows_it(name):
     doc = inspect.getdoc(getattr(theory, name))
     assert "Source: " in doc
@@ -31,7 +33,11 @@ def cosines(d, count=400):
 def harmonic(k, d, t):
     """The zonal harmonic of degree k, 1 at t = 1."""
     t = t.numpy()
-    values = eval_chebyt(k, t) if d == 2 else eval_gegenbauer(k, d / 2 - 1, t) / eval_gegenbauer(k, d / 2 - 1, 1.0)
+    values = (
+        eval_chebyt(k, t)
+        if d == 2
+        else eval_gegenbauer(k, d / 2 - 1, t) / eval_gegenbauer(k, d / 2 - 1, 1.0)
+    )
     return torch.from_numpy(values)
 
 
@@ -41,10 +47,14 @@ def test_limits_for_long_prompts_are_means_over_the_sphere(d):
     weights = torch.exp(WINDOWS[:, None] * (t - 1)) * law
 
     def check_normaliser(log_normaliser):
-        assert_close(log_normaliser(WINDOWS, d), weights.sum(1).log() + WINDOWS, rtol=1e-9, atol=1e-12)
+        assert_close(
+            log_normaliser(WINDOWS, d), weights.sum(1).log() + WINDOWS, rtol=1e-9, atol=1e-12
+        )
 
     def check_shrinkage(shrinkage):
-        means = torch.stack([weights @ harmonic(k, d, t) for k in range(7)], 1) / weights.sum(1, keepdim=True)
+        means = torch.stack([weights @ harmonic(k, d, t) for k in range(7)], 1) / weights.sum(
+            1, keepdim=True
+        )
         assert_close(shrinkage(WINDOWS, d, 6), means, rtol=1e-9, atol=1e-12)
 
     def check_noise(noise_limit):
@@ -81,7 +91,10 @@ def test_the_local_exponent_of_the_noise(d):
     check(theory.noise_slope)
     must_fail(check, lambda w, d: theory.noise_exponent_as_printed(d).expand(2))
     step = 1e-4
-    rise = theory.noise_limit(w * math.exp(step), d).log() - theory.noise_limit(w * math.exp(-step), d).log()
+    rise = (
+        theory.noise_limit(w * math.exp(step), d).log()
+        - theory.noise_limit(w * math.exp(-step), d).log()
+    )
     assert_close(theory.noise_slope(w, d), rise / (2 * step), rtol=1e-6, atol=0)
 
 
@@ -102,7 +115,9 @@ def test_the_number_of_keys():
     check(theory.key_count)
     must_fail(check, lambda w, n, d: theory.key_count(w, n, d + 1))
     weights = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0, 0, 0]])
-    assert_close(theory.effective_sample_size(weights), torch.tensor([4.0, 1.0], dtype=torch.float64))
+    assert_close(
+        theory.effective_sample_size(weights), torch.tensor([4.0, 1.0], dtype=torch.float64)
+    )
 
 
 def test_the_half_weight_angle():
@@ -112,7 +127,9 @@ def test_the_half_weight_angle():
         assert_close(ratio, torch.full_like(w, 0.5), rtol=1e-12, atol=0)
 
     check(theory.half_weight_angle)
-    must_fail(check, lambda w: (1 - math.log(2) / (2 * w)).clamp(min=-1).arccos())  # the proof sketch's w
+    must_fail(
+        check, lambda w: (1 - math.log(2) / (2 * w)).clamp(min=-1).arccos()
+    )  # the proof sketch's w
     wide = theory.half_weight_angle(torch.tensor([0.0, 0.3]))
     assert_close(wide, torch.full_like(wide, math.pi))
 
@@ -128,7 +145,12 @@ def test_on_the_sphere_weights_are_a_gaussian_kernel():
 
     def check(factor):
         expected = torch.softmax(-factor * 7.0 * squares, -1)
-        assert_close(theory.attention_weights(keys, query, 7 * torch.eye(3)), expected, rtol=1e-12, atol=1e-15)
+        assert_close(
+            theory.attention_weights(keys, query, 7 * torch.eye(3)),
+            expected,
+            rtol=1e-12,
+            atol=1e-15,
+        )
 
     check(0.5)
     must_fail(check, 1.0)  # the w of the proof sketch
@@ -173,6 +195,10 @@ def test_every_window_is_finite_in_many_dimensions():
         assert theory.log_normaliser(w, d).isfinite().all()
         assert theory.log_normaliser(w, d)[0] == 0
         assert (theory.log_normaliser(w, d).diff() > -1e-12).all()
-    around = torch.tensor([100 - 1e-6, 100 + 1e-6], dtype=torch.float64)  # where the formula changes
+    around = torch.tensor(
+        [100 - 1e-6, 100 + 1e-6], dtype=torch.float64
+    )  # where the formula changes
     seam = theory.log_normaliser(around, 20)
-    assert np.diff(seam.numpy())[0] == pytest.approx(2e-6 * float(theory.mean_cosine(100.0, 20)), rel=1e-3)
+    assert np.diff(seam.numpy())[0] == pytest.approx(
+        2e-6 * float(theory.mean_cosine(100.0, 20)), rel=1e-3
+    )

@@ -29,7 +29,10 @@ from icl_interp.studies.autoregression.measurements.parts import first_layer_in_
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, process_in
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 
-SAME, MOVED = 0.05, 0.2  # mean squared change of the prediction, over the variance of the next state
+SAME, MOVED = (
+    0.05,
+    0.2,
+)  # mean squared change of the prediction, over the variance of the next state
 KEPT, NEEDED = "with the two tokens of the lemma", "without the token before"
 EVERYWHERE = "without the token before, where least"
 
@@ -46,7 +49,13 @@ TOKENS = Criterion(
         # Early predictions are small, so that they are asked in their own size; a faint model moves by much of that.
         Condition(EVERYWHERE, (MOVED, INF), None),
     ),
-    (Precondition("later layers", (1, INF), "The first layer that predictions depend on is the last one here."),),
+    (
+        Precondition(
+            "later layers",
+            (1, INF),
+            "The first layer that predictions depend on is the last one here.",
+        ),
+    ),
 )
 
 
@@ -54,10 +63,17 @@ def quantities(result: DataArray) -> dict[str, Estimate]:
     """What the criterion asks of a model and its randomly initialised control."""
     kept, needed = (_numbers(result, arm, "moved") for arm in (LEMMA, OWN))
     largest, _ = worst(
-        f"largest change of the prediction {KEPT}", lambda mean: mean, kept, unit="of the variance", positive=True
+        f"largest change of the prediction {KEPT}",
+        lambda mean: mean,
+        kept,
+        unit="of the variance",
+        positive=True,
     )
     mean = bootstrap(lambda mean: mean.mean(-1), needed, positive=True)
-    return {KEPT: largest, NEEDED: Estimate.of(f"change of the prediction {NEEDED}", mean, "of the variance")}
+    return {
+        KEPT: largest,
+        NEEDED: Estimate.of(f"change of the prediction {NEEDED}", mean, "of the variance"),
+    }
 
 
 def everywhere(result: DataArray, task: AutoregressiveProcess) -> Estimate:
@@ -68,7 +84,9 @@ def everywhere(result: DataArray, task: AutoregressiveProcess) -> Estimate:
     first = 2 if task.start is None else 1
     later = result.sel(point=[point for point in result.indexes["point"] if point >= first])
     share, name = _numbers(later, OWN, "share"), f"smallest change of the prediction {NEEDED}"
-    return worst(name, lambda mean: mean, share, unit="of its variance", smallest=True, positive=True)[0]
+    return worst(
+        name, lambda mean: mean, share, unit="of its variance", smallest=True, positive=True
+    )[0]
 
 
 def _numbers(result: DataArray, arm: str, number: str) -> np.ndarray:
@@ -84,7 +102,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         EVERYWHERE: everywhere(result, process_in(facts)),
         "later layers": Estimate.exactly("layers after the first one in use", n_later),
     }
-    errors = {arm: float(result.sel(arm=arm, number="error").mean()) for arm in (INTACT, POSITIONS, LEMMA, OWN)}
+    errors = {
+        arm: float(result.sel(arm=arm, number="error").mean())
+        for arm in (INTACT, POSITIONS, LEMMA, OWN)
+    }
     decided = TOKENS.decide(asked).condition
     says = answer(
         TOKENS,
@@ -104,9 +125,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     if decided and decided.quantity == NEEDED:
         says += f" Where that layer attends to its own token alone, predictions change by {asked[NEEDED].value:.3g} "
         says += f"{unit} ({limits[NEEDED]})."
-        caveat = (
-            f"Where it attends by position to the token before as well, they change by at most {asked[KEPT].value:.3g}."
-        )
+        caveat = f"Where it attends by position to the token before as well, they change by at most {asked[KEPT].value:.3g}."
     else:
         says += " Where that layer attends to its own token and the one before alone, predictions change by at "
         says += f"most {asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
@@ -142,7 +161,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
 def details(patterns: DataArray) -> tuple[dict[str, Any], ...]:
     """A row for each head of the first layer."""
     return tuple(
-        {"head": head, **{name: float(patterns.sel(head=head, number=name)) for name in (BEFORE, ALIKE)}}
+        {
+            "head": head,
+            **{name: float(patterns.sel(head=head, number=name)) for name in (BEFORE, ALIKE)},
+        }
         for head in patterns.indexes["head"]
     )
 

@@ -64,7 +64,9 @@ def quantities(result: DataArray, n_steps: int) -> dict[str, Estimate]:
 
 
 def _errors(result: DataArray, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    own, theirs = (result.sel(who=who).transpose("unit", "point").values for who in (MODEL, str(n_steps)))
+    own, theirs = (
+        result.sel(who=who).transpose("unit", "point").values for who in (MODEL, str(n_steps))
+    )
     return own, theirs
 
 
@@ -87,7 +89,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     """Is the model at late points as good as gradient descent with a step for each layer?"""
     result, n_left = results[descent], layers_left(facts, results[in_use])
     n_layers = max(n_left, 1)
-    asked = {**quantities(result, n_layers), "layers": Estimate.exactly("layers that can take steps", n_left)}
+    asked = {
+        **quantities(result, n_layers),
+        "layers": Estimate.exactly("layers that can take steps", n_left),
+    }
     own, least = (float(result.sel(who=who).mean()) for who in (MODEL, SQUARES))
     steps = f"{n_layers} step{'s' * (n_layers > 1)}"
     says = answer(
@@ -103,11 +108,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         says += f"of the best constant size (asked: at most {WORSE:g})."
     else:
         threshold = bound(DEPTH, asked, "ratio", f"at most {AS_GOOD:g}", f"at least {WORSE:g}")
-        says += (
-            f" Its mean squared error is {asked['ratio'].value:.3g} times that of {steps} of the best constant size "
-        )
+        says += f" Its mean squared error is {asked['ratio'].value:.3g} times that of {steps} of the best constant size "
         says += f"({threshold})."
-    caveat = f"It is worth {matched(result)}; its error is {own:.3g}, and least squares has {least:.3g}."
+    caveat = (
+        f"It is worth {matched(result)}; its error is {own:.3g}, and least squares has {least:.3g}."
+    )
     return Evidence(
         asked,
         says,
@@ -116,7 +121,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "counted, and on plain states the first one is not, since it has to put the state before "
         "beside each state",
         twin=quantities(results.twin[descent], n_layers),
-        details=(*details(result), {"who": "model", "error": own}, {"who": "least squares", "error": least}),
+        details=(
+            *details(result),
+            {"who": "model", "error": own},
+            {"who": "least squares", "error": least},
+        ),
         caveat=caveat,
     )
 
@@ -124,7 +133,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
 def details(result: DataArray) -> tuple[dict[str, Any], ...]:
     """A row for each number of steps."""
     return tuple(
-        {"steps": n_steps, "error": float(result.sel(who=str(n_steps)).mean()), "model / steps": found.value}
+        {
+            "steps": n_steps,
+            "error": float(result.sel(who=str(n_steps)).mean()),
+            "model / steps": found.value,
+        }
         | {"low": found.low, "high": found.high}
         for n_steps in STEPS
         for found in (ratio(result, n_steps),)

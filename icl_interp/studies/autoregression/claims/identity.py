@@ -8,7 +8,11 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import EXPLAINED, TIED
 from icl_interp.studies.autoregression.measurements import unit_heads
-from icl_interp.studies.autoregression.measurements.ties import COMPLEX, diagonals_tie, tied_everywhere
+from icl_interp.studies.autoregression.measurements.ties import (
+    COMPLEX,
+    diagonals_tie,
+    tied_everywhere,
+)
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,
@@ -68,9 +72,12 @@ def quantities(results: Results) -> dict[str, Estimate]:
     most = float(unit_heads.largest(unit_heads.cosines(found)).clamp(max=1.0))
     by_chance = unit_heads.random_largest(*found.keys.shape)
     return {
-        "largest": Estimate.exactly("largest |cosine| between key and value diagonals of two heads", most),
+        "largest": Estimate.exactly(
+            "largest |cosine| between key and value diagonals of two heads", most
+        ),
         "position": Estimate.exactly(
-            "share of random heads that are as orthogonal", float((by_chance <= most).double().mean())
+            "share of random heads that are as orthogonal",
+            float((by_chance <= most).double().mean()),
         ),
     }
 
@@ -112,7 +119,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
                 for h in range(n_heads)
                 for g in range(n_heads)
             ),
-            {"complex heads": n_heads, "coordinates": dim, "median of random heads": float(by_chance.median())},
+            {
+                "complex heads": n_heads,
+                "coordinates": dim,
+                "median of random heads": float(by_chance.median()),
+            },
         ),
         caveat=caveat,
     )

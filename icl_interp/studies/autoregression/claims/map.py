@@ -90,8 +90,15 @@ def interval(result: DataArray, form: str, last: str = ELSEWHERE, who: str = MOD
 
 def rivals(result: DataArray, form: str) -> dict[str, float]:
     """The distance of each other form that there is from this one, largest last."""
-    values = {who: interval(result, form, who=who).value for who in result.indexes["form"] if who != form}
-    return dict(sorted(((who, value) for who, value in values.items() if np.isfinite(value)), key=lambda one: one[1]))
+    values = {
+        who: interval(result, form, who=who).value for who in result.indexes["form"] if who != form
+    }
+    return dict(
+        sorted(
+            ((who, value) for who, value in values.items() if np.isfinite(value)),
+            key=lambda one: one[1],
+        )
+    )
 
 
 def everywhere(result: DataArray, form: str) -> dict[str, tuple[Estimate, int]]:
@@ -103,16 +110,25 @@ def everywhere(result: DataArray, form: str) -> dict[str, tuple[Estimate, int]]:
         parts = result.sel({"last state": last}).transpose("moment", "unit", "points").values
         name = f"distance to the predicted map, last state {last}"
         one, at = worst(
-            name, lambda *means: distance(np.stack(means), lowest), *parts, unit="of the mean square", positive=True
+            name,
+            lambda *means: distance(np.stack(means), lowest),
+            *parts,
+            unit="of the mean square",
+            positive=True,
         )
         found[key] = replace(one, high=min(one.high, MOST)), int(result.indexes["points"][at])
     return found
 
 
-def quantities(longest: DataArray, lengths: DataArray, form: str) -> tuple[dict[str, Estimate], str]:
+def quantities(
+    longest: DataArray, lengths: DataArray, form: str
+) -> tuple[dict[str, Estimate], str]:
     """What the criterion asks for, and the nearest rival."""
     nearest = next(iter(rivals(longest, form)))
-    own, other = (longest.sel({"last state": ELSEWHERE, "who": who, "form": form}).values for who in (MODEL, nearest))
+    own, other = (
+        longest.sel({"last state": ELSEWHERE, "who": who, "form": form}).values
+        for who in (MODEL, nearest)
+    )
     lowest, n = LOWEST.get(form, -np.inf), len(own)
 
     def over(*means: np.ndarray) -> np.ndarray:
@@ -126,7 +142,8 @@ def quantities(longest: DataArray, lengths: DataArray, form: str) -> tuple[dict[
             "distance to the predicted map / that between it and the nearest other map", ratio
         ),
         "apart": Estimate.of(
-            "distance between the predicted map and the nearest other map", bootstrap_of(longest, form)
+            "distance between the predicted map and the nearest other map",
+            bootstrap_of(longest, form),
         ),
     }, nearest
 
@@ -200,7 +217,9 @@ def by_length(lengths: DataArray, form: str) -> tuple[dict[str, Any], ...]:
     means = lengths.mean("unit")
     for points in lengths.indexes["points"]:
         one = means.sel(points=points)
-        distances = {last: float(distance(one.sel({"last state": last}).values, lowest)) for last in KINDS}
+        distances = {
+            last: float(distance(one.sel({"last state": last}).values, lowest)) for last in KINDS
+        }
         rows.append({"states": int(points), **distances})
     return tuple(rows)
 

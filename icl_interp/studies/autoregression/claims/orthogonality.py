@@ -67,10 +67,12 @@ def quantities(likeness: DataArray, chance: DataArray) -> dict[str, Estimate]:
     lowest, highest = (max(float(np.quantile(chance.values, q)), TINY) for q in (LOWER, UPPER))
     return {
         "chance": Estimate.exactly(
-            f"mean |cosine| of two heads, over the {100 * UPPER:g} % quantile of random heads", own / highest
+            f"mean |cosine| of two heads, over the {100 * UPPER:g} % quantile of random heads",
+            own / highest,
         ),
         "less than chance": Estimate.exactly(
-            f"mean |cosine| of two heads, over the {100 * LOWER:g} % quantile of random heads", own / lowest
+            f"mean |cosine| of two heads, over the {100 * LOWER:g} % quantile of random heads",
+            own / lowest,
         ),
     }
 
@@ -86,7 +88,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         **tied_everywhere(results[heads_tie]),
     }
     lowest, highest = (float(np.quantile(chance.values, q)) for q in (LOWER, UPPER))
-    before = {"in the first model that the run kept": kept, "in a randomly initialised control": fresh}
+    before = {
+        "in the first model that the run kept": kept,
+        "in a randomly initialised control": fresh,
+    }
     before = {who: value for who, value in before.items() if np.isfinite(value)}
     numbers = {
         **before,
@@ -117,14 +122,20 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         estimate=Estimate.exactly("mean |cosine| between two heads", own),
         scope="these weights: no sampling error; all pairs of heads of the layer that write anything and differ",
         twin=quantities(results.twin[likeness], results.twin[by_chance]),
-        details=(*details(result), *({"mean |cos| of two heads": key, "value": one} for key, one in numbers.items())),
+        details=(
+            *details(result),
+            *({"mean |cos| of two heads": key, "value": one} for key, one in numbers.items()),
+        ),
         caveat=f"{caveat[:1].upper()}{caveat[1:]}." if caveat else "",
     )
 
 
 def details(result: DataArray) -> tuple[dict[str, Any], ...]:
     """A row for each pair of heads."""
-    return tuple({"heads": pair, "|cos|": float(result.sel(when=NOW, pair=pair))} for pair in result.indexes["pair"])
+    return tuple(
+        {"heads": pair, "|cos|": float(result.sel(when=NOW, pair=pair))}
+        for pair in result.indexes["pair"]
+    )
 
 
 HEADS_ORTHOGONAL_CLAIM = Claim(

@@ -15,7 +15,12 @@ from icl_interp.analyses.tie import EXPLAINED, TIED
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.measurements import unit_positions as parts
 from icl_interp.studies.autoregression.measurements.lengths import worst
-from icl_interp.studies.autoregression.measurements.ties import REAL, diagonals_tie, layer_tie, tied_everywhere
+from icl_interp.studies.autoregression.measurements.ties import (
+    REAL,
+    diagonals_tie,
+    layer_tie,
+    tied_everywhere,
+)
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,
@@ -43,7 +48,10 @@ NEAR, FAR = 0.05, 0.25  # |p_{T-1} / p_T + 1/2|
 LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
 ALIKE, UNLIKE = 0.1, 0.5  # share of |P|^2 that the means of diagonals leave
 
-WHO = ("others", "these")  # tokens that go to their means: all but the named ones, and the named ones
+WHO = (
+    "others",
+    "these",
+)  # tokens that go to their means: all but the named ones, and the named ones
 ERROR = "error / squared length of the next state"
 PREDICTS = Precondition(
     "error",
@@ -83,7 +91,10 @@ DIAGONALS = Criterion(
     f"<= {ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of the next state, "
     "where it is largest, when each weight is replaced by the mean of its diagonal: "
     f"<= {HARMLESS:g} / >= {HARMFUL:g}",
-    (Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)), Condition("rise", (-INF, HARMLESS), (HARMFUL, INF))),
+    (
+        Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)),
+        Condition("rise", (-INF, HARMLESS), (HARMFUL, INF)),
+    ),
     (PREDICTS, *TIED),
 )
 
@@ -134,12 +145,20 @@ def past(results: Results, facts: Facts) -> dict[str, Estimate]:
     share = parts.least_share_on(p, parts.named_tokens(process_in(facts), len(p)), first)
     cut = results[positions_cut]
     found = {
-        "share": Estimate.exactly("least share of a row's squared weights on the named tokens", min(share, 1.0)),
-        "rise without others": rise(cut, NO_OTHERS, "largest rise of the error without the other tokens"),
-        "rise without these": rise(cut, NO_RIGHT, "smallest rise of the error without the named tokens", smallest=True),
+        "share": Estimate.exactly(
+            "least share of a row's squared weights on the named tokens", min(share, 1.0)
+        ),
+        "rise without others": rise(
+            cut, NO_OTHERS, "largest rise of the error without the other tokens"
+        ),
+        "rise without these": rise(
+            cut, NO_RIGHT, "smallest rise of the error without the named tokens", smallest=True
+        ),
     }
     if has_one_ratio(facts):
-        found["ratio"] = Estimate.exactly("|p_(T-1) / p_T + 1/2|", min(abs(parts.mean_ratio(p, first) + 0.5), 1e9))
+        found["ratio"] = Estimate.exactly(
+            "|p_(T-1) / p_T + 1/2|", min(abs(parts.mean_ratio(p, first) + 0.5), 1e9)
+        )
     return found
 
 
@@ -149,7 +168,10 @@ def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[
     def within(quantity: str, supports: str, against: str) -> str:
         return bound(PAST, asked, quantity, supports, against)
 
-    share, others, these = (100 * asked["share"].value, *(asked[f"rise without {who}"].value for who in WHO))
+    share, others, these = (
+        100 * asked["share"].value,
+        *(asked[f"rise without {who}"].value for who in WHO),
+    )
     found = {
         "share": f"Of the squared weights of a row at least {share:.3g} % lie on {which} "
         f"({within('share', f'at least {100 * ON:g} %', f'at most {100 * OFF:g} %')}).",
@@ -171,9 +193,16 @@ def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[
 def past_evidence(results: Results, facts: Facts) -> Evidence:
     """Do the weights of positions pick the tokens of the propositions?"""
     own, means = past(results, facts), _means(results[positions_cut])
-    paired, ratio = is_paired(process_in(facts)), parts.mean_ratio(matrix(results), parts.first_row(facts.config))
+    paired, ratio = (
+        is_paired(process_in(facts)),
+        parts.mean_ratio(matrix(results), parts.first_row(facts.config)),
+    )
     which = "the last two tokens" if paired else "the last token"
-    asked = {**own, "error": error(results[positions_cut]), **tied_everywhere(results[diagonals_tie].sel(heads=REAL))}
+    asked = {
+        **own,
+        "error": error(results[positions_cut]),
+        **tied_everywhere(results[diagonals_tie].sel(heads=REAL)),
+    }
     decided = PAST.decide(asked).condition
     says = answer(
         PAST,
@@ -252,9 +281,14 @@ def diagonals(results: Results, facts: Facts) -> dict[str, Estimate]:
     share = parts.not_alike(matrix(results), parts.first_row(facts.config))
     return {
         "unlike": Estimate.exactly(
-            "share of the squared weights that the means of diagonals leave out", min(max(share, 0.0), 1.0)
+            "share of the squared weights that the means of diagonals leave out",
+            min(max(share, 0.0), 1.0),
         ),
-        "rise": rise(results[positions_averaged], AVERAGED, "largest rise of the error with the means of diagonals"),
+        "rise": rise(
+            results[positions_averaged],
+            AVERAGED,
+            "largest rise of the error with the means of diagonals",
+        ),
     }
 
 
@@ -262,7 +296,11 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
     """Is P the same along its diagonals?"""
     own, means = diagonals(results, facts), _means(results[positions_averaged])
     fresh = diagonals(results.twin, facts)
-    asked = {**own, "error": error(results[positions_averaged]), **tied_everywhere(results[layer_tie])}
+    asked = {
+        **own,
+        "error": error(results[positions_averaged]),
+        **tied_everywhere(results[layer_tie]),
+    }
     says = answer(
         DIAGONALS,
         asked,

@@ -22,7 +22,12 @@ from icl_interp.studies.autoregression.measurements.maps_softmax import (
     trained_on,
 )
 from icl_interp.studies.autoregression.measurements.ties import layer_tie, tied_everywhere
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, process_in, real_heads_needed
+from icl_interp.studies.autoregression.measurements.unit import (
+    PAPER,
+    SOURCE,
+    process_in,
+    real_heads_needed,
+)
 
 FAILS, LEARNS = 0.01, 0.001  # normalised error
 KEPT = 0.8  # of the error, left after more training, from which a layer counts as trained as far as it goes

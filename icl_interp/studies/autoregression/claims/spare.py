@@ -35,7 +35,10 @@ SPARE = Criterion(
     f"needed number of different heads are pruned: <= {LITTLE:g} / >= {MUCH:g}; where it is "
     "smallest, when all heads "
     f"are: >= {USED:g}",
-    (Condition("rise", (-INF, LITTLE), (MUCH, INF)), Condition("rise without heads", (USED, INF), None)),
+    (
+        Condition("rise", (-INF, LITTLE), (MUCH, INF)),
+        Condition("rise without heads", (USED, INF), None),
+    ),
     (
         Precondition(
             "spare",
@@ -71,7 +74,9 @@ def quantities(result: DataArray) -> dict[str, Estimate]:
     """What the criterion asks for."""
     return {
         "rise": rise(result, PRUNED, "largest rise of the error without the spare heads"),
-        "rise without heads": rise(result, NONE, "smallest rise of the error without any head", smallest=True),
+        "rise without heads": rise(
+            result, NONE, "smallest rise of the error without any head", smallest=True
+        ),
     }
 
 
@@ -110,7 +115,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "the same without any head": own["rise without heads"].value,
         },
         twin=quantities(results.twin[pruned]),
-        details=tuple({"heads": arm, "error / squared length of the next state": e} for arm, e in means.items()),
+        details=tuple(
+            {"heads": arm, "error / squared length of the next state": e}
+            for arm, e in means.items()
+        ),
         caveat=caveat,
     )
 

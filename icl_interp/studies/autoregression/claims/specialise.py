@@ -24,7 +24,10 @@ from icl_interp.studies.autoregression.measurements.maps_coordinates import (
 from icl_interp.studies.autoregression.measurements.ties import heads_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
 
-MORE, NO_MORE = 1.5, 1.0  # division of coordinates among heads, over the largest that chance gives in 97.5 of 100 draws
+MORE, NO_MORE = (
+    1.5,
+    1.0,
+)  # division of coordinates among heads, over the largest that chance gives in 97.5 of 100 draws
 OWN = -1  # the "draw" that is the model
 
 SPECIALISE = Criterion(
@@ -48,7 +51,8 @@ def quantities(result: DataArray) -> dict[str, Estimate]:
     ratio = own / max(highest, TINY)
     return {
         "division": Estimate.exactly(
-            f"division of coordinates among heads / the {100 * UPPER:g} % quantile of random heads", ratio
+            f"division of coordinates among heads / the {100 * UPPER:g} % quantile of random heads",
+            ratio,
         )
     }
 
@@ -65,7 +69,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "Heads divide the coordinates of states no more than random heads do.",
         "heads divide the coordinates of states among themselves",
     )
-    threshold = bound(SPECIALISE, asked, "division", f"at least {MORE:g} times", f"at most {NO_MORE:g} times")
+    threshold = bound(
+        SPECIALISE, asked, "division", f"at least {MORE:g} times", f"at most {NO_MORE:g} times"
+    )
     says += (
         f" Their division is {own:.3g} (0: all attend alike, 1: each to its own), {asked['division'].value:.3g} times "
         f"the upper end for random heads ({threshold})."

@@ -12,7 +12,12 @@ from icl_interp.analyses.tie import TIED
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.ties import layer_tie, tied_everywhere
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, needs_commuting, process_in
+from icl_interp.studies.autoregression.measurements.unit import (
+    PAPER,
+    SOURCE,
+    needs_commuting,
+    process_in,
+)
 from icl_interp.studies.autoregression.measurements.unit_start import (
     LEAST,
     MOST,
@@ -95,7 +100,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "the same with heads as they are": plain.value,
         },
         twin={"rise": rise(results.twin[starts], RESCALED)},
-        details=tuple({"start": arm, "error / squared length of the next state": e} for arm, e in means.items()),
+        details=tuple(
+            {"start": arm, "error / squared length of the next state": e}
+            for arm, e in means.items()
+        ),
         caveat=f"With heads as they are it rises by at most {plain.value:.3g}.",
     )
 

@@ -53,7 +53,10 @@ def steps(task: AutoregressiveProcess) -> Float[Tensor, " point"]:
 
 
 def two_layers(
-    g: torch.Generator, task: AutoregressiveProcess, past: Float[Tensor, "query key"], rows: Float[Tensor, "query key"]
+    g: torch.Generator,
+    task: AutoregressiveProcess,
+    past: Float[Tensor, "query key"],
+    rows: Float[Tensor, "query key"],
 ) -> HookedTransformer:
     """Linear attention on plain states: the first layer attends by position, the second takes a gradient step.
 
@@ -68,9 +71,18 @@ def two_layers(
         rows: of the second.
     """
     d = task.dim
-    at = [slice(k * d, (k + 1) * d) for k in range(3)]  # the prediction, the state, what the first layer writes
+    at = [
+        slice(k * d, (k + 1) * d) for k in range(3)
+    ]  # the prediction, the state, what the first layer writes
     model = blank(
-        3 * d, n_layers=2, d_head=d, n_ctx=task.n_points, d_in=d, d_out=d, score_fn="linear", position_weights="free"
+        3 * d,
+        n_layers=2,
+        d_head=d,
+        n_ctx=task.n_points,
+        d_in=d,
+        d_out=d,
+        score_fn="linear",
+        position_weights="free",
     )
     eye = torch.eye(d, dtype=torch.float64)
     inside = torch.linalg.qr(torch.randn(4, d, d, generator=g, dtype=torch.float64)).Q
@@ -107,8 +119,19 @@ def on_augmented(g: torch.Generator) -> Case:
     """One layer on augmented tokens that takes a gradient step: Proposition 1 with the tokens as they are given."""
     task = AutoregressiveProcess(n_dims=3, n_points=N_POINTS)
     d, n = task.dim, task.n_points
-    written, state, earlier = (slice(k * d, (k + 1) * d) for k in range(3))  # of a token, and of the stream
-    model = blank(3 * d, n_layers=1, d_head=d, n_ctx=n, d_in=3 * d, d_out=d, score_fn="linear", position_weights="free")
+    written, state, earlier = (
+        slice(k * d, (k + 1) * d) for k in range(3)
+    )  # of a token, and of the stream
+    model = blank(
+        3 * d,
+        n_layers=1,
+        d_head=d,
+        n_ctx=n,
+        d_in=3 * d,
+        d_out=d,
+        score_fn="linear",
+        position_weights="free",
+    )
     inside = torch.linalg.qr(torch.randn(2, d, d, generator=g, dtype=torch.float64)).Q
     with torch.no_grad():
         model.embed.W_E.copy_(torch.eye(3 * d))
@@ -172,7 +195,10 @@ def tiled(g: torch.Generator, mixing: Tensor | None = None) -> Case:
     share = between(g, 0.2, 0.8)
     read, write = one.embed.W_E.detach(), one.unembed.W_U.detach()
     weights = {**one.state_dict(), "embed.W_E": torch.cat([share * read, (1 - share) * read])}
-    weights |= {"unembed.W_U": torch.cat([write, write], 1), "unembed.b_U": model.unembed.b_U.detach()}
+    weights |= {
+        "unembed.W_U": torch.cat([write, write], 1),
+        "unembed.b_U": model.unembed.b_U.detach(),
+    }
     model.load_state_dict(weights)
     return Case(model, task)
 
@@ -202,7 +228,10 @@ def _deeper(model: HookedTransformer, n_layers: int, last: int) -> HookedTransfo
     for i in reversed(range(last)):
         part = f"blocks.{i}."
         names = [name for name in weights if name.startswith(part)]
-        weights |= {name.replace(part, f"blocks.{n_layers - last + i}."): weights.pop(name) for name in names}
+        weights |= {
+            name.replace(part, f"blocks.{n_layers - last + i}."): weights.pop(name)
+            for name in names
+        }
     found.load_state_dict({**found.state_dict(), **weights})
     return found
 
@@ -303,7 +332,10 @@ def of_one_size(g: torch.Generator) -> Case:
 
 # ---- softmax ---------------------------------------------------------------------------------------------------------
 
-SINK, SCORE = 6.0, 0.02  # score of the first token, which takes nearly all weight; size of all other scores
+SINK, SCORE = (
+    6.0,
+    0.02,
+)  # score of the first token, which takes nearly all weight; size of all other scores
 
 
 def trained_softmax(g: torch.Generator) -> Case:
@@ -440,7 +472,10 @@ MAPS: tuple[Construction, ...] = (
         {TOKENS: NO},
     ),
     Construction(
-        "gradient steps off the path alone", "on every path of the law it is least squares", off_the_path, {MAP: NO}
+        "gradient steps off the path alone",
+        "on every path of the law it is least squares",
+        off_the_path,
+        {MAP: NO},
     ),
     Construction(
         "a gradient step after the longest prompt alone",
@@ -456,7 +491,12 @@ MAPS: tuple[Construction, ...] = (
         of_one_size,
         {MAP: OPEN},
     ),
-    Construction("unit at a minimiser for rotations", "its prediction is that of Proposition 6", paired, {MAP: YES}),
+    Construction(
+        "unit at a minimiser for rotations",
+        "its prediction is that of Proposition 6",
+        paired,
+        {MAP: YES},
+    ),
     Construction(
         "softmax layer trained on rotations",
         "it misses 5 % of the next state, and more training of its weights hardly lowers that",

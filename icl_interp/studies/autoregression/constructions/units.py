@@ -45,7 +45,13 @@ def _phases(g: torch.Generator, heads: int) -> Complex[Tensor, "head 1"]:
 
 
 def case_of(
-    g: torch.Generator, matrices: MatrixName, A: Rows, B: Rows, P: Positions, mu: float = 1.0, phases: bool = True
+    g: torch.Generator,
+    matrices: MatrixName,
+    A: Rows,
+    B: Rows,
+    P: Positions,
+    mu: float = 1.0,
+    phases: bool = True,
 ) -> Case:
     """The unit with these heads, on a task of as many coordinates."""
     turn = _phases(g, len(A)) if phases else torch.ones(len(A), 1, dtype=torch.complex128)
@@ -93,7 +99,11 @@ def two_tokens(g: torch.Generator) -> Case:
     d, ratio = 2 * int(torch.randint(1, 3, (), generator=g)), between(g, 1, 2)
     A = torch.eye(d, dtype=torch.float64)
     return case_of(
-        g, "conjugate_pairs", A, theory.orthogonal_minimiser(d, N_POINTS, ratio).product.T, on_last(1.0, ratio)
+        g,
+        "conjugate_pairs",
+        A,
+        theory.orthogonal_minimiser(d, N_POINTS, ratio).product.T,
+        on_last(1.0, ratio),
     )
 
 
@@ -104,7 +114,9 @@ def spare(g: torch.Generator) -> Case:
     a, b = torch.randn(2, 1, d, generator=g, dtype=torch.float64).to(A)
     order = torch.randperm(d + 2, generator=g)
     A, B = torch.cat([A, a, a])[order], torch.cat([B, b, -b])[order]
-    return case_of(g, "unitary", A, B, on_last(1.0), phases=False)  # those of two that cancel must be the same
+    return case_of(
+        g, "unitary", A, B, on_last(1.0), phases=False
+    )  # those of two that cancel must be the same
 
 
 def shared(g: torch.Generator) -> Case:
@@ -112,7 +124,9 @@ def shared(g: torch.Generator) -> Case:
     d = 2
     A, B = mixed(g, torch.eye(d, dtype=torch.float64))
     shares = 0.4 + 0.2 * torch.rand(d, 1, generator=g, dtype=torch.float64)
-    return case_of(g, "unitary", torch.cat([A, A]), torch.cat([shares * B, (1 - shares) * B]), on_last(1.0))
+    return case_of(
+        g, "unitary", torch.cat([A, A]), torch.cat([shares * B, (1 - shares) * B]), on_last(1.0)
+    )
 
 
 def normed(g: torch.Generator) -> Case:

@@ -3,7 +3,10 @@
 from icl_interp.experiments.base import Experiment
 from icl_interp.studies.autoregression.experiments.figure3 import FIGURE3_EXPERIMENT
 from icl_interp.studies.autoregression.experiments.figure4 import FIGURE4_EXPERIMENT
-from icl_interp.studies.autoregression.experiments.figure5 import FIGURE5_EXPERIMENT, FIGURE10_EXPERIMENT
+from icl_interp.studies.autoregression.experiments.figure5 import (
+    FIGURE5_EXPERIMENT,
+    FIGURE10_EXPERIMENT,
+)
 from icl_interp.studies.autoregression.experiments.figure6 import FIGURE6_EXPERIMENT
 from icl_interp.studies.autoregression.experiments.figure7 import FIGURE7_EXPERIMENT
 from icl_interp.studies.autoregression.experiments.figure8 import FIGURE8_EXPERIMENT

@@ -55,7 +55,9 @@ class Text:
 # ---- from files -----------------------------------------------------------------------------------------------------
 
 
-def read_text(path: Path, embedding: Path | None = None, tokenizer: Path | None = None, dim: int = 64) -> Text:
+def read_text(
+    path: Path, embedding: Path | None = None, tokenizer: Path | None = None, dim: int = 64
+) -> Text:
     """A text file with the embedding of a model on disk, or with one that is made from the text itself.
 
     Args:
@@ -75,8 +77,12 @@ def read_text(path: Path, embedding: Path | None = None, tokenizer: Path | None 
     if embedding is None:
         return built(text, dim, says=f"the words of {Path(path).name}")
     matrix = read_embedding(embedding)
-    tokens, how = tokenised(text, len(matrix), tokenizer or _beside(embedding), insist=tokenizer is not None)
-    return Text(tokens, unit_rows(matrix), f"{Path(path).name}: {how}; embedding of {Path(embedding).name}")
+    tokens, how = tokenised(
+        text, len(matrix), tokenizer or _beside(embedding), insist=tokenizer is not None
+    )
+    return Text(
+        tokens, unit_rows(matrix), f"{Path(path).name}: {how}; embedding of {Path(embedding).name}"
+    )
 
 
 def read_embedding(path: Path) -> Embedding:
@@ -94,17 +100,30 @@ def read_embedding(path: Path) -> Embedding:
         except (OSError, ValueError, TypeError, OverflowError) as error:
             raise InputError(f"cannot read {path} as a matrix of numpy: {error}") from error
     else:
-        found = {name: t for name, t in files.read(path).tensors.items() if f".{name}".endswith(_ENDINGS)}
+        found = {
+            name: t for name, t in files.read(path).tensors.items() if f".{name}".endswith(_ENDINGS)
+        }
         if len(found) != 1:
             held = ", ".join(found) or "none"
-            raise InputError(f"{path} must hold one tensor named ...{' or ...'.join(ENDS)}, but holds {held}")
+            raise InputError(
+                f"{path} must hold one tensor named ...{' or ...'.join(ENDS)}, but holds {held}"
+            )
         matrix = next(iter(found.values())).detach().double().numpy()
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not np.isfinite(matrix).all() or not matrix.size:
-        raise InputError(f"{path}: an embedding is a matrix of finite numbers, a row a token; got {matrix.shape}")
+    if (
+        matrix.ndim != 2
+        or matrix.dtype.kind not in "fiu"
+        or not np.isfinite(matrix).all()
+        or not matrix.size
+    ):
+        raise InputError(
+            f"{path}: an embedding is a matrix of finite numbers, a row a token; got {matrix.shape}"
+        )
     return matrix.astype(np.float64)
 
 
-def tokenised(text: str, n_words: int, tokenizer: Path | None = None, insist: bool = True) -> tuple[Tokens, str]:
+def tokenised(
+    text: str, n_words: int, tokenizer: Path | None = None, insist: bool = True
+) -> tuple[Tokens, str]:
     """Tokens of a text, and how they were made.
 
     Args:
@@ -122,13 +141,21 @@ def tokenised(text: str, n_words: int, tokenizer: Path | None = None, insist: bo
             import tokenizers  # only here: it is no dependency
         except ImportError:
             if insist:
-                raise InputError(f"{tokenizer} is read by the package tokenizers: pip install tokenizers") from None
-            return _hashed(text, n_words), f"words hashed into rows, as {TOKENIZER} needs the package tokenizers"
+                raise InputError(
+                    f"{tokenizer} is read by the package tokenizers: pip install tokenizers"
+                ) from None
+            return _hashed(
+                text, n_words
+            ), f"words hashed into rows, as {TOKENIZER} needs the package tokenizers"
         check_file(Path(tokenizer), LARGEST_TEXT)
         try:
-            tokens = np.array(tokenizers.Tokenizer.from_file(str(tokenizer)).encode(text).ids, dtype=np.int64)
+            tokens = np.array(
+                tokenizers.Tokenizer.from_file(str(tokenizer)).encode(text).ids, dtype=np.int64
+            )
         except Exception as error:  # the package raises no class of its own
-            raise InputError(f"{tokenizer} is no tokenizer that the package tokenizers reads: {error}") from None
+            raise InputError(
+                f"{tokenizer} is no tokenizer that the package tokenizers reads: {error}"
+            ) from None
         if len(tokens) and tokens.max() >= n_words:
             raise InputError(
                 f"{tokenizer} has token {tokens.max()}, but the embedding only {n_words} rows: name its own"
@@ -138,7 +165,10 @@ def tokenised(text: str, n_words: int, tokenizer: Path | None = None, insist: bo
 
 
 def _hashed(text: str, n_words: int) -> Tokens:
-    rows = {word: int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big") % n_words for word in text.split()}
+    rows = {
+        word: int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big") % n_words
+        for word in text.split()
+    }
     return np.array([rows[word] for word in text.split()], dtype=np.int64)
 
 
@@ -170,7 +200,9 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[a-z']*[a-z][a-z']*|[.,;:!?()]", text.lower())
 
 
-def built(text: str, dim: int = 64, *, most: int | None = None, says: str = "words", seed: int = 0) -> Text:
+def built(
+    text: str, dim: int = 64, *, most: int | None = None, says: str = "words", seed: int = 0
+) -> Text:
     """The second half of a text, with an embedding that is made from the first: neighbours counted, then an SVD.
 
     So the vectors of the tokens know nothing of the order in which these come. Words that the first half lacks have
@@ -217,7 +249,9 @@ def cooccurrences(tokens: Tokens, n_words: int, dim: int, seed: int = 0) -> Embe
 
     seen = np.unique(tokens)
     if len(seen) <= dim + 1:
-        raise InputError(f"an embedding of {dim} columns needs more than {dim + 1} different words, got {len(seen)}")
+        raise InputError(
+            f"an embedding of {dim} columns needs more than {dim + 1} different words, got {len(seen)}"
+        )
     counts = sparse.csr_matrix((n_words, n_words))
     for apart in range(1, WINDOW + 1):
         pairs = np.ones(len(tokens) - apart), (tokens[:-apart], tokens[apart:])
@@ -251,7 +285,9 @@ def installed_text() -> tuple[str, int]:
     """
     seen: set[str] = set()
     kept, packages = [], 0
-    found = {str(each.metadata["Name"]).lower(): each for each in importlib.metadata.distributions()}
+    found = {
+        str(each.metadata["Name"]).lower(): each for each in importlib.metadata.distributions()
+    }
     for _, package in sorted(found.items()):
         own = [part for text in _texts(package) for part in _paragraphs(text)]
         first = {part.lower(): part for part in reversed(own)}
@@ -276,5 +312,7 @@ def _texts(package: importlib.metadata.Distribution) -> Iterator[str]:
 def _paragraphs(text: str) -> Iterator[str]:
     for part in re.split(r"\n\s*\n", text):
         line = " ".join(part.split())
-        if len(line) >= SHORTEST and sum(c.isalpha() or c == " " for c in line) >= PROSE * len(line):
+        if len(line) >= SHORTEST and sum(c.isalpha() or c == " " for c in line) >= PROSE * len(
+            line
+        ):
             yield line

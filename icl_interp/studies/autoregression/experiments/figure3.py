@@ -34,7 +34,11 @@ SETTINGS: Mapping[str, tuple[Unit, ...]] = {
     ),
 }
 SETTINGS = {**SETTINGS, "paper": SETTINGS["small"]}
-RUNS = {"smoke": (4, 500), "small": (16, 10_000), "paper": (64, 40_000)}  # starts, and steps at most
+RUNS = {
+    "smoke": (4, 500),
+    "small": (16, 10_000),
+    "paper": (64, 40_000),
+}  # starts, and steps at most
 
 MINIMUM = at_most("largest |p_T BᵀA - I| and |p_t / p_T|", 0.01, 0.1)
 ORTHOGONAL = at_most("largest |cos(a_h, b_h')| of different heads", 0.01, 0.1)
@@ -79,7 +83,9 @@ def _weights(unit: Unit, weights: Weights, run_: int) -> dict[str, Result]:
     return {
         f"A, {unit.law}": make_array(A.numpy(), axes, note=where),
         f"B, {unit.law}": make_array(B.numpy(), axes, note=where),
-        f"BᵀA, {unit.law}": make_array((last * B.mT @ A).numpy(), square, note=f"{where}; times p_T"),
+        f"BᵀA, {unit.law}": make_array(
+            (last * B.mT @ A).numpy(), square, note=f"{where}; times p_T"
+        ),
         f"P, {unit.law}": make_array(
             (P / last).tril(1).numpy(),
             {"query": range(1, len(P) + 1), "token": range(1, P.shape[1] + 1)},
@@ -94,18 +100,29 @@ def _rows(unit: Unit, weights: Weights) -> list[dict[str, Any]]:
     rows = []
     for i, loss in enumerate(models.loss_of(unit, weights).tolist()):
         A, B, P = (each[i] for each in weights)
-        row = {"law": unit.law, "d": unit.d, "H": unit.heads, "T": unit.n_tokens, "seed": i, "loss": max(loss, 0.0)}
+        row = {
+            "law": unit.law,
+            "d": unit.d,
+            "H": unit.heads,
+            "T": unit.n_tokens,
+            "seed": i,
+            "loss": max(loss, 0.0),
+        }
         row["largest slope"] = max(float(slope[i].abs().max()) for slope in slopes)
         far = _distance(unit, A, B, P) if np.isfinite(loss) else (np.nan,) * 4
         names = ("|p_T C - C*|", "other |p_t / p_T|", "least ratio", "largest ratio")
         row |= dict(zip(names, far, strict=True))
-        row["largest |cos(a_h, b_h')|"] = float(theory.head_products(A, B).largest) if np.isfinite(loss) else np.nan
+        row["largest |cos(a_h, b_h')|"] = (
+            float(theory.head_products(A, B).largest) if np.isfinite(loss) else np.nan
+        )
         row["found"] = bool(loss <= FOUND)
         rows.append(row)
     return rows
 
 
-def _distance(unit: Unit, A: torch.Tensor, B: torch.Tensor, P: torch.Tensor) -> tuple[float, float, float, float]:
+def _distance(
+    unit: Unit, A: torch.Tensor, B: torch.Tensor, P: torch.Tensor
+) -> tuple[float, float, float, float]:
     """From the minimisers of the propositions, over all lengths: of C, of p; least and largest p_{T-1} / p_T."""
     product = theory.head_product(A, B)
     rows = [row[: t + 2] for t, row in enumerate(P)]
@@ -114,17 +131,26 @@ def _distance(unit: Unit, A: torch.Tensor, B: torch.Tensor, P: torch.Tensor) -> 
         far = [theory.orthogonal_distance(product, p) for p in rows]
     else:
         far = [theory.unitary_distance(product, p) for p in rows]
-    products, others = (max(float(getattr(each, name)) for each in far) for name in ("product", "positions"))
+    products, others = (
+        max(float(getattr(each, name)) for each in far) for name in ("product", "positions")
+    )
     return products, others, min(ratios), max(ratios)
 
 
 def _needed(unit: Unit) -> dict[str, Any]:
     """The fewest heads with which the loss can be 0, and the loss of the paper's weights with as many."""
-    layer = (theory.orthogonal_heads if unit.paired else theory.unitary_heads)(unit.d, unit.n_tokens)
+    layer = (theory.orthogonal_heads if unit.paired else theory.unitary_heads)(
+        unit.d, unit.n_tokens
+    )
     loss = (theory.orthogonal_loss if unit.paired else theory.unitary_loss)(
         theory.head_product(layer.queries, layer.values), layer.positions
     )
-    return {"law": unit.law, "d": unit.d, "heads": len(layer.queries), "loss": abs(float(loss)) / unit.d}
+    return {
+        "law": unit.law,
+        "d": unit.d,
+        "heads": len(layer.queries),
+        "loss": abs(float(loss)) / unit.d,
+    }
 
 
 # ---- what came out --------------------------------------------------------------------------------------------------
@@ -139,7 +165,11 @@ def states(results: Results) -> tuple[Statement, ...]:
     lines: list[Statement] = []
     for law, d, heads in settings:
         own = [row for row in rows if (row["law"], row["d"], row["H"]) == (law, d, heads)]
-        lines += _unitary(own) if law == UNITARY else _rotations(own, half=2 * heads == d, whole=heads >= d)
+        lines += (
+            _unitary(own)
+            if law == UNITARY
+            else _rotations(own, half=2 * heads == d, whole=heads >= d)
+        )
     return (*lines, *_existence(results))
 
 
@@ -164,15 +194,21 @@ def _rotations(rows: Sequence[Mapping[str, Any]], *, half: bool, whole: bool) ->
     where, found = _where(rows), [row for row in rows if row["found"]]
     ends = f"losses of the others, over that of predicting 0: {_others(rows)}"
     if not half:
-        enough = "as many heads as coordinates" if whole else "more heads than the d / 2 that suffice"
-        return [note(f"{where}, {enough}: gradient descent finds a minimum in {_count(rows)}; {ends}.")]
+        enough = (
+            "as many heads as coordinates" if whole else "more heads than the d / 2 that suffice"
+        )
+        return [
+            note(f"{where}, {enough}: gradient descent finds a minimum in {_count(rows)}; {ends}.")
+        ]
     text = (
         f"{where}: gradient descent finds a minimum in {_count(rows)}; {ends} (the paper's Figure 3 shows one run, "
         "which found it)."
     )
     lines = [statement(text, ARRIVE, models.share_of_runs(len(found), len(rows)))]
     if found:
-        off = [max(abs(row[name] + 0.5) for name in ("least ratio", "largest ratio")) for row in found]
+        off = [
+            max(abs(row[name] + 0.5) for name in ("least ratio", "largest ratio")) for row in found
+        ]
         text = (
             f"{where}: where a minimum is found, P holds the formula 2 cos(θ) R - I = R²: p_{{T-1}} / p_T is between "
             f"{min(row['least ratio'] for row in found):.3f} and {max(row['largest ratio'] for row in found):.3f} for "
@@ -228,12 +264,27 @@ def compare(results: Results) -> DataFrame | None:
     settings = list(dict.fromkeys((row["law"], row["d"], row["H"], row["T"]) for row in rows))
     table = []
     for law, d, heads, n_tokens in settings:
-        own = [row for row in rows if (row["law"], row["d"], row["H"], row["T"]) == (law, d, heads, n_tokens)]
+        own = [
+            row
+            for row in rows
+            if (row["law"], row["d"], row["H"], row["T"]) == (law, d, heads, n_tokens)
+        ]
         losses = [row["loss"] for row in own]
         numbers = {"runs": len(own), "find a minimum": sum(row["found"] for row in own)}
-        least, middle = (float(f(losses)) if np.isfinite(losses).any() else np.nan for f in (np.nanmin, np.nanmedian))
+        least, middle = (
+            float(f(losses)) if np.isfinite(losses).any() else np.nan
+            for f in (np.nanmin, np.nanmedian)
+        )
         table.append(
-            {"law": law, "d": d, "heads": heads, "tokens": n_tokens, **numbers, "least loss": least, "median": middle}
+            {
+                "law": law,
+                "d": d,
+                "heads": heads,
+                "tokens": n_tokens,
+                **numbers,
+                "least loss": least,
+                "median": middle,
+            }
         )
     return table_of_rows(table, "loss: over that of predicting 0; a minimum is found below 0.001")
 

@@ -22,7 +22,11 @@ from icl_interp.studies.autoregression.experiments import embeddings, models, te
 from icl_interp.studies.autoregression.experiments.embeddings import Text
 
 NEIGHBOURS, RANDOM = "from neighbours", "random directions"
-SIZES = {"smoke": (5000, 16), "small": (100_000, 64), "paper": (1_000_000, 256)}  # words at most, columns
+SIZES = {
+    "smoke": (5000, 16),
+    "small": (100_000, 64),
+    "paper": (1_000_000, 256),
+}  # words at most, columns
 SEQUENCES = 10_000  # at most, as in the authors' code
 BINS = np.linspace(-12, 0, 25)  # log10 of residuals
 ORDERS = ("text", "shuffled")
@@ -64,21 +68,37 @@ def measure(texts: Mapping[str, Text], seed: int = 0) -> dict[str, Result]:
         counts.append([_histogram(getattr(fits, order)) for order in ORDERS])
         fit = text.ar_fit(one.tokens, one.embedding, seed=seed)
         size = float(fit.mean.mean())
-        for what, values in (("W, text", fit.text), ("W, shuffled text", fit.shuffled), ("0", fit.zero)):
+        for what, values in (
+            ("W, text", fit.text),
+            ("W, shuffled text", fit.shuffled),
+            ("0", fit.zero),
+        ):
             i = bootstrap(lambda x: x, values / size, positive=True)
-            chunks.append({"embedding": name, "what": what, "error": i.value, "low": i.low, "high": i.high})
+            chunks.append(
+                {"embedding": name, "what": what, "error": i.value, "low": i.low, "high": i.high}
+            )
         quotients.append({"embedding": name, "chunks": len(fit.text), **_ends(fit.quotient)})
     where = next(iter(texts.values())).says
-    axes = {"embedding": list(texts), "order": ORDERS, "residual": ((BINS[:-1] + BINS[1:]) / 2).tolist()}
+    axes = {
+        "embedding": list(texts),
+        "order": ORDERS,
+        "residual": ((BINS[:-1] + BINS[1:]) / 2).tolist(),
+    }
     return {
-        "sequences": table_of_rows(sequences, f"{where}; sequences of {text.LENGTH} tokens, a W for each"),
+        "sequences": table_of_rows(
+            sequences, f"{where}; sequences of {text.LENGTH} tokens, a W for each"
+        ),
         "residuals": make_array(
             np.array(counts, dtype=float),
             axes,
             note="number of sequences by log10 of the residual; exact fits left out",
         ),
-        "unseen": table_of_rows(chunks, f"{where}; error over that of the first half's mean; chunks of {text.CHUNK}"),
-        "quotients": table_of_rows(quotients, "unseen half: W of the text over W of shuffled text; W is fixed"),
+        "unseen": table_of_rows(
+            chunks, f"{where}; error over that of the first half's mean; chunks of {text.CHUNK}"
+        ),
+        "quotients": table_of_rows(
+            quotients, "unseen half: W of the text over W of shuffled text; W is fixed"
+        ),
     }
 
 
@@ -101,7 +121,9 @@ def states(results: Results) -> tuple[Statement, ...]:
         return (note("No text is at hand, so nothing is measured."),)
     first = sequences[0]
     quotients = errors.rows_of(results, "quotients")
-    listed = ", ".join(f"{row['disagreeing']} with embedding {row['embedding']}" for row in sequences)
+    listed = ", ".join(
+        f"{row['disagreeing']} with embedding {row['embedding']}" for row in sequences
+    )
     told = (
         f"for vectors in general position a sequence of {text.LENGTH} tokens has no exact W if and only if one of its "
         f"tokens comes twice with different successors; sequences that are exceptions: {listed}. So the count tells "
@@ -125,7 +147,10 @@ def _fewer(row: Mapping[str, Any]) -> str:
 
 
 def _unseen(results: Results, row: Mapping[str, Any]) -> Statement:
-    ends = {one["what"]: one["error"] for one in errors.rows_of(results, "unseen", embedding=row["embedding"])}
+    ends = {
+        one["what"]: one["error"]
+        for one in errors.rows_of(results, "unseen", embedding=row["embedding"])
+    }
     words = (
         f"one W for the whole text (embedding {row['embedding']}) predicts unseen text better than one for shuffled "
         f"text does unseen shuffled text: the quotient of errors is {_interval(row)}. Over the error of predicting the "

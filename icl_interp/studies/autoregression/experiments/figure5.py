@@ -31,7 +31,9 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16)  # of gradient descent
 
 FEW = 2  # layers up to which the paper finds linear ones competitive; beyond them descent is better
 COMPETITIVE = at_most("error of 1 or 2 linear layers / error of as many steps", 1.5, 3.0, LEARNED)
-OVERTAKEN = at_least("error of 3 linear layers or more / error of as many steps", 10.0, 2.0, LEARNED)
+OVERTAKEN = at_least(
+    "error of 3 linear layers or more / error of as many steps", 10.0, 2.0, LEARNED
+)
 BETTER = at_most("error of full layers / error of as many steps", 0.9, 1.1, LEARNED)
 
 
@@ -65,14 +67,28 @@ LINEAR = Kind(
     "autoregression_linear_2",
     "layers of linear attention with norms",
     (
-        (COMPETITIVE, "the first layers are competitive with gradient descent", lambda layers: layers <= FEW),
-        (OVERTAKEN, "gradient descent outperforms more layers by orders of magnitude", lambda layers: layers > FEW),
+        (
+            COMPETITIVE,
+            "the first layers are competitive with gradient descent",
+            lambda layers: layers <= FEW,
+        ),
+        (
+            OVERTAKEN,
+            "gradient descent outperforms more layers by orders of magnitude",
+            lambda layers: layers > FEW,
+        ),
     ),
 )
 FULL = Kind(
     "autoregression_full_2",
     "layers of softmax attention and MLP with norms",
-    ((BETTER, "full transformers outperform as many steps of gradient descent", lambda layers: True),),
+    (
+        (
+            BETTER,
+            "full transformers outperform as many steps of gradient descent",
+            lambda layers: True,
+        ),
+    ),
 )
 
 
@@ -86,13 +102,17 @@ def descent_errors(bench: Bench, task: AutoregressiveProcess) -> DataArray:
             for t in late(task.n_points):
                 path = Path(prompts.xs[:, : t + 1])
                 for i, n_steps in enumerate(STEPS):
-                    said = path.descended(torch.tensor([sizes[n_steps]], dtype=torch.float64), n_steps)[..., 0]
+                    said = path.descended(
+                        torch.tensor([sizes[n_steps]], dtype=torch.float64), n_steps
+                    )[..., 0]
                     total[i] += (said - prompts.ys[:, t]).square().mean()
             found.append(total / len(late(task.n_points)))
         values = torch.stack(found, 1).numpy() / models.mean_square(bench, task)
         return make_array(values, {"step": STEPS, "block": range(values.shape[1])})
 
-    kept = bench.keep("autoregression: gradient descent in context", [], compute, task=encode(task), steps=STEPS)
+    kept = bench.keep(
+        "autoregression: gradient descent in context", [], compute, task=encode(task), steps=STEPS
+    )
     assert isinstance(kept, DataArray)
     return kept
 
@@ -109,14 +129,20 @@ def measure(kind: Kind, bench: Bench) -> dict[str, Result]:
     for layers, name in here.items():
         points = models.point_errors(bench, name, task)
         own = models.scored(points, late=True)
-        rows.append({**_row("layers", layers, own), "all points": float(models.scored(points).mean())})
+        rows.append(
+            {**_row("layers", layers, own), "all points": float(models.scored(points).mean())}
+        )
         i = bootstrap(lambda a, b: a / b, own, steps.sel(step=layers).values, positive=True)
         quotients.append({"layers": layers, "ratio": i.value, "low": i.low, "high": i.high})
     words = "squared error over that of predicting 0, last quarter of the prompt; 95 % bootstrap over blocks"
     where = f"d = {task.n_dims}, {task.n_points} states"
     return {
-        "errors": table_of_rows([{"all points": np.nan, **row} for row in rows], f"{where}; {words}"),
-        "quotients": table_of_rows(quotients, "layers over as many steps, paired by block: the same matrices"),
+        "errors": table_of_rows(
+            [{"all points": np.nan, **row} for row in rows], f"{where}; {words}"
+        ),
+        "quotients": table_of_rows(
+            quotients, "layers over as many steps, paired by block: the same matrices"
+        ),
     }
 
 
@@ -140,7 +166,9 @@ def say(kind: Kind, results: Results) -> tuple[Statement, ...]:
     return (*lines, note(_worth(kind, results)))
 
 
-def _states(results: Results, rule: Criterion, sentence: str, own: Sequence[Mapping[str, Any]]) -> Statement:
+def _states(
+    results: Results, rule: Criterion, sentence: str, own: Sequence[Mapping[str, Any]]
+) -> Statement:
     listed = "; ".join(
         f"{row['layers']} layer{'s' * (row['layers'] > 1)} {row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
         for row in own

@@ -113,11 +113,17 @@ def run(bench: Bench) -> dict[str, Result]:
     row = {"mu": (*MUS, SHARP), "line": ("descent", "one cosine", "exact loss"), "token": tokens}
     return {
         "positions": make_array(
-            np.stack(matrices), {"mu": (*MUS, SHARP), "query": range(1, n_tokens), "token": tokens}, note=held
+            np.stack(matrices),
+            {"mu": (*MUS, SHARP), "query": range(1, n_tokens), "token": tokens},
+            note=held,
         ),
-        "longest row": make_curve(np.stack(curves), row, note=f"{held}; exact loss: early stopping of this row alone"),
+        "longest row": make_curve(
+            np.stack(curves), row, note=f"{held}; exact loss: early stopping of this row alone"
+        ),
         "encodings": make_array(
-            encodings(n_tokens), {"frequency": range(1, n_tokens), "token": tokens}, note="cos(t / 10000^(k / T))"
+            encodings(n_tokens),
+            {"frequency": range(1, n_tokens), "token": tokens},
+            note="cos(t / 10000^(k / T))",
         ),
         "measures": table_of_rows(rows, held),
     }
@@ -141,7 +147,9 @@ def _positions(loss: Quadratic, n_steps: int) -> DataArray:
     return make_array(values, {"row": range(len(values)), "token": range(values.shape[1])})
 
 
-def _measured(P: Float[np.ndarray, "row token"], wave: Float[np.ndarray, "row token"]) -> dict[str, float]:
+def _measured(
+    P: Float[np.ndarray, "row token"], wave: Float[np.ndarray, "row token"]
+) -> dict[str, float]:
     """How smooth rows are, how far from a single peak, and how much of P its diagonals and cosine waves explain."""
     rough, far = [], []
     for q in range(1, len(P)):  # rows of three tokens or more
@@ -186,21 +194,50 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "measures")
     if not rows:
         return (note("Nothing is measured."),)
-    slow, sharp = [row for row in rows if row["mu"] != SHARP], [row for row in rows if row["mu"] == SHARP]
+    slow, sharp = (
+        [row for row in rows if row["mu"] != SHARP],
+        [row for row in rows if row["mu"] == SHARP],
+    )
     control = {key: sharp[0][key] for key in sharp[0]} if sharp else {}
     return (
-        _states(slow, control, "roughness", SMOOTH, "the longest row of P is smooth: its largest second difference is"),
-        _states(slow, control, "off its diagonals", ALONG, "P is the same along its diagonals: their means leave"),
         _states(
-            slow, control, "explained by cosines", WAVE, "rows look like cosine encodings: one cosine a row explains"
+            slow,
+            control,
+            "roughness",
+            SMOOTH,
+            "the longest row of P is smooth: its largest second difference is",
         ),
-        _states(slow, control, "least |p - e_T|", FAR, "rows stay far from e_T, the minimiser: the least distance is"),
+        _states(
+            slow,
+            control,
+            "off its diagonals",
+            ALONG,
+            "P is the same along its diagonals: their means leave",
+        ),
+        _states(
+            slow,
+            control,
+            "explained by cosines",
+            WAVE,
+            "rows look like cosine encodings: one cosine a row explains",
+        ),
+        _states(
+            slow,
+            control,
+            "least |p - e_T|",
+            FAR,
+            "rows stay far from e_T, the minimiser: the least distance is",
+        ),
         note(_steps(rows)),
     )
 
 
 def _states(
-    rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any], key: str, rule: Any, sentence: str
+    rows: Sequence[Mapping[str, Any]],
+    control: Mapping[str, Any],
+    key: str,
+    rule: Any,
+    sentence: str,
 ) -> Statement:
     listed = ", ".join(f"{row[key]:.3g} at μ = {row['mu']:g}" for row in rows)
     beside = f" (uniform angles, μ = 1: {control[key]:.3g})" if control else ""

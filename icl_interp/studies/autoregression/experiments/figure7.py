@@ -29,7 +29,9 @@ TRAINING: Mapping[str, Any] = {"learning_rate": 0.01}
 
 NO_GAIN = at_most("error with 1 head / error with the most heads, plain", 1.2, 1.5, LEARNED)
 GAIN = at_least("error with 1 head / error with the most heads, states twice", 1.2, 1.05, LEARNED)
-HELPS = at_least("error with plain states / error with states twice, with the most heads", 1.1, 1.05, LEARNED)
+HELPS = at_least(
+    "error with plain states / error with states twice, with the most heads", 1.1, 1.05, LEARNED
+)
 COPY = (
     "A second copy adds no function: in plain coordinates each head is a form of two states and a map of a third, with "
     "one copy or two. So the least errors are equal with both, and a difference is one of training."
@@ -43,7 +45,9 @@ SIZES = {
 
 
 def _model(tiles: int, heads: int, seed: int) -> models.VariedModel:
-    scales = tuple(scale for scale, held in HEADS.items() if heads in held) if seed == 0 else ("small",)
+    scales = (
+        tuple(scale for scale, held in HEADS.items() if heads in held) if seed == 0 else ("small",)
+    )
     label = f"{TILES[tiles]}, {heads} head{'s' * (heads > 1)}"
     changes = {"model": {**LAYER, "n_heads": heads}, "task": {"tiles": tiles}, "training": TRAINING}
     return models.varied(RECIPE, label, seed, scales, **changes)
@@ -70,18 +74,32 @@ def run(bench: Bench) -> dict[str, Result]:
     first = next(iter(found.values()))
     curves = [each.values.mean(0) for each in found.values()]
     axes = {"model": [MODELS[key].name for key in found], "point": first["point"].values}
-    note_ = f"squared error over that of predicting 0, from the second point on; {first.attrs['note']}"
+    note_ = (
+        f"squared error over that of predicting 0, from the second point on; {first.attrs['note']}"
+    )
     return {
         "errors": table_of_rows(rows, note_),
-        "points": make_curve(curves, axes, note="squared error over that of predicting 0, by point of the prompt"),
-        "quotients": table_of_rows(_quotients(found), "paired by block: the same matrices for both models"),
+        "points": make_curve(
+            curves, axes, note="squared error over that of predicting 0, by point of the prompt"
+        ),
+        "quotients": table_of_rows(
+            _quotients(found), "paired by block: the same matrices for both models"
+        ),
     }
 
 
 def _row(key: tuple[int, int, int], each: Any) -> dict[str, Any]:
-    error, late = (bootstrap(lambda x: x, models.scored(each, late), positive=True) for late in (False, True))
+    error, late = (
+        bootstrap(lambda x: x, models.scored(each, late), positive=True) for late in (False, True)
+    )
     names = {"states": TILES[key[0]], "heads": key[1], "seed": key[2]}
-    return {**names, "error": error.value, "low": error.low, "high": error.high, "late error": late.value}
+    return {
+        **names,
+        "error": error.value,
+        "low": error.low,
+        "high": error.high,
+        "late error": late.value,
+    }
 
 
 def _quotients(found: Mapping[tuple[int, int, int], Any]) -> list[dict[str, Any]]:
@@ -95,7 +113,16 @@ def _quotients(found: Mapping[tuple[int, int, int], Any]) -> list[dict[str, Any]
         for what, a, b in pairs:
             if a in here and b in here and a != b:
                 i = bootstrap(lambda x, y: x / y, here[a], here[b], positive=True)
-                rows.append({"what": what, "seed": seed, "heads": most, "ratio": i.value, "low": i.low, "high": i.high})
+                rows.append(
+                    {
+                        "what": what,
+                        "seed": seed,
+                        "heads": most,
+                        "ratio": i.value,
+                        "low": i.low,
+                        "high": i.high,
+                    }
+                )
     return rows
 
 
@@ -110,8 +137,16 @@ def states(results: Results) -> tuple[Statement, ...]:
     lines = []
     for what, rule, sentence in (
         ("heads, plain", NO_GAIN, "plain states: more heads bring no significant gain"),
-        ("heads, states twice", GAIN, "states twice in a token: more heads lower the error significantly"),
-        ("tiling", HELPS, "duplicating the states lowers the error of a layer with many heads significantly"),
+        (
+            "heads, states twice",
+            GAIN,
+            "states twice in a token: more heads lower the error significantly",
+        ),
+        (
+            "tiling",
+            HELPS,
+            "duplicating the states lowers the error of a layer with many heads significantly",
+        ),
     ):
         own = errors.rows_of(results, "quotients", what=what)
         if own:
@@ -120,7 +155,11 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 
 def _states_quotient(
-    sentence: str, what: str, rule: Any, own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+    sentence: str,
+    what: str,
+    rule: Any,
+    own: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
 ) -> Statement:
     listed = "; ".join(f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]" for row in own)
     kinds = ("plain", "states twice") if what == "tiling" else (what.partition(", ")[2],)

@@ -24,7 +24,11 @@ from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_table, table_of_rows
 from icl_interp.studies.autoregression.experiments import models
 from icl_interp.studies.autoregression.experiments.figure7 import LAYER, RECIPE, TRAINING
-from icl_interp.studies.autoregression.measurements.maps_heads import cosines, head_maps, random_cosines
+from icl_interp.studies.autoregression.measurements.maps_heads import (
+    cosines,
+    head_maps,
+    random_cosines,
+)
 
 RUNS = {  # heads and seed
     "smoke": ((4, 0),),
@@ -81,7 +85,9 @@ def run(bench: Bench) -> dict[str, Result]:
         )
         axes = {"head": range(1, heads + 1), "other": range(1, heads + 1)}
         for when in WHEN if seed == 0 else ():
-            results[f"{when}, {heads} heads"] = make_array(both[when], axes, note="|cos| of V (x) QK of two heads")
+            results[f"{when}, {heads} heads"] = make_array(
+                both[when], axes, note="|cos| of V (x) QK of two heads"
+            )
     words = "mean |cos| of V (x) QK over pairs of heads; error: over that of predicting 0, at late points"
     return {"means": table_of_rows(rows, words), **results}
 
@@ -97,7 +103,9 @@ def _trained(bench: Bench, wanted: RunConfig) -> DataFrame:
     model = models.alike(wanted.model, SPREAD, wanted.training.seed)
     before = overlaps(model)
     after = models.trained(model, wanted)
-    found = Checkpoint(after, wanted.task, tokens.named(wanted.encoding), wanted, wanted.training.steps)
+    found = Checkpoint(
+        after, wanted.task, tokens.named(wanted.encoding), wanted, wanted.training.steps
+    )
     unkept = Bench({}, bench.scale, seed=bench.seed)  # what the whole depends on is kept as one
     points = models.point_errors(unkept, "heads that start alike", models.task_of(found), found)
     error = models.scored(points, late=True).mean()

@@ -50,7 +50,9 @@ def run(bench: Bench) -> dict[str, Result]:
     found: dict[tuple[str, int], DataArray] = {}
     for key, model in MODELS.items():
         if bench.has(model.name):
-            found[key] = models.point_errors(bench, model.name, models.task_of(bench.models[model.name]))
+            found[key] = models.point_errors(
+                bench, model.name, models.task_of(bench.models[model.name])
+            )
     if not found:
         return {}
     rows = []
@@ -62,13 +64,19 @@ def run(bench: Bench) -> dict[str, Result]:
         for seed in sorted({key[1] for key in found}):
             if (a, seed) in found and (b, seed) in found:
                 i = _quotient(found[a, seed], found[b, seed])
-                quotients.append({"a": a, "b": b, "seed": seed, "ratio": i.value, "low": i.low, "high": i.high})
+                quotients.append(
+                    {"a": a, "b": b, "seed": seed, "ratio": i.value, "low": i.low, "high": i.high}
+                )
     first = next(iter(found.values()))
     axes = {"model": [MODELS[key].name for key in found], "point": first["point"].values}
-    note_ = f"squared error over that of predicting 0, from the second point on; {first.attrs['note']}"
+    note_ = (
+        f"squared error over that of predicting 0, from the second point on; {first.attrs['note']}"
+    )
     return {
         "errors": table_of_rows(rows, note_),
-        "points": make_curve([each.values.mean(0) for each in found.values()], axes, note="by point of the prompt"),
+        "points": make_curve(
+            [each.values.mean(0) for each in found.values()], axes, note="by point of the prompt"
+        ),
         "quotients": table_of_rows(quotients, "paired by block: the same matrices for both models"),
     }
 
@@ -92,17 +100,26 @@ def states(results: Results) -> tuple[Statement, ...]:
     return tuple(lines)
 
 
-def _states_pair(a: str, b: str, own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Statement:
+def _states_pair(
+    a: str, b: str, own: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+) -> Statement:
     ends = {kind: [row["error"] for row in rows if row["model"] == kind] for kind in (a, b)}
-    listed = {kind: ", ".join(f"{error:.2g}" for error in errors_) for kind, errors_ in ends.items()}
-    quotients = ", ".join(f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]" for row in own)
+    listed = {
+        kind: ", ".join(f"{error:.2g}" for error in errors_) for kind, errors_ in ends.items()
+    }
+    quotients = ", ".join(
+        f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]" for row in own
+    )
     text = (
         f"softmax is incompatible with learning the map of matrices that commute: {a} ends at {listed[a]} of the error "
         f"of predicting 0, {b} at {listed[b]}, quotients {quotients} ({len(own)} seed{'s' * (len(own) > 1)}). "
         "A quotient says how far apart they end, not that softmax could not do it in principle."
     )
     return statement(
-        text, FAILS, *(errors.interval_of(row, "ratio") for row in own), given={LEARNED.quantity: max(ends[b])}
+        text,
+        FAILS,
+        *(errors.interval_of(row, "ratio") for row in own),
+        given={LEARNED.quantity: max(ends[b])},
     )
 
 

@@ -106,7 +106,12 @@ def start_of(unit: Unit, n_seeds: int, seed: int = 0) -> Weights:
     runs = []
     for i in range(n_seeds):
         numbers = generator(seed, f"autoregression/unit {i}")
-        runs.append([unit.scale * torch.randn(shape, generator=numbers, dtype=torch.float64) for shape in shapes])
+        runs.append(
+            [
+                unit.scale * torch.randn(shape, generator=numbers, dtype=torch.float64)
+                for shape in shapes
+            ]
+        )
     return Weights(*(torch.stack(each) for each in zip(*runs, strict=True)))
 
 
@@ -131,7 +136,9 @@ def stepped(unit: Unit, weights: Weights, n_steps: int) -> Weights:
     """Weights after steps of plain gradient descent on the sum of the losses of all lengths."""
     for _ in range(n_steps):
         slopes = gradients(unit, weights)
-        weights = Weights(*(w - unit.rate * slope for w, slope in zip(weights, slopes, strict=True)))
+        weights = Weights(
+            *(w - unit.rate * slope for w, slope in zip(weights, slopes, strict=True))
+        )
     return weights
 
 
@@ -161,7 +168,9 @@ def descend(bench: Bench, unit: Unit, n_seeds: int, n_steps: int) -> tuple[Weigh
         )
         assert isinstance(kept, DataArray)
         weights, taken = _unpacked(unit, kept), taken + steps
-        slopes = torch.cat([slope.flatten(1) for slope in gradients(unit, weights)], 1).abs().amax(1)
+        slopes = (
+            torch.cat([slope.flatten(1) for slope in gradients(unit, weights)], 1).abs().amax(1)
+        )
         if not (slopes > STILL).any():  # those that diverged are NaN, and stay so
             break
     return weights, taken
@@ -176,13 +185,19 @@ def share_of_runs(found: int, n_runs: int) -> Interval:
     """
     z, value = half_width(1 - LEVEL), found / n_runs
     centre = (value + z**2 / (2 * n_runs)) / (1 + z**2 / n_runs)
-    width = z * math.sqrt(value * (1 - value) / n_runs + (z / (2 * n_runs)) ** 2) / (1 + z**2 / n_runs)
+    width = (
+        z * math.sqrt(value * (1 - value) / n_runs + (z / (2 * n_runs)) ** 2) / (1 + z**2 / n_runs)
+    )
     return Interval(value, max(0.0, centre - width), min(1.0, centre + width))
 
 
 def _packed(weights: Weights) -> DataArray:
     flat = torch.cat([each.flatten(1) for each in weights], 1).numpy()
-    return make_array(flat, {"seed": range(len(flat)), "entry": range(flat.shape[1])}, note="A, B and P, row by row")
+    return make_array(
+        flat,
+        {"seed": range(len(flat)), "entry": range(flat.shape[1])},
+        note="A, B and P, row by row",
+    )
 
 
 def _unpacked(unit: Unit, kept: DataArray) -> Weights:
@@ -204,11 +219,19 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
     named(scale)
     task, training = config.task, config.training
     if not isinstance(task, AutoregressiveProcess) or training is None:
-        raise InputError("a recipe of autoregression has an AutoregressiveProcess task and a training section")
+        raise InputError(
+            "a recipe of autoregression has an AutoregressiveProcess task and a training section"
+        )
     if scale == "small":
         return config
     if scale == "smoke":
-        changes = {"steps": 40, "warmup_steps": 5, "batch_size": 64, "checkpoint_every": 40, "log_every": 20}
+        changes = {
+            "steps": 40,
+            "warmup_steps": 5,
+            "batch_size": 64,
+            "checkpoint_every": 40,
+            "log_every": 20,
+        }
         task = task.with_points(min(task.n_points, 10))
     else:
         changes = {"steps": 4 * training.steps, "warmup_steps": 4 * training.warmup_steps}
@@ -238,7 +261,9 @@ class Varied:
         """The run."""
         task = replace(config.task, **dict(self.task))
         followed = ("d_in", "d_out", "d_head")
-        widths = {name: getattr(config.model, name) * task.dim // config.task.dim for name in followed}
+        widths = {
+            name: getattr(config.model, name) * task.dim // config.task.dim for name in followed
+        }
         model = replace(config.model, **{**widths, **dict(self.model)})
         training = config.training and replace(config.training, **dict(self.training))
         return at_scale(replace(config, model=model, task=task, training=training), scale)
@@ -283,10 +308,14 @@ def blocks(bench: Bench, task: AutoregressiveProcess) -> Iterator[Prompts]:
 
 def mean_square(bench: Bench, task: AutoregressiveProcess) -> float:
     """Of a number of what is predicted, in the sample: the error of predicting 0."""
-    return float(torch.stack([prompts.ys.square().mean() for prompts in blocks(bench, task)]).mean())
+    return float(
+        torch.stack([prompts.ys.square().mean() for prompts in blocks(bench, task)]).mean()
+    )
 
 
-def point_errors(bench: Bench, name: str, task: AutoregressiveProcess, predictor: Predictor | None = None) -> DataArray:
+def point_errors(
+    bench: Bench, name: str, task: AutoregressiveProcess, predictor: Predictor | None = None
+) -> DataArray:
     """Squared error over that of predicting 0, (block, point): means over the sequences of each block.
 
     All predictors see the same matrices of a law, also where states stand several times in a token.
@@ -300,13 +329,18 @@ def point_errors(bench: Bench, name: str, task: AutoregressiveProcess, predictor
     asked = predictor if predictor is not None else bench.models[name]
 
     def compute() -> DataArray:
-        misses = [(predictions(asked, prompts) - prompts.ys).square().mean((0, 2)) for prompts in blocks(bench, task)]
+        misses = [
+            (predictions(asked, prompts) - prompts.ys).square().mean((0, 2))
+            for prompts in blocks(bench, task)
+        ]
         values = torch.stack(misses).numpy() / mean_square(bench, task)
         axes = {"block": range(len(values)), "point": range(1, task.n_points + 1)}
         return make_array(values, axes, note=SAMPLE.format(**asdict(bench.scale)))
 
     own = "model" if predictor is None else name
-    found = bench.keep("autoregression: errors by point", [name], compute, task=encode(task), predictor=own)
+    found = bench.keep(
+        "autoregression: errors by point", [name], compute, task=encode(task), predictor=own
+    )
     assert isinstance(found, DataArray)
     return found
 
@@ -342,7 +376,9 @@ def alike(config: HookedTransformerConfig, spread: float, seed: int) -> HookedTr
         for i, block in enumerate(model.blocks):
             for letter in "QKVO":
                 heads = getattr(block.attn, f"W_{letter}")
-                noise = torch.randn(heads.shape, generator=generator(seed, f"autoregression/alike/{i}/{letter}"))
+                noise = torch.randn(
+                    heads.shape, generator=generator(seed, f"autoregression/alike/{i}/{letter}")
+                )
                 heads.copy_(heads[:1] + spread * config.init_std * noise)
     return model
 
@@ -353,7 +389,9 @@ def trained(model: HookedTransformer, config: RunConfig) -> HookedTransformer:
     assert training is not None
     optimiser = Adam(model.named_parameters())
     for step in range(training.steps):
-        prompts = config.task.sample(training.batch_size, generator(training.seed, "train/prompts", step))
+        prompts = config.task.sample(
+            training.batch_size, generator(training.seed, "train/prompts", step)
+        )
         loss = (model(encoding.encode(prompts)) - prompts.ys).square().mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.grad_clip)

@@ -33,7 +33,10 @@ from icl_interp.theory import autoregression as theory
 UNIFORM = 1.0  # mu of angles on the whole circle
 MUS = (UNIFORM, 2.0, 10.0, 50.0)  # angles on [0, 2 pi / mu]
 NETWORK, ATTENTION, BOUND = "linear recurrent network", "attention", "best linear map"
-RATE, CLIP = 3e-3, 1.0  # Adam's largest rate, which falls to 0 along a cosine; largest norm of a gradient
+RATE, CLIP = (
+    3e-3,
+    1.0,
+)  # Adam's largest rate, which falls to 0 along a cosine; largest norm of a gradient
 LEAST = 1e-12  # of errors and bounds: below it there is only rounding
 
 
@@ -65,7 +68,9 @@ WORDS["paper"] += "; the paper gives no sizes"
 
 BLIND = at_least("error of recurrent networks over that of predicting 0, uniform angles", 0.9, 0.5)
 SEES = at_most("error of attention over that of predicting 0, uniform angles", 0.05, 0.5)
-BELOW = at_least("least error of a recurrent network / least error of any linear map of the states", 0.95)
+BELOW = at_least(
+    "least error of a recurrent network / least error of any linear map of the states", 0.95
+)
 
 
 class LinearRecurrence(nn.Module):
@@ -87,11 +92,17 @@ class LinearRecurrence(nn.Module):
 
     def __init__(self, d: int, hidden: int, numbers: torch.Generator) -> None:
         super().__init__()
-        for name, shape in (("recurrence", (hidden, hidden)), ("embed", (hidden, d)), ("read_out", (d, hidden))):
+        for name, shape in (
+            ("recurrence", (hidden, hidden)),
+            ("embed", (hidden, d)),
+            ("read_out", (d, hidden)),
+        ):
             drawn = torch.randn(shape, generator=numbers, dtype=torch.complex128)
             self.register_parameter(name, nn.Parameter(drawn / shape[1] ** 0.5))
 
-    def forward(self, states: Complex[Tensor, "batch token dim"]) -> Complex[Tensor, "batch token dim"]:
+    def forward(
+        self, states: Complex[Tensor, "batch token dim"]
+    ) -> Complex[Tensor, "batch token dim"]:
         """The prediction of the state after each one."""
         x, out = states.new_zeros(len(states), len(self.recurrence)), []
         for state in states.unbind(1):
@@ -144,7 +155,9 @@ def attention(bench: Bench, size: Size) -> DiagonalAttention:
     """A unit with as many heads as coordinates after gradient descent on its exact loss, for uniform angles."""
     unit = Unit(size.d, size.d, size.n_points, paired=False, rate=0.01)
     A, B, P = (each[0] for each in models.descend(bench, unit, 1, size.descent)[0])
-    square = torch.cat([torch.zeros_like(P[:1]), P]).tril()  # no row of a unit is for a single state
+    square = torch.cat(
+        [torch.zeros_like(P[:1]), P]
+    ).tril()  # no row of a unit is for a single state
     return DiagonalAttention(A.to(torch.complex128), B.to(torch.complex128), square)
 
 
@@ -158,20 +171,39 @@ def run(bench: Bench) -> dict[str, Result]:
         networks = []
         for seed in range(size.seeds):
             network = OnStates(lambda mu=mu, seed=seed: trained(size, mu, seed))
-            networks.append(models.point_errors(bench, f"{NETWORK} {seed} of {size}", task, network))
+            networks.append(
+                models.point_errors(bench, f"{NETWORK} {seed} of {size}", task, network)
+            )
         seen = models.point_errors(bench, f"unit of {size}", task, unit)
-        for name, seed, found in [*((NETWORK, i, e) for i, e in enumerate(networks)), (ATTENTION, 0, seen)]:
+        for name, seed, found in [
+            *((NETWORK, i, e) for i, e in enumerate(networks)),
+            (ATTENTION, 0, seen),
+        ]:
             error = bootstrap(lambda each: each, models.scored(found))
-            row = {"mu": mu, "model": name, "seed": seed, "error": error.value, "low": error.low, "high": error.high}
+            row = {
+                "mu": mu,
+                "model": name,
+                "seed": seed,
+                "error": error.value,
+                "low": error.low,
+                "high": error.high,
+            }
             rows.append({**row, BOUND: float(np.mean(bounds[1:]))})
-        lines = (np.mean([each.values.mean(0) for each in networks], 0), seen.values.mean(0), bounds)
+        lines = (
+            np.mean([each.values.mean(0) for each in networks], 0),
+            seen.values.mean(0),
+            bounds,
+        )
         curves.append(np.stack([np.asarray(line) for line in lines]))
     words = (
         f"over that of predicting 0, at points 2 to {size.n_points}; d = {size.d}; networks of width {size.hidden} "
         f"after {size.steps:,} steps of Adam; attention trained for mu = {UNIFORM:g}; 95 % over blocks of sequences"
     )
     axes = {"mu": MUS, "model": (NETWORK, ATTENTION, BOUND), "point": range(1, size.n_points + 1)}
-    return {"errors": table_of_rows(rows, words), "points": make_curve(np.stack(curves), axes, note=words)}
+    return {
+        "errors": table_of_rows(rows, words),
+        "points": make_curve(np.stack(curves), axes, note=words),
+    }
 
 
 # ---- what came out --------------------------------------------------------------------------------------------------
@@ -185,7 +217,10 @@ def states(results: Results) -> tuple[Statement, ...]:
     networks = [row for row in rows if row["model"] == NETWORK]
     alike = [row for row in networks if row["mu"] == UNIFORM]
     seen = [row for row in rows if row["model"] == ATTENTION]
-    ratios = [{key: row[key] / max(row[BOUND], LEAST) for key in ("error", "low", "high")} for row in networks]
+    ratios = [
+        {key: row[key] / max(row[BOUND], LEAST) for key in ("error", "low", "high")}
+        for row in networks
+    ]
     least = min(ratios, key=lambda one: one["error"])
     return (
         statement(

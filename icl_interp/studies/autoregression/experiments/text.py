@@ -74,10 +74,14 @@ def ar_fit(tokens: Tokens, embedding: Embedding, length: int = CHUNK, seed: int 
     vectors, others = (embedding[each].reshape(shape) for each in (halves, mixed))
     after = vectors[1, :, 1:]
     mean = vectors[0, :, 1:].mean((0, 1))
-    return Fit(*(_mean_square(error) for error in (_missed(vectors), _missed(others), after - mean, after)))
+    return Fit(
+        *(_mean_square(error) for error in (_missed(vectors), _missed(others), after - mean, after))
+    )
 
 
-def _missed(vectors: Float[np.ndarray, "2 chunk token dim"]) -> Float[np.ndarray, "chunk transition dim"]:
+def _missed(
+    vectors: Float[np.ndarray, "2 chunk token dim"],
+) -> Float[np.ndarray, "chunk transition dim"]:
     """What W of the first half leaves on the second."""
     d = vectors.shape[-1]
     before, after = vectors[0, :, :-1].reshape(-1, d), vectors[0, :, 1:].reshape(-1, d)
@@ -117,11 +121,17 @@ class Sequences:
     def disagreeing(self) -> int:
         """Sequences, of both, where not both or neither of these hold: no W fits; a token has two successors."""
         of_text, of_shuffled = self.text > EXACT, self.shuffled > EXACT
-        return int((of_text != self.ambiguous).sum() + (of_shuffled != self.ambiguous_shuffled).sum())
+        return int(
+            (of_text != self.ambiguous).sum() + (of_shuffled != self.ambiguous_shuffled).sum()
+        )
 
 
 def sequence_fits(
-    tokens: Tokens, embedding: Embedding, length: int = LENGTH, most: int | None = None, seed: int = 0
+    tokens: Tokens,
+    embedding: Embedding,
+    length: int = LENGTH,
+    most: int | None = None,
+    seed: int = 0,
 ) -> Sequences:
     """Fit a W to each sequence of a few tokens, and to those of all tokens in random order.
 
@@ -148,10 +158,14 @@ def sequence_fits(
         )
     n = min(len(tokens) // length, len(tokens) if most is None else most)
     if n < FEWEST:
-        raise InputError(f"at least {FEWEST} sequences of {length} tokens are needed, got {n}: give a longer text")
+        raise InputError(
+            f"at least {FEWEST} sequences of {length} tokens are needed, got {n}: give a longer text"
+        )
     used = tokens[: n * length]
     own, mixed = used.reshape(n, length), _shuffled(used, seed, 2).reshape(n, length)
-    return Sequences(misfits(own, embedding), misfits(mixed, embedding), ambiguous(own), ambiguous(mixed))
+    return Sequences(
+        misfits(own, embedding), misfits(mixed, embedding), ambiguous(own), ambiguous(mixed)
+    )
 
 
 def misfits(sequences: np.ndarray, embedding: Embedding) -> Float[np.ndarray, " sequence"]:
@@ -182,7 +196,9 @@ def ambiguous(sequences: np.ndarray) -> Bool[np.ndarray, " sequence"]:
 def over(a: Float[np.ndarray, " unit"], b: Float[np.ndarray, " unit"]) -> Interval:
     """Quotient of two means with its 95 % bootstrap interval over units; 0 / 0 is NaN."""
     if not a.any() or not b.any():
-        return bootstrap(lambda x, y: np.divide(x, y, out=np.full_like(x, np.nan), where=y != 0), a, b)
+        return bootstrap(
+            lambda x, y: np.divide(x, y, out=np.full_like(x, np.nan), where=y != 0), a, b
+        )
     return bootstrap(lambda x, y: x / y, a, b, positive=True)
 
 

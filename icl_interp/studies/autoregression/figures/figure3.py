@@ -37,7 +37,11 @@ def _weights(results: Mapping[str, Result], laws: list[str]) -> go.Figure:
             matrix = results[f"{part}, {law}"]
             assert isinstance(matrix, DataArray)
             title = {"BᵀA": "p<sub>T</sub> BᵀA", "P": "P / p<sub>T</sub>"}.get(part, part)
-            bar = {"x": columns[c][1] + 0.005, "y": sum(rows[r]) / 2, "len": rows[r][1] - rows[r][0] + 0.04}
+            bar = {
+                "x": columns[c][1] + 0.005,
+                "y": sum(rows[r]) / 2,
+                "len": rows[r][1] - rows[r][0] + 0.04,
+            }
             add_matrix(
                 figure,
                 r * len(PARTS) + c,
@@ -48,12 +52,19 @@ def _weights(results: Mapping[str, Result], laws: list[str]) -> go.Figure:
                 scale=bar,
                 labels=("query", "token") if part == "P" else None,
             )
-    notes = "<br>".join(plain(str(results[f"P, {law}"].attrs["note"]).partition(":")[0]) for law in laws)
+    notes = "<br>".join(
+        plain(str(results[f"P, {law}"].attrs["note"]).partition(":")[0]) for law in laws
+    )
     below = (
         f"The run of least loss of each setting. {notes}<br>p<sub>T</sub> is the weight of the last token in the "
         "longest prompt: B<sup>T</sup>A and P can be scaled against each other, so both are shown in units of it."
     )
-    return finish(figure, "Weights of a unit after gradient descent on the exact loss", below, 230 * len(laws) + 80)
+    return finish(
+        figure,
+        "Weights of a unit after gradient descent on the exact loss",
+        below,
+        230 * len(laws) + 80,
+    )
 
 
 def _runs(results: Mapping[str, Result]) -> go.Figure:
@@ -80,11 +91,21 @@ def _runs(results: Mapping[str, Result]) -> go.Figure:
             colour,
             legend=setting[0] not in {law for law, _, _ in settings[:i]},
             mode="markers",
-            marker={"color": colour, "size": 8, "symbol": "circle" if setting[0] == UNITARY else "diamond"},
+            marker={
+                "color": colour,
+                "size": 8,
+                "symbol": "circle" if setting[0] == UNITARY else "diamond",
+            },
         )
         found = sum(row["found"] for row in own)
         figure.add_annotation(
-            x=i, y=1, yref="paper", text=f"{found} of {len(own)}", showarrow=False, yanchor="top", font={"size": 12}
+            x=i,
+            y=1,
+            yref="paper",
+            text=f"{found} of {len(own)}",
+            showarrow=False,
+            yanchor="top",
+            font={"size": 12},
         )
     add_rule(figure, 0, FOUND, (-0.5, len(names) - 0.5), "a minimum is found below")
     below = (

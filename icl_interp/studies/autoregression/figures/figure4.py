@@ -12,7 +12,11 @@ from icl_interp.figures.style import BLUE, GREY, ORANGE, finish, ranged, rows_ax
 from icl_interp.results import Result
 from icl_interp.studies.autoregression.experiments.figure4 import ORDERS
 
-LOOKS = {"W, text": (BLUE, "circle"), "W, shuffled text": (ORANGE, "diamond"), "0": (GREY, "square")}
+LOOKS = {
+    "W, text": (BLUE, "circle"),
+    "W, shuffled text": (ORANGE, "diamond"),
+    "0": (GREY, "square"),
+}
 LINES = {"text": (BLUE, "solid"), "shuffled": (ORANGE, "dash")}
 
 
@@ -25,13 +29,18 @@ def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
     places = first["residual"].values
     held = first.values.sum(0) > 0
     shown = places[held] if held.any() else places
-    x = {"title": {"text": "log<sub>10</sub> of the mean square residual"}, "range": ranged(shown.tolist(), 0.2)}
+    x = {
+        "title": {"text": "log<sub>10</sub> of the mean square residual"},
+        "range": ranged(shown.tolist(), 0.2),
+    }
     y = {"title": {"text": "sequences"}, "range": [0, 1.1 * max(float(first.values.max()), 1.0)]}
     add_panel(figure, 0, (0, 0.4), (0, 1), "A W for each sequence", x, y)
     for order in ORDERS:
         colour, dash = LINES[order]
         name = "text" if order == "text" else "shuffled text"
-        add_line(figure, 0, name, places, first.sel(order=order).values, colour, dash, line_shape="hvh")
+        add_line(
+            figure, 0, name, places, first.sel(order=order).values, colour, dash, line_shape="hvh"
+        )
     names = list(dict.fromkeys(str(row["embedding"]) for row in rows))
     limits = ranged([1.0, *(row[key] for row in rows for key in ("low", "high"))])
     across = {"title": {"text": "error over that of predicting the mean"}, "range": limits}
@@ -55,4 +64,6 @@ def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
         f"after its tokens are shuffled, of {numbers['sequences']:,} each;<br>exact fits are left out. Right: one W "
         "fitted to half of the tokens and tested on the other half, with 95 % intervals over chunks."
     )
-    return {"figure4": finish(figure, "Processes fitted to text and to shuffled text", below, 320, l=70)}
+    return {
+        "figure4": finish(figure, "Processes fitted to text and to shuffled text", below, 320, l=70)
+    }

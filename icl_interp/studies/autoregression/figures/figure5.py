@@ -14,7 +14,9 @@ from icl_interp.results import Result
 LOOKS = {"gradient descent": (GREY, "circle-open"), "layers": (BLUE, "circle")}
 
 
-def _layers(results: Mapping[str, Result], comparison: DataFrame | None, name: str, title: str, colour: str) -> Drawn:
+def _layers(
+    results: Mapping[str, Result], comparison: DataFrame | None, name: str, title: str, colour: str
+) -> Drawn:
     """One panel: error against the number of layers, or of steps."""
     rows = rows_of(results, "errors")
     if not rows:
@@ -48,4 +50,6 @@ def _layers(results: Mapping[str, Result], comparison: DataFrame | None, name: s
 
 
 figure5 = partial(_layers, name="figure5", title="Layers of linear attention", colour=BLUE)
-figure10 = partial(_layers, name="figure10", title="Layers of softmax attention and MLP", colour=ORANGE)
+figure10 = partial(
+    _layers, name="figure10", title="Layers of softmax attention and MLP", colour=ORANGE
+)

@@ -22,7 +22,9 @@ NAMES = {
 
 def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
     """Matrices on top with cosine encodings beside them; below them the longest row, uniform angles last."""
-    positions, longest, encodings = (results.get(name) for name in ("positions", "longest row", "encodings"))
+    positions, longest, encodings = (
+        results.get(name) for name in ("positions", "longest row", "encodings")
+    )
     if not isinstance(positions, DataArray) or not isinstance(longest, DataArray):
         return {}
     assert isinstance(encodings, DataArray)
@@ -35,7 +37,11 @@ def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
         matrix = encodings if last else positions.sel(mu=mu)
         title = "cosine encodings" if last else f"P, μ = {mu:g}"
         largest = 1.0 if last else float(np.abs(positions.sel(mu=list(MUS)).values).max())
-        bar = {"x": columns[i][1] + 0.004, "y": sum(top) / 2, "len": top[1] - top[0] + 0.04} if i > 2 else None
+        bar = (
+            {"x": columns[i][1] + 0.004, "y": sum(top) / 2, "len": top[1] - top[0] + 0.04}
+            if i > 2
+            else None
+        )
         add_matrix(figure, i, columns[i], top, title, matrix, largest, bar)
         own = ranged([*longest.sel(mu=mu).values.ravel().tolist(), 0.0]) if last else limits
         across = {"title": {"text": "token"}, "range": [0, longest.sizes["token"] + 1]}
@@ -43,10 +49,23 @@ def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
         add_panel(figure, 5 + i, columns[i], bottom, f"longest row, μ = {mu:g}", across, up)
         for line, (colour, dash) in LINES.items():
             values = longest.sel(mu=mu, line=line).values
-            add_line(figure, 5 + i, NAMES[line], longest["token"].values, values, colour, dash, legend=i == 0)
+            add_line(
+                figure,
+                5 + i,
+                NAMES[line],
+                longest["token"].values,
+                values,
+                colour,
+                dash,
+                legend=i == 0,
+            )
     below = (
         "Angles of one coordinate are uniform on [0, 2π / μ]; only P is trained, from 0, until the mean loss is below "
         f"{TOLERANCE:g}. The query is the last token but one.<br>The minimiser, reached for μ = 1, takes the last "
         "token alone. Cosine encodings of Vaswani et al. (2017): a row is a frequency."
     )
-    return {"figure6": finish(figure, "Attention by position after gradient descent that stops early", below, 470)}
+    return {
+        "figure6": finish(
+            figure, "Attention by position after gradient descent that stops early", below, 470
+        )
+    }

@@ -25,12 +25,27 @@ def figure7(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
     heads = sorted({row["heads"] for row in rows})
     y = {"title": {"text": "error over that of predicting 0"}, "range": [0, 1.08]}
     x = log_axis("heads", heads[0] / 1.3, heads[-1] * 1.3)
-    add_panel(figure, 0, left, (0, 1), "All points but the first", {**x, "tickvals": heads, "ticktext": heads}, y)
+    add_panel(
+        figure,
+        0,
+        left,
+        (0, 1),
+        "All points but the first",
+        {**x, "tickvals": heads, "ticktext": heads},
+        y,
+    )
     for name, colour in COLOURS.items():
         _by_heads(figure, [row for row in rows if row["states"] == name], name, colour)
-    top = 1.04 * max(1.04, float(points.values.max()))  # at the second point a layer may do worse than predicting 0
-    axis = {"title": {"text": "point of the prompt"}, "range": ranged(points["point"].values.tolist())}
-    add_panel(figure, 1, right, (0, 1), "By point: fewest and most heads", axis, {"range": [0, top]})
+    top = 1.04 * max(
+        1.04, float(points.values.max())
+    )  # at the second point a layer may do worse than predicting 0
+    axis = {
+        "title": {"text": "point of the prompt"},
+        "range": ranged(points["point"].values.tolist()),
+    }
+    add_panel(
+        figure, 1, right, (0, 1), "By point: fewest and most heads", axis, {"range": [0, top]}
+    )
     for tiles, name in TILES.items():
         for count, dash in ((heads[-1], "solid"), (heads[0], "dot")):
             model = MODELS[tiles, count, 0].name
@@ -48,7 +63,9 @@ def figure7(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
 
 def _by_heads(figure: go.Figure, rows: list[dict], name: str, colour: str) -> None:
     heads = sorted({row["heads"] for row in rows})
-    means = [float(np.mean([row["error"] for row in rows if row["heads"] == count])) for count in heads]
+    means = [
+        float(np.mean([row["error"] for row in rows if row["heads"] == count])) for count in heads
+    ]
     add_line(figure, 0, name, heads, means, colour)
     add_line(
         figure,

@@ -27,7 +27,18 @@ def figure8(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
             last = panel == 2 * len(rows) - 1
             title = f"{row['heads']} heads, {when}: {row[when]:.2f}"
             bar = {"x": columns[panel][1] + 0.005, "y": 0.5, "len": 1.0} if last else None
-            add_matrix(figure, panel, columns[panel], (0, 1), title, matrix, 1.0, bar, ("head", "head"), signed=False)
+            add_matrix(
+                figure,
+                panel,
+                columns[panel],
+                (0, 1),
+                title,
+                matrix,
+                1.0,
+                bar,
+                ("head", "head"),
+                signed=False,
+            )
     near = ", ".join(f"{row['random heads']:.2g} for {row['heads']} heads" for row in rows)
     below = (
         "|cosine| between the tensors V ⊗ QK of two heads, and its mean over pairs of different heads in the titles. "

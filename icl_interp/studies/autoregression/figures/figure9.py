@@ -10,7 +10,12 @@ from icl_interp.experiments.errors import rows_of
 from icl_interp.figures.grid import Drawn, add_line, add_panel, whiskers
 from icl_interp.figures.style import BLUE, ORANGE, finish, log_axis, ranged, rows_axis
 from icl_interp.results import Result
-from icl_interp.studies.autoregression.experiments.figure9 import CHANGES, LINEAR, LINEAR_MLP, MODELS
+from icl_interp.studies.autoregression.experiments.figure9 import (
+    CHANGES,
+    LINEAR,
+    LINEAR_MLP,
+    MODELS,
+)
 
 
 def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
@@ -18,7 +23,10 @@ def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
     rows, points = rows_of(results, "errors"), results.get("points")
     if not rows or not isinstance(points, DataArray):
         return {}
-    figure, names = go.Figure(), [kind for kind in CHANGES if any(row["model"] == kind for row in rows)]
+    figure, names = (
+        go.Figure(),
+        [kind for kind in CHANGES if any(row["model"] == kind for row in rows)],
+    )
     ends = [row[key] for row in rows for key in ("low", "high")]
     limits = max(min(ends), 1e-12) / 2, 2.0
     x = log_axis("error over that of predicting 0", *limits)
@@ -35,18 +43,33 @@ def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
             colour,
             legend=False,
             mode="markers",
-            marker={"color": colour, "size": 9, "symbol": "circle" if dash == "solid" else "diamond"},
+            marker={
+                "color": colour,
+                "size": 9,
+                "symbol": "circle" if dash == "solid" else "diamond",
+            },
             error_x=whiskers(*([row[key] for row in own] for key in ("error", "low", "high"))),
         )
     values = points.values[:, 1:]
-    axis = {"title": {"text": "point of the prompt"}, "range": ranged(points["point"].values.tolist())}
+    axis = {
+        "title": {"text": "point of the prompt"},
+        "range": ranged(points["point"].values.tolist()),
+    }
     up = log_axis("error over that of predicting 0", max(float(values.min()), 1e-12) / 2, 3.0)
     add_panel(figure, 1, (0.58, 1.0), (0, 1), "By point", axis, up)
     for name in names:
         model = MODELS[name, 0].name
         if model in points.indexes["model"]:
             colour, dash = _look(name)
-            add_line(figure, 1, name, points["point"].values, points.sel(model=model).values, colour, dash)
+            add_line(
+                figure,
+                1,
+                name,
+                points["point"].values,
+                points.sel(model=model).values,
+                colour,
+                dash,
+            )
     below = (
         "One layer of attention on rotations, with queries of the state before and learned weights of positions. A "
         "mark is a trained model, with the 95 % interval<br>of its test error. Linear scores can reach 0 here "
@@ -57,4 +80,6 @@ def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
 
 def _look(name: str) -> tuple[str, str]:
     """Colour by score function, dash by MLP."""
-    return (BLUE if name in (LINEAR, LINEAR_MLP) else ORANGE), ("dash" if "MLP" in name else "solid")
+    return (BLUE if name in (LINEAR, LINEAR_MLP) else ORANGE), (
+        "dash" if "MLP" in name else "solid"
+    )

@@ -14,7 +14,12 @@ from icl_interp.figures.style import BLUE, INK, finish, log_axis, rows_axis
 from icl_interp.figures.text import number, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.autoregression.claims import map as map_claim
-from icl_interp.studies.autoregression.measurements import maps, maps_descent, maps_heads, maps_tokens
+from icl_interp.studies.autoregression.measurements import (
+    maps,
+    maps_descent,
+    maps_heads,
+    maps_tokens,
+)
 
 LOWEST = 1e-6  # shares below are drawn there
 MOST_NUMBERS = 8  # heads up to which cells hold their numbers
@@ -32,7 +37,13 @@ def distances(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
         return None
     figure = go.Figure()
     _points(figure, found, "distance, of the mean square of predictions")
-    finish(figure, "Distance to known maps", tested_by("autoregression_map", findings), 40 * len(found) + 40, l=180)
+    finish(
+        figure,
+        "Distance to known maps",
+        tested_by("autoregression_map", findings),
+        40 * len(found) + 40,
+        l=180,
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -42,14 +53,19 @@ def first_layer(results: Results, findings: Sequence[Finding], facts: Facts) -> 
     if stored is None:
         return None
     moved = stored.sel(number="moved").transpose("unit", "point", "arm")
-    found = {arm: bootstrap(lambda mean: mean.mean(-1), moved.sel(arm=arm).values) for arm in maps_tokens.ARMS}
+    found = {
+        arm: bootstrap(lambda mean: mean.mean(-1), moved.sel(arm=arm).values)
+        for arm in maps_tokens.ARMS
+    }
     figure = go.Figure()
     _points(
         figure,
         {name.replace(", own", ",\nown"): one for name, one in found.items()},
         "change of the prediction, of the next state's variance",
     )
-    finish(figure, "The first layer's tokens", tested_by("autoregression_tokens", findings), 170, l=210)
+    finish(
+        figure, "The first layer's tokens", tested_by("autoregression_tokens", findings), 170, l=210
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -64,7 +80,13 @@ def descent(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
     lines = {MODEL: (means[maps.MODEL], INK, "solid"), SQUARES: (means[maps.SQUARES], BLUE, "dot")}
     floor = LOWEST * max(curve)
     figure = go.Figure(
-        go.Scatter(x=steps, y=np.maximum(curve, floor), mode="lines+markers", name=STEPS, line={"color": BLUE})
+        go.Scatter(
+            x=steps,
+            y=np.maximum(curve, floor),
+            mode="lines+markers",
+            name=STEPS,
+            line={"color": BLUE},
+        )
     )
     for name, (value, colour, dash) in lines.items():
         ends = [steps[0], steps[-1]]
@@ -80,8 +102,16 @@ def descent(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
         )
     top = 2 * max([*curve, means[maps.MODEL]])
     title = f"mean squared error ({number(floor, 1)} and less at the bottom)"
-    figure.update_layout(xaxis={"title": {"text": "steps"}}, yaxis=log_axis(title, floor / 2, top, 7))
-    return finish(figure, "Steps of gradient descent", tested_by("autoregression_descent", findings), 300, l=76)
+    figure.update_layout(
+        xaxis={"title": {"text": "steps"}}, yaxis=log_axis(title, floor / 2, top, 7)
+    )
+    return finish(
+        figure,
+        "Steps of gradient descent",
+        tested_by("autoregression_descent", findings),
+        300,
+        l=76,
+    )
 
 
 def likeness(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -102,7 +132,9 @@ def likeness(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
             zmax=1.0,
             colorscale="Blues",
             showscale=False,
-            text=[["" if np.isnan(v) else number(v, 2) for v in row] for row in values] if few else None,
+            text=[["" if np.isnan(v) else number(v, 2) for v in row] for row in values]
+            if few
+            else None,
             texttemplate="%{text}" if few else None,
             hovertemplate="heads %{y} and %{x}: %{z:.3g}<extra></extra>",
         )
@@ -111,13 +143,16 @@ def likeness(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
         xaxis={"title": {"text": "head"}, "type": "category"},
         yaxis={"title": {"text": "head"}, "type": "category", "autorange": "reversed"},
     )
-    return finish(figure, "How alike heads are", tested_by("autoregression_likeness", findings), 300, l=60)
+    return finish(
+        figure, "How alike heads are", tested_by("autoregression_likeness", findings), 300, l=60
+    )
 
 
 def _points(figure: Figure, found: Mapping[str, Interval], title: str) -> None:
     """A row a name, on a logarithmic axis."""
     value, low, high = (
-        np.array([max(getattr(one, end), LOWEST) for one in found.values()]) for end in ("value", "low", "high")
+        np.array([max(getattr(one, end), LOWEST) for one in found.values()])
+        for end in ("value", "low", "high")
     )
     figure.add_trace(
         go.Scatter(
@@ -126,13 +161,20 @@ def _points(figure: Figure, found: Mapping[str, Interval], title: str) -> None:
             mode="markers",
             showlegend=False,
             marker={"color": INK, "size": 9},
-            error_x={"array": high - value, "arrayminus": value - low, "thickness": 1, "width": 3, "color": BLUE},
+            error_x={
+                "array": high - value,
+                "arrayminus": value - low,
+                "thickness": 1,
+                "width": 3,
+                "color": BLUE,
+            },
             hovertemplate="%{x:.3g}<extra></extra>",
         )
     )
     labelled = f"{title} ({number(LOWEST, 1)} and less at the left)"
     figure.update_layout(
-        xaxis=log_axis(labelled, LOWEST / 2, 4 * max(1.0, float(high.max())), 5), yaxis=rows_axis(list(found))
+        xaxis=log_axis(labelled, LOWEST / 2, 4 * max(1.0, float(high.max())), 5),
+        yaxis=rows_axis(list(found)),
     )
 
 

@@ -9,7 +9,13 @@ from xarray import DataArray
 from icl_interp.figures.grid import Drawn, add_line, add_panel, spans
 from icl_interp.figures.style import BLUE, GREY, ORANGE, finish, log_axis, ranged
 from icl_interp.results import Result
-from icl_interp.studies.autoregression.experiments.remark2 import ATTENTION, BOUND, MUS, NETWORK, UNIFORM
+from icl_interp.studies.autoregression.experiments.remark2 import (
+    ATTENTION,
+    BOUND,
+    MUS,
+    NETWORK,
+    UNIFORM,
+)
 
 LINES = {NETWORK: (ORANGE, "solid"), BOUND: (GREY, "dot"), ATTENTION: (BLUE, "solid")}
 LOWEST = 1e-8  # where the axis of errors ends; less is drawn there
@@ -24,7 +30,10 @@ def remark2(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
     for i, (mu, across) in enumerate(zip(MUS, spans(len(MUS), 0.04), strict=True)):
         title = "uniform angles" if mu == UNIFORM else f"angles to 2π / {mu:g}"
         up = log_axis("error over that of predicting 0" if i == 0 else "", LOWEST / 2, 5.0)
-        x = {"title": {"text": "point of the prompt"}, "range": ranged(later["point"].values.tolist())}
+        x = {
+            "title": {"text": "point of the prompt"},
+            "range": ranged(later["point"].values.tolist()),
+        }
         add_panel(figure, i, across, (0, 1), title, x, {**up, "showticklabels": i == 0})
         for name, (colour, dash) in LINES.items():
             values = later.sel(mu=mu, model=name).values.clip(LOWEST)
@@ -33,4 +42,8 @@ def remark2(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
         "Mean over networks; each is trained on the law that it is tested on, attention on uniform angles only.<br>The "
         f"best linear map of the states is a closed form; what is below {LOWEST:g} is drawn there."
     )
-    return {"remark2": finish(figure, "A linear recurrent network and attention on the same sequences", below, 340)}
+    return {
+        "remark2": finish(
+            figure, "A linear recurrent network and attention on the same sequences", below, 340
+        )
+    }

@@ -16,7 +16,12 @@ from icl_interp.figures.style import BLUE, INK, finish, log_axis, panel_title, p
 from icl_interp.figures.text import number, tested_by
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.claims import identity, spare, start
-from icl_interp.studies.autoregression.measurements import unit, unit_heads, unit_positions, unit_start
+from icl_interp.studies.autoregression.measurements import (
+    unit,
+    unit_heads,
+    unit_positions,
+    unit_start,
+)
 
 LOWEST = 1e-6  # normalised errors below are drawn there
 LEFT, RIGHT = (0.0, 0.4), (0.74, 1.0)
@@ -30,19 +35,34 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         return None
     values = unit_heads.cosines(unit.complex_heads(unit.stored_heads(stored))).numpy()
     names = [str(h + 1) for h in range(len(values))]
-    figure = go.Figure(_map(values, names, 1.0, "Blues", "a of head %{y}, b of head %{x}: %{z:.3g}"))
+    figure = go.Figure(
+        _map(values, names, 1.0, "Blues", "a of head %{y}, b of head %{x}: %{z:.3g}")
+    )
     place(figure, LEFT)
     figure.update_layout(
         xaxis={"title": {"text": "head h' (value side, b)"}, "type": "category"},
-        yaxis={"title": {"text": "head h (key side, a)"}, "type": "category", "autorange": "reversed"},
+        yaxis={
+            "title": {"text": "head h (key side, a)"},
+            "type": "category",
+            "autorange": "reversed",
+        },
     )
-    return finish(figure, "Key and value diagonals of heads", tested_by("autoregression_heads", findings), 300, l=76)
+    return finish(
+        figure,
+        "Key and value diagonals of heads",
+        tested_by("autoregression_heads", findings),
+        300,
+        l=76,
+    )
 
 
 def positions(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """P, and errors where some of its weights are changed."""
     p = results.get(unit.positions)
-    arms = [results.get(one) for one in (unit_positions.positions_cut, unit_positions.positions_averaged)]
+    arms = [
+        results.get(one)
+        for one in (unit_positions.positions_cut, unit_positions.positions_averaged)
+    ]
     found = {name: error for one in arms if one is not None for name, error in _errors(one).items()}
     if p is None or not found:
         return None
@@ -58,7 +78,9 @@ def positions(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
     )
     panel_title(figure, "Weights P", LEFT)
     panel_title(figure, "Error with other weights", RIGHT)
-    finish(figure, "Weights of positions", tested_by("autoregression_positions", findings), 300, l=60)
+    finish(
+        figure, "Weights of positions", tested_by("autoregression_positions", findings), 300, l=60
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -88,13 +110,20 @@ def _rows(arms: DataArray, title: str, claims: str, left: int) -> Figure:
 
 def _errors(arms: DataArray) -> dict[str, tuple[float, float, float]]:
     """Mean normalised error and its interval, by arm."""
-    each = {str(arm): bootstrap(lambda e: e.mean(-1), arms.sel(arm=arm).values) for arm in arms.indexes["arm"]}
+    each = {
+        str(arm): bootstrap(lambda e: e.mean(-1), arms.sel(arm=arm).values)
+        for arm in arms.indexes["arm"]
+    }
     return {name: (i.value, i.low, i.high) for name, i in each.items()}
 
 
-def _points(figure: Figure, errors: Mapping[str, tuple[float, float, float]], axis: str = "2") -> None:
+def _points(
+    figure: Figure, errors: Mapping[str, tuple[float, float, float]], axis: str = "2"
+) -> None:
     """A row an arm, on a logarithmic axis."""
-    value, low, high = (np.array([max(one[i], LOWEST) for one in errors.values()]) for i in range(3))
+    value, low, high = (
+        np.array([max(one[i], LOWEST) for one in errors.values()]) for i in range(3)
+    )
     figure.add_trace(
         go.Scatter(
             x=value,
@@ -108,7 +137,10 @@ def _points(figure: Figure, errors: Mapping[str, tuple[float, float, float]], ax
             hovertemplate="error / squared length %{x:.3g}<extra></extra>",
         )
     )
-    names = [name.replace(" weights ", "\nweights ").replace(" by the means", "\nby the means") for name in errors]
+    names = [
+        name.replace(" weights ", "\nweights ").replace(" by the means", "\nby the means")
+        for name in errors
+    ]
     title = f"error / squared length ({number(LOWEST, 1)} and less at the left)"
     figure.update_layout(
         {
@@ -118,7 +150,9 @@ def _points(figure: Figure, errors: Mapping[str, tuple[float, float, float]], ax
     )
 
 
-def _map(values: np.ndarray, names: Sequence[str], size: float, colours: str, hover: str) -> go.Heatmap:
+def _map(
+    values: np.ndarray, names: Sequence[str], size: float, colours: str, hover: str
+) -> go.Heatmap:
     """A table of colours, with its numbers where there are few."""
     few = len(names) <= MOST_NUMBERS
     return go.Heatmap(
@@ -129,7 +163,9 @@ def _map(values: np.ndarray, names: Sequence[str], size: float, colours: str, ho
         zmax=size,
         colorscale=colours,
         showscale=False,
-        text=[["" if np.isnan(v) else number(v, 2) for v in row] for row in values] if few else None,
+        text=[["" if np.isnan(v) else number(v, 2) for v in row] for row in values]
+        if few
+        else None,
         texttemplate="%{text}" if few else None,
         hovertemplate=hover + "<extra></extra>",
     )

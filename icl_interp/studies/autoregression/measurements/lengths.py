@@ -41,7 +41,9 @@ def worst(
     pick = np.argmin if smallest else np.argmax
     reach = np.min if smallest else np.max
     at = int(pick(value))
-    found = Estimate(name, float(value[at]), float(reach(low)), float(reach(high)), unit, positive=positive)
+    found = Estimate(
+        name, float(value[at]), float(reach(low)), float(reach(high)), unit, positive=positive
+    )
     return found, at
 
 

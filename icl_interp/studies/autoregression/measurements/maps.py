@@ -94,7 +94,9 @@ def predicted_form(task: AutoregressiveProcess, encoding: str, n_layers: int) ->
     if encoding == "states" and n_layers == 1 and commute(task):
         if task.start is None:
             return TURN
-        raise InputError("The claim is about paths of plain states that start at s_0 = 1; here s_0 is drawn")
+        raise InputError(
+            "The claim is about paths of plain states that start at s_0 = 1; here s_0 is drawn"
+        )
     raise InputError(
         "The claim is about one layer on augmented states, one on plain states with matrices that commute, and two on "
         f"plain states; here are {n_layers} on {'plain' if encoding == 'states' else encoding} "
@@ -129,7 +131,9 @@ def needs_predicted_form(facts: Facts) -> str | None:
 # ---- forms -----------------------------------------------------------------------------------------------------------
 
 
-def forms(task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_heads: int) -> dict[str, Form]:
+def forms(
+    task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_heads: int
+) -> dict[str, Form]:
     """What algorithms predict after the last state of each path, up to a number c.
 
     * `STEP`: c sum_t s_t s_{t-1}^* s_T, one step of gradient descent from 0 on the errors of the prompt. Where
@@ -165,7 +169,9 @@ def forms(task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_h
     if commute(task):
         paired = complex_states(real)
         found[TURN] = Form(_numbers(theory.unitary_map(paired) * paired[:, -1]), nothing)
-    return {name: Form(*(part.repeat(1, task.tiles) for part in form)) for name, form in found.items()}
+    return {
+        name: Form(*(part.repeat(1, task.tiles) for part in form)) for name, form in found.items()
+    }
 
 
 def solved(states: States, last: Tensor) -> Tensor:
@@ -308,7 +314,10 @@ def in_context_map(lab: Lab) -> Planned[DataArray]:
             known = forms(task, prompts.xs, n_heads)
             said = {MODEL: _said(lab, prompts, lab.few.n_points)}
             # Of a form without a number of its own the prediction itself, of one with a number its direction.
-            said |= {name: form.fixed + form.free * (name in (STEP, COPY)) for name, form in known.items()}
+            said |= {
+                name: form.fixed + form.free * (name in (STEP, COPY))
+                for name, form in known.items()
+            }
             for a, who in enumerate((MODEL, *names)):
                 for b, name in enumerate(names):
                     there = who in said and name in known and who != name
@@ -326,7 +335,9 @@ def in_context_map(lab: Lab) -> Planned[DataArray]:
         "moment": MOMENTS,
         "unit": tuple(range(lab.n_units)),
     }
-    return make_array(values, axes, note=f"{len(lab.few)} prompts, read after the last state; forms in float64")
+    return make_array(
+        values, axes, note=f"{len(lab.few)} prompts, read after the last state; forms in float64"
+    )
 
 
 @measurement("autoregression/map at every length")
@@ -345,5 +356,10 @@ def map_at_every_length(lab: Lab) -> Planned[DataArray]:
                 known = forms(task, prompts.xs[:, :n_points], n_heads)[form]
                 part = moments(_said(lab, prompts, n_points), known).double()
                 values[i, j] += lab.by_unit(part, prompts).T / len(states[last])
-    axes = {"last state": LAST, "points": asked, "moment": MOMENTS, "unit": tuple(range(lab.n_units))}
+    axes = {
+        "last state": LAST,
+        "points": asked,
+        "moment": MOMENTS,
+        "unit": tuple(range(lab.n_units)),
+    }
     return make_array(values, axes, note=f"{len(lab.few)} prompts; the form is {form}, in float64")

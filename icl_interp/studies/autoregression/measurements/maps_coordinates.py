@@ -82,7 +82,10 @@ def coordinates(lab: Lab) -> DataArray:
     """`attention_to` of each different head: (head, coordinate of states, copies added up)."""
     heads = different(lab)
     parts = attention_to(folded(heads.forms, process_of(lab).tiles))
-    axes = {"head": tuple(f"0.{h}" for h in heads.first), "coordinate": tuple(range(parts.shape[1]))}
+    axes = {
+        "head": tuple(f"0.{h}" for h in heads.first),
+        "coordinate": tuple(range(parts.shape[1])),
+    }
     return make_array(parts.numpy(), axes)
 
 
@@ -99,6 +102,8 @@ def division(lab: Lab) -> DataArray:
         if len(own) < 2:
             rows.append(torch.full((1 + N_DRAWS,), torch.nan, dtype=torch.float64))
         else:
-            rows.append(divided(attention_to(torch.cat([own[None], random_maps(own, N_DRAWS, draw)]))))
+            rows.append(
+                divided(attention_to(torch.cat([own[None], random_maps(own, N_DRAWS, draw)])))
+            )
     axes = {"coordinates": (FOLDED, TILED), "draw": tuple(range(-1, N_DRAWS))}
     return make_array(torch.stack(rows).numpy(), axes)

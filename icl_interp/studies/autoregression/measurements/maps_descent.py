@@ -30,7 +30,12 @@ from icl_interp.studies.autoregression.measurements.maps import (
     needs_paths,
     solved,
 )
-from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, heads_in_use, in_use, layers_in_use
+from icl_interp.studies.autoregression.measurements.parts import (
+    first_layer_in_use,
+    heads_in_use,
+    in_use,
+    layers_in_use,
+)
 from icl_interp.studies.autoregression.measurements.unit import process_of
 from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_states
 
@@ -63,9 +68,7 @@ def needs_layers_for_steps(facts: Facts) -> str | None:
     if layers_left(facts) < 1:
         return "The claim is about layers after the one that makes augmented tokens; this model has one layer"
     if layers_left(facts) > max(STEPS[:16]):
-        return (
-            f"The claim is about at most {max(STEPS[:16])} layers that take steps; this model has {layers_left(facts)}"
-        )
+        return f"The claim is about at most {max(STEPS[:16])} layers that take steps; this model has {layers_left(facts)}"
     if facts.config.attention_dir != "causal":
         return "The claim is about causal attention, since else the token after a state shows what is to be predicted"
     return None
@@ -97,11 +100,15 @@ class Path:
         Along a direction of curvature g, W is (1 - (1 - size g)^steps) times the least-squares solution.
         """
         g = self.curvatures[..., None]
-        share = torch.where(g > 0, (1 - (1 - sizes * g) ** n_steps) / g.clamp(min=TINY), sizes * n_steps)
+        share = torch.where(
+            g > 0, (1 - (1 - sizes * g) ** n_steps) / g.clamp(min=TINY), sizes * n_steps
+        )
         return self.parts @ share.to(self.parts.dtype)
 
 
-def _states(task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_heads: int) -> States:
+def _states(
+    task: AutoregressiveProcess, xs: Float[Tensor, "batch point dim"], n_heads: int
+) -> States:
     real = xs[..., : task.state_dim].double()
     return complex_states(real) if commute(task) and n_heads > 1 else real
 
@@ -119,7 +126,9 @@ def best_sizes(task: AutoregressiveProcess, n_heads: int, seed: int) -> dict[int
         n_heads: of a layer of the model.
         seed: of the sample.
     """
-    prompts = task.sample(N_FITTED, generator(seed, "autoregression/step sizes"), dtype=torch.float64)
+    prompts = task.sample(
+        N_FITTED, generator(seed, "autoregression/step sizes"), dtype=torch.float64
+    )
     states, truth = (_states(task, one, n_heads) for one in (prompts.xs, prompts.ys))
     paths = {t: Path(states[:, : t + 1]) for t in late(prompts.n_points)}
     sizes = SIZES / torch.stack([path.curvatures.amax() for path in paths.values()]).amax()
@@ -142,7 +151,10 @@ def descent(lab: Lab) -> Planned[DataArray]:
     sizes = best_sizes(task, n_heads, lab.seed)
     states, truth = (_states(task, one, n_heads) for one in (prompts.xs, prompts.ys))
     points = late(prompts.n_points)
-    said = lab.predict(prompts).double().cpu()[:, points.start :] - prompts.ys[:, points.start :].double()
+    said = (
+        lab.predict(prompts).double().cpu()[:, points.start :]
+        - prompts.ys[:, points.start :].double()
+    )
     rows = {MODEL: list((said.square().sum(-1) / task.tiles).unbind(1)), SQUARES: []}
     rows |= {str(n_steps): [] for n_steps in STEPS}
     for t in points:

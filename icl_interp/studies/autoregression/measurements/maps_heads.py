@@ -60,7 +60,9 @@ class Span(NamedTuple):
     @classmethod
     def of(cls, lab: Lab) -> "Span":
         """From two prompts of each unit."""
-        (sizes, tokens), (_, targets) = (_held(rows) for rows in (lab.tokens(lab.few).cpu(), lab.few.ys))
+        (sizes, tokens), (_, targets) = (
+            _held(rows) for rows in (lab.tokens(lab.few).cpu(), lab.few.ys)
+        )
         return cls(tokens * sizes.sqrt(), targets)
 
 
@@ -82,20 +84,24 @@ def needs_heads_of_a_layer(facts: Facts) -> str | None:
     if cfg.n_heads < 2:
         return "The claim is about two heads or more; this model has one"
     if cfg.normalization_type and cfg.norm_position == "pre":
-        return (
-            f"The claim is about heads that read tokens unchanged; here a norm ({cfg.normalization_type}) precedes them"
-        )
+        return f"The claim is about heads that read tokens unchanged; here a norm ({cfg.normalization_type}) precedes them"
     return None
 
 
 def head_maps(model: HookedTransformer) -> tuple[Maps, Maps]:
     """F_h = W_E W_Q W_K^T W_E^T and G_h = W_E W_V W_O W_U of the first layer, without biases, positions and an MLP."""
-    attn, embed, out = model.blocks[0].attn, model.embed.W_E.detach().double(), model.unembed.W_U.detach().double()
+    attn, embed, out = (
+        model.blocks[0].attn,
+        model.embed.W_E.detach().double(),
+        model.unembed.W_U.detach().double(),
+    )
     query, key, value = (embed @ getattr(attn, f"W_{letter}").detach().double() for letter in "QKV")
     return (query @ key.transpose(1, 2)).cpu(), (value @ (attn.W_O.detach().double() @ out)).cpu()
 
 
-def different_heads(model: HookedTransformer, patterns: parts.Pattern, span: Span | None = None) -> Heads:
+def different_heads(
+    model: HookedTransformer, patterns: parts.Pattern, span: Span | None = None
+) -> Heads:
     """The heads of a layer, each different one once, and without those that write nothing.
 
     Args:
@@ -118,11 +124,15 @@ def different_heads(model: HookedTransformer, patterns: parts.Pattern, span: Spa
     # What is left of a sum that takes itself off is rounding of its parts.
     writes = forms.norm(dim=(1, 2)) * maps.norm(dim=(1, 2)) > NULL * whole
     return Heads(
-        forms[writes], maps[writes], tuple(h for h, there in zip(first, writes.tolist(), strict=True) if there)
+        forms[writes],
+        maps[writes],
+        tuple(h for h, there in zip(first, writes.tolist(), strict=True) if there),
     )
 
 
-def _summed(rows: Float[Tensor, "head number"], summed: Maps, scaled: bool) -> tuple[list[parts.Group], Maps]:
+def _summed(
+    rows: Float[Tensor, "head number"], summed: Maps, scaled: bool
+) -> tuple[list[parts.Group], Maps]:
     """Groups of heads whose rows are one up to a factor, and the sum of their matrices times these factors."""
     factors, alike = parts.factors(rows, scaled), parts.groups(rows, scaled)
     found = []
@@ -143,7 +153,9 @@ def cosines(forms: Maps, maps: Maps) -> Float[Tensor, " pair"]:
     return found[first, second].abs()
 
 
-def random_maps(maps: Maps, n_draws: int, draw: torch.Generator) -> Float[Tensor, "draw head row column"]:
+def random_maps(
+    maps: Maps, n_draws: int, draw: torch.Generator
+) -> Float[Tensor, "draw head row column"]:
     """As many maps with the singular values of these, and random (Haar) singular vectors.
 
     Args:
@@ -202,5 +214,7 @@ def by_chance(lab: Lab) -> DataArray:
     if len(heads.first) < 2:
         found = torch.full((N_DRAWS, 1), torch.nan, dtype=torch.float64)
     else:
-        found = random_cosines(heads.forms, N_DRAWS, draw) * random_cosines(heads.maps, N_DRAWS, draw)
+        found = random_cosines(heads.forms, N_DRAWS, draw) * random_cosines(
+            heads.maps, N_DRAWS, draw
+        )
     return make_array(found.abs().nanmean(-1).numpy(), {"draw": tuple(range(N_DRAWS))})

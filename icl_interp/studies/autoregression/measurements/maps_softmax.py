@@ -51,8 +51,14 @@ def missed(lab: Lab) -> DataArray:
     """Squared error of the model and of the law's mean E[W] s: (who, unit), means over the scored points."""
     prompts, first = lab.few, lab.task.n_determining
     truth = prompts.ys[:, first:].double()
-    said = {MISSED: lab.predict(prompts).double().cpu(), ALL: lab.task.expected(prompts.xs).double()}
-    rows = [lab.by_unit((one[:, first:] - truth).square().sum(-1).mean(-1), prompts) for one in said.values()]
+    said = {
+        MISSED: lab.predict(prompts).double().cpu(),
+        ALL: lab.task.expected(prompts.xs).double(),
+    }
+    rows = [
+        lab.by_unit((one[:, first:] - truth).square().sum(-1).mean(-1), prompts)
+        for one in said.values()
+    ]
     axes = {"who": tuple(said), "unit": tuple(range(lab.n_units))}
     return make_array(rows, axes)
 
@@ -66,7 +72,9 @@ def trained_on(lab: Lab) -> DataFrame:
     task, model = lab.task, plain(lab.model).requires_grad_(True)
     if hasattr(model, "pos_embed"):  # vectors of zeros are none, and must not become some
         model.pos_embed.requires_grad_(False)
-    prompts = task.sample(N_TRAINED, generator(lab.seed, "autoregression/trained on"), dtype=torch.float64)
+    prompts = task.sample(
+        N_TRAINED, generator(lab.seed, "autoregression/trained on"), dtype=torch.float64
+    )
     tokens, truth, first = lab.tokens(prompts), prompts.ys.to(lab.device), task.n_determining
     steps = torch.optim.LBFGS(
         [weight for weight in model.parameters() if weight.requires_grad],
@@ -85,4 +93,6 @@ def trained_on(lab: Lab) -> DataFrame:
     with torch.enable_grad():
         steps.step(loss)
     # The line search may end at a worse point than one it has seen.
-    return table_of_numbers({GAIN: min(found) / max(found[0], TINY)}, note=f"{N_STEPS} steps, {N_TRAINED} prompts")
+    return table_of_numbers(
+        {GAIN: min(found) / max(found[0], TINY)}, note=f"{N_STEPS} steps, {N_TRAINED} prompts"
+    )

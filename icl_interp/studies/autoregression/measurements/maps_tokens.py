@@ -27,7 +27,11 @@ from icl_interp.studies.autoregression.measurements.maps import TINY, needs_path
 from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, in_use
 from icl_interp.studies.autoregression.measurements.unit import Shift, outputs
 
-POSITIONS, LEMMA, OWN = "by position", "by position, own token and the one before", "by position, own token alone"
+POSITIONS, LEMMA, OWN = (
+    "by position",
+    "by position, own token and the one before",
+    "by position, own token alone",
+)
 ARMS = (POSITIONS, LEMMA, OWN)
 INTACT = "as it is"
 NUMBERS = ("moved", "error", "share")
@@ -61,7 +65,10 @@ def mean_pattern(lab: Lab, prompts: Prompts, layer: int) -> tuple[Pattern, Patte
 def cut(pattern: Pattern) -> dict[str, Pattern]:
     """The mean pattern in each of `ARMS`."""
     n = pattern.shape[-1]
-    own, one_before = torch.eye(n, dtype=pattern.dtype), torch.diag(torch.ones(n - 1, dtype=pattern.dtype), -1)
+    own, one_before = (
+        torch.eye(n, dtype=pattern.dtype),
+        torch.diag(torch.ones(n - 1, dtype=pattern.dtype), -1),
+    )
     return {POSITIONS: pattern, LEMMA: pattern * (own + one_before), OWN: pattern * own}
 
 
@@ -83,9 +90,16 @@ def first_layer(lab: Lab) -> Planned[DataArray]:
     for pattern in (None, *cut(mean).values()):
         after = before if pattern is None else _predictions(lab, layer, pattern)[:, first:]
         numbers = ((after - before, size), (after - truth, size), (after - before, own))
-        rows.append([lab.by_unit(number.square().sum(-1) / over, prompts).T for number, over in numbers])
+        rows.append(
+            [lab.by_unit(number.square().sum(-1) / over, prompts).T for number, over in numbers]
+        )
     points = tuple(range(first, prompts.n_points))
-    axes = {"arm": (INTACT, *ARMS), "number": NUMBERS, "point": points, "unit": tuple(range(lab.n_units))}
+    axes = {
+        "arm": (INTACT, *ARMS),
+        "number": NUMBERS,
+        "point": points,
+        "unit": tuple(range(lab.n_units)),
+    }
     return make_array(rows, axes, note=f"{len(prompts)} prompts; layer {layer}; float64")
 
 
@@ -99,10 +113,15 @@ def first_pattern(lab: Lab) -> Planned[DataArray]:
     """
     layer = first_layer_in_use((yield from lab.need(in_use)))
     mean, square = (part[:, 1:] for part in mean_pattern(lab, lab.few, layer))
-    there = mean.diagonal(0, 1, 2).square().sum(-1)  # row t - 1 is the query t, column t - 1 the token before it
+    there = (
+        mean.diagonal(0, 1, 2).square().sum(-1)
+    )  # row t - 1 is the query t, column t - 1 the token before it
     of_mean, of_all = mean.square().sum((1, 2)), square.sum((1, 2))
     values = torch.stack([there / of_mean.clamp(min=TINY), of_mean / of_all.clamp(min=TINY)], -1)
-    axes = {"head": tuple(f"{layer}.{h}" for h in range(lab.model.cfg.n_heads)), "number": (BEFORE, ALIKE)}
+    axes = {
+        "head": tuple(f"{layer}.{h}" for h in range(lab.model.cfg.n_heads)),
+        "number": (BEFORE, ALIKE),
+    }
     return make_array(values.numpy(), axes)
 
 

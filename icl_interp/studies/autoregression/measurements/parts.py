@@ -54,7 +54,9 @@ def factors(rows: Float[Tensor, "head number"], scaled: bool) -> Float[Tensor, "
     best = products / squares.clamp(min=torch.finfo(rows.dtype).tiny)
     c = best if scaled else torch.ones_like(products)
     missed = squares[:, None] - 2 * c * products + c**2 * squares
-    return torch.where(missed <= ONE_PATTERN * torch.maximum(squares[:, None], squares), c, torch.nan)
+    return torch.where(
+        missed <= ONE_PATTERN * torch.maximum(squares[:, None], squares), c, torch.nan
+    )
 
 
 def groups(rows: Float[Tensor, "head number"], scaled: bool) -> list[Group]:
@@ -91,9 +93,13 @@ def _moved(lab: Lab, intact: Tensor, variance: float, *edits: Intervention) -> f
 def _heads(lab: Lab, layer: int, intact: Tensor, variance: float) -> int:
     """Different heads of a layer that move predictions; all heads where it makes no difference how many these are."""
     n_heads, task = lab.model.cfg.n_heads, process_of(lab)
-    if n_heads == 1 or task.matrices == "orthogonal":  # complex coordinates, which take two heads, are not asked
+    if (
+        n_heads == 1 or task.matrices == "orthogonal"
+    ):  # complex coordinates, which take two heads, are not asked
         return n_heads
-    groups = [lab.head_means.only(*((layer, head) for head in group)) for group in heads_alike(lab, layer)]
+    groups = [
+        lab.head_means.only(*((layer, head) for head in group)) for group in heads_alike(lab, layer)
+    ]
     return sum(_moved(lab, intact, variance, group) > IDLE for group in groups)
 
 
@@ -106,14 +112,20 @@ def in_use(lab: Lab) -> DataFrame:
     """
     intact = outputs(lab.model, lab, lab.few)
     scored = intact[:, lab.task.n_determining :]
-    variance = max(float(scored.var(0, unbiased=False).sum(-1).mean()), torch.finfo(torch.float64).tiny)
+    variance = max(
+        float(scored.var(0, unbiased=False).sum(-1).mean()), torch.finfo(torch.float64).tiny
+    )
     rows = []
     for layer in range(lab.model.cfg.n_layers):
         taken_out = (sublayers(lab.model, kind, layer) for kind in ("attn", None))
-        attention, block = (_moved(lab, intact, variance, lab.sublayer_means.only(*names)) for names in taken_out)
+        attention, block = (
+            _moved(lab, intact, variance, lab.sublayer_means.only(*names)) for names in taken_out
+        )
         rows.append((layer, attention, block, _heads(lab, layer, intact, variance)))
     names = (LAYER, ATTENTION, BLOCK, HEADS)
-    return make_table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+    return make_table(
+        {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    )
 
 
 def layers_in_use(table: DataFrame) -> int:

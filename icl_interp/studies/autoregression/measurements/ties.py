@@ -43,7 +43,10 @@ def at_every_point(lab: Lab, reading: Predicted) -> DataArray:
         without = outputs(lab.model, lab, lab.few)
     points = range(lab.task.n_determining, lab.few.n_points)
     found = [tie(lab, predicted[:, t], reading[:, t], without[:, t], lab.few) for t in points]
-    axes = {"point": tuple(points), **{axis: tuple(found[0].indexes[axis]) for axis in ("statistic", "unit")}}
+    axes = {
+        "point": tuple(points),
+        **{axis: tuple(found[0].indexes[axis]) for axis in ("statistic", "unit")},
+    }
     return make_array(np.stack([one.values for one in found]), axes)
 
 
@@ -62,7 +65,9 @@ def _share(one: DataArray, statistic: str) -> float:
     """A squared change over the variance of predictions, on the sample."""
     means = one.mean("unit")
     firsts = [name for name in one.indexes["statistic"] if str(name).startswith("first")]
-    variance = float(means.sel(statistic="second") - means.sel(statistic=firsts).pipe(np.square).sum())
+    variance = float(
+        means.sel(statistic="second") - means.sel(statistic=firsts).pipe(np.square).sum()
+    )
     change = float(means.sel(statistic=statistic))
     if variance <= 0:  # predictions that never vary
         return np.inf if change > 0 else 0.0
@@ -74,7 +79,13 @@ def attention_alone(model: HookedTransformer) -> HookedTransformer:
 
     Of a model that has such parts it says what heads would do without them.
     """
-    return plain(model, attn_only=True, normalization_type=None, positional_embedding_type="none", embed_bound=None)
+    return plain(
+        model,
+        attn_only=True,
+        normalization_type=None,
+        positional_embedding_type="none",
+        embed_bound=None,
+    )
 
 
 @measurement("autoregression/the layer's weights")

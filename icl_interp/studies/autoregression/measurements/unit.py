@@ -174,7 +174,9 @@ def complex_heads(real: Heads) -> Heads:
         raise ValueError(f"complex heads are pairs of real ones, got {len(real.keys)} heads")
     same = torch.einsum("hi,hj->hij", real.values, real.keys).flatten(1)
     opposite = torch.einsum("hi,hj->hij", real.values, real.keys.conj()).flatten(1)
-    gaps = (same[:, None] - same).abs().square().sum(-1) + (opposite[:, None] + opposite).abs().square().sum(-1)
+    gaps = (same[:, None] - same).abs().square().sum(-1) + (
+        opposite[:, None] + opposite
+    ).abs().square().sum(-1)
     gaps.fill_diagonal_(torch.inf)
     sizes = (real.keys.norm(dim=1) * real.values.norm(dim=1)).tolist()
     chosen = []
@@ -188,7 +190,9 @@ def complex_heads(real: Heads) -> Heads:
 
 def as_real(heads: Heads) -> Heads:
     """Twice as many real heads that make up these complex ones."""
-    return Heads(torch.cat([heads.keys, -1j * heads.keys]), torch.cat([heads.values, 1j * heads.values]))
+    return Heads(
+        torch.cat([heads.keys, -1j * heads.keys]), torch.cat([heads.values, 1j * heads.values])
+    )
 
 
 def says(
@@ -198,7 +202,9 @@ def says(
     n = states.shape[1]
     before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], 1)
     scores = torch.einsum("bqi,hi,bki->bhqk", before.conj(), real.keys, states).real
-    return torch.einsum("bhqk,hi,bki->bqi", (scores * positions[:n, :n].tril()).to(states), real.values, states)
+    return torch.einsum(
+        "bhqk,hi,bki->bqi", (scores * positions[:n, :n].tril()).to(states), real.values, states
+    )
 
 
 def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "query key"]:
@@ -210,7 +216,9 @@ def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "quer
     return raw.masked_fill(hidden, -torch.inf).softmax(-1)
 
 
-def plain(model: HookedTransformer, weights: Mapping[str, Tensor] | None = None, **changes: Any) -> HookedTransformer:
+def plain(
+    model: HookedTransformer, weights: Mapping[str, Tensor] | None = None, **changes: Any
+) -> HookedTransformer:
     """A `HookedTransformer` with a model's settings but for some, and its weights or others, in float64.
 
     It computes what weights say. A class of one's own may compute something else: comparing the two shows that.
@@ -220,13 +228,20 @@ def plain(model: HookedTransformer, weights: Mapping[str, Tensor] | None = None,
         weights: by name; the model's own by default. Those that the settings leave no place for are left out.
         changes: of the settings.
     """
-    other = HookedTransformer(replace(model.cfg, unit=None, **changes)).double().eval().requires_grad_(False)
+    other = (
+        HookedTransformer(replace(model.cfg, unit=None, **changes))
+        .double()
+        .eval()
+        .requires_grad_(False)
+    )
     known = model.state_dict() if weights is None else weights
     other.load_state_dict({name: known[name].detach().double() for name in other.state_dict()})
     return other.to(model.unembed.W_U.device)
 
 
-def with_positions(model: HookedTransformer, positions: Float[Tensor, "query key"]) -> HookedTransformer:
+def with_positions(
+    model: HookedTransformer, positions: Float[Tensor, "query key"]
+) -> HookedTransformer:
     """The plain model with this P, in float64."""
     n, weights = len(positions), dict(model.state_dict())
     whole = torch.zeros_like(weights["blocks.0.attn.W_P"], dtype=torch.float64)
@@ -243,8 +258,15 @@ def heads(lab: Lab) -> DataArray:
     found = heads_of(lab.model)
     values = torch.stack([torch.stack([one.real, one.imag]) for one in found])
     n_heads, dim = found.keys.shape
-    axes = {"matrix": (KEY, VALUE), "part": PARTS, "head": range(n_heads), "coordinate": range(1, dim + 1)}
-    return make_array(values.numpy(), axes, note="the nearest complex diagonals, in coordinates of tokens")
+    axes = {
+        "matrix": (KEY, VALUE),
+        "part": PARTS,
+        "head": range(n_heads),
+        "coordinate": range(1, dim + 1),
+    }
+    return make_array(
+        values.numpy(), axes, note="the nearest complex diagonals, in coordinates of tokens"
+    )
 
 
 def stored_heads(result: DataArray) -> Heads:
@@ -260,7 +282,9 @@ def positions(lab: Lab) -> DataArray:
     return make_array(positions_of(lab.model, n).numpy(), {"query": range(n), "key": range(n)})
 
 
-def outputs(model: HookedTransformer, lab: Lab, prompts: Prompts) -> Float[Tensor, "batch point target"]:
+def outputs(
+    model: HookedTransformer, lab: Lab, prompts: Prompts
+) -> Float[Tensor, "batch point target"]:
     """A model's prediction after every state."""
     with torch.no_grad():
         parts = [model(lab.tokens(prompts[rows])).cpu().double() for rows in lab.chunks(prompts)]
@@ -284,16 +308,29 @@ class Shift(Intervention):
         return [(self.name, lambda t, hook: t + self.by[: t.shape[1]].to(t))]
 
 
-def errors(out: Float[Tensor, "batch point target"], lab: Lab, prompts: Prompts) -> Float[Tensor, "batch scored"]:
+def errors(
+    out: Float[Tensor, "batch point target"], lab: Lab, prompts: Prompts
+) -> Float[Tensor, "batch scored"]:
     """Normalised errors of each prompt at the scored points: squared error over the next state's squared length."""
     first = process_of(lab).n_determining
     missed = (out - prompts.ys)[:, first:].square().sum(2)
     return missed / prompts.ys[:, first:].square().sum(2).clamp(min=NOTHING)
 
 
-def by_arm(lab: Lab, names: Sequence[str], found: Sequence[Float[Tensor, "batch scored"]]) -> DataArray:
+def by_arm(
+    lab: Lab, names: Sequence[str], found: Sequence[Float[Tensor, "batch scored"]]
+) -> DataArray:
     """Normalised errors of every unit in some arms: (unit, point, arm), at the scored points."""
     values = lab.by_unit(torch.stack(list(found), -1), lab.few)
     first = process_of(lab).n_determining
-    axes = {"unit": range(len(values)), "point": range(first, first + values.shape[1]), "arm": tuple(names)}
-    return make_array(values, axes, "squared length of a state", "squared error over the next state's squared length")
+    axes = {
+        "unit": range(len(values)),
+        "point": range(first, first + values.shape[1]),
+        "arm": tuple(names),
+    }
+    return make_array(
+        values,
+        axes,
+        "squared length of a state",
+        "squared error over the next state's squared length",
+    )

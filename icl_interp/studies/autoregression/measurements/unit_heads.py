@@ -43,7 +43,9 @@ def cosines(found: Heads) -> Float[Tensor, "head head"]:
     The product is sum_i a_hi b_h'i, without a conjugate, as it stands in A B^T = I / p_T. Its absolute value does not
     change where a_h is multiplied by a number c, and b_h by 1 / c.
     """
-    keys, values = (one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found)
+    keys, values = (
+        one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found
+    )
     return (keys @ values.mT).abs()
 
 
@@ -51,8 +53,13 @@ def n_different(real: Heads) -> int:
     """Real heads that differ in what they weigh by and write anything, copies and heads that cancel counted once."""
     rows = torch.view_as_real(real.keys).flatten(1)
     factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
-    written = [torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)]) for g in alike]
-    sizes = torch.stack([real.keys[g[0]].norm() * one.norm() for g, one in zip(alike, written, strict=True)])
+    written = [
+        torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)])
+        for g in alike
+    ]
+    sizes = torch.stack(
+        [real.keys[g[0]].norm() * one.norm() for g, one in zip(alike, written, strict=True)]
+    )
     whole = (real.keys.norm(dim=1) * real.values.norm(dim=1)).max()
     return int((sizes > NULL * whole).sum())
 
@@ -99,7 +106,9 @@ def best_subset(n_heads: int, n_kept: int, cost: Callable[[Chosen], float]) -> C
 @measurement("autoregression/different heads")
 def different(lab: Lab) -> DataFrame:
     """How many heads differ in their patterns. Copies of a head, and heads that take each other off, count as one."""
-    return table_of_numbers({N_DIFFERENT: len(heads_alike(lab, 0))}, note=f"{lab.model.cfg.n_heads} heads in all")
+    return table_of_numbers(
+        {N_DIFFERENT: len(heads_alike(lab, 0))}, note=f"{lab.model.cfg.n_heads} heads in all"
+    )
 
 
 @measurement("autoregression/pruned", version=2)
@@ -109,22 +118,32 @@ def pruned(lab: Lab) -> DataArray:
     Heads with one pattern stay or go together. A head that is taken out writes its mean at each position. Which heads
     stay is chosen on one half of the units, and the error is that of the other half.
     """
-    alike, n_kept = heads_alike(lab, 0), min(real_heads_needed(process_of(lab)), len(heads_alike(lab, 0)))
+    alike, n_kept = (
+        heads_alike(lab, 0),
+        min(real_heads_needed(process_of(lab)), len(heads_alike(lab, 0))),
+    )
     intact, none = (_errors(lab, kept) for kept in (range(lab.model.cfg.n_heads), ()))
     after, half = torch.empty_like(intact), len(intact) // lab.n_units * (lab.n_units // 2)
 
     def members(chosen: Chosen) -> list[int]:
         return [head for group in chosen for head in alike[group]]
 
-    for chosen_on, asked in ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half))):
+    for chosen_on, asked in (
+        (slice(0, half), slice(half, None)),
+        (slice(half, None), slice(0, half)),
+    ):
         kept = best_subset(
-            len(alike), n_kept, lambda chosen, rows=chosen_on: float(_errors(lab, members(chosen), rows).mean())
+            len(alike),
+            n_kept,
+            lambda chosen, rows=chosen_on: float(_errors(lab, members(chosen), rows).mean()),
         )
         after[asked] = _errors(lab, members(kept), asked)
     return by_arm(lab, (INTACT, PRUNED, NONE), [intact, after, none])
 
 
-def _errors(lab: Lab, kept: Iterable[int], rows: slice = slice(None)) -> Float[Tensor, "batch scored"]:
+def _errors(
+    lab: Lab, kept: Iterable[int], rows: slice = slice(None)
+) -> Float[Tensor, "batch scored"]:
     """Normalised errors of prompts where all heads but these write their means."""
     prompts = lab.few[rows]
     out = [(0, head) for head in range(lab.model.cfg.n_heads) if head not in set(kept)]

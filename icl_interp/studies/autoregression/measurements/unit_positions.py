@@ -45,7 +45,9 @@ def first_row(cfg: HookedTransformerConfig) -> int:
 def named_tokens(task: AutoregressiveProcess, n_tokens: int) -> Bool[Tensor, "query key"]:
     """The tokens of Propositions 3 and 6: the last one, and with conjugate pairs the one before it too."""
     eye = torch.eye(n_tokens, dtype=torch.bool)
-    return eye | torch.diag(torch.ones(n_tokens - 1, dtype=torch.bool), -1) if is_paired(task) else eye
+    return (
+        eye | torch.diag(torch.ones(n_tokens - 1, dtype=torch.bool), -1) if is_paired(task) else eye
+    )
 
 
 def averaged(p: Matrix, first: int) -> Matrix:
@@ -75,7 +77,9 @@ def least_share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> 
     squares = p[first:].square()
     totals = squares.sum(1)
     held = (squares * tokens[first:]).sum(1)
-    return float(torch.where(totals > 0, held / totals.clamp(min=1e-300), torch.zeros_like(held)).min())
+    return float(
+        torch.where(totals > 0, held / totals.clamp(min=1e-300), torch.zeros_like(held)).min()
+    )
 
 
 def mean_ratio(p: Matrix, first: int) -> float:

@@ -31,7 +31,11 @@ from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_state
 
 N_STARTS = 8
 LEAST, MOST = 0.5, 2.0  # |s_0| in each coordinate, uniform on a logarithmic scale
-USUAL, RESCALED, PLAIN = "s_0 of the task", "other s_0, heads rescaled", "other s_0, heads as they are"
+USUAL, RESCALED, PLAIN = (
+    "s_0 of the task",
+    "other s_0, heads rescaled",
+    "other s_0, heads as they are",
+)
 KEYS = "blocks.0.attn.hook_k"  # of the only layer
 Start = Complex[Tensor, " dim"]
 
@@ -78,6 +82,8 @@ def starts(lab: Lab) -> DataArray:
         shrunk = multiplied(prompts, 1 / factor.abs().square().to(factor))
         for rows in lab.chunks(prompts):
             part = prompts[rows]
-            with intervene(lab.model, PutActivations.measure(lab.model, lab.tokens(shrunk[rows]), [KEYS])):
+            with intervene(
+                lab.model, PutActivations.measure(lab.model, lab.tokens(shrunk[rows]), [KEYS])
+            ):
                 rescaled[rows] += errors(outputs(lab.model, lab, part), lab, part) / N_STARTS
     return by_arm(lab, (USUAL, RESCALED, PLAIN), [usual, rescaled, plain])

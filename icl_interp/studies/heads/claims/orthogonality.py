@@ -38,7 +38,12 @@ MOST_PAIRS = 32  # of heads that are ablated together: each takes a run of the m
 
 def pairs_of(cfg: HookedTransformerConfig) -> list[tuple[int, int, int]]:
     """(layer, head, other) for every two heads of a layer."""
-    return [(i, a, b) for i in range(cfg.n_layers) for a in range(cfg.n_heads) for b in range(a + 1, cfg.n_heads)]
+    return [
+        (i, a, b)
+        for i in range(cfg.n_layers)
+        for a in range(cfg.n_heads)
+        for b in range(a + 1, cfg.n_heads)
+    ]
 
 
 def _names(pairs: Iterable[tuple[int, int, int]]) -> tuple[str, ...]:
@@ -59,7 +64,10 @@ def overlap(lab: Lab) -> DataArray:
     read, _ = lab.encoding.read_at(prompts.n_points, lab.model.cfg.attention_dir)
     reading = Reading.measure(lab.reader, lab.tokens(prompts), read, lab.seed)
     probe = HeadOrthogonality(angles=False, per_prompt=True, reading=reading)
-    found = {name.removeprefix("head_orthogonality."): result for name, result in lab.read(prompts, [probe]).items()}
+    found = {
+        name.removeprefix("head_orthogonality."): result
+        for name, result in lab.read(prompts, [probe]).items()
+    }
     of_all = {
         name: found[name].sel(position="all").values
         for name in ("output_cosine", "output_chance", "distinct", "directions")
@@ -92,7 +100,9 @@ def pair_ablation(lab: Lab) -> Planned[DataArray]:
     single = dict(zip(lab.heads, alone.tolist(), strict=True))
     pairs = [((i, a), (i, b)) for i, a in lab.heads for b in range(a + 1, lab.model.cfg.n_heads)]
     if len(pairs) > MOST_PAIRS:
-        drawn = torch.randperm(len(pairs), generator=generator(lab.seed, "heads/pairs"))[:MOST_PAIRS]
+        drawn = torch.randperm(len(pairs), generator=generator(lab.seed, "heads/pairs"))[
+            :MOST_PAIRS
+        ]
         pairs = [pairs[i] for i in sorted(drawn.tolist())]
     values = []
     for first, second in pairs:
@@ -124,7 +134,11 @@ class Comparison(NamedTuple):
     def positions(self) -> tuple[float, float, float]:
         """Of the overlap, of its interval's low end divided by the margin, and of its high end times the margin."""
         mean = self.mean
-        return self.position(mean.value), self.position(mean.low / MARGIN), self.position(mean.high * MARGIN)
+        return (
+            self.position(mean.value),
+            self.position(mean.low / MARGIN),
+            self.position(mean.high * MARGIN),
+        )
 
 
 def distinct_heads(overlaps: DataArray) -> dict[str, list[str]]:
@@ -200,7 +214,9 @@ def by_chance(
     """
     n_draws = max(2000, min(20_000, N_BY_CHANCE // len(sizes)))
     rng, found = np.random.default_rng(0), np.zeros(n_draws)
-    for size, n in sorted(zip(sizes, n_directions, strict=True)):  # the order of heads must not matter
+    for size, n in sorted(
+        zip(sizes, n_directions, strict=True)
+    ):  # the order of heads must not matter
         one_entry = rng.beta(0.5, (n - 1) / 2, n_draws) if n > 1 else np.ones(n_draws)
         found += size * np.sqrt(n * one_entry)
     return found / len(sizes)
@@ -223,7 +239,11 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
     most = sure if chosen[1] == chosen[0] else compared(overlaps, chosen[1])
     found = (sure, most)
     low, high = (one.n_pairs if one else 0 for one in found)
-    quantities = {"pairs": Estimate("pairs of heads that matter", float(low), float(low), float(high), "pairs")}
+    quantities = {
+        "pairs": Estimate(
+            "pairs of heads that matter", float(low), float(low), float(high), "pairs"
+        )
+    }
     scope = "these weights, heads that matter within a layer, in distribution"
     causal, details = _causal(results[pair_ablation], roles, chosen[0]), _details(overlaps)
     if sure is None or most is None:
@@ -250,7 +270,11 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
         f" The mean overlap of {low} pairs that matter is {estimate.value:.3f} [{estimate.low:.3f}, "
         f"{estimate.high:.3f}] (0: orthogonal) and {middle:.3f} by chance ({threshold})."
     )
-    caveat = f"The interval allows for up to {high} pairs, with heads that may matter." if high > low else ""
+    caveat = (
+        f"The interval allows for up to {high} pairs, with heads that may matter."
+        if high > low
+        else ""
+    )
     chance = {"chance, median": float(middle), "2.5 %": float(ends[0]), "97.5 %": float(ends[1])}
     details = (*details, {"pairs that matter": low, **chance})
     fresh = compared(results.twin[overlap], pairs_of_distinct(results.twin[overlap]))
@@ -265,11 +289,15 @@ def _position(found: Sequence[Comparison]) -> Estimate:
     return Estimate("position among random directions", each[0][0], low, high, "quantile")
 
 
-def _causal(ablation: DataArray, roles: dict[str, relevance.Role], pairs: Sequence[str]) -> dict[str, object]:
+def _causal(
+    ablation: DataArray, roles: dict[str, relevance.Role], pairs: Sequence[str]
+) -> dict[str, object]:
     interactions = {}
     for name in ablation.indexes["pair"]:
         if unknown := set(name.split(" ~ ")) - roles.keys():  # in a report that was edited
-            raise InputError(f"{pair_ablation.name} has a pair of the head {shown(min(unknown))}, which is none here")
+            raise InputError(
+                f"{pair_ablation.name} has a pair of the head {shown(min(unknown))}, which is none here"
+            )
         both, first, second = ablation.sel(pair=name).values
         if name in pairs and first + second > 0:
             interactions[name] = float((both - first - second) / (first + second))
@@ -277,7 +305,9 @@ def _causal(ablation: DataArray, roles: dict[str, relevance.Role], pairs: Sequen
     return {
         "intervention": "outputs of two heads of a layer that matter replaced by their mean, alone and together",
         "effect": float(np.median(sizes)) if interactions else float("nan"),
-        "share of pairs with interaction <= 10 %": float((sizes <= 0.1).mean()) if interactions else float("nan"),
+        "share of pairs with interaction <= 10 %": float((sizes <= 0.1).mean())
+        if interactions
+        else float("nan"),
         "interaction": interactions,
     }
 
@@ -289,7 +319,9 @@ def _details(overlaps: DataArray) -> tuple[dict[str, object], ...]:
     """
     each = overlaps.sel(pair=pairs_in(overlaps)).values[:, : len(SHOWN)]
     mean = {name: mean_of(column) for name, column in zip(SHOWN, each.T, strict=True)}
-    rows: list[dict[str, object]] = [{"map": m, "overlap": mean[m], "decides": m == "outputs"} for m in MAPS]
+    rows: list[dict[str, object]] = [
+        {"map": m, "overlap": mean[m], "decides": m == "outputs"} for m in MAPS
+    ]
     rows[-1]["chance, root mean square"] = mean["chance"]
     heads = [head.partition(".")[0] for head in distinct_heads(overlaps)]
     for name in overlaps.indexes["pair"]:
@@ -305,7 +337,11 @@ def _one_head(facts: Facts) -> str | None:
     config = facts.config
     if config.mlp_only:
         return "The claim is about attention heads; this model has none."
-    return "The claim compares the heads of a layer; here a layer has a single head." if config.n_heads == 1 else None
+    return (
+        "The claim compares the heads of a layer; here a layer has a single head."
+        if config.n_heads == 1
+        else None
+    )
 
 
 CRITERION = Criterion(

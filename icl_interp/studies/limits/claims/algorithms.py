@@ -43,7 +43,10 @@ BETTER, WORSE = 0.8, 1.25
 
 def of_degree(lab: Lab, degree: int) -> Prompts:
     """Polynomials of one degree: as many units as the lab has, each with as many contexts."""
-    task, draw = replace(polynomial_task(lab), degrees=(degree,)), generator(lab.seed, "algorithms/degree", degree)
+    task, draw = (
+        replace(polynomial_task(lab), degrees=(degree,)),
+        generator(lab.seed, "algorithms/degree", degree),
+    )
     if task.paired:
         return task.sample_pairs(lab.n_units, draw, n_contexts=lab.n_contexts, dtype=torch.float64)
     return task.sample(lab.n_units, draw, n_contexts=lab.unit_size, dtype=torch.float64)
@@ -69,8 +72,12 @@ def unknown_degree(lab: Lab) -> DataArray:
     values = np.empty((len(predictors), len(degrees), lab.n_units))
     for column, degree in enumerate(degrees):
         prompts = of_degree(lab, degree)
-        found = [squared_errors(predictor, prompts)[:, degree + 1 :] for predictor in predictors.values()]
-        silent = found[0].isnan()  # all points but the query, where attention looks both ways: nobody is scored there
+        found = [
+            squared_errors(predictor, prompts)[:, degree + 1 :] for predictor in predictors.values()
+        ]
+        silent = (
+            found[0].isnan()
+        )  # all points but the query, where attention looks both ways: nobody is scored there
         for row, square in enumerate(found):
             values[row, column] = lab.by_unit(square.masked_fill(silent, torch.nan).nanmean(-1))
     axes = {
@@ -104,14 +111,22 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
         "The model does worse than least squares that does not know the degree.",
         "the model does better than least squares that does not know the degree",
     )
-    threshold = bound(UNKNOWN_DEGREE, quantities, "ratio", f"at most {BETTER:g}", f"at least {WORSE:g}")
+    threshold = bound(
+        UNKNOWN_DEGREE, quantities, "ratio", f"at most {BETTER:g}", f"at least {WORSE:g}"
+    )
     says = (
         f"{first} Over degrees {listed} its squared error is {in_brackets(times)} times that of least squares with the "
         f"largest degree ({threshold})."
     )
     caveat = f"It is {in_brackets(_times(result, BAYES))} times that of the Bayes predictor over degrees."
     details = (
-        *({"class": one, **{p: float(mean.sel({"predictor": p, "class": one}).values) for p in who}} for one in names),
+        *(
+            {
+                "class": one,
+                **{p: float(mean.sel({"predictor": p, "class": one}).values) for p in who},
+            }
+            for one in names
+        ),
         {"class": "mean over degrees", **{p: float(mean.sel(predictor=p).mean()) for p in who}},
     )
     return Evidence(
@@ -119,7 +134,11 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
         says,
         scope="these weights, this task, functions and inputs in distribution, no noise; from each degree's n + 2nd "
         "point on, where least squares that is told the degree makes no error",
-        twin={"ratio": Estimate.of(name, _times(results.twin[unknown_degree], LARGEST_DEGREE), "times")},
+        twin={
+            "ratio": Estimate.of(
+                name, _times(results.twin[unknown_degree], LARGEST_DEGREE), "times"
+            )
+        },
         details=details,
         caveat=caveat,
     )

@@ -8,14 +8,30 @@ from xarray import DataArray
 from icl_interp.analyses import scale
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
+from icl_interp.analyses.criterion import (
+    INF,
+    Condition,
+    Criterion,
+    Decision,
+    Estimate,
+    Precondition,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.places import MIDDLES
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import context as over_contexts
-from icl_interp.studies.limits.claims.far_words import EDGE, NO, SD, YES, asked, of, percent, undecided
+from icl_interp.studies.limits.claims.far_words import (
+    EDGE,
+    NO,
+    SD,
+    YES,
+    asked,
+    of,
+    percent,
+    undecided,
+)
 from icl_interp.studies.limits.measurements import between, boundary, context, far
 from icl_interp.studies.limits.measurements.far import power
 
@@ -25,7 +41,9 @@ LINE, NO_LINE = 0.01, 0.1  # departures up to which f is a line, and above which
 DEPARTURE = Condition("departure", (-INF, LINE), (NO_LINE, INF), "log")
 
 
-def departures(ends: np.ndarray, xs: np.ndarray = far.LINE) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def departures(
+    ends: np.ndarray, xs: np.ndarray = far.LINE
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Slope, intercept and curvature of every context's line: each (direction, unit, context).
 
     Curvature is the change of slope from the first step to the second, relative to the larger of the two: 0 for a line,
@@ -35,7 +53,11 @@ def departures(ends: np.ndarray, xs: np.ndarray = far.LINE) -> tuple[np.ndarray,
         ends: f, `(direction, x, unit, context)`.
         xs: three |x|, or three of each direction and unit, `(direction, x, unit)`.
     """
-    x = np.stack([xs, -xs])[:, :, None, None] if xs.ndim == 1 else np.stack([xs[0], -xs[1]])[..., None]
+    x = (
+        np.stack([xs, -xs])[:, :, None, None]
+        if xs.ndim == 1
+        else np.stack([xs[0], -xs[1]])[..., None]
+    )
     slopes = (ends[:, 2] - ends[:, 0]) / (x[:, 2] - x[:, 0])
     intercepts = ends[:, 0] - slopes * x[:, 0]
     first, second = np.moveaxis(np.diff(ends, axis=1) / np.diff(x, axis=1), 1, 0)
@@ -114,7 +136,10 @@ def _worst(mean: np.ndarray) -> np.ndarray:
 
 
 def unsteady(
-    ends: np.ndarray, beyond: np.ndarray, x_unit: float = 1.0, drawn: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    ends: np.ndarray,
+    beyond: np.ndarray,
+    x_unit: float = 1.0,
+    drawn: Sequence[tuple[np.ndarray, np.ndarray]] = (),
 ) -> Interval:
     """By how much the mean slope beyond the grid differs from that on it, relative to the larger; the worse direction.
 
@@ -125,7 +150,8 @@ def unsteady(
         drawn: f at three drawn places and their |x|, on the grid and beyond it; slopes along each ray are compared.
     """
     parts = [
-        departures(f, x_unit * xs)[0].mean(-1).T for f, xs in ((ends, far.LINE), (beyond[:, 1:], context.BEYOND[1:]))
+        departures(f, x_unit * xs)[0].mean(-1).T
+        for f, xs in ((ends, far.LINE), (beyond[:, 1:], context.BEYOND[1:]))
     ]
     if drawn:
         a, b = (_by_pair(departures(f, xs)[0]) for f, xs in drawn)
@@ -152,7 +178,10 @@ def _drawn_lines(results: Results, x_unit: float) -> list[tuple[np.ndarray, np.n
 
 
 def _lines(
-    ends: DataArray, beyond: DataArray, x_unit: float, drawn: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    ends: DataArray,
+    beyond: DataArray,
+    x_unit: float,
+    drawn: Sequence[tuple[np.ndarray, np.ndarray]] = (),
 ) -> dict[str, Estimate]:
     """Departures from one line on the grid and beyond it, and from the one line to the other.
 
@@ -163,10 +192,15 @@ def _lines(
     change = unsteady(ends.values, beyond.values, x_unit, drawn)
     found = {
         "departure": Estimate.of(
-            "departure of the prediction from one line", departure(ends.values, x_unit * far.LINE, here)
+            "departure of the prediction from one line",
+            departure(ends.values, x_unit * far.LINE, here),
         ),
-        "departure beyond": Estimate.of(f"the same from 1e7 to 1e10 {EDGE}", departure(further, xs, there)),
-        "change of slope": Estimate.of(f"change of the slope beyond 1e6 {EDGE}, over the larger", change),
+        "departure beyond": Estimate.of(
+            f"the same from 1e7 to 1e10 {EDGE}", departure(further, xs, there)
+        ),
+        "change of slope": Estimate.of(
+            f"change of the slope beyond 1e6 {EDGE}, over the larger", change
+        ),
     }
     # What is no line on the grid may become one beyond: that it does not is asked of it only.
     if found["departure"].within(DEPARTURE.contradicts):
@@ -176,7 +210,12 @@ def _lines(
 
 def linear_asymptote(results: Results, facts: Facts) -> Evidence:
     """Is f one line in each direction, the same slope whatever the context says?"""
-    ends, beyond, x_unit, u = results[far.ends], results[context.beyond], facts.x_unit, scale.u(results)
+    ends, beyond, x_unit, u = (
+        results[far.ends],
+        results[context.beyond],
+        facts.x_unit,
+        scale.u(results),
+    )
     slopes, intercepts, curvature = departures(ends.values, x_unit * far.LINE)
     details = tuple(
         {
@@ -190,14 +229,22 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
     )
     lines = _lines(ends, beyond, x_unit, _drawn_lines(results, x_unit))
-    found, after, change = (lines[key].value for key in ("departure", "departure beyond", "change of slope"))
-    (a, b), (c, d) = ([power(x * x_unit) for x in (xs[0], xs[-1])] for xs in (far.LINE, (1e7, context.BEYOND[-1])))
+    found, after, change = (
+        lines[key].value for key in ("departure", "departure beyond", "change of slope")
+    )
+    (a, b), (c, d) = (
+        [power(x * x_unit) for x in (xs[0], xs[-1])] for xs in (far.LINE, (1e7, context.BEYOND[-1]))
+    )
     near = results[far.in_distribution]
     quantities = {
-        "depends": Estimate.of("spread of the prediction over contexts in distribution", depends(near, u), SD),
+        "depends": Estimate.of(
+            "spread of the prediction over contexts in distribution", depends(near, u), SD
+        ),
         # What levels off in the end is no line.
         "growth": Estimate.of(
-            "growth of the prediction, the least of all ranges", growth(u, ends.values, beyond.values[:, 1:]), SD
+            "growth of the prediction, the least of all ranges",
+            growth(u, ends.values, beyond.values[:, 1:]),
+            SD,
         ),
         **lines,
     }
@@ -221,7 +268,9 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
 
 def _answer(decision: Decision, change: float) -> str:
     if decision.verdict == YES:
-        return "Far from the data the prediction is one line in the query, whatever the context says."
+        return (
+            "Far from the data the prediction is one line in the query, whatever the context says."
+        )
     if decision.verdict == NO:
         return "Far from the data the prediction is not one line in the query."
     why = {
@@ -239,7 +288,9 @@ def _answer(decision: Decision, change: float) -> str:
 def depends(near: DataArray, u: float) -> Interval:
     """Spread of f over contexts at inner queries in u, the larger one; 0 where u is."""
     own = over_contexts.parts(near)
-    return bootstrap(lambda mean: over_contexts.standard_deviation(mean).max(-1) / (u or np.inf), own)
+    return bootstrap(
+        lambda mean: over_contexts.standard_deviation(mean).max(-1) / (u or np.inf), own
+    )
 
 
 def growth(u: float, *ranges: np.ndarray) -> Interval:

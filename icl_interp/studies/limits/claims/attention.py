@@ -39,11 +39,16 @@ from icl_interp.tasks.functions import Continuous
 # pair lie on either side of that guess and get one answer.
 LOST = 0.9  # from here on nothing is learned in context
 KEPT = 0.5  # up to here something still is
-SHARED = 1e-9  # of the mean square: a guess without the prompt that is nearer than this needs no context
+SHARED = (
+    1e-9  # of the mean square: a guess without the prompt that is nearer than this needs no context
+)
 EVERY_HEAD = "with every head's output replaced by its mean"
 MLP_ONLY = "MLP only"  # the arm of the matched model without attention
 ATTENTION_ONLY, WITH_MLP = "attention only", "with MLP"
-LOW, HIGH = 0.1, 0.15  # error rates up to which a run has learned in context, and from which it has not
+LOW, HIGH = (
+    0.1,
+    0.15,
+)  # error rates up to which a run has learned in context, and from which it has not
 AS_GOOD, WORSE = 2.0, 3.0  # times; a factor of 1.5 apart, as `claims.kinds` explains
 TINY = float(np.finfo(float).tiny)
 # Trained weights cannot fail it, so the answer itself says so in its first words.
@@ -52,7 +57,9 @@ BESIDE = "No weights reach that where tokens exchange nothing: something beside 
 SCOPE = "these weights, this task, functions and inputs in distribution"
 
 
-def ratio(result: DataArray, arm: str, over: str, points: str = ALL, reference: DataArray | None = None) -> Interval:
+def ratio(
+    result: DataArray, arm: str, over: str, points: str = ALL, reference: DataArray | None = None
+) -> Interval:
     """Mean squared error of one arm over that of another (in `reference`, where given), paired by function."""
     mine = result.sel(arm=arm, points=points).values
     other = (result if reference is None else reference).sel(arm=over, points=points).values
@@ -96,7 +103,9 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
     listed = " and ".join(f"{i.value:.3g} {who}" for who, i in rates.items())
     threshold = bound(NECESSARY, quantities, key, f"at least {LOST:g}", f"at most {KEPT:g}")
     unchanged = "" if alone else f"; unchanged: {intact.value:.2g}"
-    says = f"{first} Relative to {NO_PROMPT} the squared error is {listed} ({threshold}{unchanged})."
+    says = (
+        f"{first} Relative to {NO_PROMPT} the squared error is {listed} ({threshold}{unchanged})."
+    )
     fresh = results.twin[without_attention]
     return Evidence(
         quantities,
@@ -104,7 +113,9 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
         scope=SCOPE,
         causal=None if alone else _causal(results, result),
         twin={"rate": Estimate.of(name, ratio(fresh, mine, BLIND))},
-        details=tuple(_row(who, i) for who, i in {**rates, "this model, unchanged": intact}.items()),
+        details=tuple(
+            _row(who, i) for who, i in {**rates, "this model, unchanged": intact}.items()
+        ),
         caveat=BESIDE if worst.value < LOST else BY_DESIGN,
     )
 
@@ -119,20 +130,22 @@ def _causal(results: Results, result: DataArray) -> dict[str, object]:
         "intact, last query": ratio(result, "intact", BLIND, QUERY).value,
     }
     change = "squared change of the heads' outputs"
-    said: dict[str, object] = {f"{change}, replaced by their mean": float(size.sel(edit="mean").values)}
+    said: dict[str, object] = {
+        f"{change}, replaced by their mean": float(size.sel(edit="mean").values)
+    }
     if REORDERED not in parts.indexes["arm"]:
         return effects | said
     control = ratio(parts, REORDERED, BLIND, QUERY, reference=result).value
     effects |= {"sham: the same points in another order": control, "sham effect": control}
-    return effects | said | {f"{change}, control intervention": float(size.sel(edit=REORDERED).values)}
+    return (
+        effects | said | {f"{change}, control intervention": float(size.sel(edit=REORDERED).values)}
+    )
 
 
 def _nothing_to_learn(facts: Facts) -> str | None:
     """Why the prompt tells nothing beyond its query, or the best guess without the prompt is not known."""
     if type(facts.task) is Continuous and facts.task.amplitude is None:
-        return (
-            "The claim is about learning in context; here all prompts show one function, so there is nothing to learn."
-        )
+        return "The claim is about learning in context; here all prompts show one function, so there is nothing to learn."
     return _on_a_path(facts)
 
 
@@ -194,7 +207,9 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
         f"({bound(SUFFICIENT, quantities, 'rate', f'at most {LOW:g}', f'at least {HIGH:g}')})"
     )
     decision = SUFFICIENT.decide(quantities)
-    by_rate = decision.verdict != YES and decision.condition and decision.condition.quantity == "rate"
+    by_rate = (
+        decision.verdict != YES and decision.condition and decision.condition.quantity == "rate"
+    )
     one, other = (rate_words, times_words) if by_rate else (times_words, rate_words)
     says, caveat = f"{first} Their squared errors are {one}.", f"They are {other}."
     return Evidence(
@@ -216,7 +231,10 @@ def _fresh(arms: tuple[Arm, Arm], name: str) -> dict[str, Estimate]:
         return {}
     own, other = fresh
     times = kinds.times(own, other, OWN_ERROR, fresh=True)
-    return {"rate": _every_seed(fresh[0], fresh=True), "ratio": Estimate.of(name, times, kinds.TIMES)}
+    return {
+        "rate": _every_seed(fresh[0], fresh=True),
+        "ratio": Estimate.of(name, times, kinds.TIMES),
+    }
 
 
 def _every_seed(arm: Arm, fresh: bool = False) -> Estimate:
@@ -263,16 +281,23 @@ NECESSARY = Criterion(
     ),
     (
         Precondition(
-            "functions differ", (SHARED, INF), "All prompts show one function: there is nothing to learn in context."
+            "functions differ",
+            (SHARED, INF),
+            "All prompts show one function: there is nothing to learn in context.",
         ),
-        Precondition("R2", (LEARNED_R2, INF), f"{EXPLAINS}, so it has nothing to lose.", optional=True),
+        Precondition(
+            "R2", (LEARNED_R2, INF), f"{EXPLAINS}, so it has nothing to lose.", optional=True
+        ),
     ),
 )
 SUFFICIENT = Criterion(
     f"models with attention only: squared error divided by that of {NO_PROMPT} at most {LOW:g} for every seed, and at "
     f"most {AS_GOOD:g} times the error of the same models with MLPs / at least {HIGH:g} for every seed, or at least "
     f"{WORSE:g} times",
-    (Condition("rate", (0.0, LOW), (HIGH, INF), "log"), Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), "log")),
+    (
+        Condition("rate", (0.0, LOW), (HIGH, INF), "log"),
+        Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), "log"),
+    ),
     kinds.PRECONDITIONS,
 )
 

@@ -6,7 +6,14 @@ from xarray import DataArray
 from icl_interp.analyses import scale
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
+from icl_interp.analyses.criterion import (
+    INF,
+    Condition,
+    Criterion,
+    Decision,
+    Estimate,
+    Precondition,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -34,7 +41,10 @@ SHOWN = (
 )
 
 
-SOON, LATE = 1.0, 2.0  # decades beyond the trained range up to which f is level at once, and from which it is late
+SOON, LATE = (
+    1.0,
+    2.0,
+)  # decades beyond the trained range up to which f is level at once, and from which it is late
 AT_ONCE = Condition("onset", (-INF, SOON), (LATE, INF))
 OWN_SD = "standard deviation of the prediction in distribution"
 NAME = "|x| at which the plateau begins / largest |x| of training"
@@ -52,7 +62,9 @@ def decades_to_level(curve: DataArray, edge: float, level: float) -> Interval:
     gap = curve.sel(statistic="gap").values
 
     def slower(*means: np.ndarray) -> np.ndarray:
-        each = [boundary.settles(xs, np.sqrt(m), level) for m, (xs, _) in zip(means, parts, strict=True)]
+        each = [
+            boundary.settles(xs, np.sqrt(m), level) for m, (xs, _) in zip(means, parts, strict=True)
+        ]
         return np.log10(np.max(each, axis=0) / edge)
 
     return bootstrap(slower, *(gap[:, keep] for _, keep in parts))
@@ -73,9 +85,13 @@ def _moves(curve: DataArray, intact: DataArray, edge: float, u: float) -> Interv
 
 def _drift(beyond: DataArray, drawn: DataArray, u: float) -> Interval:
     """How much f still changes beyond 1e6 units, in u: root mean square, the largest of all directions and places."""
-    known = np.square((beyond.values[:, 2] - beyond.values[:, 0]) / u).mean(-1).T  # (unit, direction), to 1e9
+    known = (
+        np.square((beyond.values[:, 2] - beyond.values[:, 0]) / u).mean(-1).T
+    )  # (unit, direction), to 1e9
     gap = drawn.sel(statistic="gap").values[:, between.stratum(1e6, 1e10)] / u**2
-    return bootstrap(lambda a, b: np.sqrt(np.maximum(a.max(-1), b.max(-1))), *map(between.pairs, (known, gap)))
+    return bootstrap(
+        lambda a, b: np.sqrt(np.maximum(a.max(-1), b.max(-1))), *map(between.pairs, (known, gap))
+    )
 
 
 def unsettled(drawn: DataArray, u: float) -> Interval:
@@ -87,13 +103,21 @@ def unsettled(drawn: DataArray, u: float) -> Interval:
 def _of_twin(twin: Results, edge: float) -> Estimate | None:
     """The onset of an untrained twin; None where its output is constant."""
     u = scale.u(twin)
-    onset = decades_to_level(twin[boundary.approach_decades], edge, boundary.LEVEL * u) if u > 0 else None
+    onset = (
+        decades_to_level(twin[boundary.approach_decades], edge, boundary.LEVEL * u)
+        if u > 0
+        else None
+    )
     return onset and Estimate.of(NAME, onset, "log10")
 
 
 def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     """How far beyond the training range does f reach its boundary value, and how much do contexts still differ?"""
-    table, curve, intact = results[boundary.boundary], results[boundary.approach], results[far.intact]
+    table, curve, intact = (
+        results[boundary.boundary],
+        results[boundary.approach],
+        results[far.intact],
+    )
     u, edge = scale.u(results), facts.x_unit
     end_x, last_x = 1e6 * edge, boundary.LAST * edge
     where = f"|x| = {0.1 * edge:g} .. {power(end_x)}, known and drawn places, and drawn ones to {power(1e10 * edge)}"
@@ -101,27 +125,42 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     scope = asked(facts, where, results[far.ends][0, 0].size)
     largest = float(np.sqrt(intact.sel(statistic="mean square").values.max()))
     # Without an interval: it asks whether u is rounding, which does not turn on which prompts were drawn.
-    quantities = {"scale": Estimate.exactly(f"{OWN_SD} / its largest size", u / largest if largest else 0.0)}
+    quantities = {
+        "scale": Estimate.exactly(f"{OWN_SD} / its largest size", u / largest if largest else 0.0)
+    }
     if not u > ROUNDING * largest:
-        return Evidence(quantities, "So it cannot be told how soon the prediction levels off.", scope=scope)
+        return Evidence(
+            quantities, "So it cannot be told how soon the prediction levels off.", scope=scope
+        )
     onset = decades_to_level(curve, edge, boundary.LEVEL * u)
     found = Estimate.of(NAME, onset, "log10")
     quantities |= {
-        "moves": Estimate.of("change of the prediction along the query", _moves(curve, intact, edge, u), SD),
-        "reached": Estimate("|x| at which the plateau begins", 10**onset.value, 10**onset.low, 10**onset.high, EDGE),
-        "drift": Estimate.of(f"its change from 1e6 to 1e10 {EDGE}", _drift(results[context.beyond], drawn, u), SD),
+        "moves": Estimate.of(
+            "change of the prediction along the query", _moves(curve, intact, edge, u), SD
+        ),
+        "reached": Estimate(
+            "|x| at which the plateau begins", 10**onset.value, 10**onset.low, 10**onset.high, EDGE
+        ),
+        "drift": Estimate.of(
+            f"its change from 1e6 to 1e10 {EDGE}", _drift(results[context.beyond], drawn, u), SD
+        ),
         "onset": found,
         "unsettled": Estimate.of(
-            f"distance from its end at drawn places beyond {10**SOON:.0f} {EDGE}", unsettled(drawn, u), SD
+            f"distance from its end at drawn places beyond {10**SOON:.0f} {EDGE}",
+            unsettled(drawn, u),
+            SD,
         ),
     }
     if (begins := predicted(results[far.certificate], edge)) is not None:
         quantities["predicted onset"] = begins
     rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
     near, end = (
-        max(rows[d, f"{what}, spread"]["value"] for d in boundary.SIGNS) for what in ("one decade out", "level")
+        max(rows[d, f"{what}, spread"]["value"] for d in boundary.SIGNS)
+        for what in ("one decade out", "level")
     )
-    threshold = bound(IMMEDIATE, quantities, "onset", f"at most {10**SOON:.0f}", f"more than {10**LATE:.0f}")
+    threshold = bound(
+        IMMEDIATE, quantities, "onset", f"at most {10**SOON:.0f}", f"more than {10**LATE:.0f}"
+    )
     level = f"below {percent(boundary.LEVEL)} of its standard deviation"
     reached = 10**onset.value
     if onset.value >= np.log10(boundary.LAST):
@@ -142,7 +181,10 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
         found,
         scope,
         twin={"onset": twin} if twin else {},
-        details=tuple({"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}, OWN_SD: u} for d in boundary.SIGNS),
+        details=tuple(
+            {"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}, OWN_SD: u}
+            for d in boundary.SIGNS
+        ),
         caveat=caveat,
     )
 

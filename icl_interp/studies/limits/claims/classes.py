@@ -68,7 +68,9 @@ def _of_one_degree(facts: Facts) -> str | None:
     if len(trained) > 1:
         return None
     which = f"degree {trained[0]} only" if trained else "constants only"
-    return f"The claim is about models trained on several degrees; this model was trained on {which}."
+    return (
+        f"The claim is about models trained on several degrees; this model was trained on {which}."
+    )
 
 
 # ---- arithmetic of error rates ---------------------------------------------------------------------------------------
@@ -78,8 +80,14 @@ Cell = tuple[str, int]  # a predictor and the degree it is measured on
 
 def _cells(result: DataArray, cells: list[Cell], points: str) -> tuple[np.ndarray, np.ndarray]:
     """Errors of (predictor, degree), and of zero on the same classes: each (function, cell)."""
-    pick = [result.sel({"predictor": who, "class": f"degree {d}", "points": points}).values for who, d in cells]
-    zero = [result.sel({"predictor": "zero", "class": f"degree {d}", "points": points}).values for _, d in cells]
+    pick = [
+        result.sel({"predictor": who, "class": f"degree {d}", "points": points}).values
+        for who, d in cells
+    ]
+    zero = [
+        result.sel({"predictor": "zero", "class": f"degree {d}", "points": points}).values
+        for _, d in cells
+    ]
     return np.stack(pick, -1), np.stack(zero, -1)
 
 
@@ -94,7 +102,8 @@ def _logs(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
 def rate(result: DataArray, predictor: str, name: str, points: str = "own") -> Interval:
     """Error rate of a predictor on a class, with its interval over functions."""
     error, zero = (
-        result.sel({"predictor": who, "class": name, "points": points}).values for who in (predictor, "zero")
+        result.sel({"predictor": who, "class": name, "points": points}).values
+        for who in (predictor, "zero")
     )
     return bootstrap(_rates, error, zero)
 
@@ -112,7 +121,9 @@ def _rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, Any]]:
     """Error rate of each cell with its interval, and on late points."""
     rows = []
     for cell in cells:
-        own, late = (rate(result, cell[0], f"degree {cell[1]}", points) for points in ("own", "late"))
+        own, late = (
+            rate(result, cell[0], f"degree {cell[1]}", points) for points in ("own", "late")
+        )
         rows.append(
             {
                 "class": f"degree {cell[1]}",
@@ -153,7 +164,9 @@ def _times(log10: float) -> str:
 def _alike(cells: tuple[np.ndarray, np.ndarray]) -> dict[str, Estimate]:
     """What the criterion asks for: the extent of the rates, and the highest of them."""
     return {
-        "extent": Estimate.of("largest / smallest error relative to predicting 0", _extent(cells), "log10"),
+        "extent": Estimate.of(
+            "largest / smallest error relative to predicting 0", _extent(cells), "log10"
+        ),
         "highest": Estimate.of("highest error relative to predicting 0", _highest(cells)),
     }
 
@@ -163,7 +176,9 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
     result = results[errors]
     trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
     singly_trained: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
-    singly_trained = [(role, d) for role, d in singly_trained if f"degree {d}" in result.indexes["class"]]
+    singly_trained = [
+        (role, d) for role, d in singly_trained if f"degree {d}" in result.indexes["class"]
+    ]
     cells: list[Cell] = [("model", d) for d in trained]
     if len(cells) < 2:
         cells += singly_trained
@@ -184,17 +199,23 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
         "Errors relative to predicting 0 are not the same for the degrees asked.",
         "errors relative to predicting 0 are about the same for the degrees asked",
     )
-    threshold = bound(DEGREES_ALIKE, scored | found, "extent", f"at most {ALIKE:g}", f"at least {APART:g}")
+    threshold = bound(
+        DEGREES_ALIKE, scored | found, "extent", f"at most {ALIKE:g}", f"at least {APART:g}"
+    )
     says = (
         f"{first} Over {over} they go from {min(r['error rate'] for r in rows):.2g} to {found['highest'].value:.2g}, a "
         f"factor of {_times(found['extent'].value)} ({threshold})."
     )
-    caveat = _high(found["highest"]) or f"On the same late points for all it is {_times(late.value)}."
+    caveat = (
+        _high(found["highest"]) or f"On the same late points for all it is {_times(late.value)}."
+    )
     return Evidence(
         scored | found,
         says,
         caveat=caveat,
-        scope=SCOPE if len(trained) > 1 else f"{SCOPE}; and those of the matched models, trained as long",
+        scope=SCOPE
+        if len(trained) > 1
+        else f"{SCOPE}; and those of the matched models, trained as long",
         twin=_alike(_cells(_graft(result, results.twin[errors]), cells, "own")),
         details=tuple(rows if len(trained) < 2 else rows + _rate_rows(result, singly_trained)),
     )
@@ -213,7 +234,9 @@ def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
     return [("model", d) for d in ([below[-1]] if below else []) + ([above[0]] if above else [])]
 
 
-def _worst_ratio(result: DataArray, unseen: list[int], references: list[list[Cell]], points: str) -> Interval:
+def _worst_ratio(
+    result: DataArray, unseen: list[int], references: list[list[Cell]], points: str
+) -> Interval:
     """Largest over unseen degrees of error rate / the reference's, log10 (geometric mean of several references)."""
     arrays = [_cells(result, [("model", d)], points) for d in unseen]
     arrays += [_cells(result, cells, points) for cells in references]
@@ -242,12 +265,17 @@ def _quantities(
     """What the criterion asks for: ratios to the references, and the highest of the model's rates."""
     ratio = _worst_ratio(result, unseen, references, "own")
     error, zero = _cells(result, [("model", d) for d in unseen], "own")
-    drawn = (result.sel({"predictor": who, "class": DRAWN, "points": "own"}).values for who in ("model", "zero"))
+    drawn = (
+        result.sel({"predictor": who, "class": DRAWN, "points": "own"}).values
+        for who in ("model", "zero")
+    )
     every = [np.column_stack([mine, its]) for mine, its in zip((error, zero), drawn, strict=True)]
     name = "highest error on unseen degrees and drawn powers, relative to predicting 0"
     return {
         "ratio": Estimate.of(
-            "error on unseen degrees / error on the reference, both relative to predicting 0", ratio, "log10"
+            "error on unseen degrees / error on the reference, both relative to predicting 0",
+            ratio,
+            "log10",
         ),
         "drawn": Estimate.of(
             "error on drawn powers / error on the largest degree trained on, both relative to predicting 0",
@@ -272,7 +300,9 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     references = [_reference(facts, result, d) for d in unseen]
     found = _quantities(result, unseen, references, trained[-1])
     words = [
-        "a matched model trained on it" if cells[0][0] != "model" else f"its own on {_list([d for _, d in cells])}"
+        "a matched model trained on it"
+        if cells[0][0] != "model"
+        else f"its own on {_list([d for _, d in cells])}"
         for cells in references
     ]
     against = "; ".join(f"degree {d}, {word}" for d, word in zip(unseen, words, strict=True))
@@ -297,9 +327,15 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     if found["highest"].high > LOW:
         caveat = _high(found["highest"])
     elif not inside:
-        caveat = f"All degrees up to {trained[-1]} were trained on, so this is about what lies outside."
+        caveat = (
+            f"All degrees up to {trained[-1]} were trained on, so this is about what lies outside."
+        )
     every = [("model", d) for d in inside + trained if f"degree {d}" in measured]
-    scope = SCOPE + (", degrees below the largest trained on" if inside else ", a degree above the largest trained on")
+    scope = SCOPE + (
+        ", degrees below the largest trained on"
+        if inside
+        else ", a degree above the largest trained on"
+    )
     return Evidence(
         quantities | found,
         says,
@@ -328,7 +364,13 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
         for who in ("model", "least squares")[: 1 if name == DRAWN else 2]:
             found = rate(result, who, name)
             rows.append(
-                {"class": name, "predictor": who, "error rate": found.value, "low": found.low, "high": found.high}
+                {
+                    "class": name,
+                    "predictor": who,
+                    "error rate": found.value,
+                    "low": found.low,
+                    "high": found.high,
+                }
             )
     return rows
 
@@ -351,7 +393,11 @@ UNSEEN_CLASSES = Criterion(
         Condition("drawn", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
         HIGHEST,
     ),
-    (Precondition("unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."),),
+    (
+        Precondition(
+            "unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."
+        ),
+    ),
 )
 
 DEGREES_ALIKE_CLAIM = Claim(

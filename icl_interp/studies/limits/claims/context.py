@@ -8,7 +8,14 @@ from xarray import DataArray
 
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
+from icl_interp.analyses.criterion import (
+    INF,
+    Condition,
+    Criterion,
+    Decision,
+    Estimate,
+    Precondition,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -34,7 +41,10 @@ from icl_interp.studies.limits.measurements.far import power
 NEARBY = "spread of the prediction over contexts / that of the truth, at queries in distribution"
 USED = 0.5  # of the truth's spread: from there on f differs between contexts as it should
 TINY = float(np.finfo(float).tiny)
-ERASED, KEPT = 0.05, 0.2  # far spread over that nearby: erased up to the first, not erased above the second
+ERASED, KEPT = (
+    0.05,
+    0.2,
+)  # far spread over that nearby: erased up to the first, not erased above the second
 FALLS = -0.9  # log-log slope of the spread from which on it falls like 1/|x|
 AMPLITUDE = Condition("amplitude", (-INF, ERASED), (KEPT, INF), "log")
 _FAR, _BEYOND = between.stratum(1e4, 1e6), between.stratum(1e6, 1e10)  # drawn places
@@ -130,7 +140,9 @@ def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
 
     def slower(*means: np.ndarray) -> np.ndarray:
         logs = [0.5 * np.log(np.maximum(_variance(m), TINY)) for m in means]
-        return np.max([slope(np.log(np.abs(xs[at])), y) for at, y in zip(keep, logs, strict=True)], axis=0)
+        return np.max(
+            [slope(np.log(np.abs(xs[at])), y) for at, y in zip(keep, logs, strict=True)], axis=0
+        )
 
     return bootstrap(slower, *(parts(curve)[:, at] for at in keep))
 
@@ -140,7 +152,9 @@ def told_by(info: DataArray, inputs: str) -> Interval:
 
     Where f does not vary it tells nothing.
     """
-    residual, total = (info.sel(inputs=inputs, statistic=s).values.mean(0) for s in ("residual", "total"))
+    residual, total = (
+        info.sel(inputs=inputs, statistic=s).values.mean(0) for s in ("residual", "total")
+    )
     return bootstrap(partial(r_squared, empty=0.0), residual, total)
 
 
@@ -176,7 +190,13 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     info, null = (told_by(results[context.information], i) for i in ("coefficients", "permuted"))
     told = info.low > max(null.high, 0.0)
     decision = CRITERION.decide(quantities)
-    threshold = bound(CRITERION, quantities, "amplitude", f"at most {percent(ERASED)}", f"more than {percent(KEPT)}")
+    threshold = bound(
+        CRITERION,
+        quantities,
+        "amplitude",
+        f"at most {percent(ERASED)}",
+        f"more than {percent(KEPT)}",
+    )
     first = _answer(decision, quantities)
     if decision.verdict == YES and _at_plateaus(results[far.plateaus], near):
         # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what nears it must
@@ -204,10 +224,17 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     details = (
         {"statistic": "slope of the spread", "value": falls.value if falls else -INF},
         {"statistic": "information R2", "value": info.value, "low": info.low, "high": info.high},
-        {"statistic": "R2 with permuted coefficients", "value": null.value, "low": null.low, "high": null.high},
+        {
+            "statistic": "R2 with permuted coefficients",
+            "value": null.value,
+            "low": null.low,
+            "high": null.high,
+        },
     )
     fresh = results.twin
-    twin = _far_spread(fresh[far.decades], fresh[far.in_distribution], fresh[context.beyond], x_unit)
+    twin = _far_spread(
+        fresh[far.decades], fresh[far.in_distribution], fresh[context.beyond], x_unit
+    )
     where = f"|x| = {out} and places drawn from there to {power(1e10 * x_unit)}"
     scope = asked(facts, where, ends[0, 0].size)
     return Evidence(quantities, says, found, scope, causal, twin, details, caveat)
@@ -245,7 +272,11 @@ def _percent(share: Interval) -> str:
 
 
 def _far_spread(
-    curve: DataArray, near: DataArray, beyond: DataArray, x_unit: float, drawn: DataArray | None = None
+    curve: DataArray,
+    near: DataArray,
+    beyond: DataArray,
+    x_unit: float,
+    drawn: DataArray | None = None,
 ) -> dict[str, Estimate]:
     """The spread over that nearby, at 1e4 and 1e9 units and drawn places about them, and its slope.
 
@@ -259,7 +290,9 @@ def _far_spread(
         for known, at in ((parts(curve)[:, out], _FAR), (_of_ends(beyond), _BEYOND))
     )
     found = {
-        "amplitude": Estimate.of("spread of the prediction over contexts, far from the data / in distribution", here),
+        "amplitude": Estimate.of(
+            "spread of the prediction over contexts, far from the data / in distribution", here
+        ),
         "amplitude beyond": Estimate.of(f"the same from 1e6 to 1e10 {EDGE}", there),
     }
     if places is not None and found["amplitude"].within(AMPLITUDE.contradicts):
@@ -283,7 +316,11 @@ CRITERION = Criterion(
         Condition("largest", (-INF, KEPT), None, "log"),
     ),
     (
-        Precondition("R2", (LEARNED_R2, INF), f"{EXPLAINS}, so it may have had no dependence on the context to lose."),
+        Precondition(
+            "R2",
+            (LEARNED_R2, INF),
+            f"{EXPLAINS}, so it may have had no dependence on the context to lose.",
+        ),
         Precondition(
             "used",
             (USED, INF),

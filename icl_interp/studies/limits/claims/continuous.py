@@ -63,7 +63,9 @@ def continuous(lab: Lab) -> DataArray:
     for column, name in enumerate(names):
         prompts = prompts_of(lab, name)
         for row, predictor in enumerate(predictors.values()):
-            square = squared_errors(predictor, prompts)[:, min(task.n_determining, task.n_points - 1) :]
+            square = squared_errors(predictor, prompts)[
+                :, min(task.n_determining, task.n_points - 1) :
+            ]
             values[row, column] = per_unit(square, lab.n_units)
     axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_units))}
     note = f"{_n_contexts(lab)} contexts a group; a named function is the same in every prompt; float32"
@@ -76,7 +78,11 @@ def _n_contexts(lab: Lab) -> int:
 
 def prompts_of(lab: Lab, name: str) -> Prompts:
     """Prompts of a named function, or of a family: there each unit is one function."""
-    n_points, n_contexts, draw = lab.task.n_points, _n_contexts(lab), generator(lab.seed, f"classes/{name}")
+    n_points, n_contexts, draw = (
+        lab.task.n_points,
+        _n_contexts(lab),
+        generator(lab.seed, f"classes/{name}"),
+    )
     if name not in FAMILIES:
         known = cast(FunctionName, name)
         law = Continuous(function=known, inputs=Uniform(*DOMAINS[known]), n_points=n_points)
@@ -93,7 +99,9 @@ def prompts_of(lab: Lab, name: str) -> Prompts:
 def within(interval: tuple[float, float]) -> tuple[str, ...]:
     """The continuous functions whose domain lies in an interval: those that are named, then families."""
     domains = {**DOMAINS, **{name: family.domain for name, family in FAMILIES.items()}}
-    return tuple(name for name, (low, high) in domains.items() if interval[0] <= low and high <= interval[1])
+    return tuple(
+        name for name, (low, high) in domains.items() if interval[0] <= low and high <= interval[1]
+    )
 
 
 @functools.cache
@@ -116,21 +124,30 @@ def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
     u = np.concatenate([(nodes - 1) / 2, (nodes + 1) / 2])  # over [-1, 1]
     weight = np.concatenate([weights, weights]) / 4
     f = CONTINUOUS[name](torch.from_numpy((low + high) / 2 + (high - low) / 2 * u)).numpy()
-    basis = np.polynomial.legendre.legvander(u, degree) * np.sqrt(2 * np.arange(degree + 1) + 1)  # orthonormal
+    basis = np.polynomial.legendre.legvander(u, degree) * np.sqrt(
+        2 * np.arange(degree + 1) + 1
+    )  # orthonormal
     coefficients = (weight * f) @ basis
     variance = float(weight @ (f - coefficients[0]) ** 2)
     return variance, float(weight @ (f - basis @ coefficients) ** 2) / variance
 
 
-def shares(facts: Facts, result: DataArray, predictor: str) -> tuple[list[str], np.ndarray, dict[str, float]]:
+def shares(
+    facts: Facts, result: DataArray, predictor: str
+) -> tuple[list[str], np.ndarray, dict[str, float]]:
     """Functions, the share of their variance that a predictor leaves unexplained (group, function), and the floors."""
     degree, names = polynomial_in(facts).max_degree, list(result.indexes["function"])
     constants = {name: variance_and_floor(name, degree) for name in names}
-    each = [result.sel(predictor=predictor, function=name).values / constants[name][0] for name in names]
+    each = [
+        result.sel(predictor=predictor, function=name).values / constants[name][0] for name in names
+    ]
     return names, np.stack(each, -1), {name: floor for name, (_, floor) in constants.items()}
 
 
-KINDS = {"worst": "named", "drawn": "drawn"}  # quantities of the criterion, and the kind of functions each is about
+KINDS = {
+    "worst": "named",
+    "drawn": "drawn",
+}  # quantities of the criterion, and the kind of functions each is about
 
 
 def _judged(names: list[str], floors: dict[str, float]) -> dict[str, list[int]]:
@@ -158,7 +175,11 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
     _, best, _ = shares(facts, result, "least squares")
     judged = _judged(names, floors)
     fewest = min(map(len, judged.values()))
-    quantities = {"functions": Estimate.exactly("functions or families of either kind that are asked for", fewest)}
+    quantities = {
+        "functions": Estimate.exactly(
+            "functions or families of either kind that are asked for", fewest
+        )
+    }
     if not fewest:
         return Evidence(quantities, "")
     quantities |= _worst_shares(left, judged)
@@ -178,7 +199,10 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
             }
         )
     degree = polynomial_in(facts).max_degree
-    worst = {quantity: rows[max(keep, key=lambda i: left[:, i].mean())] for quantity, keep in judged.items()}
+    worst = {
+        quantity: rows[max(keep, key=lambda i: left[:, i].mean())]
+        for quantity, keep in judged.items()
+    }
     first = answer(
         CRITERION,
         quantities,
@@ -195,7 +219,9 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
         for quantity, row in worst.items()
     )
     says = f"{first} Of the variance it leaves unexplained, at worst, {said}."
-    by_least_squares = " and ".join(f"{row['least squares of its degree']:.2g}" for row in worst.values())
+    by_least_squares = " and ".join(
+        f"{row['least squares of its degree']:.2g}" for row in worst.values()
+    )
     caveat = f"Least squares of degree {degree} leaves {by_least_squares}."
     other = [row["class"] for row in rows if not row["judged"]]
     if other:
@@ -236,8 +262,17 @@ CRITERION = Criterion(
     "the worst of two families that are drawn (smooth functions on [0, 1], functions with a kink on [-1, 1]); those "
     f"count that polynomials of the largest trained degree approximate (to {LOW}): both at most {LOW} / one more than "
     f"{HIGH}",
-    (Condition("worst", (-INF, LOW), (HIGH, INF), "log"), Condition("drawn", (-INF, LOW), (HIGH, INF), "log")),
-    (Precondition("functions", (1, INF), "No function is approximated by polynomials of the model's degree."),),
+    (
+        Condition("worst", (-INF, LOW), (HIGH, INF), "log"),
+        Condition("drawn", (-INF, LOW), (HIGH, INF), "log"),
+    ),
+    (
+        Precondition(
+            "functions",
+            (1, INF),
+            "No function is approximated by polynomials of the model's degree.",
+        ),
+    ),
 )
 
 CONTINUOUS_FUNCTIONS_CLAIM = Claim(

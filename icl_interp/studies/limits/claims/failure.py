@@ -9,21 +9,46 @@ from xarray import DataArray
 
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
+from icl_interp.analyses.criterion import (
+    INF,
+    Condition,
+    Criterion,
+    Decision,
+    Estimate,
+    Precondition,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.limits.claims.far_words import BY_ALGEBRA, EDGE, NO, YES, asked, in_lower_case, percent
+from icl_interp.studies.limits.claims.far_words import (
+    BY_ALGEBRA,
+    EDGE,
+    NO,
+    YES,
+    asked,
+    in_lower_case,
+    percent,
+)
 from icl_interp.studies.limits.claims.layernorm import needs_norm
 from icl_interp.studies.limits.measurements import between, far
-from icl_interp.studies.limits.measurements.failure import DRAWN, FUNCTIONS, NEAR, QUERIES, SCALES, failure
+from icl_interp.studies.limits.measurements.failure import (
+    DRAWN,
+    FUNCTIONS,
+    NEAR,
+    QUERIES,
+    SCALES,
+    failure,
+)
 from icl_interp.studies.limits.measurements.far import power
 
 DECIDING = ("query x 10", "query x 1000")
 FURTHEST = ("query x 1000", "drawn about x 1000")
 FAR_X = QUERIES["query x 1000"]
-MOST, LITTLE = 0.5, 0.2  # shares of the failure whose removal supports, from the first on, or contradicts
+MOST, LITTLE = (
+    0.5,
+    0.2,
+)  # shares of the failure whose removal supports, from the first on, or contradicts
 FAILS = 0.5  # error over that of the best guess without the prompt, from which a model fails
 # The same in distribution with frozen norms, and phi of the control: both at most. The control was asked to stay within
 # 0.05 at first. But what it has to rule out is that freezing anything of that size carries phi across the zone between
@@ -53,7 +78,11 @@ def removed(errors: DataArray, arm: str, place: str) -> Interval:
     """
 
     def phi(
-        intact: np.ndarray, frozen: np.ndarray, law: np.ndarray, near: np.ndarray, near_law: np.ndarray
+        intact: np.ndarray,
+        frozen: np.ndarray,
+        law: np.ndarray,
+        near: np.ndarray,
+        near_law: np.ndarray,
     ) -> np.ndarray:
         return (intact - frozen) / (intact - law * near / near_law)
 
@@ -68,7 +97,8 @@ def _cost(errors: DataArray) -> Estimate:
     law = errors.sel(arm="law mean", place=NEAR).values
     largest = bootstrap(lambda e, guess: e.max(-1) / guess, frozen, law, positive=True)
     return Estimate.of(
-        "squared error in distribution with frozen norms / that of the best guess without the prompt", largest
+        "squared error in distribution with frozen norms / that of the best guess without the prompt",
+        largest,
     )
 
 
@@ -96,12 +126,22 @@ def quantities(places: Sequence[Place], cost: Estimate) -> dict[str, Estimate]:
     fails = sorted((place.error for place in places), key=lambda e: e.low)
     sham = sorted((place.sham for place in places if place.sham), key=lambda e: -abs(e.value))
     found = {
-        "phi": Estimate.spanning(NAME, [phi for place in reversed(places) for phi in place.phi.values()]),
-        "fails": Estimate.spanning("squared error / that of the best guess without the prompt", fails),
+        "phi": Estimate.spanning(
+            NAME, [phi for place in reversed(places) for phi in place.phi.values()]
+        ),
+        "fails": Estimate.spanning(
+            "squared error / that of the best guess without the prompt", fails
+        ),
         "cost": cost,
     }
     return found | (
-        {"sham": Estimate.spanning("share of the failure that the control intervention removes", sham)} if sham else {}
+        {
+            "sham": Estimate.spanning(
+                "share of the failure that the control intervention removes", sham
+            )
+        }
+        if sham
+        else {}
     )
 
 
@@ -120,7 +160,11 @@ def _row(errors: DataArray, name: str, place: Place, cost: Estimate) -> dict[str
     }
     mean = errors.sel(place=name).mean("unit")
     for arm, phi in place.phi.items():
-        row |= {f"phi, {arm}": phi.value, f"phi, {arm}, low": phi.low, f"phi, {arm}, high": phi.high}
+        row |= {
+            f"phi, {arm}": phi.value,
+            f"phi, {arm}, low": phi.low,
+            f"phi, {arm}, high": phi.high,
+        }
         row[f"error, {arm}"] = float(mean.sel(arm=arm) / mean.sel(arm="law mean"))
     # 1 + s^2 / E[a^2] where frozen f has a slope s that ignores the context, and functions are a x. Measured at queries
     # of one place only.
@@ -132,7 +176,10 @@ def _row(errors: DataArray, name: str, place: Place, cost: Estimate) -> dict[str
 def causes_failure(results: Results, facts: Facts) -> Evidence:
     """How much of the failure is gone once the norms are frozen? This is the paper's central inference."""
     errors = results[failure]
-    cost, places = _cost(errors), {name: Place.of(errors, name) for name in (*QUERIES, *DRAWN, *FUNCTIONS)}
+    cost, places = (
+        _cost(errors),
+        {name: Place.of(errors, name) for name in (*QUERIES, *DRAWN, *FUNCTIONS)},
+    )
     found = quantities([places[name] for name in (*DRAWN, *DECIDING)], cost)
     found["learned"] = facts.learned
     rows = {name: _row(errors, name, place, cost) for name, place in places.items()}
@@ -160,7 +207,9 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
     relative = {key: out[f"error{name}"] for key, name in (("intact", ""), ("frozen", ", mean"))}
     relative["context-free"] = out["error, context-free"]
     if results[far.counterpart].sizes["unit"]:
-        ratio = far_ratio(results[far.counterpart], results[far.norm_arms].sel(arm="law mean"), facts.x_unit)
+        ratio = far_ratio(
+            results[far.counterpart], results[far.norm_arms].sel(arm="law mean"), facts.x_unit
+        )
         relative["trained without"] = ratio.value
     causal = {
         "intervention": "freeze the scale of every norm at the query position, at five of its scales in distribution",
@@ -172,7 +221,9 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         found,
         says,
-        scope=asked(facts, f"|x| = {first}, {last} and drawn places about these", 2 * errors.sizes["unit"]),
+        scope=asked(
+            facts, f"|x| = {first}, {last} and drawn places about these", 2 * errors.sizes["unit"]
+        ),
         causal=causal,
         twin={"phi": _of_twin(results.twin, facts)},
         details=tuple(rows.values()),
@@ -189,7 +240,10 @@ def follows_from_sizes(errors: DataArray) -> bool:
     """
     for place in FURTHEST:
         mean = errors.sel(place=place).mean("unit")
-        intact, frozen = (float(np.sqrt(mean.sel(arm=a) / mean.sel(arm="law mean"))) for a in ("size", "size, frozen"))
+        intact, frozen = (
+            float(np.sqrt(mean.sel(arm=a) / mean.sel(arm="law mean")))
+            for a in ("size", "size, frozen")
+        )
         if (1 + intact) ** 2 - (1 - min(frozen, 1.0)) ** 2 > LITTLE * FAILS:
             return False
     return True
@@ -225,7 +279,9 @@ def far_ratio(curve: DataArray, other: DataArray, x_unit: float) -> Interval:
 
 def _of_twin(twin: Results, facts: Facts) -> Estimate:
     """Phi of an untrained twin at 1,000 half-widths, its error in distribution counted as 0: it has learned nothing."""
-    intact, frozen = (_at(twin[far.norm_arms].sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen"))
+    intact, frozen = (
+        _at(twin[far.norm_arms].sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen")
+    )
     return Estimate.of(NAME, bootstrap(lambda e, f: (e - f) / e, intact, frozen))
 
 

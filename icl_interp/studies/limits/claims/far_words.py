@@ -16,7 +16,9 @@ SD = "standard deviations"  # the unit u of outputs: the standard deviation of f
 EDGE = "times the largest |x| of training"  # the unit of x
 SPREAD = "standard deviation over contexts"
 SCOPE = "these weights, this task, context in distribution and the query alone moved to "
-BY_ALGEBRA = "By algebra, "  # begins an answer that follows from sizes alone: no evidence about the model
+BY_ALGEBRA = (
+    "By algebra, "  # begins an answer that follows from sizes alone: no evidence about the model
+)
 ONSET = (
     "The plateau is predicted to begin only at {value:.3g} times the largest |x| of training, beyond the range "
     "measured."
@@ -34,7 +36,11 @@ def asked(facts: Facts, where: str, n_prompts: int) -> str:
         n_prompts: that were asked.
     """
     n_dims = int(getattr(facts.task, "dim", 1))
-    rays = " along the first coordinate and along inputs drawn from their distribution" if n_dims > 1 else ""
+    rays = (
+        " along the first coordinate and along inputs drawn from their distribution"
+        if n_dims > 1
+        else ""
+    )
     rare = f"; a context that is rarer than one in {max(n_prompts // 3, 1)} may do something else unseen"
     return f"{SCOPE}{where}{rays}{rare}"
 
@@ -108,7 +114,9 @@ def levels_off(decision: Decision, predicted: bool) -> str:
     if decision.verdict == YES:
         return f"{levels}, at values that the weights predict." if predicted else f"{levels}."
     if decision.verdict == NO:
-        return "The prediction does not level off far from the data: it keeps changing as |x| grows."
+        return (
+            "The prediction does not level off far from the data: it keeps changing as |x| grows."
+        )
     if undecided(decision) == "distance":
         return f"{levels}, but not clearly at the values that the weights alone predict."
     if undecided(decision) == "scale":

@@ -6,24 +6,51 @@ from xarray import DataArray
 from icl_interp.analyses import scale
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate, Precondition
+from icl_interp.analyses.criterion import (
+    INF,
+    Condition,
+    Criterion,
+    Decision,
+    Estimate,
+    Precondition,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.studies.limits.claims.far_words import BY_ALGEBRA, EDGE, NO, YES, asked, in_lower_case, of, percent
+from icl_interp.studies.limits.claims.far_words import (
+    BY_ALGEBRA,
+    EDGE,
+    NO,
+    YES,
+    asked,
+    in_lower_case,
+    of,
+    percent,
+)
 from icl_interp.studies.limits.measurements import between, boundary, context, far
 from icl_interp.studies.limits.measurements.context import HIGH, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
-NO_HELP = 0.9  # error over that of the best guess without the prompt, from which its examples are no help
+NO_HELP = (
+    0.9  # error over that of the best guess without the prompt, from which its examples are no help
+)
 HELP = 0.5  # the same ratio, below which they help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
-DRAWN_AT = ((1e4, 10**4.5), (10**4.5, 1e5), (1e5, 10**5.5), (10**5.5, 1e6))  # strata of drawn far queries
-DECODABLE = 0.5  # centred r2 from which a far prediction still tells the truth, however small its size
+DRAWN_AT = (
+    (1e4, 10**4.5),
+    (10**4.5, 1e5),
+    (1e5, 10**5.5),
+    (10**5.5, 1e6),
+)  # strata of drawn far queries
+DECODABLE = (
+    0.5  # centred r2 from which a far prediction still tells the truth, however small its size
+)
 
 
-def relative_error(used: DataArray, *groups: np.ndarray, drawn: DataArray | None = None) -> Interval:
+def relative_error(
+    used: DataArray, *groups: np.ndarray, drawn: DataArray | None = None
+) -> Interval:
     """Error over that of the best guess without the prompt, in the group of queries where the context helps most.
 
     The guesses: the mean of the distribution of functions, and one curve for all contexts (f averaged over other units'
@@ -35,10 +62,15 @@ def relative_error(used: DataArray, *groups: np.ndarray, drawn: DataArray | None
         drawn: `far/drawn`, whose strata from 1e4 to 1e6 are further groups.
     """
     names = ("squared error", "law's mean", "context-free", "size")
-    parts = [np.stack([used.sel(statistic=s).values[:, at].mean(-1) for s in names], -1) for at in groups]
+    parts = [
+        np.stack([used.sel(statistic=s).values[:, at].mean(-1) for s in names], -1) for at in groups
+    ]
     if drawn is not None:
         error, law = (drawn.sel(statistic=s).values for s in ("squared error", "law's mean"))
-        parts += [np.stack([v[:, at].mean(-1) for v in (error, law, law, law)], -1) for at in _drawn_groups()]
+        parts += [
+            np.stack([v[:, at].mean(-1) for v in (error, law, law, law)], -1)
+            for at in _drawn_groups()
+        ]
         parts = [between.pairs(part) for part in parts]
 
     def smallest(*means: np.ndarray) -> np.ndarray:
@@ -57,7 +89,9 @@ def follows_from_sizes(used: DataArray, drawn: DataArray, *groups: np.ndarray) -
     """
     known = used.sel(statistic=["f less law's mean", "law's mean"]).values.mean(1)
     between = drawn.sel(statistic=["size", "law's mean"]).values.mean(1)
-    sizes = [known[:, at].mean(-1) for at in groups] + [between[:, at].mean(-1) for at in _drawn_groups()]
+    sizes = [known[:, at].mean(-1) for at in groups] + [
+        between[:, at].mean(-1) for at in _drawn_groups()
+    ]
     return all(f <= (1 - np.sqrt(NO_HELP)) ** 2 * law for f, law in sizes)
 
 
@@ -73,16 +107,22 @@ def decodable(used: DataArray, at: np.ndarray) -> Interval:
     size = used.sel(statistic="f size").values[:, at].mean(0)
     told = parts[2].mean(0) > ROUNDING**2 * size
 
-    def squared(f: np.ndarray, t: np.ndarray, ff: np.ndarray, tt: np.ndarray, ft: np.ndarray) -> np.ndarray:
+    def squared(
+        f: np.ndarray, t: np.ndarray, ff: np.ndarray, tt: np.ndarray, ft: np.ndarray
+    ) -> np.ndarray:
         variances = np.maximum(ff - f**2, 0.0) * np.maximum(tt - t**2, 0.0)
-        return np.where(told & (variances > 0), (ft - f * t) ** 2 / np.maximum(variances, 1e-300), 0.0).mean(-1)
+        return np.where(
+            told & (variances > 0), (ft - f * t) ** 2 / np.maximum(variances, 1e-300), 0.0
+        ).mean(-1)
 
     return bootstrap(squared, *parts)
 
 
 def swapped(used: DataArray, at: np.ndarray) -> Interval:
     """Error with the contexts of another unit over the error with a prompt's own."""
-    own, other = (used.sel(statistic=s).values[:, at].mean(-1) for s in ("squared error", "swapped"))
+    own, other = (
+        used.sel(statistic=s).values[:, at].mean(-1) for s in ("squared error", "swapped")
+    )
     return bootstrap(lambda a, b: b / np.maximum(a, 1e-200), own, other, positive=True)
 
 
@@ -95,14 +135,30 @@ def arm_rows(curve: DataArray, u: float) -> list[dict[str, object]]:
     rows = []
     for arm in curve.indexes["arm"]:
         # (unit, query, scale)
-        f, truth, mean = (curve.sel(arm=arm, curve=who).values for who in ("model", "truth", "law's mean"))
-        size, spread = np.square(f).mean((0, 1)), np.sqrt(np.square(f - f.mean(0)).mean((0, 1))) / (u or 1.0)
-        error = np.square(f - truth).mean((0, 1)) / np.maximum(np.square(mean - truth).mean((0, 1)), 1e-300)
-        exponent = float(slope(np.log(curve["scale"].values[-2:]), 0.5 * np.log(np.maximum(size[-2:], 1e-300))))
-        row: dict[str, object] = {"arm": arm, "growth exponent": exponent, "bounded": bool(exponent <= BOUNDED)}
+        f, truth, mean = (
+            curve.sel(arm=arm, curve=who).values for who in ("model", "truth", "law's mean")
+        )
+        size, spread = (
+            np.square(f).mean((0, 1)),
+            np.sqrt(np.square(f - f.mean(0)).mean((0, 1))) / (u or 1.0),
+        )
+        error = np.square(f - truth).mean((0, 1)) / np.maximum(
+            np.square(mean - truth).mean((0, 1)), 1e-300
+        )
+        exponent = float(
+            slope(np.log(curve["scale"].values[-2:]), 0.5 * np.log(np.maximum(size[-2:], 1e-300)))
+        )
+        row: dict[str, object] = {
+            "arm": arm,
+            "growth exponent": exponent,
+            "bounded": bool(exponent <= BOUNDED),
+        }
         for scale_of in (1.0, 1e4, 1e6):
             k = int(np.argmin(np.abs(curve["scale"].values - scale_of)))
-            row |= {f"spread at {scale_of:.0e}": float(spread[k]), f"error at {scale_of:.0e}": float(error[k])}
+            row |= {
+                f"spread at {scale_of:.0e}": float(spread[k]),
+                f"error at {scale_of:.0e}": float(error[k]),
+            }
         rows.append(row)
     return rows
 
@@ -111,9 +167,15 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     """Does the context, which helps at inner queries, still help where the query's embedding is large?"""
     used, x_unit = results[context.use], facts.x_unit
     far_out = context.far_out(used, x_unit)
-    found, near = relative_error(used, *far_out, drawn=results[between.drawn]), relative_error(used, context.INNER)
+    found, near = (
+        relative_error(used, *far_out, drawn=results[between.drawn]),
+        relative_error(used, context.INNER),
+    )
     everywhere = np.concatenate(far_out)
-    r2, swaps = decodable(used, everywhere), [swapped(used, at) for at in (context.INNER, everywhere)]
+    r2, swaps = (
+        decodable(used, everywhere),
+        [swapped(used, at) for at in (context.INNER, everywhere)],
+    )
     first, last = (power(x * x_unit) for x in HIGH)
     rows = arm_rows(results[boundary.arms], scale.u(results))
     name = "squared error far from the data / that of the best guess without the prompt"
@@ -122,7 +184,9 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
         "near": Estimate.of("the same at queries in distribution", near),
         "error": Estimate.of(name, found),
     }
-    threshold = bound(HIGH_NORM, quantities, "error", f"at least {percent(NO_HELP)}", f"less than {percent(HELP)}")
+    threshold = bound(
+        HIGH_NORM, quantities, "error", f"at least {percent(NO_HELP)}", f"less than {percent(HELP)}"
+    )
     decision = HIGH_NORM.decide(quantities)
     answer = _helps(decision)
     if decision.verdict == YES and follows_from_sizes(used, results[between.drawn], *far_out):
@@ -149,7 +213,9 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
         says,
         Estimate.of(name, found),
         asked(
-            facts, f"|x| = {first}, {last} and places drawn up to {power(1e6 * x_unit)}", results[far.ends][0, 0].size
+            facts,
+            f"|x| = {first}, {last} and places drawn up to {power(1e6 * x_unit)}",
+            results[far.ends][0, 0].size,
         ),
         causal,
         {"error": Estimate.of(name, twin)},
@@ -164,7 +230,11 @@ def _helps(decision: Decision) -> str:
     if decision.verdict == NO:
         return "Far from the data the examples in the prompt still help the prediction."
     what = "the examples help the prediction far from the data"
-    return f"So it cannot be told whether {what}." if decision.failed else f"It is not decided whether {what}."
+    return (
+        f"So it cannot be told whether {what}."
+        if decision.failed
+        else f"It is not decided whether {what}."
+    )
 
 
 HIGH_NORM = Criterion(
@@ -174,7 +244,9 @@ HIGH_NORM = Criterion(
     f"Contradicted if it is less than {HELP}.",
     (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
     (
-        Precondition("R2", (LEARNED_R2, INF), f"{EXPLAINS}, so there is no success near the data to lose."),
+        Precondition(
+            "R2", (LEARNED_R2, INF), f"{EXPLAINS}, so there is no success near the data to lose."
+        ),
         Precondition(
             "near",
             (-INF, HELP),
@@ -198,7 +270,14 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     statement="Transformers cannot learn in context over inputs of high embedding norm",
     source="Naim & Asher (2025), Proposition 4",
     criterion=HIGH_NORM,
-    measurements=(scale.own, context.use, far.ends, between.drawn, boundary.arms, boundary.boundary),
+    measurements=(
+        scale.own,
+        context.use,
+        far.ends,
+        between.drawn,
+        boundary.arms,
+        boundary.boundary,
+    ),
     twin=(context.use,),
     evidence=no_icl_at_high_norm,
     of_numbers=True,

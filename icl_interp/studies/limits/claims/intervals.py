@@ -49,8 +49,12 @@ def by_interval(results: Results) -> tuple[list[Arm], str]:
 
 
 def _left_out(arm: Arm) -> str:
-    name = "the model's own kind" if arm.name == seeds.OWN else arm.name.replace("interval ", "a = ")
-    return ", ".join(filter(None, (f"{name}, {len(arm)} of {seeds.LEAST} seeds", ", ".join(arm.out))))
+    name = (
+        "the model's own kind" if arm.name == seeds.OWN else arm.name.replace("interval ", "a = ")
+    )
+    return ", ".join(
+        filter(None, (f"{name}, {len(arm)} of {seeds.LEAST} seeds", ", ".join(arm.out)))
+    )
 
 
 def overlap(a: float, sigma: float) -> float:
@@ -70,7 +74,9 @@ def cells(sizes: Sequence[float], tested: Sequence[float]) -> list[tuple[int, in
 
 def _tested(arms: Sequence[Arm]) -> list[float]:
     """The test intervals that are those of the arms, as far as runs of every arm were tested there."""
-    return [arm.a for arm in arms if len(arm) and all(other.tested(f"both {arm.a:g}") for other in arms)]
+    return [
+        arm.a for arm in arms if len(arm) and all(other.tested(f"both {arm.a:g}") for other in arms)
+    ]
 
 
 def _columns(arms: Sequence[Arm]) -> list[str]:
@@ -92,12 +98,16 @@ def ordered(
     for i, j, sigma in cells(sizes, _tested(arms)):
         column = f"{prefix} {sigma:g}"
         if arms[0].tested(column):
-            found.append(((sizes[i], sizes[j], sigma), kinds.times(arms[i], arms[j], column, fresh)))
+            found.append(
+                ((sizes[i], sizes[j], sigma), kinds.times(arms[i], arms[j], column, fresh))
+            )
     n = len(found)
     smaller = sum(one.value < 1 for _, one in found) / n
     clear = sum(one.high <= SMALLER for _, one in found) / n
     reversed_ = sum(one.low >= LARGER for _, one in found) / n
-    return Estimate("comparisons in the claimed order", smaller, clear, 1 - reversed_, "share"), found
+    return Estimate(
+        "comparisons in the claimed order", smaller, clear, 1 - reversed_, "share"
+    ), found
 
 
 DENSITY = Criterion(
@@ -144,7 +154,9 @@ def density(results: Results, facts: Facts) -> Evidence:
         }
         for (i, j, sigma), one in pairs
     )
-    table_3 = {"in the claimed order with functions alone scaled, as in the paper's Table 3": alone.value}
+    table_3 = {
+        "in the claimed order with functions alone scaled, as in the paper's Table 3": alone.value
+    }
     return Evidence(
         quantities,
         says,
@@ -179,7 +191,10 @@ def _left_out_rows(arms: Sequence[Arm], out: str) -> tuple[kinds.Row, ...]:
 LARGER_INTERVALS = Criterion(
     "from the smallest to the largest training interval at hand: the |x| from which the prediction is level, and the "
     f"error on the smallest interval, both at least {GROWN:g} times / one of them at most {SHRUNK:.2f} times",
-    (Condition("onset", (GROWN, INF), (0.0, SHRUNK), "log"), Condition("cost", (GROWN, INF), (0.0, SHRUNK), "log")),
+    (
+        Condition("onset", (GROWN, INF), (0.0, SHRUNK), "log"),
+        Condition("cost", (GROWN, INF), (0.0, SHRUNK), "log"),
+    ),
     (
         *kinds.PRECONDITIONS,
         Precondition(
@@ -221,7 +236,10 @@ def larger(results: Results, facts: Facts) -> Evidence:
         "|x| from which the prediction is level, largest / smallest interval",
         "error on the smallest interval, largest / smallest interval",
     )
-    quantities |= {"onset": Estimate.of(names[0], grown, TIMES), "cost": Estimate.of(names[1], cost, TIMES)}
+    quantities |= {
+        "onset": Estimate.of(names[0], grown, TIMES),
+        "cost": Estimate.of(names[1], cost, TIMES),
+    }
     first_words = answer(
         LARGER_INTERVALS,
         quantities,
@@ -243,10 +261,14 @@ def larger(results: Results, facts: Facts) -> Evidence:
     decided = LARGER_INTERVALS.decide(quantities).condition
     if decided and decided.quantity == "cost":
         price = f"From a = {first.a:g} to {last.a:g} t{price[1:]}"
-        outwards, price = price, f"The |x| from which the prediction is level grows {kinds.in_brackets(grown)} times."
+        outwards, price = (
+            price,
+            f"The |x| from which the prediction is level grows {kinds.in_brackets(grown)} times.",
+        )
     says = f"{first_words} {outwards}"
     in_a = tuple(
-        {"kind": f"a = {arm.a:g}", "level from |x| / a": x / arm.a} for arm, x in zip(arms, means, strict=True)
+        {"kind": f"a = {arm.a:g}", "level from |x| / a": x / arm.a}
+        for arm, x in zip(arms, means, strict=True)
     )
     twin = {}
     if fresh := kinds.untrained((last, first), [column]):

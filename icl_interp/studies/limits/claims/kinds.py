@@ -72,7 +72,9 @@ class Arm:
         short = [row for row in every if learned and row[RATE] >= 1 - LEARNED_R2]
         # Where nothing is measured, because nothing could be decided, all runs are only counted.
         measured = any(row["numbers"] != NOWHERE for row in every)
-        absent = [row for row in every if measured and row["numbers"] == NOWHERE and row not in short]
+        absent = [
+            row for row in every if measured and row["numbers"] == NOWHERE and row not in short
+        ]
         return cls(
             name,
             mine[0]["recipe"] if mine else "",
@@ -97,7 +99,9 @@ class Arm:
 
     def numbers(self, column: str, fresh: bool = False) -> Float[np.ndarray, " run"]:
         """The numbers of all runs, or of the untrained ones."""
-        return np.array([float(row.get(column, np.nan)) for row in (self.fresh if fresh else self.runs)])
+        return np.array(
+            [float(row.get(column, np.nan)) for row in (self.fresh if fresh else self.runs)]
+        )
 
     def without_logarithm(self, columns: Sequence[str]) -> int:
         """How many runs have a number, in any of these columns, of which there is no logarithm."""
@@ -123,7 +127,10 @@ def times(top: Arm, bottom: Arm, column: str, fresh: bool = False) -> Interval:
 
 def untrained(arms: Sequence[Arm], columns: Sequence[str]) -> list[Arm] | None:
     """The same arms with those untrained models whose numbers have logarithms; None where an arm has no such model."""
-    fit = [replace(arm, fresh=tuple(row for row in arm.fresh if _has_logarithm(row, columns))) for arm in arms]
+    fit = [
+        replace(arm, fresh=tuple(row for row in arm.fresh if _has_logarithm(row, columns)))
+        for arm in arms
+    ]
     return fit if all(arm.fresh for arm in fit) else None
 
 
@@ -220,7 +227,9 @@ def comparable(quantities: dict[str, Estimate]) -> bool:
 
 def in_brackets(interval: Interval) -> str:
     """A factor and its interval in a sentence."""
-    value, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.2f}" if v >= 0.1 else f"{v:.1g}" for v in _ends(interval))
+    value, low, high = (
+        f"{v:,.0f}" if v >= 100 else f"{v:.2f}" if v >= 0.1 else f"{v:.1g}" for v in _ends(interval)
+    )
     return f"{value} [{low}, {high}]"
 
 
@@ -231,7 +240,11 @@ def _ends(interval: Interval) -> tuple[float, float, float]:
 def counted(arms: Sequence[Arm]) -> str:
     """How many seeds there are, and how many were left out."""
     sizes = [len(arm) for arm in arms]
-    said = f"{sizes[0]} seeds each" if len(set(sizes)) == 1 else f"{' and '.join(map(str, sizes))} seeds"
+    said = (
+        f"{sizes[0]} seeds each"
+        if len(set(sizes)) == 1
+        else f"{' and '.join(map(str, sizes))} seeds"
+    )
     n_out = sum(len(arm.out) + len(arm.unmeasured) for arm in arms)
     return said + (f", {n_out} left out" if n_out else "")
 
@@ -257,11 +270,15 @@ def needed(arms: Sequence[Arm], names: Sequence[str], least: int = LEAST) -> str
 def how_to_train(arms: Sequence[Arm], changes: str = "") -> str:
     """The command that makes further seeds, of the first of some kinds."""
     recipe = next((arm.recipe for arm in arms if arm.recipe), "RECIPE")
-    command = " ".join(filter(None, ("icl-interp train", recipe, changes, "training.seed=SEED --out FOLDER")))
+    command = " ".join(
+        filter(None, ("icl-interp train", recipe, changes, "training.seed=SEED --out FOLDER"))
+    )
     return f"Train more (`{command}`) and pass the folders as companions=."
 
 
-def details(arms: Sequence[Arm], names: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, Any], ...]:
+def details(
+    arms: Sequence[Arm], names: Sequence[str], columns: Sequence[str]
+) -> tuple[dict[str, Any], ...]:
     """A row a run: whose numbers these are, and the numbers."""
     return tuple(
         {

@@ -47,7 +47,9 @@ def needs_norm(facts: Facts) -> str | None:
     if kind == "RMS":
         return "The claim is about LayerNorm; this model's norm divides by the root mean square and does not centre."
     if kind == "Tanh":
-        return "The claim is about LayerNorm; this model's norm is a tanh, which divides by no scale."
+        return (
+            "The claim is about LayerNorm; this model's norm is a tanh, which divides by no scale."
+        )
     return None
 
 
@@ -55,7 +57,10 @@ def needs_growth(facts: Facts) -> str | None:
     """Why LayerNorm cannot be what a far query meets first."""
     if facts.config.embed_bound is None:
         return needs_norm(facts)
-    return needs_norm(facts) or "tokens are read in as bounded vectors (embed_bound): no LayerNorm sees the query grow"
+    return (
+        needs_norm(facts)
+        or "tokens are read in as bounded vectors (embed_bound): no LayerNorm sees the query grow"
+    )
 
 
 def spread(results: Results) -> Estimate:
@@ -71,7 +76,10 @@ def spread(results: Results) -> Estimate:
 
 # ---- saturation -----------------------------------------------------------------------------------------------------
 
-LEVELS, KEEPS_ON = 0.01, 0.05  # change over the last decade, in u, up to which f levels off and from which it does not
+LEVELS, KEEPS_ON = (
+    0.01,
+    0.05,
+)  # change over the last decade, in u, up to which f levels off and from which it does not
 CLOSE = 0.01  # distance from the closed form, in u, up to which f ends there
 LEVEL_OFF = Condition("change", (-INF, LEVELS), (KEEPS_ON, INF), "log")
 Y = "in units of y"
@@ -107,12 +115,16 @@ def largest_change(ends: DataArray, u: float, drawn: DataArray) -> Estimate:
     """The largest change over the last decade of a single context, in u: a number of the sample, so without error."""
     known = np.abs(np.diff(ends.values, axis=1)[:, -1]).max()
     between = _at(drawn, "largest gap", LAST).max()
-    return Estimate.exactly("largest change of the prediction in a single context", max(known, between) / u, SD)
+    return Estimate.exactly(
+        "largest change of the prediction in a single context", max(known, between) / u, SD
+    )
 
 
 def change_beyond(drawn: DataArray, u: float) -> Interval:
     """Root mean square distance of f beyond the grid from where it is at its end, in u: the largest of all decades."""
-    return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, between.pairs(_at(drawn, "gap", BEYOND)))
+    return bootstrap(
+        lambda mean: np.sqrt(mean).max(-1) / u, between.pairs(_at(drawn, "gap", BEYOND))
+    )
 
 
 def fading(ends: DataArray, drawn: DataArray) -> Interval:
@@ -151,7 +163,9 @@ def _distance(ends: DataArray, closed: np.ndarray, rays: DataArray, u: float) ->
 
 def _measured_onset(approach: DataArray, u: float) -> float:
     """|x| from which f stays within `boundary.LEVEL` u of its end, the slower direction; inf where it never does."""
-    each = [boundary.onset(approach, sign, boundary.LEVEL * u).value for sign in boundary.SIGNS.values()]
+    each = [
+        boundary.onset(approach, sign, boundary.LEVEL * u).value for sign in boundary.SIGNS.values()
+    ]
     settled = max(each) < boundary.last(boundary.direction(approach, 1)[0])
     return max(each) if settled else float("inf")
 
@@ -161,19 +175,29 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     weights, ends = results[far.certificate].iloc[0], results[far.ends]
     x_unit, u, at_end = facts.x_unit, scale.u(results), ends.values[:, -1]
     measured, apart = at_end.mean((1, 2)), at_end.std((1, 2))
-    plateau = Estimate.of("level that the prediction tends to for x > 0", bootstrap(lambda m: m, at_end[0].mean(-1)), Y)
+    plateau = Estimate.of(
+        "level that the prediction tends to for x > 0",
+        bootstrap(lambda m: m, at_end[0].mean(-1)),
+        Y,
+    )
     near, end = (power(x * x_unit) for x in far.LINE[-2:])
     last = power(BEYOND[1] * x_unit)
-    scope = asked(facts, f"|x| = {near}, {end} and drawn places between and up to {last}", at_end[0].size)
+    scope = asked(
+        facts, f"|x| = {near}, {end} and drawn places between and up to {last}", at_end[0].size
+    )
     quantities = {"spread": spread(results)}
     if not quantities["spread"].within(NOT_CONSTANT.holds):
         says = f"The prediction is {measured[0]:.6g} in distribution and far from the data."
         return Evidence(quantities, says, plateau, scope)
     drawn = results[between.drawn]
     change = last_change(ends, u, drawn)
-    quantities["change"] = Estimate.of("change of the prediction over the last tenfold increase of |x|", change, SD)
+    quantities["change"] = Estimate.of(
+        "change of the prediction over the last tenfold increase of |x|", change, SD
+    )
     quantities["largest"] = largest_change(ends, u, drawn)
-    quantities["beyond"] = Estimate.of(f"its change from 1e6 to 1e10 {EDGE}", change_beyond(drawn, u), SD)
+    quantities["beyond"] = Estimate.of(
+        f"its change from 1e6 to 1e10 {EDGE}", change_beyond(drawn, u), SD
+    )
     if change.high > LEVEL_OFF.supports[1]:
         name = "change over the last tenfold increase of |x| / over the one before"
         quantities["fading"] = Estimate.of(name, fading(ends, drawn))
@@ -183,11 +207,18 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     if pre:
         closed = np.array([weights["plateau +"], weights["plateau -"]])
         grows = bool(np.isfinite(closed).all())
-        quantities["read-in grows"] = Estimate.exactly("whether centring leaves the vector that x is read in by", grows)
+        quantities["read-in grows"] = Estimate.exactly(
+            "whether centring leaves the vector that x is read in by", grows
+        )
         if grows:
             name = "distance of the end values from those that the weights predict"
-            quantities["distance"] = Estimate.of(name, _distance(ends, closed, results[far.plateaus], u), SD)
-    growth_of, names = results[between.scale_growth].values, results[between.scale_growth].indexes["norm"]
+            quantities["distance"] = Estimate.of(
+                name, _distance(ends, closed, results[far.plateaus], u), SD
+            )
+    growth_of, names = (
+        results[between.scale_growth].values,
+        results[between.scale_growth].indexes["norm"],
+    )
     scales = dict(zip(names, growth_of.mean(1).min(-1).tolist(), strict=True))
     largest = max(scales, key=lambda name: scales[name], default="")
     quantities["scale"] = scale_grows(results[between.scale_growth])
@@ -198,20 +229,37 @@ def saturation(results: Results, facts: Facts) -> Evidence:
         f"({bound(SATURATION, quantities, 'change', f'at most {percent(LEVELS)}', f'more than {percent(KEEPS_ON)}')})."
     )
     growth = f"The scale of {largest} grows like {like(scales.get(largest, 0.0))} (asked: at least |x|^{SCALE_GROWS})."
-    caveat = growth if pre else f"{growth[:-1]}; with post-norm layers there is no closed form for the end values."
+    caveat = (
+        growth
+        if pre
+        else f"{growth[:-1]}; with post-norm layers there is no closed form for the end values."
+    )
     if "distance" in quantities and undecided(decision) != "scale":
         caveat = (
             f"Its end values are {of(quantities['distance'].value)} that standard deviation away from the predicted "
             f"ones (asked: at most {percent(CLOSE)})."
         )
     details: list[dict[str, Any]] = [
-        {"direction": d, "measured": float(m), "closed form": float(weights[f"plateau {d}"]), SPREAD: float(sd)}
+        {
+            "direction": d,
+            "measured": float(m),
+            "closed form": float(weights[f"plateau {d}"]),
+            SPREAD: float(sd),
+        }
         for d, m, sd in zip("+-", measured, apart, strict=True)
     ]
     onset = _measured_onset(results[boundary.approach], u)
     details.append(
-        {"c": weights["c"], "r": weights["r"], "measured onset": onset, "predicted onset": weights["onset"]}
-        | {"standard deviation of the prediction in distribution": u, f"its change, {near} .. {end}": change.value * u}
+        {
+            "c": weights["c"],
+            "r": weights["r"],
+            "measured onset": onset,
+            "predicted onset": weights["onset"],
+        }
+        | {
+            "standard deviation of the prediction in distribution": u,
+            f"its change, {near} .. {end}": change.value * u,
+        }
     )
     details += [{"norm": name, "E_sigma": value} for name, value in scales.items()]
     details.append(
@@ -222,8 +270,12 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     twin = {}
     if spread(results.twin).value > ROUNDING:
         name = quantities["change"].name
-        twin["change"] = Estimate.of(name, last_change(results.twin[far.ends], scale.u(results.twin)), SD)
-    return Evidence(quantities, says, plateau, scope, twin=twin, details=tuple(details), caveat=caveat)
+        twin["change"] = Estimate.of(
+            name, last_change(results.twin[far.ends], scale.u(results.twin)), SD
+        )
+    return Evidence(
+        quantities, says, plateau, scope, twin=twin, details=tuple(details), caveat=caveat
+    )
 
 
 def scale_grows(growth: DataArray) -> Estimate:
@@ -240,7 +292,9 @@ def scale_grows(growth: DataArray) -> Estimate:
 
 
 NOT_CONSTANT = Precondition(
-    "spread", (ROUNDING, INF), "The prediction is constant whatever the norms do, so nothing can be decided."
+    "spread",
+    (ROUNDING, INF),
+    "The prediction is constant whatever the norms do, so nothing can be decided.",
 )
 SATURATION = Criterion(
     f"Supported if from 1e5 to 1e6 {EDGE}, and at places drawn between, the prediction changes by at most "

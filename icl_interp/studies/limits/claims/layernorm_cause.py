@@ -60,7 +60,9 @@ def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.
     """
     each, floor = [], max((STILL * u) ** 2, 1e-300)
     for sign in (1, -1):
-        keep = np.flatnonzero((np.sign(xs) == sign) & np.isfinite(squares).reshape(-1, len(xs)).all(0))
+        keep = np.flatnonzero(
+            (np.sign(xs) == sign) & np.isfinite(squares).reshape(-1, len(xs)).all(0)
+        )
         if not len(keep):  # the model overflows
             each.append(np.full(squares.shape[:-1], np.nan))
             continue
@@ -108,8 +110,13 @@ def at_drawn_places(results: Results) -> dict[str, DataArray]:
         return {}
     frozen = results[between.drawn_growth]
     steps = results[between.drawn].sel(statistic="step")
-    inner = np.isin(np.abs(DRAWN), MIDDLES[[6]])  # the first stratum from 1e3 on: its step begins before
-    return {"frozen": frozen, "intact": steps.where(~inner)[:, np.isin(steps["x"].values, frozen["x"].values)]}
+    inner = np.isin(
+        np.abs(DRAWN), MIDDLES[[6]]
+    )  # the first stratum from 1e3 on: its step begins before
+    return {
+        "frozen": frozen,
+        "intact": steps.where(~inner)[:, np.isin(steps["x"].values, frozen["x"].values)],
+    }
 
 
 def causes_saturation(results: Results, facts: Facts) -> Evidence:
@@ -138,10 +145,20 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
         arm: float(growth_exponents(built.sel(arm=arm).values.mean(0), built["x"].values).mean())
         for arm in built.indexes["arm"]
     }
-    errors = {arm: float(results[far.cost].sel(arm=arm).values.mean()) for arm in ("intact", "frozen")}
-    single = {name: float(value.min()) for name, value in slopes.items() if name not in ("intact", "frozen", "sham")}
+    errors = {
+        arm: float(results[far.cost].sel(arm=arm).values.mean()) for arm in ("intact", "frozen")
+    }
+    single = {
+        name: float(value.min())
+        for name, value in slopes.items()
+        if name not in ("intact", "frozen", "sham")
+    }
     enough = [name for name, value in single.items() if value >= GROWS]
-    frozen, intact, sham = quantities["frozen"].value, quantities["intact"].value, float(slopes["sham"].max())
+    frozen, intact, sham = (
+        quantities["frozen"].value,
+        quantities["intact"].value,
+        float(slopes["sham"].max()),
+    )
     decision = CAUSES.decide(quantities)
     says = (
         f"{norms_are_the_cause(decision)} From |x| = {reached.replace('..', 'to')} the change per tenfold |x| goes "
@@ -156,7 +173,11 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
     if len(enough) > 2:
         alone = f"freezing any of {len(enough)} norms alone is enough"
     else:
-        alone = f"freezing {' or '.join(enough)} alone is enough" if enough else "no single norm is enough"
+        alone = (
+            f"freezing {' or '.join(enough)} alone is enough"
+            if enough
+            else "no single norm is enough"
+        )
     caveat = f"The control intervention (context positions) gives {_power(sham)}; {alone}."
     causal = {
         "intervention": "freeze the scale of every norm at the query position, at its mean in distribution",
@@ -166,7 +187,10 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
         "sham": sham,
         "sham effect": sham - intact,
         "each norm alone": single,
-        "sufficiency": {"untrained without norm": inserted["intact"], "LayerNorm inserted": inserted["norm inserted"]},
+        "sufficiency": {
+            "untrained without norm": inserted["intact"],
+            "LayerNorm inserted": inserted["norm inserted"],
+        },
         "cost": {"in-distribution error intact": errors["intact"], "frozen": errors["frozen"]},
     }
     details = tuple(
@@ -175,7 +199,9 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
         for arm, value in slopes.items()
     )
     twin = _both(results.twin) if spread(results.twin).value > ROUNDING else {}
-    return Evidence(quantities, says, scope=scope, causal=causal, twin=twin, details=details, caveat=caveat)
+    return Evidence(
+        quantities, says, scope=scope, causal=causal, twin=twin, details=details, caveat=caveat
+    )
 
 
 def _power(exponent: float) -> str:

@@ -37,19 +37,31 @@ from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.resampling import Interval, bootstrap, r_squared
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import NO_PROMPT
-from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY, ablated, means, without_attention
+from icl_interp.studies.limits.measurements.ablation import (
+    ALL,
+    BLIND,
+    QUERY,
+    ablated,
+    means,
+    without_attention,
+)
 
 # Shares of the prediction before the last layer, and without it. At a share of a half the standard error is 0.03 with
 # 128 units, at half the sample 0.05: the zone between is four of these wide.
 MAINLY, ALREADY = 0.4, 0.6
-ROUNDING = 1e-10  # of the prediction's variance: what varies less without the last layer is rounding
+ROUNDING = (
+    1e-10  # of the prediction's variance: what varies less without the last layer is rounding
+)
 CONSTANT = 1e-140  # a variance below is none; its square times `ROUNDING` is still a number
 PARTS = ("1", "intact", "edited", "law mean")
 EDITS = ("last block", "last attention", "last MLP")
 LENSES = ("logit", "affine")
 N_FOLDS = 8
 PENALTIES = (1e-10, 1e-6, 1e-4, 1e-2, 1.0)  # of the ridge, in units of the features' mean square
-N_SHOWN, N_QUERIES = 3, 33  # of the curves: contexts, and queries from end to end of the inputs' interval
+N_SHOWN, N_QUERIES = (
+    3,
+    33,
+)  # of the curves: contexts, and queries from end to end of the inputs' interval
 SCOPE = "these weights, this task, the last query in distribution"
 AS_IT_IS = "; without a final norm, so both read-outs take the stream as it is"
 
@@ -66,7 +78,12 @@ def held_out_readings(
     """
     held = torch.zeros(len(PENALTIES), len(target), dtype=target.dtype)
     rows = torch.cat(
-        [torch.ones_like(features[:, :1]), features - features.mean(0), (target - target.mean())[:, None]], 1
+        [
+            torch.ones_like(features[:, :1]),
+            features - features.mean(0),
+            (target - target.mean())[:, None],
+        ],
+        1,
     )
     whole = rows.T @ rows
     for k in fold.unique():
@@ -75,13 +92,17 @@ def held_out_readings(
         gram = whole - test.T @ test
         mean = gram[0] / gram[0, 0]
         gram = (gram - gram[0, 0] * mean[:, None] * mean)[1:, 1:]
-        if not gram.isfinite().all():  # a model that divides by a scale of 0, say; LAPACK would raise an error
+        if (
+            not gram.isfinite().all()
+        ):  # a model that divides by a scale of 0, say; LAPACK would raise an error
             return torch.full_like(target, torch.nan)
         values, vectors = torch.linalg.eigh(gram[:-1, :-1])
         size = values.mean().clamp_min(torch.finfo(values.dtype).tiny)
         along, shown = vectors.T @ gram[:-1, -1], (test[:, 1:-1] - mean[1:-1]) @ vectors
         for p, penalty in enumerate(PENALTIES):
-            held[p, fold == k] = target.mean() + mean[-1] + shown @ (along / (values.clamp_min(0) + penalty * size))
+            held[p, fold == k] = (
+                target.mean() + mean[-1] + shown @ (along / (values.clamp_min(0) + penalty * size))
+            )
     return held[(held - target).square().sum(1).argmin()]
 
 
@@ -114,21 +135,30 @@ def lens(lab: Lab) -> Planned[DataArray]:
     read_out, seen = LogitLens(per_prompt=True), Activations(names)
     f = yield from lab.ask(prompts=prompts, probes=[read_out, seen])
     final = _of_context(lab, prompts, f[:, 0])
-    logit = torch.from_numpy(read_out.results()["prediction"].sel(position="query", target=0).values)[..., None]
+    logit = torch.from_numpy(
+        read_out.results()["prediction"].sel(position="query", target=0).values
+    )[..., None]
     with torch.no_grad():
-        streams = [normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].cpu() for name in names]
+        streams = [
+            normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].cpu() for name in names
+        ]
     group = torch.arange(len(prompts)) // per
     affine = torch.stack([held_out_readings(x, final, group % N_FOLDS) for x in streams])
     total = (final - final.mean()).square()
     lensed = [_of_context(lab, prompts, out) for out in logit]
-    values = [[[lab.by_unit((row - final).square()), lab.by_unit(total)] for row in rows] for rows in (lensed, affine)]
+    values = [
+        [[lab.by_unit((row - final).square()), lab.by_unit(total)] for row in rows]
+        for rows in (lensed, affine)
+    ]
     axes = {
         "lens": LENSES,
         "depth": tuple(range(len(names))),
         "statistic": ("residual", "total"),
         "group": tuple(range(lab.n_units)),
     }
-    return make_array(values, axes, note=f"{_note(lab, prompts)}; affine: {N_FOLDS}-fold cross-validation")
+    return make_array(
+        values, axes, note=f"{_note(lab, prompts)}; affine: {N_FOLDS}-fold cross-validation"
+    )
 
 
 @measurement("layers/without last")
@@ -145,7 +175,10 @@ def without_last(lab: Lab) -> Planned[DataArray]:
     edits = [[mean.only(*names).at_query()] if names else [] for names in ((), *parts)]
     asked = yield from together(*(lab.ask(prompts=prompts, query=edit) for edit in edits))
     intact, *edited = (f[:, 0] for f in asked)
-    intact, law = _of_context(lab, prompts, intact), as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
+    intact, law = (
+        _of_context(lab, prompts, intact),
+        as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0],
+    )
     values = []
     for names, out in zip(parts, edited, strict=True):
         known = as_numbers(out) if names else torch.full_like(intact, torch.nan)
@@ -170,7 +203,9 @@ def curves(lab: Lab) -> Planned[DataArray]:
     seen = read_out.results()["prediction"].sel(target=0).values  # (depth, x, context)
     lines = np.stack([*np.swapaxes(seen, 1, 2), as_numbers(lab.truth(xs, prompts)).numpy()])
     what = (*(f"depth {i}" for i in range(len(seen))), "f")
-    return make_curve(np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)})
+    return make_curve(
+        np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)}
+    )
 
 
 # ---- the evidence ----------------------------------------------------------------------------------------------------
@@ -181,7 +216,9 @@ def seen_by(result: DataArray, name: str, depth: int) -> Interval:
 
     A prediction that no context changes is seen whole: no later layer makes it.
     """
-    residual, total = (result.sel(lens=name, depth=depth, statistic=s).values for s in ("residual", "total"))
+    residual, total = (
+        result.sel(lens=name, depth=depth, statistic=s).values for s in ("residual", "total")
+    )
     return bootstrap(partial(r_squared, empty=1.0), residual, total)
 
 
@@ -193,7 +230,9 @@ def left(result: DataArray, edit: str) -> Interval:
     """
 
     def share(mean: Float[np.ndarray, "draw 4 4"]) -> Float[np.ndarray, " draw"]:
-        about = mean[:, 1:, 1:] - mean[:, 1:, :1] * mean[:, :1, 1:]  # covariances of intact, edited, law
+        about = (
+            mean[:, 1:, 1:] - mean[:, 1:, :1] * mean[:, :1, 1:]
+        )  # covariances of intact, edited, law
         # A law's mean that never varies is a constant up to rounding: nothing is taken off for it.
         floor = np.maximum(ROUNDING * about[:, :1, :1], CONSTANT)
         about = about - about[:, :, 2:] * about[:, 2:] / np.maximum(about[:, 2:, 2:], floor)
@@ -207,7 +246,8 @@ def _before(results: Results, n_layers: int) -> dict[str, Estimate]:
     seen = seen_by(results[lens], "affine", n_layers - 1)
     return {
         "before": Estimate.spanning(
-            "share of the prediction before the last layer", [seen, left(results[without_last], EDITS[0])]
+            "share of the prediction before the last layer",
+            [seen, left(results[without_last], EDITS[0])],
         )
     }
 
@@ -221,7 +261,11 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
     shares = {edit: left(results[without_last], edit) for edit in EDITS}
     seen, without = lensed["affine"][n_layers - 1], shares[EDITS[0]]
     causal = _blocks(results, n_layers)
-    causal |= {f"share left, {edit} at its mean": i.value for edit, i in shares.items() if np.isfinite(i.value)}
+    causal |= {
+        f"share left, {edit} at its mean": i.value
+        for edit, i in shares.items()
+        if np.isfinite(i.value)
+    }
     first = answer(
         CRITERION,
         quantities,
@@ -229,7 +273,9 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
         "The prediction is mainly formed before the last layer.",
         "the prediction is mainly formed in the last layer",
     )
-    threshold = bound(CRITERION, quantities, "before", f"at most {MAINLY:g}", f"at least {ALREADY:g}")
+    threshold = bound(
+        CRITERION, quantities, "before", f"at most {MAINLY:g}", f"at least {ALREADY:g}"
+    )
     says = (
         f"{first} A read-out before it (affine) sees {_bracketed(seen)} of its variance, and without the "
         f"last layer {_bracketed(without)} is left ({threshold})."
@@ -245,7 +291,9 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities,
         says,
-        Estimate.of("share of the prediction that an affine read-out sees before the last layer (R2)", seen),
+        Estimate.of(
+            "share of the prediction that an affine read-out sees before the last layer (R2)", seen
+        ),
         SCOPE + (AS_IT_IS if facts.config.norm_position == "post" else ""),
         causal=causal,
         twin=_before(results.twin, n_layers),
@@ -259,9 +307,14 @@ def _blocks(results: Results, n_layers: int) -> dict[str, Any]:
     parts, whole = results[ablated], results[without_attention]
 
     def rate(source: DataArray, arm: str, points: str) -> float:
-        return float(source.sel(arm=arm, points=points).mean() / whole.sel(arm=BLIND, points=points).mean())
+        return float(
+            source.sel(arm=arm, points=points).mean() / whole.sel(arm=BLIND, points=points).mean()
+        )
 
-    rates = {points: [rate(parts, f"block {i}", points) for i in range(n_layers)] for points in (ALL, QUERY)}
+    rates = {
+        points: [rate(parts, f"block {i}", points) for i in range(n_layers)]
+        for points in (ALL, QUERY)
+    }
     return {
         "intervention": "outputs of one layer (attention and MLP) replaced by their mean, at every position",
         "effect": rates[ALL][-1],

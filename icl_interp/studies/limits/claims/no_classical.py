@@ -34,7 +34,9 @@ from icl_interp.studies.limits.measurements.algorithms import (
 from icl_interp.studies.limits.measurements.classes import needs_polynomials
 
 RESEMBLES, UNLIKE = 0.95, 0.8  # similarities from which on, and up to which
-FOLLOWS = 0.5  # similarity to the truth in distribution from which on a model is about its functions
+FOLLOWS = (
+    0.5  # similarity to the truth in distribution from which on a model is about its functions
+)
 PLAIN, CLIPPED, TANH = "", "clipped at", "tanh at"
 # Bounds B that are tried, in standard deviations of the prediction in distribution: 9 % apart.
 BOUNDS = np.geomspace(0.5, 8.0, 33)
@@ -62,10 +64,16 @@ class Rival:
     bound: float = INF
 
     def __str__(self) -> str:
-        return f"{self.algorithm}, {self.form} {self.bound:.2g} standard deviations" if self.form else self.algorithm
+        return (
+            f"{self.algorithm}, {self.form} {self.bound:.2g} standard deviations"
+            if self.form
+            else self.algorithm
+        )
 
 
-def bounded(values: np.ndarray, mean: np.ndarray, form: str, bound: float | np.ndarray) -> np.ndarray:
+def bounded(
+    values: np.ndarray, mean: np.ndarray, form: str, bound: float | np.ndarray
+) -> np.ndarray:
     """What an algorithm says, bounded in one of the forms.
 
     Args:
@@ -78,7 +86,11 @@ def bounded(values: np.ndarray, mean: np.ndarray, form: str, bound: float | np.n
         return mean + np.clip(values - mean, -bound, bound)
     # A model that says the same everywhere has a bound of 0.
     with np.errstate(over="ignore"):  # far beyond the bound tanh is 1
-        return mean + bound * np.tanh((values - mean) / np.maximum(bound, TINY)) if form == TANH else values
+        return (
+            mean + bound * np.tanh((values - mean) / np.maximum(bound, TINY))
+            if form == TANH
+            else values
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +149,9 @@ def by_unit(f: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
         others: what others say, `(other, arm, unit, prompt)`.
     """
     centred = (f - f.mean((1, 2), keepdims=True))[None]
-    square, value, squared = (x.mean(-1).transpose(2, 0, 1) for x in ((f - others) ** 2, centred, centred**2))
+    square, value, squared = (
+        x.mean(-1).transpose(2, 0, 1) for x in ((f - others) ** 2, centred, centred**2)
+    )
     return square, value, squared
 
 
@@ -152,7 +166,9 @@ def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Inte
     The nearest is chosen in every draw. Others that are the nearest in none of `LOOKS` draws are left out: there are a
     thousand rivals.
     """
-    weights = np.concatenate([np.full((1, len(square)), 1 / len(square)), draw_weights(len(square))[:LOOKS]])
+    weights = np.concatenate(
+        [np.full((1, len(square)), 1 / len(square)), draw_weights(len(square))[:LOOKS]]
+    )
     means = (np.tensordot(weights, part, 1) for part in (square, value, squared))
     contenders = np.unique(unlikeness(*means).max(-1).argmin(-1))
     far = bootstrap(nearest_in_all, square[:, contenders], value, squared, positive=True)
@@ -168,7 +184,9 @@ def rivals_of(answers: Answers) -> tuple[list[Rival], Float[np.ndarray, "unit ri
     for form, bounds in FORMS.items():
         for name, values in answers.said.items():
             every += [Rival(name, form, float(b)) for b in bounds]
-            scaled = bounds[:, None, None, None] * (answers.u if form else 1.0)  # a model that never varies has no u
+            scaled = bounds[:, None, None, None] * (
+                answers.u if form else 1.0
+            )  # a model that never varies has no u
             said = bounded(values, answers.mean, form, scaled)
             found.append(by_unit(answers.f, np.broadcast_to(said, (len(bounds), *values.shape)))[0])
     return every, np.concatenate(found, 1)
@@ -211,9 +229,14 @@ class Chosen:
     u: float
 
     @classmethod
-    def among(cls, answers: Answers, every: list[Rival], found: Float[np.ndarray, "rival arm"]) -> "Chosen":
+    def among(
+        cls, answers: Answers, every: list[Rival], found: Float[np.ndarray, "rival arm"]
+    ) -> "Chosen":
         """The choice by similarity."""
-        of_each = {name: [i for i, rival in enumerate(every) if rival.algorithm == name] for name in answers.said}
+        of_each = {
+            name: [i for i, rival in enumerate(every) if rival.algorithm == name]
+            for name in answers.said
+        }
         each = tuple(every[rows[_first_best(found[rows].min(-1))]] for rows in of_each.values())
         nearest = tuple(every[_first_best(column)] for column in found.T)
         return cls(every[_first_best(found.min(-1))], nearest, each, answers.u)
@@ -246,14 +269,16 @@ class Comparison:
         truth = others.sel(who=TRUTH).values[None]
         quantities = {
             ONE: Estimate.of(
-                "similarity to the algorithm nearest overall, where it is smallest", interval(square, value, squared)
+                "similarity to the algorithm nearest overall, where it is smallest",
+                interval(square, value, squared),
             ),
             ANY: Estimate.of(
                 "similarity to the nearest function of what one algorithm says, where it is smallest",
                 interval(*by_unit(answers.f, reshaped(answers))),
             ),
             OF_TRUTH: Estimate.of(
-                "similarity to the target in distribution", interval(*by_unit(answers.f[:1], truth[:, :1]))
+                "similarity to the target in distribution",
+                interval(*by_unit(answers.f[:1], truth[:, :1])),
             ),
         }
         return cls(Chosen.among(answers, every, found), answers, quantities)
@@ -324,9 +349,7 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
         )
     third = f"With the examples in another order the model is similar to itself by at least {again:.3g}."
     if alike > 1 and named:
-        third = (
-            f"They resemble {alike - 1} of {len(found.chosen.each) - 1} others, too, so they do not tell which it is."
-        )
+        third = f"They resemble {alike - 1} of {len(found.chosen.each) - 1} others, too, so they do not tell which it is."
     elif truth < FOLLOWS and not named:
         third = f"In distribution its similarity to the target is only {truth:.3g} (asked: at least {FOLLOWS})."
     elif not named:
@@ -343,15 +366,25 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     )
 
 
-def _rows(found: Comparison, f: np.ndarray, others: DataArray, same: DataArray) -> tuple[dict[str, Any], ...]:
+def _rows(
+    found: Comparison, f: np.ndarray, others: DataArray, same: DataArray
+) -> tuple[dict[str, Any], ...]:
     """Similarity to each algorithm in its nearest form, to the target and to the model itself; then the nearest."""
     rows: list[dict[str, Any]] = []
     for rival in found.chosen.each:
         bound: dict[str, Any] = {"form": "plain"}
         if rival.form:
-            bound = {"form": rival.form.removesuffix(" at"), "bound / standard deviation": rival.bound}
+            bound = {
+                "form": rival.form.removesuffix(" at"),
+                "bound / standard deviation": rival.bound,
+            }
         rows += [
-            {"test condition": arm, "algorithm": rival.algorithm, **bound, "similarity": float(value)}
+            {
+                "test condition": arm,
+                "algorithm": rival.algorithm,
+                **bound,
+                "similarity": float(value),
+            }
             for arm, value in zip(ARMS, found.similarities(rival), strict=True)
         ]
     beside = {TRUTH: others, **dict.fromkeys(same.indexes["who"], same)}
@@ -363,7 +396,11 @@ def _rows(found: Comparison, f: np.ndarray, others: DataArray, same: DataArray) 
         ]
     for a, (arm, rival) in enumerate(zip(ARMS, found.chosen.nearest, strict=True)):
         rows.append(
-            {"test condition": arm, "nearest": str(rival), "its similarity": float(found.similarities(rival)[a])}
+            {
+                "test condition": arm,
+                "nearest": str(rival),
+                "its similarity": float(found.similarities(rival)[a]),
+            }
         )
     return tuple(rows)
 

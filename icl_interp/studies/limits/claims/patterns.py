@@ -42,7 +42,9 @@ ALIKE = 0.2  # a small effect: the mean patterns of two degrees, in units of the
 UNLIKE = 0.5  # a medium one
 RESPONDS = 0.05  # distance between prompts, in weight moved, below which patterns do not depend on the prompt
 CHUNK = 64  # prompts at once where whole patterns are kept
-N_PROMPTS = 2  # of each unit, and one where two functions meet the same inputs: a report must stay quick
+N_PROMPTS = (
+    2  # of each unit, and one where two functions meet the same inputs: a report must stay quick
+)
 N_SHIFTS = 4  # other prompts that each one is compared with
 LARGEST = "largest"
 SCOPE = "these weights, this task, the last query in distribution, polynomials of degree 1 to the largest trained on"
@@ -60,7 +62,12 @@ def others(lab: Lab, degree: int) -> Prompts:
     """The same inputs with other functions of the same degree: those of the next unit of the sample."""
     prompts, per = polynomials(lab, degree), prompts_per_unit(lab)
     parameters = prompts.parameters.roll(-per, 0)
-    return Prompts(prompts.xs, lab.task.targets(parameters, prompts.xs), parameters, prompts.function.roll(-per, 0))
+    return Prompts(
+        prompts.xs,
+        lab.task.targets(parameters, prompts.xs),
+        parameters,
+        prompts.function.roll(-per, 0),
+    )
 
 
 def some(lab: Lab, prompts: Prompts, n: int = N_PROMPTS) -> Prompts:
@@ -123,7 +130,9 @@ def distances(lab: Lab) -> Planned[DataArray]:
     other = torch.stack([last_patterns(lab, some(lab, others(lab, d), 1)) for d in levels], 1)
     keys = by_nearness(lab, some(lab, polynomials(lab, levels[0])))
     near = own.gather(-1, keys[:, None, None, None].expand_as(own))
-    permuted = torch.rand(lab.n_units, len(levels), generator=generator(lab.seed, "patterns/permutation")).argsort(1)
+    permuted = torch.rand(
+        lab.n_units, len(levels), generator=generator(lab.seed, "patterns/permutation")
+    ).argsort(1)
     permuted = permuted.repeat_interleave(len(near) // lab.n_units, 0)  # units are permuted whole
     shuffled = near[torch.arange(len(near))[:, None], permuted]
     pairs = list(combinations(range(len(levels)), 2))
@@ -135,7 +144,9 @@ def distances(lab: Lab) -> Planned[DataArray]:
         ratio = between / np.maximum(within, RESPONDS)
         draws.append(ratio)
         responses.append(within)
-        plain, noise = (_draws(lab, p[:, :, layer, heads], pairs, just_mean=True) for p in (own, shuffled))
+        plain, noise = (
+            _draws(lab, p[:, :, layer, heads], pairs, just_mean=True) for p in (own, shuffled)
+        )
         values[:-1, layer, 0], values[:-1, layer, 1] = between[0], within[0]
         values[:-1, layer, 5] = (plain[0] / np.maximum(plain[1], RESPONDS))[0]
         values[:-1, layer, 6] = (noise[0] / np.maximum(noise[1], RESPONDS))[0]
@@ -148,7 +159,11 @@ def distances(lab: Lab) -> Planned[DataArray]:
         at = [*layers, n_layers]
         low, high = np.quantile(ratios[1:], [0.025, 0.975], axis=0)
         # Noise only adds to distances, so draws lie above what was measured.
-        values[:, at, 2], values[:, at, 3], values[:, at, 4] = ratios[0], np.minimum(low, ratios[0]), high
+        values[:, at, 2], values[:, at, 3], values[:, at, 4] = (
+            ratios[0],
+            np.minimum(low, ratios[0]),
+            high,
+        )
         for column in (0, 1, 5, 6, 7):  # the largest of each, its smallest for the distance within
             most = np.min if column == 1 else np.max
             values[-1, layers, column] = most(values[:-1, layers, column], 0)
@@ -171,11 +186,16 @@ def distances(lab: Lab) -> Planned[DataArray]:
             "response high",
         ),
     }
-    return make_array(values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32")
+    return make_array(
+        values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32"
+    )
 
 
 def _draws(
-    lab: Lab, patterns: Float[Tensor, "batch degree head key"], pairs: list[tuple[int, int]], just_mean: bool = False
+    lab: Lab,
+    patterns: Float[Tensor, "batch degree head key"],
+    pairs: list[tuple[int, int]],
+    just_mean: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distance of mean patterns, and between prompts of the two degrees: each (draw, pair), the first not resampled."""
     per = len(patterns) // lab.n_units
@@ -198,7 +218,9 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
         # Functions of two degrees share their first coefficients where they have the same number: take another.
         across = (variation(own[:, a], other[:, b]) + variation(other[:, a], own[:, b])).mean() / 2
         base = (same[a] + same[b]) / 2
-        out.append((float(across) - base) / max(base, 1e-12))  # patterns that read inputs only: no excess
+        out.append(
+            (float(across) - base) / max(base, 1e-12)
+        )  # patterns that read inputs only: no excess
     return out
 
 
@@ -213,17 +235,29 @@ def swapped(lab: Lab) -> DataArray:
     levels = degrees(lab)[:: len(degrees(lab)) - 1]
     sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
     values = np.empty((len(levels), len(sources), lab.n_units))
-    targets, givers = ([some(lab, draw(lab, d), 1) for d in levels] for draw in (polynomials, others))
+    targets, givers = (
+        [some(lab, draw(lab, d), 1) for d in levels] for draw in (polynomials, others)
+    )
     for start in range(0, lab.n_units, CHUNK):
         part = slice(start, start + CHUNK)
-        kept = [PutPatterns.measure(lab.single, lab.tokens(prompts[part]).float()) for prompts in givers]
+        kept = [
+            PutPatterns.measure(lab.single, lab.tokens(prompts[part]).float()) for prompts in givers
+        ]
         for t, prompts in enumerate(targets):
             edits = ((), *((k,) for k in kept), (SwapPattern("uniform"),))
             for s, edit in enumerate(edits):
-                values[t, s, part] = (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square().mean(-1)
+                values[t, s, part] = (
+                    (_query(lab, prompts[part], *edit) - prompts.ys[part, -1]).square().mean(-1)
+                )
             values[t, -1, part] = prompts.ys[part, -1].square().mean(-1)
-    axes = {"target": tuple(f"degree {d}" for d in levels), "source": sources, "unit": tuple(range(lab.n_units))}
-    return make_array(values, axes, note="one prompt of each unit, the same inputs for every degree; float32")
+    axes = {
+        "target": tuple(f"degree {d}" for d in levels),
+        "source": sources,
+        "unit": tuple(range(lab.n_units)),
+    }
+    return make_array(
+        values, axes, note="one prompt of each unit, the same inputs for every degree; float32"
+    )
 
 
 def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "batch target"]:
@@ -248,7 +282,10 @@ def _quantities(result: DataArray) -> dict[str, Estimate]:
     return {
         "ratio": Estimate(name, cell["ratio"], cell["low"], cell["high"]),
         "response": Estimate(
-            "distance of two prompts of one degree, attention weight moved", response, *ends, unit="share"
+            "distance of two prompts of one degree, attention weight moved",
+            response,
+            *ends,
+            unit="share",
         ),
     }
 
@@ -262,23 +299,37 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
     pair, layer = np.unravel_index(np.nan_to_num(table, nan=-1.0).argmax(), table.shape)
     shuffled = float(result.sel(pair=LARGEST, layer=LARGEST, statistic="shuffled").values)
     first, second = str(result.indexes["pair"][pair]).split(" ~ ")
-    threshold = bound(CRITERION, quantities, "ratio", f"at most {percent(ALIKE)}", f"more than {percent(UNLIKE)}")
+    threshold = bound(
+        CRITERION, quantities, "ratio", f"at most {percent(ALIKE)}", f"more than {percent(UNLIKE)}"
+    )
     says = (
         f"{_answer(CRITERION.decide(quantities))} The largest distance between the mean patterns of two degrees is "
         f"{of(ratio)} that between two prompts of one degree ({threshold}; degrees {first} and {second}, layer "
         f"{layer})."
     )
-    caveat = f"With the degrees shuffled over prompts, which leaves only noise, it is {of(shuffled)} it."
+    caveat = (
+        f"With the degrees shuffled over prompts, which leaves only noise, it is {of(shuffled)} it."
+    )
     layers = tuple(
         {
             "layer": i,
             **{
                 s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values)
-                for s in ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
+                for s in (
+                    "between",
+                    "within",
+                    "ratio",
+                    "low",
+                    "high",
+                    "by position",
+                    "shuffled",
+                    "excess",
+                )
             },
         }
         for i in result.indexes["layer"]
-        if i != LARGEST and np.isfinite(float(result.sel(pair=LARGEST, layer=i, statistic="within").values))
+        if i != LARGEST
+        and np.isfinite(float(result.sel(pair=LARGEST, layer=i, statistic="within").values))
     )
     return Evidence(
         quantities,
@@ -315,7 +366,9 @@ def _causal(patched: DataArray) -> dict[str, object]:
                 error.append(patched.sel(target=target, source=source).values)
                 zero.append(patched.sel(target=target, source="zero").values)
         return bootstrap(
-            lambda e, z: e / np.maximum(z, np.finfo(float).tiny), np.mean(error, 0), np.mean(zero, 0)
+            lambda e, z: e / np.maximum(z, np.finfo(float).tiny),
+            np.mean(error, 0),
+            np.mean(zero, 0),
         ).value
 
     return {
@@ -338,7 +391,9 @@ def _one_degree(facts: Facts) -> str | None:
     if reason:
         return reason
     if polynomial_in(facts).max_degree < 2:
-        return "The claim compares two degrees from 1 up; this model was trained on degree 1 at most."
+        return (
+            "The claim compares two degrees from 1 up; this model was trained on degree 1 at most."
+        )
     return None
 
 
@@ -347,7 +402,10 @@ CRITERION = Criterion(
     "lined up by nearness to the query), over that of two prompts of one degree, the largest over pairs of degrees and "
     f"layers. Supported if it is at most {ALIKE} and patterns depend on the prompt (distance of two prompts at least "
     f"{RESPONDS}). Contradicted if it is more than {UNLIKE}.",
-    (Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)), Condition("response", (RESPONDS, INF), None)),
+    (
+        Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)),
+        Condition("response", (RESPONDS, INF), None),
+    ),
 )
 
 PATTERNS_ALIKE_CLAIM = Claim(

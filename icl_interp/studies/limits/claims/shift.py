@@ -23,7 +23,10 @@ from icl_interp.studies.limits.measurements.shift import INSIDE, OWN_ERROR, SIGM
 MARGIN = 1.5  # times, either way: errors of two widths within it are equal
 APART = 0.45  # times: 1 / 1.5 less two standard errors of eight seeds a width at half the sample
 WIDTHS = 8  # seeds of each width
-INNER, EDGE = 0.5, 0.9  # shares of the half-width: the inner half of the domain, and what lies near its boundary
+INNER, EDGE = (
+    0.5,
+    0.9,
+)  # shares of the half-width: the inner half of the domain, and what lies near its boundary
 WITHOUT, WITH = "no norm", "with norm"
 
 
@@ -65,21 +68,28 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
     quantities = kinds.prepared(arms, columns, apart=True)
     if not kinds.comparable(quantities):
         too_few = kinds.needed(arms, (WITHOUT, WITH))
-        return Evidence(quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH)))
+        return Evidence(
+            quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH))
+        )
     found = {s: kinds.times(*arms, f"functions {s:g}") for s in SIGMAS}
     name = "squared error without / with normalisation"
     quantities["ratio"] = Estimate.of(name, found[1.0], TIMES)
     scales, factors = (
-        ", ".join(each) for each in zip(*((f"{s:g}", f"{found[s].value:.2f}") for s in SIGMAS[1:]), strict=True)
+        ", ".join(each)
+        for each in zip(*((f"{s:g}", f"{found[s].value:.2f}") for s in SIGMAS[1:]), strict=True)
     )
-    threshold = bound(NO_NORM, quantities, "ratio", f"at most {SMALLER} times", f"at least {LARGER} times")
+    threshold = bound(
+        NO_NORM, quantities, "ratio", f"at most {SMALLER} times", f"at least {LARGER} times"
+    )
     says = (
         f"{_better(NO_NORM.decide(quantities))} Their squared error is {kinds.in_brackets(found[1.0])} times that of "
         f"models with normalisation ({threshold}; {kinds.counted(arms)})."
     )
     caveat = f"On functions {scales} times as large as in training it is {factors} times that."
     scaled = [
-        {"functions scaled by": s, name: i.value, "low": i.low, "high": i.high} for s, i in found.items() if s != 1
+        {"functions scaled by": s, name: i.value, "low": i.low, "high": i.high}
+        for s, i in found.items()
+        if s != 1
     ]
     twin = {}
     if fresh := kinds.untrained(arms, [OWN_ERROR]):
@@ -140,13 +150,17 @@ def near(results: Results, facts: Facts) -> Evidence:
     quantities = kinds.prepared(arms, columns)
     if not kinds.comparable(quantities):
         too_few = kinds.needed(arms, (WITHOUT, WITH))
-        return Evidence(quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH)))
+        return Evidence(
+            quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH))
+        )
     edge, inner, more = gains(*arms)
     rises = [float(np.exp(np.log(e / i).mean())) for e, i in map(regions, arms)]
 
     def quantity(edge: Interval, more: Interval) -> dict[str, Estimate]:
         return {
-            "edge": Estimate.of("squared error without / with normalisation, near the boundary", edge, TIMES),
+            "edge": Estimate.of(
+                "squared error without / with normalisation, near the boundary", edge, TIMES
+            ),
             "edge over inner": Estimate.of("that factor / the one in the inner half", more, TIMES),
         }
 
@@ -182,7 +196,11 @@ def near(results: Results, facts: Facts) -> Evidence:
         details=(
             *kinds.details(arms, (WITHOUT, WITH), columns),
             *by_kind,
-            {"error without / with normalisation, inner half": inner.value, "low": inner.low, "high": inner.high},
+            {
+                "error without / with normalisation, inner half": inner.value,
+                "low": inner.low,
+                "high": inner.high,
+            },
         ),
         caveat=inside,
     )
@@ -215,7 +233,9 @@ def size(results: Results, facts: Facts) -> Evidence:
     columns = [f"functions {s:g}" for s in SIGMAS]
     quantities = kinds.prepared(arms, columns, least=WIDTHS)
     if not kinds.comparable(quantities):
-        counts = " and ".join(f"{len(Arm.of(table, name))} of {WIDTHS} of {said}" for name, said in _called(role))
+        counts = " and ".join(
+            f"{len(Arm.of(table, name))} of {WIDTHS} of {said}" for name, said in _called(role)
+        )
         widths = kinds.how_to_train([Arm.of(table, seeds.OWN)], "model.d_model=32")
         return Evidence(
             quantities,
@@ -223,10 +243,15 @@ def size(results: Results, facts: Facts) -> Evidence:
             scope=SCOPE,
             details=kinds.left_out(arms, ("wider", "narrower")),
         )
-    errors = [np.exp(np.mean([np.log(arm.numbers(column)) for column in columns[1:]], axis=0)) for arm in arms]
+    errors = [
+        np.exp(np.mean([np.log(arm.numbers(column)) for column in columns[1:]], axis=0))
+        for arm in arms
+    ]
     found, within = ratio(*errors), kinds.times(*arms, OWN_ERROR)
     quantities["ratio"] = Estimate.of("squared error of wider / narrower models", found, TIMES)
-    threshold = bound(SIZE, quantities, "ratio", f"{1 / MARGIN:.2f} to {MARGIN}", f"at most {APART}")
+    threshold = bound(
+        SIZE, quantities, "ratio", f"{1 / MARGIN:.2f} to {MARGIN}", f"at most {APART}"
+    )
     says = (
         f"{_size_helps(SIZE.decide(quantities), found)} On functions scaled by 2, 5 and 10 the "
         f"squared error of the wider models is {kinds.in_brackets(found)} times that of the narrower ones "
@@ -255,7 +280,10 @@ def _size_helps(decision: Decision, found: Interval) -> str:
 
 
 def _called(role: str) -> list[tuple[str, str]]:
-    return [(seeds.OWN, "this width"), (role, f"a {role} one" if role == "narrower" else "another one")]
+    return [
+        (seeds.OWN, "this width"),
+        (role, f"a {role} one" if role == "narrower" else "another one"),
+    ]
 
 
 SIZE = Criterion(

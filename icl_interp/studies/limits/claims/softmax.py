@@ -34,12 +34,16 @@ CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total 
 # between 0.8 and 0.9 lie more than two standard errors of a share at half the sample, .02 each.
 TURNED, NOT_TURNED = 0.9, 0.8
 NEARBY = 0.5  # share of contexts in distribution from which a head is concentrated before anything goes far
-SAME = 0.02  # change of the prediction far from the data, in u, up to which two patterns do the same
+SAME = (
+    0.02  # change of the prediction far from the data, in u, up to which two patterns do the same
+)
 MOST, HALF = 0.9, 0.5  # shares of heads: from which on the claim holds, and up to which it does not
 FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
 DRAWN = ("drawn, x < 0", "drawn, x > 0")  # places drawn from 1e4 to 1e5, one for each pair of units
 LATER = ("later, x < 0", "later, x > 0")
-GROWS = 10**0.2  # factor on the increment of a score gap, from one decade to the next, above which it still grows
+GROWS = (
+    10**0.2
+)  # factor on the increment of a score gap, from one decade to the next, above which it still grows
 ROUNDING = 1e-9  # increments of score gaps that are none
 
 
@@ -55,7 +59,9 @@ def concentration(lab: Lab) -> Planned[DataArray]:
     """
     queries = [lab.x_unit * x for x in FAR_CONDITIONS]
     near, out, drawn = (AttentionEntropy(per_prompt=True) for _ in range(3))
-    gaps = Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)], keep=score_gap)
+    gaps = Activations(
+        [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)], keep=score_gap
+    )
     before = [lab.x_unit * x for x in (-1e3, 1e3)]
     places = lab.drawn(lab.prompts, _drawn_sizes(lab))
     yield from together(
@@ -117,7 +123,9 @@ def delta(lab: Lab) -> Planned[DataArray]:
     mean = weights.results()["delta"].sel(statistic="mean").values
     shares = np.moveaxis(targets.results()["share"].values, -1, 0)
     values = np.concatenate([mean[None], shares]).reshape(1 + len(TARGETS), -1, len(xs))
-    return make_curve(values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)})
+    return make_curve(
+        values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)}
+    )
 
 
 @measurement("heads/far swap")
@@ -127,8 +135,14 @@ def far_swap(lab: Lab) -> Planned[DataArray]:
     Of vectors the squared lengths, because u, the unit that they are measured in, is the root of summed variances.
     """
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
-    arms = {"one-hot": SwapPattern("hardmax"), "uniform": SwapPattern("uniform"), "flattened": Temperature(1e6)}
-    f, *swapped = yield from together(lab.ask(xs), *(lab.ask(xs, query=[edit]) for edit in arms.values()))
+    arms = {
+        "one-hot": SwapPattern("hardmax"),
+        "uniform": SwapPattern("uniform"),
+        "flattened": Temperature(1e6),
+    }
+    f, *swapped = yield from together(
+        lab.ask(xs), *(lab.ask(xs, query=[edit]) for edit in arms.values())
+    )
     values = [lab.by_unit(part.square().sum(-1)) for part in (f, *(other - f for other in swapped))]
     axes = {"arm": ("intact", *arms), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
@@ -156,7 +170,9 @@ def _standing(share: np.ndarray, low: np.ndarray, high: np.ndarray) -> Standing:
     possible: frozenset[Outcome] = frozenset(ways)
     if high[0] >= NEARBY:
         possible = OUT if low[0] >= NEARBY else possible | OUT
-    by_value: Outcome = "out" if share[0] >= NEARBY else "yes" if share[1:7].min() >= TURNED else "no"
+    by_value: Outcome = (
+        "out" if share[0] >= NEARBY else "yes" if share[1:7].min() >= TURNED else "no"
+    )
     return Standing(by_value, possible)
 
 
@@ -175,11 +191,16 @@ def softmax_hardmax(results: Results, facts: Facts) -> Evidence:
     left = relevance.counted("heads that matter and are not concentrated in distribution", heads)
     quantities = {"relevant heads": mattering.counted, "heads left": left}
     details = tuple(
-        _head_row(name, result, results[delta], roles[name], heads[name]) for name in result.indexes["head"]
+        _head_row(name, result, results[delta], roles[name], heads[name])
+        for name in result.indexes["head"]
     )
-    already = sum(roles[row["head"]] == "yes" and row["in distribution"] >= NEARBY for row in details)
+    already = sum(
+        roles[row["head"]] == "yes" and row["in distribution"] >= NEARBY for row in details
+    )
     fresh = results.twin[concentration]
-    twin = relevance.share_of_heads("heads that turn into a hardmax", lambda level: _standings(fresh, level))
+    twin = relevance.share_of_heads(
+        "heads that turn into a hardmax", lambda level: _standings(fresh, level)
+    )
     share = relevance.share_of_heads("heads that matter and turn into a hardmax", counting)
     quantities["share"] = share
     causal = _causal(results[far_swap], scale.u(results))
@@ -223,7 +244,9 @@ def _says(
             f"{causal['uniform instead']:.2g} of its standard deviation."
         )
     elif open_ways:
-        third = f"Unclear are {open_ways}, which count both ways ({share.low:.0%} to {share.high:.0%})."
+        third = (
+            f"Unclear are {open_ways}, which count both ways ({share.low:.0%} to {share.high:.0%})."
+        )
     elif already:
         third = f"Another {already} attend to one token in distribution already and do not count."
     return f"{first} {second}", third
@@ -231,14 +254,20 @@ def _says(
 
 def _causal(swap: DataArray, u: float) -> dict[str, Any]:
     """Root mean square change of the prediction by each swap, in u: where it levels off it can be close to 0."""
-    is_far = np.arange(len(swap["x"].values)) >= len(swap["x"].values) - 2  # behind the queries in distribution
+    is_far = (
+        np.arange(len(swap["x"].values)) >= len(swap["x"].values) - 2
+    )  # behind the queries in distribution
     found = {}
     for arm in ("one-hot", "uniform", "flattened"):
         change = swap.sel(arm=arm).values
         for place, keep in (("far out", is_far), ("in distribution", ~is_far)):
-            with np.errstate(invalid="ignore", divide="ignore"):  # a model that says one thing only has no unit
+            with np.errstate(
+                invalid="ignore", divide="ignore"
+            ):  # a model that says one thing only has no unit
                 squares = change[:, keep].mean(1) / max(u, 1e-300) ** 2
-            found[arm, place] = bootstrap(lambda mean: np.sqrt(np.maximum(mean, 1e-30)), squares, positive=True)
+            found[arm, place] = bootstrap(
+                lambda mean: np.sqrt(np.maximum(mean, 1e-30)), squares, positive=True
+            )
     effect, uniform = found["one-hot", "far out"], found["uniform", "far out"]
     return {
         "intervention": "all attention of every head at the query put on the token with the largest weight",
@@ -255,7 +284,9 @@ def _causal(swap: DataArray, u: float) -> dict[str, Any]:
     }
 
 
-def _head_row(name: str, result: DataArray, curve: DataArray, role: str, standing: Standing) -> dict[str, Any]:
+def _head_row(
+    name: str, result: DataArray, curve: DataArray, role: str, standing: Standing
+) -> dict[str, Any]:
     shares = result.sel(head=name).values[:-1].mean(-1)
     targets = {t: curve.sel(statistic=t, head=name).values[[0, -1]].mean() for t in TARGETS}
     return {
@@ -282,7 +313,9 @@ def needs_softmax(facts: Facts) -> str | None:
     return None
 
 
-RELEVANT = Precondition("relevant heads", (1.0, INF), "No head is sure to matter for the in-distribution prediction.")
+RELEVANT = Precondition(
+    "relevant heads", (1.0, INF), "No head is sure to matter for the in-distribution prediction."
+)
 LEFT = Precondition(
     "heads left",
     (1.0, INF),

@@ -28,7 +28,9 @@ from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.softmax import HALF, MOST, RELEVANT, needs_softmax, threshold
 
 UNIFORM = 0.105  # entropy deficit up to which a pattern counts as uniform (N_eff / n >= 0.9)
-EVENLY = float(np.exp(-UNIFORM))  # the same as a share: of the tokens, e to the entropy of a pattern
+EVENLY = float(
+    np.exp(-UNIFORM)
+)  # the same as a share: of the tokens, e to the entropy of a pattern
 SHORTEST = 10.0  # tokens of a prompt from which an average over many of them can be spoken of
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 FEW_UNITS = 32  # for the curve of means over many keys, which take memory
@@ -45,16 +47,26 @@ def dispersion(lab: Lab) -> Planned[DataArray]:
     variance that is due to the samples, not the function (direct lengths only). The last one compares two contexts of
     one function, the first of each pair; it is NaN where the sample has one context of each function.
     """
-    n_points = sorted({int(k) for k in np.geomspace(min(3, lab.task.n_points), lab.task.n_points, 7).round()})
+    n_points = sorted(
+        {int(k) for k in np.geomspace(min(3, lab.task.n_points), lab.task.n_points, 7).round()}
+    )
     lengths = [lab.encoding.n_tokens(k) for k in n_points]
     shown = _two_contexts(lab)
     direct, seen = [_Direct(lab, shown, k) for k in n_points], _scores(lab)
     yield from together(*(d.asked for d in direct), lab.ask(lab.inner, probes=[seen]))
     columns = [d.values(lab) for d in direct]
-    columns += [_resampled(lab, seen, factor * lengths[-1], FEW_UNITS).mean(-1) for factor in BEYOND]
+    columns += [
+        _resampled(lab, seen, factor * lengths[-1], FEW_UNITS).mean(-1) for factor in BEYOND
+    ]
     lengths += [factor * lengths[-1] for factor in BEYOND]
     axes = {
-        "statistic": ("deficit", "max weight", "deficit in x", "deficit in y", "variance from samples"),
+        "statistic": (
+            "deficit",
+            "max weight",
+            "deficit in x",
+            "deficit in y",
+            "variance from samples",
+        ),
         "head": relevance.labels(lab),
         "n": tuple(lengths),
     }
@@ -79,8 +91,13 @@ def deficit(lab: Lab) -> Planned[DataArray]:
         now, limit = _deficit(pool).mean((2, 3)), _deficit(pool[..., :-1].flatten(-2)).mean(-1)
         lowest = pool.where(pool > -torch.inf, torch.inf).amin(-1)
         layers.append(torch.stack([now, limit, (pool.amax(-1) - lowest).mean((2, 3))]))
-    parts = [*torch.cat(layers, -1).numpy(), _resampled(lab, seen, 10 * trained)[0].T]  # each (function, head)
-    now, limit, extent, later = (part.reshape(lab.n_units, -1, part.shape[-1]).mean(1).T for part in parts)
+    parts = [
+        *torch.cat(layers, -1).numpy(),
+        _resampled(lab, seen, 10 * trained)[0].T,
+    ]  # each (function, head)
+    now, limit, extent, later = (
+        part.reshape(lab.n_units, -1, part.shape[-1]).mean(1).T for part in parts
+    )
     rows = [now, later, limit, extent]
     axes = {
         "n": ("trained", "10 x trained", "limit", "range"),
@@ -92,7 +109,9 @@ def deficit(lab: Lab) -> Planned[DataArray]:
 
 def _two_contexts(lab: Lab) -> Prompts:
     """Two contexts of one function in each unit, so that what is due to the samples can be told."""
-    return lab.prompts[(torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()]
+    return lab.prompts[
+        (torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()
+    ]
 
 
 class _Direct:
@@ -102,7 +121,9 @@ class _Direct:
         kinds = np.array(lab.encoding.kinds(n_points))
         among = [None, *(np.flatnonzero(kinds == kind).tolist() for kind in ("x", "y"))]
         self.patterns = [AttentionEntropy(keys=keys) for keys in among]
-        self.outputs = Activations([f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)])
+        self.outputs = Activations(
+            [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
+        )
         probes = [*(p for p in self.patterns if p.keys != []), self.outputs]
         self.one_function = bool((shown.function[::2] == shown.function[1::2]).all())
         self.asked = lab.ask(lab.inner, prompts=shown, n_points=n_points, probes=probes)
@@ -114,16 +135,25 @@ class _Direct:
             if probe.keys == []:  # no token is of this kind
                 return [np.full(len(lab.heads), np.nan) for _ in statistics]
             found = probe.results()
-            return [found[one].sel(statistic="mean").values.mean(-1).flatten() for one in statistics]
+            return [
+                found[one].sel(statistic="mean").values.mean(-1).flatten() for one in statistics
+            ]
 
         whole, *parts = self.patterns
-        rows = [*means(whole, "deficit", "max_weight"), *(row for part in parts for row in means(part, "deficit"))]
+        rows = [
+            *means(whole, "deficit", "max_weight"),
+            *(row for part in parts for row in means(part, "deficit")),
+        ]
         shares = []
         for z in self.outputs.recorded.values():
             z = z.transpose(1, 2).unflatten(0, (-1, 2))  # (function, context, head, query, d_head)
             within = z.var(1, unbiased=True).mean((0, 2, 3))
             total = z.flatten(0, 1).var(0).mean((1, 2))
-            shares.append(within / total.clamp(min=1e-300) if self.one_function else torch.full_like(total, torch.nan))
+            shares.append(
+                within / total.clamp(min=1e-300)
+                if self.one_function
+                else torch.full_like(total, torch.nan)
+            )
         return np.stack([*rows, torch.cat(shares).numpy()])
 
 
@@ -144,29 +174,46 @@ def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) 
     """
     per_unit = len(lab.prompts.function.unique()) // lab.n_units
     layers, most = [], None if n_units is None else n_units * per_unit
-    for scores in seen.recorded.values():  # layer by layer, with the same draws: many keys take memory
+    for (
+        scores
+    ) in seen.recorded.values():  # layer by layer, with the same draws: many keys take memory
         draw = generator(lab.seed, "heads/resampled", n)
-        more, kinds = resampled_scores(by_context(lab, scores)[:most], lab.encoding.kinds(lab.task.n_points), n, draw)
+        more, kinds = resampled_scores(
+            by_context(lab, scores)[:most], lab.encoding.kinds(lab.task.n_points), n, draw
+        )
         pattern = softmax(more)
-        within = [_deficit(more, pattern, np.flatnonzero(np.array(kinds) == kind).tolist()) for kind in ("x", "y")]
+        within = [
+            _deficit(more, pattern, np.flatnonzero(np.array(kinds) == kind).tolist())
+            for kind in ("x", "y")
+        ]
         blank = torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-        layers.append(torch.stack([_deficit(more, pattern), pattern.amax(-1), *within, blank]).mean(-1))
+        layers.append(
+            torch.stack([_deficit(more, pattern), pattern.amax(-1), *within, blank]).mean(-1)
+        )
     return torch.cat(layers, -1).permute(0, 2, 1).numpy()
 
 
-def _deficit(scores: Tensor, pattern: Tensor | None = None, keys: list[int] | None = None) -> Tensor:
+def _deficit(
+    scores: Tensor, pattern: Tensor | None = None, keys: list[int] | None = None
+) -> Tensor:
     """Entropy deficit of the pattern of some scores among the keys that are seen, or some of these; NaN for none."""
     visible = scores > -torch.inf  # counted first: scores of many keys take memory
     seen = (visible if keys is None else visible[..., keys]).sum(-1)
     pattern = softmax(scores) if pattern is None else pattern
     if not seen.numel() or int(seen.min()) == 0:
         return torch.full(pattern.shape[:-1], torch.nan, dtype=pattern.dtype)
-    return entropy_deficit(pattern if keys is None else among(pattern, keys), seen.to(pattern.dtype))
+    return entropy_deficit(
+        pattern if keys is None else among(pattern, keys), seen.to(pattern.dtype)
+    )
 
 
 def softmax_uniform(results: Results, facts: Facts) -> Evidence:
     """Do the heads that matter average uniformly when there are many tokens?"""
-    curve, result, mattering = results[dispersion], results[deficit], relevance.Mattering.of(results, facts)
+    curve, result, mattering = (
+        results[dispersion],
+        results[deficit],
+        relevance.Mattering.of(results, facts),
+    )
     scope = "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled scores)"
     trained = curve["n"].values[-len(BEYOND) - 1]
     quantities = {
@@ -181,7 +228,9 @@ def softmax_uniform(results: Results, facts: Facts) -> Evidence:
 
     share = relevance.share_of_heads("heads that matter and are uniform", counting)
     heads = counting(relevance.USUAL)
-    swaps = results[relevance.relevance].sel(intervention="uniform", statistic="rise").values.mean(-1)
+    swaps = (
+        results[relevance.relevance].sel(intervention="uniform", statistic="rise").values.mean(-1)
+    )
     details = _dispersion_rows(curve, result, mattering.roles, swaps / max(facts.error, 1e-300))
     mine = [row for row in details if heads[row["head"]].value != "out"]
     quantities["share"] = share
@@ -195,14 +244,18 @@ def softmax_uniform(results: Results, facts: Facts) -> Evidence:
         "relevant heads": len(mine),
     }
     fresh = results.twin[deficit]
-    twin = relevance.share_of_heads("heads that are uniform", lambda level: _standings(fresh, level))
+    twin = relevance.share_of_heads(
+        "heads that are uniform", lambda level: _standings(fresh, level)
+    )
     if mine:
         details = (*details, _counts(heads, mine))
     return Evidence(quantities, says, None, scope, causal, {"share": twin}, details, caveat)
 
 
 def _says(
-    quantities: Mapping[str, Estimate], heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]
+    quantities: Mapping[str, Estimate],
+    heads: Mapping[str, Standing],
+    mine: Sequence[Mapping[str, Any]],
 ) -> tuple[str, str]:
     """The answer with the number, and the caveat."""
     if not mine:
@@ -236,14 +289,18 @@ def _counts(heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]) ->
         ),
         "uniform among x tokens": sum(row["within x"] <= UNIFORM for row in mine),
         "uniform among y tokens": sum(row["within y"] <= UNIFORM for row in mine),
-        "largest weight at 40 trained lengths": max(row["max weight at 40 trained lengths"] for row in mine),
+        "largest weight at 40 trained lengths": max(
+            row["max weight at 40 trained lengths"] for row in mine
+        ),
     }
 
 
 def _standings(result: DataArray, level: float) -> dict[str, Standing]:
     """How each head counts: uniform at ten trained lengths or not; both ways if it is in the limit only, or unclear."""
     at, limit = (result.sel(n=n).values.T for n in ("10 x trained", "limit"))  # (unit, head)
-    _, low, high = simultaneous(lambda now, end: np.concatenate([now, end], -1), at, limit, level=level)
+    _, low, high = simultaneous(
+        lambda now, end: np.concatenate([now, end], -1), at, limit, level=level
+    )
     n = at.shape[1]
     found = {}
     for i, name in enumerate(result.indexes["head"]):

@@ -1,6 +1,13 @@
 """Models of known truth for the claims of `limits`; exceptions say what `check_study` does not find, and why."""
 
-from icl_interp.studies.limits.constructions import edited, functions, layers, learned, mechanisms, neighbours
+from icl_interp.studies.limits.constructions import (
+    edited,
+    functions,
+    layers,
+    learned,
+    mechanisms,
+    neighbours,
+)
 
 CONSTRUCTIONS = (
     *layers.CONSTRUCTIONS,
@@ -10,4 +17,9 @@ CONSTRUCTIONS = (
     *learned.CONSTRUCTIONS,
     *edited.CONSTRUCTIONS,
 )
-EXCEPTIONS = {**mechanisms.EXCEPTIONS, **functions.EXCEPTIONS, **neighbours.EXCEPTIONS, **learned.EXCEPTIONS}
+EXCEPTIONS = {
+    **mechanisms.EXCEPTIONS,
+    **functions.EXCEPTIONS,
+    **neighbours.EXCEPTIONS,
+    **learned.EXCEPTIONS,
+}

@@ -30,7 +30,11 @@ ALIKE, UNSEEN, CONTINUOUS, UNKNOWN, ALGORITHM = (
         "no_classical_algorithm",
     )
 )
-GAPS = ((1, 3), (2, 4), (1, 2, 4))  # degrees trained on: two at least, and one that is left out below the largest
+GAPS = (
+    (1, 3),
+    (2, 4),
+    (1, 2, 4),
+)  # degrees trained on: two at least, and one that is left out below the largest
 LEARNERS = (
     "least squares",
     "ridge, penalty 0.01",
@@ -76,7 +80,10 @@ def unsteady(algorithm: Algorithm, share: float) -> Predictor:
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         # The first input is what reshuffling changes; its sine after 1e4 periods is as good as random.
         noise = (1e4 * prompts.xs[:, :1].double()).sin()
-        return algorithm.predict(prompts) + share * prompts.ys[:, :-1].double().abs().amax(1, keepdim=True) * noise
+        return (
+            algorithm.predict(prompts)
+            + share * prompts.ys[:, :-1].double().abs().amax(1, keepdim=True) * noise
+        )
 
     return predict
 
@@ -109,7 +116,9 @@ def _one_of(g: torch.Generator, n: int) -> int:
     return int(torch.randint(n, (), generator=g))
 
 
-def task_of(g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, float] = (-1, 1)) -> Polynomial:
+def task_of(
+    g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, float] = (-1, 1)
+) -> Polynomial:
     """Polynomials of these degrees, with coefficients of random size and prompts of random length."""
     half_width = between(g, 0.5, 2)
     return Polynomial(
@@ -145,14 +154,22 @@ def _worse_on_one(g: torch.Generator) -> Case:
     little, more, which = between(g, 0.03, 0.08), between(g, 0.2, 0.3), _one_of(g, 6)
 
     def shares(task: Polynomial) -> Mapping[int, float]:
-        return {d: more if d == task.degrees[which % len(task.degrees)] else little for d in range(task.max_degree + 1)}
+        return {
+            d: more if d == task.degrees[which % len(task.degrees)] else little
+            for d in range(task.max_degree + 1)
+        }
 
     return _informed(g, shares)
 
 
 def _worse_on_unseen(g: torch.Generator) -> Case:
     little, more = between(g, 0.03, 0.08), between(g, 0.2, 0.3)
-    return _informed(g, lambda task: {d: little if d in task.degrees else more for d in range(1, task.max_degree + 1)})
+    return _informed(
+        g,
+        lambda task: {
+            d: little if d in task.degrees else more for d in range(1, task.max_degree + 1)
+        },
+    )
 
 
 def _largest_degree(g: torch.Generator) -> Case:
@@ -177,14 +194,18 @@ def _low_ceiling(g: torch.Generator) -> Case:
     """Lines that stay within 2 c <= 1, where predictions end. Scaled by 3, a third of the functions leave it."""
     half_width = between(g, 0.3, 0.5)
     law = Uniform(-half_width, half_width)
-    task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=7 + _one_of(g, 5))
+    task = Polynomial(
+        degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=7 + _one_of(g, 5)
+    )
     return case_of(g, task, saturating(LeastSquares(task), 2 * half_width))
 
 
 def lines(g: torch.Generator) -> Polynomial:
     """Lines with coefficients of random size, in prompts of 16 to 20 points."""
     law = Uniform(-(half_width := between(g, 0.5, 2)), half_width)
-    return Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=16 + _one_of(g, 5))
+    return Polynomial(
+        degrees=(1,), inputs=Uniform(-1, 1), coefficients=law, n_points=16 + _one_of(g, 5)
+    )
 
 
 def _above(g: torch.Generator) -> Case:

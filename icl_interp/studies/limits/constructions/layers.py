@@ -62,7 +62,14 @@ def scalar_layer(
     With several layers the later ones have random weights that write more than they find, so that what they read of the
     context shows.
     """
-    model = blank(WIDTH, n_layers=n_layers, d_head=1, n_ctx=N_CTX, normalization_type=norm, norm_position=position)
+    model = blank(
+        WIDTH,
+        n_layers=n_layers,
+        d_head=1,
+        n_ctx=N_CTX,
+        normalization_type=norm,
+        norm_position=position,
+    )
     embed, zeta = _direction(g), _signed(g, 0.3, 0.7, WIDTH)
     # The read-out sees both the stream and what the head writes.
     read_out = _signed(g, 0.5, 1.0, WIDTH)
@@ -71,7 +78,9 @@ def scalar_layer(
             for name, parameter in block.attn.named_parameters():
                 # Small scores: a layer that attends to one sign of token only would read the same of every context.
                 size = 2.0 if name in ("W_V", "W_O") else 0.1
-                parameter.copy_(torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size)
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size
+                )
         first = model.blocks[0].attn
         for parameter in first.parameters():
             parameter.zero_()
@@ -93,7 +102,9 @@ def scalar_layer(
 
 def random_pre_norm(g: torch.Generator, d_in: int = 1) -> HookedTransformer:
     """Two pre-norm blocks with MLPs and random weights of moderate size."""
-    cfg = HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, d_mlp=32, n_ctx=N_CTX, d_in=d_in)
+    cfg = HookedTransformerConfig(
+        n_layers=2, d_model=16, n_heads=2, d_mlp=32, n_ctx=N_CTX, d_in=d_in
+    )
     model = HookedTransformer(cfg).double()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -155,7 +166,11 @@ def linear_scores(g: torch.Generator) -> HookedTransformer:
     model = hand_set(g, score_fn="linear", score_norm="visible")
     attn = model.blocks[0].attn
     with torch.no_grad():
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, TOKEN, 0] = float(_signed(g, 0.5, 2, 1)), 1, 1
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, TOKEN, 0] = (
+            float(_signed(g, 0.5, 2, 1)),
+            1,
+            1,
+        )
         model.unembed.W_U[TOKEN, 0] = float(_signed(g, 0.5, 1.5, 1))
     return model
 
@@ -168,11 +183,17 @@ def gradient_step(g: torch.Generator) -> HookedTransformer:
     model = hand_set(g, d_in=2, score_fn="linear", score_norm="labelled")
     attn = model.blocks[0].attn
     with torch.no_grad():
-        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = number(g, 0.5, 2), 1, 1
+        attn.W_Q[0, TOKEN, 0], attn.W_K[0, TOKEN, 0], attn.W_V[0, LABEL, 0] = (
+            number(g, 0.5, 2),
+            1,
+            1,
+        )
     return model
 
 
-def positional(g: torch.Generator, low: float, high: float, first: int, step: int) -> HookedTransformer:
+def positional(
+    g: torch.Generator, low: float, high: float, first: int, step: int
+) -> HookedTransformer:
     """Scalar tokens, every step-th of which, from the first on, scores higher than the rest: f = x + their mixture."""
     model = hand_set(g, positional_embedding_type="standard")
     attn = model.blocks[0].attn
@@ -191,7 +212,12 @@ def nearly_hardmax(g: torch.Generator) -> HookedTransformer:
     constant cancels in distribution is then left over.
     """
     model = blank(
-        8, d_head=2, n_ctx=2 * N_POINTS, normalization_type="LN", positional_embedding_type="standard", eps=1e-12
+        8,
+        d_head=2,
+        n_ctx=2 * N_POINTS,
+        normalization_type="LN",
+        positional_embedding_type="standard",
+        eps=1e-12,
     )
     attn, size, mark = model.blocks[0].attn, model.cfg.d_model, 10.0
     delta = number(g, 0.07, 0.13)
@@ -253,7 +279,9 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "scalar layer, alpha < 0",
         "far out the head attends to the extreme token, which stays in the intercept",
-        _alpha(15, 30, -1),  # so that two tokens are hardly ever so close that 1e4 does not tell them apart
+        _alpha(
+            15, 30, -1
+        ),  # so that two tokens are hardly ever so close that 1e4 does not tell them apart
         {HARDMAX: YES, UNIFORM: NO, LINEAR: YES},
     ),
     Construction(

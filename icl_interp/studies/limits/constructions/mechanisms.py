@@ -41,10 +41,12 @@ from icl_interp.tasks.functions import Polynomial
 from icl_interp.tasks.regression import LinearRegression
 
 FAILURE, IMMEDIATE, HIGH_NORM = (
-    f"limits.{name}" for name in ("layernorm_causes_failure", "boundary_immediate", "no_icl_at_high_norm")
+    f"limits.{name}"
+    for name in ("layernorm_causes_failure", "boundary_immediate", "no_icl_at_high_norm")
 )
 NECESSARY, SUFFICIENT, LAST, ALIKE = (
-    f"limits.{name}" for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
+    f"limits.{name}"
+    for name in ("attention_necessary", "attention_sufficient", "last_layer", "patterns_alike")
 )
 SQUARE = 4  # the coordinate that holds x^2, or a second mark
 ALIGNED_WIDTH = 8
@@ -167,11 +169,15 @@ class Beside(HookedTransformer):
         return found
 
     def forward(
-        self, tokens: Float[Tensor, "batch token d_in"], positions: range | Sequence[int] | None = None
+        self,
+        tokens: Float[Tensor, "batch token d_in"],
+        positions: range | Sequence[int] | None = None,
     ) -> Float[Tensor, "batch query d_out"]:
         """Predictions at every token, or at `positions` only."""
         added = self.path(tokens)[..., None]
-        return super().forward(tokens, positions) + (added if positions is None else added[:, list(positions)])
+        return super().forward(tokens, positions) + (
+            added if positions is None else added[:, list(positions)]
+        )
 
 
 def step_beside_attention(g: torch.Generator, low: float, high: float) -> Case:
@@ -207,7 +213,9 @@ def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> Hooke
     }
     model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
     noise = torch.randn(ALIGNED_WIDTH, 4, generator=g, dtype=torch.float64)
-    noise[:, 0] = 1  # the others are orthogonal to the constant vector, so that centring does nothing
+    noise[:, 0] = (
+        1  # the others are orthogonal to the constant vector, so that centring does nothing
+    )
     _, v, b, c = torch.linalg.qr(noise).Q.T
     x0, size = number(g, low, high), number(g, 0.5, 2)
     with torch.no_grad():
@@ -281,13 +289,18 @@ def smoother_that_tells_degrees(g: torch.Generator, low: float = 15, high: float
     With coefficients from 1 to 1.2 and inputs from 0.5 to 1.5 lines stay below 3, and degree 2 reaches 4 at x = 1.4.
     The head adds a twentieth of what it attends to, so that little depends on it.
     """
-    task = Polynomial(degrees=(1, 2), inputs=Uniform(0.5, 1.5), coefficients=Uniform(1, 1.2), n_points=N_CTX)
+    task = Polynomial(
+        degrees=(1, 2), inputs=Uniform(0.5, 1.5), coefficients=Uniform(1, 1.2), n_points=N_CTX
+    )
     case = smoother(g, task, n_heads=2)
     attn = case.model.blocks[1].attn
     with torch.no_grad():
         attn.b_Q[1, 0], attn.W_K[1, LABEL, 0] = number(g, low, high), 1
         attn.W_K[1, MARK, 0] = number(g, 3.3, 3.7)  # the query's own key, whose label is 0
-        attn.W_V[1, LABEL, 0], attn.W_O[1, 0, WRITTEN] = 1, 0.05 / case.model.unembed.W_U[WRITTEN, 0]
+        attn.W_V[1, LABEL, 0], attn.W_O[1, 0, WRITTEN] = (
+            1,
+            0.05 / case.model.unembed.W_U[WRITTEN, 0],
+        )
     return case
 
 

@@ -18,7 +18,15 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.studies.limits.constructions.layers import LABEL, MARK, TOKEN, WRITTEN, _signed, hand_set, number
+from icl_interp.studies.limits.constructions.layers import (
+    LABEL,
+    MARK,
+    TOKEN,
+    WRITTEN,
+    _signed,
+    hand_set,
+    number,
+)
 from icl_interp.studies.limits.measurements.seeds import SEED
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
@@ -115,7 +123,9 @@ def constants(half_width: float = 1.0, n_points: int = 10) -> Polynomial:
     return Polynomial(degrees=(0,), inputs=law, coefficients=law, n_points=n_points)
 
 
-def companions(others: Mapping[Role, tuple[HookedTransformer, Polynomial]]) -> dict[Role, Checkpoint]:
+def companions(
+    others: Mapping[Role, tuple[HookedTransformer, Polynomial]],
+) -> dict[Role, Checkpoint]:
     """Models with the tasks they stand for, as companions."""
     return {
         role: Checkpoint(
@@ -151,7 +161,9 @@ def arms(
     return Case(mine[0], task, companions=companions(beside), training=TRAINING)
 
 
-def _either(g: torch.Generator, task: Polynomial, arms_by_role: Mapping[str, Sequence[HookedTransformer]]) -> Case:
+def _either(
+    g: torch.Generator, task: Polynomial, arms_by_role: Mapping[str, Sequence[HookedTransformer]]
+) -> Case:
     """Two kinds, analysed from the side of either. Roles are what each is called beside the other."""
     (first, one), (second, other) = arms_by_role.items()
     if torch.rand((), generator=g) < 0.5:
@@ -166,7 +178,11 @@ def norm_arms(g: torch.Generator, without: Sequence[Wrong], normed: Sequence[Wro
     """Models without a norm and with one, that are wrong by so much."""
     task = _task(g)
     bare = [averaging(g, task, wrong) for wrong in without]
-    return _either(g, task, {"no norm": bare, "with norm": [averaging(g, task, wrong, norm="LN") for wrong in normed]})
+    return _either(
+        g,
+        task,
+        {"no norm": bare, "with norm": [averaging(g, task, wrong, norm="LN") for wrong in normed]},
+    )
 
 
 def _tilts(g: torch.Generator) -> tuple[list[Wrong], list[Wrong]]:
@@ -231,8 +247,13 @@ def two_widths(g: torch.Generator, low: float, high: float) -> Case:
         g,
         task,
         {
-            "narrower": [averaging(g, task, wrong) for wrong in jittered(g, Wrong(shrink), N_WIDTHS)],
-            "wider": [averaging(g, task, w, d_model=8) for w in jittered(g, Wrong(shrink * factor), N_WIDTHS)],
+            "narrower": [
+                averaging(g, task, wrong) for wrong in jittered(g, Wrong(shrink), N_WIDTHS)
+            ],
+            "wider": [
+                averaging(g, task, w, d_model=8)
+                for w in jittered(g, Wrong(shrink * factor), N_WIDTHS)
+            ],
         },
     )
 
@@ -249,7 +270,11 @@ def _sizes(g: torch.Generator, ratios: tuple[float, float] = (3, 5)) -> tuple[fl
 def _by_interval(g: torch.Generator, models: Mapping[float, Sequence[HookedTransformer]]) -> Case:
     """One kind by half-width, and the other beside it."""
     own, other = sorted(models, reverse=bool(torch.rand((), generator=g) < 0.5))
-    return arms(models[own], constants(own), {Role("interval", half_width=other): (models[other], constants(other))})
+    return arms(
+        models[own],
+        constants(own),
+        {Role("interval", half_width=other): (models[other], constants(other))},
+    )
 
 
 def _by_overlap(g: torch.Generator) -> Case:
@@ -260,7 +285,9 @@ def _by_overlap(g: torch.Generator) -> Case:
     """
     small, large = _sizes(g, (4, 6))
     e = number(g, 0.003, 0.01)
-    wrong = Wrong(math.sqrt(0.3 * e), offset=float(_signed(g, 1, 1, 1)) * large * math.sqrt(0.2 * e / 3))
+    wrong = Wrong(
+        math.sqrt(0.3 * e), offset=float(_signed(g, 1, 1, 1)) * large * math.sqrt(0.2 * e / 3)
+    )
     return _by_interval(
         g,
         {
@@ -297,7 +324,9 @@ def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, 
         size = ratio**-p
         offset = math.sqrt((0.04 * ratio**q - (tilt * size) ** 2) * sizes[0] ** 2 / 3)
         wrong = jittered(g, Wrong(tilt=tilt * size, offset=offset))
-        models[a] = [averaging(g, constants(a), w, size=size, read_out=read_out, norm="LN") for w in wrong]
+        models[a] = [
+            averaging(g, constants(a), w, size=size, read_out=read_out, norm="LN") for w in wrong
+        ]
     return _by_interval(g, models)
 
 
@@ -401,5 +430,8 @@ _OF_KINDS = (
 # What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
 EXCEPTIONS: dict[tuple[str, str], str] = {
     **{("twins", name): _OF_KINDS for name in (BETTER, NEAR, DENSITY, LARGER, SUFFICIENT)},
-    ("twins", SIZE): "untrained models of two widths err alike, as the claim says of trained ones: they are no control",
+    (
+        "twins",
+        SIZE,
+    ): "untrained models of two widths err alike, as the claim says of trained ones: they are no control",
 }

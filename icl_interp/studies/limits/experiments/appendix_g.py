@@ -41,7 +41,9 @@ AT = 1000.0  # |x| at which single heads are shown
 BOUNDARY_AT = 1e6  # |x| at which a boundary value is read
 ONE_LAYER = "one layer of it on {n_functions} contexts of {n_points} points"
 CLOSE = 0.01  # |measured - formula|, in units of the tokens, up to which a formula gives the limit
-REACHED = Precondition("distance from the exact limit", (0.0, CLOSE), "The exact limit is not reached yet.")
+REACHED = Precondition(
+    "distance from the exact limit", (0.0, CLOSE), "The exact limit is not reached yet."
+)
 AS_PRINTED = at_most("distance from the printed limit", CLOSE, None, REACHED)
 POWER = at_most("|exponent of the variance - 1|", CLOSE)
 BOUNDARY = within("distance from the exact boundary value", CLOSE)
@@ -65,7 +67,11 @@ def bare_layer(model: HookedTransformer, norm: bool = False) -> HookedTransforme
     attn = layer.blocks[0].attn
     with torch.no_grad():
         attn.W_Q[-1] = 0
-        for added in (layer.embed.b_E, layer.pos_embed.W_pos, *(getattr(attn, f"b_{letter}") for letter in "QKVO")):
+        for added in (
+            layer.embed.b_E,
+            layer.pos_embed.W_pos,
+            *(getattr(attn, f"b_{letter}") for letter in "QKVO"),
+        ):
             added.zero_()
     return layer
 
@@ -98,7 +104,9 @@ def _layer(model: HookedTransformer, n_heads: int, norm: bool) -> HookedTransfor
 
 def tokens_before(checkpoint: Checkpoint, n: int, seed: int) -> Float[Tensor, "context token"]:
     """The scalar tokens x_1, y_1, x_2, .. of n in-distribution prompts, without the query."""
-    prompts = checkpoint.task.sample(n, generator(seed, "experiments/appendix_g"), dtype=torch.float64)
+    prompts = checkpoint.task.sample(
+        n, generator(seed, "experiments/appendix_g"), dtype=torch.float64
+    )
     return checkpoint.encoding.encode(prompts)[:, :-1, 0]
 
 
@@ -107,7 +115,9 @@ def readings(
 ) -> Float[Tensor, "context query head"]:
     """m_h(x), what each head reads, from the layer's forward pass: what it writes along zeta_h, over |zeta_h|^2."""
     _, zetas = scalar_layer.heads_of(layer)
-    asked = torch.cat([contexts.repeat_interleave(len(xs), 0), xs.repeat(len(contexts))[:, None]], 1)[..., None]
+    asked = torch.cat(
+        [contexts.repeat_interleave(len(xs), 0), xs.repeat(len(contexts))[:, None]], 1
+    )[..., None]
     name = "blocks.0.attn.hook_result"
     seen = Activations([name], keep=lambda written: written[:, -1])
     probe(layer, asked, [seen])
@@ -146,7 +156,9 @@ def run(bench: Bench) -> dict[str, Result]:
         "gaps": _gaps(bare, contexts, xs),
         "sums": scalar_layer.paper_sums(bare, contexts[0], AT),
         "boundary": _boundary(bare_layer(checkpoint.model, norm=True), contexts[0]),
-        "as trained": scalar_layer.agreement(trained, contexts, torch.tensor(XS, dtype=torch.float64)),
+        "as trained": scalar_layer.agreement(
+            trained, contexts, torch.tensor(XS, dtype=torch.float64)
+        ),
     }
 
 
@@ -186,9 +198,14 @@ def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
         heads = [h for h, alpha in enumerate(alphas.tolist()) if _kind(alpha) == name]
         if heads:
             by_formula = torch.stack(
-                [torch.stack([limits_of(float(alphas[h]), c, xs) for h in heads], -1) for c in contexts]
+                [
+                    torch.stack([limits_of(float(alphas[h]), c, xs) for h in heads], -1)
+                    for c in contexts
+                ]
             )
-            gap = (measured[:, None][..., heads] - by_formula).abs().amax((0, -1))  # formula, both directions
+            gap = (
+                (measured[:, None][..., heads] - by_formula).abs().amax((0, -1))
+            )  # formula, both directions
             values[i] = gap.view(len(FORMULAS), 2, len(XS)).amax(1).numpy()
     axes = {"sum": tuple(SUMS), "formula": FORMULAS, "x": XS}
     note = f"First layer of {MODEL} without biases and positions; largest over {len(contexts)} contexts, heads, ±x"
@@ -205,9 +222,13 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
     assert norm.b is not None
     rows = []
     for direction in (1, -1):
-        tokens = torch.cat([context, torch.tensor([direction * BOUNDARY_AT], dtype=torch.float64)])[None, :, None]
+        tokens = torch.cat([context, torch.tensor([direction * BOUNDARY_AT], dtype=torch.float64)])[
+            None, :, None
+        ]
         exact = scalar_layer.far_output(layer, context, direction).constant
-        slope, intercept = theory.paper_attention_asymptote(layer.embed.W_E[0], alphas, zetas, context, direction)
+        slope, intercept = theory.paper_attention_asymptote(
+            layer.embed.W_E[0], alphas, zetas, context, direction
+        )
         limit, _ = theory.layernorm_far(slope, intercept, norm.w, norm.b, norm.eps, direction)
         rows.append(
             {
@@ -243,11 +264,19 @@ def compare(results: Results) -> DataFrame | None:
             }
         )
     for row in errors.rows_of(results, "boundary"):
-        rows.append({"quantity": "boundary value, LN behind", "x": row["x"], **{name: row[name] for name in numbers}})
+        rows.append(
+            {
+                "quantity": "boundary value, LN behind",
+                "x": row["x"],
+                **{name: row[name] for name in numbers},
+            }
+        )
     for row in rows:
         for formula in ("exact limit", "paper"):
             row[f"measured - {formula}"] = row["measured"] - row[formula]
-    return errors.as_table(rows, f"{PAPER}, appendix G.1; heads: m_h(x), in units of the tokens, after one context")
+    return errors.as_table(
+        rows, f"{PAPER}, appendix G.1; heads: m_h(x), in units of the tokens, after one context"
+    )
 
 
 def states(results: Results) -> tuple[Statement, ...]:

@@ -43,14 +43,20 @@ COMPARABLE = at_most(  # the factor of the claims `degrees_alike` and `unseen_cl
     "error / error",
     ALIKE,
     None,
-    Precondition(OWN_R2, (LEARNED_R2, 1.0), "The model trained on it has R² {value:.2f} only: it has not learned."),
+    Precondition(
+        OWN_R2,
+        (LEARNED_R2, 1.0),
+        "The model trained on it has R² {value:.2f} only: it has not learned.",
+    ),
 )
 ALIKE_RATES = at_most(
     "error rate / error rate",
     ALIKE,
     None,
     Precondition(
-        RATE, (0.0, 0.5), "The largest rate is {value:.2f}: where models come near predicting 0, all are alike."
+        RATE,
+        (0.0, 0.5),
+        "The largest rate is {value:.2f}: where models come near predicting 0, all are alike.",
     ),
 )
 COMPARED = (1, 3, 10)  # sigmas at which degrees are compared
@@ -86,11 +92,20 @@ def compare_rates(results: Results) -> DataFrame | None:
     for degree in range(1, 6):
         for name, rates in table2_rates(degree).items():
             ours = [
-                {**row, "error": row["error_rate"], "low": row["rate_low"], "high": row["rate_high"]}
+                {
+                    **row,
+                    "error": row["error_rate"],
+                    "low": row["rate_low"],
+                    "high": row["rate_high"],
+                }
                 for row in errors.rows_of(results, "errors", degree=degree, predictor=name)
             ]
-            rows += errors.side_by_side(rates, ours, degree=degree, model=LABELS.get(name, f"M{degree}"))
-    return errors.as_table(rows, f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps")
+            rows += errors.side_by_side(
+                rates, ours, degree=degree, model=LABELS.get(name, f"M{degree}")
+            )
+    return errors.as_table(
+        rows, f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps"
+    )
 
 
 def states_figure2(results: Results) -> tuple[Statement, ...]:
@@ -103,12 +118,15 @@ def states_figure2(results: Results) -> tuple[Statement, ...]:
                 f"on degree {degree}, which it never saw, M135's error at sigma 1 is {_times(own)} times that of the "
                 "model trained on it (one run of each)."
             )
-            (row,) = errors.rows_of(results, "errors", degree=degree, predictor=BY_DEGREE[degree], sigma=1)
+            (row,) = errors.rows_of(
+                results, "errors", degree=degree, predictor=BY_DEGREE[degree], sigma=1
+            )
             lines.append(statement(text, COMPARABLE, own, given={OWN_R2: row["r2"]}))
     gaps = _ratio(results, 4, MIXED, CURRICULUM)
     if gaps:
         rows = {
-            name: errors.rows_of(results, "errors", degree=4, predictor=name, sigma=1) for name in (MIXED, CURRICULUM)
+            name: errors.rows_of(results, "errors", degree=4, predictor=name, sigma=1)
+            for name in (MIXED, CURRICULUM)
         }
         with_gaps, curriculum = ([row["error"] for row in found] for found in rows.values())
         text = (
@@ -154,7 +172,9 @@ def run_figure5(bench: Bench) -> dict[str, Result]:
 
 def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> DataFrame:
     tables = [
-        errors.table(bench.errors([name], polynomials(bench.scale, degree, law), SIGMAS), degree=degree)
+        errors.table(
+            bench.errors([name], polynomials(bench.scale, degree, law), SIGMAS), degree=degree
+        )
         for degree, name in models.items()
         if bench.has(name)
     ]
@@ -179,7 +199,11 @@ def compare_figure5(results: Results) -> DataFrame | None:
 
 def states_rates(results: Results) -> tuple[Statement, ...]:
     """Are degrees alike, and does the error rate rise with sigma? Models that have not learned are left out."""
-    stored = [row for row in errors.rows_of(results, "errors") if row["predictor"] not in ("least squares", "zero")]
+    stored = [
+        row
+        for row in errors.rows_of(results, "errors")
+        if row["predictor"] not in ("least squares", "zero")
+    ]
     if not stored:
         return (note("None of the models is at hand."),)
     curves: dict[str, dict[float, Mapping[str, Any]]] = {}
@@ -191,8 +215,14 @@ def states_rates(results: Results) -> tuple[Statement, ...]:
     # At sigma 1 every model is on the law that it was trained on.
     learned = {name: curve for name, curve in curves.items() if curve[first]["r2"] > LEARNED_R2}
     if len(learned) < len(curves):
-        left_out = ", ".join(f"{k} ({c[first]['r2']:.2f})" for k, c in curves.items() if k not in learned)
-        lines.append(note(f"Left out of what follows, as R² at sigma {first} is not above {LEARNED_R2:g}: {left_out}."))
+        left_out = ", ".join(
+            f"{k} ({c[first]['r2']:.2f})" for k, c in curves.items() if k not in learned
+        )
+        lines.append(
+            note(
+                f"Left out of what follows, as R² at sigma {first} is not above {LEARNED_R2:g}: {left_out}."
+            )
+        )
     if len(learned) > 1:
         printed_too = not learned.keys() & set(GAUSSIAN.values())
         for sigma in COMPARED:
@@ -201,27 +231,41 @@ def states_rates(results: Results) -> tuple[Statement, ...]:
             text = (
                 f"at sigma {sigma} the error rates of the degrees, one run of each, differ by a factor of "
                 f'{_times(factor)} ("roughly the same").'
-                + (" The paper prints two decimals, all 0.0 there." if sigma == first and printed_too else "")
+                + (
+                    " The paper prints two decimals, all 0.0 there."
+                    if sigma == first and printed_too
+                    else ""
+                )
             )
             largest = max(row["error_rate"] for row in here)
             lines.append(statement(text, ALIKE_RATES, factor, given={RATE: largest}))
     if learned:
-        rises = [k for k, c in learned.items() if all(np.diff([c[s]["error_rate"] for s in SIGMAS]) > 0)]
+        rises = [
+            k for k, c in learned.items() if all(np.diff([c[s]["error_rate"] for s in SIGMAS]) > 0)
+        ]
         text = f"the error rate rises with every step of sigma for {len(rises)} of {len(learned)} models."
         lines.append(statement(text, RISES, len(learned) - len(rises)))
     lines += _width(results)
     lines += map(note, errors.in_numbers(compare_rates(results)))
-    worse = [name for name, curve in curves.items() if max(row["error_rate"] for row in curve.values()) > 1]
+    worse = [
+        name
+        for name, curve in curves.items()
+        if max(row["error_rate"] for row in curve.values()) > 1
+    ]
     if worse:
         lines.append(
-            note(f"Beyond the zero predictor (error rate above 1) somewhere up to sigma {last}: {', '.join(worse)}.")
+            note(
+                f"Beyond the zero predictor (error rate above 1) somewhere up to sigma {last}: {', '.join(worse)}."
+            )
         )
     return tuple(lines)
 
 
 def _factor(rows: Sequence[Mapping[str, Any]]) -> Interval:
     """Largest over smallest error rate; the interval is what the intervals of all of them allow."""
-    value, low, high = ([row[key] for row in rows] for key in ("error_rate", "rate_low", "rate_high"))
+    value, low, high = (
+        [row[key] for row in rows] for key in ("error_rate", "rate_low", "rate_high")
+    )
     return Interval(max(value) / min(value), max(1.0, max(low) / min(high)), max(high) / min(low))
 
 
@@ -245,19 +289,33 @@ def run_figure7(bench: Bench) -> dict[str, Result]:
     maps: dict[str, Result] = {}
     for interval, name in MAPPED.items():
         if bench.has(name):
-            maps[interval] = bench.keep("map, degree 3", [name], lambda name=name: _map(bench, name, task, n), n=n)
+            maps[interval] = bench.keep(
+                "map, degree 3", [name], lambda name=name: _map(bench, name, task, n), n=n
+            )
     return maps
 
 
 def _map(bench: Bench, name: str, task: Polynomial, n_contexts: int) -> DataArray:
     """Mean squared error in each cell with its interval over functions."""
     each = evaluation.heatmap(
-        bench.models[name], task, SIGMAS, n_functions=bench.scale.n_functions, n_contexts=n_contexts, seed=bench.seed
+        bench.models[name],
+        task,
+        SIGMAS,
+        n_functions=bench.scale.n_functions,
+        n_contexts=n_contexts,
+        seed=bench.seed,
     )
-    cells = [[bootstrap(lambda m: m, each.sel(inputs=i, functions=f).values) for f in SIGMAS] for i in SIGMAS]
-    values = [[[getattr(cell, key) for cell in row] for row in cells] for key in ("value", "low", "high")]
+    cells = [
+        [bootstrap(lambda m: m, each.sel(inputs=i, functions=f).values) for f in SIGMAS]
+        for i in SIGMAS
+    ]
+    values = [
+        [[getattr(cell, key) for cell in row] for row in cells] for key in ("value", "low", "high")
+    ]
     axes = {"statistic": ("error", "low", "high"), "inputs": SIGMAS, "functions": SIGMAS}
-    return make_array(values, axes, note=f"{each.attrs['note']}; 95 % cluster bootstrap over functions")
+    return make_array(
+        values, axes, note=f"{each.attrs['note']}; 95 % cluster bootstrap over functions"
+    )
 
 
 def compare_figure7(results: Results) -> DataFrame | None:
@@ -282,11 +340,16 @@ def compare_figure7(results: Results) -> DataFrame | None:
 
 def states_figure7(results: Results) -> tuple[Statement, ...]:
     """Which of the two sigmas costs more, and in how many cells the wider training interval wins."""
-    maps = {interval: result for interval, result in results.items() if isinstance(result, DataArray)}
+    maps = {
+        interval: result for interval, result in results.items() if isinstance(result, DataArray)
+    }
     lines = []
     for interval, result in maps.items():
         values = result.sel(statistic="error").values
-        inputs, functions = np.log10(values[-1, 0] / values[0, 0]), np.log10(values[0, -1] / values[0, 0])
+        inputs, functions = (
+            np.log10(values[-1, 0] / values[0, 0]),
+            np.log10(values[0, -1] / values[0, 0]),
+        )
         best = [SIGMAS[i] for i in np.unravel_index(values.argmin(), values.shape)]
         text = (
             f"Trained on {interval}: from sigma 1 to 10 the error changes by {inputs:+.1f} decades with the inputs and "
@@ -311,13 +374,21 @@ def r2_in_own_cell(map_: DataArray, interval: str) -> float:
 
 def _reaches(maps: Mapping[str, DataArray]) -> list[Statement]:
     """The wider training interval against the narrower one, cell by cell; cells whose intervals overlap are unclear."""
-    narrow, wide = ({k: result.sel(statistic=k).values for k in ("error", "low", "high")} for result in maps.values())
+    narrow, wide = (
+        {k: result.sel(statistic=k).values for k in ("error", "low", "high")}
+        for result in maps.values()
+    )
     better, worse = (int((a["high"] < b["low"]).sum()) for a, b in ((wide, narrow), (narrow, wide)))
     total = narrow["error"].size
     r2 = min(r2_in_own_cell(result, interval) for interval, result in maps.items())
-    share, learned = (rule.quantity for rule in (REACHES_FURTHER.conditions[0], REACHES_FURTHER.preconditions[0]))
+    share, learned = (
+        rule.quantity for rule in (REACHES_FURTHER.conditions[0], REACHES_FURTHER.preconditions[0])
+    )
     unclear = total - better - worse
-    evidence = {share: statements.share_of(share, better, unclear, total), learned: Estimate.exactly(learned, r2)}
+    evidence = {
+        share: statements.share_of(share, better, unclear, total),
+        learned: Estimate.exactly(learned, r2),
+    }
     near, far = (wide["error"][i, i] / narrow["error"][i, i] for i in (0, -1))
     text = (
         f"the wider training interval is better in {better} of {total} cells, worse in {worse} and in {unclear}, which "
@@ -331,7 +402,10 @@ FIGURE2_EXPERIMENT = Experiment(
     "limits.figure2",
     "Generalisation across degrees: one degree, gaps (1, 3, 5), attention only, curriculum (1, 2, 3)",
     f"{PAPER}, section 4.3, Figure 2",
-    tuple(Model(name) for name in (*(BY_DEGREE[d] for d in range(1, 6)), MIXED, MIXED_ATTENTION, CURRICULUM)),
+    tuple(
+        Model(name)
+        for name in (*(BY_DEGREE[d] for d in range(1, 6)), MIXED, MIXED_ATTENTION, CURRICULUM)
+    ),
     run_figure2,
     states_figure2,
     compare_rates,

@@ -26,7 +26,10 @@ from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.theory import limits as theory
 
 CUBIC = "degree_3"
-FOLLOWED, MISSED = 0.9, 0.5  # R2 from which a function counts as followed, and below which it does not
+FOLLOWED, MISSED = (
+    0.9,
+    0.5,
+)  # R2 from which a function counts as followed, and below which it does not
 FOLLOWS = at_least("R2", FOLLOWED, MISSED)
 FAR = queries.far_grid()
 SINGLE = "each function with {n_functions} contexts of {n_points} points"
@@ -106,10 +109,15 @@ def _law(law: Distribution) -> str:
             return str(law)
 
 
-def _follow_table(function: str, found: Mapping[str, Tensor], truth: Tensor, note: str) -> DataFrame:
+def _follow_table(
+    function: str, found: Mapping[str, Tensor], truth: Tensor, note: str
+) -> DataFrame:
     """Squared error over the interval with intervals over contexts, and R2 against the function's own variance."""
     variance = float(truth.var(unbiased=False))
-    intervals = {name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy()) for name, f in found.items()}
+    intervals = {
+        name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy())
+        for name, f in found.items()
+    }
     return make_table(
         {
             "function": [function] * len(intervals),
@@ -129,7 +137,9 @@ def states_followed(results: Results) -> tuple[Statement, ...]:
     """Is each function followed, and how far from the best that its contexts allow?"""
     lines = []
     for row in errors.rows_of(results, "errors", predictor=CUBIC):
-        (best,) = errors.rows_of(results, "errors", function=row["function"], predictor="least squares, degree 3")
+        (best,) = errors.rows_of(
+            results, "errors", function=row["function"], predictor="least squares, degree 3"
+        )
         text = (
             f"{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, {row['r2 high']:.3f}], error "
             f"{row['error']:.2g}; a cubic fitted to the same contexts has {best['error']:.2g}."
@@ -168,9 +178,15 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
         note = f"{model}; {bench.scale.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; query arm"
         results[name] = queries.summary(found, truth, FAR, note)
         own = {"own r2": own_r2(bench, model)}
-        rows.append({"function": name, "model": model, **boundary(bench.models[model], found, truth), **own})
+        rows.append(
+            {"function": name, "model": model, **boundary(bench.models[model], found, truth), **own}
+        )
     columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
-    return {"boundary": make_table(columns, note="query arm; far: |x| = 1e4"), **results} if rows else {}
+    return (
+        {"boundary": make_table(columns, note="query arm; far: |x| = 1e4"), **results}
+        if rows
+        else {}
+    )
 
 
 def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, float]:
@@ -224,7 +240,9 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
     if cfg.normalization_type != "LN" or cfg.norm_position != "pre" or cfg.d_out != 1:
         return nan, nan, nan, nan
     read_out = (model.unembed.W_U[:, 0], model.ln_final.w, model.ln_final.b, model.unembed.b_U[0])
-    read_out = tuple(part.detach() for part in read_out if part is not None)  # "LN" has gain and bias
+    read_out = tuple(
+        part.detach() for part in read_out if part is not None
+    )  # "LN" has gain and bias
     c, r = theory.output_certificate(*read_out)
     if cfg.embed_bound is not None:
         return float(c), float(r), nan, nan
@@ -238,7 +256,9 @@ IN_RANGE = Precondition(
     "In its training range it follows the function with R² {value:.2f} only, so its plateau says little.",
 )
 LEARNED = Precondition(
-    "R2 on the law trained on", (LEARNED_R2, 1.0), "On the law that it was trained on the model has R² {value:.2f}."
+    "R2 on the law trained on",
+    (LEARNED_R2, 1.0),
+    "On the law that it was trained on the model has R² {value:.2f}.",
 )
 PLATEAU = at_most(EXPONENT, LEVELS, GROWS, IN_RANGE, LEARNED)
 
@@ -260,7 +280,11 @@ def states_figure4(results: Results) -> tuple[Statement, ...]:
             f"follows the function {zone}."
         )
         own = Estimate.exactly(LEARNED.quantity, row["own r2"])
-        lines.append(Statement(text, PLATEAU, {EXPONENT: found, IN_RANGE.quantity: r2, LEARNED.quantity: own}))
+        lines.append(
+            Statement(
+                text, PLATEAU, {EXPONENT: found, IN_RANGE.quantity: r2, LEARNED.quantity: own}
+            )
+        )
     return tuple(lines) or (note("None of the models is at hand."),)
 
 
@@ -287,11 +311,15 @@ def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distributi
         case Normal(std, mean):
             x = mean + std * torch.special.ndtri(quantile)
         case _:
-            raise InputError(f"R² in the training range is known for Uniform and Normal inputs, not for {_law(law)}")
+            raise InputError(
+                f"R² in the training range is known for Uniform and Normal inputs, not for {_law(law)}"
+            )
     from scipy.interpolate import PchipInterpolator  # only here: it loads slowly
 
     mean, std, truth = (curve.sel(statistic=name).values for name in ("mean", "std", "truth"))
-    off, spread = (PchipInterpolator(curve["x"].values, values)(x.numpy()) for values in (mean - truth, std))
+    off, spread = (
+        PchipInterpolator(curve["x"].values, values)(x.numpy()) for values in (mean - truth, std)
+    )
     return 1 - float((off**2 + spread**2).mean()) / float(f(x).var(unbiased=False))
 
 

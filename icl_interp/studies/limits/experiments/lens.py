@@ -27,7 +27,9 @@ FORMED_LAST = Criterion(
     (Condition(BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
     (
         Precondition(
-            AFTER, (FORMED, 1.0), "The model itself has R² {value:.2f} only: no prediction is there to locate."
+            AFTER,
+            (FORMED, 1.0),
+            "The model itself has R² {value:.2f} only: no prediction is there to locate.",
         ),
     ),
 )
@@ -38,7 +40,9 @@ def run(bench: Bench) -> dict[str, Result]:
     if not bench.has(MODEL):
         return {}
     model, xs = bench.models[MODEL], np.round(np.linspace(-1, 1, 41), 10)
-    one = queries.contexts(LINE[1], Uniform(-1, 1), bench.scale.n_points, bench.scale.n_contexts, bench.seed)
+    one = queries.contexts(
+        LINE[1], Uniform(-1, 1), bench.scale.n_points, bench.scale.n_contexts, bench.seed
+    )
     read = queries.lens(model, one, xs)
     layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
     note = f"{LINE[0]}; logit lens at the query; {MODEL}"
@@ -50,13 +54,23 @@ def _by_layer(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataF
     """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
     n_functions, n_contexts = bench.scale.n_functions, min(CONTEXTS, bench.scale.n_contexts)
     prompts = model.task.sample(
-        n_functions, generator(bench.seed, "experiments/lens"), n_contexts=n_contexts, dtype=torch.float64
+        n_functions,
+        generator(bench.seed, "experiments/lens"),
+        n_contexts=n_contexts,
+        dtype=torch.float64,
     )
     read, truth = queries.lens(model, prompts)[..., 0], as_numbers(prompts.ys)[:, -1]
-    columns: dict[str, list] = {"layer": list(layers), "r2": [], "low": [], "high": [], "correlation squared": []}
+    columns: dict[str, list] = {
+        "layer": list(layers),
+        "r2": [],
+        "low": [],
+        "high": [],
+        "correlation squared": [],
+    }
     for values in read:
         per_function = torch.stack(
-            [(values - truth).square(), truth, truth.square(), values, values * truth, values**2], -1
+            [(values - truth).square(), truth, truth.square(), values, values * truth, values**2],
+            -1,
         )
         means = per_function.view(n_functions, n_contexts, -1).mean(1).numpy()
         r2 = bootstrap(lambda m: r_squared(m[:, 0], m[:, 2] - m[:, 1] ** 2), means)
@@ -80,7 +94,10 @@ def states(results: Results) -> tuple[Statement, ...]:
     if not rows:
         return (note(f"The model {MODEL} is missing."),)
     before, after = rows[-2], rows[-1]
-    evidence = {key: spanning(key, errors.interval_of(row, "r2")) for key, row in ((BEFORE, before), (AFTER, after))}
+    evidence = {
+        key: spanning(key, errors.interval_of(row, "r2"))
+        for key, row in ((BEFORE, before), (AFTER, after))
+    }
     text = (
         f"the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block and "
         f"{after['r2']:.3f} after it, where the prediction should be formed in the last. There are {len(rows) - 1} "
@@ -106,4 +123,6 @@ def compare(results: Results) -> DataFrame | None:
         }
         for row in errors.rows_of(results, "r2")
     ]
-    return errors.as_table(rows, "over many functions in distribution; 95 % bootstrap over functions")
+    return errors.as_table(
+        rows, "over many functions in distribution; 95 % bootstrap over functions"
+    )

@@ -31,5 +31,11 @@ def errors(name: str, **key: str) -> dict[float, float]:
     >>> errors("limits.table1", model="with_layernorm")[2.0]
     0.03
     """
-    (row,) = [row for row in rows(name) if all(row[column] == value for column, value in key.items())]
-    return {float(column.removeprefix("sigma_")): float(value) for column, value in row.items() if "sigma" in column}
+    (row,) = [
+        row for row in rows(name) if all(row[column] == value for column, value in key.items())
+    ]
+    return {
+        float(column.removeprefix("sigma_")): float(value)
+        for column, value in row.items()
+        if "sigma" in column
+    }

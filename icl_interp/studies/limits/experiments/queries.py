@@ -49,18 +49,24 @@ def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "cont
     """
     powers = torch.arange(degree + 1, dtype=torch.float64)
     features = prompts.xs[:, :-1].double() ** powers
-    fit = as_numbers(torch.linalg.lstsq(features, prompts.ys[:, :-1].double(), driver="gelsd").solution)
+    fit = as_numbers(
+        torch.linalg.lstsq(features, prompts.ys[:, :-1].double(), driver="gelsd").solution
+    )
     return fit @ (torch.as_tensor(xs, dtype=torch.float64)[:, None] ** powers).T
 
 
-def lens(checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None = None) -> Float[Tensor, "layer context query"]:
+def lens(
+    checkpoint: Checkpoint, prompts: Prompts, xs: Xs | None = None
+) -> Float[Tensor, "layer context query"]:
     """The logit lens (`probes.logit_lens`) at the query, after 0, 1, ..., all blocks.
 
     Without `xs`, each prompt's own query. Source: Naim & Asher (2025), appendix F.
     """
     read_out = LogitLens(per_prompt=True)
     _run(checkpoint, prompts, xs, (read_out,))
-    found = torch.from_numpy(read_out.results()["prediction"].sel(target=0).values)  # (layer, query, context)
+    found = torch.from_numpy(
+        read_out.results()["prediction"].sel(target=0).values
+    )  # (layer, query, context)
     return found.transpose(1, 2)
 
 
@@ -72,7 +78,9 @@ def _run(
     shown = prompts.double()
     queries = shown.xs[:, -1:] if xs is None else places(xs, shown.xs.shape[-1])
     labels = ("query",) if xs is None else [float(x) for x in xs]
-    return as_numbers(run(model, checkpoint.encoding, [Sweep(shown, queries, labels, probes=probes)])[0])
+    return as_numbers(
+        run(model, checkpoint.encoding, [Sweep(shown, queries, labels, probes=probes)])[0]
+    )
 
 
 def summary(
@@ -94,7 +102,9 @@ def summary(
     low, high = torch.quantile(values, torch.tensor([0.05, 0.95], dtype=values.dtype), dim=-2)
     mean = values.mean(-2)
     rows = torch.stack([mean, values.std(-2), low, high, truth.expand_as(mean)], -2)
-    return make_curve(rows.numpy(), {**axes, "statistic": STATISTICS, "x": tuple(float(x) for x in xs)}, note=note)
+    return make_curve(
+        rows.numpy(), {**axes, "statistic": STATISTICS, "x": tuple(float(x) for x in xs)}, note=note
+    )
 
 
 def far_grid(low: float = 0.1, high: float = 1e4, per_decade: int = 8) -> np.ndarray:

@@ -35,8 +35,12 @@ RUNS = {
 }
 NEAR, FAR = SIGMAS[0], SIGMAS[-1]
 STEP = at_least("error / error", HIGHER, LOWER, *COMPARABLE)
-ORDER = statements.share("share of pairs of training intervals (by sigma) in the paper's order", *COMPARABLE)
-Arms = Mapping[str, Mapping[float, list[float]]]  # errors of the runs, by training interval and sigma
+ORDER = statements.share(
+    "share of pairs of training intervals (by sigma) in the paper's order", *COMPARABLE
+)
+Arms = Mapping[
+    str, Mapping[float, list[float]]
+]  # errors of the runs, by training interval and sigma
 R2 = Mapping[str, list[float]]  # of the runs, on the law that they were trained on
 
 
@@ -45,17 +49,25 @@ R2 = Mapping[str, list[float]]  # of the runs, on the law that they were trained
 
 def run(bench: Bench) -> dict[str, Result]:
     """Errors of every run with their means by interval, and each run's R2 on the law that it was trained on."""
-    names = {interval: bench.among([model.name for model in models]) for interval, models in RUNS.items()}
+    names = {
+        interval: bench.among([model.name for model in models]) for interval, models in RUNS.items()
+    }
     every = [name for arm in names.values() for name in arm]
     results: dict[str, Result] = {
-        "errors": errors.table(errors.pooled(bench.errors(every, polynomials(bench.scale, 1), SIGMAS), names))
+        "errors": errors.table(
+            errors.pooled(bench.errors(every, polynomials(bench.scale, 1), SIGMAS), names)
+        )
     }
     rows = [
         {"trained on": interval, "model": name, "r2": own_r2(bench, name)}
         for interval, arm in names.items()
         for name in arm
     ]
-    return results | ({"own range": table_of_rows(rows, "on the law that the model was trained on")} if rows else {})
+    return results | (
+        {"own range": table_of_rows(rows, "on the law that the model was trained on")}
+        if rows
+        else {}
+    )
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -75,11 +87,22 @@ def compare(results: Results) -> DataFrame | None:
 
 def states(results: Results) -> tuple[Statement, ...]:
     """Accuracy near, reach far out, the order between; and what a model that has not learned is left out of."""
-    r2 = {i: [row["r2"] for row in errors.rows_of(results, "own range", **{"trained on": i})] for i in RUNS}
-    here = {interval: errors_by_sigma(results, RUNS[interval]) for interval, found in r2.items() if found}
+    r2 = {
+        i: [row["r2"] for row in errors.rows_of(results, "own range", **{"trained on": i})]
+        for i in RUNS
+    }
+    here = {
+        interval: errors_by_sigma(results, RUNS[interval])
+        for interval, found in r2.items()
+        if found
+    }
     learned = {interval: arm for interval, arm in here.items() if min(r2[interval]) > LEARNED_R2}
     if len(learned) < 2:
-        return (note("Fewer than two of the kinds of model are at hand and have learned, so nothing is compared."),)
+        return (
+            note(
+                "Fewer than two of the kinds of model are at hand and have learned, so nothing is compared."
+            ),
+        )
     steps = list(pairwise(learned))
     n = ", ".join(f"{len(arm[NEAR])} on {interval}" for interval, arm in learned.items())
     lines = [
@@ -87,11 +110,19 @@ def states(results: Results) -> tuple[Statement, ...]:
         *(_step(here, r2, FAR, narrow, wide) for narrow, wide in steps),
         _order(learned, r2),
         note(f"Runs of each kind: {n}. What decides are exact permutation intervals over runs."),
-        *(_step(here, r2, NEAR, interval, next(iter(here))) for interval in here if interval not in learned),
+        *(
+            _step(here, r2, NEAR, interval, next(iter(here)))
+            for interval in here
+            if interval not in learned
+        ),
         _growth(learned),
     ]
     whole = compare(results)
-    rows = [] if whole is None else [row for row in whole.to_dict("records") if row["trained on"] in learned]
+    rows = (
+        []
+        if whole is None
+        else [row for row in whole.to_dict("records") if row["trained on"] in learned]
+    )
     return (*lines, *map(note, errors.in_numbers(errors.as_table(rows, ""))))
 
 
@@ -108,7 +139,10 @@ def _step(arms: Arms, r2: R2, sigma: float, worse: str, better: str) -> Statemen
         f"on {better}."
     )
     (condition,) = STEP.conditions
-    evidence = {condition.quantity: Estimate.of(condition.quantity, found), **_comparable(r2, worse, better)}
+    evidence = {
+        condition.quantity: Estimate.of(condition.quantity, found),
+        **_comparable(r2, worse, better),
+    }
     return Statement(text, STEP, evidence)
 
 
@@ -134,7 +168,9 @@ def _order(arms: Arms, r2: R2) -> Statement:
     )
     quantity = ORDER.conditions[0].quantity
     return Statement(
-        text, ORDER, {quantity: statements.share_of(quantity, same, unclear, total), **_comparable(r2, *arms)}
+        text,
+        ORDER,
+        {quantity: statements.share_of(quantity, same, unclear, total), **_comparable(r2, *arms)},
     )
 
 

@@ -82,10 +82,16 @@ QUANTITIES = (
     Quantity("error, inputs x 3", ("error, inputs x 3",), lambda m: m, -1),
     Quantity("far error / zero's, query at 10", ("error at 10", "zero at 10"), _ratio, -1),
     Quantity("far error / zero's, query at 1e4", ("error at 10000", "zero at 10000"), _ratio, -1),
-    Quantity("growth exponent, query 1e3 to 1e5", ("square at 1000", "square at 100000"), _exponent, 0),
+    Quantity(
+        "growth exponent, query 1e3 to 1e5", ("square at 1000", "square at 100000"), _exponent, 0
+    ),
     Quantity("spread over contexts, 1e4 / near", ("variance at 10000", "variance near"), _root, 1),
-    Quantity("largest share of a head's weight, trained length", ("share, trained",), lambda m: m, 1),
-    Quantity("largest share of a head's weight, 10 trained lengths", ("share, 10 x",), lambda m: m, 1),
+    Quantity(
+        "largest share of a head's weight, trained length", ("share, trained",), lambda m: m, 1
+    ),
+    Quantity(
+        "largest share of a head's weight, 10 trained lengths", ("share, 10 x",), lambda m: m, 1
+    ),
 )
 
 
@@ -94,14 +100,23 @@ def run(bench: Bench) -> dict[str, Result]:
     names = bench.among([BASELINE, *REMEDIES])
     if not names:
         return {}
-    shifted = {arm: bench.errors(names, polynomials(bench.scale, 1), SHIFTS, arm) for arm in ("functions", "inputs")}
+    shifted = {
+        arm: bench.errors(names, polynomials(bench.scale, 1), SHIFTS, arm)
+        for arm in ("functions", "inputs")
+    }
     parts, curves = {}, []
     for name in names:
-        kept = bench.keep("remedies: far and near, units", [name], lambda name=name: far(bench, name))
+        kept = bench.keep(
+            "remedies: far and near, units", [name], lambda name=name: far(bench, name)
+        )
         parts[name] = {row: kept.sel(ingredient=row).values for row in kept.indexes["ingredient"]}
         for arm, matrix in shifted.items():
-            parts[name] |= {f"error, {arm} x {s:g}": matrix.sel(predictor=name, sigma=s).values for s in SHIFTS}
-        curve = bench.keep("remedies: dispersion, units", [name], lambda name=name: dispersion(bench, name))
+            parts[name] |= {
+                f"error, {arm} x {s:g}": matrix.sel(predictor=name, sigma=s).values for s in SHIFTS
+            }
+        curve = bench.keep(
+            "remedies: dispersion, units", [name], lambda name=name: dispersion(bench, name)
+        )
         assert isinstance(curve, DataArray)
         parts[name] |= _shares(curve)
         curves.append(curve.values.mean(-1))
@@ -120,7 +135,15 @@ def _quantities(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
     for quantity in QUANTITIES:
         for name, mine in parts.items():
             i = _values(quantity, mine)
-            rows.append({"quantity": quantity.name, "model": name, "value": i.value, "low": i.low, "high": i.high})
+            rows.append(
+                {
+                    "quantity": quantity.name,
+                    "model": name,
+                    "value": i.value,
+                    "low": i.low,
+                    "high": i.high,
+                }
+            )
     return table_of_rows(rows, note="95 % bootstrap over functions or pairs of them")
 
 
@@ -134,7 +157,12 @@ def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
         for name in (n for n in parts if n != BASELINE):
             both = [parts[who][part] for who in (name, BASELINE) for part in quantity.ingredients]
             i = bootstrap(lambda *m, q=quantity, k=k: np.log10(q.of(*m[:k]) / q.of(*m[k:])), *both)
-            row = {"quantity": quantity.name, "better": quantity.better, "model": name, "log10 ratio": i.value}
+            row = {
+                "quantity": quantity.name,
+                "better": quantity.better,
+                "model": name,
+                "log10 ratio": i.value,
+            }
             rows.append({**row, "low": i.low, "high": i.high})
     note = "log10 of the remedy's value / the baseline's; 95 % bootstrap over functions or pairs of them, paired"
     names = rows[0] if rows else ("quantity", "better", "model", "log10 ratio", "low", "high")
@@ -161,7 +189,9 @@ def far(bench: Bench, name: str) -> DataArray:
     """Ingredients of the query arm, of each unit: squared error and size of f and of the truth, both directions."""
     lab = _lab(bench, name)
     rows: dict[str, np.ndarray] = {}
-    found = dict(zip((*FAR, *GROWTH), lab.run([lab.ask([-x, x]) for x in (*FAR, *GROWTH)]), strict=True))
+    found = dict(
+        zip((*FAR, *GROWTH), lab.run([lab.ask([-x, x]) for x in (*FAR, *GROWTH)]), strict=True)
+    )
     for x in FAR:
         f, truth = as_numbers(found[x]), as_numbers(lab.truth([-x, x]))
         rows[f"error at {x:g}"] = lab.by_unit((f - truth).square()).mean(-1)
@@ -172,7 +202,9 @@ def far(bench: Bench, name: str) -> DataArray:
     rows["variance near"] = _variance(lab, as_numbers(lab.sweep(lab.inner)))
     axes = {"ingredient": tuple(rows), "unit": tuple(range(lab.n_units))}
     return make_array(
-        np.stack(list(rows.values())), axes, note=f"query arm, {lab.n_contexts} contexts a function, float64"
+        np.stack(list(rows.values())),
+        axes,
+        note=f"query arm, {lab.n_contexts} contexts a function, float64",
     )
 
 
@@ -194,23 +226,34 @@ def dispersion(bench: Bench, name: str) -> DataArray:
     """
     lab = _lab(bench, name)
     cfg, trained = lab.model.cfg, lab.encoding.n_tokens(lab.task.n_points)
-    points = sorted({max(3, lab.task.n_points // 4), max(4, lab.task.n_points // 2), lab.task.n_points})
+    points = sorted(
+        {max(3, lab.task.n_points // 4), max(4, lab.task.n_points // 2), lab.task.n_points}
+    )
     lengths = [lab.encoding.n_tokens(k) for k in points]
-    seen = [Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(cfg.n_layers)]) for _ in points]
+    seen = [
+        Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(cfg.n_layers)])
+        for _ in points
+    ]
     shown = zip(points, seen, strict=True)
     lab.run([lab.ask(lab.inner, prompts=lab.few, n_points=k, probes=[probe]) for k, probe in shown])
     pools = [by_context(lab, torch.cat(list(probe.recorded.values()), 1)) for probe in seen]
     values = [_spread(scores.apply(cfg.score_fn, pool, cfg.score_norm)) for pool in pools]
     for factor in BEYOND:
         n, kinds = factor * trained, lab.encoding.kinds(lab.task.n_points)
-        more, _ = resampled_scores(pools[-1], kinds, n, generator(lab.seed, "remedies/resampled", n))
+        more, _ = resampled_scores(
+            pools[-1], kinds, n, generator(lab.seed, "remedies/resampled", n)
+        )
         values.append(_spread(scores.apply(cfg.score_fn, more[..., None, :], cfg.score_norm)))
         lengths.append(factor * trained)
     axes = {"statistic": STATISTICS, "n": tuple(lengths), "unit": tuple(range(lab.n_units))}
-    by_function = torch.stack([v.nanmean((-3, -2, -1)) for v in values], 1)  # those of a unit lie together
+    by_function = torch.stack(
+        [v.nanmean((-3, -2, -1)) for v in values], 1
+    )  # those of a unit lie together
     stacked = by_function.unflatten(-1, (lab.n_units, -1)).mean(-1).numpy()
     return make_curve(
-        stacked, axes, note=f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads"
+        stacked,
+        axes,
+        note=f"direct up to n = {trained} tokens, resampled scores beyond; mean over heads",
     )
 
 
@@ -228,7 +271,10 @@ def _shares(curve: DataArray) -> dict[str, np.ndarray]:
     n = curve.indexes["n"]
     trained = n[-len(BEYOND) - 1]
     at = {"trained": trained, f"{AT} x": AT * trained}
-    return {f"share, {key}": curve.sel(statistic="largest share", n=length).values for key, length in at.items()}
+    return {
+        f"share, {key}": curve.sel(statistic="largest share", n=length).values
+        for key, length in at.items()
+    }
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -242,7 +288,9 @@ def compare(results: Results) -> DataFrame | None:
         rows[row["quantity"]] = {"quantity": row["quantity"], "baseline": row["value"]}
     for row in changes:
         low, high = (10 ** row[key] for key in ("low", "high"))
-        value, low, high = (errors.plainly(number, 3) for number in (10 ** row["log10 ratio"], low, high))
+        value, low, high = (
+            errors.plainly(number, 3) for number in (10 ** row["log10 ratio"], low, high)
+        )
         text = f"×{value} [{low}, {high}]"
         rows[row["quantity"]][REMEDIES[row["model"]]] = text + ("", " ✓", " ✗")[_sign(row)]
     kept = [row for row in rows.values() if len(row) > 2]

@@ -19,8 +19,13 @@ from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims.kinds import LARGER, SMALLER, TRAINED_EQUALLY
 
 N_SEEDS = 5
-LOWER, HIGHER = SMALLER, LARGER  # times: from these on one kind has smaller errors than another, or larger ones
-LEARNED = Precondition("least R2", (LEARNED_R2, 1.0), "The least R² in distribution is {value:.2f}.")
+LOWER, HIGHER = (
+    SMALLER,
+    LARGER,
+)  # times: from these on one kind has smaller errors than another, or larger ones
+LEARNED = Precondition(
+    "least R2", (LEARNED_R2, 1.0), "The least R² in distribution is {value:.2f}."
+)
 COMPARABLE = (LEARNED, TRAINED_EQUALLY)
 
 
@@ -58,12 +63,16 @@ def comparable(arms: Sequence[Sequence[float]]) -> dict[str, Estimate]:
     farthest = np.exp(np.abs(np.log(rates / np.median(rates))).max())
     return {
         LEARNED.quantity: Estimate.exactly(LEARNED.quantity, 1 - rates.max()),
-        TRAINED_EQUALLY.quantity: Estimate.exactly("farthest error rate / median, either way", farthest, "times"),
+        TRAINED_EQUALLY.quantity: Estimate.exactly(
+            "farthest error rate / median, either way", farthest, "times"
+        ),
     }
 
 
 def own_r2(bench: Bench, name: str) -> float:
     """R2 of a model on the law that it was trained on: 1 - its error / that of predicting 0."""
-    errors_by_model = bench.errors([name], bench.models[name].task, (1.0,)).mean("function").sel(sigma=1.0)
+    errors_by_model = (
+        bench.errors([name], bench.models[name].task, (1.0,)).mean("function").sel(sigma=1.0)
+    )
     own, zero = (float(errors_by_model.sel(predictor=who).values) for who in (name, "zero"))
     return 1 - own / zero

@@ -25,7 +25,10 @@ def vectors() -> dict[str, torch.Tensor]:
     "a + 999" has the size of c and the gaps of a; "c / 1000 - 1" the gaps of a and a size near 0; "a x 1000" is c.
     """
     printed_rows = printed.rows("limits.table4")
-    given = {c: torch.tensor([float(row[f"value_{c}"]) for row in printed_rows], dtype=torch.float64) for c in COLUMNS}
+    given = {
+        c: torch.tensor([float(row[f"value_{c}"]) for row in printed_rows], dtype=torch.float64)
+        for c in COLUMNS
+    }
     a, b, _ = (given[c] for c in COLUMNS)
     return {**given, "a + 999": a + 999, "b - 99": b - 99, "a x 1000": 1000 * a}
 
@@ -38,7 +41,12 @@ def run(bench: Bench) -> dict[str, Result]:
         top = vector.sort().values
         for value, weight in zip(vector.tolist(), weights.tolist(), strict=True):
             rows.append(
-                {"vector": name, "value": value, "softmax": weight, "gap to the next": float(top[-1] - top[-2])}
+                {
+                    "vector": name,
+                    "value": value,
+                    "softmax": weight,
+                    "gap to the next": float(top[-1] - top[-2]),
+                }
             )
     return {"softmax": table_of_rows(rows, note="float64")}
 
@@ -72,7 +80,10 @@ def states(results: Results) -> tuple[Statement, ...]:
         for name in vectors()
     }
     sharp, flat, moved = (weights[name].max() for name in ("c", "a", "a + 999"))
-    shift = max(np.abs(weights["a + 999"] - weights["a"]).max(), np.abs(weights["b - 99"] - weights["b"]).max())
+    shift = max(
+        np.abs(weights["a + 999"] - weights["a"]).max(),
+        np.abs(weights["b - 99"] - weights["b"]).max(),
+    )
     caption = (
         f"the caption says that softmax performs like hardmax for large values. Moved to the size of the third vector "
         f"(a + 999), the first has a largest weight of {moved:.3f}, {flat:.3f} before and {sharp:.3f} for the third; "

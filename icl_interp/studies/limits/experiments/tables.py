@@ -29,7 +29,9 @@ from icl_interp.studies.limits.experiments.runs import (
 PAPER = printed.PAPER
 WITH, WITHOUT = "with LN", "without LN"
 SEEDS = {WITH: seeds("affine"), WITHOUT: seeds("affine_no_ln")}
-BY_DEGREE = {degree: "affine" if degree == 1 else f"degree_{degree}" for degree in range(1, 7)}  # the paper's M1 .. M6
+BY_DEGREE = {
+    degree: "affine" if degree == 1 else f"degree_{degree}" for degree in range(1, 7)
+}  # the paper's M1 .. M6
 MIXED, MIXED_ATTENTION = "degrees_135", "degrees_135_attn_only"
 LABELS = {MIXED: "M135", MIXED_ATTENTION: "M135AL"}  # the paper's
 OVER_ALL = "mean over sigmas"
@@ -52,7 +54,9 @@ RANKS = statements.at_least("rank correlation of error rates at every sigma", 0.
 def run_table1(bench: Bench) -> dict[str, Result]:
     """Errors of every run, and their means over the runs of an arm."""
     names = {arm: bench.among([model.name for model in models]) for arm, models in SEEDS.items()}
-    each = bench.errors([name for arm in names.values() for name in arm], polynomials(bench.scale, 1), SIGMAS)
+    each = bench.errors(
+        [name for arm in names.values() for name in arm], polynomials(bench.scale, 1), SIGMAS
+    )
     return {"errors": errors.table(errors.pooled(each, names))}
 
 
@@ -62,7 +66,9 @@ def ratios(results: Results) -> dict[str, Estimate]:
     if not without or not with_norm:
         return {}
     found = {f"sigma {s:g}": times(without[s], with_norm[s]) for s in without}
-    found[OVER_ALL] = times(*(np.exp(np.log(list(arm.values())).mean(0)).tolist() for arm in (without, with_norm)))
+    found[OVER_ALL] = times(
+        *(np.exp(np.log(list(arm.values())).mean(0)).tolist() for arm in (without, with_norm))
+    )
     return {key: Estimate.of(key, interval) for key, interval in found.items()}
 
 
@@ -74,8 +80,14 @@ def compare_table1(results: Results) -> DataFrame | None:
         WITHOUT: printed.errors("limits.table1", model="without_layernorm"),
     }
     for name, paper in published.items():
-        rows += errors.side_by_side(paper, errors.rows_of(results, "errors", predictor=name), quantity=name)
-    found = {float(key.removeprefix("sigma ")): e for key, e in ratios(results).items() if key != OVER_ALL}
+        rows += errors.side_by_side(
+            paper, errors.rows_of(results, "errors", predictor=name), quantity=name
+        )
+    found = {
+        float(key.removeprefix("sigma ")): e
+        for key, e in ratios(results).items()
+        if key != OVER_ALL
+    }
     paper = {sigma: published[WITHOUT][sigma] / published[WITH][sigma] for sigma in found}
     ours = [{"sigma": s, "error": e.value, "low": e.low, "high": e.high} for s, e in found.items()]
     rows += errors.side_by_side(paper, ours, quantity="without / with")
@@ -107,7 +119,14 @@ def states_table1(results: Results) -> tuple[Statement, ...]:
         )
     ]
     whole = compare_table1(results)
-    return (*lines, *(note(line) for name in (WITH, WITHOUT) for line in errors.in_numbers(whole, name, quantity=name)))
+    return (
+        *lines,
+        *(
+            note(line)
+            for name in (WITH, WITHOUT)
+            for line in errors.in_numbers(whole, name, quantity=name)
+        ),
+    )
 
 
 def _ratio_text(ratio: Estimate, without: Sequence[float], with_norm: Sequence[float]) -> str:
@@ -120,7 +139,10 @@ def _ratio_text(ratio: Estimate, without: Sequence[float], with_norm: Sequence[f
 
 def matrices(bench: Bench, models: Mapping[int, Sequence[str]]) -> dict[int, DataArray]:
     """Errors of some models on polynomials of each degree."""
-    return {degree: bench.errors(names, polynomials(bench.scale, degree), SIGMAS) for degree, names in models.items()}
+    return {
+        degree: bench.errors(names, polynomials(bench.scale, degree), SIGMAS)
+        for degree, names in models.items()
+    }
 
 
 def by_degree(bench: Bench, found: Mapping[int, DataArray]) -> dict[str, Result]:
@@ -130,7 +152,9 @@ def by_degree(bench: Bench, found: Mapping[int, DataArray]) -> dict[str, Result]
         pairs = errors.all_pairs(bench.among([str(name) for name in matrix.indexes["predictor"]]))
         if pairs:
             ratios.append(errors.ratios(matrix, pairs, degree=degree))
-    results: dict[str, Result] = {"errors": errors.joined(errors.table(m, degree=d) for d, m in found.items())}
+    results: dict[str, Result] = {
+        "errors": errors.joined(errors.table(m, degree=d) for d, m in found.items())
+    }
     return results | ({"ratios": errors.joined(ratios)} if ratios else {})
 
 
@@ -143,8 +167,14 @@ def table2_rates(degree: int) -> dict[str, dict[float, float]]:
     """The paper's error rates by model: its errors over those of its zero predictor."""
     labels = {name: LABELS.get(name, f"M{degree}") for name in table2_models(degree)}
     zero = printed.errors("limits.table2", degree=str(degree), model="zero")
-    paper = {name: printed.errors("limits.table2", degree=str(degree), model=label) for name, label in labels.items()}
-    return {name: {sigma: value / zero[sigma] for sigma, value in row.items()} for name, row in paper.items()}
+    paper = {
+        name: printed.errors("limits.table2", degree=str(degree), model=label)
+        for name, label in labels.items()
+    }
+    return {
+        name: {sigma: value / zero[sigma] for sigma, value in row.items()}
+        for name, row in paper.items()
+    }
 
 
 def run_table2(bench: Bench) -> dict[str, Result]:
@@ -157,7 +187,10 @@ def ranks(found: Mapping[int, DataArray]) -> DataFrame:
     """Rank correlation of the error rates of all models on all degrees with the paper's, sigma by sigma."""
     published, ours, zeros = {}, {}, {}
     for degree, matrix in found.items():
-        at = {name: {s: matrix.sel(predictor=name, sigma=s).values for s in SIGMAS} for name in matrix.predictor.values}
+        at = {
+            name: {s: matrix.sel(predictor=name, sigma=s).values for s in SIGMAS}
+            for name in matrix.predictor.values
+        }
         for name, rates in table2_rates(degree).items():
             if name in at:
                 cell = f"{name} on degree {degree}"
@@ -169,14 +202,21 @@ def compare_table2(results: Results) -> DataFrame | None:
     """All sixteen rows of the paper, the zero predictor's among them."""
     rows = []
     for degree in range(1, 6):
-        ours = dict(zip((f"M{degree}", "M135", "M135AL"), table2_models(degree), strict=True)) | {"zero": "zero"}
+        ours = dict(zip((f"M{degree}", "M135", "M135AL"), table2_models(degree), strict=True)) | {
+            "zero": "zero"
+        }
         for label, name in ours.items():
             paper = printed.errors("limits.table2", degree=str(degree), model=label)
             rows += errors.side_by_side(
-                paper, errors.rows_of(results, "errors", degree=degree, predictor=name), degree=degree, model=label
+                paper,
+                errors.rows_of(results, "errors", degree=degree, predictor=name),
+                degree=degree,
+                model=label,
             )
     note = "the paper's zero predictor has the sampling error of 100 functions: the exact value at sigma is"
-    return errors.as_table(rows, f"{printed.SOURCES['limits.table2']}; {note} sigma^2 / 3 times sum of 1 / (2 i + 1)")
+    return errors.as_table(
+        rows, f"{printed.SOURCES['limits.table2']}; {note} sigma^2 / 3 times sum of 1 / (2 i + 1)"
+    )
 
 
 def states_table2(results: Results) -> tuple[Statement, ...]:
@@ -191,7 +231,9 @@ def states_table2(results: Results) -> tuple[Statement, ...]:
             if row["low"] <= 0 <= row["high"]:
                 undecided += 1
             else:
-                (same if (row["log10 ratio"] < 0) == (a < b) else other).append((degree, row["sigma"]))
+                (same if (row["log10 ratio"] < 0) == (a < b) else other).append(
+                    (degree, row["sigma"])
+                )
     total = len(same) + len(other) + undecided
     if not total:
         return (note("No two models of this table are at hand, so their order is not compared."),)
@@ -220,7 +262,11 @@ def _states_ranks(results: Results) -> tuple[Statement, ...]:
 def _table2_numbers(results: Results) -> tuple[str, ...]:
     """The models' numbers; the zero predictor's are the sample's."""
     whole = compare_table2(results)
-    rows = [row for row in whole.to_dict("records") if row["model"] != "zero"] if whole is not None else []
+    rows = (
+        [row for row in whole.to_dict("records") if row["model"] != "zero"]
+        if whole is not None
+        else []
+    )
     return errors.in_numbers(errors.as_table(rows, ""))
 
 
@@ -237,7 +283,10 @@ TABLE2_EXPERIMENT = Experiment(
     "limits.table2",
     "Squared error by degree: trained on that degree, on degrees 1, 3, 5, and with attention only",
     f"{PAPER}, appendix C, Table 2",
-    tuple(Model(name) for name in (*(BY_DEGREE[degree] for degree in range(1, 6)), MIXED, MIXED_ATTENTION)),
+    tuple(
+        Model(name)
+        for name in (*(BY_DEGREE[degree] for degree in range(1, 6)), MIXED, MIXED_ATTENTION)
+    ),
     run_table2,
     states_table2,
     compare_table2,

@@ -46,7 +46,11 @@ Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
 def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """One context in both directions with zone, peak, onset and level; distance from the end; elasticities."""
-    table, curve, logs = results.get(measured.boundary), results.get(measured.approach), results.get(measured.logs)
+    table, curve, logs = (
+        results.get(measured.boundary),
+        results.get(measured.approach),
+        results.get(measured.logs),
+    )
     if table is None or curve is None or logs is None:
         return None
     rows: Rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
@@ -79,12 +83,21 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
             line={"width": 0},
             layer="below",
         )
-    grows = ", ".join(f'<span style="color:{colour}">{text}</span>' for text, colour, _ in GROWS.values())
+    grows = ", ".join(
+        f'<span style="color:{colour}">{text}</span>' for text, colour, _ in GROWS.values()
+    )
     titles = ("Prediction, one context and mean", "Distance from its end", grows)
     for text, domain in zip(titles, domains, strict=True):
         panel_title(figure, text, domain)
     below = tested_by("boundary", findings) + "<br>" + _words(rows)
-    finish(figure, "From the training data (grey) to the level that the prediction tends to", below, 330, l=76, r=24)
+    finish(
+        figure,
+        "From the training data (grey) to the level that the prediction tends to",
+        below,
+        330,
+        l=76,
+        r=24,
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -111,16 +124,31 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
     contexts, intact = results.get(far.contexts), results.get(far.intact)
     curves = []
     if contexts is not None:
-        curves.append(("one context", contexts["x"].values, contexts.sel(curve="model").values[0], 1.1, 0.6))
+        curves.append(
+            ("one context", contexts["x"].values, contexts.sel(curve="model").values[0], 1.1, 0.6)
+        )
     if intact is not None:
-        curves.append(("mean", intact["x"].values, intact.sel(statistic="mean").values.mean(0), 2.2, 1.0))
-    held = [row["value"] for (_, quantity), row in rows.items() if quantity in ("level", "one decade out")]
+        curves.append(
+            ("mean", intact["x"].values, intact.sel(statistic="mean").values.mean(0), 2.2, 1.0)
+        )
+    held = [
+        row["value"]
+        for (_, quantity), row in rows.items()
+        if quantity in ("level", "one decade out")
+    ]
     certified = bool(np.isfinite([known.get("c", np.nan), known.get("r", np.nan)]).all())
     if certified:
         held += [known["c"] - known["r"], known["c"] + known["r"]]
     top = max([float(np.abs(f).max()) for _, _, f, _, _ in curves], default=1.0)
-    decade = max([abs(r["value"]) for (_, q), r in rows.items() if q == "one decade out"], default=1.0) or 1.0
-    axis: Any = np.asarray if certified or top <= BOUNDED * decade else Symlog(float(10 ** np.floor(np.log10(decade))))
+    decade = (
+        max([abs(r["value"]) for (_, q), r in rows.items() if q == "one decade out"], default=1.0)
+        or 1.0
+    )
+    axis: Any = (
+        np.asarray
+        if certified or top <= BOUNDED * decade
+        else Symlog(float(10 ** np.floor(np.log10(decade))))
+    )
     for kind, xs, f, width, opacity in curves:
         for name, (label, colour, _, dash) in LOOKS.items():
             keep = np.sign(xs) == measured.SIGNS[name]
@@ -148,7 +176,9 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
         every = int(np.ceil(np.log10(top / axis.threshold) / 6))
         figure.update_layout(
             yaxis={
-                "title": {"text": f"prediction (symmetric-log: linear within ±{number(axis.threshold)})"},
+                "title": {
+                    "text": f"prediction (symmetric-log: linear within ±{number(axis.threshold)})"
+                },
                 "range": ranged([-float(axis(top)), float(axis(top))], 0.02),
                 **axis.axis(top, every),
             }
@@ -200,7 +230,11 @@ def _marks(figure: Figure, rows: Rows) -> None:
                     y0=0,
                     y1=1,
                     layer="below",
-                    line={"color": colour if quantity == "onset" else GREY, "width": 1, "dash": dash},
+                    line={
+                        "color": colour if quantity == "onset" else GREY,
+                        "width": 1,
+                        "dash": dash,
+                    },
                 )
                 figure.add_annotation(
                     text=MARKS[quantity],
@@ -221,7 +255,9 @@ def _gap(figure: Figure, curve: DataArray, rows: Rows, u: float) -> None:
     held = []
     for name, (label, colour, symbol, dash) in LOOKS.items():
         xs, keep = measured.direction(curve, measured.SIGNS[name])
-        y = np.sqrt(curve.sel(statistic="gap").values.mean(0)[keep])[:-1]  # the end's own distance is 0
+        y = np.sqrt(curve.sel(statistic="gap").values.mean(0)[keep])[
+            :-1
+        ]  # the end's own distance is 0
         figure.add_trace(
             go.Scatter(
                 x=xs[:-1],

@@ -47,7 +47,12 @@ MEANING = {
     "least squares": "least squares of the largest degree the model was trained on",
 }
 LEAST = -0.5  # similarity at which the axis ends: an algorithm that lies beyond is drawn there
-LOOKS_OF_ARMS = ("circle", BLUE), ("triangle-up", ORANGE), ("square-open", INK), ("diamond-open", GREEN)
+LOOKS_OF_ARMS = (
+    ("circle", BLUE),
+    ("triangle-up", ORANGE),
+    ("square-open", INK),
+    ("diamond-open", GREEN),
+)
 SIGNS = dict(zip(ARMS, LOOKS_OF_ARMS, strict=True))
 
 
@@ -66,7 +71,9 @@ def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
         panel_title(figure, "Error relative to predicting 0", left)
     n_rows = len({label for label, _, _ in rows})
     if model is not None and others is not None:
-        n_rows = max(n_rows, _draw_similarities(figure, Comparison.of(model, others), "2" if rows else ""))
+        n_rows = max(
+            n_rows, _draw_similarities(figure, Comparison.of(model, others), "2" if rows else "")
+        )
         panel_title(figure, "Similarity to algorithms", right)
     finish(
         figure,
@@ -91,7 +98,9 @@ def _rates(results: Results, facts: Facts) -> list[tuple[str, str, Interval]]:
             for who in errors.indexes["predictor"]:
                 if (
                     who == "zero"
-                    or np.isnan(errors.sel({"predictor": who, "class": name, "points": "own"}).values).any()
+                    or np.isnan(
+                        errors.sel({"predictor": who, "class": name, "points": "own"}).values
+                    ).any()
                 ):
                     continue
                 seen = "seen" if name in trained else "unseen"
@@ -109,9 +118,15 @@ def _rates(results: Results, facts: Facts) -> list[tuple[str, str, Interval]]:
 def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
     labels = list(dict.fromkeys(label for label, _, _ in rows))
     # Least squares can be exact: the axis ends where the models' errors do, and words say what lies beyond.
-    low = 10 ** np.floor(np.log10(min(max(i.low, 1e-12) for _, look, i in rows if look != "least squares") / 1.2))
+    low = 10 ** np.floor(
+        np.log10(min(max(i.low, 1e-12) for _, look, i in rows if look != "least squares") / 1.2)
+    )
     high = 2.0 * max(1.0, *(i.high for _, look, i in rows if look != "least squares"))
-    beyond = [plain(label) for label, look, i in rows if look == "least squares" and not low < i.value < high]
+    beyond = [
+        plain(label)
+        for label, look, i in rows
+        if look == "least squares" and not low < i.value < high
+    ]
     for look, (name, colour, symbol, size) in LOOKS.items():
         mine = [(labels.index(label), i, label) for label, this, i in rows if this == look]
         if not mine:
@@ -125,7 +140,12 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
                 name=name,
                 xaxis="x",
                 yaxis="y",
-                marker={"color": colour, "symbol": symbol, "size": size, "line": {"color": colour, "width": 1.6}},
+                marker={
+                    "color": colour,
+                    "symbol": symbol,
+                    "size": size,
+                    "line": {"color": colour, "width": 1.6},
+                },
                 error_x={
                     "array": values[:, 2] - values[:, 0],
                     "arrayminus": values[:, 0] - values[:, 1],
@@ -151,7 +171,9 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
             layer="below",
             line={"color": GREY, "width": 1, "dash": "dot"},
         )
-    words = f"learned: below {LOW:g}" + (f"; least squares off the axis: {', '.join(beyond)}" if beyond else "")
+    words = f"learned: below {LOW:g}" + (
+        f"; least squares off the axis: {', '.join(beyond)}" if beyond else ""
+    )
     figure.add_annotation(
         text=words,
         xref="x",
@@ -165,7 +187,12 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
         font={"size": 11, "color": GREY},
     )
     figure.update_layout(
-        xaxis=log_axis("error / error of predicting 0 (fixed functions: / variance)", float(low), float(high), 6),
+        xaxis=log_axis(
+            "error / error of predicting 0 (fixed functions: / variance)",
+            float(low),
+            float(high),
+            6,
+        ),
         yaxis=rows_axis(labels, spare=0.6),
     )
 
@@ -184,7 +211,12 @@ def _draw_similarities(figure: Figure, found: Comparison, axis: str) -> int:
                 name=arm,
                 xaxis=f"x{axis}",
                 yaxis=f"y{axis}",
-                marker={"symbol": symbol, "color": colour, "size": 9, "line": {"color": colour, "width": 1.4}},
+                marker={
+                    "symbol": symbol,
+                    "color": colour,
+                    "size": 9,
+                    "line": {"color": colour, "width": 1.4},
+                },
                 text=[
                     f"{plain(str(rival))}<br>{arm}<br>similarity {number(float(value))}"
                     for rival, value in zip(each, column, strict=True)

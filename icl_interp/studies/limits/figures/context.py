@@ -125,13 +125,25 @@ def _spread(figure: Figure, curve: DataArray) -> list[float]:
     return held
 
 
-def _thresholds(figure: Figure, near: DataArray, out: float, findings: Sequence[Finding]) -> list[float]:
+def _thresholds(
+    figure: Figure, near: DataArray, out: float, findings: Sequence[Finding]
+) -> list[float]:
     """The spread in distribution, and the criterion's zones at the |x| where it is judged."""
     inside = float(np.sqrt(np.square(spread(near)).mean()))
     if not inside > 0:
         return []
     line = {"color": INK, "width": 1, "dash": "dash"}
-    figure.add_shape(type="line", xref="x domain", x0=0, x1=1, yref="y", y0=inside, y1=inside, line=line, layer="below")
+    figure.add_shape(
+        type="line",
+        xref="x domain",
+        x0=0,
+        x1=1,
+        yref="y",
+        y0=inside,
+        y1=inside,
+        line=line,
+        layer="below",
+    )
     figure.add_annotation(
         text="in distribution",
         xref="x domain",
@@ -188,7 +200,12 @@ def _information(figure: Figure, info: DataArray) -> None:
     for row, name in enumerate(inputs):
         r2 = told_by(info, name)
         colour, symbol = (BLUE, "circle") if row == 0 else (INK, "square-open")
-        error = {"array": [r2.high - r2.value], "arrayminus": [r2.value - r2.low], "thickness": 1.5, "width": 5}
+        error = {
+            "array": [r2.high - r2.value],
+            "arrayminus": [r2.value - r2.low],
+            "thickness": 1.5,
+            "width": 5,
+        }
         figure.add_trace(
             go.Scatter(
                 x=[r2.value],
@@ -198,7 +215,12 @@ def _information(figure: Figure, info: DataArray) -> None:
                 showlegend=False,
                 xaxis="x2",
                 yaxis="y2",
-                marker={"color": colour, "symbol": symbol, "size": 11, "line": {"width": 1.5, "color": colour}},
+                marker={
+                    "color": colour,
+                    "symbol": symbol,
+                    "size": 11,
+                    "line": {"width": 1.5, "color": colour},
+                },
                 hovertemplate=f"{plain(name)}<br>R² = {number(r2.value)} [{number(r2.low)}, {number(r2.high)}]"
                 "<extra></extra>",
             )

@@ -10,7 +10,18 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
-from icl_interp.figures.style import GREY, INK, PALE, VERDICTS, finish, joined, log_axis, panel_title, place, traces_of
+from icl_interp.figures.style import (
+    GREY,
+    INK,
+    PALE,
+    VERDICTS,
+    finish,
+    joined,
+    log_axis,
+    panel_title,
+    place,
+    traces_of,
+)
 from icl_interp.figures.text import plain, tested_by
 from icl_interp.studies.limits.claims import uniform as limits_uniform
 from icl_interp.studies.limits.claims.uniform import BEYOND, UNIFORM
@@ -25,15 +36,24 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> F
         return None
     names = list(curve.indexes["head"])
     counted = set(relevant(results, facts)) if relevance in results else set(names)
-    trained = len(curve["n"].values) - len(BEYOND)  # lengths measured directly; the rest comes from resampled scores
+    trained = len(curve["n"].values) - len(
+        BEYOND
+    )  # lengths measured directly; the rest comes from resampled scores
     figure = go.Figure()
     domains = (0, 0.46), (0.56, 1)
     place(figure, *domains)
-    for axis, statistic, title in (("", "deficit", "log n − entropy (nats)"), ("2", "max weight", "largest weight")):
+    for axis, statistic, title in (
+        ("", "deficit", "log n − entropy (nats)"),
+        ("2", "max weight", "largest weight"),
+    ):
         values = curve.sel(statistic=statistic).values
         _curves(figure, curve["n"].values, values, names, counted, trained, axis, statistic)
         positive = values[values > 0]
-        low, high = (float(positive.min()) / 1.5, float(positive.max()) * 1.5) if positive.size else (0.01, 1.0)
+        low, high = (
+            (float(positive.min()) / 1.5, float(positive.max()) * 1.5)
+            if positive.size
+            else (0.01, 1.0)
+        )
         if axis == "":
             low, high = min(low, UNIFORM / 2), max(high, UNIFORM * 2)
         else:
@@ -41,7 +61,9 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> F
         figure.update_layout(
             {
                 f"xaxis{axis}": log_axis(
-                    "tokens n", float(curve["n"].values.min()) / 1.15, float(curve["n"].values.max()) * 1.15
+                    "tokens n",
+                    float(curve["n"].values.min()) / 1.15,
+                    float(curve["n"].values.max()) * 1.15,
                 ),
                 f"yaxis{axis}": log_axis(title, low, high, 8),
             }
@@ -88,7 +110,9 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> F
     panel_title(figure, "Distance from a uniform average", domains[0])
     panel_title(figure, "Largest weight on any token", domains[1])
     below = tested_by("dispersion", findings) + f"<br>A line a head; {plain(curve.attrs['note'])}."
-    finish(figure, "Does attention become a uniform average over many tokens?", below, 320, l=72, r=24)
+    finish(
+        figure, "Does attention become a uniform average over many tokens?", below, 320, l=72, r=24
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -107,15 +131,24 @@ def _curves(
     layers = sorted(set(layer_of))
     for keep in (False, True):
         for i, layer in enumerate(layers):
-            chosen = [n for n, name in enumerate(names) if layer_of[n] == layer and (name in counted) == keep]
+            chosen = [
+                n
+                for n, name in enumerate(names)
+                if layer_of[n] == layer and (name in counted) == keep
+            ]
             if not chosen:
                 continue
             colour = _shade(i, len(layers)) if keep else PALE
             label = f"layer {layer}" if keep else "not sure to matter"
             first = axis == "" and (keep or label not in {t.name for t in traces_of(figure)})
-            for dash, part in (("solid", slice(0, trained)), ("dash", slice(max(trained - 1, 0), None))):
+            for dash, part in (
+                ("solid", slice(0, trained)),
+                ("dash", slice(max(trained - 1, 0), None)),
+            ):
                 y = joined(values[chosen, part])
-                who = np.repeat([plain(names[n]) for n in chosen], values[chosen, part].shape[1] + 1)[: len(y)]
+                who = np.repeat(
+                    [plain(names[n]) for n in chosen], values[chosen, part].shape[1] + 1
+                )[: len(y)]
                 figure.add_trace(
                     go.Scatter(
                         x=joined(np.broadcast_to(xs[part], (len(chosen), len(xs[part])))),
@@ -137,7 +170,9 @@ def _curves(
 def _shade(i: int, n: int) -> str:
     """From light to dark blue with depth."""
     t = i / (n - 1) if n > 1 else 1.0
-    return "rgb({},{},{})".format(*(round(a + t * (b - a)) for a, b in zip(FIRST, LAST, strict=True)))
+    return "rgb({},{},{})".format(
+        *(round(a + t * (b - a)) for a, b in zip(FIRST, LAST, strict=True))
+    )
 
 
 def _threshold(figure: Figure) -> None:

@@ -10,11 +10,24 @@ from plotly.graph_objects import Figure
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.style import BLUE, FAINT, GREEN, GREY, INK, ORANGE, Symlog, finish, joined, ranged
+from icl_interp.figures.style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    Symlog,
+    finish,
+    joined,
+    ranged,
+)
 from icl_interp.figures.text import number, tested_by
 from icl_interp.studies.limits.measurements import far
 
-BOUNDED = 100.0  # without a certificate: f counts as bounded below so many times its size in distribution
+BOUNDED = (
+    100.0  # without a certificate: f counts as bounded below so many times its size in distribution
+)
 LABELS = 8  # of an axis, in each direction
 
 
@@ -35,19 +48,35 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
     near = (xs >= band[0]) & (xs <= band[1]) if band else np.ones(len(xs), bool)
     size, true_size = (float(np.abs(curves[:, near]).max(initial=0.0)) for curves in (model, truth))
     bounded = {"c", "r"} <= set(known) or float(np.abs(model).max()) <= BOUNDED * size
-    y_axis = np.asarray if bounded else Symlog(10.0 ** np.floor(np.log10(max(size, true_size) or 1.0)))
+    y_axis = (
+        np.asarray if bounded else Symlog(10.0 ** np.floor(np.log10(max(size, true_size) or 1.0)))
+    )
 
     figure = go.Figure()
     _backdrop(figure, band, known, x_axis, y_axis)
-    figure.add_trace(_lines("truth", truth, xs, x_axis, y_axis, {"color": INK, "width": 0.8, "dash": "dot"}, 0.5))
+    figure.add_trace(
+        _lines("truth", truth, xs, x_axis, y_axis, {"color": INK, "width": 0.8, "dash": "dot"}, 0.5)
+    )
     n = len(model)
-    figure.add_trace(_lines(f"model, {n} contexts", model, xs, x_axis, y_axis, {"color": BLUE, "width": 1.1}, 0.45))
+    figure.add_trace(
+        _lines(
+            f"model, {n} contexts", model, xs, x_axis, y_axis, {"color": BLUE, "width": 1.1}, 0.45
+        )
+    )
     intact = results.get(far.intact)
     if intact is not None:
         mean = intact.sel(statistic="mean").values.mean(0)[np.argsort(intact["x"].values)]
         line = {"color": "#003A5D", "width": 2.4}
         figure.add_trace(
-            _lines("mean over all contexts", mean[None], np.sort(intact["x"].values), x_axis, y_axis, line, 1.0)
+            _lines(
+                "mean over all contexts",
+                mean[None],
+                np.sort(intact["x"].values),
+                x_axis,
+                y_axis,
+                line,
+                1.0,
+            )
         )
     _predictions(figure, known, findings, xs, x_axis, y_axis)
 
@@ -80,11 +109,19 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
 
 
 def _lines(
-    name: str, curves: np.ndarray, xs: np.ndarray, x_axis: Symlog, y_axis: Any, line: dict[str, Any], opacity: float
+    name: str,
+    curves: np.ndarray,
+    xs: np.ndarray,
+    x_axis: Symlog,
+    y_axis: Any,
+    line: dict[str, Any],
+    opacity: float,
 ) -> go.Scatter:
     """Many curves as one trace; hovering shows the values themselves, not their places on the axes."""
     x, y = joined(np.broadcast_to(xs, curves.shape)), joined(curves)
-    hover = "x = %{customdata[0]:.4g}<br>prediction = %{customdata[1]:.6g}<extra>" + name + "</extra>"
+    hover = (
+        "x = %{customdata[0]:.4g}<br>prediction = %{customdata[1]:.6g}<extra>" + name + "</extra>"
+    )
     return go.Scatter(
         x=x_axis(x),
         y=y_axis(y),
@@ -98,13 +135,17 @@ def _lines(
     )
 
 
-def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Symlog, y_axis: Any) -> None:
+def _backdrop(
+    figure: Figure, band: Any, known: Mapping[str, float], x_axis: Symlog, y_axis: Any
+) -> None:
     """Bands behind the curves: where training was, and where the read-out confines every output."""
     if {"c", "r"} <= set(known):
         low, high = (float(y_axis(known["c"] + s * known["r"])) for s in (-1, 1))
         figure.add_hrect(y0=low, y1=high, fillcolor="#F3F7F2", line={"width": 0}, layer="below")
         for edge in (low, high):
-            figure.add_hline(y=edge, line={"color": GREEN, "width": 1, "dash": "dash"}, layer="below")
+            figure.add_hline(
+                y=edge, line={"color": GREEN, "width": 1, "dash": "dash"}, layer="below"
+            )
         bounds = f"{number(known['c'])} ± {number(known['r'])}"
         text = f"bound from the weights alone:<br>every prediction lies in<br>{bounds}"
         figure.add_annotation(
@@ -133,7 +174,12 @@ def _backdrop(figure: Figure, band: Any, known: Mapping[str, float], x_axis: Sym
 
 
 def _predictions(
-    figure: Figure, known: Mapping[str, float], findings: Sequence[Finding], xs: np.ndarray, x_axis: Symlog, y_axis: Any
+    figure: Figure,
+    known: Mapping[str, float],
+    findings: Sequence[Finding],
+    xs: np.ndarray,
+    x_axis: Symlog,
+    y_axis: Any,
 ) -> None:
     """What the weights alone predict: the plateau on each side, and where it is reached."""
     onset = {"predicted": known.get("onset", np.nan), "measured": measured_onset(findings)}
@@ -163,7 +209,9 @@ def _predictions(
             dash, colour, ink = looks[name]
             for sign in (-1, 1):
                 line = {"color": colour, "width": 1, "dash": dash}
-                figure.add_vline(x=float(x_axis(sign * value)), line=line, opacity=0.8, layer="below")
+                figure.add_vline(
+                    x=float(x_axis(sign * value)), line=line, opacity=0.8, layer="below"
+                )
             words.append(f'<span style="color:{ink}">{name}: |x| = {number(value)}</span>')
     if words:
         figure.add_annotation(

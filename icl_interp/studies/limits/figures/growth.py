@@ -104,19 +104,42 @@ def _removed(figure: Figure, findings: Sequence[Finding]) -> None:
                 ends += [low, high]
                 words = f"{plain(row['place'])}, frozen at {arm}"
                 figure.add_trace(
-                    _point("frozen", words, i + 0.16 * (k - 2), Interval(value, low, high), "share removed", "3", 5)
+                    _point(
+                        "frozen",
+                        words,
+                        i + 0.16 * (k - 2),
+                        Interval(value, low, high),
+                        "share removed",
+                        "3",
+                        5,
+                    )
                 )
         at = float(row.get("sham", np.nan))  # functions have none
         if np.isfinite(at):
             ends.append(at)
             sham = Interval(at, at, at)
-            figure.add_trace(_point("sham", f"{plain(row['place'])}, control", i + 0.44, sham, "share removed", "3", 6))
+            figure.add_trace(
+                _point(
+                    "sham",
+                    f"{plain(row['place'])}, control",
+                    i + 0.44,
+                    sham,
+                    "share removed",
+                    "3",
+                    6,
+                )
+            )
     low, high = ranged(ends, 0.08)
     places = [str(row["place"]).replace(" x ", "\n\N{MULTIPLICATION SIGN} ") for row in rows]
     figure.update_layout(yaxis3=rows_axis(places, spare=0.6))
-    figure.update_layout(xaxis3={"range": [low, high], "title": {"text": "share removed"}, "nticks": 5})
+    figure.update_layout(
+        xaxis3={"range": [low, high], "title": {"text": "share removed"}, "nticks": 5}
+    )
     (condition,) = CRITERION.conditions
-    for region, verdict in ((condition.supports, "supported"), (condition.contradicts, "contradicted")):
+    for region, verdict in (
+        (condition.supports, "supported"),
+        (condition.contradicts, "contradicted"),
+    ):
         if rows and region:
             x0, x1 = (float(np.clip(end, low, high)) for end in region)
             figure.add_shape(
@@ -170,11 +193,22 @@ def _sizes(figure: Figure, squares: dict[str, np.ndarray], xs: np.ndarray) -> No
 
 
 def _point(
-    name: str, label: str, row: float, value: Interval, what: str, axis: str, size: float | None = None
+    name: str,
+    label: str,
+    row: float,
+    value: Interval,
+    what: str,
+    axis: str,
+    size: float | None = None,
 ) -> go.Scatter:
     _, colour, symbol, _ = _look(name)
     interval = f"{number(value.value, 4)} [{number(value.low, 4)}, {number(value.high, 4)}]"
-    error = {"array": [value.high - value.value], "arrayminus": [value.value - value.low], "thickness": 1.5, "width": 4}
+    error = {
+        "array": [value.high - value.value],
+        "arrayminus": [value.value - value.low],
+        "thickness": 1.5,
+        "width": 4,
+    }
     return go.Scatter(
         x=[value.value],
         y=[row],
@@ -216,7 +250,8 @@ def _exponent_axes(figure: Figure, labels: list[str], exponents: list[Interval])
     low, high = ranged([0.0, 1.0, *(v for e in exponents for v in (e.low, e.high))], 0.12)
     title = {"text": "exponent of its change from x to 10x"}
     figure.update_layout(
-        xaxis2={"range": [low, high], "title": title, "nticks": 6}, yaxis2=rows_axis(labels, spare=0.6)
+        xaxis2={"range": [low, high], "title": title, "nticks": 6},
+        yaxis2=rows_axis(labels, spare=0.6),
     )
     for value, text in ((LEVEL, "level"), (1.0, "line")):
         _reference(figure, value, text, "2")
@@ -225,7 +260,9 @@ def _exponent_axes(figure: Figure, labels: list[str], exponents: list[Interval])
 def _reference(figure: Figure, value: float, text: str, axis: str) -> None:
     line = {"color": INK, "width": 1, "dash": "dot"}
     y = {"yref": f"y{axis} domain"}
-    figure.add_shape(type="line", x0=value, x1=value, y0=0, y1=1, xref=f"x{axis}", line=line, layer="below", **y)
+    figure.add_shape(
+        type="line", x0=value, x1=value, y0=0, y1=1, xref=f"x{axis}", line=line, layer="below", **y
+    )
     figure.add_annotation(
         text=text,
         x=value,

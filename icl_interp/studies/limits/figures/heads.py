@@ -127,12 +127,18 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
     )
     targets = [_target(delta, name) for name in names]
     share = results.get(limits_softmax.concentration)
-    for label, keep, symbol in (("", True, "circle"), (", not sure to matter", False, "circle-open")):
+    for label, keep, symbol in (
+        ("", True, "circle"),
+        (", not sure to matter", False, "circle-open"),
+    ):
         chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
         if not chosen:
             continue
         size = [_size(effect.get(names[i])) for i in chosen]
-        words = [_hover(names[i], start[i], end[i], effect.get(names[i]), targets[i], share) for i in chosen]
+        words = [
+            _hover(names[i], start[i], end[i], effect.get(names[i]), targets[i], share)
+            for i in chosen
+        ]
         common = {
             "y": rows[chosen],
             "mode": "markers",
@@ -203,7 +209,9 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
         rise = _words(effect.get(name))
         font = {"size": 11, "color": INK if name in counted else "#767676"}
         for (shift, side, _), text in zip(columns, (targets[i], rise), strict=True):
-            marks.note(text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **anchor)
+            marks.note(
+                text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **anchor
+            )
     marks.put(figure)
     figure.update_layout(
         xaxis={
@@ -217,30 +225,49 @@ def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts)
 def _target(delta: DataArray, head: str) -> str:
     """What a head attends to most at both ends of the far range."""
     share = {
-        t: delta.sel(statistic=t, head=head).values[[0, -1]].mean() for t in TARGETS if t in delta.indexes["statistic"]
+        t: delta.sel(statistic=t, head=head).values[[0, -1]].mean()
+        for t in TARGETS
+        if t in delta.indexes["statistic"]
     }
     return max(share, key=share.__getitem__) if share else ""
 
 
-def _hover(name: str, start: float, end: float, effect: Effect | None, target: str, share: Result | None) -> str:
-    lines = [f"<b>head {plain(name)}</b>", f"δ in distribution {number(start)}, far from the data {number(end)}"]
+def _hover(
+    name: str, start: float, end: float, effect: Effect | None, target: str, share: Result | None
+) -> str:
+    lines = [
+        f"<b>head {plain(name)}</b>",
+        f"δ in distribution {number(start)}, far from the data {number(end)}",
+    ]
     if share is not None:
         near, *far = share.sel(head=name).values.mean(-1)[:5]
-        lines.append(f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far")
+        lines.append(
+            f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far"
+        )
     lines += [f"looks at {plain(target)}"] if target else []
     lines += (
-        [f"ablated: {'error' if effect.on_error else 'change of the prediction'} {_words(effect)}"] if effect else []
+        [f"ablated: {'error' if effect.on_error else 'change of the prediction'} {_words(effect)}"]
+        if effect
+        else []
     )
     return "<br>".join(lines)
 
 
 def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float, float]) -> None:
     """Every pair of heads, their mean, and what random directions give, for what heads write, look for and say."""
-    maps, pairs = ["OV", "QK", "outputs"], [p for p in overlap.indexes["pair"] if len(set(p.split(" ~ "))) == 2]
+    maps, pairs = (
+        ["OV", "QK", "outputs"],
+        [p for p in overlap.indexes["pair"] if len(set(p.split(" ~ "))) == 2],
+    )
     where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "cliponaxis": False}
-    each = overlap.sel(pair=pairs, value=maps).values.T  # (map, pair); NaN for heads that write a constant
+    each = overlap.sel(
+        pair=pairs, value=maps
+    ).values.T  # (map, pair); NaN for heads that write a constant
     by_chance = overlap.sel(pair=pairs, value="chance").values
-    *mean, chance = (float(np.nanmean(row)) if np.isfinite(row).any() else float("nan") for row in (*each, by_chance))
+    *mean, chance = (
+        float(np.nanmean(row)) if np.isfinite(row).any() else float("nan")
+        for row in (*each, by_chance)
+    )
     rows = np.arange(len(maps))
     figure.add_trace(
         go.Scatter(

@@ -47,7 +47,10 @@ LENS_LOOKS = {
     "logit": ("logit lens", ORANGE, "square-open", "dot"),
     "affine": ("affine read-out", BLUE, "circle", "solid"),
 }
-ARM_LOOKS = {ALL: ("at every position", GREEN, "circle"), QUERY: ("at the query's token", INK, "diamond-open")}
+ARM_LOOKS = {
+    ALL: ("at every position", GREEN, "circle"),
+    QUERY: ("at the query's token", INK, "diamond-open"),
+}
 ROWS = {
     "intact": "unchanged",
     "no attention": "no attention",
@@ -75,9 +78,13 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     curves, lens = results.get(limits_layers.curves), results.get(limits_layers.lens)
     whole, parts = results.get(ablation.without_attention), results.get(ablation.ablated)
     patterns = results.get(limits_patterns.distances)
-    panels: list[tuple[str, float, float, Any]] = []  # title, share of the width, room on its left, what draws it
+    panels: list[
+        tuple[str, float, float, Any]
+    ] = []  # title, share of the width, room on its left, what draws it
     if curves is not None:
-        panels.append(("One prompt, depth by depth", 0.3, 0.0, lambda f, axis: _curves(f, curves, axis)))
+        panels.append(
+            ("One prompt, depth by depth", 0.3, 0.0, lambda f, axis: _curves(f, curves, axis))
+        )
     if lens is not None:
         panels.append(("Prediction there already", 0.2, 0.08, lambda f, axis: _lens(f, lens, axis)))
     n_rows = 8
@@ -95,9 +102,18 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     for i, ((title, _, _, draw), domain) in enumerate(zip(panels, domains, strict=True)):
         draw(figure, "" if i == 0 else str(i + 1))
         panel_title(figure, title, domain)
-    finish(figure, "What the layers do", tested_by("layers", findings), max(280, ROW * n_rows), l=76, r=30)
+    finish(
+        figure,
+        "What the layers do",
+        tested_by("layers", findings),
+        max(280, ROW * n_rows),
+        l=76,
+        r=30,
+    )
     if sum(trace.showlegend is not False for trace in traces_of(figure)) > A_ROW:
-        figure.update_layout(height=layout_of(figure).height + LINE, margin={"t": layout_of(figure).margin.t + LINE})
+        figure.update_layout(
+            height=layout_of(figure).height + LINE, margin={"t": layout_of(figure).margin.t + LINE}
+        )
     return figure.update_layout(hovermode="closest")
 
 
@@ -183,7 +199,9 @@ def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
     for name in LENSES:
         word, colour, symbol, dash = LENS_LOOKS[name]
         found = [seen_by(lens, name, depth) for depth in range(n_depths)]
-        value, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
+        value, low, high = (
+            np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high")
+        )
         y = np.clip(value, FLOOR, None)
         figure.add_trace(
             go.Scatter(
@@ -228,7 +246,10 @@ def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
                 "dtick": 1 if n_depths <= MOST_LISTED + 2 else 3,
                 "range": [-0.3, n_depths - 0.7],
             },
-            f"yaxis{axis}": {"title": {"text": "share of the prediction, R²"}, "range": [FLOOR, 1.06]},
+            f"yaxis{axis}": {
+                "title": {"text": "share of the prediction, R²"},
+                "range": [FLOOR, 1.06],
+            },
         }
     )
 
@@ -241,7 +262,17 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
     sources = {arm: whole for arm in whole.indexes["arm"]}
     sources |= dict.fromkeys(parts.indexes["arm"], parts) if parts is not None else {}
     blocks = [arm for arm in sources if arm.startswith("block ")]
-    order = ["intact", "no attention", "no MLP", *blocks, "reordered", "MLP only", "attention only", "with MLP", BLIND]
+    order = [
+        "intact",
+        "no attention",
+        "no MLP",
+        *blocks,
+        "reordered",
+        "MLP only",
+        "attention only",
+        "with MLP",
+        BLIND,
+    ]
     rows: list[Row] = []
     for arm in order:
         if arm not in sources:
@@ -250,12 +281,19 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
         found = {
             points: ratio(sources[arm], arm, NOTHING, points, reference=whole)
             for points in (ALL, QUERY)
-            if (points == ALL or edited) and np.isfinite(sources[arm].sel(arm=arm, points=points).values).all()
+            if (points == ALL or edited)
+            and np.isfinite(sources[arm].sel(arm=arm, points=points).values).all()
         }
         number_of = int(arm.split()[1]) + 1 if arm in blocks else 0
         label = f"no layer {number_of}" if number_of else ROWS[arm]
         rows.append(
-            (label, f"outputs of layer {number_of} replaced by their mean" if number_of else MEANING[arm], found)
+            (
+                label,
+                f"outputs of layer {number_of} replaced by their mean"
+                if number_of
+                else MEANING[arm],
+                found,
+            )
         )
     return rows
 
@@ -263,7 +301,11 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
 def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
     labels, held = [label for label, _, _ in rows], [1.0]
     for points, (word, colour, symbol) in ARM_LOOKS.items():
-        mine = [(i, meaning, found[points]) for i, (_, meaning, found) in enumerate(rows) if points in found]
+        mine = [
+            (i, meaning, found[points])
+            for i, (_, meaning, found) in enumerate(rows)
+            if points in found
+        ]
         values = np.array([[i.value, i.low, i.high] for _, _, i in mine]).reshape(-1, 3)
         shown = np.maximum(values, LOWEST)
         held += [float(v) for v in shown.ravel()]
@@ -275,7 +317,12 @@ def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
                 name=word,
                 xaxis=f"x{axis}",
                 yaxis=f"y{axis}",
-                marker={"color": colour, "symbol": symbol, "size": 9, "line": {"color": colour, "width": 1.4}},
+                marker={
+                    "color": colour,
+                    "symbol": symbol,
+                    "size": 9,
+                    "line": {"color": colour, "width": 1.4},
+                },
                 error_x={
                     "array": shown[:, 2] - shown[:, 0],
                     "arrayminus": shown[:, 0] - shown[:, 1],
@@ -302,7 +349,9 @@ def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
     )
     figure.update_layout(
         {
-            f"xaxis{axis}": log_axis("error / error of predicting 0", min(held) / 2, max(held) * 2, 5),
+            f"xaxis{axis}": log_axis(
+                "error / error of predicting 0", min(held) / 2, max(held) * 2, 5
+            ),
             f"yaxis{axis}": rows_axis(labels),
         }
     )
@@ -312,7 +361,9 @@ def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
     """The largest distance of mean patterns over pairs of degrees, layer by layer, with degrees shuffled beside it."""
     depths = [i for i in patterns.indexes["layer"] if i != LARGEST]
     cells = {
-        s: np.array([float(patterns.sel(pair=LARGEST, layer=i, statistic=s).values) for i in depths])
+        s: np.array(
+            [float(patterns.sel(pair=LARGEST, layer=i, statistic=s).values) for i in depths]
+        )
         for s in ("ratio", "low", "high", "shuffled")
     }
     x = [int(i) + 1 for i in depths]

@@ -64,14 +64,20 @@ def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     """With and without LayerNorm: means over seeds, single seeds thin; and the ratio of the two."""
     rows = _rows(results, "errors")
     groups = (("with LN", ORANGE), ("without LN", BLUE))
-    lines = [Line(name, _of(rows, name), c, _paper(comparison, quantity=name)) for name, c in groups]
+    lines = [
+        Line(name, _of(rows, name), c, _paper(comparison, quantity=name)) for name, c in groups
+    ]
     for name in sorted(name for name in _names(rows) if name.startswith("affine")):
         group, colour = groups["no_ln" in name]
         lines.append(Line(f"{group}, single runs", _of(rows, name), colour, {}, "dot", 1.0))
     lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
     panels = [("", lines)]
     below = "Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
-    figures = {"errors": sigma_panels(panels, "Squared error with and without LayerNorm", below, "mean squared error")}
+    figures = {
+        "errors": sigma_panels(
+            panels, "Squared error with and without LayerNorm", below, "mean squared error"
+        )
+    }
     if comparison is not None and "without / with" in set(comparison["quantity"]):
         figures["ratio"] = _ratio(comparison)
     return figures
@@ -81,7 +87,9 @@ def _ratio(comparison: DataFrame) -> Figure:
     """The ratio without / with by sigma; below 1 no LayerNorm is better."""
     rows = [row for row in comparison.to_dict("records") if row["quantity"] == "without / with"]
     # Too few runs decide nothing: their intervals have no ends that could be drawn.
-    drawn = [{"low": row["ours"], "high": row["ours"]} if np.isinf(row["high"]) else {} for row in rows]
+    drawn = [
+        {"low": row["ours"], "high": row["ours"]} if np.isinf(row["high"]) else {} for row in rows
+    ]
     line = Line(
         "ours, over runs",
         [{**row, "error": row["ours"], **ends} for row, ends in zip(rows, drawn, strict=True)],
@@ -103,7 +111,9 @@ def by_degree(results: Mapping[str, Result], comparison: DataFrame | None) -> di
     return {"errors": figure} if figure else {}
 
 
-def rates_by_degree(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
+def rates_by_degree(
+    results: Mapping[str, Result], comparison: DataFrame | None
+) -> dict[str, Figure]:
     """A panel a degree, error rate."""
     figure = _degrees(results, comparison, "error_rate", "error rate", "Error rate by degree")
     return {"rates": figure} if figure else {}
@@ -114,8 +124,14 @@ def _degrees(
 ) -> Figure | None:
     rows = _rows(results, "errors")
     panels = []
-    general = [name for name in _names(rows) if len({r["degree"] for r in rows if r["predictor"] == name}) > 1]
-    colours = dict(zip([n for n in general if n not in (ZERO, BEST)], (ORANGE, GREEN, PURPLE), strict=False))
+    general = [
+        name
+        for name in _names(rows)
+        if len({r["degree"] for r in rows if r["predictor"] == name}) > 1
+    ]
+    colours = dict(
+        zip([n for n in general if n not in (ZERO, BEST)], (ORANGE, GREEN, PURPLE), strict=False)
+    )
     labels = {"degrees_135": "M135", "degrees_135_attn_only": "M135AL"}
     for degree in sorted({row["degree"] for row in rows}):
         here = [row for row in rows if row["degree"] == degree]
@@ -127,7 +143,9 @@ def _degrees(
             paper = (
                 {}
                 if comparison is None
-                else _paper(comparison, degree=degree, model=labels.get(name, f"M{degree}" if own else name))
+                else _paper(
+                    comparison, degree=degree, model=labels.get(name, f"M{degree}" if own else name)
+                )
             )
             colour = INK if name == ZERO else BLUE if own else colours[name]
             shown = "that degree only" if own else GENERAL.get(name, name)
@@ -143,17 +161,24 @@ def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     rows = _rows(results, "errors")
     runs = _rows(results, "own range")
     lines = []
-    for interval, colour in zip(dict.fromkeys(row["trained on"] for row in runs), COLOURS, strict=False):
+    for interval, colour in zip(
+        dict.fromkeys(row["trained on"] for row in runs), COLOURS, strict=False
+    ):
         paper = _paper(comparison, **{"trained on": interval})
         lines.append(Line(f"trained on {interval}", _of(rows, interval), colour, paper))
         own = [row["model"] for row in runs if row["trained on"] == interval]
         if len(own) > 1:
-            lines += [Line(f"{interval}, single runs", _of(rows, name), colour, {}, "dot", 1.0) for name in own]
+            lines += [
+                Line(f"{interval}, single runs", _of(rows, name), colour, {}, "dot", 1.0)
+                for name in own
+            ]
     lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
-    below = (
-        "Inputs on U(-1, 1) for all. Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
-    )
-    return {"errors": sigma_panels([("", lines)], "Squared error by training interval", below, "mean squared error")}
+    below = "Inputs on U(-1, 1) for all. Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
+    return {
+        "errors": sigma_panels(
+            [("", lines)], "Squared error by training interval", below, "mean squared error"
+        )
+    }
 
 
 def rates(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
@@ -165,11 +190,26 @@ def rates(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[s
     for i, name in enumerate(_names(rows)):
         mine = _of(rows, name)
         paper = _paper(comparison, model=f"M{mine[0]['degree']}") if comparison is not None else {}
-        lines.append(Line(f"degree {mine[0]['degree']}", mine, COLOURS[i % len(COLOURS)], paper, column="error_rate"))
-    below = "0 is as good as least squares, 1 as bad as predicting 0. Bands: 95 % over functions." + (
-        " Crosses: the paper's numbers." if comparison is not None and "paper" in comparison.columns else ""
+        lines.append(
+            Line(
+                f"degree {mine[0]['degree']}",
+                mine,
+                COLOURS[i % len(COLOURS)],
+                paper,
+                column="error_rate",
+            )
+        )
+    below = (
+        "0 is as good as least squares, 1 as bad as predicting 0. Bands: 95 % over functions."
+        + (
+            " Crosses: the paper's numbers."
+            if comparison is not None and "paper" in comparison.columns
+            else ""
+        )
     )
-    figure = sigma_panels([("", lines)], "Error rate as functions leave the training range", below, "error rate")
+    figure = sigma_panels(
+        [("", lines)], "Error rate as functions leave the training range", below, "error rate"
+    )
     return {"rates": figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})}
 
 
@@ -198,7 +238,9 @@ def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[st
                 yaxis=f"y{axis}",
                 showscale=i == len(logs) - 1,
                 colorbar={"title": {"text": "log<sub>10</sub> error"}, "thickness": 14},
-                hovertemplate="inputs %{y}, functions %{x}<br>log10 error %{z:.3g}<extra>" + plain(name) + "</extra>",
+                hovertemplate="inputs %{y}, functions %{x}<br>log10 error %{z:.3g}<extra>"
+                + plain(name)
+                + "</extra>",
             )
         )
         panel_title(figure, f"trained on {plain(name)}", domains[i])
@@ -209,7 +251,9 @@ def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[st
     return {"map": finish(figure, "Squared error over both sigmas", below, 420)}
 
 
-def sigma_panels(panels: Sequence[tuple[str, Sequence[Line]]], title: str, below: str, axis: str) -> Figure:
+def sigma_panels(
+    panels: Sequence[tuple[str, Sequence[Line]]], title: str, below: str, axis: str
+) -> Figure:
     """Lines by sigma on a logarithmic axis that all panels share; a name stands in the legend once."""
     figure = go.Figure()
     n = len(panels)
@@ -220,7 +264,9 @@ def sigma_panels(panels: Sequence[tuple[str, Sequence[Line]]], title: str, below
     for i, (heading, lines) in enumerate(panels):
         number_of = "" if i == 0 else str(i + 1)
         for line in lines:
-            values += [v for _, *vs in line.shown for v in vs if v > 0] + [p for p in line.paper.values() if p > 0]
+            values += [v for _, *vs in line.shown for v in vs if v > 0] + [
+                p for p in line.paper.values() if p > 0
+            ]
             _draw(figure, line, f"x{number_of}", f"y{number_of}", line.name not in seen)
             seen.add(line.name)
         if heading:
@@ -240,7 +286,9 @@ def _draw(figure: Figure, line: Line, x: str, y: str, legend: bool) -> None:
     """Band, line, and the paper's marks."""
     if not line.rows:
         return
-    sigma, value, low, high = (np.array(column, dtype=float) for column in zip(*line.shown, strict=True))
+    sigma, value, low, high = (
+        np.array(column, dtype=float) for column in zip(*line.shown, strict=True)
+    )
     if line.width > 1.5:
         figure.add_trace(
             go.Scatter(
@@ -256,7 +304,9 @@ def _draw(figure: Figure, line: Line, x: str, y: str, legend: bool) -> None:
                 yaxis=y,
             )
         )
-    text = [f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)]
+    text = [
+        f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)
+    ]
     figure.add_trace(
         go.Scatter(
             x=sigma,
@@ -284,7 +334,11 @@ def _draw(figure: Figure, line: Line, x: str, y: str, legend: bool) -> None:
                 legendgroup=line.name,
                 xaxis=x,
                 yaxis=y,
-                marker={"symbol": "x-thin", "size": 8, "line": {"width": 1.6, "color": line.colour}},
+                marker={
+                    "symbol": "x-thin",
+                    "size": 8,
+                    "line": {"width": 1.6, "color": line.colour},
+                },
                 hovertemplate="sigma %{x}: the paper's %{y}<extra>" + plain(line.name) + "</extra>",
             )
         )
@@ -304,5 +358,13 @@ def _of(rows: Rows, name: str) -> list:
 
 
 def _paper(comparison: DataFrame | None, **key: object) -> dict[float, float]:
-    rows = comparison.to_dict("records") if comparison is not None and "paper" in comparison.columns else []
-    return {row["sigma"]: row["paper"] for row in rows if all(row[k] == value for k, value in key.items())}
+    rows = (
+        comparison.to_dict("records")
+        if comparison is not None and "paper" in comparison.columns
+        else []
+    )
+    return {
+        row["sigma"]: row["paper"]
+        for row in rows
+        if all(row[k] == value for k, value in key.items())
+    }

@@ -54,10 +54,10 @@ def followed(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
     place(figure, *domains)
     figure.update_xaxes(title="query x")
     figure.update_layout(yaxis_title="f(x)")
-    below = (
-        f"{plain(next(iter(curves.values())).attrs['note'])}.<br>Line: mean over contexts; band: 5 to 95 % of contexts."
-    )
-    return {"predictions": finish(figure, "Functions that the model was not trained on", below, 360)}
+    below = f"{plain(next(iter(curves.values())).attrs['note'])}.<br>Line: mean over contexts; band: 5 to 95 % of contexts."
+    return {
+        "predictions": finish(figure, "Functions that the model was not trained on", below, 360)
+    }
 
 
 def boundary(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
@@ -66,7 +66,11 @@ def boundary(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
     if not curves:
         return {}
     table = results.get("boundary")
-    facts = {row["function"]: row for row in table.to_dict("records")} if isinstance(table, DataFrame) else {}
+    facts = (
+        {row["function"]: row for row in table.to_dict("records")}
+        if isinstance(table, DataFrame)
+        else {}
+    )
     figure, domains = go.Figure(), _domains(len(curves))
     for i, (name, curve) in enumerate(curves.items()):
         axes, fact = _axes(i), facts.get(name, {})
@@ -80,31 +84,57 @@ def boundary(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
             edges = [c - r, c + r]
             for j, edge in enumerate(edges):
                 span = scale(curve["x"].values[[0, -1]])
-                _line(figure, "certificate c ± r", span, [edge, edge], axes, GREEN, i == 0 and j == 0, "dash", 1)
+                _line(
+                    figure,
+                    "certificate c ± r",
+                    span,
+                    [edge, edge],
+                    axes,
+                    GREEN,
+                    i == 0 and j == 0,
+                    "dash",
+                    1,
+                )
         for j, (sign, key) in enumerate(((-1, "plateau -"), (1, "plateau +"))):
             if np.isfinite(fact.get(key, np.nan)):
                 end = scale(np.array([sign * 10.0, sign * np.abs(curve["x"].values).max()]))
                 first = i == 0 and j == 0
-                _line(figure, "plateau, by the weights", end, [fact[key]] * 2, axes, ORANGE, first, "dash", 2)
+                _line(
+                    figure,
+                    "plateau, by the weights",
+                    end,
+                    [fact[key]] * 2,
+                    axes,
+                    ORANGE,
+                    first,
+                    "dash",
+                    2,
+                )
         limits = ranged(held)
         truth = curve.sel(statistic="truth").values
         inside = np.where((truth >= limits[0]) & (truth <= limits[1]), truth, np.nan)
-        _line(figure, "the function", scale(curve["x"].values), inside, axes, INK, i == 0, "dot", 1.6)
+        _line(
+            figure, "the function", scale(curve["x"].values), inside, axes, INK, i == 0, "dot", 1.6
+        )
         figure.update_layout(
             {
                 f"xaxis{axes[1:]}": scale.axis(float(np.abs(curve["x"].values).max()), every=2),
                 f"yaxis{axes[1:]}": {"range": limits},
             }
         )
-        model = "" if "model" in name else f", {fact.get('model', '')}"  # a panel has no room for both
+        model = (
+            "" if "model" in name else f", {fact.get('model', '')}"
+        )  # a panel has no room for both
         panel_title(figure, plain(name + model), domains[i])
     place(figure, *domains)
     figure.update_xaxes(title="query x (symmetric-log)")
     figure.update_layout(yaxis_title="prediction")
-    below = (
-        "The context stays in distribution. Line: mean over contexts; band: 5 to 95 %; the function leaves the axis."
-    )
-    return {"boundary": finish(figure, "Boundary values: what is predicted as the query goes far", below, 380)}
+    below = "The context stays in distribution. Line: mean over contexts; band: 5 to 95 %; the function leaves the axis."
+    return {
+        "boundary": finish(
+            figure, "Boundary values: what is predicted as the query goes far", below, 380
+        )
+    }
 
 
 def layers(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
@@ -178,7 +208,10 @@ def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> d
     gaps = results.get("gaps")
     if not isinstance(gaps, DataArray):
         return {}
-    sums, looks = list(gaps.indexes["sum"]), {"exact limit": (BLUE, "solid"), "paper": (ORANGE, "dash")}
+    sums, looks = (
+        list(gaps.indexes["sum"]),
+        {"exact limit": (BLUE, "solid"), "paper": (ORANGE, "dash")},
+    )
     names = {"exact limit": "the exact limit", "paper": "the paper's"}
     shown = np.maximum(np.asarray(gaps.values), ROUNDING)
     axis = log_axis("", ROUNDING / 3, float(np.nanmax(shown)) * 3)
@@ -187,7 +220,17 @@ def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> d
         axes = _axes(i)
         for formula, (colour, dash) in looks.items():
             values = np.maximum(gaps.sel(sum=name, formula=formula).values, ROUNDING)
-            _line(figure, f"distance from {names[formula]}", gaps["x"].values, values, axes, colour, i == 0, dash, 2.2)
+            _line(
+                figure,
+                f"distance from {names[formula]}",
+                gaps["x"].values,
+                values,
+                axes,
+                colour,
+                i == 0,
+                dash,
+                2.2,
+            )
             if formula != "paper" and name.startswith("S1"):
                 traces_of(figure)[-1].line.width = 5  # the paper's line lies on it
         panel_title(figure, plain(name), domains[i])
@@ -200,10 +243,19 @@ def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> d
     place(figure, *domains)
     figure.update_layout(yaxis_title="largest gap, in units of the tokens")
     below = f"{plain(gaps.attrs['note'])}.<br>Gaps below 10<sup>-12</sup>, which is rounding, are drawn there."
-    return {"gaps": finish(figure, "What a head reads far out: distance from each formula for the limit", below, 360)}
+    return {
+        "gaps": finish(
+            figure,
+            "What a head reads far out: distance from each formula for the limit",
+            below,
+            360,
+        )
+    }
 
 
-def softmax_examples(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
+def softmax_examples(
+    results: Mapping[str, Result], comparison: DataFrame | None
+) -> dict[str, Figure]:
     """The weights of each vector, a row each: those with the same gaps look the same, whatever their size."""
     table = results.get("softmax")
     if not isinstance(table, DataFrame):
@@ -220,7 +272,11 @@ def softmax_examples(results: Mapping[str, Result], comparison: DataFrame | None
                 mode="markers",
                 showlegend=False,
                 text=[number(row["value"], 6) for row in rows],
-                marker={"size": 11, "color": BLUE if name in ("a", "b", "c") else ORANGE, "opacity": 0.7},
+                marker={
+                    "size": 11,
+                    "color": BLUE if name in ("a", "b", "c") else ORANGE,
+                    "opacity": 0.7,
+                },
                 hovertemplate="softmax of %{text}: %{x:.6f}<extra></extra>",
             )
         )
@@ -256,7 +312,18 @@ def _band(figure: Figure, curve: DataArray, xs: np.ndarray, axes: str, legend: b
             yaxis=f"y{axes[1:]}",
         )
     )
-    _line(figure, "model", xs, curve.sel(statistic="mean").values, axes, BLUE, legend, "solid", 2.2, curve["x"].values)
+    _line(
+        figure,
+        "model",
+        xs,
+        curve.sel(statistic="mean").values,
+        axes,
+        BLUE,
+        legend,
+        "solid",
+        2.2,
+        curve["x"].values,
+    )
 
 
 def _line(

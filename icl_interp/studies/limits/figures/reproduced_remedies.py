@@ -10,7 +10,18 @@ from plotly.graph_objects import Figure
 from plotly.subplots import make_subplots
 from xarray import DataArray
 
-from icl_interp.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, YELLOW, finish, log_axis
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    YELLOW,
+    finish,
+    log_axis,
+)
 from icl_interp.figures.text import number, plain
 from icl_interp.results import Result
 
@@ -43,7 +54,9 @@ def _side_by_side(table: DataFrame) -> Figure:
     for k, quantity in enumerate(names):
         panel: dict[str, Any] = {"row": k // COLUMNS + 1, "col": k % COLUMNS + 1}
         rows = [row for row in table.to_dict("records") if row["quantity"] == quantity]
-        value, low, high = (np.array([row[key] for row in rows]) for key in ("value", "low", "high"))
+        value, low, high = (
+            np.array([row[key] for row in rows]) for key in ("value", "low", "high")
+        )
         labels = [row["model"].removeprefix("remedy_") for row in rows]
         figure.add_trace(
             go.Scatter(
@@ -51,16 +64,29 @@ def _side_by_side(table: DataFrame) -> Figure:
                 y=labels,
                 mode="markers",
                 showlegend=False,
-                marker={"size": 8, "color": [INK if name == "baseline" else BLUE for name in labels]},
-                error_x={"array": high - value, "arrayminus": value - low, "thickness": 1.4, "width": 3},
-                text=[f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)],
+                marker={
+                    "size": 8,
+                    "color": [INK if name == "baseline" else BLUE for name in labels],
+                },
+                error_x={
+                    "array": high - value,
+                    "arrayminus": value - low,
+                    "thickness": 1.4,
+                    "width": 3,
+                },
+                text=[
+                    f"{number(v)} [{number(a)}, {number(b)}]"
+                    for v, a, b in zip(value, low, high, strict=True)
+                ],
                 hovertemplate="%{y}: %{text}<extra></extra>",
             ),
             **panel,
         )
         if "baseline" in labels:
             figure.add_vline(
-                x=value[labels.index("baseline")], line={"color": GREY, "width": 1, "dash": "dot"}, **panel
+                x=value[labels.index("baseline")],
+                line={"color": GREY, "width": 1, "dash": "dot"},
+                **panel,
             )
         if (low > 0).all() and value.max() / value.min() > 3:
             figure.update_xaxes(**log_axis("", low.min() / 1.2, high.max() * 1.2), **panel)
@@ -84,7 +110,9 @@ def _dispersion(curve: DataArray) -> Figure:
                 hovertemplate="n = %{x}: %{y:.3g}<extra>" + plain(name) + "</extra>",
             )
         )
-    guide = curve["n"].values[0] * curve.sel(statistic="largest share").values.max() / curve["n"].values
+    guide = (
+        curve["n"].values[0] * curve.sel(statistic="largest share").values.max() / curve["n"].values
+    )
     figure.add_trace(
         go.Scatter(
             x=curve["n"].values,
@@ -96,8 +124,14 @@ def _dispersion(curve: DataArray) -> Figure:
         )
     )
     values = curve.sel(statistic="largest share").values
-    figure.update_xaxes(**log_axis("keys n", curve["n"].values.min() / 1.1, curve["n"].values.max() * 1.1))
-    figure.update_yaxes(
-        **log_axis("largest share of a head's weight", min(values.min(), guide.min()), values.max() * 1.2)
+    figure.update_xaxes(
+        **log_axis("keys n", curve["n"].values.min() / 1.1, curve["n"].values.max() * 1.1)
     )
-    return finish(figure, "Does attention disperse as the context grows?", plain(curve.attrs["note"]), 380)
+    figure.update_yaxes(
+        **log_axis(
+            "largest share of a head's weight", min(values.min(), guide.min()), values.max() * 1.2
+        )
+    )
+    return finish(
+        figure, "Does attention disperse as the context grows?", plain(curve.attrs["note"]), 380
+    )

@@ -64,7 +64,9 @@ def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
     for i, ((title, draw, rows), domain) in enumerate(zip(panels, domains, strict=True)):
         draw(figure, rows, "" if i == 0 else str(i + 1))
         panel_title(figure, title, domain)
-    title = "Errors of models trained in different ways: points are seeds, lines their geometric mean"
+    title = (
+        "Errors of models trained in different ways: points are seeds, lines their geometric mean"
+    )
     finish(figure, title, tested_by("shift", findings), 310, l=76)
     return figure.update_layout(hovermode="closest")
 
@@ -75,13 +77,17 @@ def measured(table: DataFrame | None, prefix: str) -> list[Row] | None:
     Arms of too few seeds to compare have their error rate alone.
     """
     rows = [] if table is None else rows_in(table)
-    found = [row for row in rows if row["weights are"] == TRAINED and row["numbers"] != seeds.NOWHERE]
+    found = [
+        row for row in rows if row["weights are"] == TRAINED and row["numbers"] != seeds.NOWHERE
+    ]
     return found if _columns(found, prefix) and len({row["arm"] for row in found}) > 1 else None
 
 
 def _columns(rows: list[Row], prefix: str) -> dict[float, str]:
     """Columns of a family by the number in their name, ascending."""
-    found = {float(name.split()[1]): name for row in rows for name in row if name.split()[0] == prefix}
+    found = {
+        float(name.split()[1]): name for row in rows for name in row if name.split()[0] == prefix
+    }
     return dict(sorted(found.items()))
 
 
@@ -102,7 +108,10 @@ def _arm(
 ) -> list[float]:
     """Each seed as points and the arm's geometric mean as a line. Returns what the axis has to hold."""
     colour, symbol = look
-    x, y = np.array(list(columns)), np.array([[float(row[key]) for key in columns.values()] for row in rows])
+    x, y = (
+        np.array(list(columns)),
+        np.array([[float(row[key]) for key in columns.values()] for row in rows]),
+    )
     common = {"legendgroup": name, "xaxis": f"x{axis}", "yaxis": f"y{axis}"}
     n = len(rows)
     figure.add_trace(
@@ -141,7 +150,15 @@ def _arms(figure: Figure, table: list[Row], prefix: str, axis: str, legend: bool
     columns, held = _columns(table, prefix), []
     for name, look in LOOKS.items():
         if rows := _with(table, columns, arm=name):
-            held += _arm(figure, columns, rows, "like this model" if name == OWN else name, look, axis, legend)
+            held += _arm(
+                figure,
+                columns,
+                rows,
+                "like this model" if name == OWN else name,
+                look,
+                axis,
+                legend,
+            )
     return held
 
 
@@ -178,8 +195,13 @@ def _intervals(figure: Figure, table: list[Row], axis: str) -> None:
     columns, held = _columns(table, "both"), []
     for a, colour in zip(sorted({row["a"] for row in table}), INTERVALS, strict=False):
         if rows := _with(table, columns, a=a):
-            scaled = [{**row, **{name: row[name] / sigma**2 for sigma, name in columns.items()}} for row in rows]
-            held += _arm(figure, columns, scaled, f"a = {number(a)}", (colour, "circle"), axis, legend=True)
+            scaled = [
+                {**row, **{name: row[name] / sigma**2 for sigma, name in columns.items()}}
+                for row in rows
+            ]
+            held += _arm(
+                figure, columns, scaled, f"a = {number(a)}", (colour, "circle"), axis, legend=True
+            )
     sigmas = list(columns)
     x = log_axis("sigma: tested on U(−sigma, sigma)", sigmas[0] / 1.15, sigmas[-1] * 1.15)
     _axes(figure, axis, x, "squared error / sigma²", held)

@@ -24,7 +24,11 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
-PARTNERS = ("MLP only", "attention only", "with MLP")  # companions that lack a part this model has, or the reverse
+PARTNERS = (
+    "MLP only",
+    "attention only",
+    "with MLP",
+)  # companions that lack a part this model has, or the reverse
 ALL, QUERY = "all", "query"
 REORDERED = "reordered"
 BLIND, NOTHING = "without context", "zero"
@@ -39,7 +43,9 @@ def sample(lab: Lab) -> Prompts:
     Each prompt is of a function of its own, where functions come in pairs: errors without a context differ by function
     far more than by context. Of a large model half of the lab's units, since every block is ablated.
     """
-    return lab.units("layers/ablation", n_units=max(2, lab.n_units // 2) if is_large(lab.model) else None)
+    return lab.units(
+        "layers/ablation", n_units=max(2, lab.n_units // 2) if is_large(lab.model) else None
+    )
 
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
@@ -71,7 +77,11 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
             edits = [edit] if edit else []
             block = first_block(lab.single, edits)
             with torch.no_grad(), intervene(lab.single, *edits):
-                every = lab.single(tokens, read) if block < 0 else lab.single.resume(streams[block], block, read)
+                every = (
+                    lab.single(tokens, read)
+                    if block < 0
+                    else lab.single.resume(streams[block], block, read)
+                )
                 out = every.double().cpu()
             last = query(edit) if edit else out[:, -1]
             missed = (out[:, first - points.start :] - ys[:, first:]).square().mean((1, 2))
@@ -80,7 +90,9 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
 
 
 def queries(
-    lab: Lab, tokens: Float[Tensor, "batch token d_in"], streams: Sequence[Float[Tensor, "batch token d_model"]]
+    lab: Lab,
+    tokens: Float[Tensor, "batch token d_in"],
+    streams: Sequence[Float[Tensor, "batch token d_model"]],
 ) -> Callable[[MeanOutputs], Float[Tensor, "batch target"]]:
     """Predictions for the last query with an ablation at its token only.
 
@@ -133,10 +145,20 @@ def without_attention(lab: Lab) -> DataArray:
     rows = squares(lab, arms)
     prompts, first = sample(lab), first_scored(lab)
     partners = {kind: lab.companions.get(Role(kind)) for kind in PARTNERS}
-    others = {kind: other.predict(prompts).double().cpu() for kind, other in partners.items() if other is not None}
-    for name, out in {**others, BLIND: lab.task.expected(prompts.xs), NOTHING: torch.zeros_like(prompts.ys)}.items():
+    others = {
+        kind: other.predict(prompts).double().cpu()
+        for kind, other in partners.items()
+        if other is not None
+    }
+    for name, out in {
+        **others,
+        BLIND: lab.task.expected(prompts.xs),
+        NOTHING: torch.zeros_like(prompts.ys),
+    }.items():
         missed = (out - prompts.ys).square().mean(-1)
-        rows[name] = [lab.by_unit(part, prompts) for part in (missed[:, first:].mean(1), missed[:, -1])]
+        rows[name] = [
+            lab.by_unit(part, prompts) for part in (missed[:, first:].mean(1), missed[:, -1])
+        ]
     return _matrix(lab, rows)
 
 
@@ -175,7 +197,9 @@ def edit_size(lab: Lab) -> DataArray:
     Squared change, summed over layers, over the squared size; a mean over prompts.
     """
     names = sublayers(lab.model, "attn")
-    samples = {"mean": sample(lab)} | ({} if lab.task.autoregressive else {REORDERED: reordered(lab)})
+    samples = {"mean": sample(lab)} | (
+        {} if lab.task.autoregressive else {REORDERED: reordered(lab)}
+    )
     if not names:
         return make_array([np.nan] * len(samples), {"edit": tuple(samples)})
     activations = []

@@ -72,7 +72,9 @@ def arms(lab: Lab) -> dict[str, Prompts]:
     at_end = ends[torch.arange(n) % 2]
     inwards = OUTER * (ends.mean() - at_end) * torch.rand(n, generator=draw, dtype=torch.float64)
     low, high = map(math.log, FACTORS)
-    factors = (low + (high - low) * torch.rand(n // UNIT_SIZE, generator=draw, dtype=torch.float64)).exp()
+    factors = (
+        low + (high - low) * torch.rand(n // UNIT_SIZE, generator=draw, dtype=torch.float64)
+    ).exp()
     each = factors.repeat_interleave(UNIT_SIZE)[:, None]
     changes = (
         (inside.parameters, None),
@@ -127,7 +129,9 @@ def rivals(lab: Lab) -> DataArray:
     for prompts in arms(lab).values():
         mean = as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
         plain = replace(prompts, ys=(prompts.ys - values.shift) / values.scale)
-        said = [values.scale * at_query(algorithm, plain) + values.shift for algorithm in known.values()]
+        said = [
+            values.scale * at_query(algorithm, plain) + values.shift for algorithm in known.values()
+        ]
         found.append(_stacked(lab, [as_numbers(prompts.ys)[:, -1], mean, *said]))
     return _array(lab, found, (TRUTH, LAW_MEAN, *known), "at the query; float64")
 
@@ -147,9 +151,17 @@ def itself(lab: Lab) -> DataArray:
     """
     asked, sibling = arms(lab), lab.companions.get(Role(SEED))
     other_order = {arm: reshuffled(prompts, lab.seed) for arm, prompts in asked.items()}
-    said = [at_queries(lab, other_order), *([[at_query(sibling, p) for p in asked.values()]] if sibling else [])]
+    said = [
+        at_queries(lab, other_order),
+        *([[at_query(sibling, p) for p in asked.values()]] if sibling else []),
+    ]
     found = [_stacked(lab, list(one)) for one in zip(*said, strict=True)]
-    return _array(lab, found, (SELF, *([SEED] if sibling else [])), "at the query; the models in their own float32")
+    return _array(
+        lab,
+        found,
+        (SELF, *([SEED] if sibling else [])),
+        "at the query; the models in their own float32",
+    )
 
 
 def at_queries(lab: Lab, asked: Mapping[str, Prompts]) -> list[Float[Tensor, " batch"]]:
@@ -168,6 +180,11 @@ def _stacked(lab: Lab, said: list[Tensor]) -> np.ndarray:
 
 
 def _array(lab: Lab, values: list[np.ndarray], who: tuple[str, ...], note: str) -> DataArray:
-    axes = {"arm": ARMS, "who": who, "unit": tuple(range(lab.n_units)), "prompt": tuple(range(UNIT_SIZE))}
+    axes = {
+        "arm": ARMS,
+        "who": who,
+        "unit": tuple(range(lab.n_units)),
+        "prompt": tuple(range(UNIT_SIZE)),
+    }
     shown = f"{N_CONTEXTS if lab.task.paired else UNIT_SIZE} contexts a function"
     return make_array(values, axes, note=f"{note}; {shown}")

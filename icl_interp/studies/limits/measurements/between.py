@@ -16,8 +16,20 @@ from icl_interp.probes.norms import LayerNormScale
 from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array, make_curve
 
-AT_DRAWN = ("gap", "step", "largest gap", "spread", "largest deviation", "squared error", "law's mean", "size")
-LINE_AT = ((8, 10), (13, 14, 15))  # strata of `MIDDLES` that lines go through: with 1e6 on the grid, and beyond it
+AT_DRAWN = (
+    "gap",
+    "step",
+    "largest gap",
+    "spread",
+    "largest deviation",
+    "squared error",
+    "law's mean",
+    "size",
+)
+LINE_AT = (
+    (8, 10),
+    (13, 14, 15),
+)  # strata of `MIDDLES` that lines go through: with 1e6 on the grid, and beyond it
 
 
 def stratum(low: float, high: float, sign: int | None = None) -> np.ndarray:
@@ -46,7 +58,9 @@ def pairs(per_unit: Float[np.ndarray, "unit *rest"]) -> Float[np.ndarray, "pair 
 def drawn_places(lab: Lab) -> DataArray:
     """Where the queries of `far/drawn` lie: signed sizes, (unit, x); x is the middle of a place's stratum."""
     axes = {"unit": tuple(range(lab.n_units)), "x": tuple(lab.x_unit * DRAWN)}
-    return make_curve(lab.drawn_sizes, axes, note="log-uniform within each stratum; two units share each place")
+    return make_curve(
+        lab.drawn_sizes, axes, note="log-uniform within each stratum; two units share each place"
+    )
 
 
 @measurement("far/drawn")
@@ -89,7 +103,9 @@ def drawn(lab: Lab) -> Planned[DataArray]:
         "size": lab.by_unit((f - guess).square()),
     }
     axes = {"statistic": AT_DRAWN, "unit": tuple(range(n)), "x": tuple(lab.x_unit * DRAWN)}
-    note = f"query arm; places drawn for each pair of units; {lab.unit_size} prompts a unit; float64"
+    note = (
+        f"query arm; places drawn for each pair of units; {lab.unit_size} prompts a unit; float64"
+    )
     return make_curve([values[name] for name in AT_DRAWN], axes, note=note)
 
 
@@ -131,7 +147,9 @@ def drawn_growth(lab: Lab) -> Planned[DataArray]:
         steps = torch.cat([-against.diff(dim=1), missing, missing, along.diff(dim=1)], 1)
         values = lab.by_unit(steps.square(), lab.few)
     axes = {"unit": tuple(range(len(values))), "x": tuple(lab.x_unit * DRAWN[np.concatenate(at)])}
-    return make_curve(values, axes, note="norms frozen at their mean scale in distribution, at the query")
+    return make_curve(
+        values, axes, note="norms frozen at their mean scale in distribution, at the query"
+    )
 
 
 @measurement("far/scale growth")
@@ -147,7 +165,9 @@ def scale_growth(lab: Lab) -> Planned[DataArray]:
         sizes = lab.drawn_sizes[:, np.concatenate(list(at.values()))]
         yield from lab.ask_at(lab.drawn(lab.few, sizes), lab.few, probes=[probe])
         scales = torch.from_numpy(probe.results()["scale"].values).log()  # (norm, place, prompt)
-        logs = scales.unflatten(-1, (lab.n_units, -1)).mean(-1).movedim(1, -1).numpy()  # (norm, unit, place)
+        logs = (
+            scales.unflatten(-1, (lab.n_units, -1)).mean(-1).movedim(1, -1).numpy()
+        )  # (norm, unit, place)
         sides = np.split(logs, 2, axis=-1), np.split(np.log(np.abs(sizes)), 2, axis=-1)
         values = np.stack([_slopes(log_x, log_y) for log_y, log_x in zip(*sides, strict=True)], -1)
     axes = {"norm": norms[: len(values)], "unit": tuple(range(lab.n_units)), "direction": tuple(at)}

@@ -23,11 +23,16 @@ from icl_interp.results import make_curve, make_table
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.far import power
 
-LEVEL = 0.1  # of u, the spread of f in distribution: f counts as level within so much of where it ends
+LEVEL = (
+    0.1  # of u, the spread of f in distribution: f counts as level within so much of where it ends
+)
 FOLLOWS = 0.1  # of the error of the law's mean: up to this squared error f counts as following the function
 # |x| in units of `Lab.x_unit`:
 LAST = 1e5  # an onset beyond is none: at 1e6 every curve meets its own end
-RATE = (1e3, 10**4.5)  # where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf
+RATE = (
+    1e3,
+    10**4.5,
+)  # where the approach is fitted: past every onset, and far enough from 1e6, which stands for inf
 FAR = (1e4, 1e6)  # between which elasticities are far ones
 SCALES = (1.0, 1e2, 1e4, 1e6)
 ARMS = ("query", "inputs", "functions")
@@ -41,7 +46,9 @@ NEVER = Interval(float("nan"), float("nan"), float("nan"))
 def gap_to_end(f: torch.Tensor, xs: Xs) -> torch.Tensor:
     """f less its own value at the end of its direction: (batch, x)."""
     xs = np.asarray(xs)
-    return torch.where(torch.as_tensor(xs > 0), f - f[:, [int(xs.argmax())]], f - f[:, [int(xs.argmin())]])
+    return torch.where(
+        torch.as_tensor(xs > 0), f - f[:, [int(xs.argmax())]], f - f[:, [int(xs.argmin())]]
+    )
 
 
 def without_own(per_unit: np.ndarray) -> np.ndarray:
@@ -50,11 +57,16 @@ def without_own(per_unit: np.ndarray) -> np.ndarray:
 
 
 def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> DataArray:
-    truth, mean = as_numbers(lab.truth(xs, prompts)), as_numbers(lab.task.expected(places(xs, lab.task.dim)[None]))
+    truth, mean = (
+        as_numbers(lab.truth(xs, prompts)),
+        as_numbers(lab.task.expected(places(xs, lab.task.dim)[None])),
+    )
     squares = {"gap": gap_to_end(f, xs), "squared error": f - truth, "law's mean": mean - truth}
     values = [lab.by_unit(v.square()) for v in squares.values()]
     axes = {"statistic": tuple(squares), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
-    return make_curve(values, axes, note=f"query arm; {len(prompts) // lab.n_units} prompts a unit; float64")
+    return make_curve(
+        values, axes, note=f"query arm; {len(prompts) // lab.n_units} prompts a unit; float64"
+    )
 
 
 @measurement("far/approach", version=2)
@@ -93,7 +105,9 @@ def logs(lab: Lab) -> Planned[DataArray]:
     c = (yield from lab.need(far.certificate)).iloc[0]["c"]
     distance = (f - (c if np.isfinite(c) else 0.0)).abs().clamp(min=1e-300).log()
     axes = {"quantity": ("f", "scale"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
-    return make_curve([lab.by_unit(distance), lab.by_unit(scale)], axes, units="log", note="query arm; float64")
+    return make_curve(
+        [lab.by_unit(distance), lab.by_unit(scale)], axes, units="log", note="query arm; float64"
+    )
 
 
 @measurement("far/arms", version=2)
@@ -109,20 +123,28 @@ def arms(lab: Lab) -> Planned[DataArray]:
     # The query arm, and scale 1 of the others, share the contexts: they are read once.
     asked = [(prompts, np.concatenate([factor * query for factor in SCALES]))]
     scaled = [(arm, factor) for arm in ARMS[1:] for factor in SCALES[1:]]
-    asked += [(_scaled(lab, prompts, arm, s), query * s if arm == "inputs" else query) for arm, s in scaled]
+    asked += [
+        (_scaled(lab, prompts, arm, s), query * s if arm == "inputs" else query)
+        for arm, s in scaled
+    ]
     found = yield from together(*(lab.ask(xs, prompts=shown) for shown, xs in asked))
     # (curve, unit, x) of each.
     curves = []
     for f, (shown, xs) in zip(found, asked, strict=True):
         mean = lab.task.expected(places(xs, lab.task.dim)[None]).expand_as(f)
         # The truth's column holds its distance from the law's mean until the function is scaled.
-        curves.append(torch.stack([as_numbers(v) for v in (f, lab.truth(xs, shown) - mean, mean)]).numpy())
+        curves.append(
+            torch.stack([as_numbers(v) for v in (f, lab.truth(xs, shown) - mean, mean)]).numpy()
+        )
     rows = [curves[0].reshape(3, lab.n_units, len(SCALES), 2)]
     for arm in ARMS[1:]:
         parts = [rows[0][:, :, 0]]
         for (name, factor), values in zip(scaled, curves[1:], strict=True):
             if name == arm:
-                parts.append(values * np.array([1.0, factor if arm == "functions" else 1.0, 1.0])[:, None, None])
+                parts.append(
+                    values
+                    * np.array([1.0, factor if arm == "functions" else 1.0, 1.0])[:, None, None]
+                )
         rows.append(np.stack(parts, 2))
     arms_by_curve = np.stack(rows)
     arms_by_curve[:, 1] += arms_by_curve[:, 2]
@@ -156,7 +178,9 @@ def direction(curve: DataArray, sign: int) -> tuple[np.ndarray, np.ndarray]:
     return np.abs(curve["x"].values[keep]), keep
 
 
-def _between(xs: np.ndarray, size: np.ndarray, i: np.ndarray | np.integer, bound: float) -> np.ndarray:
+def _between(
+    xs: np.ndarray, size: np.ndarray, i: np.ndarray | np.integer, bound: float
+) -> np.ndarray:
     """Where size crosses the bound between points i and i + 1, on a straight line in logarithms."""
     tiny = np.finfo(float).tiny
     logs, log_x, i = np.log(np.maximum(size, tiny)), np.log(xs), np.asarray(i)
@@ -196,7 +220,9 @@ def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
 def onset(curve: DataArray, sign: int, level: float) -> Interval:
     """|x| from which f stays within `level` of its end (root mean square over contexts), in one direction."""
     xs, keep = direction(curve, sign)
-    return bootstrap(lambda m: settles(xs, np.sqrt(m), level), curve.sel(statistic="gap").values[:, keep])
+    return bootstrap(
+        lambda m: settles(xs, np.sqrt(m), level), curve.sel(statistic="gap").values[:, keep]
+    )
 
 
 def rate(curve: DataArray, sign: int, x_unit: float = 1.0) -> Interval:
@@ -204,7 +230,9 @@ def rate(curve: DataArray, sign: int, x_unit: float = 1.0) -> Interval:
     xs, keep = direction(curve, sign)
     window = (xs > 0.99 * RATE[0] * x_unit) & (xs < 1.01 * RATE[1] * x_unit)
     square = curve.sel(statistic="gap").values[:, keep[window]]
-    return bootstrap(lambda m: slope(np.log(xs[window]), 0.5 * np.log(np.maximum(m, 1e-300))), square)
+    return bootstrap(
+        lambda m: slope(np.log(xs[window]), 0.5 * np.log(np.maximum(m, 1e-300))), square
+    )
 
 
 def zone(curve: DataArray, sign: int) -> Interval:
@@ -222,9 +250,13 @@ def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[s
     xs, keep = direction(curve, sign)
     ends = keep[[int(np.argmin(np.abs(xs - low))), int(np.argmin(np.abs(xs - high)))]]
     f, scale = (
-        np.diff(curve.sel(quantity=q).values[:, ends], axis=1)[:, 0] / np.log(high / low) for q in ("f", "scale")
+        np.diff(curve.sel(quantity=q).values[:, ends], axis=1)[:, 0] / np.log(high / low)
+        for q in ("f", "scale")
     )
-    return {name: bootstrap(lambda m: m, v) for name, v in (("E_f", f), ("E_N", f + scale), ("E_sigma", scale))}
+    return {
+        name: bootstrap(lambda m: m, v)
+        for name, v in (("E_f", f), ("E_N", f + scale), ("E_sigma", scale))
+    }
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------
@@ -309,7 +341,10 @@ def _rows(lab: Lab, known: _Known, name: str, sign: int) -> list[tuple[str, Inte
         ("one decade out", _mean(lab.by_unit(decade)), "f"),
         ("one decade out, spread", _spread(lab, decade), "f"),
         ("level, closed form", _exact(known.certificate.iloc[0][f"plateau {name}"]), "f"),
-        *((key, value, "exponent") for key, value in elasticities(known.logs, sign, *far_ends).items()),
+        *(
+            (key, value, "exponent")
+            for key, value in elasticities(known.logs, sign, *far_ends).items()
+        ),
     ]
 
 
@@ -325,4 +360,6 @@ def _spread(lab: Lab, f: torch.Tensor) -> Interval:
     """Standard deviation over all contexts."""
     # About the mean of all: far out the spread is a tiny part of f.
     f = f - f.mean()
-    return bootstrap(lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_unit(f), lab.by_unit(f.square()))
+    return bootstrap(
+        lambda m, s: np.sqrt(np.maximum(s - m**2, 0.0)), lab.by_unit(f), lab.by_unit(f.square())
+    )

@@ -34,7 +34,9 @@ DRAWN = "drawn powers"  # polynomials of some powers only, another choice for ea
 def needs_polynomials(facts: Facts) -> str | None:
     """Why a claim about polynomials cannot apply."""
     if facts.task_kind != "Polynomial":
-        return f"The claim is about polynomials of one number; this model's task is {facts.task_kind}."
+        return (
+            f"The claim is about polynomials of one number; this model's task is {facts.task_kind}."
+        )
     return None
 
 
@@ -132,9 +134,15 @@ def sinusoids(lab: Lab) -> Prompts:
     low, high = task.inputs.interval
     amplitude = polynomials(lab, task.max_degree).ys.square().mean().mul(2).sqrt()
     frequency = math.pi * (task.max_degree + 1) / (high - low)
-    phase = 2 * math.pi * torch.rand(lab.n_units, 1, generator=generator(lab.seed, "classes/phase")).double()
+    phase = (
+        2
+        * math.pi
+        * torch.rand(lab.n_units, 1, generator=generator(lab.seed, "classes/phase")).double()
+    )
     parameters = _each(lab, phase, phase + math.pi)
-    return _prompts(lab, xs, amplitude * torch.sin(frequency * xs + parameters[:, None]), parameters)
+    return _prompts(
+        lab, xs, amplitude * torch.sin(frequency * xs + parameters[:, None]), parameters
+    )
 
 
 def _each(lab: Lab, own: Tensor, partners: Tensor) -> Float[Tensor, "batch parameter"]:
@@ -179,7 +187,13 @@ def errors(lab: Lab) -> DataArray:
     late = min(max(n_points // 2, top + 1), n_points - 1)
     values = np.full((len(predictors), len(classes), 2, lab.n_units), np.nan)
     for column, (name, degree) in enumerate(classes.items()):
-        prompts = polynomials(lab, degree) if degree else drawn_powers(lab) if name == DRAWN else sinusoids(lab)
+        prompts = (
+            polynomials(lab, degree)
+            if degree
+            else drawn_powers(lab)
+            if name == DRAWN
+            else sinusoids(lab)
+        )
         first = degree + 1 if degree else task.n_determining
         found: dict[str, Tensor] = {}
         if degree is None or degree <= top:
@@ -193,7 +207,10 @@ def errors(lab: Lab) -> DataArray:
         found["zero"] = prompts.ys.square().mean(-1)
         for predictor, square in found.items():
             square = square.masked_fill(silent, torch.nan)
-            rows = [per_unit(square[:, start:], lab.n_units) for start in (min(first, n_points - 1), late)]
+            rows = [
+                per_unit(square[:, start:], lab.n_units)
+                for start in (min(first, n_points - 1), late)
+            ]
             values[predictors.index(predictor), column] = rows
     axes = {
         "predictor": tuple(predictors),
@@ -202,5 +219,7 @@ def errors(lab: Lab) -> DataArray:
         "unit": tuple(range(lab.n_units)),
     }
     return make_array(
-        values, axes, note=f"{prompts_per_unit(lab)} prompts a unit, the same inputs for every class; float32"
+        values,
+        axes,
+        note=f"{prompts_per_unit(lab)} prompts a unit, the same inputs for every class; float32",
     )

@@ -19,10 +19,15 @@ from icl_interp.studies.limits.measurements.boundary import without_own
 from icl_interp.studies.limits.measurements.far import power
 
 # |x| in units of `Lab.x_unit`:
-HIGH = (1e4, 1e5)  # a high norm: past every onset seen, and where no ratio of errors changes any more
+HIGH = (
+    1e4,
+    1e5,
+)  # a high norm: past every onset seen, and where no ratio of errors changes any more
 ERASED_AT = 1e4
 INNER = np.array([0, 1])  # where the inner queries stand in `context/use`
-BEYOND = np.array([1e6, 1e8, 1e9, 1e10])  # where f still has to be what it is on the far grid, if that is far enough
+BEYOND = np.array(
+    [1e6, 1e8, 1e9, 1e10]
+)  # where f still has to be what it is on the far grid, if that is far enough
 N_FOLDS = 8
 ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
 
@@ -39,7 +44,10 @@ def use(lab: Lab) -> Planned[DataArray]:
     """
     xs = [*lab.inner, *(s * x * lab.x_unit for x in HIGH for s in (1, -1))]
     f = as_numbers((yield from lab.ask(xs)))
-    truth, mean = as_numbers(lab.truth(xs)), as_numbers(lab.task.expected(places(xs, lab.task.dim)[None]))
+    truth, mean = (
+        as_numbers(lab.truth(xs)),
+        as_numbers(lab.task.expected(places(xs, lab.task.dim)[None])),
+    )
     size = len(f) // lab.n_units
     line = torch.from_numpy(without_own(lab.by_unit(f))).repeat_interleave(size, 0)
     swapped = f.roll(size, 0)
@@ -61,7 +69,9 @@ def use(lab: Lab) -> Planned[DataArray]:
     }
     axes = {"statistic": tuple(statistics), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     values = [lab.by_unit(v) for v in statistics.values()]
-    return make_curve(values, axes, note=f"query arm; inner queries first; {size} prompts a unit; float64")
+    return make_curve(
+        values, axes, note=f"query arm; inner queries first; {size} prompts a unit; float64"
+    )
 
 
 @measurement("context/information", version=2)
@@ -90,7 +100,9 @@ def information(lab: Lab) -> Planned[DataArray]:
         "statistic": ("residual", "total"),
         "unit": tuple(range(lab.n_units)),
     }
-    return make_array(values, axes, note=f"{N_FOLDS}-fold cross-validation over units, at |x| = {power(out)}")
+    return make_array(
+        values, axes, note=f"{N_FOLDS}-fold cross-validation over units, at |x| = {power(out)}"
+    )
 
 
 @measurement("far/beyond")
@@ -114,7 +126,9 @@ def far_out(used: DataArray, x_unit: float) -> list[np.ndarray]:
     return [np.flatnonzero(np.isclose(sizes, x)) for x in HIGH]
 
 
-def products(parameters: Float[Tensor, "batch parameter"], n_units: int) -> Float[Tensor, "batch feature"]:
+def products(
+    parameters: Float[Tensor, "batch parameter"], n_units: int
+) -> Float[Tensor, "batch feature"]:
     """1, each coefficient, and each product of two where there are eight units for every feature to fit it on."""
     one = torch.ones_like(parameters[:, :1])
     first, second = torch.triu_indices(parameters.shape[1], parameters.shape[1])
@@ -123,7 +137,9 @@ def products(parameters: Float[Tensor, "batch parameter"], n_units: int) -> Floa
 
 
 def held_out_errors(
-    features: Float[Tensor, "batch feature"], target: Float[Tensor, " batch"], unit: Int[Tensor, " batch"]
+    features: Float[Tensor, "batch feature"],
+    target: Float[Tensor, " batch"],
+    unit: Int[Tensor, " batch"],
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
     """Squared error of the held-out prediction and of the held-out mean, for each prompt; folds are of whole units."""
     # Relative to its spread: far out f may vary by 1e-4 only, and that is what is to be explained. Rounding is not.
@@ -132,7 +148,9 @@ def held_out_errors(
     residual, total = torch.empty_like(target), torch.empty_like(target)
     for fold in range(N_FOLDS):
         test = unit % N_FOLDS == fold
-        fit = torch.linalg.lstsq(features[~test], target[~test, None], driver="gelsd").solution[:, 0]
+        fit = torch.linalg.lstsq(features[~test], target[~test, None], driver="gelsd").solution[
+            :, 0
+        ]
         residual[test] = (target[test] - features[test] @ fit).square()
         total[test] = (target[test] - target[~test].mean()).square()
     return residual, total

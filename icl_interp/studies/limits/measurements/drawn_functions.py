@@ -54,7 +54,9 @@ def _uniform(n: int, low: float, high: float, g: torch.Generator) -> Float[Tenso
 # ---- smooth functions -----------------------------------------------------------------------------------------------
 
 
-def smooth(xs: Float[Tensor, "function point"], g: torch.Generator) -> Float[Tensor, "function point"]:
+def smooth(
+    xs: Float[Tensor, "function point"], g: torch.Generator
+) -> Float[Tensor, "function point"]:
     """Smooth functions at some inputs."""
     shape, low, high = (len(xs), N_COSINES, 1), *map(math.log, LENGTHS)
     length = _uniform(len(xs), low, high, g).exp()
@@ -105,7 +107,9 @@ def _orthonormal(u: np.ndarray, degree: int) -> np.ndarray:
 # ---- kinked functions -----------------------------------------------------------------------------------------------
 
 
-def kinked(xs: Float[Tensor, "function point"], g: torch.Generator) -> Float[Tensor, "function point"]:
+def kinked(
+    xs: Float[Tensor, "function point"], g: torch.Generator
+) -> Float[Tensor, "function point"]:
     """Kinked functions at some inputs."""
     constant, place = (_uniform(len(xs), -SHIFT, SHIFT, g) for _ in range(2))
     sign = torch.randint(0, 2, (len(xs), 1), generator=g).mul(2).sub(1)
@@ -122,7 +126,9 @@ def kinked_moments(degree: int) -> tuple[float, float]:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     variance = left = 0.0
     for kink, share in zip(SHIFT * nodes, weights / 2, strict=True):
-        u = np.concatenate([kink + (kink + 1) * (nodes - 1) / 2, kink + (1 - kink) * (nodes + 1) / 2])
+        u = np.concatenate(
+            [kink + (kink + 1) * (nodes - 1) / 2, kink + (1 - kink) * (nodes + 1) / 2]
+        )
         weight = np.concatenate([(kink + 1) * weights, (1 - kink) * weights]) / 4
         f, basis = np.abs(u - kink), _orthonormal(u, degree)
         coefficients = (weight * f) @ basis

@@ -20,7 +20,11 @@ from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements.far import law_mean
 
 NEAR = "in distribution"
-QUERIES = {"query x 3": 3.0, "query x 10": 10.0, "query x 1000": 1e3}  # |x| in units of `Lab.x_unit`
+QUERIES = {
+    "query x 3": 3.0,
+    "query x 10": 10.0,
+    "query x 1000": 1e3,
+}  # |x| in units of `Lab.x_unit`
 # The same with a place for each pair of units, drawn within an eighth of a decade on either side, and along its ray.
 DRAWN = {"drawn about x 10": 10.0, "drawn about x 1000": 1e3}
 FUNCTIONS = {"functions x 3": 3.0, "functions x 10": 10.0}
@@ -64,7 +68,10 @@ def failure(lab: Lab) -> Planned[DataArray]:
     parts = [slice(start, start + FEWEST) for start in range(0, len(prompts), FEWEST)]
     for rows in parts:
         own, others = prompts[rows], [other[rows] for other in scaled]
-        frozen = [(_frozen({name: of(scale) for name, scale in scales.items()}, rows),) for of in SCALES.values()]
+        frozen = [
+            (_frozen({name: of(scale) for name, scale in scales.items()}, rows),)
+            for of in SCALES.values()
+        ]
         places_of_own = drawn[rows]
         for edits in ((), *frozen):
             asked += [lab.ask(prompts=own, query=edits), lab.ask(xs, prompts=own, query=edits)]
@@ -74,8 +81,13 @@ def failure(lab: Lab) -> Planned[DataArray]:
     asked.append(lab.ask_at(drawn, prompts, context=[lab.frozen]))
     *answers, sham_near, sham_far, sham_drawn = map(as_numbers, (yield from together(*asked)))
     each = iter(answers)
-    by_part = [[torch.cat([next(each) for _ in range(n_sweeps)], 1) for _ in range(1 + len(SCALES))] for _ in parts]
-    intact, *frozen = (torch.cat(one) for one in zip(*by_part, strict=True))  # (prompt, column) each
+    by_part = [
+        [torch.cat([next(each) for _ in range(n_sweeps)], 1) for _ in range(1 + len(SCALES))]
+        for _ in parts
+    ]
+    intact, *frozen = (
+        torch.cat(one) for one in zip(*by_part, strict=True)
+    )  # (prompt, column) each
     sham = torch.cat([sham_near, sham_far, sham_drawn], 1)
     return _errors(lab, prompts, (xs, drawn), intact, frozen, sham)
 
@@ -84,7 +96,9 @@ def drawn_sizes(lab: Lab) -> Float[np.ndarray, "unit place"]:
     """Sizes of the drawn queries, both directions of each of `DRAWN`; two units share each."""
     draw = generator(lab.seed, "far/failure")
     n = -(-lab.n_units // 2)
-    jitter = 10 ** (torch.rand(n, 2 * len(DRAWN), generator=draw, dtype=torch.float64).numpy() / 4 - 1 / 8)
+    jitter = 10 ** (
+        torch.rand(n, 2 * len(DRAWN), generator=draw, dtype=torch.float64).numpy() / 4 - 1 / 8
+    )
     centres = lab.x_unit * np.array([sign * x for x in DRAWN.values() for sign in (1, -1)])
     return np.repeat(centres * jitter, 2, 0)[: lab.n_units]
 
@@ -124,7 +138,9 @@ def _errors(
 
 def _frozen(scales: Mapping[str, Tensor], rows: slice) -> FreezeNorms:
     """Norms frozen at one scale each, or at that of each of these prompts."""
-    return FreezeNorms({k: s.view(1, 1) if s.ndim == 0 else s[rows].view(-1, 1, 1) for k, s in scales.items()})
+    return FreezeNorms(
+        {k: s.view(1, 1) if s.ndim == 0 else s[rows].view(-1, 1, 1) for k, s in scales.items()}
+    )
 
 
 def _scaled(lab: Lab, prompts: Prompts, factor: float) -> Prompts:

@@ -27,7 +27,9 @@ from icl_interp.theory import limits as theory
 
 # All in units of `Lab.x_unit`.
 DECADES = np.array([s * 10.0**k for s in (-1, 1) for k in range(-1, 7)])  # the twin's: one a decade
-GROWTH = np.array([s * 10.0**k for s in (-1, 1) for k in (3, 4, 5, 6)])  # growth exponents: of changes between these
+GROWTH = np.array(
+    [s * 10.0**k for s in (-1, 1) for k in (3, 4, 5, 6)]
+)  # growth exponents: of changes between these
 Interventions = Sequence[Intervention]
 LINE = np.array([1e4, 1e5, 1e6])
 GROWN = ("mean", "mean square", "squared error", "squared increment")
@@ -56,7 +58,11 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
     """Mean, mean square and variance over the prompts of each unit."""
     # The difference of the first two would lose the variance to rounding: far out f is large or its spread tiny.
     variance = f.view(lab.n_units, -1, f.shape[1]).var(1, unbiased=False).numpy()
-    axes = {"statistic": ("mean", "mean square", "variance"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
+    axes = {
+        "statistic": ("mean", "mean square", "variance"),
+        "unit": tuple(range(lab.n_units)),
+        "x": tuple(xs),
+    }
     return make_curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
 
 
@@ -64,7 +70,9 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
 def intact(lab: Lab) -> Planned[DataArray]:
     """f over the query, in both directions: mean, mean square and variance over the prompts of each unit."""
     f = as_numbers((yield from lab.on_grid()))
-    return _over_contexts(lab, f, lab.grid, f"{lab.unit_size} prompts of each unit; query arm; float64")
+    return _over_contexts(
+        lab, f, lab.grid, f"{lab.unit_size} prompts of each unit; query arm; float64"
+    )
 
 
 @measurement("far/decades")
@@ -82,7 +90,9 @@ def contexts(lab: Lab) -> Planned[DataArray]:
     rows = torch.arange(n) * lab.unit_size
     f, truth = as_numbers((yield from lab.on_grid())), as_numbers(lab.truth(lab.grid))
     values = np.stack([f[rows].numpy(), truth[rows].numpy()])
-    return make_curve(values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)})
+    return make_curve(
+        values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)}
+    )
 
 
 @measurement("far/in distribution")
@@ -127,19 +137,33 @@ def norm_arms(lab: Lab) -> Planned[DataArray]:
     as a predictor. Statistics are means over the prompts of a unit; "squared increment" is that of f(10 x) - f(x).
     """
     names = list(lab.model.norms)
-    arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {"intact": (lab.prompts, (), ())}
+    arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {
+        "intact": (lab.prompts, (), ())
+    }
     if names:
         at_query = lab.frozen.at_query()
         # The sham reads every context anew and there are many norms: few contexts, and an exponent needs no more.
         arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     xs = lab.x_unit * GROWTH
-    found = yield from together(*(lab.ask(xs, prompts=p, context=c, query=q) for p, c, q in arms.values()))
-    values = [_growth(lab, prompts, as_numbers(f)) for (prompts, _, _), f in zip(arms.values(), found, strict=True)]
+    found = yield from together(
+        *(lab.ask(xs, prompts=p, context=c, query=q) for p, c, q in arms.values())
+    )
+    values = [
+        _growth(lab, prompts, as_numbers(f))
+        for (prompts, _, _), f in zip(arms.values(), found, strict=True)
+    ]
     values.append(_growth(lab, lab.prompts, law_mean(lab, xs).expand(len(lab.prompts), -1)))
-    axes = {"arm": (*arms, "law mean"), "statistic": GROWN, "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
+    axes = {
+        "arm": (*arms, "law mean"),
+        "statistic": GROWN,
+        "unit": tuple(range(lab.n_units)),
+        "x": tuple(xs),
+    }
     return make_curve(
-        values, axes, note="norms frozen at their mean scale on in-distribution prompts, at the query position"
+        values,
+        axes,
+        note="norms frozen at their mean scale on in-distribution prompts, at the query position",
     )
 
 
@@ -156,13 +180,20 @@ def counterpart(lab: Lab) -> DataArray:
     values = np.zeros((len(GROWN), 0, len(xs)))
     if other:
         values = _growth(other, other.few, as_numbers(other.sweep(xs, prompts=other.few)))
-    return make_curve(values, {"statistic": GROWN, "unit": tuple(range(values.shape[1])), "x": tuple(xs)})
+    return make_curve(
+        values, {"statistic": GROWN, "unit": tuple(range(values.shape[1])), "x": tuple(xs)}
+    )
 
 
 @measurement("far/sufficiency", version=2)
 def sufficiency(lab: Lab) -> DataArray:
     """Squared increments of an untrained twin without any norm, intact and with one LayerNorm before the read-out."""
-    settings = {**vars(lab.model.cfg), "normalization_type": None, "norm_position": "pre", "init_std": 0.2}
+    settings = {
+        **vars(lab.model.cfg),
+        "normalization_type": None,
+        "norm_position": "pre",
+        "init_std": 0.2,
+    }
     bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
     twin = Lab(bare, lab.task, lab.encoding, n_units=lab.n_units, n_contexts=1, seed=lab.seed)
     insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
@@ -170,7 +201,11 @@ def sufficiency(lab: Lab) -> DataArray:
     axes = {"arm": ("intact", "norm inserted"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     shown = twin.prompts
     # All in float64: without norms numbers outgrow float32 while the context is read.
-    found = run(twin.model, twin.encoding, [twin.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])])
+    found = run(
+        twin.model,
+        twin.encoding,
+        [twin.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])],
+    )
     return make_curve([twin.by_unit(increments(as_numbers(f), xs).square()) for f in found], axes)
 
 
@@ -184,7 +219,9 @@ def cost(lab: Lab) -> Planned[DataArray]:
     found = yield from together(*(lab.ask(query=edit) for edit in edits.values()))
     guesses = [*(f[:, 0] for f in found), lab.task.expected(lab.prompts.xs[:, -1:])[:, 0]]
     axes = {"arm": (*edits, "law mean"), "unit": tuple(range(lab.n_units))}
-    return make_array([lab.by_unit((f - lab.prompts.ys[:, -1]).square().mean(-1)) for f in guesses], axes)
+    return make_array(
+        [lab.by_unit((f - lab.prompts.ys[:, -1]).square().mean(-1)) for f in guesses], axes
+    )
 
 
 @measurement("far/certificate", version=2)
@@ -206,7 +243,9 @@ def certificate(lab: Lab) -> Planned[DataFrame]:
         elif cfg.norm_position == "post" and cfg.embed_bound is None:
             onset = yield from norms_begin(lab)
     found = {"c": [c], "r": [r], "plateau +": [above], "plateau -": [below]}
-    return make_table(found | {"onset": [onset.value], "onset low": [onset.low], "onset high": [onset.high]})
+    return make_table(
+        found | {"onset": [onset.value], "onset low": [onset.low], "onset high": [onset.high]}
+    )
 
 
 NO_ONSET = Interval(float("nan"), float("nan"), float("nan"))
@@ -219,7 +258,9 @@ def has_plateaus(lab: Lab) -> bool:
     return grows and _centred_size(read_in) > 1e-9 * float(read_in.norm())
 
 
-def _read_out(model: HookedTransformer) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _read_out(
+    model: HookedTransformer,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Read-out weights, gain and bias of the last norm, and the read-out's bias."""
     last = _last_norm(model)
     one, zero = torch.ones(model.cfg.d_model).double(), torch.zeros(model.cfg.d_model).double()
@@ -280,16 +321,20 @@ def norms_begin(lab: Lab) -> Numbers[Interval]:
     """
     prompts, sizes = lab.one_each, lab.x_unit * ONSET_SIZES
     signed = np.tile(np.concatenate([sizes, -sizes]), (lab.n_units, 1))
-    hooks = [f"{name}.{part}" for name in lab.model.norms for part in ("hook_scale", "hook_normalized")]
+    hooks = [
+        f"{name}.{part}" for name in lab.model.norms for part in ("hook_scale", "hook_normalized")
+    ]
     near, out = (Activations(hooks, keep=_mean_square) for _ in range(2))
     yield from together(
-        lab.ask(prompts=prompts, probes=[near]), lab.ask_at(lab.drawn(prompts, signed), prompts, probes=[out])
+        lab.ask(prompts=prompts, probes=[near]),
+        lab.ask_at(lab.drawn(prompts, signed), prompts, probes=[out]),
     )
     each = []
     for name in lab.model.norms:
         # The normalised input squared is variance / scale^2, which says more than scale^2 - eps where eps is large.
         variances = [
-            probe.recorded[f"{name}.hook_scale"] * probe.recorded[f"{name}.hook_normalized"] for probe in (near, out)
+            probe.recorded[f"{name}.hook_scale"] * probe.recorded[f"{name}.hook_normalized"]
+            for probe in (near, out)
         ]
         inside, far_out = (v.flatten(1).numpy() for v in variances)
         asked = OUTWEIGHS**2 * (_quantiles(inside[:, 0], 0.95, lab.n_units) + lab.model.cfg.eps)

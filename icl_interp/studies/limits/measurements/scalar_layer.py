@@ -24,7 +24,10 @@ from icl_interp.theory import limits as theory
 
 Context = Float[Tensor, " token"]
 ATTENTION, HEADS = "blocks.0.hook_attn_out", "blocks.0.attn.hook_result"
-VARIANCE_AT = (1e3, 1e5)  # where the growth of the variance is fitted: past the intercept, before rounding
+VARIANCE_AT = (
+    1e3,
+    1e5,
+)  # where the growth of the variance is fitted: past the intercept, before rounding
 
 
 class FarOutput(NamedTuple):
@@ -45,13 +48,16 @@ def layer_of(model: HookedTransformer, n_tokens: int) -> theory.ScalarLayer:
     _check(model)
     cfg = model.cfg
     if not 1 <= n_tokens <= cfg.n_ctx:
-        raise InputError(f"n_tokens must lie between 1 and this model's n_ctx={cfg.n_ctx}, but got {n_tokens}")
+        raise InputError(
+            f"n_tokens must lie between 1 and this model's n_ctx={cfg.n_ctx}, but got {n_tokens}"
+        )
     embed, attn = model.embed, model.blocks[0].attn
     shifts = embed.b_E.detach().double().cpu().expand(n_tokens, -1)
     if cfg.positional_embedding_type == "standard":
         shifts = shifts + model.pos_embed.W_pos[:n_tokens].detach().double().cpu()
     weights, biases = (
-        tuple(getattr(attn, f"{kind}_{letter}").detach().double().cpu() for letter in "QKVO") for kind in "Wb"
+        tuple(getattr(attn, f"{kind}_{letter}").detach().double().cpu() for letter in "QKVO")
+        for kind in "Wb"
     )
     return theory.ScalarLayer.of_weights(
         embed.W_E[0].detach().double().cpu(), shifts, weights, biases, scale=float(attn.scale)
@@ -68,7 +74,9 @@ def heads_of(model: HookedTransformer) -> theory.Heads:
     """
     _check(model)
     attn = model.blocks[0].attn
-    added = {"embed.b_E": model.embed.b_E} | {f"attn.b_{letter}": getattr(attn, f"b_{letter}") for letter in "QKVO"}
+    added = {"embed.b_E": model.embed.b_E} | {
+        f"attn.b_{letter}": getattr(attn, f"b_{letter}") for letter in "QKVO"
+    }
     if model.cfg.positional_embedding_type == "standard":
         added["pos_embed.W_pos"] = model.pos_embed.W_pos
     present = [name for name, parameter in added.items() if bool((parameter != 0).any())]
@@ -78,7 +86,9 @@ def heads_of(model: HookedTransformer) -> theory.Heads:
             f"{'is' if len(present) == 1 else 'are'} not 0: use layer_of, which reads them too"
         )
     weights = (getattr(attn, f"W_{letter}").detach().double().cpu() for letter in "QKVO")
-    return theory.scalar_heads(model.embed.W_E[0].detach().double().cpu(), *weights, scale=float(attn.scale))
+    return theory.scalar_heads(
+        model.embed.W_E[0].detach().double().cpu(), *weights, scale=float(attn.scale)
+    )
 
 
 def far_output(model: HookedTransformer, context: Context, direction: int = 1) -> FarOutput:
@@ -118,13 +128,21 @@ def agreement(
         patterns = layer.pattern(xs, context)
         limits = torch.stack([layer.limit_pattern(context, d)[:, None] for d in (1, -1)])
         limit = torch.where((xs > 0)[:, None], limits[0], limits[1])
-        far = _far_values(model, [_read_out(model, layer.asymptote(context, d), d) for d in (1, -1)], xs)
-        gaps = (seen - layer.output(xs, context), out - _finish(model, layer.stream(xs, context)), out - far)
+        far = _far_values(
+            model, [_read_out(model, layer.asymptote(context, d), d) for d in (1, -1)], xs
+        )
+        gaps = (
+            seen - layer.output(xs, context),
+            out - _finish(model, layer.stream(xs, context)),
+            out - far,
+        )
         variation = (patterns - limit).abs().sum(-1).amax(0) / 2
         rows.append(torch.stack([*(gap.abs().amax(-1) for gap in gaps), variation]))
     worst = torch.stack(rows).amax(0)
     columns = {"x": xs.tolist(), **dict(zip(names, worst.tolist(), strict=True))}
-    return make_table(columns, note=f"largest absolute differences over {len(contexts)} contexts; float64")
+    return make_table(
+        columns, note=f"largest absolute differences over {len(contexts)} contexts; float64"
+    )
 
 
 def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> DataFrame:
@@ -142,7 +160,11 @@ def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> 
     alphas, zetas = heads_of(model)
     model, context = _double(model), context.double()
     embed, rows = model.embed.W_E[0], []
-    of_sign = {"S1 (alpha > 0)": alphas > 0, "S2 (alpha < 0)": alphas < 0, "S3 (alpha = 0)": alphas == 0}
+    of_sign = {
+        "S1 (alpha > 0)": alphas > 0,
+        "S2 (alpha < 0)": alphas < 0,
+        "S3 (alpha = 0)": alphas == 0,
+    }
     for direction in (1, -1):
         at = direction * abs(x)
         _, written = _forward(model, context, torch.tensor([at]).double(), HEADS)
@@ -152,22 +174,29 @@ def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> 
             for sums in (theory.attention_sums, theory.paper_attention_sums)
         )
         counts = [int(chosen.sum()) for chosen in of_sign.values()]
-        values: list[tuple[Any, ...]] = [*zip(of_sign, counts, measured, ours, printed, strict=True)]
+        values: list[tuple[Any, ...]] = [
+            *zip(of_sign, counts, measured, ours, printed, strict=True)
+        ]
         whole = [sum(parts) + at * embed for parts in (measured, ours, printed)]
         values.append(("Attn + x W", len(alphas), *whole))
         exponent = _variance_exponent(model, context, direction)
-        values.append(("exponent of Var", len(alphas), exponent, torch.tensor(2.0), torch.tensor(1.0)))
+        values.append(
+            ("exponent of Var", len(alphas), exponent, torch.tensor(2.0), torch.tensor(1.0))
+        )
         rows += [(name, at, n, _gap(m, o), _gap(m, p), _gap(o, p)) for name, n, m, o, p in values]
     names = ("sum", "x", "heads", "ours", "printed", "apart")
     return make_table(
-        dict(zip(names, zip(*rows, strict=True), strict=True)), note="largest absolute differences; float64"
+        dict(zip(names, zip(*rows, strict=True), strict=True)),
+        note="largest absolute differences; float64",
     )
 
 
 def _check(model: HookedTransformer) -> None:
     reason = why_not(model)
     if reason:
-        raise InputError(f"the closed form is for one softmax attention layer on scalar tokens, but {reason}")
+        raise InputError(
+            f"the closed form is for one softmax attention layer on scalar tokens, but {reason}"
+        )
 
 
 def why_not(model: HookedTransformer) -> str | None:
@@ -179,11 +208,15 @@ def why_not(model: HookedTransformer) -> str | None:
     if cfg.mlp_only:
         return "this model is mlp_only: it has no attention"
     if not cfg.attn_only:
-        return f"this model has an MLP behind it, which bends the line: make it attn_only, or {sweep}"
+        return (
+            f"this model has an MLP behind it, which bends the line: make it attn_only, or {sweep}"
+        )
     if cfg.d_in != 1:
         return f"a token of this model has d_in={cfg.d_in} numbers: use interleaved prompts with inputs of one number"
     if cfg.score_fn != "softmax":
-        return f"this model's score_fn is {cfg.score_fn!r}: see theory.scores for what it does far out"
+        return (
+            f"this model's score_fn is {cfg.score_fn!r}: see theory.scores for what it does far out"
+        )
     if cfg.embed_bound is not None:
         return f"this model reads tokens in as bounded vectors (embed_bound={cfg.embed_bound}): x W never grows"
     if cfg.normalization_type and cfg.norm_position == "pre":
@@ -200,7 +233,9 @@ def _double(model: HookedTransformer) -> HookedTransformer:
     return copy.deepcopy(model).double().cpu().eval().requires_grad_(False)
 
 
-def _forward(model: HookedTransformer, context: Context, xs: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def _forward(
+    model: HookedTransformer, context: Context, xs: Tensor, name: str
+) -> tuple[Tensor, Tensor]:
     """The output, and the activation of that name, at the last token of the prompts (context, x)."""
     tokens = torch.cat([context.expand(len(xs), -1), xs[:, None]], dim=1)[..., None]
     seen = Activations([name])
@@ -232,12 +267,19 @@ def _read_out(model: HookedTransformer, line: theory.Line, direction: int) -> Fa
         return FarOutput(slope, constant, torch.zeros_like(bias))
     norm = _norm(model)
     one, zero = torch.ones_like(line.slope), torch.zeros_like(line.slope)
-    gain, shift = (blank if w is None else w.detach().double().cpu() for w, blank in ((norm.w, one), (norm.b, zero)))
-    limit, correction = theory.layernorm_far(line.slope, line.intercept, gain, shift, norm.eps, direction)
+    gain, shift = (
+        blank if w is None else w.detach().double().cpu()
+        for w, blank in ((norm.w, one), (norm.b, zero))
+    )
+    limit, correction = theory.layernorm_far(
+        line.slope, line.intercept, gain, shift, norm.eps, direction
+    )
     return FarOutput(torch.zeros_like(bias), limit @ read_out + bias, correction @ read_out)
 
 
-def _far_values(model: HookedTransformer, both: list[FarOutput], xs: Tensor) -> Float[Tensor, "query d_out"]:
+def _far_values(
+    model: HookedTransformer, both: list[FarOutput], xs: Tensor
+) -> Float[Tensor, "query d_out"]:
     x = xs[:, None]
     above, below = (far.slope * x + far.constant + far.correction / x.abs() for far in both)
     return torch.where(x > 0, above, below)

@@ -101,7 +101,9 @@ class Arm:
 def _file() -> dict[str, Any]:
     data = read_json(FILE)
     if data.get("schema") != SCHEMA:
-        raise InputError(f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}")
+        raise InputError(
+            f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}"
+        )
     return data
 
 
@@ -135,7 +137,9 @@ def arms(lab: Lab, roles: Sequence[str]) -> list[Arm]:
 
     A companion counts as a seed of the model's own arm only if everything but its seed is alike, training included.
     """
-    own = Checkpoint(lab.single, lab.task, lab.encoding, lab.config, provenance={"name": "this model"})
+    own = Checkpoint(
+        lab.single, lab.task, lab.encoding, lab.config, provenance={"name": "this model"}
+    )
     groups: dict[str, list[Checkpoint]] = {OWN: [own]}
     for role, other in sorted(lab.companions.items(), key=lambda item: item[0].further):
         if role.kind == SEED:
@@ -162,7 +166,9 @@ def _arm(name: str, given: Sequence[Checkpoint]) -> Arm:
             copied |= {source["weights"]} if source else set()
     # A seed is one run: other weights of the same seed (an edited model's, say) stand in its place, and so do copies.
     taken = {run.seed for run in found.values()}
-    others = [one for one in bundled.runs if one["seed"] not in taken and one["weights"] not in copied]
+    others = [
+        one for one in bundled.runs if one["seed"] not in taken and one["weights"] not in copied
+    ]
     runs = [*found.values(), *map(_bundled, others)]
     a = half_width(given[0].task)
     training = training_of(run)
@@ -177,7 +183,9 @@ def _arm(name: str, given: Sequence[Checkpoint]) -> Arm:
     )
 
 
-def _source(one: Checkpoint, weights: str, runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def _source(
+    one: Checkpoint, weights: str, runs: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
     """The run of the package that a run of its kind is, or is a copy of; None for one of its own."""
     if known := next((run for run in runs if run["weights"] == weights), None):
         return known
@@ -196,7 +204,9 @@ def is_copy(model: HookedTransformer, other: HookedTransformer) -> bool:
 
     Weights of two seeds are independent, so that they differ by as much as they are large.
     """
-    mine, its = ({name: t.detach().double() for name, t in one.named_parameters()} for one in (model, other))
+    mine, its = (
+        {name: t.detach().double() for name, t in one.named_parameters()} for one in (model, other)
+    )
     if {name: t.shape for name, t in mine.items()} != {name: t.shape for name, t in its.items()}:
         return False
     change = sum(float((mine[name] - its[name]).square().sum()) for name in mine)
@@ -221,7 +231,11 @@ def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
     decidable = found[0].decides and any(arm.decides for arm in found[1:])
     bundled = any(_whole(run.numbers, families) for arm in found if arm.enough for run in arm.runs)
     sample = Sample() if bundled else Sample(n_functions=4 * lab.n_units, more=1)
-    at = sizes() if bundled else tuple(sorted({arm.a for arm in found if arm.enough and np.isfinite(arm.a)}))
+    at = (
+        sizes()
+        if bundled
+        else tuple(sorted({arm.a for arm in found if arm.enough and np.isfinite(arm.a)}))
+    )
     rows, blank = [], untrained_families(families)
     for arm in found:
         measure = functools.partial(measured, sample=sample, sizes=at)
@@ -233,8 +247,12 @@ def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
         if decidable and arm.enough:
             whole = all(_whole(numbers, blank) for numbers in arm.untrained)
             made = arm.untrained if whole else ()
-            for i, numbers in enumerate(made or [measure(_fresh(arm, i), blank) for i in range(N_FRESH)]):
-                rows.append(_row(arm, UNTRAINED, Run(f"fresh weights {i + 1}", None, ""), numbers, BUNDLED))
+            for i, numbers in enumerate(
+                made or [measure(_fresh(arm, i), blank) for i in range(N_FRESH)]
+            ):
+                rows.append(
+                    _row(arm, UNTRAINED, Run(f"fresh weights {i + 1}", None, ""), numbers, BUNDLED)
+                )
     wanted = _columns(rows, families)
     note = f"{sample.n_functions} functions x {sample.n_contexts} contexts, seed {sample.seed}, the same for all runs"
     note += f"; {sample.more} times as many in distribution" if sample.more > 1 else ""
@@ -260,7 +278,9 @@ def untrained_families(families: Sequence[str]) -> tuple[str, ...]:
 def untrained(one: Checkpoint, i: int) -> Checkpoint:
     """A model of the same config with fresh weights, numbered."""
     model = HookedTransformer(one.model.cfg, seed=1001 + i).eval()
-    return Checkpoint(model, one.task, one.encoding, one.config, provenance={"name": f"fresh weights {i + 1}"})
+    return Checkpoint(
+        model, one.task, one.encoding, one.config, provenance={"name": f"fresh weights {i + 1}"}
+    )
 
 
 def _row(arm: Arm, training: str, run: Run, numbers: Numbers | None, source: str) -> dict[str, Any]:
@@ -292,7 +312,18 @@ def _columns(rows: Sequence[Mapping[str, Any]], families: Sequence[str]) -> list
     """What tells a run, its error rate, and the numbers of the families that any run has."""
     prefixes = tuple(prefix for family in families for prefix in PREFIXES[family])
     keys = dict.fromkeys(key for row in rows for key in row)
-    told = ("arm", "weights are", "run", "seed", "weights", "numbers", "kind", "training", "recipe", "a")
+    told = (
+        "arm",
+        "weights are",
+        "run",
+        "seed",
+        "weights",
+        "numbers",
+        "kind",
+        "training",
+        "recipe",
+        "a",
+    )
     return [*told, RATE, *(key for key in keys if key.split()[0] in prefixes)]
 
 
@@ -312,4 +343,8 @@ def inside(lab: Lab) -> DataFrame:
 @measurement("seeds/intervals", version=2)
 def intervals(lab: Lab) -> DataFrame:
     """Errors of runs trained on several U(-a, a) on each of these, and where their outputs level off."""
-    return table(lab, ("interval",), ("intervals", "onsets") if lab.config.model.normalization_type else ("intervals",))
+    return table(
+        lab,
+        ("interval",),
+        ("intervals", "onsets") if lab.config.model.normalization_type else ("intervals",),
+    )

@@ -47,7 +47,9 @@ class Sample:
     n_contexts: int = 2
     seed: int = 25
     more: int = 8
-    kept: dict[tuple[int, str, int], tuple[Any, float]] = field(default_factory=dict, compare=False, repr=False)
+    kept: dict[tuple[int, str, int], tuple[Any, float]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def errors(self, run: Checkpoint, task: Task) -> float:
         """Mean squared error over the scored points."""
@@ -59,17 +61,32 @@ class Sample:
 
     def rate(self, run: Checkpoint) -> float:
         """Error in distribution over that of the law's mean."""
-        return self.own_error(run) / self._mean(LawMean(run.task), run.task, self.more * self.n_functions)
+        return self.own_error(run) / self._mean(
+            LawMean(run.task), run.task, self.more * self.n_functions
+        )
 
     def lab(self, run: Checkpoint) -> Lab:
         """A bench for what moves the query alone: half as many prompts."""
-        return Lab(run.model, run.task, run.encoding, n_units=self.n_functions // 4, n_contexts=1, seed=self.seed)
+        return Lab(
+            run.model,
+            run.task,
+            run.encoding,
+            n_units=self.n_functions // 4,
+            n_contexts=1,
+            seed=self.seed,
+        )
 
     def _mean(self, predictor: Any, task: Task, n_functions: int) -> float:
         key = id(predictor), repr(task), n_functions
-        if key not in self.kept:  # families ask for some errors several times; keeping the predictor keeps its id
+        if (
+            key not in self.kept
+        ):  # families ask for some errors several times; keeping the predictor keeps its id
             errors = evaluation.function_errors(
-                {"one": predictor}, task, n_functions=n_functions, n_contexts=self.n_contexts, seed=self.seed
+                {"one": predictor},
+                task,
+                n_functions=n_functions,
+                n_contexts=self.n_contexts,
+                seed=self.seed,
             )
             self.kept[key] = predictor, float(errors["one"].mean())
         return self.kept[key][1]
@@ -98,7 +115,9 @@ def functions(run: Checkpoint, sample: Sample) -> Numbers:
     """
     found = {OWN_ERROR: sample.own_error(run)}
     if isinstance(run.task, Scalable):
-        found |= {f"functions {s:g}": sample.errors(run, run.task.scaled(functions=s)) for s in SIGMAS[1:]}
+        found |= {
+            f"functions {s:g}": sample.errors(run, run.task.scaled(functions=s)) for s in SIGMAS[1:]
+        }
     return found
 
 
@@ -126,9 +145,13 @@ def intervals(run: Checkpoint, sample: Sample, sizes: Sequence[float]) -> Number
     assert isinstance(run.task, Scalable)
     found: Numbers = {}
     for s in sizes:
-        found[f"both {s:g}"] = sample.errors(run, run.task.scaled(functions=s / own, inputs=s / own))
+        found[f"both {s:g}"] = sample.errors(
+            run, run.task.scaled(functions=s / own, inputs=s / own)
+        )
     for s in sizes[1:]:  # on the smallest they are the same
-        found[f"alone {s:g}"] = sample.errors(run, run.task.scaled(functions=s / own, inputs=sizes[0] / own))
+        found[f"alone {s:g}"] = sample.errors(
+            run, run.task.scaled(functions=s / own, inputs=sizes[0] / own)
+        )
     return found
 
 
@@ -183,7 +206,9 @@ FAMILIES: dict[str, Callable[[Checkpoint, Sample], Numbers]] = {
 }
 
 
-def measured(run: Checkpoint, families: Sequence[str], sample: Sample, sizes: Sequence[float] = ()) -> Numbers:
+def measured(
+    run: Checkpoint, families: Sequence[str], sample: Sample, sizes: Sequence[float] = ()
+) -> Numbers:
     """The error rate in distribution, and the numbers of some families ("functions", "inside", "intervals", "onsets").
 
     Args:
@@ -194,5 +219,9 @@ def measured(run: Checkpoint, families: Sequence[str], sample: Sample, sizes: Se
     """
     found = {RATE: sample.rate(run)}
     for family in families:
-        found |= intervals(run, sample, sizes) if family == "intervals" else FAMILIES[family](run, sample)
+        found |= (
+            intervals(run, sample, sizes)
+            if family == "intervals"
+            else FAMILIES[family](run, sample)
+        )
     return found

@@ -13,7 +13,13 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import coordinates
-from icl_interp.studies.linear_attention.measurements.algorithms import PRECONDITIONED, SIZE, TRUTH, algorithms, order
+from icl_interp.studies.linear_attention.measurements.algorithms import (
+    PRECONDITIONED,
+    SIZE,
+    TRUTH,
+    algorithms,
+    order,
+)
 from icl_interp.studies.linear_attention.measurements.setting import (
     SAME_EVIDENCE,
     SOURCE,
@@ -27,7 +33,9 @@ from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learn
 
 NEARER = 2.0  # factor of squared distances that tells two algorithms apart
 SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are closer are one
-ALIKE = 0.9  # similarity 1 - distance / size from which the nearest algorithm may be called the model's
+ALIKE = (
+    0.9  # similarity 1 - distance / size from which the nearest algorithm may be called the model's
+)
 FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
 FREE, SENSITIVE = 0.01, 0.05
 USED = 0.05  # share of the spread of predictions from which the examples count as read
@@ -43,7 +51,9 @@ ALGORITHM = Criterion(
 def rivals(result: DataArray, m: int) -> list[str]:
     """Algorithms that are not one preconditioned step under another name, at this length."""
     size = result.sel(M=m, algorithm=SIZE, depth=1, statistic="apart").values.mean()
-    named = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH, PRECONDITIONED)]
+    named = [
+        name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH, PRECONDITIONED)
+    ]
     return [
         name
         for name in named
@@ -54,7 +64,10 @@ def rivals(result: DataArray, m: int) -> list[str]:
 def nearer(result: DataArray, m: int, depth: int) -> Interval:
     """log10 of the distance from one preconditioned step over that from the nearest other algorithm."""
     names = (PRECONDITIONED, *rivals(result, m))
-    arrays = [result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values for name in (*names, SIZE)]
+    arrays = [
+        result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
+        for name in (*names, SIZE)
+    ]
 
     def statistic(own: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         *others, size = rest
@@ -79,7 +92,10 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
             for name in (*names, TRUTH):
                 distance = result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
                 found = bootstrap(lambda a, b: 1 - a / b, distance, size)
-                cosine = bootstrap(lambda a: a, result.sel(M=m, algorithm=name, depth=depth, statistic="cosine").values)
+                cosine = bootstrap(
+                    lambda a: a,
+                    result.sel(M=m, algorithm=name, depth=depth, statistic="cosine").values,
+                )
                 rows.append(
                     {
                         "M": m,
@@ -95,7 +111,10 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
                 )
     others = rivals(result, n)
     at = {row["algorithm"]: row for row in rows if (row["M"], row["depth"]) == (n, last)}
-    best, rival = (max(known, key=lambda name: at[name]["similarity"]) for known in ((PRECONDITIONED, *others), others))
+    best, rival = (
+        max(known, key=lambda name: at[name]["similarity"])
+        for known in ((PRECONDITIONED, *others), others)
+    )
     merged = [name for name in names if name != PRECONDITIONED and name not in others]
     says = answer(
         ALGORITHM,
@@ -105,7 +124,9 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
         "one preconditioned step of gradient descent is the nearest algorithm",
     )
     times = [f"{10**end:.3g}" for end in (test.value, test.low, test.high)]
-    threshold = bound(ALGORITHM, quantities, "ratio", f"at most {1 / NEARER:g}", f"at least {NEARER:g}")
+    threshold = bound(
+        ALGORITHM, quantities, "ratio", f"at most {1 / NEARER:g}", f"at least {NEARER:g}"
+    )
     says += (
         f" After {n} examples its squared distance from this step is {times[0]} [{times[1]}, {times[2]}] times that "
         f"from {rival} ({threshold})."
@@ -120,13 +141,18 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
     elif needs_layer(facts) is None:
         caveat = f"Its similarity to {best} is {at[best]['similarity']:.3f}. {SAME_EVIDENCE}"
     else:
-        caveat = f"Its similarity to {best} is {at[best]['similarity']:.3f} (1: the same predictions)."
+        caveat = (
+            f"Its similarity to {best} is {at[best]['similarity']:.3f} (1: the same predictions)."
+        )
     return Evidence(
         quantities,
         says,
         scope="these weights, this task, predictions at the query",
         twin={"ratio": Estimate.of(title, twin, "log10")},
-        details=(*rows, *({"M": n, "algorithm": one, "the same as": PRECONDITIONED} for one in merged)),
+        details=(
+            *rows,
+            *({"M": n, "algorithm": one, "the same as": PRECONDITIONED} for one in merged),
+        ),
         caveat=caveat,
     )
 
@@ -166,7 +192,8 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
         reason
         for reason, present in {
             "learned positions": cfg.positional_embedding_type != "none",
-            "causal attention below the last layer": cfg.attention_dir == "causal" and cfg.n_layers > 1,
+            "causal attention below the last layer": cfg.attention_dir == "causal"
+            and cfg.n_layers > 1,
             "weights of positions": cfg.position_weights is not None,
             "queries of the token before": cfg.queries is not None,
         }.items()
@@ -174,9 +201,14 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
     ]
     name = "change of the prediction with the order of the examples / its standard deviation over prompts"
     swapped = "change of the prediction with examples of another function / its standard deviation over prompts"
-    quantities = {"spread": Estimate.of(name, test), "contexts": Estimate.of(swapped, sensitivity(result, "contexts"))}
+    quantities = {
+        "spread": Estimate.of(name, test),
+        "contexts": Estimate.of(swapped, sensitivity(result, "contexts")),
+    }
     # Sums over the examples have no order: of such a model the answer follows from its design.
-    by_design = "" if reasons else "By algebra: nothing in the model's design can tell orders apart. "
+    by_design = (
+        "" if reasons else "By algebra: nothing in the model's design can tell orders apart. "
+    )
     says = by_design + answer(
         ORDER,
         quantities,
@@ -184,7 +216,9 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
         "The order of the examples changes the prediction.",
         "the order of the examples changes the prediction",
     )
-    threshold = bound(ORDER, quantities, "spread", f"at most {100 * FREE:g} %", f"more than {100 * SENSITIVE:g} %")
+    threshold = bound(
+        ORDER, quantities, "spread", f"at most {100 * FREE:g} %", f"more than {100 * SENSITIVE:g} %"
+    )
     says += (
         f" Over orders of the examples its standard deviation is {100 * test.value:.3g} % of that over prompts "
         f"({threshold})."

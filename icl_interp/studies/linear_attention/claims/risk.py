@@ -62,7 +62,9 @@ def _by_length(result: DataArray, who: str) -> np.ndarray:
 
 def worst_ratio(result: DataArray, who: str, over: str) -> Interval:
     """The largest |ln ratio| of two risks over lengths, groups of prompts resampled."""
-    return bootstrap(lambda a, b: np.abs(_ratio(a, b)).max(-1), _by_length(result, who), _by_length(result, over))
+    return bootstrap(
+        lambda a, b: np.abs(_ratio(a, b)).max(-1), _by_length(result, who), _by_length(result, over)
+    )
 
 
 def risk_evidence(results: Results, facts: Facts) -> Evidence:
@@ -94,7 +96,9 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
         "the error is the one that Theorem 4.2 gives",
     )
     worst = max(rows, key=lambda row: abs(math.log(max(row[f"measured / {BEST}"], TINY))))
-    threshold = bound(RISK, quantities, "ratio", f"within a factor of {CLOSE:g}", f"off by more than {OFF:g}")
+    threshold = bound(
+        RISK, quantities, "ratio", f"within a factor of {CLOSE:g}", f"off by more than {OFF:g}"
+    )
     says += (
         f" At {worst['M']} examples, where it is farthest off, it is {worst[f'measured / {BEST}']:.3g} "
         f"[{worst[f'{BEST}, low']:.3g}, {worst[f'{BEST}, high']:.3g}] times the theorem's ({threshold})."
@@ -157,7 +161,11 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
             }
         )
     limit = theory.random_limit(task.spectrum_moments())
-    exact = float(theory.random_risk(trained_landscape(task).product, task.spectrum_moments(), n, task.noise_std**2))
+    exact = float(
+        theory.random_risk(
+            trained_landscape(task).product, task.spectrum_moments(), n, task.noise_std**2
+        )
+    )
     name = "mean squared error / that of the optimal layer of Theorem 4.5"
     quantities = {"ratio": Estimate.of(name, test, "ln"), **learned(results, facts)}
     says = answer(
@@ -214,7 +222,9 @@ def shifted_ratio(result: DataArray, arms: tuple[str, ...]) -> Interval:
 
     def statistic(*m: np.ndarray) -> np.ndarray:
         inside = _ratio(m[0], m[1])
-        return np.max([_ratio(m[i], m[i + 1]) - inside for i in range(2, len(m), 2)], axis=0) / math.log(10)
+        return np.max(
+            [_ratio(m[i], m[i + 1]) - inside for i in range(2, len(m), 2)], axis=0
+        ) / math.log(10)
 
     return bootstrap(statistic, *arrays)
 
@@ -248,14 +258,22 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
         f"({worst['test condition']}) and {inside[share]:.3g} in distribution, {10**test.value:.3g} times as large "
         f"({bound(QUERY, quantities, 'ratio', f'at most {TOLERATED:g} times', f'at least {HURT:g} times')})."
     )
-    return Evidence(quantities, says, scope="these weights, M = N, examples in distribution", details=tuple(rows))
+    return Evidence(
+        quantities,
+        says,
+        scope="these weights, M = N, examples in distribution",
+        details=tuple(rows),
+    )
 
 
 COVARIATE = Criterion(
     "power of c with which the slope of predictions on labels grows, where all inputs are scaled by c = 1, 2, 3, and "
     f"where they are by numbers that are drawn: both {EXPONENT[0]:g} to {EXPONENT[1]:g} / one at most {ABSORBED:g} "
     "(the slope stays, as with least squares)",
-    (Condition("exponent", EXPONENT, (-INF, ABSORBED)), Condition("drawn", EXPONENT, (-INF, ABSORBED))),
+    (
+        Condition("exponent", EXPONENT, (-INF, ABSORBED)),
+        Condition("drawn", EXPONENT, (-INF, ABSORBED)),
+    ),
     (LEARNED,),
 )
 
@@ -265,7 +283,11 @@ def exponent(result: DataArray, drawn: bool = False) -> Interval:
     every = [float(c) for c in result.indexes["c"]]
     factors = [c for c in every if c == 1 or (c not in INPUT_FACTORS) is drawn]
     centred = np.log(factors) - np.log(factors).mean()
-    arrays = [result.sel(c=c, moment=moment).values for c in factors for moment in ("prediction x truth", "truth^2")]
+    arrays = [
+        result.sel(c=c, moment=moment).values
+        for c in factors
+        for moment in ("prediction x truth", "truth^2")
+    ]
 
     def statistic(*m: np.ndarray) -> np.ndarray:
         slopes = [m[i] / m[i + 1] for i in range(0, len(m), 2)]
@@ -283,9 +305,16 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
     rows = []
     for c in result.indexes["c"]:
         error, size, crossed = (
-            float(result.sel(c=c, moment=moment).values.mean()) for moment in ("error", "truth^2", "prediction x truth")
+            float(result.sel(c=c, moment=moment).values.mean())
+            for moment in ("error", "truth^2", "prediction x truth")
         )
-        rows.append({"c": c, "slope of predictions": crossed / size, "error / mean square of the label": error / size})
+        rows.append(
+            {
+                "c": c,
+                "slope of predictions": crossed / size,
+                "error / mean square of the label": error / size,
+            }
+        )
     name = "power of c in the slope of predictions on labels"
     drawn = exponent(result, drawn=True)
     quantities = {
@@ -300,7 +329,9 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
         "Scaling all inputs by c does not make predictions c² times too large.",
         "scaling all inputs by c makes predictions c² times too large",
     )
-    slopes, at = (", ".join(f"{row[key]:.3g}" for row in rows) for key in ("slope of predictions", "c"))
+    slopes, at = (
+        ", ".join(f"{row[key]:.3g}" for row in rows) for key in ("slope of predictions", "c")
+    )
     asked, against = f"a power of {EXPONENT[0]:g} to {EXPONENT[1]:g}", f"at most {ABSORBED:g}"
     says += (
         f" The slope of predictions on labels grows like c to the power {test.value:.3g} [{test.low:.3g}, "
@@ -309,7 +340,9 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
     )
     caveat = f"At c = {at} it is {slopes}"
     if not task.random_covariance:
-        expected = float(theory.prediction_slope(trained_landscape(task).product, task.covariance_matrix))
+        expected = float(
+            theory.prediction_slope(trained_landscape(task).product, task.covariance_matrix)
+        )
         caveat += f" ({expected:.3g} c² for the optimal layer of Theorem 4.1)"
     return Evidence(
         quantities,

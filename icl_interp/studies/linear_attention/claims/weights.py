@@ -27,10 +27,19 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     trained_landscape,
 )
 from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss, tied
-from icl_interp.studies.linear_attention.measurements.weights import maps, numbers, path, product, share_of_identity
+from icl_interp.studies.linear_attention.measurements.weights import (
+    maps,
+    numbers,
+    path,
+    product,
+    share_of_identity,
+)
 
 NEAR, FAR = 0.05, 0.2  # relative distances that count as reached, and as not
-CLOSE, WORSE = 1.05, 1.25  # ratios of the model's error to that of the minimum that count as reached, and as not
+CLOSE, WORSE = (
+    1.05,
+    1.25,
+)  # ratios of the model's error to that of the minimum that count as reached, and as not
 PL_FAILS = 0.5  # squared gradient over its bound from which the inequality fails: losses have rounding, and so has this
 AT_REST = 1e-9  # excess over the least loss below which differences of losses are rounding
 MIN_POINTS = 5  # snapshots for a statement about a path
@@ -76,7 +85,9 @@ def converged(results: Results, facts: Facts) -> Evidence:
         f"Training has not ended at the global minimum of the loss (Theorem {theorem}).",
         f"training has ended at the global minimum of the loss (Theorem {theorem})",
     )
-    threshold = bound(CONVERGED, quantities, "distance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %")
+    threshold = bound(
+        CONVERGED, quantities, "distance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %"
+    )
     says += (
         f" The product of the value and query-key weights is {100 * found['distance']:.3g} % away from that of the "
         f"minimum ({threshold}), and its mean squared error is {math.exp(excess.value):.4g} times the least."
@@ -88,13 +99,12 @@ def converged(results: Results, facts: Facts) -> Evidence:
             "start cannot."
         )
     elif found["outside"] > NEAR:
-        caveat = (
-            f"Biases and weights past attention, which the theorem's layer does not have, reach {found['outside']:.2g}."
-        )
+        caveat = f"Biases and weights past attention, which the theorem's layer does not have, reach {found['outside']:.2g}."
     else:
         caveat = f"By the weights the loss is {100 * found['excess']:.2g} % above its minimum. {SAME_EVIDENCE}"
     details = tuple(
-        {"number": key, "model": found[key], "randomly initialised control": twin.get(key)} for key in found
+        {"number": key, "model": found[key], "randomly initialised control": twin.get(key)}
+        for key in found
     )
     return Evidence(
         quantities,
@@ -120,7 +130,10 @@ BALANCED = Criterion(
     f"d columns of W_KQ), over the larger of the two, the largest over the snapshots: <= {NEAR:g} / > {FAR:g}. With "
     f"fewer than {MIN_POINTS} snapshots the way is not known, so that they can contradict and not support{TIED_TEXT}",
     # Few snapshots say little of the way, so they cannot support; weights far from balance contradict all the same.
-    (Condition("imbalance", (-INF, NEAR), (FAR, INF)), Condition("snapshots", (MIN_POINTS, INF), None)),
+    (
+        Condition("imbalance", (-INF, NEAR), (FAR, INF)),
+        Condition("snapshots", (MIN_POINTS, INF), None),
+    ),
     TIED,
 )
 
@@ -152,10 +165,19 @@ def balanced(results: Results, facts: Facts) -> Evidence:
         "Value and query-key weights do not keep the same size during training.",
         "value and query-key weights keep the same size during training",
     )
-    threshold = bound(BALANCED, quantities, "imbalance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %")
-    says += f" Their squared sizes differ by up to {100 * worst:.3g} % of the larger one ({threshold})."
+    threshold = bound(
+        BALANCED, quantities, "imbalance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %"
+    )
+    says += (
+        f" Their squared sizes differ by up to {100 * worst:.3g} % of the larger one ({threshold})."
+    )
     rows: list[dict[str, Any]] = [
-        {"step": step, "|v|^2": float(a), "|F|^2": float(b), "difference over the larger": float(gap)}
+        {
+            "step": step,
+            "|v|^2": float(a),
+            "|F|^2": float(b),
+            "difference over the larger": float(gap),
+        }
         for step, a, b, gap in zip(coordinates(curve, "step"), v2, f2, along, strict=True)
     ]
     if len(along):
@@ -166,7 +188,12 @@ def balanced(results: Results, facts: Facts) -> Evidence:
             if len(along) >= MIN_POINTS
             else f"Only {len(along)} snapshots were kept, and {MIN_POINTS} are needed to know the way there."
         )
-        rows.append({"number": "change of A_Q'A_Q - A_K'A_K, which flow on the factors conserves", "value": drift})
+        rows.append(
+            {
+                "number": "change of A_Q'A_Q - A_K'A_K, which flow on the factors conserves",
+                "value": drift,
+            }
+        )
     else:
         caveat = "No snapshots were kept, so the way there is not known."
     twin = {"imbalance": Estimate.exactly(name, abs(_numbers(results.twin)["imbalance"]))}
@@ -199,7 +226,9 @@ def pl(results: Results, facts: Facts) -> Evidence:
     curve = results[path]
     where = trained_landscape(task_in(facts))
     least = float(where.minimum + where.label_moment / 2)
-    excess, lemma, square = (curve.sel(quantity=name).values for name in ("excess", "PL bound", "squared gradient"))
+    excess, lemma, square = (
+        curve.sel(quantity=name).values for name in ("excess", "PL bound", "squared gradient")
+    )
     usable = np.isfinite(lemma) & (lemma > 0) & (excess > AT_REST * least)
     n_usable = int(usable.sum())
     name = "snapshots that do better than predicting 0 and are not yet at the minimum"
@@ -280,7 +309,9 @@ def identity(results: Results, facts: Facts) -> Evidence:
         "both maps are nearly multiples of the identity",
     )
     which = min(shares, key=lambda one: shares[one])
-    threshold = bound(IDENTITIES, quantities, "share", f"at least {IDENTITY:g}", f"at most {OTHER:g}")
+    threshold = bound(
+        IDENTITIES, quantities, "share", f"at least {IDENTITY:g}", f"at most {OTHER:g}"
+    )
     says += (
         f" The least share that a multiple of the identity has in a map is {shares[which]:.3g}, of {which} "
         f"({threshold})."

@@ -34,7 +34,9 @@ N_TIMES, LAST = 121, 300.0
 RATE, BATCH = 0.01, 256  # of SGD
 STEPS = {"smoke": 2000, "small": 10_000, "paper": 30_000}
 DRIFT_RATES, DRIFT_TIME = (0.1, 0.03, 0.01, 0.003), 10.0  # of gradient descent
-TRAINED = tuple(models.linear("lsa_fixed", s, ("smoke", "small", "paper")[s > 0 :]) for s in range(3))  # three seeds
+TRAINED = tuple(
+    models.linear("lsa_fixed", s, ("smoke", "small", "paper")[s > 0 :]) for s in range(3)
+)  # three seeds
 REACHED = 0.05  # |P - P*| / |P*| up to which the minimum counts as reached
 AT_MINIMUM = at_most("|P - P*| / |P*|", REACHED)
 CONSERVED = at_most("u² - |U|²", 1e-8)
@@ -47,7 +49,9 @@ def run(bench: Bench) -> dict[str, Result]:
     diagonal, n = SETTINGS[bench.scale.name]
     lam = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
     where = theory.landscape(lam, n)
-    times = torch.cat([torch.zeros(1), torch.logspace(-2, np.log10(LAST), N_TIMES - 1, dtype=torch.float64)])
+    times = torch.cat(
+        [torch.zeros(1), torch.logspace(-2, np.log10(LAST), N_TIMES - 1, dtype=torch.float64)]
+    )
     theta = torch.eye(len(lam), dtype=torch.float64) / len(lam) ** 0.25
     entries = ", ".join(f"{v:g}" for v in diagonal[:5]) + (", .." if len(diagonal) > 5 else "")
     note = f"excess loss l - min l; d = {len(lam)}, N = {n}, Λ = diag({entries})"
@@ -68,7 +72,9 @@ def run(bench: Bench) -> dict[str, Result]:
     )
     results: dict[str, Result] = {
         "flow": make_curve(
-            np.stack(lines), {"start": STARTS, "line": ("flow", "bound"), "t": times.tolist()}, note=note
+            np.stack(lines),
+            {"start": STARTS, "line": ("flow", "bound"), "t": times.tolist()},
+            note=note,
         ),
         "rates": table_of_rows(rows, note="start: sigma / sigma_max"),
         "sgd": sgd,
@@ -81,13 +87,22 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def _flow(
-    where: theory.Landscape, lam: torch.Tensor, n: int, start: float, theta: torch.Tensor, times: torch.Tensor
+    where: theory.Landscape,
+    lam: torch.Tensor,
+    n: int,
+    start: float,
+    theta: torch.Tensor,
+    times: torch.Tensor,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
     """(excess, bound, numbers) of the flow from sigma = start * sigma_max; no bound beyond sigma_max."""
     sigma = start * float(theory.initial_scale_limit(lam, n))
     path = theory.gradient_flow(where, *theory.initial_point(sigma, theta), times)
-    excess = np.array([float(where.excess(m, u)) for m, u in zip(path.matrices, path.scalars, strict=True)])
-    squares = [_gradient_square(where, m, u) for m, u in zip(path.matrices, path.scalars, strict=True)]
+    excess = np.array(
+        [float(where.excess(m, u)) for m, u in zip(path.matrices, path.scalars, strict=True)]
+    )
+    squares = [
+        _gradient_square(where, m, u) for m, u in zip(path.matrices, path.scalars, strict=True)
+    ]
     ratio = np.array(squares) / np.maximum(excess, 1e-300)
     seen = excess > 1e-12 * excess[0]  # later both are rounding
     if start < 1:
@@ -96,10 +111,14 @@ def _flow(
     else:
         mu, bound = float("nan"), np.full(len(times), np.nan)
     matrix, scalar = where.minimiser
-    gap = ((path.matrices[-1] - matrix).square().sum() + (path.scalars[-1] - scalar).square()).sqrt()
+    gap = (
+        (path.matrices[-1] - matrix).square().sum() + (path.scalars[-1] - scalar).square()
+    ).sqrt()
     t = times.numpy()
     late = seen & (excess < 1e-3 * excess[0])
-    rate = -float(np.polyfit(t[late], np.log(excess[late]), 1)[0]) if late.sum() > 3 else float("nan")
+    rate = (
+        -float(np.polyfit(t[late], np.log(excess[late]), 1)[0]) if late.sum() > 3 else float("nan")
+    )
     row = {
         "start": start,
         "sigma": sigma,
@@ -124,7 +143,9 @@ def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataAr
     All entries of W_PV and W_KQ that predictions read are free; they start as in Assumption 3.3.
     """
     d, where = len(lam), theory.landscape(lam, n)
-    matrix, scalar = theory.initial_point(FOLLOWED * float(theory.initial_scale_limit(lam, n)), theta)
+    matrix, scalar = theory.initial_point(
+        FOLLOWED * float(theory.initial_scale_limit(lam, n)), theta
+    )
     w_pv, w_kq = (torch.zeros(d + 1, d + 1, dtype=torch.float64) for _ in range(2))
     w_pv[-1, -1], w_kq[:d, :d] = scalar, matrix
     least = where.minimum + where.label_moment / 2
@@ -136,11 +157,17 @@ def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataAr
         if step in shown:
             times.append(step * RATE)
             excess.append(float(theory.population_loss(w_pv, w_kq, lam, n) - least))
-        prompts = task.sample(BATCH, generator(bench.seed, "linear_attention/sgd", step), dtype=torch.float64)
+        prompts = task.sample(
+            BATCH, generator(bench.seed, "linear_attention/sgd", step), dtype=torch.float64
+        )
         down_pv, down_kq = _gradients(w_pv, w_kq, prompts.xs, as_numbers(prompts.ys))
         w_pv[-1] -= RATE * down_pv
         w_kq[:, :d] -= RATE * down_kq
-    return make_curve(np.array(excess), {"t": times}, note=f"SGD, rate {RATE:g}, batches of {BATCH}; t = steps x rate")
+    return make_curve(
+        np.array(excess),
+        {"t": times},
+        note=f"SGD, rate {RATE:g}, batches of {BATCH}; t = steps x rate",
+    )
 
 
 def _gradients(
@@ -164,7 +191,9 @@ def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: i
     """Largest |u^2 - |U|^2| of plain gradient descent up to one time, by its step."""
     found = []
     for rate in DRIFT_RATES:
-        matrix, scalar = theory.initial_point(FOLLOWED * float(theory.initial_scale_limit(lam, n)), theta)
+        matrix, scalar = theory.initial_point(
+            FOLLOWED * float(theory.initial_scale_limit(lam, n)), theta
+        )
         worst = 0.0
         for _ in range(round(DRIFT_TIME / rate)):
             dm, du = where.velocity(matrix, scalar)
@@ -172,14 +201,19 @@ def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: i
             worst = max(worst, abs(float(scalar**2 - matrix.square().sum())))
         found.append(worst)
     return make_table(
-        {"step": list(DRIFT_RATES), "largest imbalance": found}, note=f"gradient descent up to t = {DRIFT_TIME:g}"
+        {"step": list(DRIFT_RATES), "largest imbalance": found},
+        note=f"gradient descent up to t = {DRIFT_TIME:g}",
     )
 
 
 def _weights(bench: Bench, name: str) -> dict[str, Any]:
     """How far a trained model is from the minimum: its product, its exact loss as an LSA layer, its balance."""
     checkpoint = bench.models[name]
-    layer, n, task = read_layer(checkpoint.model), models.trained_length(checkpoint), models.task_of(checkpoint)
+    layer, n, task = (
+        read_layer(checkpoint.model),
+        models.trained_length(checkpoint),
+        models.task_of(checkpoint),
+    )
     where = theory.landscape(task.covariance_matrix, n, task.noise_std**2)
     product, best = layer.product, where.product
     trap, _ = where.rank_one
@@ -202,7 +236,9 @@ def states(results: Results) -> tuple[Statement, ...]:
     if not lines:
         return (note("Nothing is measured."),)
     drift = errors.rows_of(results, "drift")
-    steps, imbalances = (np.log10([row[key] for row in drift]) for key in ("step", "largest imbalance"))
+    steps, imbalances = (
+        np.log10([row[key] for row in drift]) for key in ("step", "largest imbalance")
+    )
     slope = np.polyfit(steps, imbalances, 1)[0]
     worst = max(row["largest imbalance"] for row in errors.rows_of(results, "rates"))
     text = (
@@ -236,7 +272,9 @@ def _states_flow(row: Mapping[str, Any]) -> Statement:
 
 def _states_sgd(sgd: DataArray, flow: DataArray) -> Statement:
     """SGD against the flow while the excess is above its noise floor, a tenth of the start."""
-    there = np.interp(sgd["t"].values, flow["t"].values, flow.sel(start=FOLLOWED, line="flow").values)
+    there = np.interp(
+        sgd["t"].values, flow["t"].values, flow.sel(start=FOLLOWED, line="flow").values
+    )
     early = there > 0.1 * there[0]
     gap = float(np.abs(sgd.values[early] / there[early] - 1).max())
     text = (

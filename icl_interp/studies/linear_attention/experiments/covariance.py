@@ -38,7 +38,10 @@ NEAR_THEOREM = within("|P - P*| / |P*| from Theorem 4.5", 0.1)
 def run(bench: Bench) -> dict[str, Result]:
     """Errors by what was trained on, N, test law, predictor and M; errors at M = N; the LSA layer's shrinkage."""
     cases = [
-        (kind, n, name) for kind in KINDS for n in models.LENGTHS if bench.has(name := models.softmax(kind, n).name)
+        (kind, n, name)
+        for kind in KINDS
+        for n in models.LENGTHS
+        if bench.has(name := models.softmax(kind, n).name)
     ]
     results: dict[str, Result] = {}
     if cases:
@@ -61,9 +64,19 @@ def _errors(bench: Bench, cases: list[tuple[str, int, str]]) -> dict[str, Result
             zero = label_moment(task)
             shown = [models.with_interval(mine), models.with_interval(best), np.stack([limit] * 3)]
             found[kind, n, test] = np.stack(shown) / zero
-            rows.append({"trained on": kind, "N": n, "test": test, **_at(n, mine.values, best.values, limit, zero)})
+            rows.append(
+                {
+                    "trained on": kind,
+                    "N": n,
+                    "test": test,
+                    **_at(n, mine.values, best.values, limit, zero),
+                }
+            )
     lengths = tuple(dict.fromkeys(n for _, n, _ in found))
-    kinds, names = tuple(dict.fromkeys(k for k, _, _ in found)), tuple(dict.fromkeys(t for _, _, t in found))
+    kinds, names = (
+        tuple(dict.fromkeys(k for k, _, _ in found)),
+        tuple(dict.fromkeys(t for _, _, t in found)),
+    )
     longest = max(2 * n for n in lengths)
     values = np.full((len(kinds), len(lengths), len(names), len(PREDICTORS), 3, longest), np.nan)
     for (kind, n, test), block in found.items():
@@ -76,7 +89,9 @@ def _errors(bench: Bench, cases: list[tuple[str, int, str]]) -> dict[str, Result
         "statistic": STATISTICS,
         "M": tuple(range(1, longest + 1)),
     }
-    note = "squared error of the label after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
+    note = (
+        "squared error of the label after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
+    )
     at_n = table_of_rows(rows, note=f"{note}; at M = N and at M = 2 N")
     return {"errors": make_curve(values, axes, note=note), "at N": at_n}
 
@@ -122,9 +137,13 @@ def _shrinkage(bench: Bench) -> DataFrame:
         "theorem 4.5": float(exact.diagonal().mean()),
         "limit": float(theory.random_limit(moments).mean()),
         "left": float((1 - moments[1].square() / (moments[0] * moments[2])).mean()),
-        "distance": float(torch.linalg.matrix_norm(product - exact) / torch.linalg.matrix_norm(exact)),
+        "distance": float(
+            torch.linalg.matrix_norm(product - exact) / torch.linalg.matrix_norm(exact)
+        ),
     }
-    note = "r of E[yhat | x, w] = r <w, x>; left: share of E[y²] that the error keeps for long prompts"
+    note = (
+        "r of E[yhat | x, w] = r <w, x>; left: share of E[y²] that the error keeps for long prompts"
+    )
     return make_table({key: [value] for key, value in row.items()}, note=note)
 
 
@@ -136,7 +155,9 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "at N")
     lines = []
     if rows:
-        lines += _states_random([r for r in rows if r["trained on"] == "random" and r["test"] == "random, c = 1"])
+        lines += _states_random(
+            [r for r in rows if r["trained on"] == "random" and r["test"] == "random, c = 1"]
+        )
         lines += map(note, (*_fixed(rows), *_shifted(rows)))
     lines += [_states_limit(row) for row in errors.rows_of(results, "shrinkage")]
     return tuple(lines) or (note("No model is here, so nothing is measured."),)
@@ -162,7 +183,9 @@ def _fixed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not own:
         return []
     parts = [f"{row[MODEL]:.2g} at N = {row['N']} (LSA {row[LSA]:.2g})" for row in own]
-    return [f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; least squares 0."]
+    return [
+        f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; least squares 0."
+    ]
 
 
 def _shifted(rows: Sequence[Mapping[str, Any]]) -> list[str]:

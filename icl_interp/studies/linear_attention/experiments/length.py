@@ -76,7 +76,9 @@ def replaced(
         kind = vectors[p % 2 : n_trained : 2]
         if how == "drawn anew":
             scale = vectors[n_trained:].square().mean().sqrt()
-            out[p] = scale * torch.randn(vectors.shape[1], generator=generator(seed, "linear_attention/positions", p))
+            out[p] = scale * torch.randn(
+                vectors.shape[1], generator=generator(seed, "linear_attention/positions", p)
+            )
         elif how == "mean trained":
             out[p] = kind.mean(0)
         elif how == "last trained":
@@ -101,7 +103,10 @@ def trained_alone(checkpoint: Checkpoint, steps: int, seed: int = 0) -> Checkpoi
     Predictions up to N are what they were: causal attention does not see later positions.
     """
     model = copy.deepcopy(checkpoint.model).requires_grad_(False)
-    n_trained, n_points = Interleaved().n_tokens(checkpoint.task.n_points), 2 * models.trained_length(checkpoint) + 1
+    n_trained, n_points = (
+        Interleaved().n_tokens(checkpoint.task.n_points),
+        2 * models.trained_length(checkpoint) + 1,
+    )
     vectors, read = model.pos_embed.W_pos, Interleaved().read_at(n_points, "causal")[0]
     vectors.requires_grad_(True)
     optimiser = torch.optim.Adam([vectors], lr=RATE)
@@ -109,7 +114,9 @@ def trained_alone(checkpoint: Checkpoint, steps: int, seed: int = 0) -> Checkpoi
         stream = generator(seed, "linear_attention/positions alone", step)
         prompts = checkpoint.task.sample(64, stream, n_points=n_points)
         out = model(Interleaved().encode(prompts).to(vectors), read)
-        (vectors.grad,) = torch.autograd.grad((out - prompts.ys.to(vectors)).square().mean(), vectors)
+        (vectors.grad,) = torch.autograd.grad(
+            (out - prompts.ys.to(vectors)).square().mean(), vectors
+        )
         vectors.grad[:n_trained] = 0  # and Adam leaves them as they are
         optimiser.step()
     return replace(checkpoint, model=model.requires_grad_(False).eval())
@@ -133,32 +140,48 @@ def run(bench: Bench) -> dict[str, Result]:
         n = models.trained_length(checkpoint)
         tests = models.tests(checkpoint.task.dim, SCALES)
         for how in SHOWN[name]:
-            edited = functools.cache(lambda name=name, how=how: _edited(bench, name, how))  # only where it is measured
+            edited = functools.cache(
+                lambda name=name, how=how: _edited(bench, name, how)
+            )  # only where it is measured
             for test, task in tests.items():
                 edit = "" if how in (AS_THEY_ARE, *SHOWN[WITHOUT]) else how
                 found = models.errors_by_length(bench, name, task, 2 * n, edit, edited)
                 zero = label_moment(task)
                 curves[name, how, test] = models.with_interval(found) / zero
                 rows.append(
-                    {"model": name, "positions": how, "test": test, "N": n, **_rise(np.asarray(found.values), n, zero)}
+                    {
+                        "model": name,
+                        "positions": how,
+                        "test": test,
+                        "N": n,
+                        **_rise(np.asarray(found.values), n, zero),
+                    }
                 )
     if not rows:
         return {}
     results: dict[str, Result] = {"spikes": _spikes(rows)}
     for name in dict.fromkeys(row["model"] for row in rows):
         best = {
-            t: models.with_interval(models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n)) / label_moment(task)
+            t: models.with_interval(models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n))
+            / label_moment(task)
             for t, task in tests.items()
         }
         results[name] = _curve({k: v for k, v in curves.items() if k[0] == name}, best)
     return results
 
 
-def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]) -> DataArray:
+def _curve(
+    curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str, np.ndarray]
+) -> DataArray:
     shown = [*dict.fromkeys(how for _, how, _ in curves), LEAST_SQUARES]
     name, tests = next(iter(curves))[0], list(best)
     values = np.stack(
-        [np.stack([best[test] if how == LEAST_SQUARES else curves[name, how, test] for test in tests]) for how in shown]
+        [
+            np.stack(
+                [best[test] if how == LEAST_SQUARES else curves[name, how, test] for test in tests]
+            )
+            for how in shown
+        ]
     )
     axes = {
         "positions": shown,
@@ -167,7 +190,9 @@ def _curve(curves: Mapping[tuple[str, str, str], np.ndarray], best: Mapping[str,
         "M": tuple(range(1, values.shape[-1] + 1)),
     }
     return make_curve(
-        values, axes, note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts"
+        values,
+        axes,
+        note="squared error after M examples / E[y²]; 95 % bootstrap over blocks of prompts",
     )
 
 
@@ -207,17 +232,27 @@ def states(results: Results) -> tuple[Statement, ...]:
             own = "fixed" if name == FIXED else "random, c = 1"
             own_rows = {row["positions"]: row for row in mine if row["test"] == own}
             lines += _states_spike(name, own_rows)
-            lines += _states_variance(name, [row for row in mine if row["positions"] == AS_THEY_ARE])
+            lines += _states_variance(
+                name, [row for row in mine if row["positions"] == AS_THEY_ARE]
+            )
     without = [row for row in rows if row["model"] == WITHOUT and row["test"] == "fixed"]
-    with_them = [r for r in rows if (r["model"], r["positions"], r["test"]) == (FIXED, AS_THEY_ARE, "fixed")]
-    return (*lines, *_states_without(without, with_them)) or (note("No model is here, so nothing is measured."),)
+    with_them = [
+        r for r in rows if (r["model"], r["positions"], r["test"]) == (FIXED, AS_THEY_ARE, "fixed")
+    ]
+    return (*lines, *_states_without(without, with_them)) or (
+        note("No model is here, so nothing is measured."),
+    )
 
 
-def _states_without(without: Sequence[Mapping[str, Any]], with_them: Sequence[Mapping[str, Any]]) -> list[Statement]:
+def _states_without(
+    without: Sequence[Mapping[str, Any]], with_them: Sequence[Mapping[str, Any]]
+) -> list[Statement]:
     """A model trained without positions: no spike, better beyond N, and what it costs up to N."""
     lines = []
     for row in without:
-        text = f"trained without positions the error beyond N is {_ratio(row)} times the error at N."
+        text = (
+            f"trained without positions the error beyond N is {_ratio(row)} times the error at N."
+        )
         given = {models.ERROR: row["error at N"]}
         lines.append(statement(text, NO_SPIKE, errors.interval_of(row, "ratio"), given=given))
         for other in with_them:
@@ -255,7 +290,11 @@ def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[State
         text = f"{name}: with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: {_ratio(edit)}."
         lines.append(statement(text, CAUSES, Interval(share, least, most)))
     new = own["drawn anew"]
-    lines.append(note(f"With other random vectors in their place (the control intervention) it is {_ratio(new)}."))
+    lines.append(
+        note(
+            f"With other random vectors in their place (the control intervention) it is {_ratio(new)}."
+        )
+    )
     return lines
 
 
@@ -265,7 +304,9 @@ def _states_variance(name: str, rows: Sequence[Mapping[str, Any]]) -> list[State
     low, high = at.get("random, c = 1"), at.get("random, c = 9")
     if not low or not high:
         return []
-    quotient = Interval(high["ratio"] / low["ratio"], high["low"] / low["high"], high["high"] / low["low"])
+    quotient = Interval(
+        high["ratio"] / low["ratio"], high["low"] / low["high"], high["high"] / low["low"]
+    )
     rises = [row["mean beyond"] - row["error at N"] for row in (low, high)]
     text = (
         f"{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at c = "
@@ -285,7 +326,11 @@ LENGTH_SPIKE_EXPERIMENT = Experiment(
     "linear_attention.length_spike",
     "Beyond the trained length: the spike, and the positions that cause it",
     f"{models.SLIDES}: the spike for M > N and its explanation",
-    (models.softmax("fixed", N), models.softmax("random", N), models.softmax("fixed", "no_positions")),
+    (
+        models.softmax("fixed", N),
+        models.softmax("random", N),
+        models.softmax("fixed", "no_positions"),
+    ),
     run,
     states,
     compare,

@@ -37,7 +37,9 @@ LEAST_SQUARES = "least squares"
 HERE = "d = 4 at scale small, 20 in the source"  # said beside what softmax models do
 ERROR = "error over E[y²] on the law trained on"
 # Predicting 0 has no spike and no shift makes it worse: what says something are models that do better.
-LEARNED = Precondition(ERROR, (0.0, 1 - LEARNED_R2), "Its error is {value:.2g} of E[y²]: it has not learned.")
+LEARNED = Precondition(
+    ERROR, (0.0, 1 - LEARNED_R2), "Its error is {value:.2g} of E[y²]: it has not learned."
+)
 
 SOFTMAX_SIZES = {
     "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 100 steps: shows that it runs, and nothing else",
@@ -60,14 +62,18 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """
     named(scale)
     if not isinstance(config.task, LinearRegression) or config.training is None:
-        raise InputError("a recipe of linear_attention has a LinearRegression task and a training section")
+        raise InputError(
+            "a recipe of linear_attention has a LinearRegression task and a training section"
+        )
     if scale == "small":
         return config
     scaled = _linear if config.model.score_fn == "linear" else _softmax
     return scaled(config, config.task, config.training, scale)
 
 
-def _softmax(config: RunConfig, task: LinearRegression, training: TrainingConfig, scale: str) -> RunConfig:
+def _softmax(
+    config: RunConfig, task: LinearRegression, training: TrainingConfig, scale: str
+) -> RunConfig:
     d, n = task.n_dims, task.n_points - 1
     if scale == "smoke":
         shape = {"n_layers": 2, "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
@@ -83,21 +89,29 @@ def _softmax(config: RunConfig, task: LinearRegression, training: TrainingConfig
     return replace(config, model=model, task=task, training=rescaled(training, changes))
 
 
-def _linear(config: RunConfig, task: LinearRegression, training: TrainingConfig, scale: str) -> RunConfig:
+def _linear(
+    config: RunConfig, task: LinearRegression, training: TrainingConfig, scale: str
+) -> RunConfig:
     model = config.model
     if scale == "smoke":
         changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200, "batch_size": 128}
     else:
         changes = {"steps": 20_000, "batch_size": 1024}
         if task.n_dims > 2:  # the trap is about two dimensions
-            diagonal = task.covariance * 4 if isinstance(task.covariance, tuple) else task.covariance
+            diagonal = (
+                task.covariance * 4 if isinstance(task.covariance, tuple) else task.covariance
+            )
             n_points = 4 * (task.n_points - 1) + 1
             task = replace(task, n_dims=4 * task.n_dims, covariance=diagonal, n_points=n_points)
             n_ctx = 4 * model.n_ctx
-            model = replace(model, d_in=task.n_dims + 1, n_ctx=n_ctx, d_model=64, d_head=64, d_mlp=256)
+            model = replace(
+                model, d_in=task.n_dims + 1, n_ctx=n_ctx, d_model=64, d_head=64, d_mlp=256
+            )
     training = rescaled(training, changes)
     curriculum = replace(training.curriculum, first_points=task.n_points)
-    return replace(config, model=model, task=task, training=replace(training, curriculum=curriculum))
+    return replace(
+        config, model=model, task=task, training=replace(training, curriculum=curriculum)
+    )
 
 
 def softmax(kind: str, n: int | str) -> Model:
@@ -105,7 +119,9 @@ def softmax(kind: str, n: int | str) -> Model:
     return Model(f"softmax_{kind}_{n}", scaled=at_scale)
 
 
-def linear(name: str, seed: int = 0, scales: tuple[str, ...] = ("smoke", "small", "paper")) -> Model:
+def linear(
+    name: str, seed: int = 0, scales: tuple[str, ...] = ("smoke", "small", "paper")
+) -> Model:
     """An LSA layer."""
     return Model(name, seed, scales, at_scale)
 
@@ -124,7 +140,9 @@ def trained_length(checkpoint: Checkpoint) -> int:
 def tests(d: int, scales: tuple[float, ...]) -> dict[str, LinearRegression]:
     """The slides' test laws by name: Lambda = I, and c Lambda with a fresh Exponential(1) diagonal each prompt."""
     random = {
-        f"random, c = {c:g}": LinearRegression(n_dims=d, n_points=2, covariance=Exponential(), covariance_scale=c)
+        f"random, c = {c:g}": LinearRegression(
+            n_dims=d, n_points=2, covariance=Exponential(), covariance_scale=c
+        )
         for c in scales
     }
     return {"fixed": LinearRegression(n_dims=d, n_points=2), **random}
@@ -150,19 +168,28 @@ def errors_by_length(
     """
 
     def compute() -> DataArray:
-        predictor = edited() or (LeastSquares(task) if name == LEAST_SQUARES else bench.models[name])
+        predictor = edited() or (
+            LeastSquares(task) if name == LEAST_SQUARES else bench.models[name]
+        )
         each, squares = bench.scale.n_contexts, []
         at_once = max(1, BATCH // each)  # blocks
         for block in range(0, bench.scale.n_functions, at_once):
             stream = generator(bench.seed, "linear_attention/length", block)
             n = min(at_once, bench.scale.n_functions - block) * each
             prompts = task.sample(n, stream, n_points=m + 1, dtype=torch.float64)
-            squares.append(as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, 1:])
+            squares.append(
+                as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, 1:]
+            )
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
         axes = {"block": tuple(range(len(blocks))), "M": tuple(range(1, m + 1))}
         return make_array(blocks, axes, note=f"blocks of {each} independent prompts")
 
-    settings = {"task": encode(task), "m": m, "predictor": name if name == LEAST_SQUARES else "model", "edit": edit}
+    settings = {
+        "task": encode(task),
+        "m": m,
+        "predictor": name if name == LEAST_SQUARES else "model",
+        "edit": edit,
+    }
     found = bench.keep("linear_attention: error by length", [name], compute, **settings)
     assert isinstance(found, DataArray)
     return found

@@ -52,17 +52,33 @@ def run(bench: Bench) -> dict[str, Result]:
     rows, lines = [], np.zeros((len(NOISES), len(FORMULAS), len(LENGTHS)))
     for i, tau2 in enumerate(NOISES):
         for j, m in enumerate(LENGTHS):
-            exact, printed = (float(f(lam, n, m, identity, tau2)) for f in (theory.risk, theory.paper_risk))
+            exact, printed = (
+                float(f(lam, n, m, identity, tau2)) for f in (theory.risk, theory.paper_risk)
+            )
             lines[i, :, j] = exact, printed
             task = LinearRegression(
-                n_dims=d, n_points=m + 1, covariance=tuple(map(tuple, lam.tolist())), noise_std=tau2**0.5
+                n_dims=d,
+                n_points=m + 1,
+                covariance=tuple(map(tuple, lam.tolist())),
+                noise_std=tau2**0.5,
             )
             row = _measured(bench, UNIT, LinearSelfAttention.from_product(product), task, product)
-            rows.append({"layer": UNIT, "noise": tau2, "M": m, **row, "exact": exact, "slides": printed})
+            rows.append(
+                {"layer": UNIT, "noise": tau2, "M": m, **row, "exact": exact, "slides": printed}
+            )
             if read is not None:
                 own = float(theory.product_risk(read, m, lam, identity, tau2).total)
                 row = _measured(bench, TRAINED, bench.models[TRAINED], task, read)
-                rows.append({"layer": TRAINED, "noise": tau2, "M": m, **row, "exact": own, "slides": printed})
+                rows.append(
+                    {
+                        "layer": TRAINED,
+                        "noise": tau2,
+                        "M": m,
+                        **row,
+                        "exact": own,
+                        "slides": printed,
+                    }
+                )
     note = f"d = {d}, N = {n}, w ~ N(0, I); mean squared error"
     axes = {"noise": NOISES, "formula": FORMULAS, "M": LENGTHS}
     return {"formulas": make_curve(lines, axes, note=note), "measured": _table(rows, note)}
@@ -73,7 +89,8 @@ def _table(rows: list[dict[str, Any]], note: str) -> DataFrame:
         row["z, exact"] = (row["error"] - row["exact"]) / row["se"]
         row["z, slides"] = (row["error"] - row["slides"]) / row["se"]
     return table_of_rows(
-        rows, note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error"
+        rows,
+        note=f"{note}; exact: of the layer's own product; z: (measured - formula) / standard error",
     )
 
 
@@ -87,15 +104,22 @@ def _measured(
         for block in range(bench.scale.n_functions):
             stream = generator(bench.seed, "linear_attention/risk", block)
             prompts = task.sample(bench.scale.n_contexts, stream, dtype=torch.float64)
-            squares.append(as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, -1])
+            squares.append(
+                as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, -1]
+            )
         found = torch.cat(squares)
         values = np.array([float(found.mean()), float(found.std() / len(found) ** 0.5)])
         return make_array(values, {"statistic": ("error", "se")})
 
     settings = {"task": encode(task), "layer": name, "product": product.tolist()}
-    kept = bench.keep("linear_attention: risk", [name] if name == TRAINED else [], compute, **settings)
+    kept = bench.keep(
+        "linear_attention: risk", [name] if name == TRAINED else [], compute, **settings
+    )
     assert isinstance(kept, DataArray)
-    return {"error": float(kept.sel(statistic="error").values), "se": float(kept.sel(statistic="se").values)}
+    return {
+        "error": float(kept.sel(statistic="error").values),
+        "se": float(kept.sel(statistic="se").values),
+    }
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------

@@ -33,9 +33,17 @@ from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
 IN_DISTRIBUTION = "none"
-SKEWED, SKEWED_MORE, NOISY, ORTHANT = "skewed inputs", "skewed inputs, 400 : 1", "noisy labels", "single orthant"
+SKEWED, SKEWED_MORE, NOISY, ORTHANT = (
+    "skewed inputs",
+    "skewed inputs, 400 : 1",
+    "noisy labels",
+    "single orthant",
+)
 LARGER, QUERY = "functions x 3", "query x 3"
-FAILS = (SKEWED, SKEWED_MORE)  # the slides call these a failure, and of the others say that they stay close
+FAILS = (
+    SKEWED,
+    SKEWED_MORE,
+)  # the slides call these a failure, and of the others say that they stay close
 STAYS = (NOISY, ORTHANT)
 SKEW = 400.0  # of the largest to the smallest eigenvalue 1 / i^2 at the source's d = 20
 NOISE = 1 / 20  # noise variance over E[y^2]: the source has noise 1 at E[y^2] = d = 20
@@ -92,18 +100,30 @@ def run(bench: Bench) -> dict[str, Result]:
                 LSA: LinearSelfAttention.from_product(product),
                 ZERO: Zero(),
             }
-            found = {p: _query_errors(bench, name, task, p, predictor) for p, predictor in who.items()}
+            found = {
+                p: _query_errors(bench, name, task, p, predictor) for p, predictor in who.items()
+            }
             mine.append(found)
             rows.append({"N": n, "shift": shift, **_relative(found, mine[0])})
         values.append([[_over_zero(found[p], found[ZERO]) for p in PREDICTORS] for found in mine])
     if not rows:
         return {}
     note = "squared error at the query after M = N examples / E[y²]; 95 % bootstrap over blocks of prompts"
-    axes = {"N": tuple(lengths), "shift": tuple(shifts(2, 4)), "predictor": PREDICTORS, "statistic": STATISTICS}
-    return {"errors": make_array(np.array(values), axes, note=note), "at N": table_of_rows(rows, note=note)}
+    axes = {
+        "N": tuple(lengths),
+        "shift": tuple(shifts(2, 4)),
+        "predictor": PREDICTORS,
+        "statistic": STATISTICS,
+    }
+    return {
+        "errors": make_array(np.array(values), axes, note=note),
+        "at N": table_of_rows(rows, note=note),
+    }
 
 
-def _query_errors(bench: Bench, name: str, task: LinearRegression, who: str, predictor: Predictor) -> np.ndarray:
+def _query_errors(
+    bench: Bench, name: str, task: LinearRegression, who: str, predictor: Predictor
+) -> np.ndarray:
     """Squared error at the query by block of independent prompts, against the function's own value."""
 
     def compute() -> DataArray:
@@ -116,9 +136,15 @@ def _query_errors(bench: Bench, name: str, task: LinearRegression, who: str, pre
             truth = task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
             squares.append(as_numbers((predictions(predictor, prompts)[:, -1] - truth).square()))
         blocks = torch.cat(squares).unflatten(0, (-1, each)).mean(1).numpy()
-        return make_array(blocks, {"block": tuple(range(len(blocks)))}, note=f"blocks of {each} independent prompts")
+        return make_array(
+            blocks,
+            {"block": tuple(range(len(blocks)))},
+            note=f"blocks of {each} independent prompts",
+        )
 
-    found = bench.keep("linear_attention: error at the query", [name], compute, task=encode(task), predictor=who)
+    found = bench.keep(
+        "linear_attention: error at the query", [name], compute, task=encode(task), predictor=who
+    )
     return np.asarray(found.values)
 
 
@@ -127,10 +153,14 @@ def _over_zero(error: np.ndarray, zero: np.ndarray) -> tuple[float, float, float
     return i.value, i.low, i.high
 
 
-def _relative(found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _relative(
+    found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray]
+) -> dict[str, float]:
     """Errors over E[y^2], the gap to least squares with its interval, and what became of the error without a shift."""
     over = {p: _over_zero(found[p], found[ZERO])[0] for p in PREDICTORS}
-    gap = bootstrap(lambda e, best, z: (e - best) / z, found[MODEL], found[LEAST_SQUARES], found[ZERO])
+    gap = bootstrap(
+        lambda e, best, z: (e - best) / z, found[MODEL], found[LEAST_SQUARES], found[ZERO]
+    )
     before = _over_zero(intact[MODEL], intact[ZERO])[0]
     return {
         **over,
@@ -165,7 +195,9 @@ def _states_shift(shift: str, rows: Sequence[Mapping[str, Any]], found: Result |
     what = f"above least squares by, in units of the error without the shift, {each}. One run a length, {models.HERE}."
     given = {models.ERROR: max(row[MODEL] / row["softmax / unshifted"] for row in rows)}
     if shift in STAYS:
-        return statement(f"{shift} (the slides: stays close): {what}", STAYS_CLOSE, *excess, given=given)
+        return statement(
+            f"{shift} (the slides: stays close): {what}", STAYS_CLOSE, *excess, given=given
+        )
     if shift in FAILS:
         return statement(f"{shift} (the slides: a failure): {what}", GOES_FAR, *excess, given=given)
     return note(f"{shift[0].upper()}{shift[1:]} (not in the slides): {what}")

@@ -25,7 +25,11 @@ from icl_interp.theory import linear_attention as theory
 
 DIAGONAL = (1.0, 2.0)  # Lambda, as of the recipe lsa_trap
 LENGTHS = {"smoke": (4,), "small": (2, 4, 8, 20), "paper": (2, 4, 8, 20)}  # N
-SPREADS = {"smoke": (0.1, 1.0), "small": (0.03, 0.1, 0.3, 1.0), "paper": (0.03, 0.1, 0.3, 1.0)}  # of initial weights
+SPREADS = {
+    "smoke": (0.1, 1.0),
+    "small": (0.03, 0.1, 0.3, 1.0),
+    "paper": (0.03, 0.1, 0.3, 1.0),
+}  # of initial weights
 STARTS = {"smoke": 6, "small": 24, "paper": 200}
 MODEL = models.linear("lsa_trap", 1)  # the seed of the recipe
 TRAPPED = MODEL.name
@@ -58,7 +62,10 @@ def run(bench: Bench) -> dict[str, Result]:
             shares[i, j] = np.asarray(found.values)
     note = f"share of {starts} starts; all entries of W_PV and W_KQ from N(0, spread²), L-BFGS on the exact loss"
     axes = {"N": lengths, "spread": spreads, "end": ENDS}
-    results: dict[str, Result] = {"ends": make_array(shares, axes, note=note), "points": _points(lengths)}
+    results: dict[str, Result] = {
+        "ends": make_array(shares, axes, note=note),
+        "points": _points(lengths),
+    }
     if bench.has(TRAPPED):
         results["trained"] = _trained(bench)
     return results
@@ -68,7 +75,9 @@ def end_of(w_pv: torch.Tensor, w_kq: torch.Tensor, where: theory.Landscape) -> s
     """Which point of the landscape these weights are at, by their product."""
     product, size = theory.invariant_product(w_pv, w_kq), where.product.norm()
     points = {"minimum": where.product, "rank one": where.rank_one[0]}
-    return next((name for name, point in points.items() if (product - point).norm() < CLOSE * size), "other")
+    return next(
+        (name for name, point in points.items() if (product - point).norm() < CLOSE * size), "other"
+    )
 
 
 def _ends(bench: Bench, n: int, spread: float, starts: int) -> DataArray:
@@ -171,7 +180,10 @@ def states(results: Results) -> tuple[Statement, ...]:
         return (note("Nothing is measured."),)
     shares = ends.sel(end="rank one").values
     spreads, lengths = ends.indexes["spread"], ends.indexes["N"]
-    parts = [f"{100 * s.min():.0f} to {100 * s.max():.0f} % at N = {n}" for n, s in zip(lengths, shares, strict=True)]
+    parts = [
+        f"{100 * s.min():.0f} to {100 * s.max():.0f} % at N = {n}"
+        for n, s in zip(lengths, shares, strict=True)
+    ]
     lines = [
         f"From random weights of all entries, spread {min(spreads):g} to {max(spreads):g}, {', '.join(parts)} of the "
         "starts end at the rank-one point. The assumption w21 = 0 of the theorems matters; small weights alone do not "
@@ -183,7 +195,11 @@ def states(results: Results) -> tuple[Statement, ...]:
     lines += [_says_point(row) for row in points[:1]]
     if points:
         minima = [str(row["N"]) for row in points if row["lowest curvature"] > -FLAT]
-        saddles = [f"{row['N']} ({row['lowest curvature']:.2g})" for row in points if row["lowest curvature"] <= -FLAT]
+        saddles = [
+            f"{row['N']} ({row['lowest curvature']:.2g})"
+            for row in points
+            if row["lowest curvature"] <= -FLAT
+        ]
         lines.append(
             f"By its Hessian the point is a local minimum at N = {', '.join(minima) or 'none'} and a saddle at N = "
             f"{', '.join(saddles) or 'none'} (least eigenvalue)."

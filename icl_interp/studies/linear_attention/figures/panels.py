@@ -10,7 +10,9 @@ from icl_interp.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
 from icl_interp.figures.text import plain
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW)
-FLOOR = 1e-5  # least squares is exact from d examples on: it would stretch every axis by twenty decades
+FLOOR = (
+    1e-5  # least squares is exact from d examples on: it would stretch every axis by twenty decades
+)
 Drawn = dict[str, Figure]
 
 
@@ -30,7 +32,9 @@ def axes_of(i: int) -> str:
     return "x" if i == 0 else f"x{i + 1}"
 
 
-def add_band(figure: Figure, xs: np.ndarray, low: np.ndarray, high: np.ndarray, axes: str, colour: str) -> None:
+def add_band(
+    figure: Figure, xs: np.ndarray, low: np.ndarray, high: np.ndarray, axes: str, colour: str
+) -> None:
     """An interval over x, shaded."""
     low, high = np.maximum(low, FLOOR), np.maximum(high, FLOOR)
     figure.add_trace(

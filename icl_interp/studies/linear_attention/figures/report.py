@@ -49,7 +49,9 @@ ALONG = {
     "squared gradient": ("|∇L|²", GREEN, "solid"),
     "PL bound": ("mu × excess", PURPLE, "dot"),
 }
-Panel = tuple[str, float, Callable[[Figure, str], None]]  # title, share of the width, how it is drawn
+Panel = tuple[
+    str, float, Callable[[Figure, str], None]
+]  # title, share of the width, how it is drawn
 
 
 def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -62,7 +64,9 @@ def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts
     if path is not None and _drawable(path):
         panels.append(("During training", 1.0, lambda f, axis: _path(f, path, axis)))
     if algorithms is not None:
-        panels.append(("Which algorithm", 0.8, lambda f, axis: _algorithms(f, algorithms, facts, axis)))
+        panels.append(
+            ("Which algorithm", 0.8, lambda f, axis: _algorithms(f, algorithms, facts, axis))
+        )
     if not panels:
         return None
     figure = go.Figure()
@@ -78,9 +82,13 @@ def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts
         HEIGHT,
         l=76,
     )
-    more = LINE * (-(-sum(trace.showlegend is not False for trace in traces_of(figure)) // A_ROW) - 1)
+    more = LINE * (
+        -(-sum(trace.showlegend is not False for trace in traces_of(figure)) // A_ROW) - 1
+    )
     return figure.update_layout(
-        hovermode="closest", height=layout_of(figure).height + more, margin={"t": layout_of(figure).margin.t + more}
+        hovermode="closest",
+        height=layout_of(figure).height + more,
+        margin={"t": layout_of(figure).margin.t + more},
     )
 
 
@@ -125,7 +133,10 @@ def _risk(figure: Figure, risk: DataArray, facts: Facts, axis: str) -> None:
             )
         )
     best = risk.sel(who=BEST).values
-    found = [bootstrap(_over, own, other) for own, other in zip(risk.sel(who=MODEL).values.T, best.T, strict=True)]
+    found = [
+        bootstrap(_over, own, other)
+        for own, other in zip(risk.sel(who=MODEL).values.T, best.T, strict=True)
+    ]
     y, low, high = (
         np.maximum(np.array([getattr(i, key) for i in found]) * best.mean(0), LOWEST)
         for key in ("value", "low", "high")
@@ -147,9 +158,14 @@ def _risk(figure: Figure, risk: DataArray, facts: Facts, axis: str) -> None:
     figure.update_layout(
         {
             f"xaxis{axis}": log_axis(
-                "M, labelled examples", float(risk["M"].values[0]) / 1.3, float(risk["M"].values[-1]) * 1.3, 5
+                "M, labelled examples",
+                float(risk["M"].values[0]) / 1.3,
+                float(risk["M"].values[-1]) * 1.3,
+                5,
             ),
-            f"yaxis{axis}": log_axis("squared error", min(held, default=0.1) / 1.5, max(held, default=1.0) * 1.5, 6),
+            f"yaxis{axis}": log_axis(
+                "squared error", min(held, default=0.1) / 1.5, max(held, default=1.0) * 1.5, 6
+            ),
         }
     )
 
@@ -162,7 +178,10 @@ def _drawable(path: DataArray) -> bool:
 
 def _path(figure: Figure, path: DataArray, axis: str) -> None:
     """Excess, squared gradient and its bound by step; the step before the first is drawn half a step in."""
-    steps, held = np.maximum(path["step"].values, 0.5 * min(_positive(path["step"].values), default=1.0)), []
+    steps, held = (
+        np.maximum(path["step"].values, 0.5 * min(_positive(path["step"].values), default=1.0)),
+        [],
+    )
     for quantity, (name, colour, dash) in ALONG.items():
         y = path.sel(quantity=quantity).values
         shown = np.where(y > 0, y, np.nan)
@@ -183,7 +202,9 @@ def _path(figure: Figure, path: DataArray, axis: str) -> None:
         )
     figure.update_layout(
         {
-            f"xaxis{axis}": log_axis("step of training", float(steps.min()) / 1.3, float(steps.max()) * 1.3, 5),
+            f"xaxis{axis}": log_axis(
+                "step of training", float(steps.min()) / 1.3, float(steps.max()) * 1.3, 5
+            ),
             f"yaxis{axis}": log_axis("", min(held, default=0.1) / 2, max(held, default=1.0) * 2, 6),
         }
     )
@@ -196,18 +217,27 @@ def _algorithms(figure: Figure, result: DataArray, facts: Facts, axis: str) -> N
     depth = coordinates(result, "depth")[-1]
     names = [name for name in result.indexes["algorithm"] if name != SIZE]
     size = result.sel(M=m, algorithm=SIZE, depth=depth, statistic="distance").values
-    looks = {"similarity of predictions": (BLUE, "circle"), "cosine of input gradients": (ORANGE, "diamond-open")}
+    looks = {
+        "similarity of predictions": (BLUE, "circle"),
+        "cosine of input gradients": (ORANGE, "diamond-open"),
+    }
     for what, (colour, symbol) in looks.items():
         found = []
         for name in names:
             cell = {"M": m, "algorithm": name, "depth": depth}
             if what.startswith("sim"):
                 found.append(
-                    bootstrap(lambda a, b: 1 - _over(a, b), result.sel(**cell, statistic="distance").values, size)
+                    bootstrap(
+                        lambda a, b: 1 - _over(a, b),
+                        result.sel(**cell, statistic="distance").values,
+                        size,
+                    )
                 )
             else:
                 found.append(bootstrap(lambda a: a, result.sel(**cell, statistic="cosine").values))
-        value, low, high = (np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high"))
+        value, low, high = (
+            np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high")
+        )
         x = np.maximum(value, FLOOR)
         figure.add_trace(
             go.Scatter(

@@ -8,7 +8,17 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.figures.grid import whiskers
-from icl_interp.figures.style import BLUE, GREEN, GREY, INK, ORANGE, finish, log_axis, panel_title, place
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+)
 from icl_interp.figures.text import plain
 from icl_interp.results import Result
 from icl_interp.studies.linear_attention.figures.panels import (
@@ -26,7 +36,11 @@ from icl_interp.studies.linear_attention.figures.panels import (
 def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
     """Left, excess along flow and SGD with the exponential bound; right, drift of the balance by the step."""
     flow, sgd, drift = results.get("flow"), results.get("sgd"), results.get("drift")
-    if not isinstance(flow, DataArray) or not isinstance(sgd, DataArray) or not isinstance(drift, DataFrame):
+    if (
+        not isinstance(flow, DataArray)
+        or not isinstance(sgd, DataArray)
+        or not isinstance(drift, DataFrame)
+    ):
         return {}
     figure, domains = go.Figure(), [(0.0, 0.62), (0.72, 1.0)]
     shown = flow["t"].values > 0
@@ -34,9 +48,22 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
         for line, dash in (("flow", "solid"), ("bound", "dash")):
             values = flow.sel(start=start, line=line).values[shown]
             if not np.isnan(values).all():
-                name = f"flow from {start:g} σ<sub>max</sub>" if line == "flow" else "bound e<sup>−μt</sup>"
+                name = (
+                    f"flow from {start:g} σ<sub>max</sub>"
+                    if line == "flow"
+                    else "bound e<sup>−μt</sup>"
+                )
                 values = np.where(values > 1e-12, values, np.nan)
-                add_line(figure, name, flow["t"].values[shown], values, "x", COLOURS[i], line == "flow" or i == 0, dash)
+                add_line(
+                    figure,
+                    name,
+                    flow["t"].values[shown],
+                    values,
+                    "x",
+                    COLOURS[i],
+                    line == "flow" or i == 0,
+                    dash,
+                )
     at = sgd["t"].values > 0
     figure.add_trace(
         go.Scatter(
@@ -50,7 +77,16 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
     )
     steps, worst = (np.array(drift[key], dtype=float) for key in ("step", "largest imbalance"))
     add_line(figure, "u² − |U|²", steps, worst, "x2", INK, False, "solid", mode="lines+markers")
-    add_line(figure, "proportional to the step", steps, worst[-1] * steps / steps[-1], "x2", GREY, False, "dot")
+    add_line(
+        figure,
+        "proportional to the step",
+        steps,
+        worst[-1] * steps / steps[-1],
+        "x2",
+        GREY,
+        False,
+        "dot",
+    )
     panel_title(figure, "excess loss", domains[0])
     panel_title(figure, "largest |u² − |U|²|", domains[1])
     place(figure, *domains)
@@ -82,22 +118,53 @@ def covariance(results: Mapping[str, Result], comparison: DataFrame | None) -> D
             axes, first = axes_of(panel), panel == 0
             seen = curve["M"].values <= 2 * n
             best = curve.sel(
-                **{"trained on": kind}, N=n, test=tests[0], predictor="least squares", statistic="mean"
+                **{"trained on": kind},
+                N=n,
+                test=tests[0],
+                predictor="least squares",
+                statistic="mean",
             ).values[seen]
             add_line(
-                figure, "least squares", curve["M"].values[seen], np.maximum(best, FLOOR), axes, GREY, first, "dot"
+                figure,
+                "least squares",
+                curve["M"].values[seen],
+                np.maximum(best, FLOOR),
+                axes,
+                GREY,
+                first,
+                "dot",
             )
             for t, test in enumerate(tests):
                 key = {"trained on": kind, "N": n, "test": test}
                 name, colour = law(test), COLOURS[t]
                 mean, low, high = (
-                    curve.sel(**key, predictor="softmax", statistic=s).values[seen] for s in ("mean", "low", "high")
+                    curve.sel(**key, predictor="softmax", statistic=s).values[seen]
+                    for s in ("mean", "low", "high")
                 )
                 add_band(figure, curve["M"].values[seen], low, high, axes, colour)
-                add_line(figure, f"on {name}", curve["M"].values[seen], mean, axes, colour, first, "solid")
+                add_line(
+                    figure,
+                    f"on {name}",
+                    curve["M"].values[seen],
+                    mean,
+                    axes,
+                    colour,
+                    first,
+                    "solid",
+                )
                 limit = curve.sel(**key, predictor="LSA limit", statistic="mean").values[seen]
                 shown = first and t == 0
-                add_line(figure, "LSA limit", curve["M"].values[seen], limit, axes, colour, shown, "dash", 1.3)
+                add_line(
+                    figure,
+                    "LSA limit",
+                    curve["M"].values[seen],
+                    limit,
+                    axes,
+                    colour,
+                    shown,
+                    "dash",
+                    1.3,
+                )
             add_line(figure, "M = N", [n, n], [FLOOR, top], axes, GREY, False, "dash", 1)
             suffix = axes[1:]
             figure.update_layout(
@@ -144,7 +211,9 @@ def risk_formula(results: Mapping[str, Result], comparison: DataFrame | None) ->
     layers = list(dict.fromkeys(table["layer"]))
     for i, noise in enumerate(curve.indexes["noise"]):
         axes = axes_of(i)
-        for formula, colour, dash in zip(curve.indexes["formula"], (BLUE, ORANGE), ("solid", "dash"), strict=True):
+        for formula, colour, dash in zip(
+            curve.indexes["formula"], (BLUE, ORANGE), ("solid", "dash"), strict=True
+        ):
             add_line(
                 figure,
                 formula,
@@ -155,8 +224,14 @@ def risk_formula(results: Mapping[str, Result], comparison: DataFrame | None) ->
                 i == 0,
                 dash,
             )
-        for layer, colour, symbol in zip(layers, (INK, GREEN), ("circle", "diamond-open"), strict=False):
-            rows = [row for row in table.to_dict("records") if row["layer"] == layer and row["noise"] == noise]
+        for layer, colour, symbol in zip(
+            layers, (INK, GREEN), ("circle", "diamond-open"), strict=False
+        ):
+            rows = [
+                row
+                for row in table.to_dict("records")
+                if row["layer"] == layer and row["noise"] == noise
+            ]
             figure.add_trace(
                 go.Scatter(
                     x=[row["M"] for row in rows],
@@ -175,7 +250,9 @@ def risk_formula(results: Mapping[str, Result], comparison: DataFrame | None) ->
         held = np.asarray(curve.values)
         figure.update_layout(
             {
-                f"xaxis{axes[1:]}": log_axis("examples M", curve["M"].values[0] / 1.3, curve["M"].values[-1] * 1.3),
+                f"xaxis{axes[1:]}": log_axis(
+                    "examples M", curve["M"].values[0] / 1.3, curve["M"].values[-1] * 1.3
+                ),
                 f"yaxis{axes[1:]}": log_axis(
                     "mean squared error" if i == 0 else "", held.min() / 1.5, held.max() * 1.5
                 ),
@@ -205,9 +282,12 @@ def shifts(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
         axes = axes_of(i)
         for predictor, (colour, symbol) in looks.items():
             mean, lower, upper = (
-                np.array(found.sel(N=n, predictor=predictor, statistic=s).values) for s in ("mean", "low", "high")
+                np.array(found.sel(N=n, predictor=predictor, statistic=s).values)
+                for s in ("mean", "low", "high")
             )
-            off = predictor == "least squares"  # exact without noise: at the edge, not twenty decades further
+            off = (
+                predictor == "least squares"
+            )  # exact without noise: at the edge, not twenty decades further
             shown = np.maximum(mean, low * 1.2) if off else mean
             figure.add_trace(
                 go.Scatter(
@@ -217,7 +297,12 @@ def shifts(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
                     name=predictor,
                     showlegend=i == 0,
                     legendgroup=predictor,
-                    marker={"color": colour, "symbol": symbol, "size": 11 if off else 8, "line": {"width": 2}},
+                    marker={
+                        "color": colour,
+                        "symbol": symbol,
+                        "size": 11 if off else 8,
+                        "line": {"width": 2},
+                    },
                     error_x=whiskers(mean, lower, upper),
                     xaxis=axes,
                     yaxis=f"y{axes[1:]}",
@@ -229,7 +314,12 @@ def shifts(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
         figure.update_layout(
             {
                 f"xaxis{suffix}": log_axis("error / E[y²]", low, high),
-                f"yaxis{suffix}": {"type": "category", "autorange": "reversed", "showticklabels": i == 0, "ticks": ""},
+                f"yaxis{suffix}": {
+                    "type": "category",
+                    "autorange": "reversed",
+                    "showticklabels": i == 0,
+                    "ticks": "",
+                },
             }
         )
         panel_title(figure, f"M = N = {n}", domains[i])
@@ -264,6 +354,9 @@ def trap(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
     )
     return {
         "trap": finish(
-            figure, "Random starts that end at a stationary point of rank one", plain(ends.attrs["note"]), 340
+            figure,
+            "Random starts that end at a stationary point of rank one",
+            plain(ends.attrs["note"]),
+            340,
         )
     }

@@ -8,7 +8,19 @@ from pandas import DataFrame
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
-from icl_interp.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, finish, log_axis, panel_title, place
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+)
 from icl_interp.figures.text import plain
 from icl_interp.results import Result
 from icl_interp.studies.linear_attention.figures.panels import (
@@ -48,19 +60,36 @@ def _positions(curves: Mapping[str, DataArray]) -> Figure:
     for i, name in enumerate(curves):
         curve, test = curves[name], "random, c = 1" if "random" in name else "fixed"
         for how in curve.indexes["positions"]:
-            mean, low, high = (curve.sel(positions=how, test=test, statistic=s).values for s in ("mean", "low", "high"))
+            mean, low, high = (
+                curve.sel(positions=how, test=test, statistic=s).values
+                for s in ("mean", "low", "high")
+            )
             dash = "dot" if how == "least squares" else "solid"
             # Edits change nothing up to N: they are drawn from there on.
             whole = how in ("least squares", curve.indexes["positions"][0])
             from_n = slice(0 if whole else len(curve["M"].values) // 2 - 1, None)
             if how != "least squares":
-                add_band(figure, curve["M"].values[from_n], low[from_n], high[from_n], axes_of(i), looks[how])
+                add_band(
+                    figure,
+                    curve["M"].values[from_n],
+                    low[from_n],
+                    high[from_n],
+                    axes_of(i),
+                    looks[how],
+                )
             mean = np.maximum(mean, FLOOR)[from_n]
-            listed = how not in seen and how != "trained without"  # its panel says so; a legend of one row
-            add_line(figure, how, curve["M"].values[from_n], mean, axes_of(i), looks[how], listed, dash)
+            listed = (
+                how not in seen and how != "trained without"
+            )  # its panel says so; a legend of one row
+            add_line(
+                figure, how, curve["M"].values[from_n], mean, axes_of(i), looks[how], listed, dash
+            )
             seen.add(how)
         shown.append(
-            [curve.sel(positions=how, test=test, statistic="mean").values for how in curve.indexes["positions"][:-1]]
+            [
+                curve.sel(positions=how, test=test, statistic="mean").values
+                for how in curve.indexes["positions"][:-1]
+            ]
         )
         panel_title(figure, f"{plain(name)}, on {law(test)}", domains[i])
     held = np.concatenate([np.concatenate(part) for part in shown])
@@ -88,7 +117,10 @@ def _by_test(curves: Mapping[str, DataArray]) -> Figure:
         curve = curves[name]
         n, how = len(curve["M"].values) // 2, curve.indexes["positions"][0]
         for t, test in enumerate(curve.indexes["test"]):
-            mean, low, high = (curve.sel(positions=how, test=test, statistic=s).values for s in ("mean", "low", "high"))
+            mean, low, high = (
+                curve.sel(positions=how, test=test, statistic=s).values
+                for s in ("mean", "low", "high")
+            )
             at_n = mean[n - 1]
             add_band(figure, curve["M"].values, low / at_n, high / at_n, axes_of(i), COLOURS[t])
             add_line(
@@ -114,7 +146,5 @@ def _by_test(curves: Mapping[str, DataArray]) -> Figure:
         )
         panel_title(figure, plain(name), domains[i])
     place(figure, *domains)
-    below = (
-        "Positions as they are, error relative to the error at M = N (dashed): does the rise shrink at higher variance?"
-    )
+    below = "Positions as they are, error relative to the error at M = N (dashed): does the rise shrink at higher variance?"
     return finish(figure, "The rise beyond N, by test law", below, 340)

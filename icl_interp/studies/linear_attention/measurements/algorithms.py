@@ -31,12 +31,18 @@ from icl_interp.studies.linear_attention.measurements.setting import (
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
-LEAST_SQUARES, ONE, PRECONDITIONED = "least squares", "one step of gradient descent", "one preconditioned step"
+LEAST_SQUARES, ONE, PRECONDITIONED = (
+    "least squares",
+    "one step of gradient descent",
+    "one preconditioned step",
+)
 PENALTIES = (0.1, 1.0)
 STEPS = (2, 4, 8)
 TRUTH, SIZE = "truth", "size"
 N_CONTEXTS, N_TUNING = 4, 8192
-FRACTIONS = np.geomspace(0.02, 2.0, 25)  # step sizes that are tried, over 1 / largest eigenvalue of E S
+FRACTIONS = np.geomspace(
+    0.02, 2.0, 25
+)  # step sizes that are tried, over 1 / largest eigenvalue of E S
 N_ORDERS = 16
 N_LENGTHS = 4
 
@@ -68,7 +74,9 @@ def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
     In the eigenbasis of S each coordinate of w is h (1 - (1 - rate s)^steps) / s, for every rate at once. A rate too
     large is punished by rare prompts with large s, so these are many.
     """
-    prompts = task.sample(N_TUNING, generator(seed, "lsa/rates", m), n_points=m + 1, dtype=torch.float64)
+    prompts = task.sample(
+        N_TUNING, generator(seed, "lsa/rates", m), n_points=m + 1, dtype=torch.float64
+    )
     labels = as_numbers(prompts.ys)
     xs, ys, query, truth = prompts.xs[:, :-1], labels[:, :-1], prompts.xs[:, -1], labels[:, -1]
     sizes, basis = torch.linalg.eigh(xs.transpose(1, 2) @ xs / m)
@@ -76,7 +84,10 @@ def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
     along = ((xs.transpose(1, 2) @ ys[..., None] / m).transpose(1, 2) @ basis)[:, 0] / sizes
     along = along * (query[:, None] @ basis)[:, 0]
     rates = torch.tensor(FRACTIONS) / sizes[:, -1].mean()
-    errors = [((along * (1 - (1 - rate * sizes) ** steps)).sum(-1) - truth).square().mean() for rate in rates]
+    errors = [
+        ((along * (1 - (1 - rate * sizes) ** steps)).sum(-1) - truth).square().mean()
+        for rate in rates
+    ]
     return float(rates[int(torch.stack(errors).argmin())])
 
 
@@ -97,14 +108,22 @@ def weights(task: LinearRegression, examples: Examples, n: int, seed: int) -> di
     penalties = PENALTIES if task.noise_std == 0 else (*PENALTIES, task.noise_std**2)
     return {
         LEAST_SQUARES: (torch.linalg.pinv(xs) @ ys[..., None])[..., 0],
-        **{f"ridge, penalty {p:g}": torch.linalg.solve(gram + p * eye, h[..., None])[..., 0] for p in penalties},
+        **{
+            f"ridge, penalty {p:g}": torch.linalg.solve(gram + p * eye, h[..., None])[..., 0]
+            for p in penalties
+        },
         ONE: rate * h / m,
         PRECONDITIONED: h / m @ where.product,
-        **{f"{k} steps of gradient descent": descend(xs, ys, k, best_rate(task, n, k, seed)) for k in STEPS},
+        **{
+            f"{k} steps of gradient descent": descend(xs, ys, k, best_rate(task, n, k, seed))
+            for k in STEPS
+        },
     }
 
 
-def read_depths(lab: Lab, prompts: Prompts) -> tuple[Float[Tensor, "depth batch"], Float[Tensor, "depth batch dim"]]:
+def read_depths(
+    lab: Lab, prompts: Prompts
+) -> tuple[Float[Tensor, "depth batch"], Float[Tensor, "depth batch dim"]]:
     """What the logit lens reads at the query after each block, and its gradient with respect to the query's x."""
     model, names = lab.model, depths(lab.model)[1:]
     streams: dict[str, Tensor] = {}
@@ -114,7 +133,10 @@ def read_depths(lab: Lab, prompts: Prompts) -> tuple[Float[Tensor, "depth batch"
         model(tokens)
         outs = [as_numbers(logit_lens(model, streams[name][:, -1:]))[:, 0] for name in names]
         grads = [
-            torch.autograd.grad(out.sum(), tokens, retain_graph=True)[0][:, -1, : prompts.xs.shape[-1]] for out in outs
+            torch.autograd.grad(out.sum(), tokens, retain_graph=True)[0][
+                :, -1, : prompts.xs.shape[-1]
+            ]
+            for out in outs
         ]
     return torch.stack(outs).detach().cpu(), torch.stack(grads).cpu()
 
@@ -152,7 +174,11 @@ def algorithms(lab: Lab) -> DataArray:
                 [
                     [
                         by_function(part, lab.n_units)
-                        for part in ((mine - theirs).square(), torch.cosine_similarity(slope, w, dim=-1), apart)
+                        for part in (
+                            (mine - theirs).square(),
+                            torch.cosine_similarity(slope, w, dim=-1),
+                            apart,
+                        )
                     ]
                     for mine, slope in zip(predictions, slopes, strict=True)
                 ]
@@ -168,7 +194,9 @@ def algorithms(lab: Lab) -> DataArray:
         "unit": tuple(range(lab.n_units)),
     }
     return make_array(
-        np.array(columns), axes, note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth"
+        np.array(columns),
+        axes,
+        note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth",
     )
 
 
@@ -191,8 +219,12 @@ def order(lab: Lab) -> DataArray:
     with torch.no_grad():
         shuffled = (lab.tokens(sample.reordered(stream)) for _ in range(N_ORDERS))
         values = torch.stack([as_numbers(lab.model(tokens))[:, -1].cpu() for tokens in shuffled])
-        swapped = as_numbers(lab.model(lab.tokens(_with_others_examples(sample, len(sample) // lab.n_units))))[:, -1]
+        swapped = as_numbers(
+            lab.model(lab.tokens(_with_others_examples(sample, len(sample) // lab.n_units)))
+        )[:, -1]
     change = (swapped.cpu() - values.mean(0)).square() / 2
     rows = (values.var(0), (values.mean(0) - values.mean()).square(), change)
     axes = {"over": ("orders", "prompts", "contexts"), "unit": tuple(range(lab.n_units))}
-    return make_array([by_function(row, lab.n_units) for row in rows], axes, note=f"{N_ORDERS} orders; float64")
+    return make_array(
+        [by_function(row, lab.n_units) for row in rows], axes, note=f"{N_ORDERS} orders; float64"
+    )

@@ -68,7 +68,9 @@ def needs_theory(facts: Facts) -> str | None:
         try:
             task.spectrum_moments()
         except InputError as error:
-            return f"The claim is about covariances whose distribution has known moments, but {error}"
+            return (
+                f"The claim is about covariances whose distribution has known moments, but {error}"
+            )
     return None
 
 
@@ -149,7 +151,9 @@ def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedProm
     values, basis = torch.linalg.eigh(covariances)
     roots = basis * values.sqrt()[:, None]  # roots roots^T = Lambda
     function = torch.arange(lab.n_units).repeat_interleave(n_contexts)
-    noise = torch.randn(lab.n_units, n_contexts * (m + 1), task.dim, generator=stream, dtype=torch.float64)
+    noise = torch.randn(
+        lab.n_units, n_contexts * (m + 1), task.dim, generator=stream, dtype=torch.float64
+    )
     xs = (noise @ roots.transpose(1, 2)).view(-1, m + 1, task.dim)
     ys = task.targets(weights[function], xs)
     if task.noise_std:
@@ -160,7 +164,9 @@ def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedProm
 def at_query(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
     """The model's prediction for the query of each prompt, in its own float32."""
     rows = [slice(i, i + BATCH) for i in range(0, len(prompts), BATCH)]
-    return torch.cat([as_numbers(lab.predict(prompts[part]))[:, -1].double().cpu() for part in rows])
+    return torch.cat(
+        [as_numbers(lab.predict(prompts[part]))[:, -1].double().cpu() for part in rows]
+    )
 
 
 def room(lab: Lab) -> int:

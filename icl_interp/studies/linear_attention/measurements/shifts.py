@@ -34,7 +34,10 @@ N_SHIFTED = 32  # prompts of each function for deeper models, slopes and ratios
 QUERY_FACTOR = 3.0
 INPUT_FACTORS = (1.0, 2.0, 3.0)
 # What a model does at known places it need not do between: these are drawn, by the seed of the sample.
-DRAWN_FACTORS = (1.3, 4.0)  # between which scales of queries and of inputs are drawn, evenly in the logarithm
+DRAWN_FACTORS = (
+    1.3,
+    4.0,
+)  # between which scales of queries and of inputs are drawn, evenly in the logarithm
 N_DRAWN = 2
 LONG = 4  # M / N of the long prompts
 MODEL, ZERO, BEST, OWN, PRINTED = "model", "zero", "optimum", "own weights", "as printed"
@@ -64,7 +67,9 @@ def drawn_factors(lab: Lab) -> tuple[float, ...]:
     return tuple(sorted(np.exp(low + (high - low) * share.numpy()).tolist()))
 
 
-def drawn_queries(like: Float[Tensor, "batch dim"], spread: Float[Tensor, ""], lab: Lab) -> Float[Tensor, "batch dim"]:
+def drawn_queries(
+    like: Float[Tensor, "batch dim"], spread: Float[Tensor, ""], lab: Lab
+) -> Float[Tensor, "batch dim"]:
     """Queries N(0, A), with a random A whose mean variance is a drawn multiple of the usual one."""
     draw, d = generator(lab.seed, "lsa/drawn queries"), like.shape[1]
     root = torch.randn(d, d, generator=draw, dtype=torch.float64)
@@ -73,7 +78,11 @@ def drawn_queries(like: Float[Tensor, "batch dim"], spread: Float[Tensor, ""], l
 
 
 def risks(
-    product: Float[Tensor, "dim dim"], m: int, groups: setting.GroupedPrompts, tau2: float, spoilt: bool = False
+    product: Float[Tensor, "dim dim"],
+    m: int,
+    groups: setting.GroupedPrompts,
+    tau2: float,
+    spoilt: bool = False,
 ) -> Float[np.ndarray, " function"]:
     """Exact risk of a layer for each group of prompts; `spoilt` as the slides print it, without the 1/M."""
     found = []
@@ -104,7 +113,10 @@ def risk(lab: Lab) -> DataArray:
         truth = as_numbers(groups.prompts.ys)[:, -1]
         found = {
             MODEL: by_function((at_query(lab, groups.prompts) - truth).square(), lab.n_units),
-            ZERO: (torch.einsum("fi,fij,fj->f", groups.weights, groups.covariances, groups.weights) + tau2).numpy(),
+            ZERO: (
+                torch.einsum("fi,fij,fj->f", groups.weights, groups.covariances, groups.weights)
+                + tau2
+            ).numpy(),
             BEST: risks(where.product, m, groups, tau2),
             PRINTED: risks(where.product, m, groups, tau2, spoilt=True),
         }
@@ -116,7 +128,9 @@ def risk(lab: Lab) -> DataArray:
     return make_curve(values, axes, note=note)
 
 
-def _with_query(prompts: Prompts, lab: Lab, xs: Float[Tensor, "batch dim"]) -> tuple[Prompts, Float[Tensor, " batch"]]:
+def _with_query(
+    prompts: Prompts, lab: Lab, xs: Float[Tensor, "batch dim"]
+) -> tuple[Prompts, Float[Tensor, " batch"]]:
     """The same examples with other queries, and the labels of these without noise."""
     shifted = prompts.xs.clone()
     shifted[:, -1] = xs
@@ -135,7 +149,9 @@ def query_shift(lab: Lab) -> DataArray:
     task, n = task_of(lab), task_of(lab).n_points - 1
     groups = grouped_prompts(lab, n, N_SHIFTED, "shift")
     own = groups.prompts.xs[:, -1]
-    isotropic = torch.randn(own.shape, generator=generator(lab.seed, "lsa/query"), dtype=torch.float64)
+    isotropic = torch.randn(
+        own.shape, generator=generator(lab.seed, "lsa/query"), dtype=torch.float64
+    )
     spread = groups.covariances.diagonal(dim1=1, dim2=2).mean().sqrt()
     queries = {
         INSIDE: own,
@@ -154,7 +170,9 @@ def query_shift(lab: Lab) -> DataArray:
         "moment": ("error", "truth^2", "prediction x truth"),
         "unit": tuple(range(lab.n_units)),
     }
-    return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
+    return make_array(
+        rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function"
+    )
 
 
 @measurement("lsa/covariate shift", version=2)
@@ -170,9 +188,17 @@ def covariate_shift(lab: Lab) -> DataArray:
     factors = (*INPUT_FACTORS, *drawn_factors(lab))
     for c in factors:
         clean = task.targets(groups.parameters, c * groups.xs)
-        predictions = at_query(lab, Prompts(c * groups.xs, clean + noise, groups.parameters, groups.function))
+        predictions = at_query(
+            lab, Prompts(c * groups.xs, clean + noise, groups.parameters, groups.function)
+        )
         truth = as_numbers(clean)[:, -1]
         parts = ((predictions - truth).square(), truth.square(), predictions * truth)
         rows.append([by_function(part, lab.n_units) for part in parts])
-    axes = {"c": factors, "moment": ("error", "truth^2", "prediction x truth"), "unit": tuple(range(lab.n_units))}
-    return make_array(rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function")
+    axes = {
+        "c": factors,
+        "moment": ("error", "truth^2", "prediction x truth"),
+        "unit": tuple(range(lab.n_units)),
+    }
+    return make_array(
+        rows, axes, note=f"M = {task.n_points - 1}; {N_SHIFTED} prompts of each function"
+    )

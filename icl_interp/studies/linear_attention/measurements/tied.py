@@ -64,7 +64,10 @@ def loss(lab: Lab) -> DataArray:
     task = task_of(lab)
     prompts = grouped_prompts(lab, task.n_points - 1, N_CONTEXTS, "loss").prompts
     labels = as_numbers(prompts.ys)[:, -1]
-    predictions = {MODEL: at_query(lab, prompts), MINIMUM: by_product(trained_landscape(task).product, prompts)}
+    predictions = {
+        MODEL: at_query(lab, prompts),
+        MINIMUM: by_product(trained_landscape(task).product, prompts),
+    }
     rows = [by_function((made - labels).square(), lab.n_units) for made in predictions.values()]
     axes = {"who": tuple(predictions), "unit": tuple(range(lab.n_units))}
     return make_array(rows, axes, note=f"{N_CONTEXTS} prompts of each function")
@@ -89,4 +92,8 @@ def learned(results: Results, facts: Facts) -> dict[str, Estimate]:
         return 1 - (own / least - 1) * (1 - best) / best
 
     errors = (results[loss].sel(who=who).values for who in (MODEL, MINIMUM))
-    return {"learned": Estimate.of("R2 over that of the best layer of linear attention", bootstrap(share, *errors))}
+    return {
+        "learned": Estimate.of(
+            "R2 over that of the best layer of linear attention", bootstrap(share, *errors)
+        )
+    }

@@ -51,7 +51,9 @@ class Unit(NamedTuple):
     @property
     def balanced(self) -> "Unit":
         """The same predictions with |v| = |F| and w22 > 0."""
-        c = ((self.v.norm() / self.f.norm().clamp_min(TINY)).sqrt() * (1 if self.v[-1] >= 0 else -1)).clamp(-1e9, 1e9)
+        c = (
+            (self.v.norm() / self.f.norm().clamp_min(TINY)).sqrt() * (1 if self.v[-1] >= 0 else -1)
+        ).clamp(-1e9, 1e9)
         return Unit(self.v / c, self.f * c) if c != 0 else self
 
     def loss(self, task: LinearRegression) -> Float[Tensor, ""]:
@@ -62,13 +64,19 @@ class Unit(NamedTuple):
         wide = len(self.v)
         w_pv = torch.cat([self.v.new_zeros(wide - 1, wide), self.v[None]])
         w_kq = torch.cat([self.f, self.f.new_zeros(wide, 1)], 1)
-        return theory.population_loss(w_pv, w_kq, task.covariance_matrix, task.n_points - 1, task.noise_std**2)
+        return theory.population_loss(
+            w_pv, w_kq, task.covariance_matrix, task.n_points - 1, task.noise_std**2
+        )
 
 
 def unit_of(layer: LayerForm) -> Unit | None:
     """The unit of a layer of one head; None for several."""
     wide = layer.values.shape[1] - 1
-    return None if len(layer.values) > 1 else Unit(layer.values[0, :wide], layer.forms[0, :wide, : wide - 1])
+    return (
+        None
+        if len(layer.values) > 1
+        else Unit(layer.values[0, :wide], layer.forms[0, :wide, : wide - 1])
+    )
 
 
 def optimum(task: LinearRegression) -> Unit:
@@ -83,7 +91,9 @@ def product(lab: Lab) -> DataArray:
     where = trained_landscape(task_of(lab))
     found = {"P": read_layer(lab.model).product, "P*": where.product, "rank one": where.rank_one[0]}
     d = range(1, task_of(lab).dim + 1)
-    return make_array(torch.stack(list(found.values())).numpy(), {"matrix": tuple(found), "row": d, "column": d})
+    return make_array(
+        torch.stack(list(found.values())).numpy(), {"matrix": tuple(found), "row": d, "column": d}
+    )
 
 
 @measurement("lsa/numbers")
@@ -128,7 +138,9 @@ def share_of_identity(matrix: Float[Tensor, "d d"]) -> float:
 # ---- along the way ---------------------------------------------------------------------------------------------------
 
 
-def pl_rate(where: theory.Landscape, covariance: Float[Tensor, "dim dim"] | None, gained: Tensor) -> Tensor:
+def pl_rate(
+    where: theory.Landscape, covariance: Float[Tensor, "dim dim"] | None, gained: Tensor
+) -> Tensor:
     """mu of Lemma 5.4 at a balanced point whose loss lies by `gained` below that of predicting 0.
 
     The lemma bounds u from below by what has been gained: -l <= u tr(Lambda^2 U^T) <= u^2 sqrt(d) |Lambda|_op^2 where
@@ -155,13 +167,18 @@ def _squared_gradient(unit: Unit, task: LinearRegression) -> tuple[Tensor, Tenso
     with torch.enable_grad():
         loss = free.loss(task)
         grads = torch.autograd.grad(loss, tuple(free))
-    return loss.detach(), sum((g.square().sum() for g in grads), torch.zeros((), dtype=torch.float64))
+    return loss.detach(), sum(
+        (g.square().sum() for g in grads), torch.zeros((), dtype=torch.float64)
+    )
 
 
 def _factor_balance(model: HookedTransformer) -> Float[Tensor, "d_head d_head"]:
     """A_Q^T A_Q - A_K^T A_K of the first head, A = (W; b): gradient flow on the factors conserves it, for any loss."""
     attn = model.blocks[0].attn
-    q, k = (torch.cat([getattr(attn, f"W_{x}")[0], getattr(attn, f"b_{x}")[:1]]).detach().double() for x in ("Q", "K"))
+    q, k = (
+        torch.cat([getattr(attn, f"W_{x}")[0], getattr(attn, f"b_{x}")[:1]]).detach().double()
+        for x in ("Q", "K")
+    )
     return q.T @ q - k.T @ k
 
 
@@ -184,7 +201,10 @@ def path(lab: Lab) -> DataArray:
         start = balance if start is None else start
         attn = model.blocks[0].attn
         size = float(
-            sum(getattr(attn, name)[0].detach().double().square().sum() for name in ("W_Q", "W_K", "b_Q", "b_K"))
+            sum(
+                getattr(attn, name)[0].detach().double().square().sum()
+                for name in ("W_Q", "W_K", "b_Q", "b_K")
+            )
         )
         row = {
             "|P - P*| / |P*|": float((layer.product - where.product).norm() / where.product.norm()),
@@ -198,14 +218,18 @@ def path(lab: Lab) -> DataArray:
             row |= {
                 "excess": float(excess),
                 "squared gradient": float(grad2),
-                "PL bound": float(pl_rate(where, covariance, where.label_moment / 2 - loss) * excess),
+                "PL bound": float(
+                    pl_rate(where, covariance, where.label_moment / 2 - loss) * excess
+                ),
                 "|v|^2": float(unit.v.square().sum()),
                 "|F|^2": float(unit.f.square().sum()),
             }
         for name, value in row.items():
             values[QUANTITIES.index(name), column] = value
     axes = {"quantity": QUANTITIES, "step": tuple(models)}
-    return make_curve(values, axes, note="exact, from the weights of each snapshot; losses are E(yhat - y)^2 / 2")
+    return make_curve(
+        values, axes, note="exact, from the weights of each snapshot; losses are E(yhat - y)^2 / 2"
+    )
 
 
 @measurement("lsa/maps", version=2)
@@ -220,5 +244,12 @@ def maps(lab: Lab) -> DataArray:
     layer, d = read_layer(lab.model), task_of(lab).dim
     both = torch.einsum("hi,hjk->ijk", layer.values[:, : d + 1], layer.forms[:, :d, :d])
     of_label = both[d]
-    shares = [share_of_identity(of_label), float(of_label.square().sum() / both.square().sum().clamp_min(TINY))]
-    return make_array(shares, {"map": ("W_K^T W_Q", "W_P W_V")}, note="tr(A)^2 / (d |A|^2), in coordinates of tokens")
+    shares = [
+        share_of_identity(of_label),
+        float(of_label.square().sum() / both.square().sum().clamp_min(TINY)),
+    ]
+    return make_array(
+        shares,
+        {"map": ("W_K^T W_Q", "W_P W_V")},
+        note="tr(A)^2 / (d |A|^2), in coordinates of tokens",
+    )

@@ -30,7 +30,14 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     task_in,
     whitened_kernel,
 )
-from icl_interp.studies.lipschitz.measurements.unit_loss import ISOTROPIC, MODEL, SKEW, SKEWED, matrix_losses, optimum
+from icl_interp.studies.lipschitz.measurements.unit_loss import (
+    ISOTROPIC,
+    MODEL,
+    SKEW,
+    SKEWED,
+    matrix_losses,
+    optimum,
+)
 from icl_interp.theory import lipschitz as theory
 
 NEAR, FAR = 0.1, 0.25  # |M - w I| / |w| of whitened M
@@ -46,7 +53,10 @@ COVARIANCE = Criterion(
     "distance of the matrix M from a multiple w of the inverse covariance Sigma^-1, over w: |S M S - w I| / |w|, S = "
     f"Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; and w over |S M S|, "
     f"for even functions |w|: >= {POSITIVE:g} / <= {NEGATIVE:g}",
-    (Condition("distance", (0.0, NEAR), (FAR, INF)), Condition("window", (POSITIVE, 1.0), (-1.0, NEGATIVE))),
+    (
+        Condition("distance", (0.0, NEAR), (FAR, INF)),
+        Condition("window", (POSITIVE, 1.0), (-1.0, NEGATIVE)),
+    ),
     (
         LEARNED_ENOUGH,
         IS_KERNEL,
@@ -79,7 +89,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     cost = excess(results[matrix_losses], MODEL, over=ISOTROPIC)
     telling = excess(results[matrix_losses], SKEWED)
     m = whitened_kernel(results[kernel])
-    eigenvalues = ", ".join(f"{v:.3g}" for v in torch.linalg.eigvalsh((m + m.T) / 2).flip(0).tolist())
+    eigenvalues = ", ".join(
+        f"{v:.3g}" for v in torch.linalg.eigvalsh((m + m.T) / 2).flip(0).tolist()
+    )
     sigma = sigma_of(task)
     variance = float(sigma.diagonal()[0])
     one_variance = float(theory.isotropy(sigma).deviation) < 1e-9
@@ -88,7 +100,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     quantities = {
         "distance": Estimate.exactly(name, off),
         "window": Estimate.exactly(scale, sign(results, facts)),
-        "telling": Estimate.exactly(f"rise of the loss with eigenvalues {100 * FAR:g} % off, relative", telling.value),
+        "telling": Estimate.exactly(
+            f"rise of the loss with eigenvalues {100 * FAR:g} % off, relative", telling.value
+        ),
         **gates(results, facts),
     }
     says = answer(
@@ -98,7 +112,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "The query-key matrix M is not a positive multiple of the inverse covariance of the inputs.",
         "the query-key matrix M is the inverse covariance of the inputs, up to a scale",
     )
-    threshold = bound(COVARIANCE, quantities, "distance", f"at most {100 * NEAR:g} %", f"at least {100 * FAR:g} %")
+    threshold = bound(
+        COVARIANCE, quantities, "distance", f"at most {100 * NEAR:g} %", f"at least {100 * FAR:g} %"
+    )
     says += (
         f" For inputs scaled to unit covariance it is {percent(off)} % away from a multiple of the identity "
         f"({threshold})."
@@ -108,7 +124,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     elif functions_of(task).even:
         caveat = "The target is even, so M and -M have the same loss."
     elif one_variance:
-        caveat = "All inputs have one variance here, so the lemma asks for a multiple of the identity."
+        caveat = (
+            "All inputs have one variance here, so the lemma asks for a multiple of the identity."
+        )
     else:
         caveat = f"The error of M is {percent(cost.value)} % above that of the multiple of the inverse covariance."
     numbers = {"eigenvalues of the symmetric part, whitened": eigenvalues}
@@ -123,7 +141,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "window": Estimate.exactly(scale, sign(results.twin, facts)),
         },
         details=(
-            *({"row": i + 1, **{f"column {j + 1}": float(m[i, j]) for j in range(task.dim)}} for i in range(task.dim)),
+            *(
+                {"row": i + 1, **{f"column {j + 1}": float(m[i, j]) for j in range(task.dim)}}
+                for i in range(task.dim)
+            ),
             *({"number": key, "value": value} for key, value in numbers.items()),
         ),
         caveat=caveat,

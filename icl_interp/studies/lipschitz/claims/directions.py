@@ -35,7 +35,10 @@ from icl_interp.studies.lipschitz.measurements.unit_directions import (
 
 LITTLE, MUCH = 0.05, 0.2  # share of M's squared entries outside col(B)
 ALIGNED, ASKEW = 0.2, 0.5  # sine of the largest principal angle
-HARMLESS, HARMFUL = 0.05, 0.2  # share of what attention achieves that goes with the irrelevant directions
+HARMLESS, HARMFUL = (
+    0.05,
+    0.2,
+)  # share of what attention achieves that goes with the irrelevant directions
 NEEDED, SPARE = 0.8, 0.5  # and with the relevant ones
 SELECTS = 0.1  # share of the error with equal weights that the head's own attention takes off
 TINY = 1e-9
@@ -68,7 +71,9 @@ DIRECTIONS = Criterion(
 def lost(result: DataArray, arm: str) -> Interval:
     """The share of what attention achieves over equal weights that is lost in an arm; units are resampled."""
     arms = (result.sel(arm=name).values for name in (INTACT, arm, UNIFORM))
-    return bootstrap(lambda own, cut, even: (cut - own) / np.maximum(even - own, TINY * even), *arms)
+    return bootstrap(
+        lambda own, cut, even: (cut - own) / np.maximum(even - own, TINY * even), *arms
+    )
 
 
 def selects(result: DataArray) -> Interval:
@@ -89,9 +94,12 @@ def needs_irrelevant(facts: Facts) -> str | None:
 def _of_weights(own: Results) -> dict[str, Estimate]:
     found = numbers_in(own[subspace])
     return {
-        "energy": Estimate.exactly("share of M in irrelevant directions", np.clip(found["energy outside"], 0, 1)),
+        "energy": Estimate.exactly(
+            "share of M in irrelevant directions", np.clip(found["energy outside"], 0, 1)
+        ),
         "angle": Estimate.exactly(
-            "sine of the largest angle between M's directions and the relevant ones", np.clip(found["distance"], 0, 1)
+            "sine of the largest angle between M's directions and the relevant ones",
+            np.clip(found["distance"], 0, 1),
         ),
     }
 
@@ -99,18 +107,30 @@ def _of_weights(own: Results) -> dict[str, Estimate]:
 def _number(quantity: str, found: dict[str, Estimate], rank: int) -> str:
     """The sentence about the quantity that decided; where all did, about the share of M."""
     if quantity == "angle":
-        threshold = bound(DIRECTIONS, found, quantity, f"at most {ALIGNED:g}", f"at least {ASKEW:g}")
+        threshold = bound(
+            DIRECTIONS, found, quantity, f"at most {ALIGNED:g}", f"at least {ASKEW:g}"
+        )
         return (
             f"The largest angle between the directions of the query-key matrix and the {rank} relevant ones has the "
             f"sine {found[quantity].value:.3g} ({threshold})."
         )
     if quantity == "energy":
-        threshold = bound(DIRECTIONS, found, quantity, f"at most {100 * LITTLE:g} %", f"at least {100 * MUCH:g} %")
+        threshold = bound(
+            DIRECTIONS, found, quantity, f"at most {100 * LITTLE:g} %", f"at least {100 * MUCH:g} %"
+        )
         share = percent(found[quantity].value)
         return f"Of the query-key matrix {share} % lies in irrelevant directions ({threshold})."
     names, asked, against = {
-        "lost with irrelevant": ("irrelevant ones", f"at most {100 * HARMLESS:g} %", f"at least {100 * HARMFUL:g} %"),
-        "lost with relevant": (f"{rank} relevant ones", f"at least {100 * NEEDED:g} %", f"at most {100 * SPARE:g} %"),
+        "lost with irrelevant": (
+            "irrelevant ones",
+            f"at most {100 * HARMLESS:g} %",
+            f"at least {100 * HARMFUL:g} %",
+        ),
+        "lost with relevant": (
+            f"{rank} relevant ones",
+            f"at least {100 * NEEDED:g} %",
+            f"at most {100 * SPARE:g} %",
+        ),
     }[quantity]
     return (
         f"When it is not shown the {names}, attention loses {percent(found[quantity].value)} % of its gain over equal "
@@ -125,8 +145,12 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     errors = {str(name): float(arms.sel(arm=name).values.mean()) for name in arms.indexes["arm"]}
     quantities = {
         **_of_weights(results),
-        "lost with irrelevant": Estimate.of("share of the gain lost without irrelevant directions", irrelevant),
-        "lost with relevant": Estimate.of("share of the gain lost without relevant directions", relevant),
+        "lost with irrelevant": Estimate.of(
+            "share of the gain lost without irrelevant directions", irrelevant
+        ),
+        "lost with relevant": Estimate.of(
+            "share of the gain lost without relevant directions", relevant
+        ),
         "selects": Estimate.of("share of the error that attention takes off", selects(arms)),
         "fit": fit_of(results[scores_by_function]),
         **tied(results[tied_window]),
@@ -145,7 +169,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         caveat = f"Of the query-key matrix {percent(quantities['energy'].value)} % lies in irrelevant directions."
     places = {"inside col(B)": ("c", "best c"), "outside col(B)": ("c'", "best c'")}
     weights = (
-        {"directions": place, "the model's M": found[own], "M of least loss, without the theorem's bound": found[best]}
+        {
+            "directions": place,
+            "the model's M": found[own],
+            "M of least loss, without the theorem's bound": found[best],
+        }
         for place, (own, best) in places.items()
     )
     return Evidence(
@@ -162,7 +190,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         twin=_of_weights(results.twin),
         details=(
             *(
-                {"test condition": "unchanged model" if name == INTACT else name, "squared error": value}
+                {
+                    "test condition": "unchanged model" if name == INTACT else name,
+                    "squared error": value,
+                }
                 for name, value in errors.items()
             ),
             *weights,

@@ -35,9 +35,19 @@ from icl_interp.studies.lipschitz.claims.window import (
     gates,
     never_asked,
 )
-from icl_interp.studies.lipschitz.measurements.heads_family import THIS, family, kind_of_training, needs_family
+from icl_interp.studies.lipschitz.measurements.heads_family import (
+    THIS,
+    family,
+    kind_of_training,
+    needs_family,
+)
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
-from icl_interp.studies.lipschitz.measurements.unit import SOURCE, kernel, scores, scores_by_function
+from icl_interp.studies.lipschitz.measurements.unit import (
+    SOURCE,
+    kernel,
+    scores,
+    scores_by_function,
+)
 from icl_interp.studies.lipschitz.measurements.unit_loss import optimum
 
 ADAPTS, FIXED = 0.8, 0.5  # of theory's slope
@@ -83,7 +93,9 @@ def grids(table: DataFrame) -> tuple[Grid, Grid, np.ndarray, np.ndarray]:
     noises, lipschitz = (np.unique([float(row[name]) for row in runs]) for name in ("noise", "L"))
     found: list[np.ndarray] = []
     for seed in sorted({row["seed"] for row in runs}):
-        cells = {(row["noise"], row["L"]): (row["w"], row["best"]) for row in runs if row["seed"] == seed}
+        cells = {
+            (row["noise"], row["L"]): (row["w"], row["best"]) for row in runs if row["seed"] == seed
+        }
         if len(cells) == len(noises) * len(lipschitz):
             found.append(np.array([[cells[s, value] for value in lipschitz] for s in noises]))
     empty = np.zeros((0, len(noises), len(lipschitz), 2))
@@ -91,7 +103,9 @@ def grids(table: DataFrame) -> tuple[Grid, Grid, np.ndarray, np.ndarray]:
     return values[..., 0], values[..., 1], noises, lipschitz
 
 
-def slope(log_x: Float[np.ndarray, " point"], log_y: Float[np.ndarray, "*batch point"]) -> Float[np.ndarray, "*batch"]:
+def slope(
+    log_x: Float[np.ndarray, " point"], log_y: Float[np.ndarray, "*batch point"]
+) -> Float[np.ndarray, "*batch"]:
     """Least-squares slope along the last axis."""
     about = log_x - log_x.mean()
     return (log_y * about).sum(-1) / (about**2).sum()
@@ -105,7 +119,11 @@ def numbers(table: DataFrame) -> dict[str, Float[np.ndarray, " seed"]]:
     along_l = slope(np.log(lipschitz), own).mean(1) / slope(np.log(lipschitz), best).mean(1)
     columns = [values.transpose(0, 2, 1) for values in (own, best)]
     along_noise = np.divide(*(slope(np.log(noises), values).mean(1) for values in columns))
-    return {"L": along_l, "noise": along_noise, "factor": np.exp(np.sqrt(((own - best) ** 2).mean((1, 2))))}
+    return {
+        "L": along_l,
+        "noise": along_noise,
+        "factor": np.exp(np.sqrt(((own - best) ** 2).mean((1, 2)))),
+    }
 
 
 def over_seeds(name: str, values: Float[np.ndarray, " seed"]) -> Estimate:
@@ -114,7 +132,11 @@ def over_seeds(name: str, values: Float[np.ndarray, " seed"]) -> Estimate:
 
     n, mean = len(values), float(values.mean())
     se = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    halves = [float(stdtrit(n - 1, 1 - 0.025 / k)) * se for k in range(1, N_TAILS + 1)] if n > 1 else [math.nan]
+    halves = (
+        [float(stdtrit(n - 1, 1 - 0.025 / k)) * se for k in range(1, N_TAILS + 1)]
+        if n > 1
+        else [math.nan]
+    )
     tails = tuple((mean - half, mean + half) for half in halves)
     return Estimate(name, mean, *tails[0], se=se, tails=tails)
 
@@ -128,11 +150,17 @@ NAMES = {
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Do windows of this kind of training follow L and the noise?"""
-    table, found, kind = results[family], numbers(results[family]), rows_in(results[kind_of_training])
+    table, found, kind = (
+        results[family],
+        numbers(results[family]),
+        rows_in(results[kind_of_training]),
+    )
     seeds = len(found["L"])
     own = factor_of(results, results, facts)
     quantities = {
-        "kind": Estimate.exactly("settings that make another kind of training", sum(row["differs"] for row in kind)),
+        "kind": Estimate.exactly(
+            "settings that make another kind of training", sum(row["differs"] for row in kind)
+        ),
         "seeds": Estimate.exactly("seeds with a run in every cell", seeds),
         "own": own,
         **gates(results, facts),
@@ -140,7 +168,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     if seeds:
         quantities |= {key: over_seeds(name, found[key]) for key, name in NAMES.items()}
     else:  # nothing to compare; the precondition says so
-        quantities |= {key: Estimate(name, math.nan, math.nan, math.nan) for key, name in NAMES.items()}
+        quantities |= {
+            key: Estimate(name, math.nan, math.nan, math.nan) for key, name in NAMES.items()
+        }
     return Evidence(
         quantities,
         differing(kind) or says(table, quantities),
@@ -160,7 +190,9 @@ def differing(kind: Sequence[Mapping[str, Any]]) -> str:
     other = [row for row in kind if row["differs"]]
     if not other:
         return ""
-    named = ", ".join(f"{row['setting']} ({row['this model']}; theirs {row['the runs']})" for row in other[:3])
+    named = ", ".join(
+        f"{row['setting']} ({row['this model']}; theirs {row['the runs']})" for row in other[:3]
+    )
     more = len(other) - 3
     return f"It differs in {named}{f' and {more} more' if more > 0 else ''}."
 
@@ -212,7 +244,9 @@ def decided_by(quantities: dict[str, Estimate]) -> str:
 
 def _of_this_model(table: DataFrame, quantities: dict[str, Estimate]) -> str:
     mine = next(row for row in rows_in(table) if row["run"] == THIS)
-    threshold = bound(FAMILY, quantities, "own", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more")
+    threshold = bound(
+        FAMILY, quantities, "own", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more"
+    )
     return f"This model's own is {mine['w'] / mine['best']:.3g} times the best one ({threshold})."
 
 
@@ -243,7 +277,10 @@ def details(table: DataFrame) -> tuple[dict[str, Any], ...]:
     )
     right = (np.diff(own, axis=2) > 0, np.diff(own, axis=1) < 0)
     steps = sum(one.size for one in right)
-    way = {"steps to the next L or noise": steps, "the right way": int(sum(one.sum() for one in right))}
+    way = {
+        "steps to the next L or noise": steps,
+        "the right way": int(sum(one.sum() for one in right)),
+    }
     return (way, *cells, *runs)
 
 
@@ -265,7 +302,15 @@ FAMILY_CLAIM = Claim(
     "as w* does",
     source=f"{SOURCE}, 'Intuition Summary' and Theorem 2",
     criterion=FAMILY,
-    measurements=(family, kind_of_training, scores, scores_by_function, kernel, tied_window, optimum),
+    measurements=(
+        family,
+        kind_of_training,
+        scores,
+        scores_by_function,
+        kernel,
+        tied_window,
+        optimum,
+    ),
     twin=(kernel,),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),

@@ -25,7 +25,9 @@ NONE, SOME = 0.2, 0.5  # of the way from the kernel x_i . x_q to the best window
 ABOVE, BELOW = 0.9, 0.6  # of the error of the best linear function of the query
 READS = 0.05  # root mean square of predictions over that of f from which a model says something
 APART = 0.1  # by which the best window's share and that of x_i . x_q must differ
-BESIDE = 0.01  # share of the labels' weights that may reach the prediction by another way than attention
+BESIDE = (
+    0.01  # share of the labels' weights that may reach the prediction by another way than attention
+)
 NOTHING = 1e-300
 
 LINEAR = Criterion(
@@ -96,12 +98,18 @@ def quantities(result: DataArray) -> dict[str, Estimate]:
         "error": Estimate.of("error over that of the best linear function", error(result)),
     }
     if np.isfinite(result.sel(number=f"share, {MODEL}").values).all():
-        return found | {"concentration": Estimate.of("concentration of the weights", concentration(result))}
-    return found | {"concentration": Estimate("concentration of the weights", np.nan, np.nan, np.nan)}
+        return found | {
+            "concentration": Estimate.of("concentration of the weights", concentration(result))
+        }
+    return found | {
+        "concentration": Estimate("concentration of the weights", np.nan, np.nan, np.nan)
+    }
 
 
 def _concentration(found: dict[str, Estimate], shares: dict[str, float]) -> str:
-    threshold = bound(LINEAR, found, "concentration", f"at most {100 * NONE:g} %", f"at least {100 * SOME:g} %")
+    threshold = bound(
+        LINEAR, found, "concentration", f"at most {100 * NONE:g} %", f"at least {100 * SOME:g} %"
+    )
     return (
         f"Their share of the weight has gone {percent(found['concentration'].value)} % of the way from that without a "
         f"window to that of the best window ({threshold})."
@@ -117,7 +125,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     """Do the weights on examples gather near the query, and does the error fall below what a linear function has?"""
     result = results[label_weights_near]
     found = quantities(result)
-    shares = {name: float(result.sel(number=f"share, {name}").values.mean()) for name in (MODEL, PLAIN, WINDOW)}
+    shares = {
+        name: float(result.sel(number=f"share, {name}").values.mean())
+        for name in (MODEL, PLAIN, WINDOW)
+    }
     names = {
         "mean squared error": "error",
         "mean squared error of the best linear function of the query for each target": "least",

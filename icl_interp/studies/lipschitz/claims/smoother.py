@@ -33,7 +33,10 @@ from icl_interp.studies.lipschitz.measurements.heads_redrawn import surely_misse
 from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 
 SHARE, NO_SHARE = 0.9, 0.5  # of the heads that matter
-REPLACED, MISSED = 0.1, 0.25  # of what the head does to the prediction: up to here its smoother does it, from here not
+REPLACED, MISSED = (
+    0.1,
+    0.25,
+)  # of what the head does to the prediction: up to here its smoother does it, from here not
 ROUNDING = 1e-9  # share of what a head does up to which nothing is missed
 # What is averaged, with a kernel of the family and with any kernel.
 ARMS = {"labels": (LABELS, ANY_LABELS), "values": (VALUES, ANY_VALUES)}
@@ -46,15 +49,25 @@ SMOOTHER = Criterion(
     f"square. None does where by {MISSED:g}, both with a kernel of a family and with any kernel at all, which is read "
     "off prompts that share the example and the query and nothing else",
     (Condition("share", (SHARE, 1.0), (0.0, NO_SHARE)),),
-    (Precondition("heads", (1, INF), "No head is sure to matter at the query, so there is nothing to replace."),),
+    (
+        Precondition(
+            "heads",
+            (1, INF),
+            "No head is sure to matter at the query, so there is nothing to replace.",
+        ),
+    ),
 )
 
 
 def matters(result: DataArray, level: float) -> dict[str, Effect]:
     """What each head does at the query: root mean square change of the prediction with its mean in its place."""
     moved = result.sel({"stand-in": NOTHING}).values.T
-    value, low, high = simultaneous(lambda mean: np.log(np.maximum(mean, relevance.SMALLEST)) / 2, moved, level=level)
-    ends = zip(result.indexes["head"], *(np.exp(part).tolist() for part in (value, low, high)), strict=True)
+    value, low, high = simultaneous(
+        lambda mean: np.log(np.maximum(mean, relevance.SMALLEST)) / 2, moved, level=level
+    )
+    ends = zip(
+        result.indexes["head"], *(np.exp(part).tolist() for part in (value, low, high)), strict=True
+    )
     return {name: Effect(v, a, b, False) for name, v, a, b in ends}
 
 
@@ -91,7 +104,9 @@ class Part:
         if math.isnan(self.value):
             return Standing("out", relevance.OUT)
         tried = not math.isnan(self.any_value)
-        replaced = self.high <= REPLACED or (tried and surely_told(self.any_high, n_examples) <= REPLACED)
+        replaced = self.high <= REPLACED or (
+            tried and surely_told(self.any_high, n_examples) <= REPLACED
+        )
         neither = tried and min(self.low, surely_missed(self.any_low, n_examples)) >= MISSED
         ways: set[Outcome] = {"yes"} if replaced else {"no"} if neither else {"yes", "no"}
         return Standing("yes" if replaced or self.least <= REPLACED else "no", frozenset(ways))
@@ -106,17 +121,30 @@ def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
         level: of confidence.
     """
     names = list(result.indexes["head"])
-    tried = [(name, arm) for arm in ARMS[what] for name in names if _numbers(result, name, arm) is not None]
+    tried = [
+        (name, arm)
+        for arm in ARMS[what]
+        for name in names
+        if _numbers(result, name, arm) is not None
+    ]
     found = {name: Part() for name in names}
     if not tried:
         return found
     left = np.stack([result.sel({"head": name, "stand-in": arm}).values for name, arm in tried], 1)
-    all_of_it = np.stack([result.sel({"head": name, "stand-in": NOTHING}).values for name, _ in tried], 1)
+    all_of_it = np.stack(
+        [result.sel({"head": name, "stand-in": NOTHING}).values for name, _ in tried], 1
+    )
     tiny = np.finfo(float).tiny
     # Rounding errors, where a kernel does all that the head does, have no size that an interval could tell.
-    parts = simultaneous(lambda a, b: np.log(a / (b + tiny) + ROUNDING), left, all_of_it, level=level)
+    parts = simultaneous(
+        lambda a, b: np.log(a / (b + tiny) + ROUNDING), left, all_of_it, level=level
+    )
     for (name, arm), *ends in zip(tried, *(np.exp(part).tolist() for part in parts), strict=True):
-        keys = ("value", "low", "high") if arm == ARMS[what][0] else ("any_value", "any_low", "any_high")
+        keys = (
+            ("value", "low", "high")
+            if arm == ARMS[what][0]
+            else ("any_value", "any_low", "any_high")
+        )
         found[name] = replace(found[name], **dict(zip(keys, ends, strict=True)))
     return found
 
@@ -135,7 +163,9 @@ def untold(result: DataArray, name: str, n_examples: int) -> float:
     if spread is None or rest is None or not spread.mean() > 0:
         return math.nan
     share = surely_missed(float(rest.mean() / spread.mean()), n_examples)
-    return min(1.0, share)  # of a head that inputs tell nothing about, a sample may give a little more
+    return min(
+        1.0, share
+    )  # of a head that inputs tell nothing about, a sample may give a little more
 
 
 def standings(result: DataArray, what: str, level: float, n_examples: int) -> dict[str, Standing]:
@@ -154,14 +184,18 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     result, fresh, n = results[smoother], results.twin[smoother], facts.n_points - 1
     share, kernel = (
         relevance.share_of_heads(
-            f"heads that matter and are replaced by a {name}", lambda level, what=what: counting(result, what, level, n)
+            f"heads that matter and are replaced by a {name}",
+            lambda level, what=what: counting(result, what, level, n),
         )
         for what, name in (("labels", "smoother of the labels"), ("values", "kernel of the inputs"))
     )
     rows = details(result, n)
-    counted = relevance.counted("heads that matter at the query", counting(result, "labels", relevance.USUAL, n))
+    counted = relevance.counted(
+        "heads that matter at the query", counting(result, "labels", relevance.USUAL, n)
+    )
     twin = relevance.share_of_heads(
-        "heads replaced by a smoother of the labels", lambda level: standings(fresh, "labels", level, n)
+        "heads replaced by a smoother of the labels",
+        lambda level: standings(fresh, "labels", level, n),
     )
     quantities = {"heads": counted, "share": share}
     lead = answer(
@@ -178,7 +212,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         scope="these weights, the last query of prompts in distribution, heads that matter there, one head at a time",
         causal={
             "intervention": "replace a head's output at the last query by an average of the labels",
-            "effect": max((row["labels: least missed"] for row in rows if row["counts"]), default=float("nan")),
+            "effect": max(
+                (row["labels: least missed"] for row in rows if row["counts"]), default=float("nan")
+            ),
             "unit": "share of what the head does to the prediction, mean square; the worst head",
             "the head's own values with the smoother's weights: share of heads replaced": kernel.value,
         },
@@ -192,7 +228,13 @@ def says(rows: tuple[dict[str, Any], ...], quantities: dict[str, Estimate]) -> s
     heads = [row for row in rows if row["counts"]]
     if not heads:
         return ""
-    threshold = bound(SMOOTHER, quantities, "share", f"at least {100 * SHARE:g} %", f"at most {100 * NO_SHARE:g} %")
+    threshold = bound(
+        SMOOTHER,
+        quantities,
+        "share",
+        f"at least {100 * SHARE:g} %",
+        f"at most {100 * NO_SHARE:g} %",
+    )
     n = len(heads)
     return f"Such an average can replace {_replaced(heads, 'labels')} of {n} head{'s' * (n > 1)} ({threshold})."
 
@@ -216,9 +258,7 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
     share = worst["log weights: share that redraws change"]
     if math.isnan(share):
         return f"With the same weights on the head's own values it can replace {_replaced(heads, 'values')}."
-    changes = (
-        f"In head {worst['head']} {percent(share)} % of the spread of log weights changes with the rest of the prompt"
-    )
+    changes = f"In head {worst['head']} {percent(share)} % of the spread of log weights changes with the rest of the prompt"
     if share >= MISSED:
         return f"{changes}, so they depend on more than two inputs."
     if share <= REPLACED:
@@ -240,9 +280,18 @@ def details(result: DataArray, n_examples: int) -> tuple[dict[str, Any], ...]:
         }
         for what, found in arms.items():
             part = found[name]
-            row |= {f"{what}: missed": part.value, f"{what}: low": part.low, f"{what}: high": part.high}
-            row |= {f"{what}: missed by any kernel": part.any_value, f"{what}: least missed": part.least}
-        rows.append({**row, "log weights: share that redraws change": untold(result, name, n_examples)})
+            row |= {
+                f"{what}: missed": part.value,
+                f"{what}: low": part.low,
+                f"{what}: high": part.high,
+            }
+            row |= {
+                f"{what}: missed by any kernel": part.any_value,
+                f"{what}: least missed": part.least,
+            }
+        rows.append(
+            {**row, "log weights: share that redraws change": untold(result, name, n_examples)}
+        )
     return tuple(rows)
 
 

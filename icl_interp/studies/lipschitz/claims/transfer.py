@@ -26,10 +26,16 @@ from icl_interp.studies.lipschitz.measurements.heads_transfer import (
 )
 from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 
-AS_THEORY, OTHERWISE = 1.25, 1.5  # factors between the model's risk and that of theory's window for L, either way
+AS_THEORY, OTHERWISE = (
+    1.25,
+    1.5,
+)  # factors between the model's risk and that of theory's window for L, either way
 ELSEWHERE = tuple(factor for factor in FACTORS if factor != 1)
 HOME = "at L"
-DRAWN = ("drawn below L", "drawn above L")  # conditions on the L' that are drawn, in the order of `SPANS`
+DRAWN = (
+    "drawn below L",
+    "drawn above L",
+)  # conditions on the L' that are drawn, in the order of `SPANS`
 TINY = float(np.finfo(float).tiny)
 
 
@@ -70,18 +76,31 @@ TRANSFER = Criterion(
 def ratio(result: DataArray, factor: float, who: str, over: str) -> Interval:
     """Mean squared error of one over that of another at L' = factor L, on the same prompts."""
     mine, theirs = (result.sel({"L' / L": factor, "who": one}).values for one in (who, over))
-    return bootstrap(lambda a, b: np.maximum(a, TINY) / np.maximum(b, TINY), mine, theirs, positive=True)
+    return bootstrap(
+        lambda a, b: np.maximum(a, TINY) / np.maximum(b, TINY), mine, theirs, positive=True
+    )
 
 
 def either_way(name: str, interval: Interval) -> Estimate:
     """A ratio as the factor between two numbers: 1 where they are equal, above 1 whichever is the larger."""
 
     def turned(low: float, high: float) -> tuple[float, float]:
-        return (1.0 if low <= 1 <= high else min(max(low, 1 / low), max(high, 1 / high))), max(high, 1 / low)
+        return (1.0 if low <= 1 <= high else min(max(low, 1 / low), max(high, 1 / high))), max(
+            high, 1 / low
+        )
 
-    tails, extremes = (tuple(turned(*ends) for ends in many) for many in (interval.tails, interval.extremes))
+    tails, extremes = (
+        tuple(turned(*ends) for ends in many) for many in (interval.tails, interval.extremes)
+    )
     value = max(interval.value, 1 / interval.value)
-    plain = Estimate(name, value, *turned(interval.low, interval.high), tails=tails, positive=True, extremes=extremes)
+    plain = Estimate(
+        name,
+        value,
+        *turned(interval.low, interval.high),
+        tails=tails,
+        positive=True,
+        extremes=extremes,
+    )
     return replace(plain, se=interval.se / interval.value * value)
 
 
@@ -103,7 +122,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     """Does the model pay at other L what theory's window for its own L pays?"""
     result, known = results[transfer], results[exact]
     quantities, rows = factors(result), details(result, known)
-    worst = max(rows, key=lambda row: max(row["model / window for L"], 1 / row["model / window for L"]))
+    worst = max(
+        rows, key=lambda row: max(row["model / window for L"], 1 / row["model / window for L"])
+    )
     says = answer(
         TRANSFER,
         quantities,
@@ -112,7 +133,13 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         "the model's error at other Lipschitz constants is that of the best window for its own constant L",
     )
     at = key(worst["L' / L"])
-    threshold = bound(TRANSFER, quantities, at, f"within a factor of {AS_THEORY:g}", f"off by {OTHERWISE:g} or more")
+    threshold = bound(
+        TRANSFER,
+        quantities,
+        at,
+        f"within a factor of {AS_THEORY:g}",
+        f"off by {OTHERWISE:g} or more",
+    )
     says += (
         f" It is farthest from theory at {worst['tested at']}: {worst['model / window for L']:.3g} times the error of "
         f"this window ({threshold})."
@@ -120,7 +147,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     where = worst["L' / L"]
     scaled = ratio(result, where, RESCALED, TRAINED)
     if max(worst["model / window for L"], 1 / worst["model / window for L"]) >= OTHERWISE:
-        caveat = f"With labels rescaled to training size it is {scaled.value:.3g} times, " + _cause(scaled)
+        caveat = f"With labels rescaled to training size it is {scaled.value:.3g} times, " + _cause(
+            scaled
+        )
     else:
         most = max(rows, key=lambda row: row["model pays"])
         caveat = f"At {most['tested at']} it is {most['model pays']:.3g} times the least error that is possible there."
@@ -155,7 +184,8 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
     rows = []
     for factor in tested(result):
         paid, same, window = (
-            ratio(result, factor, *pair) for pair in ((MODEL, BEST), (MODEL, TRAINED), (TRAINED, BEST))
+            ratio(result, factor, *pair)
+            for pair in ((MODEL, BEST), (MODEL, TRAINED), (TRAINED, BEST))
         )
         rows.append(
             {
@@ -167,7 +197,9 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
                 "theory": float(known.sel({"L' / L": factor, "number": "ratio"})),
                 "window for L, same prompts": window.value,
                 "model / window for L": same.value,
-                "model, labels rescaled / window for L": ratio(result, factor, RESCALED, TRAINED).value,
+                "model, labels rescaled / window for L": ratio(
+                    result, factor, RESCALED, TRAINED
+                ).value,
                 "printed bound / least risk": float(
                     known.sel({"L' / L": factor, "number": "printed bound / least risk"})
                 ),

@@ -26,7 +26,14 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     task_in,
     whitened_kernel,
 )
-from icl_interp.studies.lipschitz.measurements.unit_loss import BEST, FLAT, MODEL, matrix_losses, optimum, window_loss
+from icl_interp.studies.lipschitz.measurements.unit_loss import (
+    BEST,
+    FLAT,
+    MODEL,
+    matrix_losses,
+    optimum,
+    window_loss,
+)
 from icl_interp.theory import lipschitz as theory
 
 CLOSE, OFF = 1.5, 2.0  # factors between w and w*: within, beyond
@@ -54,7 +61,10 @@ WINDOW = Criterion(
     f"factor between the learned window w and the window w* of least loss, either way: <= {CLOSE:g} / >= {OFF:g}, "
     f"where w* may be any window whose loss is within {100 * FLAT:g} % of the least; and the loss of the learned "
     f"matrix M above the least, relative to it: <= {CHEAP:g} / >= {DEAR:g}",
-    (Condition("factor", (1.0, CLOSE), (OFF, INF), scale="log"), Condition("excess", (-INF, CHEAP), (DEAR, INF))),
+    (
+        Condition("factor", (1.0, CLOSE), (OFF, INF), scale="log"),
+        Condition("excess", (-INF, CHEAP), (DEAR, INF)),
+    ),
     (LEARNED_ENOUGH, IS_KERNEL, *TIED),
 )
 
@@ -70,7 +80,9 @@ def width(results: Results, facts: Facts) -> float:
 
 def excess(result: DataArray, matrix: str, over: str = BEST) -> Interval:
     """The loss of a matrix above that of another, relative to the latter; groups of contexts are resampled."""
-    return bootstrap(lambda a, b: a / b - 1, result.sel(matrix=matrix).values, result.sel(matrix=over).values)
+    return bootstrap(
+        lambda a, b: a / b - 1, result.sel(matrix=matrix).values, result.sel(matrix=over).values
+    )
 
 
 def share_learned(results: Results, facts: Facts) -> Estimate:
@@ -116,11 +128,17 @@ def factor(window: float, low: float, best: float, high: float) -> Estimate:
     """The factor between a window and the best one, either way, for any best one between low and high."""
 
     def between(one: float) -> float:
-        return min(max(window / one, one / window), LARGEST) if window > 0 and 0 < one < math.inf else LARGEST
+        return (
+            min(max(window / one, one / window), LARGEST)
+            if window > 0 and 0 < one < math.inf
+            else LARGEST
+        )
 
     ends = between(low), between(high)
     name = "factor between the learned window and the best one, either way"
-    return Estimate(name, between(best), 1.0 if low <= window <= high else min(ends), max(between(best), *ends))
+    return Estimate(
+        name, between(best), 1.0 if low <= window <= high else min(ends), max(between(best), *ends)
+    )
 
 
 def factor_of(results: Results, own: Results, facts: Facts) -> Estimate:
@@ -149,8 +167,12 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     )
     decided = WINDOW.decide(quantities).condition
     times = f"{window / found['w*']:.3g} times that of the numeric minimiser w*"
-    of_w = bound(WINDOW, quantities, "factor", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more")
-    of_loss = bound(WINDOW, quantities, "excess", f"at most {100 * CHEAP:g} %", f"at least {100 * DEAR:g} %")
+    of_w = bound(
+        WINDOW, quantities, "factor", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more"
+    )
+    of_loss = bound(
+        WINDOW, quantities, "excess", f"at most {100 * CHEAP:g} %", f"at least {100 * DEAR:g} %"
+    )
     if decided and decided.quantity == "excess":
         says += f" Its error is {percent(above.value)} % above the least ({of_loss})."
         caveat = f"Its sharpness w (large: a narrow window) is {times}."
@@ -185,13 +207,21 @@ def _rows(results: Results, facts: Facts, window: float) -> list[dict[str, float
         {"number": "n", "value": task.n_points - 1},
         {"number": "d", "value": task.dim},
         {"number": "the model's own mean squared error", "value": facts.error},
-        {"number": "share of the scores' variance that labels have", "value": numbers_in(results[scores])["labels"]},
+        {
+            "number": "share of the scores' variance that labels have",
+            "value": numbers_in(results[scores])["labels"],
+        },
         {"number": "|M - w I| / |w|, whitened", "value": rest},
     ]
-    rows += [{"number": name, "value": value} for name, value in numbers_in(results[optimum]).items()]
+    rows += [
+        {"number": name, "value": value} for name, value in numbers_in(results[optimum]).items()
+    ]
     means = results[matrix_losses].mean("group")
     names = [str(name) for name in means.indexes["matrix"]]
-    return rows + [{"number": f"loss of {name}", "value": float(np.asarray(means.sel(matrix=name)))} for name in names]
+    return rows + [
+        {"number": f"loss of {name}", "value": float(np.asarray(means.sel(matrix=name)))}
+        for name in names
+    ]
 
 
 OPTIMAL_WINDOW_CLAIM = Claim(
@@ -212,7 +242,15 @@ OPTIMAL_WINDOW_CLAIM = Claim(
     "noise sigma, number n of examples and dimension d",
     source=f"{SOURCE}, Theorem 2",
     criterion=WINDOW,
-    measurements=(scores, scores_by_function, kernel, tied_window, optimum, window_loss, matrix_losses),
+    measurements=(
+        scores,
+        scores_by_function,
+        kernel,
+        tied_window,
+        optimum,
+        window_loss,
+        matrix_losses,
+    ),
     twin=(kernel, matrix_losses),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),

@@ -22,20 +22,32 @@ from icl_interp.tasks.ridge import LinkName, RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 
 SMOOTHER, TRANSFER, ADAPTS, STRAIGHT = (
-    f"lipschitz.{name}" for name in ("kernel_smoother", "transfer", "window_adapts", "linear_attention_does_not_adapt")
+    f"lipschitz.{name}"
+    for name in ("kernel_smoother", "transfer", "window_adapts", "linear_attention_does_not_adapt")
 )
 N, D = 40, 3  # labelled examples and coordinates, so that all draws share theory's table
 BOUND = 2.5  # of predictions, over L: no function of the task is as large
-BUMPS, HALF_ANGLE = 36, math.radians(24)  # features of a point on the circle: how many, and how far each reaches
+BUMPS, HALF_ANGLE = (
+    36,
+    math.radians(24),
+)  # features of a point on the circle: how many, and how far each reaches
 
 
 def _task(
-    g: torch.Generator, link: LinkName = "relu", noise: tuple[float, float] = (0.3, 0.5), dim: int = D, n: int = N
+    g: torch.Generator,
+    link: LinkName = "relu",
+    noise: tuple[float, float] = (0.3, 0.5),
+    dim: int = D,
+    n: int = N,
 ) -> RidgeFunction:
     """Ridge functions on the unit sphere with L from 0.5 to 3, and noise relative to L."""
     lipschitz = between(g, 0.5, 3)
     return RidgeFunction(
-        inputs=Sphere(dim), link=link, lipschitz=lipschitz, noise_std=lipschitz * between(g, *noise), n_points=n + 1
+        inputs=Sphere(dim),
+        link=link,
+        lipschitz=lipschitz,
+        noise_std=lipschitz * between(g, *noise),
+        n_points=n + 1,
     )
 
 
@@ -124,7 +136,9 @@ def idle_beside(factor: float, g: torch.Generator, tilt: float = 0.0, share: flo
     task = case.task
     assert isinstance(task, RidgeFunction)
     w = factor * best_window(task)
-    scores = kernels.by_window_and_labels(w, tilt / task.lipschitz) if tilt else kernels.by_window(w)
+    scores = (
+        kernels.by_window_and_labels(w, tilt / task.lipschitz) if tilt else kernels.by_window(w)
+    )
     unit = unit_with(best_window(task) * torch.eye(D, dtype=torch.float64), N + 1)
     return Case(kernels.SmoothedBeside.of(unit, scores, share), task)
 
@@ -213,7 +227,10 @@ Make = Callable[[torch.Generator], "Case | HookedTransformer"]
 
 HEADS: tuple[Construction, ...] = (
     Construction(
-        "softmax unit with any M", "it is a smoother by equation (2), whatever M is", any_matrix, {SMOOTHER: YES}
+        "softmax unit with any M",
+        "it is a smoother by equation (2), whatever M is",
+        any_matrix,
+        {SMOOTHER: YES},
     ),
     Construction(
         "softmax unit whose scores read labels",

@@ -93,7 +93,13 @@ def laplace(g: torch.Generator) -> Case:
 def tilted_by_labels(g: torch.Generator) -> Case:
     """Weights exp(c m x_i), m the mean label of the prompt: one head writes m, the next one reads it."""
     model = blank(
-        4, n_layers=2, d_head=1, n_ctx=AFFINE.n_points, d_in=2, attention_dir="bidirectional", keys="labelled"
+        4,
+        n_layers=2,
+        d_head=1,
+        n_ctx=AFFINE.n_points,
+        d_in=2,
+        attention_dir="bidirectional",
+        keys="labelled",
     )
     mean, out = 2, 3
     with torch.no_grad():
@@ -150,7 +156,9 @@ class SmoothedBeside(HookedTransformer):
         own = super().resume(stream, block, positions)
         return self.share * own + (added if positions is None else added[:, list(positions)])
 
-    def resume_after(self, memory: list[KeysValues], stream: Tensor, block: int) -> Float[Tensor, "batch token d_out"]:
+    def resume_after(
+        self, memory: list[KeysValues], stream: Tensor, block: int
+    ) -> Float[Tensor, "batch token d_out"]:
         """Queries after a context, of which the head's keys and values are the inputs and the labels."""
         d = stream.shape[-1] - 1
         xs, ys = memory[0].keys[:, 0, :, :d], memory[0].values[:, 0, :, d]

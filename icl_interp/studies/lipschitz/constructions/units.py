@@ -17,7 +17,8 @@ from icl_interp.tasks.vectors import Ellipsoid, Sphere
 from icl_interp.theory import lipschitz as theory
 
 OPTIMAL, COVARIANCE, DIRECTIONS = (
-    f"lipschitz.{name}" for name in ("optimal_window", "inverse_covariance", "irrelevant_directions")
+    f"lipschitz.{name}"
+    for name in ("optimal_window", "inverse_covariance", "irrelevant_directions")
 )
 N, D = 40, 3  # labelled examples and coordinates, so that all draws share theory's table
 NOT_ASKED = "not_applicable"
@@ -31,7 +32,9 @@ def isotropic(g: torch.Generator) -> RidgeFunction:
     """F_L^+ on a sphere, with noise of 0.3 to 0.5 L."""
     lipschitz = between(g, 0.5, 3)
     noise = lipschitz * between(g, 0.3, 0.5)
-    return RidgeFunction(inputs=Sphere(D), link="relu", lipschitz=lipschitz, noise_std=noise, n_points=N + 1)
+    return RidgeFunction(
+        inputs=Sphere(D), link="relu", lipschitz=lipschitz, noise_std=noise, n_points=N + 1
+    )
 
 
 def ellipsoid(g: torch.Generator, **more: object) -> RidgeFunction:
@@ -41,20 +44,26 @@ def ellipsoid(g: torch.Generator, **more: object) -> RidgeFunction:
     sigma = (turn * variances) @ turn.T
     rows = tuple(map(tuple, ((sigma + sigma.T) / 2).tolist()))
     noise = between(g, 0.3, 0.5)
-    return RidgeFunction(inputs=Ellipsoid(rows), link="relu", noise_std=noise, n_points=N + 1, **more)  # pyright: ignore[reportArgumentType]
+    return RidgeFunction(
+        inputs=Ellipsoid(rows), link="relu", noise_std=noise, n_points=N + 1, **more
+    )  # pyright: ignore[reportArgumentType]
 
 
 def _even(g: torch.Generator) -> RidgeFunction:
     """(w^T x)^2 on a sphere with little noise: functions that are the same at x and -x."""
     noise = between(g, 0.02, 0.05)
-    return RidgeFunction(inputs=Sphere(D), link="quadratic", lipschitz=2.0, noise_std=noise, n_points=N + 1)
+    return RidgeFunction(
+        inputs=Sphere(D), link="quadratic", lipschitz=2.0, noise_std=noise, n_points=N + 1
+    )
 
 
 def _few_directions(g: torch.Generator) -> RidgeFunction:
     """a^T B^T x with two directions of six, and noise: 20 examples, where Theorem 4 needs no cap."""
     rows = random_directions(6, 2, seed=int(torch.randint(10**6, (), generator=g)))
     noise = between(g, 0.1, 0.2)
-    return RidgeFunction(inputs=Sphere(6), link="linear", directions=rows, noise_std=noise, n_points=21)
+    return RidgeFunction(
+        inputs=Sphere(6), link="linear", directions=rows, noise_std=noise, n_points=21
+    )
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
@@ -99,7 +108,9 @@ def case_of(task: RidgeFunction, matrix: Matrix) -> Case:
     return Case(unit_with(matrix, task.n_points), task)
 
 
-def window(make: Callable[[torch.Generator], RidgeFunction], factor: float, g: torch.Generator) -> Case:
+def window(
+    make: Callable[[torch.Generator], RidgeFunction], factor: float, g: torch.Generator
+) -> Case:
     """w Sigma^-1 with w a multiple of the best."""
     task = make(g)
     best = float(best_window(task).window)
@@ -110,7 +121,9 @@ def _identity(g: torch.Generator) -> Case:
     """A multiple of the identity on an ellipsoid, with the mean whitened eigenvalue of the best window."""
     task = ellipsoid(g)
     best = float(best_window(task).window)
-    return case_of(task, best * D / float(sigma_of(task).trace()) * torch.eye(D, dtype=torch.float64))
+    return case_of(
+        task, best * D / float(sigma_of(task).trace()) * torch.eye(D, dtype=torch.float64)
+    )
 
 
 def _unwhitened_functions(g: torch.Generator) -> Case:

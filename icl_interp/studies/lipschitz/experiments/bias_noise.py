@@ -35,17 +35,29 @@ from icl_interp.theory import lipschitz as theory
 
 N = {"smoke": 20, "small": 100, "paper": 100}  # labelled examples, those of the trained units
 DIMENSIONS = {"smoke": (2, 3), "small": (2, 3, 5), "paper": (2, 3, 5, 10)}
-OCTAVES = {"smoke": (-2, 5, 2), "small": (-4, 11, 1), "paper": (-4, 11, 1)}  # windows are powers of 2
+OCTAVES = {
+    "smoke": (-2, 5, 2),
+    "small": (-4, 11, 1),
+    "paper": (-4, 11, 1),
+}  # windows are powers of 2
 # d, n and two windows, all of them with w^((d-1)/2) at most n / 20, where the noise still grows as for long prompts.
 EXPONENTS = {
     "smoke": ((3, 200, 2.0, 10.0),),
     "small": ((2, 1000, 50.0, 800.0), (3, 1000, 5.0, 50.0), (5, 2000, 3.0, 10.0)),
-    "paper": ((2, 1000, 50.0, 800.0), (3, 1000, 5.0, 50.0), (5, 4000, 4.0, 14.0), (10, 20_000, 2.0, 4.0)),
+    "paper": (
+        (2, 1000, 50.0, 800.0),
+        (3, 1000, 5.0, 50.0),
+        (5, 4000, 4.0, 14.0),
+        (10, 20_000, 2.0, 4.0),
+    ),
 }
 PARTS = ("bias", "noise", "total")
 PRINTED = ("noise as printed", "lower bound on the bias", "upper bound on the bias")
 FAR = 4.0  # standard errors
-SMALLEST, MIDDLE = 0.25, 4.0  # windows at which the order of the bias for w to 0 is looked at; at most the former
+SMALLEST, MIDDLE = (
+    0.25,
+    4.0,
+)  # windows at which the order of the bias for w to 0 is looked at; at most the former
 
 ON_THEORY = none_of(f"cases more than {FAR:g} standard errors off theory")
 ADDS_UP = none_of(f"cases with error - bias - noise more than {FAR:g} standard errors from 0")
@@ -54,8 +66,12 @@ EXPONENT_PRINTED = at_most("|measured exponent - d/2|", 0.1, 0.25)
 LOWER = at_least("least w² bias for w >= 1 over its value at w = 1", 0.9, 0.5)
 UPPER = at_most("largest bias / (1/w + 1/n) for w >= 1 and w^((d-1)/2) <= n, at L = 1", 1.0)
 LOWER_NEAR_0 = at_least("w² bias at the widest window over its value at w = 4", 0.5, 0.1)
-BIAS_FALLS = at_most("bias / L² of each unit over that of the unit trained at the next smaller L", 0.8, 1.0)
-NOISE_RISES = at_least("noise of each unit over that of the unit trained at the next smaller L", 1.2, 1.0)
+BIAS_FALLS = at_most(
+    "bias / L² of each unit over that of the unit trained at the next smaller L", 0.8, 1.0
+)
+NOISE_RISES = at_least(
+    "noise of each unit over that of the unit trained at the next smaller L", 1.2, 1.0
+)
 LEAST = at_most("error of a trained unit / error of the best window on the same prompts", 1.05, 1.2)
 
 
@@ -82,11 +98,21 @@ def run(bench: Bench) -> dict[str, Result]:
     common: dict[str, Any] = {"d": dimensions}
     both = {"statistic": ("value", "se")}
     results: dict[str, Result] = {
-        "measured": make_curve(np.stack(measured), {**common, "part": PARTS, **both, "w": windows}, note=where),
-        "theory": make_curve(np.stack(lines), {**common, "part": PARTS[:2], **both, "w": fine}, note=where),
-        "printed": make_curve(np.stack(printed), {**common, "line": PRINTED, "w": fine}, note=f"{where}; constants 1"),
-        "lengths": table_of_rows([{"d": d, "n": n} for d in dimensions], note="labelled examples of the prompts"),
-        "checks": table_of_rows(rows, note=f"{where}; z: (measured - theory) / standard error of both"),
+        "measured": make_curve(
+            np.stack(measured), {**common, "part": PARTS, **both, "w": windows}, note=where
+        ),
+        "theory": make_curve(
+            np.stack(lines), {**common, "part": PARTS[:2], **both, "w": fine}, note=where
+        ),
+        "printed": make_curve(
+            np.stack(printed), {**common, "line": PRINTED, "w": fine}, note=f"{where}; constants 1"
+        ),
+        "lengths": table_of_rows(
+            [{"d": d, "n": n} for d in dimensions], note="labelled examples of the prompts"
+        ),
+        "checks": table_of_rows(
+            rows, note=f"{where}; z: (measured - theory) / standard error of both"
+        ),
         "exponents": table_of_rows(
             [_exponent(bench, *setting) for setting in EXPONENTS[scale]],
             note="exponent of the noise in w between two windows; 95 % bootstrap over blocks of prompts",
@@ -99,11 +125,15 @@ def run(bench: Bench) -> dict[str, Result]:
     ]
     if trained:
         words = "each on the task that it was trained on; best: the window of least loss by theory"
-        results["trained"] = table_of_rows(trained, note=f"mean squared error at the query; {words}")
+        results["trained"] = table_of_rows(
+            trained, note=f"mean squared error at the query; {words}"
+        )
     return results
 
 
-def _measured(bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction) -> Float[np.ndarray, "block unit part"]:
+def _measured(
+    bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction
+) -> Float[np.ndarray, "block unit part"]:
     """Bias, noise for unit label noise, and error with both, of units with these M on the same prompts."""
     found = bench.keep(
         "lipschitz: bias and noise",
@@ -118,18 +148,25 @@ def _measured(bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction) -> 
     return np.asarray(found.values)
 
 
-def _parts(bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction) -> Float[np.ndarray, "block unit part"]:
+def _parts(
+    bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction
+) -> Float[np.ndarray, "block unit part"]:
     units, parts = [models.KernelUnit(matrix) for matrix in matrices], []
     for i, prompts in enumerate(models.batches(bench, task, "bias and noise")):
         truth = prompts.ys[:, -1, 0]
-        noise = torch.randn(prompts.ys.shape, generator=generator(bench.seed, "lipschitz/labels", i)).double()
+        noise = torch.randn(
+            prompts.ys.shape, generator=generator(bench.seed, "lipschitz/labels", i)
+        ).double()
         noise[:, -1] = 0
         each = []
         for unit in units:
             clean, alone, both = (
-                predictions(unit, replace(prompts, ys=ys))[:, -1, 0] for ys in (prompts.ys, noise, prompts.ys + noise)
+                predictions(unit, replace(prompts, ys=ys))[:, -1, 0]
+                for ys in (prompts.ys, noise, prompts.ys + noise)
             )
-            each.append(torch.stack([(clean - truth).square(), alone.square(), (both - truth).square()], -1))
+            each.append(
+                torch.stack([(clean - truth).square(), alone.square(), (both - truth).square()], -1)
+            )
         parts.append(torch.stack(each, 1))
     return models.by_block(bench, parts)
 
@@ -143,7 +180,9 @@ def _theory(
 ) -> tuple[list[float], Float[np.ndarray, "kind statistic place"], Float[np.ndarray, "line place"]]:
     """Windows of theory's table within these, its bias and noise there, and the printed orders with constants 1."""
     table = _table(bench, d, n)
-    inside = (table.windows >= windows[0] * (1 - 1e-9)) & (table.windows <= windows[-1] * (1 + 1e-9))
+    inside = (table.windows >= windows[0] * (1 - 1e-9)) & (
+        table.windows <= windows[-1] * (1 + 1e-9)
+    )
     fine = table.windows[inside]
     parts = [table.bias[:, inside], table.noise[:, inside]]
     exact = np.stack([np.stack([p.mean(0), p.std(0) / len(p) ** 0.5]) for p in parts])
@@ -171,7 +210,15 @@ def _checks(
         ):
             mean, se = float(blocks.mean()), float(blocks.std(ddof=1) / len(blocks) ** 0.5)
             z = (mean - value) / math.hypot(se, error)
-            row = {"d": d, "w": w, "part": name, "measured": mean, "se": se, "theory": float(value), "z": float(z)}
+            row = {
+                "d": d,
+                "w": w,
+                "part": name,
+                "measured": mean,
+                "se": se,
+                "theory": float(value),
+                "z": float(z),
+            }
             rows.append(row)
     return rows
 
@@ -183,14 +230,20 @@ def _exponent(bench: Bench, d: int, n: int, wide: float, narrow: float) -> dict[
     def compute() -> DataArray:
         units, parts = [models.KernelUnit(w * torch.eye(d)) for w in (wide, narrow)], []
         for i, prompts in enumerate(models.batches(bench, task, "noise alone")):
-            noise = torch.randn(prompts.ys.shape, generator=generator(bench.seed, "lipschitz/noise alone", i)).double()
+            noise = torch.randn(
+                prompts.ys.shape, generator=generator(bench.seed, "lipschitz/noise alone", i)
+            ).double()
             noise[:, -1] = 0
-            alone = [predictions(unit, replace(prompts, ys=noise))[:, -1, 0].square() for unit in units]
+            alone = [
+                predictions(unit, replace(prompts, ys=noise))[:, -1, 0].square() for unit in units
+            ]
             parts.append(torch.stack(alone, -1))
         blocks = models.by_block(bench, parts)
         return make_array(blocks, {"block": range(len(blocks)), "w": (wide, narrow)})
 
-    found = bench.keep("lipschitz: noise at two windows", [], compute, d=d, n=n, windows=(wide, narrow))
+    found = bench.keep(
+        "lipschitz: noise at two windows", [], compute, d=d, n=n, windows=(wide, narrow)
+    )
     apart = math.log(narrow / wide)
     i = bootstrap(lambda a, b: np.log(b / a) / apart, *np.asarray(found.values).T)
     limits = theory.noise_limit(torch.tensor([wide, narrow]), d)
@@ -216,14 +269,28 @@ def _trained(bench: Bench, lipschitz: float, name: str) -> dict[str, Any]:
     table, w = _table(bench, d, n), models.window_of(checkpoint.model, task).window
     best = theory.table_optimum(table, lipschitz, task.noise_std)
     parts = _measured(bench, [matrix, best.window * torch.eye(d)], replace(task, noise_std=0.0))
-    bias, noise, total = (bootstrap(lambda mean: mean, parts[:, 0, i], positive=True) for i in range(3))
+    bias, noise, total = (
+        bootstrap(lambda mean: mean, parts[:, 0, i], positive=True) for i in range(3)
+    )
     over = bootstrap(lambda a, b: a / b, parts[:, 0, 2], parts[:, 1, 2], positive=True)
     inside = min(max(float(w), float(table.windows[0])), float(table.windows[-1]))
-    clean, noisy = (float(theory.window_loss(table, inside, lipschitz, sigma).value) for sigma in (0.0, 1.0))
-    found: dict[str, Any] = {"model": name, "L": lipschitz, "w": float(w), "best w": float(best.window)}
+    clean, noisy = (
+        float(theory.window_loss(table, inside, lipschitz, sigma).value) for sigma in (0.0, 1.0)
+    )
+    found: dict[str, Any] = {
+        "model": name,
+        "L": lipschitz,
+        "w": float(w),
+        "best w": float(best.window),
+    }
     for key, i in (("bias", bias), ("noise", noise), ("error", total), ("error / best", over)):
         found |= {key: i.value, f"{key}, low": i.low, f"{key}, high": i.high}
-    return {**found, "bias by theory": clean, "noise by theory": noisy - clean, "keys": 1 / noise.value}
+    return {
+        **found,
+        "bias by theory": clean,
+        "noise by theory": noisy - clean,
+        "keys": 1 / noise.value,
+    }
 
 
 # ---- what came out -------------------------------------------------------------------------------------------------
@@ -248,7 +315,8 @@ def _states_trained(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
 
     def listed(*columns: str) -> str:
         return "; ".join(
-            f"L = {row['L']:g} (w = {row['w']:.3g}): {', '.join(f'{row[c]:.2g}' for c in columns)}" for row in rows
+            f"L = {row['L']:g} (w = {row['w']:.3g}): {', '.join(f'{row[c]:.2g}' for c in columns)}"
+            for row in rows
         )
 
     pairs = list(pairwise(rows))
@@ -270,7 +338,10 @@ def _states_trained(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
         )
         + "."
     )
-    quotients = [errors.interval_of(row, "error / best", "error / best, low", "error / best, high") for row in rows]
+    quotients = [
+        errors.interval_of(row, "error / best", "error / best, low", "error / best, high")
+        for row in rows
+    ]
     return [
         statement(bias, BIAS_FALLS, *falls),
         statement(noise, NOISE_RISES, *rises),
@@ -278,7 +349,9 @@ def _states_trained(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     ]
 
 
-def _quotient(one: Mapping[str, Any], other: Mapping[str, Any], key: str, factor: float = 1.0) -> Interval:
+def _quotient(
+    one: Mapping[str, Any], other: Mapping[str, Any], key: str, factor: float = 1.0
+) -> Interval:
     """The widest quotient that two intervals allow."""
     ends = (one[f"{key}, low"] / other[f"{key}, high"], one[f"{key}, high"] / other[f"{key}, low"])
     return Interval(factor * one[key] / other[key], factor * ends[0], factor * ends[1])
@@ -287,7 +360,11 @@ def _quotient(one: Mapping[str, Any], other: Mapping[str, Any], key: str, factor
 def _states_checks(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     lines = []
     for parts, rule, what in (
-        (("bias", "noise"), ON_THEORY, "bias and noise measured on softmax units lie on theory's values"),
+        (
+            ("bias", "noise"),
+            ON_THEORY,
+            "bias and noise measured on softmax units lie on theory's values",
+        ),
         (("cross",), ADDS_UP, "the squared error is bias + noise, as the slides decompose it"),
     ):
         mine = [row for row in rows if row["part"] in parts]
@@ -304,9 +381,7 @@ def _states_exponent(row: Mapping[str, Any]) -> list[Statement]:
         f"d = {row['d']}, n = {row['n']:,}: from w = {row['from w']:g} to {row['to w']:g} the noise grows as w to the "
         f"power {row['exponent']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
     )
-    exact = (
-        f"{text}; for long prompts it is {row['long prompts']:.3g} there, and (d-1)/2 = {row['(d-1)/2']:g} in the end."
-    )
+    exact = f"{text}; for long prompts it is {row['long prompts']:.3g} there, and (d-1)/2 = {row['(d-1)/2']:g} in the end."
     printed = f"{text}; the slides print the exponent d/2 = {row['d/2, as printed']:g}."
     return [
         statement(exact, EXPONENT, _apart(found, row["long prompts"]), kind="formula"),
@@ -317,7 +392,9 @@ def _states_exponent(row: Mapping[str, Any]) -> list[Statement]:
 def _apart(found: Interval, point: float) -> Interval:
     """The distance of an estimate from a number, with the least and the largest that its interval allows."""
     low, high = sorted((abs(found.low - point), abs(found.high - point)))
-    return Interval(abs(found.value - point), 0.0 if found.low <= point <= found.high else low, high)
+    return Interval(
+        abs(found.value - point), 0.0 if found.low <= point <= found.high else low, high
+    )
 
 
 def _states_bias(measured: DataArray, d: int, n: int) -> list[Statement]:
@@ -333,7 +410,10 @@ def _states_bias(measured: DataArray, d: int, n: int) -> list[Statement]:
         "w = 1."
     )
     upper = f"d = {d}: the bias stays below L²/w + L²/n for w >= 1, w^((d-1)/2) <= n: at most {most:.2g} of it."
-    lines = [statement(near, LOWER, float(least), kind="printed"), statement(upper, UPPER, float(most), kind="printed")]
+    lines = [
+        statement(near, LOWER, float(least), kind="printed"),
+        statement(upper, UPPER, float(most), kind="printed"),
+    ]
     if w[wide] <= SMALLEST:
         fallen = order[wide] / order[int(np.argmin(np.abs(w - MIDDLE)))]
         text = (

@@ -65,7 +65,12 @@ class Kind:
 
 
 AFFINE, RELU, COSINE = "affine", "ReLU", "cosine"
-GENTLE, STEEP, FAST, STRAIGHT = "cosine, L = 0.1", "cosine, L = 10", "cosine, ω = 10", "affine, L = 10"
+GENTLE, STEEP, FAST, STRAIGHT = (
+    "cosine, L = 0.1",
+    "cosine, L = 10",
+    "cosine, ω = 10",
+    "affine, L = 10",
+)
 SHARED = (AFFINE, RELU, COSINE)  # of L = 1, on the slides
 KINDS = {
     kind.name: kind
@@ -82,7 +87,9 @@ KINDS = {
 OWN = "error / own"  # over that of units trained on the tested class
 RATIO = "error / error of units trained on the tested class"
 LEAST = "error on its own class / least error of any window"
-LEARNED = Precondition(LEAST, (0.0, 1.1), "A unit has {value:.3g} times the least error on its own class.")
+LEARNED = Precondition(
+    LEAST, (0.0, 1.1), "A unit has {value:.3g} times the least error on its own class."
+)
 SUFFICES = at_most(RATIO, 1.1, 1.5, LEARNED)
 NEEDED = at_least(RATIO, 1.5, 1.1, LEARNED)
 WINDOW = "w after training on L = 10 / w after training on L = 1"
@@ -94,7 +101,9 @@ CHEAP = 1.1  # a ratio up to which training at another L costs little
 
 def run(bench: Bench) -> dict[str, Result]:
     """Errors of every unit on every class, over the length of the prompt, and what theory says of both."""
-    units = {(kind.name, seed): kind.model(seed).name for kind in KINDS.values() for seed in range(3)}
+    units = {
+        (kind.name, seed): kind.model(seed).name for kind in KINDS.values() for seed in range(3)
+    }
     units = {key: name for key, name in units.items() if bench.has(name)}
     if not units:
         return {}
@@ -102,7 +111,9 @@ def run(bench: Bench) -> dict[str, Result]:
         "transfer": _transfer(bench, units),
         "windows": _windows(bench, units),
         "curves": _curves(bench, units),
-        "price": _price(bench, min(models.trained_length(bench.models[name]) for name in units.values())),
+        "price": _price(
+            bench, min(models.trained_length(bench.models[name]) for name in units.values())
+        ),
     }
 
 
@@ -118,14 +129,22 @@ def _transfer(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
         task = _task(bench, units, tested)
         if task is None:
             continue
-        found = {key: np.asarray(models.query_errors(bench, name, task).values) for key, name in units.items()}
+        found = {
+            key: np.asarray(models.query_errors(bench, name, task).values)
+            for key, name in units.items()
+        }
         own = np.mean([blocks for (kind, _), blocks in found.items() if kind == tested], 0)
         for (trained, seed), blocks in found.items():
             ratio = bootstrap(lambda a, b: a / b, blocks, own, positive=True)
             other = _task(bench, units, trained)
             assert other is not None
             exact = theory.transfer(
-                functions_of(other), functions_of(task), NOISE, task.n_points - 1, D, contexts=_contexts(bench)
+                functions_of(other),
+                functions_of(task),
+                NOISE,
+                task.n_points - 1,
+                D,
+                contexts=_contexts(bench),
             )
             rows.append(
                 {
@@ -141,7 +160,9 @@ def _transfer(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
                     "least": float(exact.best),
                 }
             )
-    return table_of_rows(rows, note=f"{OWN}: over the mean error of the units trained on the tested class")
+    return table_of_rows(
+        rows, note=f"{OWN}: over the mean error of the units trained on the tested class"
+    )
 
 
 def _contexts(bench: Bench) -> int:
@@ -152,9 +173,18 @@ def _windows(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
     rows = []
     for (kind, seed), name in units.items():
         checkpoint = bench.models[name]
-        task, found = models.task_of(checkpoint), models.window_of(checkpoint.model, models.task_of(checkpoint))
+        task, found = (
+            models.task_of(checkpoint),
+            models.window_of(checkpoint.model, models.task_of(checkpoint)),
+        )
         best = theory.optimal_window(
-            task.lipschitz, NOISE, task.n_points - 1, D, task.link, task.frequency, contexts=_contexts(bench)
+            task.lipschitz,
+            NOISE,
+            task.n_points - 1,
+            D,
+            task.link,
+            task.frequency,
+            contexts=_contexts(bench),
         )
         rows.append(
             {
@@ -167,7 +197,9 @@ def _windows(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
                 "high": float(best.high),
             }
         )
-    return table_of_rows(rows, note="w: trace of M over d; best w: of least loss on the unit's own class, computed")
+    return table_of_rows(
+        rows, note="w: trace of M over d; best w: of least loss on the unit's own class, computed"
+    )
 
 
 def _curves(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataArray:
@@ -185,7 +217,12 @@ def _curves(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataArray:
                 blocks = models.query_errors(bench, units[other, 0], task.with_points(n + 1))
                 found = bootstrap(lambda mean: mean, np.asarray(blocks.values), positive=True)
                 values[i, j, :, k] = found.value, found.low, found.high
-    axes = {"tested on": tested, "trained on": trained, "statistic": ("mean", "low", "high"), "n": lengths}
+    axes = {
+        "tested on": tested,
+        "trained on": trained,
+        "statistic": ("mean", "low", "high"),
+        "n": lengths,
+    }
     note = f"squared error at the query; d = {D}, σ = {NOISE:g}; units trained with {longest} examples, seed 0"
     return make_curve(values, axes, note=note)
 
@@ -201,17 +238,33 @@ def _price(bench: Bench, n: int) -> DataArray:
             [
                 float(
                     theory.transfer(
-                        theory.function_class(link, float(size)), tested, NOISE, n, D, contexts=_contexts(bench)
+                        theory.function_class(link, float(size)),
+                        tested,
+                        NOISE,
+                        n,
+                        D,
+                        contexts=_contexts(bench),
                     ).ratio
                 )
                 for size in grid
             ]
             for link in links.values()
         ]
-        return make_curve(found, {"trained on": tuple(links), "L": grid.tolist()}, note=f"d = {D}, n = {n}, computed")
+        return make_curve(
+            found,
+            {"trained on": tuple(links), "L": grid.tolist()},
+            note=f"d = {D}, n = {n}, computed",
+        )
 
     kept = bench.keep(
-        "lipschitz: price", [], compute, n=n, d=D, noise=NOISE, grid=grid.tolist(), contexts=_contexts(bench)
+        "lipschitz: price",
+        [],
+        compute,
+        n=n,
+        d=D,
+        noise=NOISE,
+        grid=grid.tolist(),
+        contexts=_contexts(bench),
     )
     assert isinstance(kept, DataArray)
     return kept
@@ -239,18 +292,26 @@ def states(results: Results) -> tuple[Statement, ...]:
     return tuple(lines)
 
 
-def _cells(rows: Sequence[Mapping[str, Any]], trained: Sequence[str], tested: Sequence[str]) -> list[Mapping[str, Any]]:
+def _cells(
+    rows: Sequence[Mapping[str, Any]], trained: Sequence[str], tested: Sequence[str]
+) -> list[Mapping[str, Any]]:
     """The rows of these classes, without those of a class on itself."""
     return [
         row
         for row in rows
-        if row["trained on"] in trained and row["tested on"] in tested and row["trained on"] != row["tested on"]
+        if row["trained on"] in trained
+        and row["tested on"] in tested
+        and row["trained on"] != row["tested on"]
     ]
 
 
 def _worst_own(rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> dict[str, float]:
     """The largest error of a unit on its own class over the least that any window has there."""
-    own = [row["error"] / row["least"] for row in rows if row["trained on"] == row["tested on"] in kinds]
+    own = [
+        row["error"] / row["least"]
+        for row in rows
+        if row["trained on"] == row["tested on"] in kinds
+    ]
     return {LEAST: max(own, default=math.nan)}
 
 
@@ -280,7 +341,11 @@ def _states_needed(rows: Sequence[Mapping[str, Any]], trained: str) -> list[Stat
     if not cells:
         return []
     affine = _cells(rows, (AFFINE,), (COSINE,))
-    beside = f", where units trained on affine functions of L = 1 have {_span(affine)} times" if affine else ""
+    beside = (
+        f", where units trained on affine functions of L = 1 have {_span(affine)} times"
+        if affine
+        else ""
+    )
     text = (
         f"units trained on {trained}, have {_span(cells)} times the error of the units trained on the tested class "
         f"on cosines of L = 1{beside}."
@@ -288,7 +353,9 @@ def _states_needed(rows: Sequence[Mapping[str, Any]], trained: str) -> list[Stat
     return [statement(text, NEEDED, *_intervals(cells), given=_worst_own(rows, (trained, COSINE)))]
 
 
-def _states_fast(rows: Sequence[Mapping[str, Any]], windows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+def _states_fast(
+    rows: Sequence[Mapping[str, Any]], windows: Sequence[Mapping[str, Any]]
+) -> list[Statement]:
     cells = _cells(rows, (FAST,), SHARED)
     if not cells:
         return []
@@ -304,11 +371,14 @@ def _states_fast(rows: Sequence[Mapping[str, Any]], windows: Sequence[Mapping[st
 
 
 def _states_windows(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
-    found = {kind: [row for row in rows if row["trained on"] == kind] for kind in (GENTLE, COSINE, STEEP)}
+    found = {
+        kind: [row for row in rows if row["trained on"] == kind] for kind in (GENTLE, COSINE, STEEP)
+    }
     if not all(found.values()):
         return []
     mean, best = (
-        {kind: float(np.mean([row[key] for row in mine])) for kind, mine in found.items()} for key in ("w", "best w")
+        {kind: float(np.mean([row[key] for row in mine])) for kind, mine in found.items()}
+        for key in ("w", "best w")
     )
     text = (
         f"the trained window is w = {mean[GENTLE]:.3g} for cosines of L = 0.1, {mean[COSINE]:.3g} for L = 1 and "
@@ -327,7 +397,9 @@ def _states_predicted(rows: Sequence[Mapping[str, Any]]) -> Statement:
         f"{max(factors):.3g} (trained on {worst['trained on']}, tested on {worst['tested on']}: measured "
         f"{worst[OWN]:.3g}, computed {worst['computed']:.3g})."
     )
-    return statement(text, PREDICTED, max(factors), given=_worst_own(rows, tuple(KINDS)), kind="formula")
+    return statement(
+        text, PREDICTED, max(factors), given=_worst_own(rows, tuple(KINDS)), kind="formula"
+    )
 
 
 def _states_price(price: Result | None) -> list[Statement]:

@@ -41,8 +41,16 @@ TRAINING = {"steps": 1500, "batch_size": 256, "learning_rate": 0.3, "snapshots":
 RECIPE = "lipschitz_low_rank"
 CELLS = tuple(itertools.product(theory.GLM_LINKS, NOISES, range(max(SEEDS.values()))))
 CAP = 3.0  # C
-LENGTHS = {"smoke": (2, 10, 50), "small": (2, 10, 20, 50, 200, 1000), "paper": (2, 10, 20, 50, 200, 1000, 5000)}
-KEYS = {"smoke": 40_000, "small": 400_000, "paper": 4_000_000}  # of all contexts of an exact minimiser together
+LENGTHS = {
+    "smoke": (2, 10, 50),
+    "small": (2, 10, 20, 50, 200, 1000),
+    "paper": (2, 10, 20, 50, 200, 1000, 5000),
+}
+KEYS = {
+    "smoke": 40_000,
+    "small": 400_000,
+    "paper": 4_000_000,
+}  # of all contexts of an exact minimiser together
 FEWEST, MOST = 400, 20_000  # contexts
 GROUPS = 20  # of contexts: intervals come from these
 STARTS = ((2.0, 1.0), (12.0, 8.0))  # (c, c') where the descent begins
@@ -57,7 +65,9 @@ OUTSIDE = "share of M's squared entries outside col(B)"
 IRRELEVANT = "error without the irrelevant directions / error"
 RELEVANT = "error without the relevant directions / error"
 OF_MEAN = "error / error of the mean label"
-LEARNED = Precondition(OF_MEAN, (0.0, 0.8), "A unit has {value:.2g} times the error of the mean label.")
+LEARNED = Precondition(
+    OF_MEAN, (0.0, 0.8), "A unit has {value:.2g} times the error of the mean label."
+)
 _ANGLES = {"affine": 0.1, "quadratic": 0.3, "cosine": 0.3}
 RECOVERS = {link: at_most(ANGLE, angle, 0.5) for link, angle in _ANGLES.items()}
 IS_PROJECTION = at_most(OUTSIDE, 0.05, 0.2)
@@ -111,9 +121,15 @@ def run(bench: Bench) -> dict[str, Result]:
     if rows:
         note_ = "ratios: the unit's scores without these directions, over the error of the unit; low and high: 95 %"
         results |= {"units": table_of_rows(rows, note=note_), "matrices": _matrices(bench)}
-    theorem = [{"n": n, **_unit(bench, name)} for n in THEOREM_NS if bench.has(name := _theorem_model(n).name)]
+    theorem = [
+        {"n": n, **_unit(bench, name)}
+        for n in THEOREM_NS
+        if bench.has(name := _theorem_model(n).name)
+    ]
     if theorem:
-        results["theorem units"] = table_of_rows(theorem, note=f"d = {THEOREM_D}, k = {K}, σ = 0, no cap")
+        results["theorem units"] = table_of_rows(
+            theorem, note=f"d = {THEOREM_D}, k = {K}, σ = 0, no cap"
+        )
     return results
 
 
@@ -141,7 +157,10 @@ def _unit(bench: Bench, name: str) -> dict[str, Any]:
         "error": float(own.mean()),
         "of mean": float(own.mean() / blocks(torch.zeros_like(matrix)).mean()),
     }
-    for what, edited in (("irrelevant", inside @ matrix @ inside), ("relevant", others @ matrix @ others)):
+    for what, edited in (
+        ("irrelevant", inside @ matrix @ inside),
+        ("relevant", others @ matrix @ others),
+    ):
         ratio = bootstrap(lambda a, b: a / b, blocks(edited), own, positive=True)
         found |= {f"{what} out": ratio.value, f"{what} low": ratio.low, f"{what} high": ratio.high}
     return found
@@ -157,9 +176,18 @@ def _matrices(bench: Bench) -> DataArray:
             if bench.has(name):
                 basis = models.task_of(bench.models[name]).basis
                 whole = torch.linalg.qr(torch.cat([basis, torch.eye(D, dtype=torch.float64)], 1)).Q
-                values[i, j] = (whole.T @ models.matrix_of(bench.models[name].model) @ whole).numpy()
-    axes = {"link": links, "σ": NOISES, "key": tuple(range(1, D + 1)), "query": tuple(range(1, D + 1))}
-    return make_array(values, axes, note=f"entries of M in a basis whose first {K} vectors span col(B); seed 0")
+                values[i, j] = (
+                    whole.T @ models.matrix_of(bench.models[name].model) @ whole
+                ).numpy()
+    axes = {
+        "link": links,
+        "σ": NOISES,
+        "key": tuple(range(1, D + 1)),
+        "query": tuple(range(1, D + 1)),
+    }
+    return make_array(
+        values, axes, note=f"entries of M in a basis whose first {K} vectors span col(B); seed 0"
+    )
 
 
 def _minima(bench: Bench) -> DataFrame:
@@ -180,7 +208,9 @@ def _minima(bench: Bench) -> DataFrame:
         )
         assert isinstance(found, DataFrame)
         rows += found.to_dict("records")
-    return table_of_rows(rows, note=f"d = {THEOREM_D}, k = {K}, σ = 0; held: c' = 0; capped: c at most {CAP:g}")
+    return table_of_rows(
+        rows, note=f"d = {THEOREM_D}, k = {K}, σ = 0; held: c' = 0; capped: c at most {CAP:g}"
+    )
 
 
 def _endless() -> DataFrame:
@@ -189,7 +219,8 @@ def _endless() -> DataFrame:
     losses = [float(theory.long_prompt_linear_loss(float(c), 0.0, THEOREM_D, K)) for c in grid]
     best = int(np.argmin(losses))
     return table_of_rows(
-        [{"c held": float(grid[best]), "loss held": losses[best]}], note="n to infinity, c' = 0, σ = 0"
+        [{"c held": float(grid[best]), "loss held": losses[best]}],
+        note="n to infinity, c' = 0, σ = 0",
     )
 
 
@@ -204,8 +235,13 @@ def _minimum(n: int, contexts: int, seed: int) -> dict[str, float]:
         return min(ends, key=lambda end: float(end.loss))
 
     free, held, capped = least(), least(outside=0.0), least(cap=CAP)
-    fresh = theory.draw_contexts(n, functions, contexts, d=THEOREM_D, basis=basis, seed=2 * seed + 1)
-    groups = [theory.Contexts(*parts) for parts in zip(*(part.chunk(GROUPS) for part in fresh), strict=True)]
+    fresh = theory.draw_contexts(
+        n, functions, contexts, d=THEOREM_D, basis=basis, seed=2 * seed + 1
+    )
+    groups = [
+        theory.Contexts(*parts)
+        for parts in zip(*(part.chunk(GROUPS) for part in fresh), strict=True)
+    ]
 
     def losses(pair: theory.PairOptimum) -> np.ndarray:
         matrix = theory.low_rank_matrix(basis, pair.inside, pair.outside)
@@ -295,14 +331,20 @@ def _states_matrix(link: str, rows: Sequence[Mapping[str, Any]]) -> Statement:
         f"{link} link: {_span(rows, 'outside')} of M's squared entries lie outside the block of col(B) (0 for "
         f"M = c B Bᵀ, {1 - K / D:.2g} for M = w I); |c'| / c is up to {share:.2g}."
     )
-    return statement(text, IS_PROJECTION, *(row["outside"] for row in rows)) if link == "affine" else note(_first(text))
+    return (
+        statement(text, IS_PROJECTION, *(row["outside"] for row in rows))
+        if link == "affine"
+        else note(_first(text))
+    )
 
 
 def _first(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _states_minima(rows: Sequence[Mapping[str, Any]], endless: Sequence[Mapping[str, Any]]) -> list[Statement]:
+def _states_minima(
+    rows: Sequence[Mapping[str, Any]], endless: Sequence[Mapping[str, Any]]
+) -> list[Statement]:
     if not rows:
         return []
     shares = [row["outside capped"] / row["c capped"] for row in rows]
@@ -317,7 +359,8 @@ def _states_minima(rows: Sequence[Mapping[str, Any]], endless: Sequence[Mapping[
         for row in endless
     )
     gains = ", ".join(
-        f"{row['held / free']:.3g} [{row['low']:.3g}, {row['high']:.3g}] at n = {row['n']}" for row in rows
+        f"{row['held / free']:.3g} [{row['low']:.3g}, {row['high']:.3g}] at n = {row['n']}"
+        for row in rows
     )
     others = ", ".join(f"{row['outside free'] / row['c free']:.2g}" for row in rows)
     return [
@@ -349,10 +392,14 @@ def _states_theorem(row: Mapping[str, Any]) -> list[Statement]:
 def compare(results: Results) -> DataFrame | None:
     """A row a unit; the slides show curves and print no numbers."""
     keys = ("angle", "outside", "c", "c outside", "of mean", "irrelevant out", "relevant out")
-    units = [(f"{row['link']}, σ = {row['σ']:g}", row["seed"], row) for row in errors.rows_of(results, "units")]
+    units = [
+        (f"{row['link']}, σ = {row['σ']:g}", row["seed"], row)
+        for row in errors.rows_of(results, "units")
+    ]
     units += [("linear, σ = 0, no cap", 0, row) for row in errors.rows_of(results, "theorem units")]
     rows = [
-        {"task": task, "n": row["n used"], "seed": seed, **{key: row[key] for key in keys}} for task, seed, row in units
+        {"task": task, "n": row["n used"], "seed": seed, **{key: row[key] for key in keys}}
+        for task, seed, row in units
     ]
     words = (
         f"angle: {ANGLE}; outside: {OUTSIDE}; of mean: {OF_MEAN}; irrelevant out and relevant out: the error without "
@@ -365,7 +412,10 @@ LOW_RANK_EXPERIMENT = Experiment(
     "lipschitz.low_rank",
     "Labels that depend on two of ten directions: what attention ignores",
     f"{models.SLIDES}: Theorem 4; Softmax Attention Learns Low-Dimensional Structure in Nonlinear Functions",
-    (*(_model(link, noise, seed) for link, noise, seed in CELLS), *(_theorem_model(n) for n in THEOREM_NS)),
+    (
+        *(_model(link, noise, seed) for link, noise, seed in CELLS),
+        *(_theorem_model(n) for n in THEOREM_NS),
+    ),
     run,
     states,
     compare,

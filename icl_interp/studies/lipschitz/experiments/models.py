@@ -57,12 +57,24 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
     if scale == "small":
         return config
     if scale == "smoke":
-        changes = {"steps": 20, "warmup_steps": 5, "batch_size": 64, "checkpoint_every": 20, "log_every": 10}
+        changes = {
+            "steps": 20,
+            "warmup_steps": 5,
+            "batch_size": 64,
+            "checkpoint_every": 20,
+            "log_every": 10,
+        }
         task = task.with_points(min(task.n_points, SMOKE_N + 1))
     else:
         changes = {"steps": 10 * training.steps, "warmup_steps": 10 * training.warmup_steps}
-        changes |= {"batch_size": 4 * training.batch_size, "learning_rate": training.learning_rate / 10}
-        changes |= {"checkpoint_every": 2000, "snapshots": tuple(10 * step for step in training.snapshots)}
+        changes |= {
+            "batch_size": 4 * training.batch_size,
+            "learning_rate": training.learning_rate / 10,
+        }
+        changes |= {
+            "checkpoint_every": 2000,
+            "snapshots": tuple(10 * step for step in training.snapshots),
+        }
     return replace(config, task=task, training=whole_prompts(training, task, changes))
 
 
@@ -81,7 +93,9 @@ class Varied:
     def __call__(self, config: RunConfig, scale: str) -> RunConfig:
         """The run."""
         training = config.training and replace(config.training, **dict(self.training))
-        return at_scale(replace(config, task=replace(config.task, **dict(self.task)), training=training), scale)
+        return at_scale(
+            replace(config, task=replace(config.task, **dict(self.task)), training=training), scale
+        )
 
 
 def varied(
@@ -109,7 +123,9 @@ def varied(
     """
     words = {"lipschitz": "L", "noise_std": "σ", "n_points": "points"}
     own = label or ", ".join(
-        f"{words.get(key, key)} = {value:g}" if isinstance(value, (int, float)) else f"{key} {value}"
+        f"{words.get(key, key)} = {value:g}"
+        if isinstance(value, (int, float))
+        else f"{key} {value}"
         for key, value in task.items()
     )
     changes = Varied(tuple(task.items()), tuple((training or {}).items()))
@@ -117,7 +133,9 @@ def varied(
 
 
 # Units of softmax attention on F_L^+, as different as the recipe makes them: by L.
-RELU_UNITS = {lipschitz: varied("lipschitz_relu", lipschitz=lipschitz) for lipschitz in (0.3, 1.0, 10.0)}
+RELU_UNITS = {
+    lipschitz: varied("lipschitz_relu", lipschitz=lipschitz) for lipschitz in (0.3, 1.0, 10.0)
+}
 
 
 # ---- what a model is ------------------------------------------------------------------------------------------------
@@ -157,7 +175,9 @@ class KernelUnit:
     """
 
     matrix: Float[Tensor, "dim dim"]
-    _made: dict[int, HookedTransformer] = field(default_factory=dict, repr=False)  # by points: making one takes a while
+    _made: dict[int, HookedTransformer] = field(
+        default_factory=dict, repr=False
+    )  # by points: making one takes a while
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of the query; NaN for the other points, whose labels are shown."""
@@ -170,7 +190,9 @@ class KernelUnit:
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
 
-def batches(bench: Bench, task: RidgeFunction, stream: str, seed: int | None = None) -> Iterator[Prompts]:
+def batches(
+    bench: Bench, task: RidgeFunction, stream: str, seed: int | None = None
+) -> Iterator[Prompts]:
     """The prompts of the bench's sample in float64, some blocks at a time: the same for whoever asks for them.
 
     Args:
@@ -186,12 +208,16 @@ def batches(bench: Bench, task: RidgeFunction, stream: str, seed: int | None = N
         yield task.sample(n, numbers, dtype=torch.float64)
 
 
-def by_block(bench: Bench, parts: Iterable[Float[Tensor, "prompt *rest"]]) -> Float[np.ndarray, "block *rest"]:
+def by_block(
+    bench: Bench, parts: Iterable[Float[Tensor, "prompt *rest"]]
+) -> Float[np.ndarray, "block *rest"]:
     """Means over the prompts of each block, of one number or more a prompt."""
     return torch.cat(list(parts)).unflatten(0, (-1, bench.scale.n_contexts)).mean(1).numpy()
 
 
-def query_errors(bench: Bench, name: str, task: RidgeFunction, predictor: Predictor | None = None) -> DataArray:
+def query_errors(
+    bench: Bench, name: str, task: RidgeFunction, predictor: Predictor | None = None
+) -> DataArray:
     """Squared error at the query against the noiseless value, (block,): means over the prompts of each block.
 
     All predictors see the same prompts of a task.
@@ -206,11 +232,24 @@ def query_errors(bench: Bench, name: str, task: RidgeFunction, predictor: Predic
     asked = predictor if predictor is not None else bench.models[name]
 
     def compute() -> DataArray:
-        misses = ((predictions(asked, prompts) - prompts.ys)[:, -1, 0] for prompts in batches(bench, task, "queries"))
+        misses = (
+            (predictions(asked, prompts) - prompts.ys)[:, -1, 0]
+            for prompts in batches(bench, task, "queries")
+        )
         blocks = by_block(bench, (miss.square() for miss in misses))
-        return make_array(blocks, {"block": tuple(range(len(blocks)))}, note=SAMPLE.format(**asdict(bench.scale)))
+        return make_array(
+            blocks, {"block": tuple(range(len(blocks)))}, note=SAMPLE.format(**asdict(bench.scale))
+        )
 
-    own = asked.matrix.tolist() if isinstance(asked, KernelUnit) else "model" if predictor is None else name
-    found = bench.keep("lipschitz: error at the query", [name], compute, task=encode(task), predictor=own)
+    own = (
+        asked.matrix.tolist()
+        if isinstance(asked, KernelUnit)
+        else "model"
+        if predictor is None
+        else name
+    )
+    found = bench.keep(
+        "lipschitz: error at the query", [name], compute, task=encode(task), predictor=own
+    )
     assert isinstance(found, DataArray)
     return found

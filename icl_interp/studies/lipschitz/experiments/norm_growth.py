@@ -42,10 +42,16 @@ RECIPES: Mapping[tuple[str, str], tuple[str, str, dict[str, Any]]] = {
     ("ReLU", "isotropic"): ("lipschitz_relu", "", {}),
     ("ReLU", "not isotropic"): ("lipschitz_relu_ellipsoid", "", {}),
     ("cosine", "isotropic"): ("lipschitz_cosine", "", {}),
-    ("cosine", "not isotropic"): ("lipschitz_cosine", "ellipsoid, ", {"inputs": Ellipsoid((4.0, 1.0, 0.25))}),
+    ("cosine", "not isotropic"): (
+        "lipschitz_cosine",
+        "ellipsoid, ",
+        {"inputs": Ellipsoid((4.0, 1.0, 0.25))},
+    ),
 }
 QUANTITIES = ("|M|", "w")
-FASTER = at_least("least ratio of the mean |M| in training between one L and the next smaller one", 1.1, 1.0)
+FASTER = at_least(
+    "least ratio of the mean |M| in training between one L and the next smaller one", 1.1, 1.0
+)
 SIZES = {
     "smoke": models.UNIT_SIZES["smoke"],
     "small": "units of softmax attention, d = 3, n = 100, 600 steps of Adam at a constant rate of 0.05",
@@ -62,7 +68,9 @@ def _model(kind: str, inputs: str, lipschitz: float) -> models.VariedModel:
 
 
 MODELS = {
-    (kind, inputs, lipschitz): _model(kind, inputs, lipschitz) for kind, inputs in RECIPES for lipschitz in LIPSCHITZ
+    (kind, inputs, lipschitz): _model(kind, inputs, lipschitz)
+    for kind, inputs in RECIPES
+    for lipschitz in LIPSCHITZ
 }
 
 
@@ -77,18 +85,34 @@ def run(bench: Bench) -> dict[str, Result]:
         return {}
     lipschitz = [value for value in LIPSCHITZ if any(key[2] == value for key in paths)]
     steps = sorted({step for path in paths.values() for step in path})
-    values = np.full((len(CLASSES), len(INPUTS), len(lipschitz), len(QUANTITIES), len(steps)), np.nan)
+    values = np.full(
+        (len(CLASSES), len(INPUTS), len(lipschitz), len(QUANTITIES), len(steps)), np.nan
+    )
     for (kind, inputs, size), path in paths.items():
         at = CLASSES.index(kind), INPUTS.index(inputs), lipschitz.index(size)
         for i, step in enumerate(steps):
             values[(*at, slice(None), i)] = path.get(step, (np.nan, np.nan))
-    axes = {"class": CLASSES, "inputs": INPUTS, "L": lipschitz, "quantity": QUANTITIES, "step": steps}
+    axes = {
+        "class": CLASSES,
+        "inputs": INPUTS,
+        "L": lipschitz,
+        "quantity": QUANTITIES,
+        "step": steps,
+    }
     words = "|M|: spectral norm; w: mean of the diagonal of Σ^½ M Σ^½"
     rows = [
-        _row(bench, key, bench.models[MODELS[key].name], {step: pair[0] for step, pair in path.items()})
+        _row(
+            bench,
+            key,
+            bench.models[MODELS[key].name],
+            {step: pair[0] for step, pair in path.items()},
+        )
         for key, path in paths.items()
     ]
-    return {"norms": make_curve(values, axes, note=words), "ends": table_of_rows(rows, note=f"{words}; {BEST}")}
+    return {
+        "norms": make_curve(values, axes, note=words),
+        "ends": table_of_rows(rows, note=f"{words}; {BEST}"),
+    }
 
 
 BEST = "best w: that of least loss by theory, and its 95 % Monte-Carlo interval"
@@ -98,7 +122,10 @@ def _path(checkpoint: Checkpoint) -> dict[int, tuple[float, float]]:
     """|M| and w at each step whose weights were kept."""
     task = models.task_of(checkpoint)
     return {
-        step: (float(torch.linalg.matrix_norm(models.matrix_of(model), 2)), float(models.window_of(model, task).window))
+        step: (
+            float(torch.linalg.matrix_norm(models.matrix_of(model), 2)),
+            float(models.window_of(model, task).window),
+        )
         for step, model in checkpoint.snapshots().items()
     }
 
@@ -108,7 +135,9 @@ def _row(
 ) -> dict[str, Any]:
     task, (kind, inputs, lipschitz) = models.task_of(checkpoint), key
     n, contexts = models.trained_length(checkpoint), 400 if bench.scale.name == "smoke" else None
-    best = theory.optimal_window(lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts)
+    best = theory.optimal_window(
+        lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts
+    )
     end = models.window_of(checkpoint.model, task)
     last = max(norms)
     early = min(norms, key=lambda step: abs(step - EARLY / STEPS * last))
@@ -125,7 +154,9 @@ def _row(
         "best w": float(best.window),
         "low": float(best.low),
         "high": float(best.high),
-        "best |M|": float(best.window * torch.linalg.matrix_norm(torch.linalg.inv(sigma_of(task)), 2)),
+        "best |M|": float(
+            best.window * torch.linalg.matrix_norm(torch.linalg.inv(sigma_of(task)), 2)
+        ),
         "early step": early,
         "last step": last,
     }

@@ -16,7 +16,9 @@ class Sized(Varied):
     def __call__(self, config: RunConfig, scale: str) -> RunConfig:
         """The run."""
         task = replace(config.task, **dict(self.task))
-        width = task.dim + 1  # the residual stream is the token (x; y), and one head reads and writes all of it
+        width = (
+            task.dim + 1
+        )  # the residual stream is the token (x; y), and one head reads and writes all of it
         sizes = {"d_in": width, "d_model": width, "d_head": width, "n_ctx": task.n_points}
         model = replace(config.model, **sizes, d_mlp=4 * width)
         return super().__call__(replace(config, task=task, model=model), scale)

@@ -34,7 +34,11 @@ from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
 UNITS = models.RELU_UNITS
-LENGTHS = {"smoke": (5, 20), "small": (5, 10, 20, 50, 100, 200, 500), "paper": (5, 10, 20, 50, 100, 200, 500, 1000)}
+LENGTHS = {
+    "smoke": (5, 20),
+    "small": (5, 10, 20, 50, 100, 200, 500),
+    "paper": (5, 10, 20, 50, 100, 200, 500, 1000),
+}
 BEST = "best window at each n"
 FUNCTIONS, ANGLES = 5, 97  # shown: functions of each L, and places on the circle
 DISTANCES = np.linspace(0.0, 2.0, 21)  # edges of the bins of |x_i - x_q|
@@ -54,9 +58,16 @@ def run(bench: Bench) -> dict[str, Result]:
     if not names:
         return {}
     tasks = {lipschitz: models.task_of(bench.models[name]) for lipschitz, name in names.items()}
-    matrices = {lipschitz: models.matrix_of(bench.models[name].model) for lipschitz, name in names.items()}
-    seen = {lipschitz: _attention(bench, names[lipschitz], task) for lipschitz, task in tasks.items()}
-    windows = [_window(bench, lipschitz, tasks[lipschitz], matrices[lipschitz], seen[lipschitz]) for lipschitz in names]
+    matrices = {
+        lipschitz: models.matrix_of(bench.models[name].model) for lipschitz, name in names.items()
+    }
+    seen = {
+        lipschitz: _attention(bench, names[lipschitz], task) for lipschitz, task in tasks.items()
+    }
+    windows = [
+        _window(bench, lipschitz, tasks[lipschitz], matrices[lipschitz], seen[lipschitz])
+        for lipschitz in names
+    ]
     sizes = tuple(names)
     angles = np.linspace(-math.pi, math.pi, ANGLES)
     functions = np.stack([_functions(bench, task, angles) for task in tasks.values()])
@@ -70,10 +81,16 @@ def run(bench: Bench) -> dict[str, Result]:
         ),
         "attention": make_curve(
             np.stack([_profile(seen[lipschitz], task.n_points - 1) for lipschitz in names]),
-            {"L": sizes, "statistic": ("mean", "low", "high"), "distance": (DISTANCES[1:] + DISTANCES[:-1]) / 2},
+            {
+                "L": sizes,
+                "statistic": ("mean", "low", "high"),
+                "distance": (DISTANCES[1:] + DISTANCES[:-1]) / 2,
+            },
             note=f"{where}: n times the attention to a key, by its distance from the query; low, high: 10 % and 90 %",
         ),
-        "windows": table_of_rows(windows, note=f"{where}, n = {task.n_points - 1}; best: least loss by theory"),
+        "windows": table_of_rows(
+            windows, note=f"{where}, n = {task.n_points - 1}; best: least loss by theory"
+        ),
     }
     curve, paired = _errors(bench, tasks, matrices)
     return {**results, "errors": curve, "paired": paired}
@@ -94,7 +111,11 @@ def _attention(bench: Bench, name: str, task: RidgeFunction) -> DataArray:
             if sum(map(len, found)) >= KEPT:
                 break
         values = torch.cat(found)[:KEPT].numpy()
-        axes = {"prompt": range(len(values)), "what": ("attention", "distance"), "example": range(values.shape[2])}
+        axes = {
+            "prompt": range(len(values)),
+            "what": ("attention", "distance"),
+            "example": range(values.shape[2]),
+        }
         return make_array(values, axes)
 
     found = bench.keep("lipschitz: attention by distance", [name], compute, task=encode(task))
@@ -126,16 +147,27 @@ def _profile(seen: DataArray, n: int) -> Float[np.ndarray, "statistic distance"]
 
 
 def _window(
-    bench: Bench, lipschitz: float, task: RidgeFunction, matrix: Float[Tensor, "dim dim"], seen: DataArray
+    bench: Bench,
+    lipschitz: float,
+    task: RidgeFunction,
+    matrix: Float[Tensor, "dim dim"],
+    seen: DataArray,
 ) -> dict[str, Any]:
     """w from the slope of log attention on -|x_i - x_q|^2 / 2 within prompts, beside M's own and the best."""
-    log, near = np.log(seen.sel(what="attention").values), -(seen.sel(what="distance").values ** 2) / 2
+    log, near = (
+        np.log(seen.sel(what="attention").values),
+        -(seen.sel(what="distance").values ** 2) / 2,
+    )
     log, near = (values - values.mean(1, keepdims=True) for values in (log, near))
-    products = [(a * b).mean(1) for a, b in ((near, log), (near, near), (log, log))]  # a number a prompt
+    products = [
+        (a * b).mean(1) for a, b in ((near, log), (near, near), (log, log))
+    ]  # a number a prompt
     w = bootstrap(lambda xy, xx: xy / xx, *products[:2])
     explained = bootstrap(lambda xy, xx, yy: xy**2 / (xx * yy), *products)
     n, contexts = task.n_points - 1, 400 if bench.scale.name == "smoke" else None
-    best = theory.optimal_window(lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts)
+    best = theory.optimal_window(
+        lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts
+    )
     weights = torch.from_numpy(np.array(seen.sel(what="attention").values))
     found: dict[str, Any] = {"L": lipschitz}
     for key, i in (("w", w), ("explained", explained)):
@@ -184,7 +216,9 @@ def _errors(
         for k, n in enumerate(lengths):
             asked = replace(task, n_points=n + 1)
             blocks = {
-                unit: np.asarray(models.query_errors(bench, "unit", asked, models.KernelUnit(matrix)).values)
+                unit: np.asarray(
+                    models.query_errors(bench, "unit", asked, models.KernelUnit(matrix)).values
+                )
                 for unit, matrix in matrices.items()
             }
             for j, found in enumerate(blocks.values()):
@@ -196,8 +230,17 @@ def _errors(
             values[i, -1, :, k] = float(best.risk)
             for unit, found in blocks.items():
                 ratio = bootstrap(lambda a, b: a / b, found, blocks[lipschitz], positive=True)
-                row = {"L": lipschitz, "unit": unit, "n": n, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-                w = theory.isotropy(matrices[unit]).window.clamp(table.windows[0], table.windows[-1])
+                row = {
+                    "L": lipschitz,
+                    "unit": unit,
+                    "n": n,
+                    "ratio": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                }
+                w = theory.isotropy(matrices[unit]).window.clamp(
+                    table.windows[0], table.windows[-1]
+                )
                 times = theory.window_loss(table, w, lipschitz, task.noise_std).value / best.risk
                 rows.append({**row, "best w": float(best.window), "times least": float(times)})
     axes = {
@@ -232,8 +275,13 @@ def states(results: Results) -> tuple[Statement, ...]:
         for row in rows
     )
     best = f"units adapt to the window that each L asks for: {listed}."
-    explained = [errors.interval_of(row, "explained", "explained, low", "explained, high") for row in rows]
-    lines = [statement(nearer, SEES_DISTANCE, *explained), statement(best, AT_BEST, *map(_factor, rows))]
+    explained = [
+        errors.interval_of(row, "explained", "explained, low", "explained, high") for row in rows
+    ]
+    lines = [
+        statement(nearer, SEES_DISTANCE, *explained),
+        statement(best, AT_BEST, *map(_factor, rows)),
+    ]
     if len(rows) > 1:
         lines.append(_states_narrower(rows))
     return (*lines, *_states_errors(results, rows))
@@ -251,7 +299,8 @@ def _factor(row: Mapping[str, Any]) -> Interval:
 
 def _states_narrower(rows: Sequence[Mapping[str, Any]]) -> Statement:
     quotients = [
-        Interval(b["w"] / a["w"], b["w, low"] / a["w, high"], b["w, high"] / a["w, low"]) for a, b in pairwise(rows)
+        Interval(b["w"] / a["w"], b["w, low"] / a["w, high"], b["w, high"] / a["w, low"])
+        for a, b in pairwise(rows)
     ]
     listed = "; ".join(
         f"at L = {row['L']:g} a key at {row['half-weight angle']:.0f}° has half the weight of one at the query, and "
@@ -272,7 +321,9 @@ def _states_errors(results: Results, rows: Sequence[Mapping[str, Any]]) -> list[
         if others:
             listed = "; ".join(f"trained at L = {r['unit']:g}: {_ratio(r)}" for r in others)
             text = f"on L = {row['L']:g} with n = {n} the unit trained there errs least, others by a factor: {listed}."
-            lines.append(statement(text, OWN_IS_BEST, *(errors.interval_of(r, "ratio") for r in others)))
+            lines.append(
+                statement(text, OWN_IS_BEST, *(errors.interval_of(r, "ratio") for r in others))
+            )
         own = sorted((r for r in mine if r["unit"] == row["L"]), key=lambda r: r["n"])
         if len(own) > 1:
             lines.append(note(_says_lengths(row["L"], own)))

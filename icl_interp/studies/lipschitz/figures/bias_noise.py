@@ -52,13 +52,27 @@ def _windows(measured: DataArray, exact: DataArray, printed: DataArray) -> go.Fi
         )
         for line, colour in zip(printed.indexes["line"], (ORANGE, BLUE, BLUE), strict=True):
             values = printed.sel(d=d, line=line).values
-            name = "order as printed" if line == printed.indexes["line"][0] else "bounds on the bias as printed"
+            name = (
+                "order as printed"
+                if line == printed.indexes["line"][0]
+                else "bounds on the bias as printed"
+            )
             legend = panel == 0 and line != printed.indexes["line"][2]
             values = np.where((values >= low) & (values <= high), values, np.nan)
             add_line(figure, panel, name, fine, values, colour, "dot", legend, 1.3)
         for part, (colour, symbol) in LOOKS.items():
-            add_line(figure, panel, f"{NAMES[part]}, theory", fine, _lines(exact, d)[part], colour, legend=False)
-            value, se = (measured.sel(d=d, part=part, statistic=name).values for name in ("value", "se"))
+            add_line(
+                figure,
+                panel,
+                f"{NAMES[part]}, theory",
+                fine,
+                _lines(exact, d)[part],
+                colour,
+                legend=False,
+            )
+            value, se = (
+                measured.sel(d=d, part=part, statistic=name).values for name in ("value", "se")
+            )
             add_line(
                 figure,
                 panel,
@@ -81,7 +95,9 @@ def _windows(measured: DataArray, exact: DataArray, printed: DataArray) -> go.Fi
 
 def _lines(exact: DataArray, d: int, lipschitz: float = 1.0) -> dict[str, np.ndarray]:
     """Theory's bias, noise and their sum at one d, for any L: the bias has the factor L^2."""
-    bias, noise = (exact.sel(d=d, part=part, statistic="value").values for part in ("bias", "noise"))
+    bias, noise = (
+        exact.sel(d=d, part=part, statistic="value").values for part in ("bias", "noise")
+    )
     return {"bias": lipschitz**2 * bias, "noise": noise, "total": lipschitz**2 * bias + noise}
 
 
@@ -89,10 +105,16 @@ def _trained(rows: list[dict[str, Any]], exact: DataArray | None) -> go.Figure:
     """Bias, noise and error of each unit on its own task, on theory's lines where there are some for its d."""
     figure, columns = go.Figure(), spans(len(rows), 0.05)
     for panel, row in enumerate(rows):
-        lines = _lines(exact, UNITS_D, row["L"]) if exact is not None and UNITS_D in exact.indexes["d"] else {}
+        lines = (
+            _lines(exact, UNITS_D, row["L"])
+            if exact is not None and UNITS_D in exact.indexes["d"]
+            else {}
+        )
         fine = np.array([]) if exact is None else np.asarray(exact["w"].values)
         ends = [max(row["w"], LEAST_W), row["best w"], *(fine.tolist() if lines else ())]
-        sizes = [value for line in lines.values() for value in line] + [row[key] for key in NAMES.values()]
+        sizes = [value for line in lines.values() for value in line] + [
+            row[key] for key in NAMES.values()
+        ]
         limits = max(min(sizes), LOWEST) / 1.5, max(sizes) * 1.5
         add_panel(
             figure,
@@ -104,7 +126,9 @@ def _trained(rows: list[dict[str, Any]], exact: DataArray | None) -> go.Figure:
             log_axis("mean squared" if panel == 0 else "", *limits),
         )
         for part, line in lines.items():
-            add_line(figure, panel, f"{NAMES[part]}, theory", fine, line, LOOKS[part][0], legend=False)
+            add_line(
+                figure, panel, f"{NAMES[part]}, theory", fine, line, LOOKS[part][0], legend=False
+            )
         for part, (colour, symbol) in LOOKS.items():
             key = NAMES[part]
             add_line(
@@ -116,9 +140,24 @@ def _trained(rows: list[dict[str, Any]], exact: DataArray | None) -> go.Figure:
                 colour,
                 legend=panel == 0,
                 mode="markers",
-                marker={"color": colour, "symbol": symbol, "size": 10, "line": {"width": 1, "color": INK}},
+                marker={
+                    "color": colour,
+                    "symbol": symbol,
+                    "size": 10,
+                    "line": {"width": 1, "color": INK},
+                },
                 error_y=whiskers([row[key]], [row[f"{key}, low"]], [row[f"{key}, high"]]),
             )
-        add_line(figure, panel, "best window", [row["best w"]] * 2, list(limits), GREY, "dash", panel == 0, 1.3)
+        add_line(
+            figure,
+            panel,
+            "best window",
+            [row["best w"]] * 2,
+            list(limits),
+            GREY,
+            "dash",
+            panel == 0,
+            1.3,
+        )
     below = "Units trained on F<sub>L</sub><sup>+</sup>, each measured on its own task. Lines: theory for M = w I."
     return finish(figure, "Where training ends between bias and noise", below, 360)

@@ -9,7 +9,19 @@ from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.figures.grid import Drawn, spans, suffix, whiskers
-from icl_interp.figures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, finish, log_axis, panel_title, place
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+)
 from icl_interp.figures.text import number, plain
 from icl_interp.results import Result
 from icl_interp.studies.lipschitz.experiments.generalization import KINDS
@@ -30,7 +42,11 @@ PANELS = (
     ("tested on affine", "affine", (*SHARED, "cosine, ω = 10")),
     ("on ReLU", "ReLU", (*SHARED, "cosine, ω = 10")),
     ("on cosine", "cosine", (*SHARED, "cosine, ω = 10")),
-    ("on cosine, other L", "cosine", ("affine", "cosine, L = 0.1", "cosine", "cosine, L = 10", "affine, L = 10")),
+    (
+        "on cosine, other L",
+        "cosine",
+        ("affine", "cosine, L = 0.1", "cosine", "cosine, L = 10", "affine, L = 10"),
+    ),
 )
 SHADES = ((0.0, "#FFFFFF"), (0.5, "#F9D9B8"), (1.0, "#D55E00"))
 DARKEST = 30.0  # ratio from which on a cell has the last shade
@@ -77,7 +93,9 @@ def _curves(curves: DataArray) -> Figure:
     return finish(figure, "Trained on one class of functions, tested on another", below, HEIGHT)
 
 
-def _line(figure: Figure, kind: str, lengths: np.ndarray, at: DataArray, end: str, legend: bool) -> None:
+def _line(
+    figure: Figure, kind: str, lengths: np.ndarray, at: DataArray, end: str, legend: bool
+) -> None:
     colour, dash, symbol = LOOKS[kind]
     mean, low, high = (at.sel(statistic=name).values for name in ("mean", "low", "high"))
     figure.add_trace(
@@ -124,7 +142,9 @@ def _transfer(table: DataFrame, price: DataArray) -> Figure:
         go.Scatter(
             x=[sizes[row["trained on"]] for row in mine],
             y=[row["error / own"] for row in mine],
-            error_y=whiskers(*([row[key] for row in mine] for key in ("error / own", "low", "high"))),
+            error_y=whiskers(
+                *([row[key] for row in mine] for key in ("error / own", "low", "high"))
+            ),
             mode="markers",
             name="trained units",
             marker={
@@ -142,7 +162,10 @@ def _transfer(table: DataFrame, price: DataArray) -> Figure:
     top = max(float(np.max(price.values)), *(row["high"] for row in mine), 2.0) * 1.3
     panel_title(figure, "error / error of units trained on the tested class", domains[0])
     panel_title(figure, "the same, on cosines of L = 1", domains[1])
-    figure.update_layout(xaxis2=log_axis("L trained on", grid[0] / 1.1, grid[-1] * 1.1), yaxis2=log_axis("", 0.9, top))
+    figure.update_layout(
+        xaxis2=log_axis("L trained on", grid[0] / 1.1, grid[-1] * 1.1),
+        yaxis2=log_axis("", 0.9, top),
+    )
     below = (
         f"L = 1 unless said; {plain(price.attrs['note'])} for windows w I. Left, first line: trained units, mean over "
         "seeds; in brackets: the best<br>window of the class trained on, computed. Right: bars span the intervals of "
@@ -158,7 +181,10 @@ def _cells(figure: Figure, rows: Sequence[Mapping[str, object]]) -> None:
     found = {(row["trained on"], row["tested on"]): row for row in rows}
     ratios = np.array([[found[a, b]["error / own"] for b in tested] for a in trained], dtype=float)
     words = [
-        [f"<b>{_short(found[a, b]['error / own'])}</b><br>({_short(found[a, b]['computed'])})" for b in tested]
+        [
+            f"<b>{_short(found[a, b]['error / own'])}</b><br>({_short(found[a, b]['computed'])})"
+            for b in tested
+        ]
         for a in trained
     ]
     figure.add_trace(
@@ -180,7 +206,12 @@ def _cells(figure: Figure, rows: Sequence[Mapping[str, object]]) -> None:
     )
     figure.update_layout(
         xaxis={"title": {"text": "tested on"}, "ticks": "", "showline": False, "tickangle": 0},
-        yaxis={"title": {"text": "trained on"}, "autorange": "reversed", "ticks": "", "showline": False},
+        yaxis={
+            "title": {"text": "trained on"},
+            "autorange": "reversed",
+            "ticks": "",
+            "showline": False,
+        },
     )
 
 

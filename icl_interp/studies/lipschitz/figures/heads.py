@@ -28,12 +28,21 @@ from icl_interp.figures.text import plain, tested_by
 from icl_interp.studies.lipschitz.claims import smoother as claim
 from icl_interp.studies.lipschitz.claims import transfer as transfer_claim
 from icl_interp.studies.lipschitz.claims.family import grids
-from icl_interp.studies.lipschitz.measurements import heads, heads_family, heads_linear, heads_transfer
+from icl_interp.studies.lipschitz.measurements import (
+    heads,
+    heads_family,
+    heads_linear,
+    heads_transfer,
+)
 
 HEIGHT, ROW = 300, 24
 LOWEST = 1e-4  # shares below are drawn there
 COLOURS = (GREEN, BLUE, ORANGE)
-KERNELS = {heads_linear.MODEL: (INK, "solid"), heads_linear.PLAIN: (GREY, "dash"), heads_linear.WINDOW: (BLUE, "dot")}
+KERNELS = {
+    heads_linear.MODEL: (INK, "solid"),
+    heads_linear.PLAIN: (GREY, "dash"),
+    heads_linear.WINDOW: (BLUE, "dot"),
+}
 
 
 def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
@@ -46,7 +55,10 @@ def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     if not names:
         return None
     figure = go.Figure()
-    arms = {"labels averaged": ("labels", INK, -0.12), "own values averaged": ("values", GREY, 0.12)}
+    arms = {
+        "labels averaged": ("labels", INK, -0.12),
+        "own values averaged": ("values", GREY, 0.12),
+    }
     for title, (what, colour, shift) in arms.items():
         found = claim.missed(result, what, relevance.USUAL)
         ends = np.array([found[name].shown for name in names])
@@ -57,20 +69,40 @@ def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
                 y=np.arange(len(names)) + shift,
                 mode="markers",
                 name=title,
-                marker={"color": colour, "size": 8, "symbol": "circle" if shift < 0 else "diamond-open"},
-                error_x={"array": high - value, "arrayminus": value - low, "thickness": 1, "width": 3, "color": colour},
+                marker={
+                    "color": colour,
+                    "size": 8,
+                    "symbol": "circle" if shift < 0 else "diamond-open",
+                },
+                error_x={
+                    "array": high - value,
+                    "arrayminus": value - low,
+                    "thickness": 1,
+                    "width": 3,
+                    "color": colour,
+                },
                 customdata=names,
                 hovertemplate=f"head %{{customdata}}, {title}: %{{x:.3g}} is missed<extra></extra>",
             )
         )
-    figure.add_vrect(x0=LOWEST / 2, x1=claim.REPLACED, fillcolor="#D6E9F5", line_width=0, layer="below")
+    figure.add_vrect(
+        x0=LOWEST / 2, x1=claim.REPLACED, fillcolor="#D6E9F5", line_width=0, layer="below"
+    )
     figure.add_vrect(x0=claim.MISSED, x1=10, fillcolor="#F9E3D3", line_width=0, layer="below")
     figure.update_layout(
-        xaxis=log_axis("share that is missed (log axis; 0.0001 and less at the left end)", LOWEST / 2, 4.0),
+        xaxis=log_axis(
+            "share that is missed (log axis; 0.0001 and less at the left end)", LOWEST / 2, 4.0
+        ),
         yaxis=rows_axis([f"head {name}" for name in names]),
     )
     below = tested_by("lipschitz_smoother", findings)
-    finish(figure, "Does a kernel smoother do what each head does?", below, max(120, ROW * len(names) + 40), l=90)
+    finish(
+        figure,
+        "Does a kernel smoother do what each head does?",
+        below,
+        max(120, ROW * len(names) + 40),
+        l=90,
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -82,9 +114,15 @@ def transfer(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     rows = transfer_claim.details(result, known)
     xs = [float(row["L' / L"]) for row in rows]
     figure = go.Figure()
-    value, low, high = (np.array([float(row[key]) for row in rows]) for key in ("model pays", "low", "high"))
+    value, low, high = (
+        np.array([float(row[key]) for row in rows]) for key in ("model pays", "low", "high")
+    )
     lines: Mapping[str, tuple[np.ndarray, str, str]] = {
-        "best window for L, by theory": (np.array([float(row["theory"]) for row in rows]), BLUE, "dash"),
+        "best window for L, by theory": (
+            np.array([float(row["theory"]) for row in rows]),
+            BLUE,
+            "dash",
+        ),
         "model": (value, INK, "solid"),
     }
     for name, (ys, colour, dash) in lines.items():
@@ -95,7 +133,9 @@ def transfer(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
                 mode="lines+markers",
                 name=name,
                 line={"color": colour, "dash": dash, "width": 1.6},
-                error_y={"array": high - ys, "arrayminus": ys - low, "thickness": 1} if name == "model" else None,
+                error_y={"array": high - ys, "arrayminus": ys - low, "thickness": 1}
+                if name == "model"
+                else None,
                 hovertemplate=f"{name}<br>L' = %{{x:g}} L: %{{y:.3g}} times the least error<extra></extra>",
             )
         )
@@ -104,7 +144,12 @@ def transfer(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
         xaxis=log_axis("L' / L", xs[0] / 1.3, xs[-1] * 1.3),
         yaxis=log_axis("squared error / least possible at L'", 0.8, top),
     )
-    finish(figure, "Tested at another Lipschitz constant", tested_by("lipschitz_transfer", findings), HEIGHT)
+    finish(
+        figure,
+        "Tested at another Lipschitz constant",
+        tested_by("lipschitz_transfer", findings),
+        HEIGHT,
+    )
     return figure.update_layout(hovermode="closest")
 
 
@@ -132,7 +177,10 @@ def family(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
             )
         )
         ys = np.exp(own[:, i])
-        for axis, xs in (("", np.tile(lipschitz, len(ys))), ("2", np.exp(np.tile(best[0, i], len(ys))))):
+        for axis, xs in (
+            ("", np.tile(lipschitz, len(ys))),
+            ("2", np.exp(np.tile(best[0, i], len(ys)))),
+        ):
             figure.add_trace(
                 go.Scatter(
                     x=xs,

@@ -11,7 +11,18 @@ from xarray import DataArray
 
 from icl_interp.experiments.errors import rows_of
 from icl_interp.figures.grid import Drawn, spans, suffix, whiskers
-from icl_interp.figures.style import BLUE, GREEN, GREY, INK, ORANGE, finish, log_axis, panel_title, place, rows_axis
+from icl_interp.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    finish,
+    log_axis,
+    panel_title,
+    place,
+    rows_axis,
+)
 from icl_interp.figures.text import plain
 from icl_interp.results import Result
 
@@ -27,7 +38,9 @@ def low_rank(results: Mapping[str, Result], comparison: DataFrame | None) -> Dra
     if isinstance(matrices, DataArray):
         figures["matrices"] = _matrices(matrices)
     if isinstance(minima, DataFrame):
-        figures["cap"] = _cap(minima, *(rows_of(results, key) for key in ("endless", "theorem units")))
+        figures["cap"] = _cap(
+            minima, *(rows_of(results, key) for key in ("endless", "theorem units"))
+        )
     return figures
 
 
@@ -46,7 +59,9 @@ def _recovery(units: DataFrame) -> Figure:
             go.Scatter(
                 x=values,
                 y=places,
-                error_x=whiskers(*([row[f"{what} {end}"] for row in rows] for end in ("out", "low", "high"))),
+                error_x=whiskers(
+                    *([row[f"{what} {end}"] for row in rows] for end in ("out", "low", "high"))
+                ),
                 mode="markers",
                 name=f"blind to the {what} directions",
                 marker={"size": 9, "color": colour, "symbol": symbol},
@@ -56,8 +71,14 @@ def _recovery(units: DataFrame) -> Figure:
             )
         )
     labels = [f"{link}\nσ = {noise:g}" for link, noise in tasks]
-    tops = [max(row["relevant high"] for row in rows), max(row["irrelevant high"] for row in rows), 2.0]
-    least = min(*(row["irrelevant low"] for row in rows), *(row["relevant low"] for row in rows), 0.9)
+    tops = [
+        max(row["relevant high"] for row in rows),
+        max(row["irrelevant high"] for row in rows),
+        2.0,
+    ]
+    least = min(
+        *(row["irrelevant low"] for row in rows), *(row["relevant low"] for row in rows), 0.9
+    )
     figure.update_layout(
         yaxis=rows_axis(labels),
         yaxis2=rows_axis(labels, shown=False),
@@ -83,7 +104,9 @@ def _recovery(units: DataFrame) -> Figure:
     return finish(figure, "Labels that depend on two directions: what units recover", below, 330)
 
 
-def _dots(figure: Figure, end: str, values: Sequence[float], places: Sequence[int], colour: str, what: str) -> None:
+def _dots(
+    figure: Figure, end: str, values: Sequence[float], places: Sequence[int], colour: str, what: str
+) -> None:
     figure.add_trace(
         go.Scatter(
             x=values,
@@ -128,7 +151,11 @@ def _matrices(matrices: DataArray) -> Figure:
         )
         figure.update_layout(
             {
-                f"xaxis{end}": {"ticks": "", "showticklabels": False, "title": {"text": f"largest {largest:.3g}"}},
+                f"xaxis{end}": {
+                    "ticks": "",
+                    "showticklabels": False,
+                    "title": {"text": f"largest {largest:.3g}"},
+                },
                 f"yaxis{end}": {
                     "ticks": "",
                     "showticklabels": False,
@@ -146,7 +173,9 @@ def _matrices(matrices: DataArray) -> Figure:
     return finish(figure, "M of the units, direction by direction", below, 150, l=20)
 
 
-def _cap(minima: DataFrame, endless: Sequence[Mapping[str, Any]], theorem: Sequence[Mapping[str, Any]]) -> Figure:
+def _cap(
+    minima: DataFrame, endless: Sequence[Mapping[str, Any]], theorem: Sequence[Mapping[str, Any]]
+) -> Figure:
     """Left, the least losses with c' free and c' = 0; right, |c'| / c, free, under the cap, and of trained units."""
     rows, figure, domains = minima.to_dict("records"), go.Figure(), [(0.0, 0.46), (0.58, 1.0)]
     place(figure, *domains)
@@ -160,7 +189,14 @@ def _cap(minima: DataFrame, endless: Sequence[Mapping[str, Any]], theorem: Seque
     for floor in floors:
         _curve(figure, "c B Bᵀ, endless prompts", ns, [floor] * len(ns), "", GREY, "", "dot")
     _curve(
-        figure, "no cap", ns, [row["outside free"] / row["c free"] for row in rows], "2", BLUE, "circle", legend=False
+        figure,
+        "no cap",
+        ns,
+        [row["outside free"] / row["c free"] for row in rows],
+        "2",
+        BLUE,
+        "circle",
+        legend=False,
     )
     capped = [row["outside capped"] / row["c capped"] for row in rows]
     _curve(figure, "under the cap of Theorem 4", ns, capped, "2", GREEN, "square")
@@ -204,7 +240,9 @@ def _curve(
     mode: str = "",
     legend: bool = True,
 ) -> None:
-    settings: dict[str, Any] = {"marker": {"symbol": symbol, "size": 8, "color": colour}} if symbol else {}
+    settings: dict[str, Any] = (
+        {"marker": {"symbol": symbol, "size": 8, "color": colour}} if symbol else {}
+    )
     figure.add_trace(
         go.Scatter(
             x=xs,

@@ -25,7 +25,10 @@ def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> 
     figure, kinds, laws = go.Figure(), norms.indexes["class"], norms.indexes["inputs"]
     columns, rows = spans(len(kinds), 0.1), spans(len(laws), 0.16)[::-1]
     held = norms.sel(quantity="|M|").values
-    held = [*held[np.isfinite(held)].tolist(), *(row["best |M|"] for row in rows_of(results, "ends"))]
+    held = [
+        *held[np.isfinite(held)].tolist(),
+        *(row["best |M|"] for row in rows_of(results, "ends")),
+    ]
     low, high = max(min(held), LOWEST) / 1.3, max(held) * 1.5
     last, named = float(norms["step"].values[-1]), set()
     for r, law in enumerate(laws):
@@ -62,11 +65,21 @@ def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> 
         " L, Adam at a constant rate,<br>which bounds how far a step goes. Diamonds: the window of least loss by theory"
         " in the same norm (triangle: below the axis)."
     )
-    return {"norm_growth": finish(figure, "|M| in training, by the Lipschitz constant L of the tasks", below, 620)}
+    return {
+        "norm_growth": finish(
+            figure, "|M| in training, by the Lipschitz constant L of the tasks", below, 620
+        )
+    }
 
 
 def _best(
-    figure: go.Figure, panel: int, results: Mapping[str, Result], kind: str, law: str, last: float, low: float
+    figure: go.Figure,
+    panel: int,
+    results: Mapping[str, Result],
+    kind: str,
+    law: str,
+    last: float,
+    low: float,
 ) -> None:
     """The norm of the best window at the right end of a panel, one mark for each L."""
     rows = rows_of(results, "ends", **{"class": kind, "inputs": law})

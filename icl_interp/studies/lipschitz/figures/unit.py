@@ -45,7 +45,10 @@ def window(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     if matrix is None or unit_loss.optimum not in results:
         return None
     figure = go.Figure()
-    left, right = (0.0, 0.56 if curve is not None else 0.0), (0.72 if curve is not None else 0.3, 1.0)
+    left, right = (
+        (0.0, 0.56 if curve is not None else 0.0),
+        (0.72 if curve is not None else 0.3, 1.0),
+    )
     place(figure, *([left] if curve is not None else []), right)
     if curve is not None:
         _loss(figure, curve, results, facts)
@@ -97,7 +100,9 @@ def _loss(figure: Figure, curve: DataArray, results: Results, facts: Facts) -> N
     figure.update_layout(
         xaxis=log_axis("w, wide windows to narrow ones", first, last, 5),
         yaxis=log_axis(
-            "squared error", float(loss.min()) / 4, 2 * max(float(loss.max()), *(m[1] for m in marks.values()))
+            "squared error",
+            float(loss.min()) / 4,
+            2 * max(float(loss.max()), *(m[1] for m in marks.values())),
         ),
     )
 
@@ -126,7 +131,11 @@ def _matrix(figure: Figure, result: DataArray, axis: str) -> None:
     figure.update_layout(
         {
             f"xaxis{axis}": {"title": {"text": "coordinate of the query"}, "type": "category"},
-            f"yaxis{axis}": {"title": {"text": "of the example"}, "type": "category", "autorange": "reversed"},
+            f"yaxis{axis}": {
+                "title": {"text": "of the example"},
+                "type": "category",
+                "autorange": "reversed",
+            },
         }
     )
 
@@ -175,9 +184,17 @@ def directions(results: Results, findings: Sequence[Finding], facts: Facts) -> F
         xaxis={"title": {"text": "direction of u"}, "type": "category"},
         yaxis={"title": {"text": "share of |M|²"}, "rangemode": "tozero"},
         xaxis2={"title": {"text": "squared error at the query"}, "rangemode": "tozero"},
-        yaxis2=rows_axis([name.replace(" directions taken out", "\ndirections taken out") for name in names]),
+        yaxis2=rows_axis(
+            [name.replace(" directions taken out", "\ndirections taken out") for name in names]
+        ),
     )
     panel_title(figure, "M, direction by direction", left)
     panel_title(figure, "What attention is shown", right)
-    finish(figure, "Directions of the window", tested_by("lipschitz_directions", findings), HEIGHT, l=76)
+    finish(
+        figure,
+        "Directions of the window",
+        tested_by("lipschitz_directions", findings),
+        HEIGHT,
+        l=76,
+    )
     return figure.update_layout(hovermode="closest")

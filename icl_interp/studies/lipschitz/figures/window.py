@@ -19,7 +19,9 @@ SHOWN = 100  # decades of attention that are drawn, as a factor below the larges
 
 def window(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
     """Three rows, as in the slides; a column for each Lipschitz constant."""
-    functions, attention, curves = (results.get(name) for name in ("functions", "attention", "errors"))
+    functions, attention, curves = (
+        results.get(name) for name in ("functions", "attention", "errors")
+    )
     if not all(isinstance(found, DataArray) for found in (functions, attention, curves)):
         return {}
     assert isinstance(functions, DataArray)
@@ -30,7 +32,9 @@ def window(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
     for column, lipschitz in enumerate(sizes):
         known = rows_of(results, "windows", L=lipschitz)
         _functions(figure, column, columns[column], rows[0], functions, lipschitz, known)
-        _attention(figure, len(sizes) + column, columns[column], rows[1], attention, lipschitz, known)
+        _attention(
+            figure, len(sizes) + column, columns[column], rows[1], attention, lipschitz, known
+        )
         _errors(figure, 2 * len(sizes) + column, columns[column], rows[2], curves, lipschitz)
     below = (
         "Top: functions of the class along a great circle through the query, the noise of labels shaded (± σ); between "
@@ -38,7 +42,9 @@ def window(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
         "this L pays to a key, in units of 1/n, 80 % of keys shaded; dashed, the window of least loss.<br>Bottom: each "
         "unit on this task, trained at n = 100 (dotted line); dashed, the window that is best at each n."
     )
-    return {"window": finish(figure, "Attention windows for three Lipschitz constants L", below, 780)}
+    return {
+        "window": finish(figure, "Attention windows for three Lipschitz constants L", below, 780)
+    }
 
 
 def _functions(
@@ -54,16 +60,31 @@ def _functions(
     values = functions.sel(L=lipschitz).values
     limits = ranged([*values.ravel().tolist(), -1.3, 1.3])
     axis = {"title": {"text": "f(x) − f(x<sub>q</sub>)" if panel == 0 else ""}, "range": limits}
-    ticks = {"range": [-180, 180], "tickvals": [-180, -90, 0, 90, 180], "title": {"text": "angle to the query, °"}}
+    ticks = {
+        "range": [-180, 180],
+        "tickvals": [-180, -90, 0, 90, 180],
+        "title": {"text": "angle to the query, °"},
+    }
     add_panel(figure, panel, across, up, f"L = {lipschitz:g}", ticks, axis)
     ends = np.array([-180.0, 180.0])
     add_band(figure, panel, ends, -np.ones(2), np.ones(2), SHADE, "± σ" if panel == 0 else "", 0.25)
     for profile in values:
-        add_line(figure, panel, "functions", angles, profile, colour_of(lipschitz), legend=False, width=1.4)
+        add_line(
+            figure,
+            panel,
+            "functions",
+            angles,
+            profile,
+            colour_of(lipschitz),
+            legend=False,
+            width=1.4,
+        )
     for row in known:
         for side in (-1, 1):
             place = [side * row["half-weight angle"]] * 2
-            add_line(figure, panel, "half weight", place, limits, INK, "dot", legend=False, width=1.2)
+            add_line(
+                figure, panel, "half weight", place, limits, INK, "dot", legend=False, width=1.2
+            )
 
 
 def _attention(
@@ -89,9 +110,28 @@ def _attention(
         log_axis("n × attention" if first else "", top / 10 ** np.ceil(np.log10(top * SHOWN)), top),
     )
     add_band(figure, panel, apart, low, high, colour_of(lipschitz))
-    add_line(figure, panel, "attention", apart, mean, colour_of(lipschitz), legend=False, mode="lines+markers")
+    add_line(
+        figure,
+        panel,
+        "attention",
+        apart,
+        mean,
+        colour_of(lipschitz),
+        legend=False,
+        mode="lines+markers",
+    )
     for row in known:
-        add_line(figure, panel, "least loss", apart, _ideal(row["best w"], apart), INK, "dash", legend=first, width=1.4)
+        add_line(
+            figure,
+            panel,
+            "least loss",
+            apart,
+            _ideal(row["best w"], apart),
+            INK,
+            "dash",
+            legend=first,
+            width=1.4,
+        )
 
 
 def _ideal(w: float, apart: np.ndarray) -> np.ndarray:
@@ -108,7 +148,11 @@ def _errors(
     curves: DataArray,
     lipschitz: float,
 ) -> None:
-    sizes, lengths, first = curves.indexes["L"], curves["n"].values, panel == 2 * len(curves.indexes["L"])
+    sizes, lengths, first = (
+        curves.indexes["L"],
+        curves["n"].values,
+        panel == 2 * len(curves.indexes["L"]),
+    )
     at = curves.sel(L=lipschitz)
     limits = at.values.min() / 1.3, at.values.max() * 1.3
     add_panel(
@@ -120,10 +164,16 @@ def _errors(
         log_axis("labelled examples n", lengths[0] / 1.2, lengths[-1] * 1.2),
         log_axis("squared error at the query" if first else "", *limits),
     )
-    add_line(figure, panel, "n of training", [100, 100], list(limits), PALE, "dot", legend=False, width=1)
+    add_line(
+        figure, panel, "n of training", [100, 100], list(limits), PALE, "dot", legend=False, width=1
+    )
     for unit, size in zip(curves.indexes["unit"], sizes, strict=False):
-        mean, low, high = (at.sel(unit=unit, statistic=name).values for name in ("mean", "low", "high"))
+        mean, low, high = (
+            at.sel(unit=unit, statistic=name).values for name in ("mean", "low", "high")
+        )
         add_band(figure, panel, lengths, low, high, colour_of(size))
-        add_line(figure, panel, unit, lengths, mean, colour_of(size), legend=first, mode="lines+markers")
+        add_line(
+            figure, panel, unit, lengths, mean, colour_of(size), legend=first, mode="lines+markers"
+        )
     best = at.sel(unit=curves.indexes["unit"][-1], statistic="mean").values
     add_line(figure, panel, curves.indexes["unit"][-1], lengths, best, GREY, "dash", legend=first)

@@ -51,8 +51,12 @@ ROWS = (NOTHING, LABELS, VALUES, ANY_LABELS, ANY_VALUES, SPREAD, UNTOLD)
 CLOSE = 0.05  # share of what a head does that its smoother may miss for no other kernel to be tried
 DEGREE = 6  # of the polynomial log k for inputs of one coordinate
 WIDEST = 8  # coordinates up to which log k of vectors has every product of two coordinates
-IDLE = relevance.STILL / 2  # root mean square change of the prediction below which a head is not looked at further
-ONE_MODEL = 1e-3  # of the largest prediction: by so much the short way may differ from whole prompts
+IDLE = (
+    relevance.STILL / 2
+)  # root mean square change of the prediction below which a head is not looked at further
+ONE_MODEL = (
+    1e-3  # of the largest prediction: by so much the short way may differ from whole prompts
+)
 SAME = 1e-11  # relative: features of smaller weight are sums of others
 
 
@@ -80,7 +84,9 @@ def features(
     one of x_q, and of two of x_i; beyond 8 coordinates x_i, x_i . x_q and |x_i|^2 only.
     """
     if xs.shape[-1] == 1:
-        powers = [(a, b) for a, b in product(range(1, DEGREE + 1), range(DEGREE)) if a + b <= DEGREE]
+        powers = [
+            (a, b) for a, b in product(range(1, DEGREE + 1), range(DEGREE)) if a + b <= DEGREE
+        ]
         return torch.stack([xs[..., 0] ** a * query**b for a, b in powers], -1)
     crossed = torch.einsum("bni,bj->bnij", xs, query)
     if xs.shape[-1] > WIDEST:
@@ -91,7 +97,9 @@ def features(
 
 
 def fitted_scores(
-    scores: Float[Tensor, "batch head example"], terms: Float[Tensor, "batch example feature"], fit: Tensor
+    scores: Float[Tensor, "batch head example"],
+    terms: Float[Tensor, "batch example feature"],
+    fit: Tensor,
 ) -> Float[Tensor, "batch head example"]:
     """log k of each head on all prompts, fitted to the scores of the prompts `fit` (rows).
 
@@ -102,10 +110,14 @@ def fitted_scores(
     weights = (mine.softmax(-1) + 1 / mine.shape[-1]) / 2
     gaps = mine - (weights * mine).sum(-1, keepdim=True)
     found = []
-    for w, gap in zip(weights.unbind(1), gaps.unbind(1), strict=True):  # head by head: there may be many
+    for w, gap in zip(
+        weights.unbind(1), gaps.unbind(1), strict=True
+    ):  # head by head: there may be many
         about = (known - torch.einsum("bn,bnf->bf", w, known)[:, None]).flatten(0, 1)
         weighted = w.flatten()[:, None] * about
-        theta = torch.linalg.pinv(weighted.T @ about, rtol=SAME, hermitian=True) @ (weighted.T @ gap.flatten())
+        theta = torch.linalg.pinv(weighted.T @ about, rtol=SAME, hermitian=True) @ (
+            weighted.T @ gap.flatten()
+        )
         found.append(terms @ theta)
     return torch.stack(found, 1)
 
@@ -140,16 +152,26 @@ def at_query(lab: Lab, prompts: Prompts, whole: bool = False) -> AtQuery:
     last = lab.encoding.n_tokens(prompts.n_points) - 1
     kinds = lab.encoding.kinds(prompts.n_points)[:last]
     labelled = [place for place, kind in enumerate(kinds) if kind in ("y", "xy")]
-    parts = {part: [f"blocks.{i}.attn.hook_{part}" for i in layers] for part in ("attn_scores", "pattern", "z")}
+    parts = {
+        part: [f"blocks.{i}.attn.hook_{part}" for i in layers]
+        for part in ("attn_scores", "pattern", "z")
+    }
     values = [f"blocks.{i}.attn.hook_v" for i in layers]
-    seen, known = Activations([name for names in parts.values() for name in names]), Activations(values)
+    seen, known = (
+        Activations([name for names in parts.values() for name in names]),
+        Activations(values),
+    )
     tokens = lab.tokens(prompts).to(model.unembed.W_U)
     short = model.cfg.query_is_unseen and not whole
     runs = (_AfterContext if short else _WholePrompts)(model, tokens, known, labelled)
     with observe(model, seen, positions={"query": [runs.place]}):
         prediction = runs.intact()
-    found = {part: [seen.recorded[name].double() for name in names] for part, names in parts.items()}
-    scores, pattern = (torch.cat(found[part], 1)[:, :, 0, labelled] for part in ("attn_scores", "pattern"))
+    found = {
+        part: [seen.recorded[name].double() for name in names] for part, names in parts.items()
+    }
+    scores, pattern = (
+        torch.cat(found[part], 1)[:, :, 0, labelled] for part in ("attn_scores", "pattern")
+    )
     own = torch.cat([known.recorded[name].transpose(1, 2) for name in values], 1).double()
     output = torch.cat([z[:, 0] for z in found["z"]], 1)
     return AtQuery(scores, pattern.sum(-1), own, output, prediction, runs.edited)
@@ -160,12 +182,17 @@ class _AfterContext:
 
     place = 0  # of the query among the tokens of a run
 
-    def __init__(self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]) -> None:
+    def __init__(
+        self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]
+    ) -> None:
         self.model, memories = model, []
         with torch.no_grad(), observe(model, known, positions={"label": labelled}):
             for rows in chunks(model, len(tokens), tokens.shape[1]):
                 memories.append(model.remember(tokens[rows, :-1]))
-        self.memory = [KeysValues(*map(_joined, zip(*layer, strict=True))) for layer in zip(*memories, strict=True)]
+        self.memory = [
+            KeysValues(*map(_joined, zip(*layer, strict=True)))
+            for layer in zip(*memories, strict=True)
+        ]
         self.query, self.position = tokens[:, -1:], tokens.shape[1] - 1
         with torch.no_grad():
             self.streams = list(model.streams_after(self.memory, self.query, self.position))
@@ -174,7 +201,9 @@ class _AfterContext:
         with torch.no_grad():
             return self.model.after(self.memory, self.query, self.position)[:, 0].double().cpu()
 
-    def edited(self, layer: int, groups: Groups, outputs: Tensor) -> Float[Tensor, "batch group target"]:
+    def edited(
+        self, layer: int, groups: Groups, outputs: Tensor
+    ) -> Float[Tensor, "batch group target"]:
         heads = [head for group in groups for head in group]
         places = [i for i, group in enumerate(groups) for _ in group]
         edit = PutHeadOutputs(layer, heads, outputs[:, heads], places)
@@ -186,7 +215,9 @@ class _AfterContext:
 class _WholePrompts:
     """Runs of whole prompts, whose context may read the query too."""
 
-    def __init__(self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]) -> None:
+    def __init__(
+        self, model: HookedTransformer, tokens: Tensor, known: Activations, labelled: Sequence[int]
+    ) -> None:
         self.model, self.tokens, self.place = model, tokens, tokens.shape[1] - 1
         with observe(model, known, positions={"label": labelled}):
             self.intact()
@@ -195,7 +226,9 @@ class _WholePrompts:
         with torch.no_grad():
             return self.model(self.tokens, range(self.place, self.place + 1))[:, 0].double().cpu()
 
-    def edited(self, layer: int, groups: Groups, outputs: Tensor) -> Float[Tensor, "batch group target"]:
+    def edited(
+        self, layer: int, groups: Groups, outputs: Tensor
+    ) -> Float[Tensor, "batch group target"]:
         found = []
         for group in map(list, groups):
             edit = PutHeadOutputs(layer, group, outputs[:, group], [self.place] * len(group))
@@ -210,7 +243,9 @@ def _joined(parts: Sequence[Tensor | None]) -> Any:
     return torch.cat(tensors) if tensors else None
 
 
-def weights_by_polynomial(seen: AtQuery, prompts: Prompts, fold: Tensor) -> Float[Tensor, "batch head example"]:
+def weights_by_polynomial(
+    seen: AtQuery, prompts: Prompts, fold: Tensor
+) -> Float[Tensor, "batch head example"]:
     """Each head's weights by a polynomial log k, fitted on one half of the prompts and used on the other."""
     xs = prompts.xs.double()
     xs = xs / xs.square().mean().sqrt().clamp(min=torch.finfo(xs.dtype).tiny)
@@ -254,7 +289,9 @@ def means(seen: AtQuery, fold: Tensor) -> Float[Tensor, "batch head d_head"]:
 
 
 def _affine(
-    regressors: Float[Tensor, "batch head target"], output: Float[Tensor, "batch head d_head"], fit: Tensor
+    regressors: Float[Tensor, "batch head target"],
+    output: Float[Tensor, "batch head d_head"],
+    fit: Tensor,
 ) -> Float[Tensor, "batch head d_head"]:
     """The affine function of the regressors that is nearest to the output on the prompts `fit`, on all prompts."""
     centre, mean = regressors[fit].mean(0), output[fit].mean(0)
@@ -313,7 +350,9 @@ def smoother(lab: Lab) -> DataArray:
         # To what is no number nothing can be fitted.
         alone = [[(head,) for head in range(cfg.n_heads)]] * cfg.n_layers
         heads = groups_of(lab.reader, seen) if finite else alone
-        table = _Table(lab, seen, prompts, [(i, one) for i, layer in enumerate(heads) for one in layer])
+        table = _Table(
+            lab, seen, prompts, [(i, one) for i, layer in enumerate(heads) for one in layer]
+        )
         if finite:
             table.put(NOTHING, means(seen, fold), table.all)
             there = [i for i in table.all if table.mean(NOTHING, i) > IDLE**2]
@@ -325,7 +364,9 @@ def smoother(lab: Lab) -> DataArray:
                 table.put(row, outputs, there)
             unsure = [i for i in there if table.mean(LABELS, i) > CLOSE * table.mean(NOTHING, i)]
             if unsure and not lab.task.autoregressive:
-                log_k = common(lambda other: at_query(lab, other).scores, lab.task, prompts, lab.seed)
+                log_k = common(
+                    lambda other: at_query(lab, other).scores, lab.task, prompts, lab.seed
+                )
                 found = stand_ins(seen, prompts, fold, log_k.softmax(-1))
                 for row, outputs in zip((ANY_LABELS, ANY_VALUES), found, strict=True):
                     table.put(row, outputs, unsure)
@@ -339,7 +380,13 @@ def smoother(lab: Lab) -> DataArray:
 class _Table:
     """The result as it grows: rows of heads, those together that count as one."""
 
-    def __init__(self, lab: Lab, seen: AtQuery, prompts: Prompts, heads: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        seen: AtQuery,
+        prompts: Prompts,
+        heads: Sequence[tuple[int, tuple[int, ...]]],
+    ) -> None:
         self._lab, self._seen, self._prompts, self._heads = lab, seen, prompts, heads
         self.all = range(len(heads))
         self.names = tuple("+".join(f"{layer}.{head}" for head in group) for layer, group in heads)
@@ -351,7 +398,9 @@ class _Table:
         """Over units."""
         return float(self.values[i, ROWS.index(row)].mean())
 
-    def put(self, row: str, outputs: Float[Tensor, "batch head d_head"], rows: Sequence[int]) -> None:
+    def put(
+        self, row: str, outputs: Float[Tensor, "batch head d_head"], rows: Sequence[int]
+    ) -> None:
         """The squared change of the prediction with these outputs in the places of some heads' own."""
         n_heads = self._lab.model.cfg.n_heads
         for layer in sorted({self._heads[i][0] for i in rows}):

@@ -53,12 +53,18 @@ def together(written: Float[Tensor, "batch head read"]) -> list[tuple[int, ...]]
     for head in range(n_heads):
         if any(head in group for group in groups):
             continue
-        others = [] if alone[head] else [h for h in range(head + 1, n_heads) if alike[head, h] and not alone[h]]
+        others = (
+            []
+            if alone[head]
+            else [h for h in range(head + 1, n_heads) if alike[head, h] and not alone[h]]
+        )
         groups.append((head, *others))
     return _with_cancelling(groups, about)
 
 
-def _with_cancelling(groups: list[tuple[int, ...]], about: Float[Tensor, "head number"]) -> list[tuple[int, ...]]:
+def _with_cancelling(
+    groups: list[tuple[int, ...]], about: Float[Tensor, "head number"]
+) -> list[tuple[int, ...]]:
     """Groups joined where their sum is nothing, though none of them is."""
     sums = torch.stack([about[list(group)].sum(0) for group in groups])
     size = sums.norm(dim=1)

@@ -24,7 +24,14 @@ from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode, read_json
 from icl_interp.results import numbers_in, table_of_rows
 from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
-from icl_interp.studies.lipschitz.measurements.unit import kernel, needs_unit, scores, task_in, task_of, whitened_kernel
+from icl_interp.studies.lipschitz.measurements.unit import (
+    kernel,
+    needs_unit,
+    scores,
+    task_in,
+    task_of,
+    whitened_kernel,
+)
 from icl_interp.theory import lipschitz as theory
 from icl_interp.training import recipes
 
@@ -37,7 +44,10 @@ THIS, BUNDLED = "this model", "comes with the package"
 FREE = {
     "task.lipschitz",
     "task.noise_std",
-    *(f"training.{name}" for name in ("steps", "warmup_steps", "seed", "log_every", "checkpoint_every", "snapshots")),
+    *(
+        f"training.{name}"
+        for name in ("steps", "warmup_steps", "seed", "log_every", "checkpoint_every", "snapshots")
+    ),
 }
 RECIPE, STEPS = "recipe", "training.steps"
 
@@ -71,7 +81,9 @@ def families() -> dict[str, Any]:
         return {}
     data = read_json(FILE)
     if data.get("schema") != SCHEMA:
-        raise InputError(f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}")
+        raise InputError(
+            f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}"
+        )
     return data["families"]
 
 
@@ -102,13 +114,20 @@ def kind_of_training(lab: Lab) -> DataFrame:
     steps = [found.get(STEPS) or 0 for found in (mine, other)]
     rows = [
         {"setting": RECIPE, "this model": "", "the runs": families()[name]["recipe"], "differs": 0},
-        {"setting": STEPS, "this model": str(steps[0]), "the runs": str(steps[1]), "differs": int(steps[0] < steps[1])},
+        {
+            "setting": STEPS,
+            "this model": str(steps[0]),
+            "the runs": str(steps[1]),
+            "differs": int(steps[0] < steps[1]),
+        },
     ]
     for name in sorted({*mine, *other} - FREE):
         if mine.get(name) != other.get(name):
             values = {"this model": shown(mine.get(name)), "the runs": shown(other.get(name))}
             rows.append({"setting": name, **values, "differs": 1})
-    return table_of_rows(rows, "the runs: of the recipe, with the changes that results/family.json names")
+    return table_of_rows(
+        rows, "the runs: of the recipe, with the changes that results/family.json names"
+    )
 
 
 def window_of(lab: Lab) -> Numbers[dict[str, float]]:
@@ -156,4 +175,6 @@ def family(lab: Lab) -> Planned[DataFrame]:
             "weights": weights[:12],
         }
     )
-    return table_of_rows(rows, f"{name}; n = {N}, d = {D}, F_L^+; best: by scalar minimisation of the loss")
+    return table_of_rows(
+        rows, f"{name}; n = {N}, d = {D}, F_L^+; best: by scalar minimisation of the loss"
+    )

@@ -26,7 +26,10 @@ from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
 from icl_interp.tasks.ridge import RidgeFunction
 
 MODEL, PLAIN, WINDOW = "model", "x_i . x_q", "best window"
-LINKS = ("relu", "phased_cosine")  # neither linear nor even: an even function has no linear part to find
+LINKS = (
+    "relu",
+    "phased_cosine",
+)  # neither linear nor even: an even function has no linear part to find
 ANGLES = 2000  # at which f is read for its linear part
 BINS = 20  # of the cosine
 
@@ -37,7 +40,9 @@ def needs_linear_attention(facts: Facts) -> str | None:
         return reason
     task, cfg = task_in(facts), facts.config
     if cfg.mlp_only or cfg.score_fn != "linear" or facts.encoding != "stacked":
-        return "The claim is about linear attention on stacked prompts; this model has another design"
+        return (
+            "The claim is about linear attention on stacked prompts; this model has another design"
+        )
     if task.link not in LINKS:
         asked = " or ".join(LINKS)
         return f"The claim is about functions that are neither linear nor even ({asked}); this task's are {task.link}"
@@ -126,10 +131,18 @@ def label_weights_near(lab: Lab) -> DataArray:
         rows = {f"share, {name}": share_near(one, cosines, edge) for name, one in kernels.items()}
         rows |= {"weights": weights.abs().sum(1), "weights beside attention": beside.abs().sum(1)}
         rows |= {"error": (out - truth).square(), "least": nonlinear_part(task, prompts).square()}
-        sides.append(rows | {"prediction^2": out.square(), "truth^2": truth.square(), "edge": 0 * truth + edge})
-    values = [lab.by_unit((one + two) / 2) for one, two in zip(*(side.values() for side in sides), strict=True)]
+        sides.append(
+            rows
+            | {"prediction^2": out.square(), "truth^2": truth.square(), "edge": 0 * truth + edge}
+        )
+    values = [
+        lab.by_unit((one + two) / 2)
+        for one, two in zip(*(side.values() for side in sides), strict=True)
+    ]
     note = "near: cosine to the query at least the edge, where the best window has half of its largest weight"
-    return make_array(values, {"number": tuple(sides[0]), "unit": tuple(range(lab.n_units))}, note=note)
+    return make_array(
+        values, {"number": tuple(sides[0]), "unit": tuple(range(lab.n_units))}, note=note
+    )
 
 
 @measurement("lipschitz/label weights by cosine")
@@ -141,7 +154,9 @@ def by_cosine(lab: Lab) -> DataArray:
     weights, _ = label_weights(lab, prompts)
     kernels = {MODEL: weights, PLAIN: cosines, WINDOW: (w * cosines).softmax(1)}
     edges = torch.linspace(-1, 1, BINS + 1, dtype=torch.float64)
-    place = (torch.bucketize(cosines.clamp(-1, 1), edges, right=True) - 1).clamp(0, BINS - 1).flatten()
+    place = (
+        (torch.bucketize(cosines.clamp(-1, 1), edges, right=True) - 1).clamp(0, BINS - 1).flatten()
+    )
     count = torch.bincount(place, minlength=BINS).clamp(min=1)
     rows = []
     for one in kernels.values():
@@ -150,4 +165,6 @@ def by_cosine(lab: Lab) -> DataArray:
         rows.append(sums / count / size if size > 0 else sums * 0)
     centres = (edges[1:] + edges[:-1]) / 2
     axes = {"kernel": tuple(kernels), "cosine": tuple(centres.tolist())}
-    return make_curve(torch.stack(rows).numpy(), axes, note="mean weight in a bin, over the mean absolute weight")
+    return make_curve(
+        torch.stack(rows).numpy(), axes, note="mean weight in a bin, over the mean absolute weight"
+    )

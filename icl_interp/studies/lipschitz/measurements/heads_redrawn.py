@@ -37,7 +37,9 @@ def share_kept(n_examples: int) -> float:
     return math.ceil(n_examples / n_blocks(n_examples)) / n_examples
 
 
-Kept = tuple[Int[Tensor, " kept"], Int[Tensor, " kept"]]  # which examples, and where they stand then
+Kept = tuple[
+    Int[Tensor, " kept"], Int[Tensor, " kept"]
+]  # which examples, and where they stand then
 
 
 def plan(n_examples: int, seed: int) -> list[Kept]:
@@ -70,7 +72,10 @@ def redraws(task: Task, prompts: Prompts, seed: int) -> Iterator[tuple[Kept, Pro
 
 
 def common(
-    scores: Callable[[Prompts], Float[Tensor, "batch head example"]], task: Task, prompts: Prompts, seed: int
+    scores: Callable[[Prompts], Float[Tensor, "batch head example"]],
+    task: Task,
+    prompts: Prompts,
+    seed: int,
 ) -> Float[Tensor, "batch head example"]:
     """The part of the log weights that redraws leave, up to a number of each prompt and head.
 

@@ -36,7 +36,12 @@ def needs_layer_and_sphere(facts: Facts) -> str | None:
     if reason := needs_task(facts, RidgeFunction):
         return reason
     task, cfg = task_in(facts), facts.config
-    if cfg.n_layers != 1 or cfg.mlp_only or cfg.score_fn != "softmax" or facts.encoding != "stacked":
+    if (
+        cfg.n_layers != 1
+        or cfg.mlp_only
+        or cfg.score_fn != "softmax"
+        or facts.encoding != "stacked"
+    ):
         return "The claim is about one layer of softmax attention on stacked prompts; this model has another design"
     if reason := no_scaled_class(task):
         return reason
@@ -58,7 +63,12 @@ def on_unit_sphere(task: RidgeFunction) -> bool:
     """Whether inputs are uniform on the unit sphere and functions read all of them as they are."""
     sphere = isinstance(task.inputs, Sphere) and abs(float(task.inputs.radius) - 1) < 1e-9
     eye = torch.eye(task.dim, dtype=torch.float64)
-    return sphere and task.dim > 1 and task.rank == task.dim and torch.allclose(task.whitening, eye, rtol=0, atol=1e-9)
+    return (
+        sphere
+        and task.dim > 1
+        and task.rank == task.dim
+        and torch.allclose(task.whitening, eye, rtol=0, atol=1e-9)
+    )
 
 
 def drawn(seed: int) -> tuple[float, ...]:
@@ -117,8 +127,14 @@ def transfer(lab: Lab) -> DataArray:
             RESCALED: factor * predicted(lab, lab.single, smaller)[:, 0],
         }
         rows.append([lab.by_unit((out - truth).square(), prompts) for out in predictions.values()])
-    axes = {"L' / L": factors, "who": (MODEL, TRAINED, BEST, RESCALED), "unit": tuple(range(lab.n_units))}
-    note = f"{2 * N_CONTEXTS} prompts a unit, the same at every L' but for the size of the functions"
+    axes = {
+        "L' / L": factors,
+        "who": (MODEL, TRAINED, BEST, RESCALED),
+        "unit": tuple(range(lab.n_units)),
+    }
+    note = (
+        f"{2 * N_CONTEXTS} prompts a unit, the same at every L' but for the size of the functions"
+    )
     return make_array(np.array(rows), axes, "squared label", note)
 
 
@@ -134,7 +150,26 @@ def exact(lab: Lab) -> DataArray:
     for factor in factors:
         tested = functions.with_lipschitz(factor * functions.lipschitz)
         found = theory.transfer(functions, tested, task.noise_std, n, d)
-        bound = theory.transfer_bound_as_printed(functions.lipschitz, tested.lipschitz, task.noise_std, n, d)
-        rows.append([float(v) for v in (found.risk, found.best, found.ratio, found.ratio_error, bound / found.best)])
-    names = ("risk", "least risk", "ratio", "standard error of the ratio", "printed bound / least risk")
+        bound = theory.transfer_bound_as_printed(
+            functions.lipschitz, tested.lipschitz, task.noise_std, n, d
+        )
+        rows.append(
+            [
+                float(v)
+                for v in (
+                    found.risk,
+                    found.best,
+                    found.ratio,
+                    found.ratio_error,
+                    bound / found.best,
+                )
+            ]
+        )
+    names = (
+        "risk",
+        "least risk",
+        "ratio",
+        "standard error of the ratio",
+        "printed bound / least risk",
+    )
     return make_array(rows, {"L' / L": factors, "number": names}, note="theory.lipschitz.transfer")

@@ -48,7 +48,9 @@ def tied_window(lab: Lab) -> Planned[DataArray]:
     table = yield from lab.need(kernel)
     prompts = lab.few
     matrix = torch.from_numpy(table.sel(matrix="M").values.copy())
-    average = theory.prediction(prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1], matrix)
+    average = theory.prediction(
+        prompts.xs[:, :-1], prompts.ys[:, :-1, 0], prompts.xs[:, -1], matrix
+    )
     own = predicted(lab, lab.model, prompts)
     without = predicted(lab, lab.model, prompts, lab.head_means)
     return tie(lab, own, average[:, None], without, prompts)

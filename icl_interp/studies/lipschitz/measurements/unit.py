@@ -30,7 +30,9 @@ from icl_interp.theory import lipschitz as theory
 
 SOURCE = "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari"
 SCORES = "blocks.0.attn.hook_attn_scores"
-NOTHING = 1e-24  # mean square of scores about their mean below which a head attends to all examples alike
+NOTHING = (
+    1e-24  # mean square of scores about their mean below which a head attends to all examples alike
+)
 SAME_SIGMA = 1e-6  # relative; rows in a config are rounded
 
 
@@ -131,7 +133,9 @@ def scores(lab: Lab) -> Planned[DataFrame]:
     about their mean over the examples of a prompt, since softmax does not see what all of them share.
     """
     d, prompts = task_of(lab).dim, lab.few
-    seen = Activations([SCORES], keep=lambda rows: rows[:, 0, -1, :-1])  # of the one head, less the query itself
+    seen = Activations(
+        [SCORES], keep=lambda rows: rows[:, 0, -1, :-1]
+    )  # of the one head, less the query itself
     yield from lab.ask(prompts=prompts, probes=[seen])
     xs, ys = prompts.xs.double(), prompts.ys.double()
     query = torch.cat([xs[:, -1], torch.ones(len(xs), 1, dtype=torch.float64)], -1)
@@ -144,7 +148,9 @@ def scores(lab: Lab) -> Planned[DataFrame]:
 
     def explained(fitted: Float[Tensor, " row"]) -> float:
         # M = 0 explains all of a head that gives every example the same score.
-        return float(r_squared(float((s - fitted).square().mean()), total, empty=1.0, least=NOTHING))
+        return float(
+            r_squared(float((s - fitted).square().mean()), total, empty=1.0, least=NOTHING)
+        )
 
     kernel = of.clone()
     kernel[-1], kernel[:, -1] = 0, 0
@@ -153,7 +159,9 @@ def scores(lab: Lab) -> Planned[DataFrame]:
     shares = {
         "fit": explained(features @ kernel.flatten()),
         "fit of all terms": explained(features @ weights),
-        "labels": float((features @ label.flatten()).square().mean() / total) if total > NOTHING else 0.0,
+        "labels": float((features @ label.flatten()).square().mean() / total)
+        if total > NOTHING
+        else 0.0,
     }
     entries = {f"M {i} {j}": of[i, j] for i in range(d) for j in range(d)}
     note = "least squares of the head's scores at the query of in-distribution prompts"
@@ -189,7 +197,9 @@ def fit_of(result: DataArray) -> Estimate:
         # M = 0 explains all of a head that gives every example the same score.
         return np.asarray(r_squared(left, total, empty=1.0, least=NOTHING))
 
-    return Estimate.of("share of the scores' variance that M explains", bootstrap(share, total, left))
+    return Estimate.of(
+        "share of the scores' variance that M explains", bootstrap(share, total, left)
+    )
 
 
 def _centred(values: Float[Tensor, "batch key term"]) -> Float[Tensor, "batch key term"]:
@@ -205,7 +215,9 @@ def kernel(lab: Lab) -> Planned[DataArray]:
     values = torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
     both = torch.stack([values, theory.whitened(values, sigma_of(task))])
     axes = {"matrix": ("M", "whitened"), "row": range(1, d + 1), "column": range(1, d + 1)}
-    return make_array(both.numpy(), axes, note="of the score x_i^T M x_q; whitened: Sigma^(1/2) M Sigma^(1/2)")
+    return make_array(
+        both.numpy(), axes, note="of the score x_i^T M x_q; whitened: Sigma^(1/2) M Sigma^(1/2)"
+    )
 
 
 def whitened_kernel(result: DataArray) -> Float[Tensor, "dim dim"]:

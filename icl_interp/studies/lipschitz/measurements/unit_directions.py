@@ -21,7 +21,12 @@ from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array, make_table, table_of_numbers
-from icl_interp.studies.lipschitz.measurements.unit import functions_of, kernel, task_of, whitened_kernel
+from icl_interp.studies.lipschitz.measurements.unit import (
+    functions_of,
+    kernel,
+    task_of,
+    whitened_kernel,
+)
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
@@ -46,9 +51,15 @@ def directions(lab: Lab) -> Planned[DataFrame]:
     task, m = task_of(lab), whitened_kernel(result)
     basis = completed(task.basis)
     size = m.square().sum()
-    shares = ((m @ basis).square().sum(0) + (m.T @ basis).square().sum(0)) / (2 * size) if size > 0 else 0 * basis[0]
+    shares = (
+        ((m @ basis).square().sum(0) + (m.T @ basis).square().sum(0)) / (2 * size)
+        if size > 0
+        else 0 * basis[0]
+    )
     kinds = ["relevant" if i < task.rank else "irrelevant" for i in range(task.dim)]
-    return make_table({"direction": list(range(1, task.dim + 1)), "kind": kinds, "share": shares.tolist()})
+    return make_table(
+        {"direction": list(range(1, task.dim + 1)), "kind": kinds, "share": shares.tolist()}
+    )
 
 
 def completed(basis: Float[Tensor, "dim rank"]) -> Float[Tensor, "dim dim"]:
@@ -82,7 +93,9 @@ def subspace(lab: Lab) -> Planned[DataFrame]:
         "loss": theory.matrix_loss(m, contexts, task.noise_std),
         "best loss": best.loss,
     }
-    return table_of_numbers(values, note="of M whitened; the best pair on fixed contexts, without a cap")
+    return table_of_numbers(
+        values, note="of M whitened; the best pair on fixed contexts, without a cap"
+    )
 
 
 @measurement("lipschitz/projected")
@@ -93,7 +106,10 @@ def projected(lab: Lab) -> DataArray:
     """
     task, last = task_of(lab), lab.encoding.n_tokens(lab.prompts.n_points) - 1
     relevant = task.basis @ task.basis.T
-    kept = {NO_IRRELEVANT: relevant, NO_RELEVANT: torch.eye(task.dim, dtype=torch.float64) - relevant}
+    kept = {
+        NO_IRRELEVANT: relevant,
+        NO_RELEVANT: torch.eye(task.dim, dtype=torch.float64) - relevant,
+    }
     found: list[Tensor] = []
     for rows in lab.chunks(lab.prompts):
         part = lab.prompts[rows]
@@ -113,8 +129,12 @@ def projected(lab: Lab) -> DataArray:
     return make_array(values, axes, "squared label", "squared error at the query")
 
 
-def _attending(lab: Lab, prompts: Prompts, task: RidgeFunction, kept: Float[Tensor, "dim dim"]) -> PutPatterns:
+def _attending(
+    lab: Lab, prompts: Prompts, task: RidgeFunction, kept: Float[Tensor, "dim dim"]
+) -> PutPatterns:
     """The patterns of the same prompts whose inputs have these directions of u only."""
     whitening = task.whitening
-    seen = replace(prompts, xs=prompts.xs @ (whitening @ kept @ torch.linalg.inv(whitening)).to(prompts.xs))
+    seen = replace(
+        prompts, xs=prompts.xs @ (whitening @ kept @ torch.linalg.inv(whitening)).to(prompts.xs)
+    )
     return PutPatterns.measure(lab.model, lab.tokens(seen))

@@ -16,11 +16,22 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
 from icl_interp.results import make_array, make_curve, table_of_numbers
-from icl_interp.studies.lipschitz.measurements.unit import functions_of, kernel, task_of, whitened_kernel
+from icl_interp.studies.lipschitz.measurements.unit import (
+    functions_of,
+    kernel,
+    task_of,
+    whitened_kernel,
+)
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
-MODEL, ISOTROPIC, BEST, SKEWED, UNIFORM = "the model's M", "its w I", "w* I", "w* I, skewed", "equal weights"
+MODEL, ISOTROPIC, BEST, SKEWED, UNIFORM = (
+    "the model's M",
+    "its w I",
+    "w* I",
+    "w* I, skewed",
+    "equal weights",
+)
 FLAT = 0.01  # share of the least loss by which windows may exceed it and still count as no worse
 SKEW = 0.25  # how far eigenvalues of `SKEWED` lie from w*, relative to it
 GROUPS = 64  # of contexts, which intervals resample
@@ -48,21 +59,33 @@ def optimum(lab: Lab) -> DataFrame:
     task = task_of(lab)
     table, best = loss_table_of(task), best_window(task)
     fine = torch.logspace(
-        math.log10(float(table.windows[0])), math.log10(float(table.windows[-1])), FINE, dtype=torch.float64
+        math.log10(float(table.windows[0])),
+        math.log10(float(table.windows[-1])),
+        FINE,
+        dtype=torch.float64,
     ).clamp(table.windows[0], table.windows[-1])
-    inside = theory.window_loss(table, fine, task.lipschitz, task.noise_std).value <= (1 + FLAT) * best.risk
+    inside = (
+        theory.window_loss(table, fine, task.lipschitz, task.noise_std).value
+        <= (1 + FLAT) * best.risk
+    )
     windows = fine[inside]
     values = {
         "w*": best.window,
         "low": best.low,
         "high": best.high,
-        "flat low": torch.zeros(()) if bool(inside[0]) else torch.minimum(windows.min(), best.window),
-        "flat high": torch.tensor(math.inf) if bool(inside[-1]) else torch.maximum(windows.max(), best.window),
+        "flat low": torch.zeros(())
+        if bool(inside[0])
+        else torch.minimum(windows.min(), best.window),
+        "flat high": torch.tensor(math.inf)
+        if bool(inside[-1])
+        else torch.maximum(windows.max(), best.window),
         "loss": best.risk,
         "standard error of the loss": best.risk_error,
         "share of the bias": best.bias_share,
     }
-    return table_of_numbers(values, note="Monte Carlo with common random numbers for all windows, no training")
+    return table_of_numbers(
+        values, note="Monte Carlo with common random numbers for all windows, no training"
+    )
 
 
 @measurement("lipschitz/window_loss")
@@ -70,10 +93,16 @@ def window_loss(lab: Lab) -> DataArray:
     """Bias, noise and their sum for windows w I, (part, w), up to Monte-Carlo error."""
     task = task_of(lab)
     table = loss_table_of(task)
-    total, bias = (theory.window_loss(table, table.windows, task.lipschitz, s).value for s in (task.noise_std, 0.0))
+    total, bias = (
+        theory.window_loss(table, table.windows, task.lipschitz, s).value
+        for s in (task.noise_std, 0.0)
+    )
     axes = {"part": ("loss", "bias", "noise"), "w": tuple(table.windows.tolist())}
     return make_curve(
-        torch.stack([total, bias, total - bias]).numpy(), axes, "squared label", "squared error against f(x_q)"
+        torch.stack([total, bias, total - bias]).numpy(),
+        axes,
+        "squared label",
+        "squared error against f(x_q)",
     )
 
 
@@ -105,8 +134,12 @@ def matrix_losses(lab: Lab) -> Planned[DataArray]:
     return make_array(values, axes, "squared label", "on the same contexts for all matrices")
 
 
-def losses(matrix: Float[Tensor, "dim dim"], contexts: theory.Contexts, noise: float) -> Float[np.ndarray, " group"]:
+def losses(
+    matrix: Float[Tensor, "dim dim"], contexts: theory.Contexts, noise: float
+) -> Float[np.ndarray, " group"]:
     """The loss of a matrix in each of `GROUPS` groups of contexts."""
     size = len(contexts.queries) // GROUPS
-    parts = [theory.Contexts(*(t[i * size : (i + 1) * size] for t in contexts)) for i in range(GROUPS)]
+    parts = [
+        theory.Contexts(*(t[i * size : (i + 1) * size] for t in contexts)) for i in range(GROUPS)
+    ]
     return np.array([float(theory.matrix_loss(matrix, part, noise)) for part in parts])
