@@ -9,6 +9,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from density import too_dense
+
 ROOT = Path(__file__).parents[1] / "icl_interp"
 
 # Imports point to a lower layer, or stay within a file or package of this list.
@@ -84,6 +86,8 @@ FACES = {
     "icl_interp.studies.limits.constructions",
 }
 MAX_LINES = 600
+# Files that are denser than `density.WITHIN` allows. None joins them; one that is rewritten leaves.
+DENSE = frozenset(Path(__file__).with_name("dense_files.txt").read_text("utf-8").split())
 # Verdicts come from criteria: these files decide, or hold what is expected of constructions of known truth.
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 JUDGES = {
@@ -267,6 +271,17 @@ def files_are_short(sources: Sources) -> Iterator[str]:
             yield f"{path}: {lines} lines, more than {MAX_LINES}"
 
 
+def files_are_plain(sources: Sources) -> Iterator[str]:
+    for path, text in sources.items():
+        if path not in DENSE:
+            yield from (f"{path}: {what}" for what in _too_dense(text))
+
+
+@functools.cache
+def _too_dense(text: str) -> tuple[str, ...]:
+    return tuple(too_dense(text))
+
+
 def library_code_does_not_print(sources: Sources) -> Iterator[str]:
     for path, text in sources.items():
         for node in nodes(text):
@@ -394,6 +409,7 @@ RULES = (
     imports_have_no_cycle,
     third_parties_enter_once,
     files_are_short,
+    files_are_plain,
     library_code_does_not_print,
     annotations_are_evaluated,
     public_names_are_documented,

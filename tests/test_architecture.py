@@ -8,14 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from density import measure, too_dense
 from helpers import must_fail
 from layout_rules import (
+    DENSE,
     HEAVY,
     MAX_LINES,
     ROOT,
     RULES,
     annotations_are_evaluated,
     engine_names_no_study,
+    files_are_plain,
     files_are_short,
     html_has_one_origin,
     imports_have_no_cycle,
@@ -53,6 +56,43 @@ def test_tests_are_short_too():
     tests = sources_of(Path(__file__).parent)
     holds(files_are_short, tests)
     must_fail(holds, files_are_short, {**tests, "test_long.py": "\n" * (MAX_LINES + 1)})
+
+
+def check_list(listed):
+    """Every listed file is there, and still too dense: one that was rewritten leaves the list, and none comes back."""
+    package = sources_of(ROOT)
+    assert set(listed) <= set(package)
+    assert [path for path in listed if not too_dense(package[path])] == []
+
+
+def test_the_list_of_dense_files_only_shrinks():
+    check_list(DENSE)
+    must_fail(check_list, {*DENSE, "errors.py"})
+    must_fail(check_list, {*DENSE, "gone.py"})
+
+
+PLAIN = """
+def area(width, height):
+    # A comment.
+    found = width * height
+    return found
+"""
+PACKED = """
+def area(width, height):
+    (a, b), c = (width, height), [x for x in range(3) if x]
+    return a * b
+"""
+
+
+def test_density_is_counted():
+    found, packed = measure(PLAIN), measure(PACKED)
+    # Nodes: the function, its arguments and two names; a target, a product of two names and its sign; a return.
+    assert (found.statements, found.median) == (3, 4.0)
+    assert found.comments == pytest.approx(100 / 4)
+    assert (found.comprehensions, found.packed) == (0, 0)
+    assert packed.comprehensions == pytest.approx(100 / 3)
+    assert packed.packed == pytest.approx(100 / 3)
+    assert measure("x = 1  # " + "w" * 100).wide == 100
 
 
 # A package that keeps every rule, close to each of their edges.
@@ -172,6 +212,11 @@ BREAKS = [
         "with model.hooks(fwd_hooks=keep):\n    model(t)",
     ),
     (files_are_short, "probes.py", "\n" * (MAX_LINES + 1)),
+    (files_are_plain, "analyses/limits.py", "# " + "w" * 99),
+    (files_are_plain, "analyses/limits.py", "a, b = c, d\n" * 30),
+    (files_are_plain, "analyses/limits.py", "a = [b for c in d]\n" * 30),
+    (files_are_plain, "analyses/limits.py", "a(b(c(d(e(f(g(h(i(j)))))))))\n" * 30),
+    (files_are_plain, "analyses/limits.py", "def _f():\n" + "    x = 1\n" * 16),
     (library_code_does_not_print, "report.py", "def show():\n    '''Show.'''\n    print(1)"),
     (annotations_are_evaluated, "report.py", "from __future__ import annotations"),
     (public_names_are_documented, "report.py", "class Report:\n    pass"),
