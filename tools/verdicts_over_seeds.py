@@ -14,7 +14,7 @@ from collections import defaultdict
 import icl_interp
 from icl_interp.analyses.finding import Finding
 
-MODELS = ("affine", "lsa_fixed", "lipschitz_relu", "degrees_135")
+MODELS = ("affine", "lipschitz_relu_kqv", "autoregression_states", "degrees_135")
 SEEDS = 7
 DECIDED = ("supported", "contradicted")
 
