@@ -53,7 +53,8 @@ def keep(record: Mapping[str, Any]) -> None:
         place, json.dumps(in_words(record), separators=(",", ":"), allow_nan=False) + "\n"
     )
     print(
-        f"{name}: {place.stat().st_size / 1024:.0f} KiB, missing: {', '.join(record['missing']) or 'none'}"
+        f"{name}: {place.stat().st_size / 1024:.0f} KiB, missing: "
+        f"{', '.join(record['missing']) or 'none'}"
     )
 
 
