@@ -28,15 +28,15 @@ LEVEL = 0.95
 # Conditions up to which a criterion finds the interval that it needs among an estimate's tails.
 N_TAILS = 6
 
-# by which a mean is raised for a slope, in standard deviations of its units: a thousandth of its
-# error
+# For a slope a mean is raised by so many standard deviations of its units: a thousandth of its
+# error.
 STEP = 1e-4
 CONSTANT = 1e-13  # of the size: a spread below is rounding
 NEGLIGIBLE = 1e-6  # of the largest: a slope below is rounding
 TOO_SMALL = 0.1  # of the sample's standard error: a draw with a smaller one uses the sample's
 TOO_MANY = 0.05  # share of such draws from which on t means nothing
 ALIKE = 3.0  # largest ratio of the draws' spread and the standard error where a statistic is smooth
-# by which the share of draws below the value may differ from a half where a statistic has no kink
+# Where a statistic has no kink, the share of draws below the value may differ from a half by this.
 CENTRED = 0.07
 TINY = float(np.finfo(float).tiny)
 # Chances that the truth lies beyond one end, for verdicts that are to hold among many claims.

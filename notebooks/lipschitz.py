@@ -131,7 +131,8 @@ print(
 # *Which points does a trained model use?* The model is one head of softmax attention. It answers
 # with a weighted mean of the labels,
 #
-# $$\hat f(x_q) = \sum_{i=1}^{n} a_i\, y_i, \qquad a_i = \frac{e^{x_i^\top M x_q}}{\sum_j e^{x_j^\top M x_q}},$$
+# $$\hat f(x_q) = \sum_{i=1}^{n} a_i\, y_i, \qquad
+# a_i = \frac{e^{x_i^\top M x_q}}{\sum_j e^{x_j^\top M x_q}},$$
 #
 # and the matrix $M$ is all that it can learn. We read the weights $a_i$ off the model as it runs.
 

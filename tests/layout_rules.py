@@ -114,7 +114,7 @@ Sources = dict[str, str]  # path below icl_interp/ -> text
 class Import(NamedTuple):
     target: str  # the dotted module that is loaded; for a package, its __init__
     line: int
-    # as the file is loaded, not later inside a function and not for type checkers only
+    # As the file is loaded, not later inside a function and not for type checkers only.
     on_load: bool
 
 

@@ -1,7 +1,7 @@
 """Copy the results of `icl-interp reproduce` into the package, where `icl_interp.experiments.results` finds them.
 
 python tools/keep_results.py OUT [ID ...]     # all experiments of the folder by default
-python tools/keep_results.py                  # none: what is kept is put into words again, as the code has them now
+python tools/keep_results.py                  # none: what is kept gets the words of today's code
 """
 
 import json

@@ -1,6 +1,8 @@
 """Measure every seed of the kinds of training that come with the package; claims about kinds rest on these numbers.
 
-python tools/measure_seeds.py     # writes icl_interp/studies/limits/results/seeds.json; about 15 minutes on one core
+python tools/measure_seeds.py
+
+It writes icl_interp/studies/limits/results/seeds.json, and takes about 15 minutes on one core.
 
 Kinds with four seeds or more are measured whole. Of others, which can decide nothing, the error
 rate alone is kept: it tells whether a run has learned its task. Of these, and of untrained models,

@@ -23,7 +23,7 @@ __all__ = ["EXPLAINS", "LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_
 
 log = logger(__name__)
 
-# in the reason of each claim that is open because of it
+# In the reason of each claim that is open because of it.
 NOT_LEARNED = "The model has not learned its task"
 # Of a precondition on `Facts.learned`: the sentence goes on with what cannot be told then.
 EXPLAINS = (

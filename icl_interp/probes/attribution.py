@@ -69,7 +69,7 @@ class DirectAttribution(Probe):
     Source: Elhage et al. (2021), "A mathematical framework for transformer circuits": direct logit
     attribution, here with a number as the output.
 
-    Results, without units; NaN where the prediction does not vary, or not more than rounding makes it:
+    Results, without units; NaN where the prediction does not vary by more than rounding makes it:
         head: Matrix (layer, head, position, target); none in a model without attention.
         mlp: Matrix (layer, position, target); none in a model without MLPs.
         read_in: Matrix (position, target).

@@ -54,7 +54,9 @@ class HeadOrthogonality(Probe):
     head turned at random (Haar) in D dimensions, the mean square of its cosine would be, with M = E
     o~_h o~_g^T,
 
-        chance(h, g)^2 = |M|^2 / (D  E |o~_h|^2  E |o~_g|^2)        since E tr(M Q)^2 = |M|^2 / D for Haar Q.
+        chance(h, g)^2 = |M|^2 / (D  E |o~_h|^2  E |o~_g|^2)
+
+    since E tr(M Q)^2 = |M|^2 / D for Haar Q.
 
     All of it and the subspaces follow from the covariance of `hook_z`, in which o_h = z_h W_O is
     linear, so nobody listens to `hook_result`. Edits of it, and of what attention adds, would not

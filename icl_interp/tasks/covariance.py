@@ -9,7 +9,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, counted, shown
 
-# of a whole matrix: as text in a config that is five megabytes, and a second to check
+# Rows of a whole matrix: as text in a config that is five megabytes, and a second to check.
 MAX_ROWS = 512
 Vector = tuple[float, ...]
 Rows = tuple[tuple[float, ...], ...]

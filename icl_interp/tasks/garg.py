@@ -31,7 +31,8 @@ from icl_interp.tasks.distributions import Distribution, Normal, is_symmetric
 
 STANDARD = Normal(1.0)
 MAX_NUMBERS = 10**6  # of a network, for the same reason
-# of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at once
+# Depth of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at
+# once.
 MAX_DEPTH = 12
 
 

@@ -273,7 +273,7 @@ class RidgeFunction(Task):
             case "cosine":
                 return size * (self.omega * z).cos()
             case "phased_cosine":
-                # of the phase: so f is linear in them, and -f is as likely as f
+                # Cosine and sine of the phase: so f is linear in them, and -f is as likely as f.
                 cosine, sine = coefficients
                 return size * (cosine * (self.omega * z).cos() - sine * (self.omega * z).sin())
             case "quadratic":

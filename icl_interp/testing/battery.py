@@ -25,7 +25,8 @@ from icl_interp.testing import known_models, parts, trials
 SCHEMA = "icl_interp.battery/1"
 DRAWS = 200  # of each construction
 AS_EXPECTED = 179  # of them at least: where 95 of 100 are right, fewer come with P = .0005
-# of them at most decide otherwise than they must: where 1 of 40 does, more come with P = .00004
+# So many of them at most decide otherwise than they must: where 1 of 40 does, more come with
+# P = .00004.
 WRONG = 15
 COMMAND = "icl-interp selfcheck --full --out FOLDER"
 # Trials, and the verdict that says what is at stake.

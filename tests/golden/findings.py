@@ -1,6 +1,6 @@
 """The record of every finding on every bundled model: what a change of the code is compared with.
 
-    python tests/golden/findings.py                    # compare all bundled models with the record (about 15 minutes)
+    python tests/golden/findings.py                    # all bundled models (about 15 minutes)
     python tests/golden/findings.py affine lsa_fixed   # these
     python tests/golden/findings.py --write [MODEL ...]
 

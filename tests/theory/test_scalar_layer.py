@@ -190,22 +190,36 @@ TOKENS = vector(0.5, -1.0, 2.0)
 # that tie.
 CASES = {
     "itself": (layer_with(0.5, [1, -2, 3, 4], 0.7, [1, 2, 3, 4]), [0, 0, 0, 1]),
-    "the token of the smallest alpha x_j + kappa_j": (layer_with(-0.5, [3, 1, 1, 9], 0.7, [1, 2, 3, 4]), [1, 0, 0, 0]),
-    "kappa decides where alpha is 0": (layer_with(0.0, [1, -2, 3, 0.5], 0.7, [1, 2, 3, 4]), [0, 0, 1, 0]),
-    "the query, where alpha is 0 and lambda beats kappa": (layer_with(0.0, [1, 2, 3, 0], 4), [0, 0, 0, 1]),
+    "the token of the smallest alpha x_j + kappa_j": (
+        layer_with(-0.5, [3, 1, 1, 9], 0.7, [1, 2, 3, 4]),
+        [1, 0, 0, 0],
+    ),
+    "kappa decides where alpha is 0": (
+        layer_with(0.0, [1, -2, 3, 0.5], 0.7, [1, 2, 3, 4]),
+        [0, 0, 1, 0],
+    ),
+    "the query, where alpha is 0 and lambda beats kappa": (
+        layer_with(0.0, [1, 2, 3, 0], 4),
+        [0, 0, 0, 1],
+    ),
     "a tie of three tokens, weighed by lambda x_j + nu_j": (
         layer_with(-1.0, [0.5, -1, 2, 0], 0.7, [0.1, 0.2, 0.3, 0]),
         [*torch.softmax(0.7 * TOKENS + vector(0.1, 0.2, 0.3), 0).tolist(), 0],
     ),
     "a tie of a token with the query": (
         layer_with(0.0, [2, 1, 0, 1.5], 0.5, [0.1, 0, 0, 0.9]),
-        [float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[0]), 0, 0,
-         float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[1])],
+        [
+            float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[0]),
+            0,
+            0,
+            float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[1]),
+        ],
     ),
     "constants only": (
-        layer_with(0.0, [0, 0, 0, 0], 0.0, [0.1, 0.2, 0.3, 0.4]), torch.softmax(vector(0.1, 0.2, 0.3, 0.4), 0).tolist()
+        layer_with(0.0, [0, 0, 0, 0], 0.0, [0.1, 0.2, 0.3, 0.4]),
+        torch.softmax(vector(0.1, 0.2, 0.3, 0.4), 0).tolist(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)

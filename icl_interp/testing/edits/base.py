@@ -37,7 +37,7 @@ Family = Literal[
 # after an edit.
 Aspect = Literal[
     "certificate",  # half-width of the interval that the last norm keeps the output in
-    # of their maps and outputs, and what random rotations of the stream make of it
+    # Overlap of their maps and outputs, and what random rotations of the stream make of it.
     "overlap of heads",
     "weight maps",  # W_V W_O and W_Q W_K^T as they stand, without the norm before them
     # Regularised regression on the stream, which is not invariant under a change of coordinates.

@@ -314,10 +314,12 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
         "The weights of positions are not the same along each diagonal.",
         "the weights of positions are the same along each diagonal",
     )
+    limits = bound(
+        DIAGONALS, asked, "unlike", f"at most {100 * ALIKE:g} %", f"at least {100 * UNLIKE:g} %"
+    )
     left = (
         f"The means of diagonals leave out {100 * own['unlike'].value:.3g} % of the squared "
-        "weights "
-        f"({bound(DIAGONALS, asked, 'unlike', f'at most {100 * ALIKE:g} %', f'at least {100 * UNLIKE:g} %')})."
+        f"weights ({limits})."
     )
     rises = (
         f"With the means of diagonals the error rises by up to {own['rise'].value:.3g} of the next "

@@ -30,7 +30,8 @@ from icl_interp.studies.autoregression.measurements.unit import (
 )
 
 FAILS, LEARNS = 0.01, 0.001  # normalised error
-# of the error, left after more training, from which a layer counts as trained as far as it goes
+# Share of the error that is left after more training, from which a layer counts as trained as far
+# as it goes.
 KEPT = 0.8
 SOME = 0.5  # normalised error from which a model has learned too little to tell
 

@@ -250,10 +250,16 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         **lines,
     }
     decision = CRITERION.decide(quantities)
+    limits = bound(
+        CRITERION,
+        quantities,
+        "departure",
+        f"at most {percent(LINE)}",
+        f"more than {percent(NO_LINE)}",
+    )
     says = (
         f"{_answer(decision, change)} From |x| = {a} to {b} it departs from one by {of(found)} its "
-        "slope "
-        f"({bound(CRITERION, quantities, 'departure', f'at most {percent(LINE)}', f'more than {percent(NO_LINE)}')})."
+        f"slope ({limits})."
     )
     caveat = f"From {c} to {d} it departs by {of(after)} it."
     twin = _lines(results.twin[far.ends], results.twin[context.beyond], x_unit)

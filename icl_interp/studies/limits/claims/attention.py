@@ -39,7 +39,7 @@ from icl_interp.tasks.functions import Continuous
 # unit: partners of a pair lie on either side of that guess and get one answer.
 LOST = 0.9  # from here on nothing is learned in context
 KEPT = 0.5  # up to here something still is
-# of the mean square: a guess without the prompt that is nearer than this needs no context
+# Share of the mean square: a guess without the prompt that is nearer than this needs no context.
 SHARED = 1e-9
 EVERY_HEAD = "with every head's output replaced by its mean"
 MLP_ONLY = "MLP only"  # the arm of the matched model without attention
@@ -208,10 +208,11 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
         },
         "models with attention only learn in context as well as those with MLPs",
     )
+    times_limits = bound(
+        SUFFICIENT, quantities, "ratio", f"at most {AS_GOOD:g} times", f"at least {WORSE:g} times"
+    )
     times_words = (
-        f"{kinds.in_brackets(times)} times those with MLPs "
-        f"({bound(SUFFICIENT, quantities, 'ratio', f'at most {AS_GOOD:g} times', f'at least {WORSE:g} times')}; "
-        f"{kinds.counted(arms)})"
+        f"{kinds.in_brackets(times)} times those with MLPs ({times_limits}; {kinds.counted(arms)})"
     )
     rate = quantities["rate"]
     rate_words = (

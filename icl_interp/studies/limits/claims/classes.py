@@ -327,9 +327,10 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
         f"the model learns classes that it was not trained on ({_list(unseen)}; drawn powers) as "
         "well as others",
     )
+    limits = f"at most {ALIKE:g}", f"at least {APART:g}"
     degrees, drawn = (
         f"{_times(found[key].value)} times "
-        f"({bound(UNSEEN_CLASSES, quantities | found, key, f'at most {ALIKE:g}', f'at least {APART:g}')})"
+        f"({bound(UNSEEN_CLASSES, quantities | found, key, *limits)})"
         for key in ("ratio", "drawn")
     )
     says = (

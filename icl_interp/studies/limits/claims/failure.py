@@ -207,10 +207,12 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
             f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}: at {out['place'].removeprefix('query x ')} "
             f"{EDGE} the truth outgrows whatever the model says, with or without frozen norms."
         )
+    limits = bound(
+        CRITERION, found, "phi", f"at least {percent(MOST)}", f"at most {percent(LITTLE)}"
+    )
     says = (
         f"{answer} At |x| = {first} and {last} freezing every norm removes {removes} of the "
-        "failure "
-        f"({bound(CRITERION, found, 'phi', f'at least {percent(MOST)}', f'at most {percent(LITTLE)}')})."
+        f"failure ({limits})."
     )
     caveat = (
         f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the best "

@@ -263,14 +263,19 @@ def larger(results: Results, facts: Facts) -> Evidence:
         },
         "larger training intervals make it level off farther out, at a cost in accuracy",
     )
+    onset_limits = bound(
+        LARGER_INTERVALS, quantities, "onset", f"at least {GROWN:g}", f"at most {SHRUNK:.2f}"
+    )
     outwards = (
         f"From a = {first.a:g} to {last.a:g} the |x| from which it is level grows "
-        f"{kinds.in_brackets(grown)} times "
-        f"({bound(LARGER_INTERVALS, quantities, 'onset', f'at least {GROWN:g}', f'at most {SHRUNK:.2f}')})."
+        f"{kinds.in_brackets(grown)} times ({onset_limits})."
+    )
+    cost_limits = bound(
+        LARGER_INTERVALS, quantities, "cost", f"at least {GROWN:g}", f"at most {SHRUNK:.2f}"
     )
     price = (
         f"The error on U(-{first.a:g}, {first.a:g}) grows {kinds.in_brackets(cost)} times "
-        f"({bound(LARGER_INTERVALS, quantities, 'cost', f'at least {GROWN:g}', f'at most {SHRUNK:.2f}')})."
+        f"({cost_limits})."
     )
     decided = LARGER_INTERVALS.decide(quantities).condition
     if decided and decided.quantity == "cost":

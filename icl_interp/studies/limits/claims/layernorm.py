@@ -229,10 +229,16 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     largest = max(scales, key=lambda name: scales[name], default="")
     quantities["scale"] = scale_grows(results[between.scale_growth])
     decision = SATURATION.decide(quantities)
+    limits = bound(
+        SATURATION,
+        quantities,
+        "change",
+        f"at most {percent(LEVELS)}",
+        f"more than {percent(KEEPS_ON)}",
+    )
     says = (
         f"{levels_off(decision, 'distance' in quantities)} Between |x| = {near} and {end} it "
-        f"changes by {of(change.value)} its standard deviation in distribution "
-        f"({bound(SATURATION, quantities, 'change', f'at most {percent(LEVELS)}', f'more than {percent(KEEPS_ON)}')})."
+        f"changes by {of(change.value)} its standard deviation in distribution ({limits})."
     )
     growth = (
         f"The scale of {largest} grows like {like(scales.get(largest, 0.0))} (asked: at least "

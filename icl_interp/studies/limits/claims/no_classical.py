@@ -43,7 +43,8 @@ TINY = np.finfo(float).tiny
 LOOKS = 500  # draws in which the nearest rival is looked for
 N_BINS = 24  # of what an algorithm says: with four arms of 512 prompts each has 43 prompts
 FORMS = {PLAIN: np.array([INF]), CLIPPED: BOUNDS, TANH: BOUNDS}
-# of similarity: of rivals as near as this to the nearest the first is named, plain ones first
+# A difference in similarity: of rivals as near as this to the nearest the first is named, plain
+# ones first.
 ALIKE = 2e-3
 
 

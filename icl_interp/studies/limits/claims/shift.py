@@ -186,11 +186,13 @@ def near(results: Results, facts: Facts) -> Evidence:
         f"{SMALLER})."
     )
     if decision.condition and decision.condition.quantity == "edge over inner":
+        limits = bound(
+            NEAR, quantities, "edge over inner", f"at most {SMALLER}", f"at least {LARGER}"
+        )
         at_edge, inside = (
             "The factor between the squared errors without and with it is "
             f"{kinds.in_brackets(more)} times as large near the boundary as in the inner half "
-            f"({bound(NEAR, quantities, 'edge over inner', f'at most {SMALLER}', f'at least {LARGER}')}; "
-            f"{kinds.counted(arms)}).",
+            f"({limits}; {kinds.counted(arms)}).",
             f"Near the boundary it is {kinds.in_brackets(edge)}.",
         )
     says = f"{_most_near_the_boundary(decision)} {at_edge}"

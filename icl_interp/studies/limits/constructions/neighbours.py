@@ -50,8 +50,8 @@ SPREAD = 0.02  # by which seeds of a kind differ in what is wrong with them, rel
 # it.
 EMPTY = LABEL
 APART = 30.0  # a label's score less an input's: inputs have weights of exp(-30)
-# under a norm's root: beside it a stream of order 1 hardly changes the scale, so the norm is nearly
-# linear
+# Stands under a norm's root: beside it a stream of order 1 hardly changes the scale, so the norm is
+# nearly linear.
 EPS = 1e4
 SMALL = 0.2  # shrink and tilt up to this leave an error of at most a tenth of the zero predictor's
 

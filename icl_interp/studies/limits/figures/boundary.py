@@ -40,7 +40,8 @@ GROWS = {
     "E_sigma": ("scale", PURPLE, "dot"),
 }
 MARKS = {"zone": "leaves target", "onset": "plateau begins"}
-# of f's size at the edge of the trained range: beyond, the axis of f is a symmetric-log one
+# In units of f's size at the edge of the trained range: beyond, the axis of f is a symmetric-log
+# one.
 BOUNDED = 100.0
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 

@@ -38,7 +38,8 @@ FACTORS = (2.5, 3.5)
 OUTER = 0.1  # of the interval's half-width
 MODEL, SELF, SEED = "model", "itself, context reshuffled", "another seed"
 TRUTH, LAW_MEAN = "truth", "law's mean"
-# of each function of a pair; twice as many do not make intervals shorter: a few contexts decide
+# Contexts of each function of a pair; twice as many do not make intervals shorter: a few contexts
+# decide.
 N_CONTEXTS = 2
 UNIT_SIZE = 2 * N_CONTEXTS  # prompts of a unit
 

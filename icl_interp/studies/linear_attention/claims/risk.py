@@ -184,10 +184,11 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
         "With varying covariances the model does better than any layer of linear attention.",
         "the model is only as good as the best layer of linear attention",
     )
+    limits = bound(RANDOM, quantities, "ratio", f"within a factor of {OFF:g}", f"at most {BEATS:g}")
     says += (
         f" After {n} examples its mean squared error is {math.exp(test.value):.3g} "
         f"[{math.exp(test.low):.3g}, {math.exp(test.high):.3g}] times that of this layer "
-        f"({bound(RANDOM, quantities, 'ratio', f'within a factor of {OFF:g}', f'at most {BEATS:g}')})."
+        f"({limits})."
     )
     caveat = (
         f"However long the prompts, its mean prediction is {float(limit.mean()):.3g} times the "
@@ -269,11 +270,13 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
     )
     inside, *shifted = sorted(rows, key=lambda row: row["test condition"] != INSIDE)
     worst = max(shifted, key=lambda row: row[share])
+    limits = bound(
+        QUERY, quantities, "ratio", f"at most {TOLERATED:g} times", f"at least {HURT:g} times"
+    )
     says += (
         f" Relative to the mean square of the label the error is {worst[share]:.3g} with shifted "
         f"queries ({worst['test condition']}) and {inside[share]:.3g} in distribution, "
-        f"{10**test.value:.3g} times as large "
-        f"({bound(QUERY, quantities, 'ratio', f'at most {TOLERATED:g} times', f'at least {HURT:g} times')})."
+        f"{10**test.value:.3g} times as large ({limits})."
     )
     return Evidence(
         quantities,

@@ -27,8 +27,10 @@ from icl_interp.theory import linear_attention as theory
 
 # (diagonal of Lambda, N) at each scale; at "small" those of the recipe lsa_fixed.
 SETTINGS = {
-    "smoke": ((1.0, 2.0), 4), "small": ((0.5, 0.75, 1.0, 1.5, 2.0), 20), "paper": ((0.5, 0.75, 1.0, 1.5, 2.0) * 4, 80),
-}  # fmt: skip
+    "smoke": ((1.0, 2.0), 4),
+    "small": ((0.5, 0.75, 1.0, 1.5, 2.0), 20),
+    "paper": ((0.5, 0.75, 1.0, 1.5, 2.0) * 4, 80),
+}
 STARTS = (0.3, 0.9, 3.0)  # sigma over the largest that Theorem 4.1 admits
 FOLLOWED = 0.3  # the start that SGD takes as well
 N_TIMES, LAST = 121, 300.0

@@ -57,7 +57,7 @@ WIDEST = 8  # coordinates up to which log k of vectors has every product of two 
 IDLE = (
     relevance.STILL / 2
 )  # root mean square change of the prediction below which a head is not looked at further
-# of the largest prediction: by so much the short way may differ from whole prompts
+# Share of the largest prediction: by so much the short way may differ from whole prompts.
 ONE_MODEL = 1e-3
 SAME = 1e-11  # relative: features of smaller weight are sums of others
 
