@@ -25,15 +25,20 @@ TWIN = TWINS[0]  # the one whose numbers are shown
 
 @dataclass(frozen=True)
 class Measurement(Generic[R]):
-    """A named measurement: a function of the lab. The lab runs each once, however many claims ask for it.
+    """A named measurement: a function of the lab.
+
+    The lab runs each once, however many claims ask for it.
 
     It is also the key of its result: `results[far.intact]`. No two may have one name.
 
-    A function that runs the model over queries is best written as a generator, which asks and is answered:
-    `f = yield from lab.ask(xs)`. The lab then runs what all measurements ask for together, and reads each context once.
+    A function that runs the model over queries is best written as a generator, which asks and is
+    answered:
+    `f = yield from lab.ask(xs)`. The lab then runs what all measurements ask for together, and
+    reads each context once.
 
     Attributes:
-        version: goes up when the same model would give another result: stored results are then not judged again.
+        version: goes up when the same model would give another result: stored results are then not
+            judged again.
     """
 
     name: str
@@ -72,7 +77,10 @@ def measurement(
 
 
 class MissingResult(InputError, KeyError):
-    """There is no such result. It is a `KeyError` too, as every mapping's `pop` and `setdefault` expect."""
+    """There is no such result.
+
+    It is a `KeyError` too, as every mapping's `pop` and `setdefault` expect.
+    """
 
     __str__ = InputError.__str__  # a KeyError's own shows the message in quotes
 
@@ -147,8 +155,8 @@ def _check(name: str, result: Any) -> None:
     """Refuse what a report cannot hold."""
     if not isinstance(result, (DataArray, DataFrame)):
         raise TypeError(
-            f"the measurement {name!r} returned {type(result).__name__}: return an xarray.DataArray or a "
-            "pandas.DataFrame (icl_interp.results.make_array, make_table)"
+            f"the measurement {name!r} returned {type(result).__name__}: return an "
+            "xarray.DataArray or a pandas.DataFrame (icl_interp.results.make_array, make_table)"
         )
     for column, values in (
         result.indexes.items() if isinstance(result, DataArray) else result.items()
@@ -156,5 +164,6 @@ def _check(name: str, result: Any) -> None:
         for value in values:
             if not isinstance(value, (str, int, float, type(None))):
                 raise TypeError(
-                    f"{column!r} of the measurement {name!r} holds a {type(value).__name__}: use numbers and text"
+                    f"{column!r} of the measurement {name!r} holds a {type(value).__name__}: use "
+                    "numbers and text"
                 )

@@ -1,4 +1,6 @@
-"""Where a model makes its prediction: for the report's section on the mechanism. No claim rests on it.
+"""Where a model makes its prediction: for the report's section on the mechanism.
+
+No claim rests on it.
 
 Everything is measured in distribution, on two prompts of each unit, at their own queries.
 """
@@ -81,7 +83,8 @@ def attribution(lab: Lab) -> Planned[DataArray]:
 def variance(lab: Lab) -> Planned[DataArray]:
     """Variance of each coordinate of the prediction over the prompts of `attribution`, (target,).
 
-    It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody needs it.
+    It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody
+    needs it.
     """
     f = (yield from lab.ask(prompts=lab.few))[:, 0]
     values = f.double().var(0, unbiased=False).numpy()
@@ -93,8 +96,8 @@ def variance(lab: Lab) -> Planned[DataArray]:
 def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
     """Shares of the summed variance of a prediction's coordinates, (part,), from the shares of each.
 
-    That is the sum of covariances over the sum of variances. A mean of shares would count a coordinate that hardly
-    varies as much as one that varies a lot.
+    That is the sum of covariances over the sum of variances. A mean of shares would count a
+    coordinate that hardly varies as much as one that varies a lot.
 
     Args:
         shares: (part, target), what `attribution` found.
@@ -114,8 +117,8 @@ def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
 def lens(lab: Lab) -> Planned[DataArray]:
     """The logit lens after 0, 1, ..., all blocks: (statistic, depth, unit), means over targets.
 
-    error: its squared error at the query; distance: its squared distance from the model's own prediction; zero: the
-    squared error of predicting 0.
+    error: its squared error at the query; distance: its squared distance from the model's own
+    prediction; zero: the squared error of predicting 0.
     """
     read = (yield from _at_query(lab, LogitLens(per_prompt=True)))["prediction"].sel(position=QUERY)
     said = read.transpose("depth", "prompt", "target").values
@@ -145,7 +148,10 @@ def token_names(kinds: Sequence[str]) -> list[str]:
 
 
 def _at_query(lab: Lab, one: Probe) -> Numbers[dict[str, DataArray]]:
-    """What a probe returns at the queries, by the result's name; contexts are read together with what others ask."""
+    """What a probe returns at the queries, by the result's name.
+
+    Contexts are read together with what others ask.
+    """
     yield from lab.ask(prompts=lab.few, probes=[one])
     return _arrays(one)
 

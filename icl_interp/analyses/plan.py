@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from icl_interp.analyses.lab import Lab
 
 T = TypeVar("T")
-# What a helper of measurements is: it asks as they do (`yield from helper(lab)`), and returns anything.
+# What a helper of measurements is: it asks as they do (`yield from helper(lab)`), and returns
+# anything.
 Numbers = Generator[tuple[Sweep, ...], Sequence[Tensor], T]
 Watch = Callable[
     [str, int, int], object
@@ -41,9 +42,9 @@ def take(
 ) -> None:
     """Take measurements: adds their results, and the errors of those that failed, as they come.
 
-    Every measurement runs until it asks for sweeps; these are run together, so that contexts that several ask about are
-    read once; each gets its answers and goes on, until all have returned. What one asks for, and an error on the way,
-    is nothing to the others.
+    Every measurement runs until it asks for sweeps; these are run together, so that contexts that
+    several ask about are read once; each gets its answers and goes on, until all have returned.
+    What one asks for, and an error on the way, is nothing to the others.
     """
     lab.under_way |= {m.name for m in measurements}
     before = set(lab.under_way)
@@ -111,8 +112,8 @@ def _check(one: _Open) -> None:
     """Refuse what is no question."""
     if not (isinstance(one.asked, tuple) and all(isinstance(sweep, Sweep) for sweep in one.asked)):
         raise InputError(
-            f"the measurement {one.name} yielded {type(one.asked).__name__}: ask with `yield from lab.ask(...)`, for "
-            "several sweeps with `yield from together(...)`"
+            f"the measurement {one.name} yielded {type(one.asked).__name__}: ask with `yield from "
+            "lab.ask(...)`, for several sweeps with `yield from together(...)`"
         )
 
 

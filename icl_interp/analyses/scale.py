@@ -13,8 +13,8 @@ def own(lab: Lab) -> Planned[DataArray]:
 
     Of vectors, the root of the summed variances, and the mean over coordinates.
 
-    The standard deviation is u, the unit of every size of f: it belongs to the function that a model computes, not to
-    its weights. Edits that leave the function leave it.
+    The standard deviation is u, the unit of every size of f: it belongs to the function that a
+    model computes, not to its weights. Edits that leave the function leave it.
     """
     f = (yield from lab.ask())[:, 0]
     u = f.var(0, unbiased=False).sum().sqrt()

@@ -17,7 +17,8 @@ SEEDS = (1, 2, 3)  # of the weights of untrained twins: two of three decide
 class Twins:
     """The labs of untrained twins, each made when it is first asked for: most verdicts need one or two of three.
 
-    It is no `Sequence`: whoever checks types at run time looks at an item of a sequence, which would make it.
+    It is no `Sequence`: whoever checks types at run time looks at an item of a sequence, which
+    would make it.
 
     Args:
         make: makes the one with weights of this seed.
@@ -50,8 +51,9 @@ def measure(
 ) -> dict[str, Exception]:
     """Everything that claims need, each measurement once; returns those that failed, with the error.
 
-    Of the untrained twins the first is always measured, each further one only for claims whose verdict could still turn
-    on it (`Claim.needs_another_twin`): verdicts are the same as with all of them.
+    Of the untrained twins the first is always measured, each further one only for claims whose
+    verdict could still turn on it (`Claim.needs_another_twin`): verdicts are the same as with all
+    of them.
 
     Args:
         lab: the model; results of its twins are stored under `TWINS`.

@@ -87,7 +87,7 @@ def test_every_bundled_measurement_gives_the_same_in_company(name, monkeypatch):
     check_as_alone(lab, list(wanted.values()))
 
 
-# ---- rounds ---------------------------------------------------------------------------------------------------------
+# ---- rounds --------------------------------------------------------------------------------------
 
 
 class Counts(Lab):
@@ -173,7 +173,7 @@ def test_what_another_measured_in_the_same_round_is_not_measured_again():
             assert {str(e) for e in errors.values()} <= {"no such thing"}
 
 
-# ---- progress -------------------------------------------------------------------------------------------------------
+# ---- progress ------------------------------------------------------------------------------------
 
 
 def check_progress(told):
@@ -213,7 +213,10 @@ def test_who_watches_is_told_what_is_under_way():
 
 @pytest.mark.slow
 def test_contexts_under_interventions_are_counted_as_often_as_they_are_read(monkeypatch):
-    """One sample is read once as it is and once under each intervention on its context: the bar is full at the end."""
+    """One sample is read once as it is and once under each intervention on its context.
+
+    The bar is full at the end.
+    """
 
     def check():
         lab, told = bench(), []
