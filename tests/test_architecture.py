@@ -88,7 +88,8 @@ def area(width, height):
 
 def test_density_is_counted():
     found, packed = measure(PLAIN), measure(PACKED)
-    # Nodes: the function, its arguments and two names; a target, a product of two names and its sign; a return.
+    # Nodes: the function, its arguments and two names; a target, a product of two names and its
+    # sign; a return.
     assert (found.statements, found.median) == (3, 4.0)
     assert found.comments == pytest.approx(100 / 4)
     assert (found.comprehensions, found.packed) == (0, 0)

@@ -3,9 +3,9 @@
 python tools/verdicts_over_seeds.py                                # a table; about 15 minutes on one core
 python tools/verdicts_over_seeds.py affine lsa_fixed --seeds 3
 
-A verdict that is firm with one seed must stand with every other one. The table counts, of each model, the claims that
-apply, those whose verdict is not the same for all seeds, those that go from supported to contradicted, and the firm
-verdicts of the first seed that another seed leaves open.
+A verdict that is firm with one seed must stand with every other one. The table counts, of each
+model, the claims that apply, those whose verdict is not the same for all seeds, those that go from
+supported to contradicted, and the firm verdicts of the first seed that another seed leaves open.
 """
 
 import argparse
