@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import Any
 
 from icl_interp.analyses.bench import Bench
+from icl_interp.analyses.controls import Twins
 from icl_interp.analyses.measurement import TWINS, Measurement, Planned, R, Results, check_distinct
 from icl_interp.analyses.plan import Watch, take
-from icl_interp.analyses.twins import Twins
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint

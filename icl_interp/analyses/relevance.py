@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
@@ -91,7 +91,7 @@ def relevance(lab: Lab) -> Planned[DataArray]:
     errors are means over coordinates, and changes are squared lengths, as u^2 is the sum of their
     variances.
     """
-    unit = float((yield from lab.need(scale.own)).sel(statistic="u"))
+    unit = float((yield from lab.need(output_unit.own)).sel(statistic="u"))
     base, truth = lab.predictions()
     intact = (base - truth).square().mean((1, 2))
     firsts, of_first = first_alike(lab), {}

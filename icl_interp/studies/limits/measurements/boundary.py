@@ -11,7 +11,7 @@ import torch
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.bench import Xs
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Planned, measurement
@@ -295,7 +295,7 @@ def boundary(lab: Lab) -> Planned[DataFrame]:
         (yield from lab.need(approach)),
         (yield from lab.need(logs)),
         (yield from lab.need(far.certificate)),
-        float((yield from lab.need(scale.own)).sel(statistic="u")),
+        float((yield from lab.need(output_unit.own)).sel(statistic="u")),
     )
     rows = [(name, *row) for name, sign in SIGNS.items() for row in _rows(lab, known, name, sign)]
     columns = {key: [row[i] for row in rows] for i, key in enumerate(("direction", "quantity"))}
