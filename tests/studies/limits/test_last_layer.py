@@ -185,7 +185,7 @@ def without(share) -> DataArray:
 
 
 def results(affine, logit=None, twin=0.99, share=None):
-    """Where nothing else is said the share left without the last layer is the one seen before it."""
+    """By default the share left without the last layer is the one that is seen before it."""
     n = len(affine)
     axes = {"points": (ALL, QUERY), "group": tuple(range(N))}
     parts = {f"block {i}": np.full((2, N), 0.1 * (i + 1)) for i in range(n)} | {
