@@ -1,4 +1,4 @@
-"""The words of a reason that follow from a criterion: its first sentence, and the threshold beside the number."""
+"""The words of a reason that a criterion gives: its first sentence, and a number's threshold."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -15,7 +15,9 @@ def answer(
     fails: str | Mapping[str, str],
     asked: str,
 ) -> str:
-    """The first sentence of a reason: what a criterion makes of some quantities, before more is asked of the model.
+    """The first sentence of a reason: what a criterion says of some quantities.
+
+    It comes before anything else is asked of the model.
 
     Args:
         criterion: what decides.
@@ -27,7 +29,8 @@ def answer(
     >>> from icl_interp.analyses.criterion import Condition
     >>> rule = Criterion("at most 1 / at least 2", (Condition("error", (0, 1), (2, 9)),))
     >>> for value in (0.5, 1.5, 2.5):
-    ...     answer(rule, {"error": Estimate.exactly("error", value)}, "It is small.", "It is large.", "it is small")
+    ...     error = {"error": Estimate.exactly("error", value)}
+    ...     answer(rule, error, "It is small.", "It is large.", "it is small")
     'It is small.'
     'It is not decided whether it is small.'
     'It is large.'
@@ -53,9 +56,10 @@ def bound(
     asked: str,
     against: str,
 ) -> str:
-    """The threshold that stands beside a number: the one on whose side it lies, or both where it lies on neither.
+    """The threshold to state beside a number: that of the side on which the number lies.
 
-    Where a precondition failed it is what supports the claim.
+    Both thresholds are stated where the number lies on neither side. Where a precondition failed it
+    is what supports the claim.
 
     Args:
         criterion: what decides.
@@ -67,7 +71,8 @@ def bound(
     >>> from icl_interp.analyses.criterion import Condition
     >>> rule = Criterion("at most 1 / at least 2", (Condition("error", (0, 1), (2, 9)),))
     >>> for value in (0.5, 1.5, 2.5):
-    ...     bound(rule, {"error": Estimate.exactly("error", value)}, "error", "at most 1", "at least 2")
+    ...     error = {"error": Estimate.exactly("error", value)}
+    ...     bound(rule, error, "error", "at most 1", "at least 2")
     'asked: at most 1'
     'asked: at most 1; contradicted: at least 2'
     'contradicted: at least 2'

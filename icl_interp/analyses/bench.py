@@ -1,4 +1,4 @@
-"""The bench: one model, its task, and a fixed sample of prompts, with all ways to run the model on them.
+"""The bench: one model, its task, a fixed sample of prompts, and all ways to run the model on them.
 
 Everything runs on a float64 copy (at x = 1e6 float32 loses the intercept). The *query arm* is the
 default: the context stays in distribution and only the last query goes far, read at the last
@@ -130,7 +130,9 @@ class Bench:
 
         >>> import icl_interp
         >>> bench = Bench.of("affine", n_prompts=256)
-        >>> far = icl_interp.probe(bench.model, bench.prompts, encoding=bench.encoding, queries=[1e3, 1e4])
+        >>> far = icl_interp.probe(
+        ...     bench.model, bench.prompts, encoding=bench.encoding, queries=[1e3, 1e4]
+        ... )
         >>> far["layernorm_scale.scale"].indexes["position"].tolist()
         [1000.0, 10000.0]
         """
@@ -150,7 +152,10 @@ class Bench:
 
     @property
     def reader(self) -> HookedTransformer:
-        """What reads contexts, which are in distribution: `single` for a large model, in a third of the time."""
+        """The model that reads contexts: for a large model `single`, in a third of the time.
+
+        Contexts are in distribution, where float32 is enough.
+        """
         return self.single if is_large(self.model) and not is_hooked(self.model) else self.model
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
@@ -159,7 +164,7 @@ class Bench:
         return store.predict(self.single, self.encoding, prompts)
 
     def run_single(self, sweeps: Sequence[Sweep]) -> list[Float[Tensor, "batch point target"]]:
-        """What sweeps ask for, by `single`: for queries in distribution, where float32 is enough."""
+        """What sweeps ask for, by `single`: for queries in distribution, where float32 will do."""
         self._check_single()
         return run(self.single, self.encoding, sweeps)
 
@@ -189,7 +194,10 @@ class Bench:
         return self._samples[key]
 
     def functions(self, stream: str) -> Prompts:
-        """As many prompts as the bench has, each of a function of its own; partners of a pair stand together."""
+        """As many prompts as the bench has, each of a function of its own.
+
+        The two partners of a pair stand together.
+        """
         n = self.n_units * self.unit_size
         if self.task.paired:
             return self.units(stream, n_units=n // 2)
@@ -211,12 +219,18 @@ class Bench:
 
     @cached_property
     def few(self) -> Prompts:
-        """Two prompts of each unit, for means and for what is repeated norm by norm: one context of each function."""
+        """Two prompts of each unit: one context of each function.
+
+        For means, and for what is repeated for each norm.
+        """
         return self._subset([0, self.n_contexts] if self.task.paired else [0, 1])
 
     @cached_property
     def head_sample(self) -> Prompts:
-        """Half of the units, 32 at least, for what is repeated by head: two prompts of each, of a large model one."""
+        """Half of the units, at least 32, for what is repeated for each head.
+
+        Two prompts of each unit; of a large model one.
+        """
         n_units = max(min(ENOUGH, self.n_units), self.n_units // 2)
         return self.one_each[:n_units] if is_large(self.model) else self.few[: 2 * n_units]
 
@@ -245,7 +259,7 @@ class Bench:
 
     @cached_property
     def _means(self) -> dict[str, Float[Tensor, "token ..."]]:
-        """The references of all edits above, at each position: means over `few`, measured in one pass."""
+        """Means over `few` at each position, in one pass: the references of all edits above."""
         names = [f"{name}.hook_scale" for name in self.model.norms] + sublayers(self.model)
         names += [f"blocks.{i}.attn.hook_z" for i in range(self.model.cfg.n_layers) if self.heads]
         return mean_activations(
@@ -279,20 +293,29 @@ class Bench:
 
     @cached_property
     def rays(self) -> Float[Tensor, "unit dim"]:
-        """The direction of each unit's drawn queries: that of an in-distribution query; two units share each."""
+        """The direction of each unit's drawn queries, that of an in-distribution query.
+
+        Two units share each direction.
+        """
         queries = self.prompts.xs[:: self.unit_size, -1]
         return rays(queries[torch.arange(self.n_units) // 2 * 2])
 
     def drawn(
         self, prompts: Prompts, sizes: Float[np.ndarray, "unit place"]
     ) -> Float[Tensor, "batch place dim"]:
-        """Queries along (or, with a negative size, against) the rays of the prompts' units, as many prompts of each."""
+        """Queries along the rays of the prompts' units, each with equally many prompts.
+
+        A query of negative size goes against its ray.
+        """
         queries = torch.from_numpy(sizes)[..., None] * self.rays[:, None]
         return queries.repeat_interleave(len(prompts) // self.n_units, 0)
 
     @cached_property
     def drawn_queries(self) -> Float[Tensor, "batch place dim"]:
-        """Those of all prompts at `drawn_sizes`, and at both ends of the grid; one tensor, so that it is read once."""
+        """The queries of all prompts at `drawn_sizes` and at both ends of the grid.
+
+        They are one tensor, so that it is read once.
+        """
         ends = np.tile(self.x_unit * MAGNITUDES[-1] * np.array([-1.0, 1.0]), (self.n_units, 1))
         return self.drawn(self.prompts, np.concatenate([self.drawn_sizes, ends], 1))
 
@@ -318,11 +341,11 @@ class Bench:
         return values.view(n, -1, *values.shape[1:]).mean(1).numpy()
 
     def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
-        """Predictions and truth at the scored points of `head_sample`, in distribution: each (batch, point, target).
+        """Predictions and truth at the scored points of `head_sample`: each (batch, point, target).
 
-        In the model's own float32: in distribution nothing needs more, and it is done for every
-        head. What lies before the first block that the interventions touch is computed once for all
-        of them.
+        The prompts are in distribution. In the model's own float32: in distribution nothing needs
+        more, and it is done for every head. What lies before the first block that the interventions
+        touch is computed once for all of them.
         """
         prompts, model = self.head_sample, self.single
         read, points = self.encoding.read_at(prompts.n_points, model.cfg.attention_dir)
@@ -347,14 +370,20 @@ class Bench:
     def before_blocks(
         self, tokens: Float[Tensor, "batch token d_in"]
     ) -> list[Float[Tensor, "batch token d_model"]]:
-        """The stream before each block of the float32 model: where a run under interventions may be taken up."""
+        """The stream before each block of the float32 model.
+
+        A run under interventions may start from there.
+        """
         names = depths(self.single)[:-1]
         with torch.no_grad():
             _, cache = self.single.run_with_cache(tokens.float(), names_filter=names)
         return [cache[name] for name in names]
 
     def on_grid(self) -> Numbers[Tensor]:
-        """`yield from lab.on_grid()`: f on the far grid for every prompt, `(batch, point, target)`; asked for once."""
+        """`yield from lab.on_grid()`: f on the far grid for every prompt, `(batch, point, target)`.
+
+        It is asked for once.
+        """
         if self._intact is None:
             self._intact = yield from self.ask(self.grid)
         return self._intact
@@ -386,7 +415,7 @@ class Bench:
         prompts: Prompts | None = None,
         n_points: int | None = None,
     ) -> Sweep:
-        """Predictions with the last query put at each of `xs`, for every prompt: a sweep that is still to be run.
+        """Predictions with the last query at each of `xs`, for every prompt: a sweep yet to run.
 
         `f = yield from lab.ask(xs)` in a measurement has it run together with what others ask for;
         `lab.sweep(xs)` runs it at once.
@@ -412,7 +441,10 @@ class Bench:
     def run(
         self, sweeps: Sequence[Sweep], tick: Tick | None = None
     ) -> list[Float[Tensor, "batch point target"]]:
-        """The predictions of several sweeps, on the float64 model: every context is read once for all of them."""
+        """The predictions of several sweeps, on the float64 model.
+
+        Every context is read once for all of them.
+        """
         return run(self.model, self.encoding, sweeps, tick, reader=self.reader)
 
     def sweep(
@@ -432,11 +464,11 @@ class Bench:
     def last_predictions(
         self, prompts: Prompts, probes: Sequence[Probe] = ()
     ) -> Float[Tensor, "batch target"]:
-        """Predictions for the query of each prompt, in the model's own float32, and what probes read there."""
+        """Predictions for each prompt's query, in the model's float32, and what probes read."""
         return run(self.single, self.encoding, [self.ask(prompts=prompts, probes=probes)])[0][:, 0]
 
     def read(self, prompts: Prompts, probes: Sequence[Probe]) -> dict[str, Result]:
-        """Have probes read whole prompts, on the model that reads contexts: `icl_interp.probe` there."""
+        """Have probes read whole prompts, on the model that reads contexts (`icl_interp.probe`)."""
         return run_probes(self.reader, prompts, probes, self.encoding)
 
     def chunks(self, prompts: Prompts) -> list[slice]:
@@ -444,7 +476,10 @@ class Bench:
         return chunks(self.model, len(prompts), self.encoding.n_tokens(prompts.n_points))
 
     def _subset(self, rows: Sequence[int]) -> Prompts:
-        """These rows of each unit; the lab's own prompts where these are all, so that every context is read once."""
+        """These rows of each unit; the lab's own prompts where the rows are all of them.
+
+        So every context is read once.
+        """
         every = (
             torch.arange(self.n_units)[:, None] * self.unit_size + torch.tensor(rows)
         ).flatten()

@@ -95,8 +95,8 @@ class Claim:
             the reading predicts what the model predicts and the part that was read is used: its
             criterion holds the preconditions `TIED` (`icl_interp.analyses.tie`).
         aspects: what it is about beside the function that a model computes, in the words of
-            `icl_interp.testing.reparameterisations.Aspect`: weights of the same function may then get different
-            verdicts.
+            `icl_interp.testing.reparameterisations.Aspect`: weights of the same function may then
+            get different verdicts.
         learned: for learning claims: says how far a model with these facts is from having learned
             its task, or None.
         figures: names of the report's figures that show it.
@@ -171,7 +171,7 @@ class Claim:
             return self._broken(f"judging failed with {in_one_line(error)}")
 
     def exclusion(self, facts: Facts) -> str | None:
-        """Why the claim cannot apply to a model with these facts, as a sentence, or None if it can."""
+        """Why the claim cannot apply to a model with these facts, as a sentence; None if it can."""
         if self.of_numbers and facts.config.d_out > 1:
             values = f"vectors of {facts.config.d_out} coordinates"
             return (
@@ -182,7 +182,7 @@ class Claim:
         return f"{reason.rstrip('.')}." if reason else None
 
     def applies(self, facts: Facts) -> bool:
-        """Whether its measurements should be taken: it is not excluded, and saying so does not fail."""
+        """Whether to take its measurements: it is not excluded, and `exclusion` does not fail."""
         try:
             return not self.exclusion(facts)
         except Exception:  # `finding` says and logs it
@@ -197,7 +197,10 @@ class Claim:
 
     @property
     def twin_prefixes(self) -> tuple[str, ...]:
-        """Prefixes of the untrained twins that may be measured: one where they decide nothing about the design."""
+        """Prefixes of the untrained twins that may be measured.
+
+        There is one only, where twins decide nothing about the design.
+        """
         return TWINS if self.kind == "learning" or self.twins_agree else TWINS[:1]
 
     def needs_another_twin(self, results: Results, facts: Facts) -> bool:
@@ -229,7 +232,7 @@ class Claim:
         return max(n, len(outcomes) - n) <= len(self.twin_prefixes) / 2
 
     def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
-        """The finding that these results give; an error on the way passes through (`finding` catches it)."""
+        """The finding that these results give; errors pass through (`finding` catches them)."""
         if reason := self.exclusion(facts):
             return self._unasked("not_applicable", reason)
         if reason := facts.unmeasured():
@@ -265,7 +268,7 @@ class Claim:
     def _gated(
         self, decision: Decision, evidence: Evidence, results: Results, facts: Facts
     ) -> tuple[Verdict, str]:
-        """The verdict and its reason, which begins with what forbids to decide, if something does."""
+        """The verdict and its reason, which begins with what forbids a decision, if any."""
         if why := decision.failed or self._forbidden(decision, evidence, results, facts):
             return "inconclusive", " ".join(filter(None, (why, evidence.says)))
         return decision.verdict, " ".join(filter(None, (evidence.says, evidence.caveat)))
@@ -294,7 +297,10 @@ class Claim:
         return "Randomly initialised controls show the opposite, so the design does not decide it."
 
     def _forbidding(self, decision: Decision) -> Verdict | None:
-        """The outcome that forbids this verdict where most untrained twins have it; None where they are not asked."""
+        """The outcome that forbids this verdict where most untrained twins have it.
+
+        None where the twins are not asked.
+        """
         if decision.failed:
             return None
         if self.kind == "learning":
@@ -312,7 +318,7 @@ class Claim:
         return found
 
     def _of_twin(self, asked: Mapping[str, Estimate], twin: Mapping[str, Estimate]) -> Verdict:
-        """The outcome of the conditions that were asked of the model, where the twin has numbers for them."""
+        """The outcome of the conditions asked of the model, where the twin has numbers for them."""
         outcomes = [
             c.outcome(twin[c.quantity])
             for c in self.criterion.conditions

@@ -15,7 +15,9 @@ SEEDS = (1, 2, 3)  # of the weights of untrained twins: two of three decide
 
 
 class Twins:
-    """The labs of untrained twins, each made when it is first asked for: most verdicts need one or two of three.
+    """The labs of untrained twins, each made when first asked for: most verdicts need one or two.
+
+    There are three of them at most.
 
     It is no `Sequence`: whoever checks types at run time looks at an item of a sequence, which
     would make it.
@@ -49,7 +51,7 @@ def measure(
     beside: Sequence[Measurement[Any]] = (),
     watch: Watch | None = None,
 ) -> dict[str, Exception]:
-    """Everything that claims need, each measurement once; returns those that failed, with the error.
+    """Everything that claims need, each measurement once; returns those that failed, with errors.
 
     Of the untrained twins the first is always measured, each further one only for claims whose
     verdict could still turn on it (`Claim.needs_another_twin`): verdicts are the same as with all

@@ -29,7 +29,9 @@ MARGIN = 0.05  # of a region's end: a firm number without error lies at least so
 
 
 def firm_chance(n_claims: int, n_conditions: int) -> float:
-    """The chance at which one end of a firm verdict's interval may miss the truth (Bonferroni, both sides).
+    """The chance at which one end of a firm verdict's interval may miss the truth.
+
+    It is corrected after Bonferroni, and counts both ends.
 
     Args:
         n_claims: all registered claims, so that it does not depend on which were asked for.
@@ -128,7 +130,10 @@ class Estimate:
         return self._as_normal((1 - LEVEL) / k)
 
     def _as_normal(self, error: float) -> Region:
-        """Ends that miss the truth with a chance of `error`, where the errors of those at 0.95 were a normal law's."""
+        """Ends that miss the truth with a chance of `error`, if errors follow a normal law.
+
+        The normal law is the one that has the ends of the interval at level 0.95.
+        """
         wider = half_width(error) / half_width(1 - LEVEL)
         return self.value - wider * (self.value - self.low), self.value + wider * (
             self.high - self.value
@@ -154,11 +159,11 @@ class Estimate:
         return low, high
 
     def firmly_within(self, region: Region, chance: float) -> bool:
-        """Whether it lies in a region for all but a small chance; a number without error with a margin.
+        """Whether it lies in a region for all but a small chance.
 
-        The margin is 5 % of the region's end. Only ends that are thresholds count: no size is below
-        the 0 where a region like (0, 0.1) begins, and no share above the 1 where one like (0.9, 1)
-        stops.
+        A number without error must lie inside by a margin. The margin is 5 % of the region's end.
+        Only ends that are thresholds count: no size is below the 0 where a region like (0, 0.1)
+        begins, and no share above the 1 where one like (0.9, 1) stops.
 
         >>> balance = Estimate.exactly("imbalance", 0.209)
         >>> balance.firmly_within((0.2, INF), 1e-4), balance.firmly_within((0.1, INF), 1e-4)
@@ -188,8 +193,11 @@ class Condition:
             say).
 
     >>> c = Condition("share", supports=(0.9, 1.0), contradicts=(0.0, 0.5))
-    >>> [c.outcome(Estimate("share", value, value, high)) for value, high in ((0.95, 1.0), (0.85, 1.0), (0.1, 0.4))]
-    ['supported', 'inconclusive', 'contradicted']
+    >>> for value, high in ((0.95, 1.0), (0.85, 1.0), (0.1, 0.4)):
+    ...     c.outcome(Estimate("share", value, value, high))
+    'supported'
+    'inconclusive'
+    'contradicted'
     """
 
     quantity: str
@@ -238,7 +246,7 @@ class Precondition:
 
 
 class Decision(NamedTuple):
-    """A verdict, the condition that decided, and the sentence of the precondition that failed, if one did.
+    """A verdict, the condition that decided, and the sentence of the failed precondition, if any.
 
     `firm` says whether a verdict holds among many claims too: all supporting quantities, or the
     contradicting one, lie inside their regions for all but the chance `firm_chance`. It is None
@@ -253,11 +261,12 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Criterion:
-    """Supported where all preconditions hold and all conditions support; contradicted where one of these contradicts.
+    """The rule of a claim: conditions on quantities, and preconditions that are asked first.
 
-    Everything else is inconclusive. Supporting intervals have level 0.95. Any of the k conditions
-    that can contradict may do so by chance, so a contradicting interval has level 1 - 0.05 / k
-    (Bonferroni).
+    A claim is supported where all preconditions hold and all conditions support. It is contradicted
+    where all preconditions hold and one condition contradicts. Everything else is inconclusive.
+    Supporting intervals have level 0.95. Any of the k conditions that can contradict may do so by
+    chance, so a contradicting interval has level 1 - 0.05 / k (Bonferroni).
 
     Attributes:
         text: the rule in words, with its thresholds.

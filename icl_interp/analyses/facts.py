@@ -1,4 +1,7 @@
-"""What a claim may know about a model without having it: a report stores these facts beside the results."""
+"""What a claim may know about a model without having it.
+
+A report stores these facts beside the results.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -120,10 +123,11 @@ class Facts:
 
     @property
     def learned(self) -> Estimate:
-        """The share of what can be explained in distribution that the model explains, with its interval.
+        """The share of what can be explained in distribution that the model explains.
 
-        R^2, where labels have no noise. Else R^2 over that of the best possible predictor, where
-        one is known, or the R^2 of the noise-free values (`evaluation.in_distribution`).
+        It comes with its interval. R^2, where labels have no noise. Else R^2 over that of the best
+        possible predictor, where one is known, or the R^2 of the noise-free values
+        (`evaluation.in_distribution`).
         """
         if "learned" not in self.in_distribution:
             return self.explained
@@ -134,7 +138,7 @@ class Facts:
 
     @property
     def has_learned(self) -> bool:
-        """Whether the model is sure to have learned its task: its whole interval lies above `LEARNED_R2`."""
+        """Whether the model has surely learned its task: its interval lies above `LEARNED_R2`."""
         return self.learned.low > LEARNED_R2
 
     def not_learned(self) -> str | None:
@@ -171,14 +175,17 @@ class Facts:
 
     @property
     def trained_range(self) -> tuple[float, float] | None:
-        """Where each coordinate of an input lies in distribution; None where there is no law of coordinates."""
+        """Where each coordinate of an input lies in distribution.
+
+        None where there is no law of coordinates.
+        """
         law: Any = getattr(self.task, "inputs", None)
         return law.interval if is_law(law) and not isinstance(law, VectorLaw) else None
 
     def unmeasured(self) -> str | None:
-        """Says that the model has no in-distribution error to speak of: it is NaN or infinite; None for one that has.
+        """Says that the model has no usable in-distribution error: it is NaN or infinite.
 
-        Nothing far out can be judged against such a model.
+        None for a model that has one. Nothing far out can be judged against such a model.
         """
         for name, value in (("error", self.error), ("R2", self.r2)):
             if not np.isfinite(value):
@@ -259,11 +266,11 @@ class Facts:
 
 
 def needs_task(facts: Facts, kind: type[Task]) -> str | None:
-    """Why a claim about tasks of one class says nothing about this model; None if its task is of that very class.
+    """Why a claim about tasks of one class says nothing about this model.
 
-    A class of one's own below it does not count: it may draw other functions, compute other values
-    or give these more coordinates, and what is known of the functions of the class above need not
-    hold for them.
+    None if the model's task is of that very class. A class of one's own below it does not count: it
+    may draw other functions, compute other values or give these more coordinates, and what is known
+    of the functions of the class above need not hold for them.
     """
     if type(facts.task) is kind:
         return None
@@ -276,7 +283,10 @@ def needs_task(facts: Facts, kind: type[Task]) -> str | None:
 
 
 def needs_training(facts: Facts) -> str | None:
-    """Why a claim about a kind of training says nothing about this model; None if its training is known."""
+    """Why a claim about a kind of training says nothing about this model.
+
+    None if the model's training is known.
+    """
     if facts.optimizer and facts.n_steps > 0:
         return None
     return (
@@ -327,12 +337,12 @@ def x_unit(task: Task) -> float:
 
 
 def is_large(model: HookedTransformer) -> bool:
-    """Whether a model is so large that a default analysis reads fewer prompts: 64 units of 4 instead of 128 of 8.
+    """Whether a model is so large that a default analysis reads fewer prompts.
 
-    Whether a head or a block matters is asked on half of the units, of heads on one prompt of each.
-    Contexts are read in the model's own float32 (`Bench.reader`). In the median over claims
-    intervals are then one to two times as wide, in that over heads those of their effects up to
-    seven times: `python -m benchmarks large` analyses small models both ways, and docs/speed.md has
-    its table.
+    It reads 64 units of 4 prompts instead of 128 of 8. Whether a head or a block matters is asked
+    on half of the units, of heads on one prompt of each. Contexts are read in the model's own
+    float32 (`Bench.reader`). In the median over claims intervals are then one to two times as wide,
+    in that over heads those of their effects up to seven times: `python -m benchmarks large`
+    analyses small models both ways, and docs/speed.md has its table.
     """
     return model.cfg.n_params > LARGE

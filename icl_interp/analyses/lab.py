@@ -65,7 +65,9 @@ class Lab(Bench):
         self.under_way: set[str] = set()  # measurements that are being taken
 
     def measure(self, measurement: Measurement[R]) -> R:
-        """The result of a measurement, taken once; where it failed, its error again, without a second attempt.
+        """The result of a measurement, taken once; where it failed, its error again.
+
+        A measurement that failed is not tried a second time.
 
         Raises:
             InputError: another measurement of this name was taken before.
@@ -78,7 +80,7 @@ class Lab(Bench):
     def measure_all(
         self, measurements: Sequence[Measurement[Any]], watch: Watch | None = None
     ) -> dict[str, Exception]:
-        """Take measurements, and run what they ask for together; returns those that failed, with the error.
+        """Take measurements, and run what they ask for together; returns failed ones with errors.
 
         Args:
             measurements: which; those taken before are not taken again.
@@ -98,7 +100,7 @@ class Lab(Bench):
         return {m.name: self._errors[m.name] for m in measurements if m.name in self._errors}
 
     def need(self, measurement: Measurement[R]) -> Planned[R]:
-        """`yield from lab.need(other)`: the result of another measurement, for one that builds on it."""
+        """`yield from lab.need(other)`: the result of another measurement, to build on it."""
         check_distinct(self._taken, measurement)
         while measurement.name in self.under_way:  # others go on meanwhile
             yield ()
@@ -123,10 +125,10 @@ class Lab(Bench):
 
     @cached_property
     def twins(self) -> Twins:
-        """The same bench with untrained models: same config, fresh weights, one context of each function.
+        """The same bench with untrained models: same config, fresh weights.
 
-        Their weights do not depend on the seed of the sample: a verdict must not change with it
-        because of a twin.
+        This bench has one context of each function. The weights of the models do not depend on the
+        seed of the sample: a verdict must not change with the seed because of a twin.
         """
         return Twins(lambda seed: self._beside(HookedTransformer(self.twin_config, seed=seed), 1))
 
@@ -150,5 +152,5 @@ class Lab(Bench):
 
     @cached_property
     def snapshots(self) -> dict[int, HookedTransformer]:
-        """Models on the way to this one, by step, as its run kept them; empty where it kept none."""
+        """Models on the way to this one, by step, as its run kept them; empty if it kept none."""
         return dict(self._snapshots()) if self._snapshots else {}

@@ -1,4 +1,4 @@
-"""Measurements: named functions of the lab whose results have a static type, and the results by measurement."""
+"""Measurements: named functions of the lab whose results have a static type; and their results."""
 
 from collections import UserDict
 from collections.abc import Callable, Generator, Sequence
@@ -90,8 +90,10 @@ class Results(UserDict[str, Any]):
 
     >>> from icl_interp.results import make_table
     >>> certificate = Measurement("far/certificate", lambda lab: make_table({"r": [2.0]}))
-    >>> results = Results({"far/certificate": certificate(None), "twin/far/certificate": make_table({"r": [3.0]})})
-    >>> results[certificate]["r"].item(), results.twin["far/certificate"]["r"].item(), certificate in results
+    >>> own, twin = certificate(None), make_table({"r": [3.0]})
+    >>> results = Results({"far/certificate": own, "twin/far/certificate": twin})
+    >>> stored = results.twin["far/certificate"]
+    >>> results[certificate]["r"].item(), stored["r"].item(), certificate in results
     (2.0, 3.0, True)
     """
 
@@ -124,7 +126,7 @@ class Results(UserDict[str, Any]):
 
     @property
     def by_twin(self) -> "list[Results]":
-        """These results once for each untrained twin that was measured, which then stands as the first one."""
+        """These results once for each untrained twin that was measured, as the first twin."""
         own = {name: r for name, r in self.items() if not name.startswith(TWINS)}
         found = []
         for prefix in TWINS:

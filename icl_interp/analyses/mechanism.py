@@ -37,9 +37,10 @@ def measurements(lab: Lab) -> list[Measurement[Any]]:
 
 @measurement("mechanism/patterns")
 def patterns(lab: Lab) -> Planned[DataArray]:
-    """Mean attention weights by token: `probes.AttentionPattern`, (layer, head, query, key), tokens by name.
+    """Mean attention weights by token, tokens by name: (layer, head, query, key).
 
-    Of a large model, with more than `MOST` weights, only the row of the query.
+    They are those of `probes.AttentionPattern`. Of a large model, with more than `MOST` weights,
+    only the row of the query.
     """
     names = token_names(lab.encoding.kinds(lab.few.n_points))
     if len(lab.heads) * len(names) ** 2 > MOST:
@@ -94,7 +95,7 @@ def variance(lab: Lab) -> Planned[DataArray]:
 
 
 def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
-    """Shares of the summed variance of a prediction's coordinates, (part,), from the shares of each.
+    """Shares of the summed variance of a prediction's coordinates, (part,), from those of each.
 
     That is the sum of covariances over the sum of variances. A mean of shares would count a
     coordinate that hardly varies as much as one that varies a lot.

@@ -1,4 +1,4 @@
-"""How many verdicts of a report may be wrong by the draw of its prompts: each is made at 95 %, and there are many."""
+"""How many verdicts of a report may be wrong by the draw of its prompts: each is made at 95 %."""
 
 from collections.abc import Iterable
 
@@ -13,12 +13,12 @@ WRONG = (
 
 
 def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
-    """How many verdicts are firm, and how many of the others are expected to be wrong; nothing where none is decided.
+    """How many verdicts are firm, and how many of the others are expected to be wrong.
 
-    A verdict asks that a 95 % interval lies inside a region. So where the truth lies outside, it
-    comes with a chance of at most 2.5 %. It is firm where the interval lies inside at a level so
-    strict that the chance of a wrong firm verdict among all registered claims is at most 5 %
-    (Bonferroni, `criterion.firm_chance`).
+    The sentence is empty where no verdict is decided. A verdict asks that a 95 % interval lies
+    inside a region. So where the truth lies outside, it comes with a chance of at most 2.5 %. It is
+    firm where the interval lies inside at a level so strict that the chance of a wrong firm verdict
+    among all registered claims is at most 5 % (Bonferroni, `criterion.firm_chance`).
 
     Args:
         findings: of a report.

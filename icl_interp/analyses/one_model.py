@@ -105,7 +105,10 @@ def _whole_prompts(model: HookedTransformer, encoding: Encoding, prompts: Prompt
 def _behind_contexts(
     model: HookedTransformer, encoding: Encoding, prompts: Prompts
 ) -> Iterator[Way]:
-    """The short ways behind a context, at each prompt's own query and far out, beside whole prompts."""
+    """The quick ways to run the model behind a context, beside whole prompts.
+
+    Each is tried at every prompt's own query, and far out.
+    """
     last = prompts.n_points - 1
     places = torch.cat([scale * prompts.xs[:, last:] for scale in SCALES], 1)
     [short] = run(model, encoding, [Sweep(prompts, places, tuple(range(len(SCALES))))])

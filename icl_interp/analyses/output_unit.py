@@ -9,9 +9,10 @@ from icl_interp.results import make_array
 
 @measurement("scale/own")
 def own(lab: Lab) -> Planned[DataArray]:
-    """Mean and standard deviation of the output f over in-distribution prompts, each at its own query.
+    """Mean and standard deviation of the output f over in-distribution prompts.
 
-    Of vectors, the root of the summed variances, and the mean over coordinates.
+    Each prompt has its own query. Of vectors, the root of the summed variances, and the mean over
+    coordinates.
 
     The standard deviation is u, the unit of every size of f: it belongs to the function that a
     model computes, not to its weights. Edits that leave the function leave it.

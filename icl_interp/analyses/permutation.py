@@ -66,7 +66,7 @@ def difference(
 def ratio(
     first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], level: float = LEVEL
 ) -> Interval:
-    """Geometric mean of the first group over that of the second: `difference` of logarithms, as a factor.
+    """Geometric mean of the first group over that of the second: a factor, by `difference` of logs.
 
     Raises:
         InputError: a number that is not positive, or as for `difference`.
@@ -84,11 +84,13 @@ def ratio(
 def p_value(
     first: Float[np.ndarray, " a"], second: Float[np.ndarray, " b"], shift: float = 0.0
 ) -> float:
-    """Two-sided p of the exact permutation test that the groups differ by a shift: twice the smaller tail, at most 1.
+    """Two-sided p of the exact permutation test that the groups differ by a shift.
 
-    `difference` at level 1 - p holds exactly the shifts whose p is larger.
+    It is twice the smaller tail, at most 1. `difference` at level 1 - p holds exactly the shifts
+    whose p is larger.
 
-    >>> p_value(np.array([3.0, 4.0, 5.0]), np.array([0.0, 1.0, 2.0]))  # the smallest that 3 against 3 can have
+    >>> # The smallest p that 3 against 3 can have.
+    >>> p_value(np.array([3.0, 4.0, 5.0]), np.array([0.0, 1.0, 2.0]))
     0.1
     """
     exchanged = _exchanged(first, second)

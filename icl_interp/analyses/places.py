@@ -1,4 +1,4 @@
-"""Where far queries are drawn: what a model does at the known places of a grid it need not do between them.
+"""Where far queries are drawn: a model may do something else between the known places of a grid.
 
 So no verdict rests on a known grid alone (`Bench.grid`). From the edge of the data to 1e10 times as
 far a place is drawn in each stratum, for every pair of units anew.

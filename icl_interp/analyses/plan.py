@@ -80,7 +80,7 @@ def _goes_on(
     results: MutableMapping[str, Any],
     errors: MutableMapping[str, Exception],
 ) -> bool:
-    """Whether a measurement asks again, once it is answered; else its result or its error is kept."""
+    """Whether a measurement asks again, once answered; if not, its result or error is kept."""
     if one.name in results or one.name in errors:  # another one has measured it on its own
         lab.under_way.discard(one.name)
         return False
@@ -120,7 +120,10 @@ def _check(one: _Open) -> None:
 def _answers(
     asked: Sequence[tuple[Sweep, ...]], lab: "Lab", watch: Watch | None
 ) -> list[Sequence[Tensor] | Exception]:
-    """Predictions for all sweeps, run together; where that fails one by one, so that an error is its own."""
+    """Predictions for all sweeps, run together; where that fails one by one.
+
+    So each sweep that fails has its own error.
+    """
     everything = [sweep for sweeps in asked for sweep in sweeps]
     done, total = 0, n_read(everything)
 

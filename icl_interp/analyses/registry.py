@@ -39,7 +39,7 @@ def register(claim: Claim) -> Claim:
 
 
 def is_alone(name: str) -> bool:
-    """Whether a claim of this id is registered by itself: a study that brings one may take its place."""
+    """Whether a claim of this id is registered by itself: a study that has one may replace it."""
     return name in _ALONE and name in REGISTRY
 
 

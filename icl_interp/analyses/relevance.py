@@ -57,10 +57,10 @@ def labels(lab: Lab) -> tuple[str, ...]:
 
 
 def first_alike(lab: Lab) -> list[int]:
-    """For each head the place of the first head of its layer with the same pattern, its own where it is the first.
+    """For each head the place of the first head of its layer with the same pattern.
 
-    Patterns are the same where one is a multiple of the other at every query of some prompts, up to
-    rounding.
+    It is the head's own place where the head is the first. Patterns are the same where one is a
+    multiple of the other at every query of some prompts, up to rounding.
     """
     names = (
         [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
@@ -83,7 +83,7 @@ def first_alike(lab: Lab) -> list[int]:
 
 @measurement("heads/relevance", version=3)
 def relevance(lab: Lab) -> Planned[DataArray]:
-    """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
+    """What happens in distribution when a head's pattern is made uniform, or its output its mean.
 
     rise: of the squared error over scored points; movement: squared change of the prediction, in
     u^2 (for models that learned nothing, whose error says nothing); intact: the squared error
@@ -153,7 +153,10 @@ def that_move(result: DataArray) -> list[bool]:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a head's ablation does: the largest effect of the two interventions, on the mean and on a typical unit.
+    """What a head's ablation does: its largest effect.
+
+    It is the largest of two interventions (a uniform pattern, the mean output), on the mean and on
+    a typical unit.
 
     Attributes:
         value: factor on the error, or root mean square change of the prediction in u. low, high: of
@@ -221,7 +224,11 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
 
 
 def roles(results: Results, facts: Facts) -> dict[str, Role]:
-    """Whether each head matters: its ablation multiplies the error by 2 at least (1.25 at most: it does not)."""
+    """Whether each head matters.
+
+    A head matters where its ablation multiplies the error by at least 2, and does not matter where
+    it multiplies the error by at most 1.25.
+    """
     return {name: effect.role for name, effect in effects(results, facts).items()}
 
 
@@ -235,7 +242,7 @@ def relevant(results: Results, facts: Facts) -> list[str]:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a head counts: as one that does what is claimed, as one that does not, or not at all ("out").
+    """How a head counts: as one that does what is claimed, as one that does not, or not ("out").
 
     Attributes:
         value: how it counts by its value. possible: all ways that its intervals leave open.
@@ -255,7 +262,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Mattering:
-    """The heads of a model by what ablating them does, at both levels of confidence: a family of claims asks for it.
+    """The heads of a model by what ablating them does, at both levels of confidence.
+
+    A family of claims asks for them.
 
     Attributes:
         by_level: what ablating each head does.
@@ -305,7 +314,9 @@ def counted(name: str, heads: Mapping[str, Standing]) -> Estimate:
 
 
 def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) -> Estimate:
-    """The share of heads that do what is claimed, from the lowest to the highest that their standings leave open.
+    """The share of heads that do what is claimed, over all that their standings leave open.
+
+    Its interval goes from the lowest of these shares to the highest.
 
     Args:
         name: what the share is of.
@@ -323,7 +334,10 @@ def share_of_heads(name: str, heads: Callable[[float], Mapping[str, Standing]]) 
 
 
 def _extreme(heads: Mapping[str, Standing], towards: Outcome, last: Outcome) -> float:
-    """The share of "yes" where every head that may counts `towards`, else drops out, else counts as the other."""
+    """The share of "yes" where each head counts `towards`, if it may.
+
+    A head that may not is left out if it may be, and counts as `last` otherwise.
+    """
     counts = [
         next(way for way in (towards, "out", last) if way in head.possible)
         for head in heads.values()
@@ -342,11 +356,11 @@ def proportions(
     level: float = USUAL,
     n_decisions: int | None = None,
 ) -> tuple[Float[np.ndarray, "*member"], Float[np.ndarray, "*member"]]:
-    """Intervals of shares of prompts, all members at once (Bonferroni): Clopper and Pearson's, for fewer prompts.
+    """Intervals of shares of prompts, all members at once (Bonferroni).
 
-    Prompts of a unit are alike, so there are fewer independent ones: p (1 - p) / variance of the
-    mean over units. A share of 0 or 1 has no such variance, and intervals with a width all the
-    same.
+    They are the intervals of Clopper and Pearson for a smaller number of prompts. Prompts of a unit
+    are alike, so there are fewer independent ones: p (1 - p) / variance of the mean over units. A
+    share of 0 or 1 has no such variance, and intervals with a width all the same.
 
     Source: Korn & Graubard (1998), Confidence intervals for proportions with small expected number
     of positive counts estimated from survey data.

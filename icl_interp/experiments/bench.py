@@ -1,4 +1,4 @@
-"""The bench that experiments measure on: their models, one sample for all of them, and what was measured before."""
+"""The bench of experiments: their models, one sample for all, and what was measured before."""
 
 import hashlib
 import time
@@ -106,7 +106,9 @@ class Bench:
         sigmas: Sequence[float],
         arm: Literal["functions", "inputs", "both"] = "functions",
     ) -> DataArray:
-        """Squared error by predictor, sigma and function, on the same prompts for all (section 3.3).
+        """Squared error by predictor, sigma and function, on the same prompts for all models.
+
+        See section 3.3 of the paper.
 
         Args:
             names: models; those that are missing are left out. Least squares and zero come last.

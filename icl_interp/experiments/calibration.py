@@ -234,9 +234,10 @@ def runs(
 
 
 def calibrate(n_draws: int = 3, seed: int = 0, only: Sequence[str] | None = None) -> DataFrame:
-    """A row a construction and claim: the verdict expected, in how many draws it came, and how many decide otherwise.
+    """A row for each construction and claim: the expected verdict, and how many draws gave it.
 
-    The product's own test: a cell in which not every draw gives the expected verdict is a defect.
+    A further column counts the draws that decide otherwise. The product's own test: a cell in which
+    not every draw gives the expected verdict is a defect.
     """
     whole(n_draws, "draws", 1, 10**6)
     whole(seed, "seed", 0)

@@ -121,10 +121,10 @@ def side_by_side(
 
 
 def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tuple[str, ...]:
-    """How far apart the paper's numbers and ours lie at each sigma: a sentence, or none without numbers.
+    """A sentence on how far apart the paper's numbers and ours are at each sigma.
 
-    Sigmas are not pooled: errors grow with sigma for every predictor, so what is common to all
-    sigmas says nothing.
+    There is no sentence without numbers. Sigmas are not pooled: errors grow with sigma for every
+    predictor, so what is common to all sigmas says nothing.
 
     Args:
         comparison: the paper's numbers beside ours; None where there is nothing to lay out.

@@ -1,4 +1,4 @@
-"""Results that come with the package: what `icl-interp reproduce` gave, read without training or measuring."""
+"""Results in the package, from `icl-interp reproduce`: read without training or measuring."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ def path(name: str) -> Path | None:
 
 
 def record(name: str) -> dict[str, Any]:
-    """All that was written about a run of an experiment: scale, models, results, comparison, what it says, provenance.
+    """All that was written about a run of an experiment.
+
+    That is its scale, models, results, comparison, statements and provenance.
 
     Raises:
         InputError: an unknown id, or one without results in the package.
@@ -49,7 +51,7 @@ def results(name: str) -> dict[str, Result]:
 
 
 def checked(data: Any, where: str) -> dict[str, Any]:
-    """The data, where its schema is one that this version reads, and what pages show of it is there."""
+    """The data, if this version reads its schema and what pages show of the data is there."""
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
         raise InputError(f"{where} has schema {shown(found)}, but this version reads {SCHEMA!r}")

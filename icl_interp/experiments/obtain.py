@@ -73,9 +73,10 @@ def obtain(
     progress: bool = True,
     device: str | None = None,
 ) -> dict[str, Checkpoint]:
-    """Checkpoints by name; those that are nowhere are trained into `out`, or left out where `train` is false.
+    """Checkpoints by name; those that are not found are trained into `out`.
 
-    A training that is cut off goes on where it was when it is asked for again.
+    Where `train` is false they are left out. A training that is cut off goes on where it was when
+    it is asked for again.
     """
     found = {}
     for model in models:

@@ -1,4 +1,7 @@
-"""Power curves: how surely a claim is judged, as one number takes hand-built models from where it is false to true."""
+"""Power curves: how surely a claim is judged on hand-built models of known truth.
+
+One number takes the models from where the claim is false to where it is true.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Three scales of one experiment: seconds, what a CPU trains in minutes, and the paper's own for a GPU."""
+"""Three scales of one experiment: seconds, minutes on a CPU, and the paper's own for a GPU."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -107,7 +107,7 @@ def rescaled(training: TrainingConfig, changes: dict) -> TrainingConfig:
 
 
 def whole_prompts(training: TrainingConfig, task: Task, changes: dict) -> TrainingConfig:
-    """The training section with these changes, for whole prompts of the task from the first step."""
+    """The training section with these changes; the task's prompts are whole from the first step."""
     new = rescaled(training, changes)
     return replace(new, curriculum=replace(new.curriculum, first_points=task.n_points))
 
@@ -118,7 +118,9 @@ def config(
     overrides: Iterable[str] = (),
     scaled: Callable[[RunConfig, str], RunConfig] = at_scale,
 ) -> RunConfig:
-    """The run of a recipe at a scale, with `key=value` changes made last; `scaled` is what the scales of a study are.
+    """The run of a recipe at a scale, with `key=value` changes made last.
+
+    `scaled` changes a run to a scale; a study may have scales of its own.
 
     Raises:
         InputError: an unknown recipe or scale, or a recipe that exists at the paper's scale only.
@@ -135,7 +137,10 @@ def config(
 
 
 def polynomials(scale: Scale, degree: int, law: str = "uniform") -> Polynomial:
-    """The test task of section 3.3 in distribution: one degree, inputs and coefficients on U(-1, 1) or N(0, 1)."""
+    """The test task of section 3.3 in distribution, for one degree.
+
+    Inputs and coefficients are on U(-1, 1) or N(0, 1).
+    """
     laws: dict[str, Distribution] = {"uniform": Uniform(-1, 1), "normal": Normal(1)}
     return Polynomial(
         degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=scale.n_points

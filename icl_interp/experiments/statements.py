@@ -177,7 +177,10 @@ def as_statements(lines: Iterable[Statement | str]) -> tuple[Statement, ...]:
 def at_most(
     quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition
 ) -> Criterion:
-    """Agrees up to a bound, and differs above it or from another bound on; what lies between is open."""
+    """Agrees up to a bound, and differs above it or from another bound on.
+
+    What lies between the bounds is open.
+    """
     above = bound if differs is None else differs
     start = "above it" if differs is None else f"from {above:.3g} on"
     text = f"{quantity} at most {bound:.3g} agrees, {start} differs"
@@ -187,7 +190,10 @@ def at_most(
 def at_least(
     quantity: str, bound: float, differs: float | None = None, *preconditions: Precondition
 ) -> Criterion:
-    """Agrees from a bound on, and differs below it or up to another bound; what lies between is open."""
+    """Agrees from a bound on, and differs below it or up to another bound.
+
+    What lies between the bounds is open.
+    """
     below = bound if differs is None else differs
     end = "below it" if differs is None else f"up to {below:.3g}"
     text = f"{quantity} at least {bound:.3g} agrees, {end} differs"
@@ -215,7 +221,7 @@ MOSTLY, HARDLY = (
 
 
 def share(quantity: str, *preconditions: Precondition) -> Criterion:
-    """Agrees where at least `MOSTLY` of the cells do, and differs where at most `HARDLY` of them do."""
+    """Agrees where at least `MOSTLY` of the cells do, differs where at most `HARDLY` of them do."""
     text = f"{quantity} at least {MOSTLY:.0%} agrees, at most {HARDLY:.0%} differs"
     return Criterion(text, (Condition(quantity, (MOSTLY, 1), (0, HARDLY)),), preconditions)
 
@@ -228,7 +234,8 @@ def share_of(quantity: str, agree: int, unclear: int, total: int) -> Estimate:
 def counts(lines: Sequence[str]) -> dict[str, int]:
     """How many sentences of each kind a record has, by their words.
 
-    >>> counts(["As in the paper: a.", "Misprint in the source: b.", "A note."])["As in the paper: "]
+    >>> lines = ["As in the paper: a.", "Misprint in the source: b.", "A note."]
+    >>> counts(lines)["As in the paper: "]
     1
     """
     return {word: sum(line.startswith(word) for line in lines) for word in WORDS}

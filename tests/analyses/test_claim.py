@@ -65,7 +65,10 @@ def verdict(claim: Claim, **known) -> str:
 
 
 def check_regions(decide):
-    """The whole interval must lie in a region, bounds included; what touches none or both is open."""
+    """The whole interval must lie in a region, bounds included.
+
+    What touches no region or both is open.
+    """
     for low, high, expected in (
         (0.0, 0.05, "supported"),
         (0.0, 0.1, "supported"),
@@ -192,7 +195,7 @@ def test_the_estimate_need_not_be_what_decides():
 
 
 def check_learning_gate(kind):
-    """A learning claim asks for a model that learned, in both directions, and for a twin that fails."""
+    """A learning claim asks for a model that learned, in both directions, and a twin that fails."""
     for found, expected in ((SURE, "supported"), (AGAINST, "contradicted")):
         assert verdict(claim(found, kind)) == expected
         assert verdict(claim(found, kind), r2=LEARNED_R2) == "inconclusive"
@@ -492,7 +495,7 @@ def test_ones_own_claim_appears_among_the_findings(registry):
 
 @pytest.mark.slow
 def test_results_of_another_version_are_not_judged_again(registry):
-    """A measurement that was changed would give another result: what was judged from the old one stands."""
+    """A measurement that was changed gives another result, so what was judged before stands."""
 
     def claim_of(version):
         size = measurement("mine/size", version)(lambda lab: make_array(1.0, {}))

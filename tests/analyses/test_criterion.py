@@ -1,4 +1,4 @@
-"""Criteria: levels for several conditions, distances inside regions, firm verdicts, and their way to JSON."""
+"""Criteria: levels for several conditions, distances inside regions, firm verdicts, and JSON."""
 
 import json
 import math

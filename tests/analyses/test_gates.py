@@ -1,4 +1,7 @@
-"""What is asked before a claim is judged: whether a model has learned, with an interval, beside the best there is."""
+"""Gates before a claim is judged: whether a model has learned, beside the best predictor.
+
+The share that it has learned comes with an interval.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -36,7 +39,7 @@ class Missing:
 
 
 def check_relative(learned) -> None:
-    """The best predictor has learned all that can be learned; one that misses as much as can be known has not."""
+    """A predictor as good as the best has learned; one that misses what can be known has not."""
     best = evaluation.in_distribution(Missing(NOISY, 0.0), NOISY)
     poor = evaluation.in_distribution(Missing(NOISY, 0.6), NOISY)
     assert best["r2"] < 0.75  # no predictor of these labels reaches .9
@@ -63,7 +66,10 @@ def test_the_share_is_that_of_errors():
 
 @dataclass(frozen=True, kw_only=True)
 class Rounded(Task):
-    """y = w x, with labels of which a fifth is pushed up by 3: noise of which no best predictor is known."""
+    """y = w x, with labels of which a fifth is pushed up by 3.
+
+    It is noise of which no best predictor is known.
+    """
 
     weights: Normal
 
@@ -142,7 +148,10 @@ def test_claims_about_training_need_it():
 
 
 def jittered(source, size: float):
-    """A copy of a checkpoint with another seed in its config, and weights that moved by so much of their size."""
+    """A copy of a checkpoint with another seed in its config, and weights moved by `size`.
+
+    `size` is a share of the size of the weights.
+    """
     model = type(source.model)(source.model.cfg)
     draw = torch.Generator().manual_seed(5)
     state = {

@@ -1,4 +1,4 @@
-"""The lab: sweeps that reuse the context equal whole prompts through the model, and nothing is mixed up."""
+"""The lab: sweeps that reuse the context equal whole prompts, and nothing is mixed up."""
 
 import functools
 
@@ -53,7 +53,10 @@ def prompts_with(lab: Lab, x: float | None, prompts=None) -> torch.Tensor:
 
 
 def whole(lab: Lab, xs=XS, context=(), query=(), prompts=None, n_points=None) -> torch.Tensor:
-    """The slow way: every point a whole prompt, interventions restricted to the positions they are meant for."""
+    """The slow way: every point a whole prompt.
+
+    Interventions act at the positions that they are meant for.
+    """
     prompts = (prompts or lab.prompts).first(n_points or 7)
     n = lab.encoding.n_tokens((prompts or lab.prompts).n_points)
     edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
@@ -131,7 +134,7 @@ NAMES += ["blocks.1.hook_resid_post", "blocks.0.ln1.hook_scale", "ln_final.hook_
 
 
 def check_probes(lab: Lab):
-    """Probes see the last row of every activation, prompts in order, alternatives along the token axis."""
+    """Probes see the last row of every activation, prompts in order, alternatives by token."""
     seen = Activations(NAMES)
     assert same(lab.sweep(XS, probes=[seen]), whole(lab)), "reading changes the output"
     for k, x in enumerate(XS):

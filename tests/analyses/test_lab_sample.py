@@ -1,4 +1,7 @@
-"""The lab's sample: who shares its functions, what is read off it, and that nothing goes past the trained length."""
+"""The lab's sample: whose functions are shared, what is read off it, and its largest length.
+
+Nothing goes past the trained length.
+"""
 
 import numpy as np
 import pytest
@@ -34,7 +37,10 @@ pytestmark = pytest.mark.usefixtures("several_chunks")
 
 
 def check_sample(lab: Lab):
-    """Contexts of a function stand together, share its parameters and nothing else; so do the two of a pair."""
+    """Contexts of a function stand together, share its parameters and nothing else.
+
+    The same is true of the two functions of a pair.
+    """
     prompts = lab.prompts
     shared = prompts.parameters.view(lab.n_units, 2, lab.n_contexts, -1)
     assert (shared == shared[:, :, :1]).all()
@@ -57,7 +63,7 @@ def test_contexts_of_a_function_share_its_parameters():
 
 
 def test_without_symmetry_a_unit_is_a_function():
-    """Functions about the mean of whose law nothing is symmetric: one each, in twice as many contexts."""
+    """Functions of a law that is not symmetric about its mean: one each, in twice the contexts."""
 
     class OneSided(Polynomial):
         paired = False
@@ -111,7 +117,7 @@ def test_smaller_samples_keep_whole_units():
 
 
 def check_read_once(lab: Lab):
-    """Where the smaller sample is the whole one it is the same object, whose contexts sweeps read once."""
+    """Where the smaller sample is the whole one it is the same object, read once by sweeps."""
     assert n_read([lab.ask(XS), lab.ask(XS, prompts=lab.few)]) == len(lab.prompts)
 
 
@@ -253,7 +259,10 @@ def test_a_sample_needs_two_of_each():
 
 
 def check_length(lab_class: type[Lab], *claims: str):
-    """n_ctx = 16 lies: 13 tokens were trained, and what stands in W_pos beyond them must never be read."""
+    """n_ctx = 16 lies: 13 tokens were trained.
+
+    What W_pos holds beyond these tokens must never be read.
+    """
     results = {}
     for poison in (0.0, 1e3):
         model = make("pre")

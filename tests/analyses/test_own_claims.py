@@ -1,4 +1,7 @@
-"""A claim of one's own that fails costs no other its finding: it becomes inconclusive and says what went wrong."""
+"""A claim of one's own that fails costs no other its finding: it becomes inconclusive.
+
+It also says what went wrong.
+"""
 
 import json
 import logging
@@ -131,7 +134,7 @@ BROKEN = [
 @pytest.mark.slow
 @pytest.mark.usefixtures("errors_are_caught")
 def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
-    """Of many that fail in one analysis, each says its own error, here and when stored results are judged again."""
+    """Of many that fail in one analysis, each says its own error, now and when judged again."""
     claims = {
         own(f"broken{i}", **broken).id: (broken, words) for i, (broken, words) in enumerate(BROKEN)
     }

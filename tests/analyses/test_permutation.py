@@ -1,4 +1,4 @@
-"""The exact permutation interval: against brute force, its coverage, and groups that are too small to decide."""
+"""The exact permutation interval: against brute force, its coverage, and groups too small."""
 
 import math
 from itertools import combinations
@@ -19,7 +19,10 @@ def draws(n: int, m: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def brute_p(first: np.ndarray, second: np.ndarray, shift: float) -> float:
-    """All splits of the shifted numbers, one by one; differences that rounding alone tells apart count as equal."""
+    """All splits of the shifted numbers, one by one.
+
+    Differences that only rounding tells apart count as equal.
+    """
     pooled = np.concatenate([first - shift, second])
     total, n, m = pooled.sum(), len(first), len(second)
     sums = np.array([sum(chosen) for chosen in combinations(pooled, n)])
@@ -42,7 +45,10 @@ def test_p_values_are_those_of_all_splits():
 
 
 def check_inversion(difference):
-    """Shifts just inside the interval are not rejected, those just outside are: at every level the tails need."""
+    """Shifts just inside the interval are not rejected, and those just outside are.
+
+    This holds at every level that the tails need.
+    """
     for sizes in SIZES[:3]:
         first, second = draws(*sizes)
         found = difference(first, second)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("several_chunks")
 
 
 def check_as_alone(lab: Lab, *orders):
-    """Each result is what the measurement gives by itself, on a lab of its own, in whatever order they are taken."""
+    """Each result is what the measurement gives by itself, on a lab of its own, in any order."""
 
     def fresh(lab_class: type[Lab] = Lab) -> Lab:
         return lab_class(lab.model, TASK, lab.encoding, n_units=3, n_contexts=2)
@@ -143,7 +143,7 @@ def test_a_measurement_is_taken_once_whoever_needs_it():
 
 @pytest.mark.slow
 def test_what_another_measured_in_the_same_round_is_not_measured_again():
-    """By `measure`, `need` or on its own account: a result that is there is taken, and so is an error."""
+    """By `measure`, `need` or by itself: a result that is there is taken, and so is an error."""
     for fails in (False, True):
         calls = []
 
@@ -177,7 +177,10 @@ def test_what_another_measured_in_the_same_round_is_not_measured_again():
 
 
 def check_progress(told):
-    """The measurements by name, one after the other; then sweeps, whose done prompts only grow until all are."""
+    """The measurements by name, one after the other; then sweeps, whose done prompts grow.
+
+    They grow until all prompts are done.
+    """
     names = [m.name for m in MINE]
     assert [(what, done) for what, done, _ in told[: len(names)]] == [
         (name, i) for i, name in enumerate(names)

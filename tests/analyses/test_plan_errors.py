@@ -104,7 +104,10 @@ def alone(m: Measurement):
 
 
 def check_error(lab: Lab, name: str, company=(plain, two_steps, two_at_once)):
-    """One measurement fails with its own error; the others get what they get alone; the model is as before."""
+    """One measurement fails with its own error; the others get what they get alone.
+
+    The model is as before.
+    """
     function, kind, message = FAILS[name]
     failing = Measurement("test/fails", function)
     for wanted in ([failing, *company], [*company, failing]):

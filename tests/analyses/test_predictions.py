@@ -1,4 +1,7 @@
-"""In-distribution predictions under interventions: taken up where these begin, and equal to whole forward passes."""
+"""In-distribution predictions under interventions equal whole forward passes.
+
+A run starts from the block where the interventions begin.
+"""
 
 from dataclasses import replace
 
@@ -96,7 +99,7 @@ def test_predictions_under_interventions(name):
     "first", ["both blocks", "patterns of block 0", "the stream before block 0", "the read-in"]
 )
 def test_the_first_run_leaves_nothing_behind(first):
-    """What is remembered of the model is that of the model itself, whatever it is first asked under."""
+    """What is remembered of the model is that of the model itself, whatever it is asked under."""
     check_predictions(bench(), (first, "the MLP of block 1", "the final norm", "none"))
 
 
@@ -202,7 +205,10 @@ def test_references_are_measured_in_one_pass(monkeypatch):
 
 
 def test_a_sample_is_drawn_once():
-    """Whoever asks again gets the same object, which is what lets contexts be read once; others get others."""
+    """Whoever asks again gets the same object, which lets contexts be read once.
+
+    Whoever asks for another sample gets another object.
+    """
     lab = bench()
     assert lab.units("one") is lab.units("one")
     assert lab.functions("one") is lab.units("one", n_units=lab.n_units * lab.n_contexts)
@@ -217,7 +223,7 @@ def test_a_sample_is_drawn_once():
 
 
 def check_single(lab: Lab, prompts):
-    """In float32: the query of each prompt put at its own place and at another one, against whole prompts."""
+    """In float32: the query of each prompt at its own place and another, against whole prompts."""
     moved = replace(prompts, xs=torch.cat([prompts.xs[:, :-1], prompts.xs[:, -1:] / 2], 1))
     asked = [Sweep(lab.few, lab.few.xs[:, -1:] / k, ("query",)) for k in (1, 2)]
     for found, shown in zip(lab.run_single(asked), (prompts, moved), strict=True):

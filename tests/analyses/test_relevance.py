@@ -1,4 +1,4 @@
-"""Which heads matter: the rise of the error by brute force, effect sizes on made-up rises, and shares of heads."""
+"""Which heads matter: the error's rise by brute force, made-up effect sizes, shares of heads."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_a_head_that_is_not_read_is_not_relevant():
 
 
 def stored(factor, movement=0.0, spread=0.1, heavy=()):
-    """Two heads whose ablation multiplies an error of 5 by some factor, or moves predictions by so much u."""
+    """Two heads whose ablation multiplies an error of 5 by some factor, or moves f by so many u."""
     rng = np.random.default_rng(0)
     noise = np.exp(spread * rng.normal(size=(2, 2, UNITS)))
     intact = np.full_like(noise, 5.0)
@@ -122,7 +122,10 @@ def test_a_sure_but_small_effect_does_not_matter():
 
 
 def test_a_head_that_matters_to_a_typical_function_is_relevant_whatever_the_mean_is():
-    """The mean error, of which a few functions make nearly all, tells nothing; that of a typical unit does."""
+    """The error of a typical unit tells that a head matters, whatever the mean error is.
+
+    A few functions make nearly all of the mean.
+    """
     results = stored(4.0, heavy=(0, 1))
     assert role_of(results, 0.99) == "yes"
     intact = results["heads/relevance"].values
@@ -135,7 +138,10 @@ def test_a_head_that_matters_to_a_typical_function_is_relevant_whatever_the_mean
 
 
 def with_heads(written):
-    """A small model with copies of head 1.0 beside it in its layer, whose outputs count so many times."""
+    """A small model with copies of head 1.0 beside it, whose outputs count so many times.
+
+    The copies stand in its layer.
+    """
     model = make("pre", n_layers=2, n_ctx=40)
     cfg = replace(model.cfg, n_heads=model.cfg.n_heads + len(written), d_head=model.cfg.head_width)
     wider = HookedTransformer(cfg).eval()
@@ -155,7 +161,7 @@ def lab_of(model):
 
 
 def check_alike():
-    """A pair that cancels and copies of a head change nothing: effects stay, and nobody counts twice."""
+    """A pair that cancels and copies of a head change nothing: effects stay, none counts twice."""
     plain = Results({"heads/relevance": lab_of(with_heads(())).measure(relevance)})
     n_heads = make("pre").cfg.n_heads
     known = effects(plain, facts(r2=0.0))

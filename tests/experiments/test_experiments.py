@@ -1,4 +1,4 @@
-"""Experiments as wholes: what they say about made-up results, the paper's numbers, and runs at scale smoke."""
+"""Experiments as wholes: made-up results, the paper's numbers, and runs at scale smoke."""
 
 import json
 
@@ -52,7 +52,10 @@ def test_tables_are_the_papers():
 
 
 def test_the_papers_zero_predictor_is_the_mean_square_within_its_sampling_error():
-    """E f^2 = sigma^2 / 3 sum 1 / (2 i + 1); the paper drew other functions at each sigma, 100 of them."""
+    """E f^2 = sigma^2 / 3 sum 1 / (2 i + 1), up to the paper's sampling error.
+
+    The paper drew other functions at each sigma, 100 of them.
+    """
 
     def check(degree, tolerance=0.3):
         exact = sum(1 / (2 * i + 1) for i in range(degree + 1)) / 3

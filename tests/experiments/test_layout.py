@@ -1,4 +1,4 @@
-"""Tables for readers: nothing is lost or put in another place, and words for how far apart numbers lie."""
+"""Tables for readers: nothing is lost or moved, and words for how far apart numbers lie."""
 
 import numpy as np
 import pytest
@@ -118,7 +118,10 @@ def test_numbers_in_the_package_are_laid_out(name):
 
 
 def test_what_is_not_counted_stands_apart():
-    """On pages and in README files: first what the source found, with notes, then the rest under a line of its own."""
+    """On pages and in README files: first what the source found, with notes, then the rest.
+
+    The rest stands under a line of its own.
+    """
     lines = [f"{word}a{i}." for i, word in enumerate(statements.WORDS)] + ["A note."]
     main, beside = page.apart(lines)
     assert [line.startswith(statements.COUNTED) for line in main] == [True] * 3 + [False]

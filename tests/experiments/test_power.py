@@ -1,4 +1,7 @@
-"""Power curves: dials draw as they say, and take their claims from contradicted to supported without turning back."""
+"""Power curves: dials draw as they say, and their claims go from contradicted to supported.
+
+They do so without turning back.
+"""
 
 import math
 from dataclasses import replace

@@ -29,7 +29,7 @@ def test_every_model_of_every_experiment_exists_at_its_scales(recipe, scale):
     "recipe", ["affine", "affine_no_ln", "degrees_135_attn_only", "remedy_entmax", "affine_u100"]
 )
 def test_scales_change_sizes_only(recipe):
-    """Everything that makes the recipe what it is survives: the norm, the scores, the parts, the laws."""
+    """Everything that makes the recipe survives: the norm, the scores, the parts, the laws."""
     small = recipes.resolve(recipe)
     for scale in ("smoke", "paper"):
         other = presets.at_scale(small, scale)

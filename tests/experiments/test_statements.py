@@ -1,4 +1,7 @@
-"""Statements: their first words come from a criterion, and what is no finding of the source is not counted."""
+"""Statements: their first words come from a criterion.
+
+What is no finding of the source is not counted.
+"""
 
 import json
 
@@ -141,7 +144,10 @@ def test_rules_say_what_their_regions_are():
 
 
 def test_unclear_cells_count_both_ways():
-    """86 of 129 in the same order, 34 in the opposite one and 9 unclear are mixed: neither most nor hardly any."""
+    """86 of 129 in order, 34 in the opposite order and 9 unclear are mixed.
+
+    They are neither most nor hardly any.
+    """
     rule = statements.share("share")
 
     def check(agree, unclear, total, word):

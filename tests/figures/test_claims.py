@@ -1,4 +1,4 @@
-"""The figure of claims: a row for every claim, with its words, its estimate, its twin and its sham."""
+"""The figure of claims: a row for every claim: its words, its estimate, its twin and its sham."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from icl_interp.results import make_curve
 
 
 def forest_shows(findings, figure):
-    """A row a claim with its words, and the estimate, twin and sham of each at their values on the row's own axis."""
+    """A row for each claim: its words, and estimate, twin and sham at their values on its axis."""
     words = text_of(figure)
     rows = [f for f in findings if claims.drawable(f)]
     assert len([axis for axis in figure.layout if axis.startswith("xaxis")]) == len(rows)

@@ -1,4 +1,7 @@
-"""Figures on a narrow screen: panels stand below each other, words fit, no number changes, and a browser draws it."""
+"""Figures on a narrow screen: panels stand below each other, words fit, no number changes.
+
+A browser draws them.
+"""
 
 import html
 import itertools

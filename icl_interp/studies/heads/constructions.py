@@ -46,7 +46,7 @@ def _between(g: torch.Generator, low: float, high: float) -> float:
 
 
 def alike(share: float) -> Parts:
-    """Each head a third of the prediction, and this share of it of a coordinate of its own instead."""
+    """Each head a third of the prediction; a share of it is replaced by the head's coordinate."""
     return (1 - share) * EYE / N_HEADS + share * OWN
 
 
@@ -56,7 +56,7 @@ def predictor(
     unread: Float[Tensor, "head extra"] | None = None,
     n_points: int = N_POINTS,
 ) -> Case:
-    """The model whose heads write these parts of the prediction, in a stream whose basis is drawn at random.
+    """The model whose heads write these parts of the prediction, in a basis drawn at random.
 
     Args:
         g: draws.
@@ -92,7 +92,10 @@ def predictor(
 
 
 def turned(g: torch.Generator, case: Case) -> Case:
-    """The same function with the stream in another orthonormal basis, drawn at random: overlaps stay."""
+    """The same function with the stream in another orthonormal basis, drawn at random.
+
+    Overlaps stay as they are.
+    """
     noise = torch.randn(WIDTH, WIDTH, generator=g, dtype=torch.float64)
     turn = torch.linalg.qr(noise).Q
     model, attn = case.model, case.model.blocks[0].attn
@@ -106,10 +109,10 @@ def turned(g: torch.Generator, case: Case) -> Case:
 
 
 def shares(g: torch.Generator) -> Parts:
-    """Every head the whole prediction, times a share of its own: their maps are the same but for a factor.
+    """Every head the whole prediction, times a share of its own.
 
-    One share is about -1 and two are about 1, so that nothing is predicted without one of the
-    latter.
+    So the maps of heads are the same but for a factor. One share is about -1 and two are about 1,
+    so that nothing is predicted without one of the latter.
     """
     drawn = 0.9 + 0.2 * torch.rand(N_HEADS, generator=g, dtype=torch.float64)
     drawn[0] *= -1
@@ -117,11 +120,11 @@ def shares(g: torch.Generator) -> Parts:
 
 
 def unlike(g: torch.Generator) -> Parts:
-    """Each head a third of everything, and more of a rotation of its own; the rotations add up to 0.
+    """Each head a third of everything, and more of a rotation of its own.
 
-    They lie at angles of 120 degrees in the plane of two antisymmetric maps, which are orthogonal
-    to the identity. With a squared size of .46 all overlaps of two heads are (1/3 - .46
-    / 2) / (1/3 + .46) = .13, about as by chance.
+    The rotations add up to 0. They lie at angles of 120 degrees in the plane of two antisymmetric
+    maps, which are orthogonal to the identity. With a squared size of .46 all overlaps of two heads
+    are (1/3 - .46 / 2) / (1/3 + .46) = .13, about as by chance.
     """
     axes = torch.linalg.qr(torch.randn(N_DIMS, 2, generator=g, dtype=torch.float64)).Q.T
     turns = torch.linalg.cross(axes[:, None], EYE.expand(2, N_DIMS, N_DIMS)) / 2**0.5
@@ -149,7 +152,10 @@ def _to_a_coordinate_each(g: torch.Generator) -> Float[Tensor, "head extra"]:
 
 
 def _usual(case: Case) -> Case:
-    """With the sample of a report: with half of it the overlap is too uncertain in 24 of 200 draws."""
+    """With the sample of a report.
+
+    With half of it the overlap is too uncertain in 24 of 200 draws.
+    """
     return replace(case, n_units=128, n_contexts=4)
 
 

@@ -1,4 +1,4 @@
-"""Dials of `limits`: each takes hand-built models across the threshold of a claim, for its power curve."""
+"""Dials of `limits`, for power curves: each takes hand-built models across a claim's threshold."""
 
 import functools
 
@@ -33,7 +33,10 @@ DEGREES = (2, 4)  # trained on, where functions of degrees 1 and 3 are asked for
 def layer(
     alphas: list[float], written: list[float], slope: float = 1.0, **change: object
 ) -> HookedTransformer:
-    """f = slope x + sum_h written_h m_h(x), m_h the mixture of tokens under scores alpha_h x x_j: nothing is random."""
+    """f = slope x + sum_h written_h m_h(x), m_h the mixture of tokens under scores alpha_h x x_j.
+
+    Nothing is random.
+    """
     n_heads = len(alphas)
     model = blank(n_heads + 2, n_heads=n_heads, d_head=1, **change)
     with torch.no_grad():
@@ -66,7 +69,10 @@ def of_labels(alphas: list[float], written: list[float], slope: float = 0.0) -> 
 
 
 def mostly_constant(share: float, g: torch.Generator) -> HookedTransformer:
-    """A pre-norm model whose read-in of x is constant over the width but for a share, all that centring keeps."""
+    """A pre-norm model whose read-in of x is constant over the width but for a share.
+
+    That share is all that centring keeps.
+    """
     model = layers.random_pre_norm(g, d_in=2)
     with torch.no_grad():
         read_in = model.embed.W_E[0].clone()
@@ -75,7 +81,10 @@ def mostly_constant(share: float, g: torch.Generator) -> HookedTransformer:
 
 
 def cubic_beside_the_mean(share: float) -> HookedTransformer:
-    """f = x + share times a cubic + the mean of the tokens, which a second head takes: its scores are 1."""
+    """f = x + share times a cubic + the mean of the tokens, which a second head takes.
+
+    Its scores are 1.
+    """
     model = layer([1.0, 0.0], [share, 1.0], score_fn="linear", score_norm="visible")
     with torch.no_grad():
         model.blocks[0].attn.b_Q[1] = model.blocks[0].attn.b_K[1] = 1
@@ -87,7 +96,10 @@ def cubic_beside_the_mean(share: float) -> HookedTransformer:
 
 
 def _shrunk(which: tuple[int, ...], share: float, g: torch.Generator) -> Case:
-    """Least squares that is told the degree: 0.95 of the truth, and 1 - share of it for these degrees."""
+    """Least squares that is told the degree: 0.95 of the truth.
+
+    For these degrees it is 1 - share of the truth.
+    """
     task = functions.task_of(g, DEGREES)
     return functions.case_of(
         g,
@@ -105,7 +117,10 @@ def _clipped(most: float, g: torch.Generator) -> Case:
 
 
 def _offset(offset: float, g: torch.Generator) -> Case:
-    """Least squares that is told the degree, and a number added, in units of a coefficient's standard deviation."""
+    """Least squares that is told the degree, and a number added.
+
+    The number is in units of a coefficient's standard deviation.
+    """
     task = functions.task_of(g, DEGREES)
     exact = functions.informed(task, {})
     return functions.case_of(

@@ -1,4 +1,7 @@
-"""Heads that share a prediction: they make it, and the claim that heads are orthogonal is gated and rarely wrong."""
+"""Heads that share a prediction: they make it, and the claim on orthogonal heads is gated.
+
+The claim is rarely wrong.
+"""
 
 import numpy as np
 import pytest
@@ -66,7 +69,7 @@ def check_unread():
 
 
 def check_cancelling():
-    """Two heads that take each other off beside orthogonal ones: they overlap, and write nothing."""
+    """Two heads that cancel each other beside orthogonal ones: they overlap, and write nothing."""
     noise = torch.randn(3, 3, generator=generator(0, "test/noise"), dtype=torch.float64)
     assert verdict_of(torch.cat([OWN, noise[None], -noise[None]])) == YES
 
@@ -84,7 +87,10 @@ def test_what_nobody_reads_or_gets_turns_no_verdict(monkeypatch):
 
 @pytest.mark.slow
 def test_the_gate_holds_what_did_not_learn_open():
-    """With the read-out turned round the heads overlap as before, but the model is wrong about every function."""
+    """With the read-out reversed the heads overlap as before.
+
+    But the model is wrong about every function.
+    """
     case = predictor(generator(0, "test/gate"), OWN)
     (learned,) = calibration.judge(case, (ORTHOGONAL,))
     with torch.no_grad():
@@ -114,7 +120,7 @@ def random_heads(seed: int) -> HookedTransformer:
 
 @pytest.mark.slow
 def test_random_heads_lie_about_where_chance_puts_them():
-    """Their directions are random in the stream, of which the predictions read some more than others.
+    """Directions of heads are random in the stream, but predictions read some more than others.
 
     So they overlap a little more than in a space that is read evenly: by less than a third on
     average, and less than chance in hardly any model.

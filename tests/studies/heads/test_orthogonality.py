@@ -1,4 +1,7 @@
-"""Overlaps of heads: against whole matrices and whole Haar rotations, and the claim that heads are orthogonal."""
+"""Overlaps of heads, against whole matrices and whole Haar rotations, and their claim.
+
+The claim is that heads are orthogonal.
+"""
 
 import copy
 import itertools
@@ -310,7 +313,7 @@ def test_what_an_edit_changes_is_noticed(monkeypatch):
 
 
 def haar(n: int, d: int, seed: int) -> torch.Tensor:
-    """Whole Haar rotations, a column after the other: a random direction orthogonal to those before."""
+    """Whole Haar rotations, column by column: a random direction orthogonal to those before."""
     g, columns = generator(seed, "test/haar"), []
     for _ in range(d):
         v = torch.randn(n, d, generator=g, dtype=torch.float64)
@@ -322,7 +325,10 @@ def haar(n: int, d: int, seed: int) -> torch.Tensor:
 
 
 def fewest(out: torch.Tensor, share: float) -> int:
-    """Directions that hold this share of what heads write, each scaled to one size: (head, row, d_model)."""
+    """Directions that hold this share of what heads write, each scaled to one size.
+
+    The shape is (head, row, d_model).
+    """
     scaled = out / out.norm(dim=(1, 2), keepdim=True)
     squares = np.linalg.svd(scaled.flatten(0, 1).numpy(), compute_uv=False) ** 2
     return int(np.searchsorted(squares.cumsum() / squares.sum(), share) + 1)
@@ -398,7 +404,7 @@ def made_up(overlap: float, chance: float = 0.1, spread: float = 0.02, n_heads: 
 
 
 def results_of(model, twin, factors=(6.0, 6.0, 6.0, 6.0)) -> dict:
-    """Heads whose ablation multiplies the error by so much, and overlaps of the model and its twins."""
+    """Heads whose ablation multiplies the error by so much, and overlaps of model and twins."""
     rise = np.array(factors)[:, None, None, None] - 1
     values = np.concatenate([rise, 0 * rise, 0 * rise + 1], 2) * np.ones((1, 2, 1, 64))
     axes = {
@@ -424,7 +430,10 @@ def verdict_of(overlap, twin=0.08, **more):
 
 
 def check_verdicts(of):
-    """With six pairs and a chance of .1, 95 % of random directions overlap by .04 to .13 on average."""
+    """With six pairs and a chance of .1, 95 % of random directions overlap by .04 to .13.
+
+    The overlap is an average over pairs.
+    """
     assert of(0.02) == "supported"
     assert of(0.035) == "inconclusive"  # below chance, but by less than the margin
     assert of(0.08) == "inconclusive"
@@ -451,7 +460,10 @@ def test_orthogonal_is_less_than_chance_and_made_by_training(monkeypatch):
 
 
 def test_only_heads_that_matter_count():
-    """Two heads that write the same beside two that write nothing of use in directions of their own."""
+    """Two heads that write the same beside two that write nothing of use.
+
+    The latter write in directions of their own.
+    """
     model = made_up(0.0, spread=1e-4)
     model.values[0, 2] = model.values[0, 6:] = 1.0  # 0.0 ~ 0.1
     for factors, verdict, n in (

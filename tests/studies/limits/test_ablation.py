@@ -1,4 +1,7 @@
-"""Ablations against brute force: what they replace, what errors they leave, and that the model is as it was after."""
+"""Ablations against brute force: what they replace, and what errors they leave.
+
+The model is as it was after an ablation.
+"""
 
 import functools
 from dataclasses import replace
@@ -83,7 +86,10 @@ def test_it_is_the_ablation_of_all_heads(name):
 
 
 def check_query_alone(name, layer=None):
-    """With attention at its mean everywhere, what is said at a token depends on that token alone."""
+    """With attention at its mean everywhere, a prediction depends on the token it is made at.
+
+    It depends on that token alone.
+    """
     model = make(name)
     tokens = tokens_for(model)
     other = torch.cat([tokens.flip(0)[:, :-1], tokens[:, -1:]], 1)
@@ -156,7 +162,7 @@ def test_the_sample_is_fresh_pairs():
 
 
 def check_squares(squares, kind, layers=(0,)):
-    """Prompt by prompt, in full forward passes, with the edit at every position and at the query's alone."""
+    """Prompt by prompt, in full forward passes, with the edit everywhere or at the query alone."""
     lab = bench(kind)
     edit = ablation.means(lab).only(
         *sublayers(lab.model, layer=0)

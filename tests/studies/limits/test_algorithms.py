@@ -1,4 +1,4 @@
-"""The model beside algorithms that are not told the degree: errors by brute force, and what decides."""
+"""The model beside algorithms that are not told the degree: errors by brute force, and verdicts."""
 
 import math
 from dataclasses import replace
@@ -83,7 +83,10 @@ def test_algorithms_that_are_not_told_the_degree(monkeypatch):
 
 
 def check_units(draw):
-    """The lab's units, each of one degree: a pair of functions at the same inputs, four contexts each."""
+    """The lab's units, each of one degree: a pair of functions at the same inputs.
+
+    Each function has four contexts.
+    """
     lab = bench(task=MIXED, n_units=4)
     for degree in MIXED.degrees:
         prompts = draw(lab, degree)

@@ -1,4 +1,4 @@
-"""What algorithms and a model predict beside each other: arms, the order of examples, predictions by hand."""
+"""What algorithms and a model predict beside each other: arms, example order, by hand."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def bench(task=LINES, n_units=32) -> Lab:
 
 
 def check_arms(draw):
-    """The same pairs four times: as they are, functions tripled, the query at an end of the interval, both drawn."""
+    """The same pairs four times: as they are, tripled, with the query at an end, and both drawn."""
     inside, scaled, edge, drawn = draw(bench(MIXED, 5)).values()
     assert len(inside) == 20
     pairs = inside.ys.view(5, 2, 2, -1)  # (unit, partner, context, point)

@@ -1,4 +1,7 @@
-"""Appendix G.1 on a trained layer: the layer is the model's, readings are mixtures, and what is said follows."""
+"""Appendix G.1 on a trained layer: the layer is the model's, and readings are mixtures.
+
+What is said follows from the readings.
+"""
 
 import numpy as np
 import pytest

@@ -66,7 +66,7 @@ def judge(claim, found, facts):
 
 
 def check_necessary(rate, verdict):
-    """The rate is relative to the law's mean, whose error is 1.3 here, where that of the zero predictor is 1."""
+    """The rate is relative to the law's mean, whose error is 1.3 where predicting 0 has 1."""
     finding = judge(NECESSARY, results(intact=1e-3, no_attention=1.3 * rate, blind=1.3), known())
     assert finding.verdict == verdict
     assert finding.estimate.value == pytest.approx(rate, rel=0.03)
@@ -368,7 +368,10 @@ def test_nine_draws_of_ten_are_decided(measured, share, verdict):
 
 
 def check_at_least_the_law_s(task):
-    """Whatever the weights are, in every unit: partners lie on either side of the law's mean and get one answer."""
+    """Whatever the weights are, in every unit: partners lie on either side of the law's mean.
+
+    They get one answer.
+    """
     run = checkpoint(task={"degrees": [1], **task})
     lab = Lab(run.model, run.task, run.encoding, n_units=16, n_contexts=2)
     result = lab.measure(ablation.without_attention)

@@ -1,4 +1,4 @@
-"""Far claims on models that behave at known places and along known directions only, and on late plateaus.
+"""Far claims on models that behave at known places and directions only, and on late plateaus.
 
 Each model is small and plainly written. Each is judged a second time with the mend taken away: then
 the old, wrong verdict appears.
@@ -73,7 +73,10 @@ def looks_both_ways(model: HookedTransformer) -> HookedTransformer:
 
 
 def swinging(per_decade: float, only_above: bool = False) -> HookedTransformer:
-    """An early plateau, and beside it 3 sin^2(pi k log10 |x|) outside [-2, 2]: 0 k times a decade."""
+    """An early plateau, and beside it 3 sin^2(pi k log10 |x|) outside [-2, 2].
+
+    This swing is 0 k times a decade.
+    """
     model = aligned(generator(0, "test/swings"), 0.3, 1.2, attention_dir="bidirectional")
 
     def path(tokens: torch.Tensor) -> torch.Tensor:
@@ -116,7 +119,10 @@ def test_at_known_places_alone_it_would_have_been_level(judged, per_decade):
 
 
 def forgetful(share: float) -> Case:
-    """The mean of the labels times 5 / |x| beyond 5, and a share of it that comes back between known places."""
+    """The mean of the labels times 5 / |x| beyond 5, and a share of it that comes back.
+
+    It comes back between known places.
+    """
     case = of_labels([0.1], [0.0])  # no head writes anything: the path is all there is
 
     def path(tokens: torch.Tensor) -> torch.Tensor:
@@ -166,7 +172,7 @@ VECTORS = LinearRegression(n_dims=4, inputs=Normal(1), weights=Normal(1), n_poin
 
 
 def growing_along(direction: list[float]) -> HookedTransformer:
-    """A pre-norm model that levels off, and beside it the part of x along a direction, where that is above 50."""
+    """A pre-norm model that levels off, and beside it the part of x along a direction above 50."""
     model = random_pre_norm(generator(0, "test/rays"), d_in=4)
     along = torch.tensor(direction).double()
 
@@ -261,7 +267,10 @@ def test_a_plateau_beyond_the_grid_is_open(judged, model, monkeypatch):
 
 
 def test_the_onset_of_a_post_norm_layer_has_its_closed_form():
-    """The stream is x (W + zeta) far out: 20 roots of eps over its standard deviation, where eps outweighs the rest."""
+    """The stream is x (W + zeta) far out: 20 roots of eps over its standard deviation.
+
+    This is where eps outweighs the rest.
+    """
     model = late(1e12)
     written = (model.embed.W_E[0] + model.blocks[0].attn.W_O[0, 0]).detach()
     expected = 20 * 1e6 / float(written.std(correction=0))
@@ -389,7 +398,10 @@ def test_what_is_measured_at_drawn_places_is_that_of_whole_prompts():
 
 
 def test_places_that_sweeps_share_are_read_once(monkeypatch):
-    """Two sweeps with one tensor of places get what each gets alone, from as many columns as one."""
+    """Two sweeps with one tensor of places get what each gets alone.
+
+    They read as many columns as one.
+    """
     lab, widths = small_lab(), []
     plain = sweep._Pass.__init__
 

@@ -1,4 +1,4 @@
-"""Boundary values: places read off curves, measurements by brute force, onsets known in closed form."""
+"""Boundary values: places read off curves, brute-force measurements, onsets in closed form."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def of_scalar(model) -> Lab:
 
 
 def check_settles(settles):
-    """A power law is a straight line on these axes, so the place is exact between grid points too."""
+    """A power law is a straight line on these axes, so the place is exact between grid points."""
     for x0, power in ((0.7, 1.0), (3.0, 1.0), (40.0, 2.0)):
         size = (x0 / MAGNITUDES) ** power
         for bound in (0.05, 0.2):
@@ -155,7 +155,10 @@ def test_approach_is_what_forward_passes_give():
 
 
 def check_elasticities(shift):
-    """E_N from the stream itself: the norm's input, centred, times the read-out, without the norm's own arithmetic."""
+    """E_N from the stream itself: the norm's input, centred, times the read-out.
+
+    The norm's own arithmetic is not used.
+    """
     lab = small_lab()
     logs = boundary.logs(lab)
     found = boundary.elasticities(logs, 1, 10.0, 100.0)
@@ -249,7 +252,10 @@ def test_noise_stays_as_it_was_when_inputs_are_scaled():
 
 
 def exact_gap(lab: Lab, xs: np.ndarray) -> np.ndarray:
-    """The distance of f from its limit where attention is even (alpha = 0): one LayerNorm of x v + b, by hand."""
+    """The distance of f from its limit where attention is even (alpha = 0), by hand.
+
+    It is one LayerNorm of x v + b.
+    """
     model = lab.model
     w_e, zeta = model.embed.W_E[0], model.blocks[0].attn.W_O[0, 0]
     tokens = lab.encoding.encode(lab.prompts)[:, :-1, 0]

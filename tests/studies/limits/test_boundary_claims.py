@@ -194,7 +194,10 @@ W = np.outer(np.random.default_rng(0).permutation(np.linspace(0.1, 1, 40)), [1, 
 def stored_for_error(
     far: float, near: float = 0.05, kept: float = 0.0, offset: float = 0.0
 ) -> dict:
-    """f = offset + (1 - share) w x + kept / x: the error is share^2 times that of the law's mean, far and nearby."""
+    """f = offset + (1 - share) w x + kept / x: the error is share^2 times that of the law's mean.
+
+    This holds far out and nearby.
+    """
     xs = np.array([-0.5, 0.5, 1e4, -1e4, 1e5, -1e5])
     share = np.where(np.abs(xs) < 1, near, far)
     truth = offset + np.outer(W, xs)

@@ -228,7 +228,7 @@ def test_a_broken_instrument_breaks_a_cell(broken, name, table, monkeypatch):
 
 @pytest.mark.slow
 def test_saturation_waits_for_its_onset():
-    """A certificate can't be contradicted: where the plateau is too far out to be seen, the verdict stays open."""
+    """A certificate can't be contradicted: where the plateau is too far to see, it stays open."""
     verdicts = [
         calibration.judge(mostly_constant(v, generator(0, "test/dial")), (SATURATES,))[0]
         for v in (0.0, 1e-3, 1e-1)

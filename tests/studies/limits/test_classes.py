@@ -1,4 +1,4 @@
-"""Error rates by degree, seen and unseen: prompts, measurements by brute force, verdicts on made-up results."""
+"""Error rates by degree, seen and unseen: prompts, brute force, verdicts on made-up results."""
 
 import math
 from dataclasses import replace
@@ -389,7 +389,7 @@ def test_what_cannot_apply():
 
 
 def check_rates_outside(predictor):
-    """Cubics at most: on quartics and sinusoids it is what least squares of its largest degree is."""
+    """Cubics at most: on quartics and sinusoids it is least squares of its largest degree."""
     (finding,) = calibration.judge(calibration.Case(make("pre"), GAPS, predictor), (UNSEEN,))
     assert finding.verdict == "supported"
     mine, best = (

@@ -1,4 +1,4 @@
-"""Prompts of every class of functions: shared inputs, antithetic pairs, sinusoids that are truly outside."""
+"""Prompts of every class of functions: shared inputs, antithetic pairs, sinusoids outside."""
 
 from dataclasses import replace
 
@@ -85,7 +85,10 @@ def test_a_law_without_a_centre_has_single_functions():
 
 
 def check_powers(draw):
-    """Powers differ between units, not within one; one from 1 up is there; coefficients are those of degrees."""
+    """Powers differ between units, not within one; one from 1 up is there.
+
+    Coefficients are those of degrees.
+    """
     for task, top in ((GAPS, 3), (replace(GAPS, degrees=(1, 2)), 3)):
         lab = Lab(make("pre"), task, Interleaved(), n_units=200, n_contexts=1)
         prompts = draw(lab)
@@ -135,7 +138,10 @@ def test_companions_do_not_change_the_model_s_own_prompts():
 
 
 def check_outside(draw, degree):
-    """One sign change more than the degree, the polynomials' mean square, and no polynomial explains the half of it."""
+    """One sign change more than the degree, and the polynomials' mean square.
+
+    No polynomial explains half of such a function.
+    """
     task = tasks.Polynomial(
         degrees=(degree,), inputs=tasks.Uniform(-2, 2), coefficients=U, n_points=400
     )
@@ -167,7 +173,7 @@ def orders_of(near, shuffled):
 
 
 def check_whole(orders):
-    """Both prompts of a unit have their degrees in the same order, and units have different orders."""
+    """Both prompts of a unit have their degrees in one order; units have different orders."""
     assert torch.equal(orders[:, 0], orders[:, 1])
     assert len(orders[:, 0].unique(dim=0)) > 1
 

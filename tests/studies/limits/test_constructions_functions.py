@@ -1,4 +1,4 @@
-"""Constructions whose truth is a formula: the errors that they make are those that their formulas say."""
+"""Constructions whose truth is a formula: their errors are those that the formulas say."""
 
 import numpy as np
 import pytest

@@ -45,7 +45,10 @@ def contexts(size: float, offset: float, power: float, xs=None) -> np.ndarray:
 
 
 def check_spread(sd):
-    """The standard deviation over all prompts, also where it is 1e-9 of f: differences of squares would lose it."""
+    """The standard deviation over all prompts, also where it is 1e-9 of f.
+
+    Differences of squares would lose it there.
+    """
     for size, offset, power in (
         (1.0, 0.0, 0.0),
         (1.0, 0.0, -1.0),
@@ -161,9 +164,10 @@ def of_context(
     later=None,
     used_share=1.0,
 ):
-    """Results whose spread at 1e4 is size, and goes like |x|^power; in distribution it is `inside` around 1.
+    """Results whose spread at 1e4 is `size`, and goes like |x|^power; nearby it is `inside`.
 
-    At 1e9 the spread is `later`, by default what the power makes of it.
+    Nearby is in distribution, where f is around 1. At 1e9 the spread is `later`, by default what
+    the power makes of it.
     """
     far_out, xs = np.sort(far.DECADES), np.array([-0.5, 0.5, 1e4, -1e4, 1e5, -1e5])
     near = curve_of(1 + contexts(inside, 0.0, 0.0, (-0.5, 0.5)), (-0.5, 0.5))

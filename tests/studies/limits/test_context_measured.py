@@ -72,7 +72,10 @@ def test_use_is_what_forward_passes_give(monkeypatch):
 
 
 def test_made_up_uses_are_like_measured_ones():
-    """What other tests make up (`stored_curves.used`) has the statistics that are measured, computed alike."""
+    """What other tests make up (`stored_curves.used`) has the statistics that are measured.
+
+    They are computed alike.
+    """
     lab = Lab(make(), ABOUT_ONE, Interleaved(), n_units=4, n_contexts=1)
     found = context.use(lab)
     xs = found["x"].values.copy()
@@ -130,7 +133,10 @@ def test_a_constant_holds_no_information():
 
 
 def test_noise_of_the_unit_is_no_information_about_its_coefficients():
-    """Held-out units: a number drawn once per unit cannot be predicted, however many prompts repeat it."""
+    """Held-out units: a number drawn once for each unit cannot be predicted.
+
+    It cannot, however many prompts repeat it.
+    """
 
     def check(hold_out):
         own = torch.randn(N_UNITS, generator=generator(3, "test/info"), dtype=torch.float64)[UNIT]

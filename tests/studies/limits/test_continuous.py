@@ -1,4 +1,4 @@
-"""Continuous functions: closed forms of what polynomials leave of them, the measurement, verdicts."""
+"""Continuous functions: closed forms of what polynomials leave, the measurement, verdicts."""
 
 import math
 from dataclasses import replace
@@ -209,7 +209,7 @@ def by_heart(prompts):
 
 
 def polynomials_and_by_heart(prompts):
-    """The same, that answers polynomials up to degree 3 by least squares: it has learned its task."""
+    """The same, but polynomials up to degree 3 are answered by least squares: it has learned."""
     fit = LeastSquares(CUBICS).predict(prompts)
     is_polynomial = prompts.parameters.shape[1] > 1
     return fit if is_polynomial else by_heart(prompts)
@@ -280,7 +280,7 @@ def test_judge():
 
 
 def test_what_polynomials_cannot_do_is_not_asked_for():
-    """What has a kink is not judged of a model trained on lines, and nothing is where inputs do not reach."""
+    """A kink is not judged of a model trained on lines, nor anything where inputs do not reach."""
     lines = tasks.Polynomial(degrees=(1,), inputs=U, coefficients=U, n_points=9)
     finding = judge(
         {"classes/continuous": made_up([0.01, 0.02, 0.03, 0.9, 0.05, 0.9]), **UNTRAINED},

@@ -290,7 +290,10 @@ def test_dispersion_at_the_trained_length_is_the_models_own_pattern(score_fn):
 
 
 def test_softmax_disperses_and_log_n_scaling_slows_it():
-    """Fitted slopes of the largest share over n, for scores of one law: e^R / n for softmax, n^(R - 1) scaled."""
+    """Fitted slopes of the largest share over n, for scores of one law.
+
+    They are e^R / n for softmax, and n^(R - 1) scaled.
+    """
     pool = torch.rand(2, 1, 1, 4, 40, generator=generator(0, "test/pool"), dtype=torch.float64)
     ns = [160, 640, 2560, 10240]
 

@@ -1,4 +1,7 @@
-"""How much of a failure freezing removes: the share phi of made-up errors, and the errors against whole prompts."""
+"""How much of a failure freezing removes: the share phi of made-up errors, and real errors.
+
+The latter are checked against whole prompts.
+"""
 
 from dataclasses import replace
 
@@ -41,10 +44,10 @@ LAW = 3.0  # the error of guessing the law's mean, which is the unit of the othe
 
 
 def errors(n: int = 40, near: float = 0.02, **changed: float | dict[str, float]) -> DataArray:
-    """`far/failure` of functions of slightly different size: intact 1 far out, frozen 1, but for what is changed.
+    """`far/failure` of functions of slightly different size.
 
-    Keys are arms with _ for a space; values are errors at all places but in distribution, or by
-    place.
+    Intact and frozen errors are 1 far out, but for what is changed. Keys are arms with _ for a
+    space; values are errors at all places but in distribution, or by place.
     """
     size = LAW * (1 + 0.1 * np.random.default_rng(0).normal(size=n) ** 2)
     values = np.ones((len(ARMS), len(PLACES)))
@@ -106,7 +109,10 @@ def test_phi_is_the_share_of_the_failure_that_is_gone():
 
 
 def check_regions(judge):
-    """At 10 and 1,000 half-widths, at every scale: mostly gone supports, mostly there contradicts."""
+    """At 10 and 1,000 half-widths, at every scale: what is mostly gone supports.
+
+    What is mostly there contradicts.
+    """
     one_scale = {"quantile_.1": {"query x 10": 0.6}}
     one_place = {"frozen": {"query x 1000": 0.1}}
     for changed, expected in (
@@ -143,7 +149,10 @@ def test_the_regions_of_phi():
 
 @pytest.mark.slow
 def test_preconditions_come_first():
-    """A model that does not fail, was not intact nearby once frozen, or whose sham acts as well, decides nothing."""
+    """A model that does not fail decides nothing.
+
+    Nor does one that was not intact nearby once frozen, or whose sham acts as well.
+    """
     good = {"frozen": 0.1}
     assert verdict(errors(**good)) == "supported"
     for changed, reason in (
@@ -210,7 +219,10 @@ def test_the_worst_place_is_what_a_precondition_names():
 
 
 def test_what_follows_from_sizes_says_so():
-    """Predictions of a hundredth of the truth's size, frozen or not, can remove next to nothing of an error."""
+    """Predictions of a hundredth of the truth's size remove next to nothing of an error.
+
+    This holds whether they are frozen or not.
+    """
     tiny = {"query x 1000": 1e-4, "drawn about x 1000": 1e-4}
     by_algebra = judged_on(
         FAILURE, stored(errors(size=tiny, **{"size,_frozen": tiny})), facts(n_units=64)
@@ -254,7 +266,10 @@ def moved(lab, x) -> Prompts:
 
 
 def check_errors(found: DataArray, lab):
-    """Each arm against whole prompts: the query's norms frozen at their scale in distribution, or the context's."""
+    """Each arm against whole prompts: norms of the query, or of the context, frozen.
+
+    The query's norms are frozen at their scale in distribution.
+    """
     _, cache = lab.model.run_with_cache(lab.tokens(lab.few))
     last = {name: cache[f"{name}.hook_scale"][:, -1:] for name in lab.model.norms}
     n = lab.encoding.n_tokens(lab.few.n_points)
@@ -325,7 +340,10 @@ def test_errors_are_those_of_whole_prompts():
 
 
 def test_a_slope_that_ignores_the_context_has_its_closed_form():
-    """1 + s^2 / E[a^2] with the law's mean 0: the frozen prediction, averaged over prompts, as a predictor."""
+    """1 + s^2 / E[a^2] with the law's mean 0: the averaged frozen prediction as a predictor.
+
+    The average is over prompts.
+    """
     lab = small_lab()
     found, xs = failure(lab), 1e3 * lab.x_unit * np.array([1, -1])
     _, cache = lab.model.run_with_cache(lab.tokens(lab.few))

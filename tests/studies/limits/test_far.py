@@ -95,7 +95,7 @@ def check_against_the_mean(lab):
 
 
 def test_errors_are_compared_with_the_mean_of_the_law():
-    """f = a + b x with a from 0 to 2 and b from 1 to 3: the best guess is 1 + 2 x, and 0 is none."""
+    """f = a + b x with a from 0 to 2 and b from 1 to 3: the best guess is 1 + 2 x, and not 0."""
 
     class Shifted(Polynomial):
         """Coefficients about (1, 2)."""

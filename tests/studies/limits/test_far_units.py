@@ -63,7 +63,10 @@ def in_units(model: HookedTransformer, s: float) -> HookedTransformer:
 
 
 class LargeTwins(Lab):
-    """A lab whose untrained twins read the same large numbers: with weights of the usual size they are other models."""
+    """A lab whose untrained twins read the same large numbers.
+
+    With weights of the usual size these twins would be other models.
+    """
 
     @functools.cached_property
     def twins(self) -> tuple[Lab, ...]:
@@ -120,7 +123,10 @@ def check_no_verdict(judge, known) -> None:
 
 @pytest.mark.slow
 def test_without_an_in_distribution_error_there_is_no_verdict(measured):
-    """Also after a trip through JSON, which holds such numbers as text; and whatever the results say."""
+    """Also after a trip through JSON, which holds such numbers as text.
+
+    It holds whatever the results say.
+    """
     bench = measured(make("pre", n_ctx=40), SATURATES)
     assert bench.judge(SATURATES).verdict != "inconclusive"
     for key, value in itertools.product(

@@ -22,7 +22,10 @@ CLAIMS = ("limits.unseen_classes", "limits.continuous_functions", "limits.no_cla
 
 @functools.cache
 def analyzed():
-    """A random model of several degrees: what was trained on one is not asked about classes it has not seen."""
+    """A random model of several degrees.
+
+    A model that was trained on one degree is not asked about classes it has not seen.
+    """
     mine = checkpoint(model=SIZES, task={"degrees": [1, 3]})
     return pipeline.analyze(mine, claims=CLAIMS, n_prompts=256, progress=False)
 
@@ -54,7 +57,7 @@ def check_rates(r, figure):
 
 
 def check_similarities(results, figure):
-    """Similarity to each algorithm in the form that is nearest to the model, arm by arm: 1 - E (f - A)^2 / Var f."""
+    """Similarity to each algorithm in its nearest form, arm by arm: 1 - E (f - A)^2 / Var f."""
     answers = Answers.of(results["algorithms/own"], results["algorithms/rivals"])
     found = Comparison.of(results["algorithms/own"], results["algorithms/rivals"])
     for a, arm in enumerate(ARMS):

@@ -1,4 +1,4 @@
-"""Runs trained on intervals of different sizes: comparisons in the claimed order, onsets and what they cost."""
+"""Runs trained on intervals of different sizes: order of comparisons, onsets, and costs."""
 
 import numpy as np
 import pytest
@@ -134,7 +134,10 @@ def test_arms_of_unlike_quality_are_not_compared():
 
 
 def larger(onsets, cost, **settings):
-    """Onsets of the three arms, and by how much the error on the smallest interval grows to the last."""
+    """Onsets of the three arms, and how much the error on the smallest interval grows.
+
+    It grows from the first arm to the last.
+    """
     errors = [[1e-3 * factor * s for s in SIZES] for factor in (1.0, cost**0.5, cost)]
     return judged_on(LARGER_ID, kinds(errors, onsets, **settings), known(*ROLES))
 

@@ -1,4 +1,4 @@
-"""Judges: pure functions of stored results, and what they make of models at the edge of their questions."""
+"""Judges: pure functions of stored results, and what they make of models at an edge."""
 
 import copy
 import json
@@ -181,7 +181,10 @@ def excluded(model: HookedTransformer, task: Polynomial = SEVERAL) -> dict[str, 
 
 
 def by_design(model: HookedTransformer) -> dict[str, str]:
-    """What the model's own design excludes, whatever companions are at hand, in the studies of any task."""
+    """What the model's own design excludes, whatever companions are at hand.
+
+    It is looked at in the studies of any task.
+    """
     found = {
         claim: reason
         for claim, reason in excluded(model).items()

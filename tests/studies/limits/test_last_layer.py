@@ -1,4 +1,4 @@
-"""What is left of a prediction without the last layer, and the verdicts of both questions about it."""
+"""What is left of a prediction without the last layer, and both questions' verdicts on it."""
 
 from dataclasses import replace
 
@@ -110,7 +110,10 @@ def judged_step(measured, case):
 
 
 def check_decodable_is_not_formed(measured):
-    """The first layer writes the answer where nobody looks: it can be decoded, but the second makes the prediction."""
+    """The first layer writes the answer where nobody looks: it can be decoded.
+
+    But the second layer makes the prediction.
+    """
     found, finding = judged_step(measured, step_twice(generator(0, "test/twice")))
     assert finding.estimate.low > 0.99
     assert left(found.results["layers/without last"], "last block").high < 1e-6
@@ -133,7 +136,10 @@ def test_decodable_is_not_formed(measured, monkeypatch):
 
 
 def check_what_the_query_tells(measured):
-    """Functions with a mean: what the query alone tells of the prediction, before any layer, is not counted."""
+    """Functions with a mean: what the query alone tells of the prediction is not counted.
+
+    The query tells it before any layer.
+    """
     _, finding = judged_step(
         measured, step_in_layers(generator(1, "test/mean"), 0.0, 1.0, lean=1.5)
     )
@@ -179,7 +185,7 @@ def without(share) -> DataArray:
 
 
 def results(affine, logit=None, twin=0.99, share=None):
-    """With a share left without the last layer that is the one seen before it, where nothing else is said."""
+    """By default the share left without the last layer is the one that is seen before it."""
     n = len(affine)
     axes = {"points": (ALL, QUERY), "group": tuple(range(N))}
     parts = {f"block {i}": np.full((2, N), 0.1 * (i + 1)) for i in range(n)} | {

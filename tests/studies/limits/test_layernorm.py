@@ -1,4 +1,4 @@
-"""What LayerNorm does far out: exponents and onsets of exact data, and verdicts on models at the edge of the claims."""
+"""What LayerNorm does far out: exponents and onsets of exact data, and verdicts at the edge."""
 
 from dataclasses import replace
 
@@ -85,7 +85,7 @@ def test_increments_that_are_rounding_count_as_minus_infinity():
 
 
 def test_elasticities_of_scales_are_exact():
-    """Each unit's places are its own; the largest norm counts, in the direction where it grows slower."""
+    """Each unit's places are its own; the largest norm counts, in its slower direction."""
     draw = np.random.default_rng(0)
     log_x = np.log(10) * (4 + 2 * draw.random((40, 4)))
     for power in (1.0, 0.0, 0.5):
@@ -108,7 +108,7 @@ def test_elasticities_of_scales_are_exact():
 
 
 def approach_of(f, xs) -> DataArray:
-    """`far/approach` of one function with one context: the squared distance of f from its own end."""
+    """`far/approach` of one function with one context: squared distance of f from its own end."""
     end = np.where(xs > 0, f[np.argmax(xs)], f[np.argmin(xs)])
     return make_curve(
         ((f - end) ** 2)[None, None], {"statistic": ("gap",), "unit": (0,), "x": tuple(xs)}
@@ -116,7 +116,10 @@ def approach_of(f, xs) -> DataArray:
 
 
 def test_the_measured_onset_is_where_f_stays_level():
-    """f = 1 - x0 / |x| is within 0.1 u of its end from about x0 / (0.1 u) on; the slower direction counts."""
+    """f = 1 - x0 / |x| is within 0.1 u of its end from about x0 / (0.1 u) on.
+
+    The slower direction counts.
+    """
     xs = np.concatenate([MAGNITUDES, -MAGNITUDES])
 
     def check(measure):
@@ -137,7 +140,7 @@ def test_the_measured_onset_is_where_f_stays_level():
 
 
 def ends_of(last: float, before: float = 0.0) -> DataArray:
-    """`far/ends` that change downwards only: by so much in the last decade, and in the one before."""
+    """`far/ends` that change downwards only: so much in the last decade and in the one before."""
     values = np.zeros((2, 3, 5, 4))
     values[1] += np.array([0.0, before, before + last])[:, None, None]
     axes = {"direction": ("+", "-"), "x": tuple(far.LINE), "unit": range(5), "context": range(4)}
@@ -237,7 +240,10 @@ def test_a_constant_that_is_added_to_f_changes_no_verdict(judged):
 
 
 def of_change(last: float, before: float, steps: DataArray) -> Decision:
-    """What the criterion makes of changes over the last decade and the one before, all else as a norm would have it."""
+    """What the criterion makes of changes over the last two decades.
+
+    All else is as a norm would have it.
+    """
     exact = {"spread": 1.0, "change": last, "largest": last, "beyond": 0.0, "scale": 1.0}
     found = {name: Estimate.exactly(name, value) for name, value in exact.items()}
     return SATURATION.decide(
@@ -246,7 +252,10 @@ def of_change(last: float, before: float, steps: DataArray) -> Decision:
 
 
 def test_a_change_that_fades_from_decade_to_decade_contradicts_nothing():
-    """The last decade changes f, but less than half as much as the one before: it may level off further out."""
+    """The last decade changes f, but less than half as much as the one before.
+
+    So f may level off further out.
+    """
     faded = of_change(0.3, 0.7, drawn(5))
     assert faded.verdict == "inconclusive"
     assert "may level off further out" in str(faded.failed)
@@ -367,7 +376,10 @@ def test_which_norm_suffices(measured):
 
 @pytest.mark.slow
 def test_a_decay_to_zero_is_a_plateau_too(measured):
-    """f ~ 1/x far out, since the read-out is blind to the far direction and has no constant: exponent -1 intact."""
+    """f ~ 1/x far out, since the read-out is blind to the far direction and has no constant.
+
+    The exponent of the intact model is -1.
+    """
     model = blind_read_out(generator(0, "test/decay"))
     with torch.no_grad():
         model.unembed.b_U.zero_()
@@ -379,7 +391,10 @@ def test_a_decay_to_zero_is_a_plateau_too(measured):
 
 
 def growth(up: float, down: float, intact: float = -1.0) -> dict[str, DataArray]:
-    """Results as stored, of twenty units whose frozen f grows with these exponents in the two directions."""
+    """Results as stored, of twenty units whose frozen f grows with these two exponents.
+
+    There is one for each direction.
+    """
     size = 1 + 0.1 * np.random.default_rng(0).normal(size=(20, 1))
     names = ("intact", "frozen", "sham", "ln_final", "law mean")
     between = DRAWN[(np.abs(DRAWN) > 1e3) & (np.abs(DRAWN) < 1e6)]

@@ -1,4 +1,7 @@
-"""The claim that the last layer forms the prediction: read-outs against least squares, hand-set layers, verdicts."""
+"""The claim that the last layer forms the prediction: read-outs, hand-set layers, verdicts.
+
+Read-outs are compared with least squares.
+"""
 
 import numpy as np
 import pytest
@@ -92,7 +95,7 @@ def test_a_read_out_does_not_see_what_is_not_there():
 
 
 def two_layers(first: float, second: float) -> HookedTransformer:
-    """f = first * sum_j y_j x_j x, formed in the first layer, + second * (sum_j y_j) / 2, formed in the second."""
+    """f = first * sum_j y_j x_j x of the first layer, + second * (sum_j y_j) / 2 of the second."""
     model = hand_set(
         generator(0, "test/layers"), n_layers=2, d_in=2, score_fn="linear", score_norm="labelled"
     )
@@ -148,7 +151,10 @@ def test_what_lenses_and_ablations_say_of_a_prediction_formed_in_one_layer(measu
 
 @pytest.mark.slow
 def test_the_share_follows_what_each_layer_adds(measured):
-    """The two parts are not correlated, so the share is that of the variance: A has 0.17, B / 2 the rest."""
+    """The two parts are not correlated, so the share is that of the variance.
+
+    A has 0.17, B / 2 the rest.
+    """
     shares = []
     for second in (0.0, 0.3, 1.0, 3.0):
         found = bench(measured, two_layers(1.0, second))

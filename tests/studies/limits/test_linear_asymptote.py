@@ -1,4 +1,4 @@
-"""Straight lines far out: departures of exact data from a line, and the claim on made-up results."""
+"""Straight lines far out: departures of exact data from a line, and claims on made-up results."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,10 @@ def test_departures_from_a_line():
     """0 for lines; above the criterion's 10 % for a cubic, a square, a root and x log x."""
 
     def chord(ends):
-        """The mistake: the middle point's distance to the chord never exceeds 9 % of it, for any power above 1."""
+        """The mistake: the distance to the chord is at most 9 % of it, for powers above 1.
+
+        The distance is that of the middle point.
+        """
         slopes, intercepts, _ = departures(ends)
         x = np.stack([far.LINE, -far.LINE])
         off = ends[:, 1] - intercepts - slopes * x[:, 1, None, None]

@@ -1,4 +1,7 @@
-"""The claim about classical algorithms: predictions by hand, the choice in every draw, thresholds, other units."""
+"""The claim on classical algorithms: predictions by hand, choices, thresholds, other units.
+
+The choice is made in every draw.
+"""
 
 import functools
 from dataclasses import replace
@@ -108,7 +111,10 @@ def test_bounds_are_centred_at_the_laws_mean():
 
 
 def made_up(f, said: dict, itself=None, truth=None) -> dict:
-    """Results as they would be stored: what a model says, `(arm, unit, prompt)`, and algorithms; no function counts."""
+    """Results as they would be stored: what a model says, `(arm, unit, prompt)`, and algorithms.
+
+    No function counts.
+    """
     f = np.asarray(f)
     axes = {"unit": tuple(range(f.shape[1])), "prompt": (0, 1)}
     fresh = np.random.default_rng(5).standard_normal(f.shape)
@@ -136,9 +142,9 @@ F = np.random.default_rng(3).standard_normal((4, N_UNITS, 2))
 
 
 def near(to: tuple[float, float, float], seed: int):
-    """What somebody says who is this similar to F in the first three arms, and as near in the last as in the first.
+    """What somebody says who is this similar to F in the first three arms.
 
-    It is no nearer once bounded: E[F | A] = A.
+    In the last arm they are as near as in the first. It is no nearer once bounded: E[F | A] = A.
     """
     r = np.array([*to, to[0]])[:, None, None]
     return r * F + np.sqrt(r * (1 - r)) * np.random.default_rng(seed).standard_normal(F.shape)
@@ -173,7 +179,7 @@ def test_thresholds():
 
 @pytest.mark.slow
 def test_one_rival_in_all_arms(monkeypatch):
-    """It resembles one only if the same one is near in all arms: one that is near in distribution alone is none."""
+    """It resembles one only if one is near in all arms: one near in distribution alone is none."""
     check_decision(CLAIM, "supported", (0.99, 0.7, 0.99))
     check_decision(CLAIM, "inconclusive", (0.99, 0.99, 0.87))
     check_decision(CLAIM, "supported", (0.99, 0.99, 0.3), (0.3, 0.3, 0.99))
@@ -205,7 +211,7 @@ def test_a_function_of_an_algorithm_is_not_none(monkeypatch):
 
 
 def check_reshaped(reshape):
-    """Of |A| the bins find the shape; of noise nothing, since each half is predicted by the other."""
+    """Of |A| the bins find the shape; of noise nothing, since each half predicts the other."""
     wide, noise = 3 * F, np.random.default_rng(11).standard_normal(F.shape)
     answers = no_classical.Answers(np.abs(wide), 0 * F, {"a": wide, "noise": noise})
     shape, nothing = reshape(answers)
@@ -269,7 +275,7 @@ def two_rivals(n_units):
 
 
 def check_draws(find):
-    """The interval's standard error is that of brute force, in which the choice is made anew each time."""
+    """The interval's standard error is that of brute force, which chooses anew each time."""
     f, others = two_rivals(200)
     found = find(*by_unit(f, others))
     g, values = np.random.default_rng(0), []
@@ -319,7 +325,7 @@ def test_a_bound_is_the_same_in_all_arms():
 
 @pytest.mark.slow
 def test_a_classical_algorithm_resembles_itself():
-    """The instrument's power: every algorithm is recognised, and named; also behind a little noise."""
+    """The instrument's power: every algorithm is recognised, and named, also behind some noise."""
     twin = bench(MIXED).twin.measure(own)
     others = bench(MIXED).measure(rivals)
     for i, (name, algorithm) in enumerate([*algorithms.algorithms(MIXED).items()][::2]):
@@ -355,7 +361,10 @@ def test_bounded_rivals_count(monkeypatch):
 
 
 def check_tossed(make_predictor):
-    """The query alone is off, by a share of its size, whatever the order of the examples; up as often as down."""
+    """The query alone is off, by a share of its size, whatever the order of the examples.
+
+    It goes up as often as down.
+    """
     prompts = LINES.sample(400, generator(0, "test"), dtype=torch.float64)
     said, other = (
         as_numbers(make_predictor(LeastSquares(LINES), 0.75)(p))

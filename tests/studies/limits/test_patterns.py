@@ -1,4 +1,4 @@
-"""Attention patterns across degrees: distances by brute force, models that attend to inputs alone, verdicts."""
+"""Attention patterns across degrees: distances by brute force, input-only models, verdicts."""
 
 import functools
 from dataclasses import replace
@@ -67,7 +67,7 @@ def inputs_only(n_units=6) -> Lab:
 
 
 def check_nearness(order):
-    """Pairs by distance of x from the query's, each with both its tokens; the query's own token last."""
+    """Pairs by distance of x from the query's, with both tokens; the query's own token last."""
     lab = bench()
     prompts = polynomials(lab, 1)
     keys = order(lab, prompts)
@@ -195,7 +195,10 @@ def test_distances_by_brute_force(monkeypatch):
 
 
 def with_a_null_head(found):
-    """The same function: each layer has one more head, which attends to large labels and writes nothing."""
+    """The same function: each layer has one more head, which writes nothing.
+
+    It attends to large labels.
+    """
     cfg = replace(
         found.model.cfg, n_heads=found.model.cfg.n_heads + 1, d_head=found.model.cfg.head_width
     )

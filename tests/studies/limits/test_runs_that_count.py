@@ -1,4 +1,4 @@
-"""Which runs of a kind of training count: once each, if their training is known and their numbers are at hand."""
+"""Which runs of a kind of training count: once each, if training and numbers are known."""
 
 import functools
 from dataclasses import replace
@@ -48,7 +48,10 @@ def lab_of(mine, companions) -> Lab:
 
 
 def shipped_in_part(monkeypatch):
-    """A run that the package knows by its error rate alone, three further seeds of it, and four without MLPs."""
+    """A run that the package knows by its error rate alone, three further seeds of it, and others.
+
+    The others are four without MLPs.
+    """
     mine, bare = run(), run(attn_only=True)
     one = {"name": "mine", "seed": 0, "weights": weights_hash(mine.model), "numbers": {RATE: 0.01}}
     kind = seeds.Kind("affine", (one,), ())

@@ -1,4 +1,4 @@
-"""Kinds of training: whose numbers come with the package, what is measured here, and which runs are one arm."""
+"""Kinds of training: whose numbers come along, what is measured, and which runs are one arm."""
 
 import functools
 from dataclasses import replace
@@ -76,7 +76,10 @@ def test_the_file_names_the_zoo_s_runs_by_their_weights():
 
 
 def check_numbers(name, family, kinds):
-    """Measured again they are what the file has, but for rounding (its float32 sums depend on the machine)."""
+    """Measured again they are what the file has, but for rounding.
+
+    Its float32 sums depend on the machine.
+    """
     checkpoint = store.load(folder(name))
     kind = kinds[kind_of(encode(checkpoint.config))]
     stored = next(one["numbers"] for one in kind.runs if one["name"] == name)

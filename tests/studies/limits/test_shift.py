@@ -1,4 +1,4 @@
-"""Claims about kinds of training with a norm, without, and of two widths: verdicts on made-up arms of seeds."""
+"""Claims about kinds of training with a norm, without, and of two widths, on made-up arms."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,10 @@ DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"
 
 
 def no_norm(ratio, n=(5, 5), facts=None, fresh=1.0, **without):
-    """The finding where errors without a norm are `ratio` times those with one, analysed from the side with one."""
+    """The finding where errors without a norm are `ratio` times those with one.
+
+    It is analysed from the side with a norm.
+    """
     rows = arm(n=n[0], **scaled()) + arm(
         "no norm", n=n[1], fresh=fresh, rate=1e-3 * ratio, **{**scaled(ratio), **without}
     )

@@ -1,4 +1,4 @@
-"""Heads that attend to one token: what is measured along x, and what the claim says of hand-set models."""
+"""Heads that attend to one token: what is measured along x, and the claim on hand-set models."""
 
 from dataclasses import replace
 
@@ -31,7 +31,10 @@ HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 
 
 def last_rows(lab, x=None):
-    """Weights of every head at the last query of whole prompts, put at x or left at its own: (batch, head, key)."""
+    """Weights of every head at the last query of whole prompts: (batch, head, key).
+
+    The query is put at x or left at its own place.
+    """
     xs = lab.prompts.xs.clone()
     if x is not None:
         xs[:, -1] = x
@@ -50,7 +53,10 @@ def scores_at(lab, x):
 
 
 def check_concentration(result, lab):
-    """The share of a unit's contexts in which a head is at its hardmax, at their own queries, far out, and later."""
+    """The share of a unit's contexts in which a head is at its hardmax.
+
+    It is taken at their own queries, far out, and later.
+    """
     places = [None, *(lab.x_unit * x for x in FAR_CONDITIONS)]
     assert list(result.indexes["condition"]) == [
         "in distribution",
@@ -119,7 +125,10 @@ def test_concentration_is_counted_over_contexts():
 
 
 def check_gaps(grows):
-    """Gaps at -1e3, 1e3, -1e5, -1e4, 1e4, 1e5: a line, a square and a power grow; what nears a limit does not."""
+    """Gaps at -1e3, 1e3, -1e5, -1e4, 1e4, 1e5: lines, squares and powers grow.
+
+    What nears a limit does not.
+    """
     for law, expected in (
         (lambda x: 1e-6 * abs(x), True),
         (lambda x: 1e-9 * x**2, True),
@@ -156,7 +165,10 @@ def test_delta_along_x_is_that_of_whole_prompts():
 
 
 def standing(near, far, later, drawn=None):
-    """How a head counts whose contexts are concentrated in these shares; of 128 units of 8 prompts."""
+    """How a head counts with contexts concentrated in these shares.
+
+    The shares are of 128 units of 8 prompts.
+    """
     drawn = far if drawn is None else drawn
     shares = np.array([near, *[far] * 4, drawn, drawn, later, max(far, later)])
     rng = np.random.default_rng(0)
@@ -172,7 +184,10 @@ def standing(near, far, later, drawn=None):
 
 
 def check_standings(of):
-    """From .9 turned, up to .8 not; in between, or where gaps still grow, both; from .5 nearby it is left out."""
+    """From .9 turned, up to .8 not; in between, or where gaps still grow, both.
+
+    From .5 nearby a head is left out.
+    """
     assert of(0.0, 1.0, 1.0) == of(0.0, 0.99, 0.99) == of(0.0, 0.94, 0.94) == "yes"
     assert of(0.0, 0.9, 0.9) == of(0.0, 0.85, 0.85) == of(0.0, 0.88, 0.88) == "no/yes"
     assert of(0.0, 0.0, 0.0) == of(0.0, 0.74, 0.74) == "no"
@@ -217,7 +232,7 @@ def verdicts(build):
 
 
 def check_tenth(build):
-    """A tenth of the weight stays on other tokens, however far the query goes: that is no hardmax."""
+    """A tenth of the weight stays on other tokens, however far the query: that is no hardmax."""
     assert [finding.verdict for finding in verdicts(build)] == ["contradicted"] * 2
 
 
@@ -230,7 +245,7 @@ def test_a_delta_of_a_tenth_is_no_hardmax(monkeypatch):
 
 @pytest.mark.slow
 def test_a_gap_that_grows_too_slowly_to_be_seen_decides_nothing():
-    """Scores of 1e-5 x x_j reach the gap of a hardmax beyond 1e5 only: neither supported nor contradicted."""
+    """Scores of 1e-5 x x_j reach the gap of a hardmax beyond 1e5 only: no verdict."""
     (late,) = calibration.judge(scalar_layer(generator(0, "test/late"), -1e-5), (HARDMAX,))
     assert late.verdict == "inconclusive"
     assert (late.estimate.low, late.estimate.high) == (0, 1)
@@ -278,7 +293,7 @@ def test_no_relevant_head_decides_nothing(measured):
 
 
 def test_a_sink_is_named_and_does_not_count(measured):
-    """All weight on the first token at every x: concentrated already in distribution, so distance did not do it."""
+    """All weight on the first token at every x, in distribution already: distance did not do it."""
     cfg = HookedTransformerConfig(
         n_layers=1,
         d_model=4,

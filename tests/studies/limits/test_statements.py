@@ -1,4 +1,4 @@
-"""What the tables of `limits` say about made-up results, and that predicting 0 everywhere gets no agreement."""
+"""What the tables of `limits` say about made-up results; predicting 0 gets no agreement."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,10 @@ from icl_interp.studies.limits.experiments import printed, ranges, tables
 
 
 def two_arms(ratio, n=5, spread=0.03, off=1.0):
-    """Errors of n runs with LayerNorm and n without, whose ratio at each sigma is given; `off`: one arm's quality."""
+    """Errors of n runs with LayerNorm and n without, whose ratio at each sigma is given.
+
+    `off` is one arm's quality.
+    """
     values = {("zero", s): v for s, v in ZERO.items()}
     for i in range(n):
         for s in SIGMAS:
@@ -90,7 +93,7 @@ def test_table2_asks_for_most_pairs_in_the_papers_order():
 
 
 def by_degree(predict):
-    """Errors of Table 2's models on each degree, from the published ones: (degree, model, sigma) -> error."""
+    """Errors of Table 2's models on each degree, from published ones: (degree, model, sigma)."""
     found, n = {}, 40
     each = np.random.default_rng(0).gamma(4.0, 0.25, size=n)  # functions differ in difficulty
     each /= each.mean()
@@ -119,7 +122,10 @@ def nothing(degree, name, sigma, zero):
 
 @pytest.mark.slow
 def test_predicting_zero_ranks_nothing():
-    """Raw errors, and all the more those of all sigmas together, rank as the paper's for whoever predicts 0."""
+    """Raw errors rank as the paper's for whoever predicts 0.
+
+    All the more so do the errors of all sigmas together.
+    """
 
     def by_rates(found):
         rows = tables.ranks(found).to_dict("records")

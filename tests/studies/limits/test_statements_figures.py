@@ -1,4 +1,4 @@
-"""What the figures of `limits` say about made-up results, and that predicting 0 everywhere gets no agreement."""
+"""What the figures of `limits` say about made-up results; predicting 0 gets no agreement."""
 
 import numpy as np
 import pytest
@@ -112,7 +112,7 @@ def test_r2_in_the_own_range_is_that_of_the_law():
 
 
 def moved(f, name="x²", spread=0.0, own=0.99):
-    """The curve of a model that predicts f along the query's grid, with the table that goes with it."""
+    """The curve of a model that predicts f along the query's grid, with the table for it."""
     x = functions.FAR
     truth = functions.BOUNDARY[name][1](torch.from_numpy(x)).numpy()
     values = np.stack([f(x), np.full_like(x, spread), f(x), f(x), truth])

@@ -1,4 +1,4 @@
-"""Heads that attend evenly: entropy deficits against explicit computations, and the claim on made-up results."""
+"""Heads that attend evenly: entropy deficits against explicit computations, made-up results."""
 
 import math
 from dataclasses import replace
@@ -182,7 +182,7 @@ def test_dispersion_at_direct_lengths_is_that_of_whole_prompts():
 
 @pytest.mark.slow
 def test_spread_given_the_function_needs_two_contexts_of_it():
-    """One context of each function of a pair: two functions differ, which is no spread within one."""
+    """One context of each function of a pair tells of two functions, not of spread within one."""
     lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=1)
     assert np.isnan(
         limits_uniform.dispersion(lab).sel(statistic="variance from samples").values
@@ -200,7 +200,10 @@ def test_spread_given_the_function_needs_two_contexts_of_it():
 
 
 def made_up(*deficits):
-    """Heads whose deficit is one number at ten trained lengths and another in the limit, with a little spread."""
+    """Heads whose deficit is one number at ten trained lengths and another in the limit.
+
+    They have a little spread.
+    """
     axes = {
         "n": ("10 x trained", "limit"),
         "head": tuple("abcdef"[: len(deficits)]),
@@ -273,7 +276,10 @@ def test_short_prompts_say_nothing_about_many_tokens(judged):
 
 @pytest.mark.slow
 def test_a_falling_deficit_is_not_held_against_a_head(measured):
-    """Above the threshold at ten trained lengths but below it in the limit: open, not contradicted."""
+    """Above the threshold at ten trained lengths but below it in the limit: open.
+
+    It is not contradicted.
+    """
     bench = measured(scalar_layer(generator(0, "test/falling"), 3.0), UNIFORM)
     result = bench.results["heads/deficit"]
     for at_ten, limit, expected, first in (

@@ -1,4 +1,7 @@
-"""The claim that heads are orthogonal: what heads of a layer write does not point the same way over functions."""
+"""The claim that heads are orthogonal: heads of a layer write in different directions.
+
+What a head writes is compared over functions.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -54,7 +57,7 @@ def _names(pairs: Iterable[tuple[int, int, int]]) -> tuple[str, ...]:
 
 @measurement("heads/overlap", version=3)
 def overlap(lab: Lab) -> DataArray:
-    """Overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and what the claim needs to compare them.
+    """Overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and what comparing them needs.
 
     All of it is `probes.HeadOrthogonality` on whole prompts in distribution, with what is read of a
     layer measured on the same prompts (`probes.Reading`): OV, QK and outputs are its cosines
@@ -135,7 +138,10 @@ class Comparison(NamedTuple):
 
     @property
     def positions(self) -> tuple[float, float, float]:
-        """Of the overlap, of its interval's low end divided by the margin, and of its high end times the margin."""
+        """Positions of the overlap and of its interval's ends, moved outwards by the margin.
+
+        The low end is divided by the margin, and the high end is multiplied by it.
+        """
         mean = self.mean
         return (
             self.position(mean.value),
@@ -145,10 +151,10 @@ class Comparison(NamedTuple):
 
 
 def distinct_heads(overlaps: DataArray) -> dict[str, list[str]]:
-    """The heads that count, each with those that are one with it (itself the first): copies count once.
+    """The heads that count, each with those that are one with it (itself the first).
 
-    Heads that write nothing which is read are left out, and so are layers whose heads write along
-    one direction.
+    So copies of a head count once. Heads that write nothing which is read are left out, and so are
+    layers whose heads write along one direction.
     """
     found: dict[str, list[str]] = {}
     shown = overlaps.sel(value=list(OF_LAYER)).values.tolist()
@@ -169,7 +175,7 @@ def pairs_of_distinct(overlaps: DataArray) -> list[str]:
 
 
 def compared(overlaps: DataArray, pairs: Sequence[str]) -> Comparison | None:
-    """Compare these pairs of heads that count, each with what is one with it; None where there is no pair."""
+    """Compare these pairs of heads that count, each with its copies; None if there is no pair."""
     if not pairs:
         return None
     rows = {name: row for name, row in zip(overlaps.indexes["pair"], overlaps.values, strict=True)}
@@ -212,10 +218,11 @@ def pairs_in(overlaps: DataArray) -> list[str]:
 def by_chance(
     sizes: Float[np.ndarray, " pair"], n_directions: Float[np.ndarray, " pair"]
 ) -> Float[np.ndarray, " draw"]:
-    """Mean overlaps of pairs that are each turned at random, given their root mean squares and D of their layers.
+    """Mean overlaps of pairs that are each turned at random.
 
-    One entry of a Haar rotation in D dimensions has the square of a Beta(1/2, (D - 1)/2); so has
-    the overlap of two heads that write a direction each, in its units, and of others nearly.
+    Given are the root mean squares of the overlaps, and D of their layers. One entry of a Haar
+    rotation in D dimensions has the square of a Beta(1/2, (D - 1)/2); so has the overlap of two
+    heads that write a direction each, in its units, and of others nearly.
     """
     n_draws = max(2000, min(20_000, N_BY_CHANCE // len(sizes)))
     rng, found = np.random.default_rng(0), np.zeros(n_draws)
@@ -289,7 +296,7 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
 
 
 def _position(found: Sequence[Comparison]) -> Estimate:
-    """Where overlaps lie among those by chance, the ends of their intervals moved outwards by the margin."""
+    """Where overlaps lie among those by chance, with interval ends moved outwards by the margin."""
     each = [one.positions for one in found]
     low, high = min(p[1] for p in each), max(p[2] for p in each)
     return Estimate("position among random directions", each[0][0], low, high, "quantile")

@@ -1,4 +1,4 @@
-"""The claim of `limits` that a model does better than algorithms that must know the function's degree."""
+"""The claim of `limits` that a model does better than algorithms that must know the degree."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ def of_degree(lab: Lab, degree: int) -> Prompts:
 
 @measurement("algorithms/unknown degree", version=2)
 def unknown_degree(lab: Lab) -> DataArray:
-    """Squared error on each degree trained on, of the model and of algorithms that are not told which degree it is.
+    """Squared error on each degree trained on, of the model and of algorithms not told the degree.
 
     Scored from each degree's own n + 2nd point on, where the model predicts something. Least
     squares has the features of the largest degree trained on, or of twice that for somebody who
@@ -95,13 +95,16 @@ def unknown_degree(lab: Lab) -> DataArray:
 
 
 def _times(result: DataArray, other: str) -> Interval:
-    """The model's error over another's, both means over degrees: a draw of the mixture has each equally often."""
+    """The model's mean error over degrees, over that of another predictor.
+
+    A draw of the mixture has each degree equally often.
+    """
     own, its = (result.sel(predictor=who).mean("class").values for who in (MODEL, other))
     return bootstrap(lambda x, y: x / np.maximum(y, np.finfo(float).tiny), own, its, positive=True)
 
 
 def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
-    """Is the model's error below that of least squares which has to allow for the largest degree?"""
+    """Is the model's error below that of least squares which allows for the largest degree?"""
     result = results[unknown_degree]
     names, who = list(result.indexes["class"]), list(result.indexes["predictor"])
     times = _times(result, LARGEST_DEGREE)

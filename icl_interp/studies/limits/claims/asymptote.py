@@ -1,4 +1,4 @@
-"""The claim of `limits` that without a norm f becomes one line far out, whatever the context says."""
+"""The claim of `limits` that without a norm f becomes one line far out in every context."""
 
 from collections.abc import Sequence
 
@@ -68,7 +68,9 @@ def departures(
 def departure(
     ends: np.ndarray, xs: np.ndarray = far.LINE, drawn: tuple[np.ndarray, np.ndarray] | None = None
 ) -> Interval:
-    """The larger of curvature (root mean square) and sd(slope) / |slope|, over both directions and kinds of places.
+    """The larger of root mean square curvature and sd(slope) / |slope|, over directions and places.
+
+    "Places" are known ones and drawn ones, and both directions count.
 
     Args:
         ends: f, `(direction, x, unit, context)`.
@@ -87,12 +89,15 @@ def departure(
 
 
 def _sized(ends: np.ndarray) -> np.ndarray:
-    """f over its largest size: sizes cancel, and far out a power of x would overflow once it is squared."""
+    """f over its largest size: sizes cancel, and a high power of a far x does not overflow."""
     return ends / max(np.abs(ends).max(), TINY)
 
 
 def _moments(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
-    """Of each unit's lines: mean slope, its square, and squared curvature, `(unit, direction, moment)`."""
+    """Of each unit's lines: mean slope, its square, squared curvature.
+
+    The axes are `(unit, direction, moment)`.
+    """
     slopes, _, curvature = departures(_sized(ends), xs)
     slopes = slopes * np.max(xs)
     per_unit = np.stack([slopes.mean(-1), (slopes**2).mean(-1), (curvature**2).mean(-1)], -1)
@@ -100,7 +105,10 @@ def _moments(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
 
 
 def _moments_of_pairs(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
-    """`_moments` of units that share a place, of slopes over their own mean: each direction may have its own slope."""
+    """`_moments` of units that share a place, of slopes over their own mean.
+
+    So each direction may have a slope of its own.
+    """
     slopes, _, curvature = departures(_sized(ends), xs)
     slopes, curvature = (_by_pair(values) for values in (slopes, curvature))
     relative = 1 + (slopes - slopes.mean(-1, keepdims=True)) / _steepness(slopes)
@@ -109,15 +117,16 @@ def _moments_of_pairs(ends: np.ndarray, xs: np.ndarray) -> np.ndarray:
 
 
 def _by_pair(values: np.ndarray) -> np.ndarray:
-    """(direction, unit, context) as (direction, pair, context): the units of a pair share their places."""
+    """(direction, unit, context) as (direction, pair, context): units of a pair share places."""
     n = values.shape[1] // 2
     return values[:, : 2 * n].reshape(len(values), n, -1)
 
 
 def _steepness(slopes: np.ndarray) -> np.ndarray:
-    """What a pair's slopes are compared with: their mean, or that of all pairs for a ray along which f hardly grows.
+    """What a pair's slopes are compared with: their mean.
 
-    At least a millionth of the slopes themselves, since those of antithetic functions may cancel.
+    It is the mean of all pairs for a ray along which f hardly grows. At least a millionth of the
+    slopes themselves, since those of antithetic functions may cancel.
     """
     mean = np.abs(slopes.mean(-1, keepdims=True))
     usual = np.sqrt(np.square(mean).mean(1, keepdims=True))
@@ -141,7 +150,9 @@ def unsteady(
     x_unit: float = 1.0,
     drawn: Sequence[tuple[np.ndarray, np.ndarray]] = (),
 ) -> Interval:
-    """By how much the mean slope beyond the grid differs from that on it, relative to the larger; the worse direction.
+    """By how much the mean slope beyond the grid differs from that on it; the worse direction.
+
+    The difference is relative to the larger of the two.
 
     Args:
         ends: f at `far.LINE`, `(direction, x, unit, context)`.
@@ -302,7 +313,9 @@ def depends(near: DataArray, u: float) -> Interval:
 
 
 def growth(u: float, *ranges: np.ndarray) -> Interval:
-    """How far f moves over three |x| in u, root mean square over contexts: the least of all directions and ranges.
+    """How far f moves over three |x| in u: root mean square over contexts.
+
+    It is the least of all directions and ranges.
 
     Args:
         u: the unit of outputs; f that never varies does not grow.

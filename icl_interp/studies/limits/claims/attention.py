@@ -1,4 +1,4 @@
-"""The claims of `limits` about what attention does: without it nothing is learned in context, and it suffices alone.
+"""The claims of `limits` about attention: learning in context needs it, and it suffices alone.
 
 In a transformer nothing but attention moves anything from one token to another. Without it a
 prediction depends on the query's own token alone, and then no weights do better than the mean over
@@ -65,7 +65,10 @@ SCOPE = "these weights, this task, functions and inputs in distribution"
 def ratio(
     result: DataArray, arm: str, over: str, points: str = ALL, reference: DataArray | None = None
 ) -> Interval:
-    """Mean squared error of one arm over that of another (in `reference`, where given), paired by function."""
+    """Mean squared error of one arm over that of another, paired by function.
+
+    The other arm is looked up in `reference`, where that is given.
+    """
     mine = result.sel(arm=arm, points=points).values
     other = (result if reference is None else reference).sel(arm=over, points=points).values
     return bootstrap(lambda a, b: a / np.maximum(b, TINY), mine, other, positive=True)
@@ -126,7 +129,10 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
 
 
 def _causal(results: Results, result: DataArray) -> dict[str, object]:
-    """The ablation at the query alone, and its control: the same points in another order, where they have one."""
+    """The ablation at the query alone, and its control: the same points in another order.
+
+    There is no control where the points have no other order.
+    """
     parts, size = results[ablated], results[edit_size]
     effects: dict[str, object] = {
         "intervention": "every head's output replaced by its mean, at every position or at the "
@@ -149,7 +155,7 @@ def _causal(results: Results, result: DataArray) -> dict[str, object]:
 
 
 def _nothing_to_learn(facts: Facts) -> str | None:
-    """Why the prompt tells nothing beyond its query, or the best guess without the prompt is not known."""
+    """Why the prompt tells nothing beyond its query, or the best guess without it is not known."""
     if type(facts.task) is Continuous and facts.task.amplitude is None:
         return (
             "The claim is about learning in context; here all prompts show one function, so there "
@@ -178,7 +184,10 @@ def _alone(facts: Facts) -> bool:
 
 
 def _not_learned(facts: Facts) -> str | None:
-    """How far a model with MLPs is from having learned; attention-only models that do not learn are what is asked."""
+    """How far a model with MLPs is from having learned; None for attention-only models.
+
+    Whether attention-only models learn is what the claim asks.
+    """
     return None if _alone(facts) else low_r2(facts)
 
 
@@ -262,7 +271,10 @@ def _every_seed(arm: Arm, fresh: bool = False) -> Estimate:
 
 
 def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
-    """What a model that was trained with MLPs is without them: its attention alone need not suffice."""
+    """What a model that was trained with MLPs is without them.
+
+    Its attention alone need not suffice.
+    """
     if _alone(facts):
         return None
     parts, result = results[ablated], results[without_attention]

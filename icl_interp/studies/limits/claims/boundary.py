@@ -51,7 +51,7 @@ NAME = "|x| at which the plateau begins / largest |x| of training"
 
 
 def decades_to_level(curve: DataArray, edge: float, level: float) -> Interval:
-    """Decades from the edge of the trained range to the onset of the plateau, in the slower direction.
+    """Decades from the edge of the trained range to the onset of the plateau, the slower direction.
 
     Args:
         curve: `far/approach`.
@@ -71,7 +71,7 @@ def decades_to_level(curve: DataArray, edge: float, level: float) -> Interval:
 
 
 def _moves(curve: DataArray, intact: DataArray, edge: float, u: float) -> Interval:
-    """How far f is from its end within the trained range, or how far apart its two ends are: the larger one, in u."""
+    """The larger of two distances in u: of f from its end in the trained range, of its two ends."""
     inside = np.abs(curve["x"].values) <= edge
     gap = curve.sel(statistic="gap").values[:, inside]
     xs = intact["x"].values
@@ -84,7 +84,10 @@ def _moves(curve: DataArray, intact: DataArray, edge: float, u: float) -> Interv
 
 
 def _drift(beyond: DataArray, drawn: DataArray, u: float) -> Interval:
-    """How much f still changes beyond 1e6 units, in u: root mean square, the largest of all directions and places."""
+    """How much f still changes beyond 1e6 units, in u: root mean square.
+
+    It is the largest of all directions and places.
+    """
     known = (
         np.square((beyond.values[:, 2] - beyond.values[:, 0]) / u).mean(-1).T
     )  # (unit, direction), to 1e9
@@ -95,7 +98,10 @@ def _drift(beyond: DataArray, drawn: DataArray, u: float) -> Interval:
 
 
 def unsettled(drawn: DataArray, u: float) -> Interval:
-    """Distance of f from its end at drawn places beyond `SOON`, in u: root mean square, the largest of all places."""
+    """Distance of f from its end at drawn places beyond `SOON`, in u: root mean square.
+
+    It is the largest of all places.
+    """
     gap = drawn.sel(statistic="gap").values[:, between.stratum(10**SOON, 1e6)]
     return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, between.pairs(gap))
 
@@ -112,7 +118,10 @@ def _of_twin(twin: Results, edge: float) -> Estimate | None:
 
 
 def boundary_immediate(results: Results, facts: Facts) -> Evidence:
-    """How far beyond the training range does f reach its boundary value, and how much do contexts still differ?"""
+    """How far beyond the training range does f reach its boundary value?
+
+    And how much do contexts still differ there?
+    """
     table, curve, intact = (
         results[boundary.boundary],
         results[boundary.approach],

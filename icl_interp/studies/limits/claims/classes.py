@@ -1,4 +1,4 @@
-"""The claims of `limits` about degrees: error rates are alike for all of them, also for those not trained on.
+"""The claims of `limits` about degrees: error rates are alike for all, also for unseen ones.
 
 An error rate is the mean squared error divided by that of predicting 0 on the same points. Least
 squares that knows the degree makes no error on these clean data, so this is r = eps / |eps* - eps0|
@@ -45,7 +45,7 @@ SCOPE = "these weights, this task, functions and inputs in distribution"
 
 
 def _trained(facts: Facts) -> list[int]:
-    """Degrees from 1 up that the model was trained on: a constant is no class of its own in the paper."""
+    """Degrees from 1 up that the model was trained on; a constant is no class in the paper."""
     return sorted({d for d in polynomial_in(facts).degrees if d > 0})
 
 
@@ -64,7 +64,10 @@ def _one_class(facts: Facts) -> str | None:
 
 
 def _of_one_degree(facts: Facts) -> str | None:
-    """The paper speaks of models that were trained on several degrees and asked about those between."""
+    """Why the claim excludes a model that was trained on one degree only; None for others.
+
+    The paper speaks of models that were trained on several degrees and asked about those between.
+    """
     reason = needs_polynomials(facts)
     if reason:
         return reason
@@ -142,7 +145,7 @@ def _rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, Any]]:
 
 
 def _graft(result: DataArray, twin: DataArray) -> DataArray:
-    """The result with the model replaced by its untrained twin: the twin has no companions of its own."""
+    """The result with the model replaced by its untrained twin, which has no companions."""
     values = result.values.copy()
     row, classes = result.indexes["predictor"].get_loc("model"), list(result.indexes["class"])
     values[row] = np.nan
@@ -152,7 +155,7 @@ def _graft(result: DataArray, twin: DataArray) -> DataArray:
 
 
 def _high(highest: Estimate) -> str:
-    """Says of the highest error rate that it may be too high to count as learned, where it may be."""
+    """Says of the highest error rate that it may be too high to count as learned, if it may be."""
     if highest.high <= LOW:
         return ""
     return (
@@ -179,7 +182,10 @@ def _alike(cells: tuple[np.ndarray, np.ndarray]) -> dict[str, Estimate]:
 
 
 def degrees_alike(results: Results, facts: Facts) -> Evidence:
-    """Are error rates alike over the degrees the model was trained on (or its companions, where it knows one only)?"""
+    """Are error rates alike over the degrees the model was trained on?
+
+    A model that knows one degree only is judged with its companions.
+    """
     result = results[errors]
     trained = [d for d in _trained(facts) if f"degree {d}" in result.indexes["class"]]
     singly_trained: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
@@ -232,7 +238,10 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
 
 
 def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
-    """What an unseen degree is compared with: a companion trained on it, else the model on the nearest trained ones."""
+    """What an unseen degree is compared with: a companion trained on it.
+
+    Without such a companion, it is the model on the nearest degrees that it was trained on.
+    """
     roles = singles(facts.companions)
     if degree in roles:
         return [(str(roles[degree]), degree)]
@@ -244,7 +253,10 @@ def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
 def _worst_ratio(
     result: DataArray, unseen: list[int], references: list[list[Cell]], points: str
 ) -> Interval:
-    """Largest over unseen degrees of error rate / the reference's, log10 (geometric mean of several references)."""
+    """Largest over unseen degrees of error rate / the reference's, log10.
+
+    Of several references the geometric mean counts.
+    """
     arrays = [_cells(result, [("model", d)], points) for d in unseen]
     arrays += [_cells(result, cells, points) for cells in references]
     n = len(unseen)
@@ -257,7 +269,7 @@ def _worst_ratio(
 
 
 def _drawn_ratio(result: DataArray, largest: int) -> Interval:
-    """Error rate on polynomials of drawn powers over that on the largest degree trained on, log10."""
+    """Error rate on polynomials of drawn powers over that on the largest trained degree, log10."""
     cells = [
         result.sel({"predictor": who, "class": name, "points": "own"}).values
         for name in (DRAWN, f"degree {largest}")
@@ -269,7 +281,7 @@ def _drawn_ratio(result: DataArray, largest: int) -> Interval:
 def _quantities(
     result: DataArray, unseen: list[int], references: list[list[Cell]], largest: int
 ) -> dict[str, Estimate]:
-    """What the criterion asks for: ratios to the references, and the highest of the model's rates."""
+    """What the criterion asks for: ratios to references, and the highest of the model's rates."""
     ratio = _worst_ratio(result, unseen, references, "own")
     error, zero = _cells(result, [("model", d) for d in unseen], "own")
     drawn = (
@@ -369,9 +381,10 @@ def _list(degrees: list[int]) -> str:
 
 
 def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
-    """Error rates on polynomials of drawn powers, and on classes that no function of the trained family comes from.
+    """Error rates on polynomials of drawn powers, and on classes outside the trained family.
 
-    Beside the latter stands least squares in that family.
+    No function of the trained family belongs to such a class. Beside the latter stands least
+    squares in that family.
     """
     rows = []
     for name in [DRAWN, *(f"degree {d}" for d in degrees), OUTSIDE]:

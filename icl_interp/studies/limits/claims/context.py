@@ -103,9 +103,10 @@ def amplitude(far_out: np.ndarray, near: DataArray, drawn: np.ndarray | None = N
 
 
 def lasting(near: DataArray, drawn: np.ndarray) -> Interval:
-    """The smallest spread of f over prompts in any decade beyond the grid, over that at inner queries.
+    """The smallest spread of f over prompts in any decade beyond the grid, over that nearby.
 
-    At drawn places alone: what comes and goes may be gone at a known one.
+    "Nearby" is at inner queries. Only drawn places count: what comes and goes may be gone at a
+    known one.
 
     Args:
         near: `far/in distribution`.
@@ -119,9 +120,9 @@ def lasting(near: DataArray, drawn: np.ndarray) -> Interval:
 
 
 def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Estimate:
-    """How far a single context's f is from the mean over contexts, from 1e4 to 1e6, over the spread nearby.
+    """How far a single context's f is from the mean over contexts, over the spread nearby.
 
-    The largest of the sample, so without error.
+    The queries lie from 1e4 to 1e6. The number is the largest of the sample, so it has no error.
     """
     f = ends.values[:, 0]  # (direction, unit, context), at 1e4
     known = np.abs(f - f.mean((1, 2), keepdims=True)).max()
@@ -135,7 +136,10 @@ def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Est
 
 
 def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
-    """Log-log slope of the spread over 1e3 .. 1e5 units, the slower direction; None where it has sunk into rounding."""
+    """Log-log slope of the spread over 1e3 .. 1e5 units, the slower direction.
+
+    None where the spread has sunk into rounding.
+    """
     sd, size, xs = spread(curve), np.abs(curve.values[0]).mean(0), curve["x"].values / x_unit
     keep = [np.flatnonzero((sign * xs > 0.9e3) & (sign * xs < 1.1e5)) for sign in (1, -1)]
     keep = [at for at in keep if (sd[at] > ROUNDING * size[at]).all()]
@@ -152,9 +156,9 @@ def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
 
 
 def told_by(info: DataArray, inputs: str) -> Interval:
-    """R2: share of the spread of f far out that inputs tell, cross-validated, both directions together, over units.
+    """R2: the share of the spread of f far out that inputs tell, cross-validated over units.
 
-    Where f does not vary it tells nothing.
+    Both directions count together. Where f does not vary it tells nothing.
     """
     residual, total = (
         info.sel(inputs=inputs, statistic=s).values.mean(0) for s in ("residual", "total")
@@ -163,7 +167,10 @@ def told_by(info: DataArray, inputs: str) -> Interval:
 
 
 def share_of_truth(used: DataArray) -> Interval:
-    """Spread of f over prompts at inner queries, over that of the truth; 0 where all functions are one."""
+    """Spread of f over prompts at inner queries, over that of the truth.
+
+    It is 0 where all functions are one.
+    """
     names = ("f", "f squared", "truth", "truth squared")
     arrays = [used.sel(statistic=s).values[:, context.INNER] for s in names]
     size = used.sel(statistic="size").values[:, context.INNER].mean()
@@ -177,7 +184,10 @@ def share_of_truth(used: DataArray) -> Interval:
 
 
 def context_erased(results: Results, facts: Facts) -> Evidence:
-    """Does f, which differs between contexts nearby, still differ far out, and does it still tell the function?"""
+    """Does f, which differs between contexts nearby, still differ far out?
+
+    And does it still tell the function?
+    """
     curve, near, used = results[far.intact], results[far.in_distribution], results[context.use]
     x_unit = facts.x_unit
     out = power(ERASED_AT * x_unit)
@@ -245,7 +255,10 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
 
 
 def _at_plateaus(plateaus: DataArray, near: DataArray) -> bool:
-    """Whether f ends where the weights predict along every ray, up to `ERASED` of its spread over contexts nearby."""
+    """Whether f ends where the weights predict along every ray, up to a share of its spread.
+
+    The share is `ERASED`; the spread is that over contexts nearby.
+    """
     if not plateaus.sizes["unit"]:
         return False
     distance = np.sqrt(plateaus.values.mean(0).max())

@@ -1,8 +1,9 @@
-"""The claim of `limits` that models trained on polynomials follow continuous functions: exp, sin, ln(1+x) and |x|.
+"""The claim of `limits` that models trained on polynomials follow exp, sin, ln(1+x) and |x|.
 
-A model may know these four by heart. So functions that nobody knows beforehand are asked for as
-well: families of smooth and of kinked functions, of which each unit is shown its own
-(`measurements.drawn_functions`). A verdict needs both kinds, and is about the functions asked.
+These functions are continuous. A model may know these four by heart. So functions that nobody knows
+beforehand are asked for as well: families of smooth and of kinked functions, of which each unit is
+shown its own (`measurements.drawn_functions`). A verdict needs both kinds, and is about the
+functions asked.
 """
 
 import functools
@@ -50,11 +51,12 @@ PRINTED |= {name: family.name for name, family in FAMILIES.items()}
 
 @measurement("classes/continuous", version=2)
 def continuous(lab: Lab) -> DataArray:
-    """Squared error on exp, sin and ln(1+x) over [0, 1] and |x| over [-1, 1], and on functions of two families there.
+    """Squared error on exp, sin and ln(1+x) over [0, 1], |x| over [-1, 1], and on two families.
 
-    Those whose domain the model's inputs do not cover are left out. A named function is the same in
-    every prompt, so units are groups of contexts; of a family each unit has a function of its own.
-    Beside the model stands least squares with polynomials of the largest degree it was trained on.
+    The families are drawn over the same intervals. Functions whose domain the model's inputs do not
+    cover are left out. A named function is the same in every prompt, so units are groups of
+    contexts; of a family each unit has a function of its own. Beside the model stands least squares
+    with polynomials of the largest degree it was trained on.
     """
     task = polynomial_task(lab)
     names = within(task.inputs.interval)
@@ -100,7 +102,7 @@ def prompts_of(lab: Lab, name: str) -> Prompts:
 
 
 def within(interval: tuple[float, float]) -> tuple[str, ...]:
-    """The continuous functions whose domain lies in an interval: those that are named, then families."""
+    """The continuous functions whose domain lies in an interval: named ones, then families."""
     domains = {**DOMAINS, **{name: family.domain for name, family in FAMILIES.items()}}
     return tuple(
         name for name, (low, high) in domains.items() if interval[0] <= low and high <= interval[1]
@@ -109,7 +111,7 @@ def within(interval: tuple[float, float]) -> tuple[str, ...]:
 
 @functools.cache
 def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
-    """Variance of a continuous function over its domain, and the share of it that the best polynomial leaves.
+    """Variance of a continuous function on its domain, and the share the best polynomial leaves.
 
     Of a family both are means over its functions.
 
@@ -138,7 +140,10 @@ def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
 def shares(
     facts: Facts, result: DataArray, predictor: str
 ) -> tuple[list[str], np.ndarray, dict[str, float]]:
-    """Functions, the share of their variance that a predictor leaves unexplained (group, function), and the floors."""
+    """Functions, the shares of variance left unexplained (group, function), and the floors.
+
+    `predictor` names the one whose predictions leave these shares unexplained.
+    """
     degree, names = polynomial_in(facts).max_degree, list(result.indexes["function"])
     constants = {name: variance_and_floor(name, degree) for name in names}
     each = [
@@ -154,7 +159,7 @@ KINDS = {
 
 
 def _judged(names: list[str], floors: dict[str, float]) -> dict[str, list[int]]:
-    """By quantity, the places of the functions that polynomials of the model's degree approximate."""
+    """By quantity, the places of functions that polynomials of the model's degree approximate."""
     near = [i for i, name in enumerate(names) if floors[name] <= LOW]
     named = [i for i in near if names[i] not in FAMILIES]
     return {"worst": named, "drawn": [i for i in near if i not in named]}
@@ -175,7 +180,7 @@ def _worst_shares(left: np.ndarray, judged: dict[str, list[int]]) -> dict[str, E
 
 
 def continuous_functions(results: Results, facts: Facts) -> Evidence:
-    """Does the model follow the continuous functions asked, which polynomials of its degree approximate?"""
+    """Does the model follow the continuous functions that polynomials of its degree approximate?"""
     result = results[continuous]
     names, left, floors = shares(facts, result, "model")
     _, best, _ = shares(facts, result, "least squares")

@@ -1,4 +1,4 @@
-"""The claim of `limits` that LayerNorm causes the failure: how much of it is gone once norms are frozen."""
+"""The claim of `limits` that LayerNorm causes the failure: how much of it frozen norms remove."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,10 @@ NAME = "share of the failure that freezing every norm removes"
 
 
 def _per_unit(errors: DataArray, arm: str, place: str, as_at: str = "") -> np.ndarray:
-    """Squared errors, a number a unit; where `as_at` is a drawn place one a pair, which shares that place."""
+    """Squared errors, one for each unit, or one for each pair at a drawn place.
+
+    The units of a pair share a drawn place. `as_at` tells the place where it is not `place`.
+    """
     values = errors.sel(arm=arm, place=place).values
     return between.pairs(values) if (as_at or place) in DRAWN else values
 
@@ -106,7 +109,10 @@ def _cost(errors: DataArray) -> Estimate:
 
 @dataclass(frozen=True)
 class Place:
-    """What is found at one place: intervals of phi by freezing scale, of e intact, and of phi of the sham."""
+    """What is found at one place: intervals of phi, of e intact, and of the phi of the sham.
+
+    The first are given by freezing scale.
+    """
 
     phi: Mapping[str, Interval]
     error: Interval
@@ -247,11 +253,12 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
 
 
 def follows_from_sizes(errors: DataArray) -> bool:
-    """Whether nothing that a model of this size says, frozen or not, could remove `LITTLE` of the failure far out.
+    """Whether nothing that a model of this size says could remove `LITTLE` of the failure far out.
 
-    With r the root mean square of a prediction less the law's mean, over that of the truth less it,
-    its relative error lies between (1 - r)^2 and (1 + r)^2 (the triangle inequality), and so phi is
-    at most the difference of two such ends over the failure.
+    That counts what it says with norms intact and with norms frozen. With r the root mean square of
+    a prediction less the law's mean, over that of the truth less it, its relative error lies
+    between (1 - r)^2 and (1 + r)^2 (the triangle inequality), and so phi is at most the difference
+    of two such ends over the failure.
     """
     for place in FURTHEST:
         mean = errors.sel(place=place).mean("unit")
@@ -293,7 +300,10 @@ def far_ratio(curve: DataArray, other: DataArray, x_unit: float) -> Interval:
 
 
 def _of_twin(twin: Results, facts: Facts) -> Estimate:
-    """Phi of an untrained twin at 1,000 half-widths, its error in distribution counted as 0: it has learned nothing."""
+    """Phi of an untrained twin at 1,000 half-widths.
+
+    Its error in distribution counts as 0, because it has learned nothing.
+    """
     intact, frozen = (
         _at(twin[far.norm_arms].sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen")
     )

@@ -1,4 +1,4 @@
-"""Words that the claims about far queries share: units, sizes in percent, and the answers about LayerNorm."""
+"""Words that the claims about far queries share: units, percent, and answers about LayerNorm."""
 
 import math
 from typing import get_args
@@ -25,7 +25,7 @@ ONSET = (
 
 
 def asked(facts: Facts, where: str, n_prompts: int) -> str:
-    """What a far claim was asked of: places, directions, and how rare a context may be that nobody saw.
+    """What a far claim was asked of: places, directions, and how rare an unseen context may be.
 
     Of n prompts without a single exception, exceptions are less frequent than 3 / n with a
     probability of 95 %.
@@ -49,7 +49,10 @@ def asked(facts: Facts, where: str, n_prompts: int) -> str:
 
 
 def predicted(weights: DataFrame, x_unit: float) -> Estimate | None:
-    """The |x| at which norms begin to divide the query out (`far/certificate`); None where none is predicted."""
+    """The |x| at which norms begin to divide the query out (`far/certificate`).
+
+    None where none is predicted.
+    """
     row = weights.iloc[0]
     if math.isnan(row["onset"]):
         return None
@@ -66,8 +69,10 @@ def onset_within(largest: float) -> Precondition:
 def in_lower_case(sentence: str) -> str:
     """A sentence that goes on after a few words.
 
-    >>> in_lower_case("Far from the data it is level."), in_lower_case("LayerNorm is not the cause.")
-    ('far from the data it is level.', 'LayerNorm is not the cause.')
+    >>> in_lower_case("Far from the data it is level.")
+    'far from the data it is level.'
+    >>> in_lower_case("LayerNorm is not the cause.")
+    'LayerNorm is not the cause.'
     """
     first = sentence.split(" ", 1)[0]
     return sentence if first != first.capitalize() else sentence[0].lower() + sentence[1:]

@@ -49,11 +49,11 @@ DECODABLE = 0.5
 def relative_error(
     used: DataArray, *groups: np.ndarray, drawn: DataArray | None = None
 ) -> Interval:
-    """Error over that of the best guess without the prompt, in the group of queries where the context helps most.
+    """Error over that of the best guess without the prompt, where the context helps most.
 
-    The guesses: the mean of the distribution of functions, and one curve for all contexts (f
-    averaged over other units' contexts). At drawn places only the first, which no guess without the
-    prompt can beat but by chance.
+    That is the group of queries with the smallest ratio. The guesses: the mean of the distribution
+    of functions, and one curve for all contexts (f averaged over other units' contexts). At drawn
+    places only the first, which no guess without the prompt can beat but by chance.
 
     Args:
         used: `context/use`.
@@ -83,10 +83,11 @@ def relative_error(
 
 
 def follows_from_sizes(used: DataArray, drawn: DataArray, *groups: np.ndarray) -> bool:
-    """Whether no prediction of this size could help: the ratio of errors is at least `NO_HELP` whatever f says.
+    """Whether no prediction of this size could help, whatever f says.
 
-    With r the root mean square of f less the law's mean, over that of the truth less it, the error
-    is at least (1 - r)^2 times that of the law's mean (the triangle inequality).
+    Then the ratio of errors is at least `NO_HELP`. With r the root mean square of f less the law's
+    mean, over that of the truth less it, the error is at least (1 - r)^2 times that of the law's
+    mean (the triangle inequality).
     """
     known = used.sel(statistic=["f less law's mean", "law's mean"]).values.mean(1)
     between = drawn.sel(statistic=["size", "law's mean"]).values.mean(1)
@@ -102,7 +103,10 @@ def _drawn_groups() -> list[np.ndarray]:
 
 
 def decodable(used: DataArray, at: np.ndarray) -> Interval:
-    """Squared correlation of f and the truth over prompts, the mean over queries; 0 where f's spread is rounding."""
+    """Squared correlation of f and the truth over prompts, the mean over queries.
+
+    It is 0 where the spread of f is rounding.
+    """
     names = ("f", "truth", "f squared", "truth squared", "product")
     parts = [used.sel(statistic=s).values[:, at] for s in names]
     size = used.sel(statistic="f size").values[:, at].mean(0)
@@ -128,10 +132,10 @@ def swapped(used: DataArray, at: np.ndarray) -> Interval:
 
 
 def arm_rows(curve: DataArray, u: float) -> list[dict[str, object]]:
-    """What the three arms of "far out" do: growth of f, spread over contexts, error over that of the law's mean.
+    """What the three arms of "far out" do: growth of f, spread over contexts, and error.
 
-    Spread (in units of u) and error are given at scale 1, 1e4 and 1e6; growth is the exponent of
-    f's size over the last two decades.
+    The error is given over that of the law's mean. Spread (in units of u) and error are given at
+    scale 1, 1e4 and 1e6; growth is the exponent of f's size over the last two decades.
     """
     rows = []
     for arm in curve.indexes["arm"]:
@@ -165,7 +169,7 @@ def arm_rows(curve: DataArray, u: float) -> list[dict[str, object]]:
 
 
 def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
-    """Does the context, which helps at inner queries, still help where the query's embedding is large?"""
+    """Does the context, which helps at inner queries, still help at a query of large embedding?"""
     used, x_unit = results[context.use], facts.x_unit
     far_out = context.far_out(used, x_unit)
     found, near = (

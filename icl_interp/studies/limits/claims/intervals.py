@@ -1,4 +1,4 @@
-"""The claims of `limits` about the interval that a model was trained on: what it covers, how far out, at what price.
+"""The claims of `limits` about the training interval: what it covers, how far out, at what price.
 
 They are about kinds of training, so each compares groups of several seeds (`claims.kinds`), one for
 each U(-a, a).
@@ -42,10 +42,10 @@ def _needs_an_interval(facts: Facts) -> str | None:
 
 
 def by_interval(results: Results) -> tuple[list[Arm], str]:
-    """Arms that have seeds enough, by their interval, ascending; and which others were left out, in a sentence.
+    """Arms that have seeds enough, by their interval, ascending; and those left out, in a sentence.
 
-    All of them, the model's own first, where that or all others have too few: then there is nothing
-    to say about it.
+    All arms are returned, the model's own first, where its own or all others have too few seeds:
+    then there is nothing to say about the claim.
     """
     table = results[seeds.intervals]
     arms = [Arm.of(table, name) for name in dict.fromkeys(row["arm"] for row in rows_in(table))]
@@ -66,7 +66,10 @@ def _left_out(arm: Arm) -> str:
 
 
 def overlap(a: float, sigma: float) -> float:
-    """The share of U(-a, a) and U(-sigma, sigma) that they have in common: one less their total variation."""
+    """The share of U(-a, a) and U(-sigma, sigma) that they have in common.
+
+    It is 1 less their total variation.
+    """
     return min(a, sigma) / max(a, sigma)
 
 
@@ -81,7 +84,7 @@ def cells(sizes: Sequence[float], tested: Sequence[float]) -> list[tuple[int, in
 
 
 def _tested(arms: Sequence[Arm]) -> list[float]:
-    """The test intervals that are those of the arms, as far as runs of every arm were tested there."""
+    """The test intervals that are those of the arms, if runs of every arm were tested there."""
     return [
         arm.a for arm in arms if len(arm) and all(other.tested(f"both {arm.a:g}") for other in arms)
     ]
@@ -96,7 +99,7 @@ def _columns(arms: Sequence[Arm]) -> list[str]:
 def ordered(
     arms: Sequence[Arm], prefix: str, fresh: bool = False
 ) -> tuple[Estimate, list[tuple[tuple[float, float, float], Interval]]]:
-    """Share of comparisons in which the arm that saw more of the test interval makes the smaller errors.
+    """Share of comparisons in which the arm that saw more of the test interval errs less.
 
     Its ends count as many of them as are clear: low those in which errors are at most `SMALLER`
     times the other arm's, high all but those in which they are at least `LARGER` times. Beside it

@@ -1,4 +1,4 @@
-"""What the claims about a kind of training share: groups of several seeds, and what must hold to compare them.
+"""What the claims about a kind of training share: groups of seeds, and what to compare them needs.
 
 An arm is all runs at hand that are alike but for their seed. Each gives one number on one sample
 that all arms share, and the exact permutation interval of the difference of mean logarithms says
@@ -124,12 +124,15 @@ def _has_logarithm(row: Row, columns: Sequence[str]) -> bool:
 
 
 def times(top: Arm, bottom: Arm, column: str, fresh: bool = False) -> Interval:
-    """How many times the numbers of one arm are those of another: geometric means, exact permutation interval."""
+    """How many times the numbers of one arm are those of another: geometric means, exact intervals.
+
+    The intervals are those of permutations.
+    """
     return ratio(top.numbers(column, fresh), bottom.numbers(column, fresh))
 
 
 def untrained(arms: Sequence[Arm], columns: Sequence[str]) -> list[Arm] | None:
-    """The same arms with those untrained models whose numbers have logarithms; None where an arm has no such model."""
+    """The same arms with untrained models whose numbers have logarithms; None if one has none."""
     fit = [
         replace(arm, fresh=tuple(row for row in arm.fresh if _has_logarithm(row, columns)))
         for arm in arms
@@ -259,7 +262,10 @@ def counted(arms: Sequence[Arm]) -> str:
 
 
 def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:
-    """A row a run that has not learned its task, or whose numbers are not at hand: details of a finding."""
+    """A row for each run that has not learned its task, or whose numbers are not at hand.
+
+    The rows are details of a finding.
+    """
     rows: list[Row] = []
     for arm, name in zip(arms, names, strict=True):
         rows += [{"kind": name, "left out, not learned": run} for run in arm.out]

@@ -1,4 +1,4 @@
-"""The claim of `limits` that far from the data LayerNorm makes f level off, where the weights predict."""
+"""The claim of `limits` that far from the data LayerNorm makes f level off as the weights say."""
 
 from typing import Any
 
@@ -91,7 +91,10 @@ Y = "in units of y"
 
 
 def _changes(ends: DataArray) -> np.ndarray:
-    """Squared change of f over each of the last two decades, mean over prompts: (unit, direction, decade)."""
+    """Squared change of f over each of the last two decades, mean over prompts.
+
+    The axes are (unit, direction, decade).
+    """
     return np.moveaxis(np.square(np.diff(ends.values, axis=1)).mean(-1), -1, 0)
 
 
@@ -101,7 +104,7 @@ def _at(drawn: DataArray, statistic: str, ends: tuple[float, float]) -> np.ndarr
 
 
 def last_change(ends: DataArray, u: float, drawn: DataArray | None = None) -> Interval:
-    """Root mean square change of f over the last decade in u: the largest at all places that were asked.
+    """Root mean square change of f over the last decade in u: the largest at all places asked.
 
     From 1e5 to 1e6 in either direction, and to 1e6 from the drawn places between, by half decades.
 
@@ -117,7 +120,10 @@ def last_change(ends: DataArray, u: float, drawn: DataArray | None = None) -> In
 
 
 def largest_change(ends: DataArray, u: float, drawn: DataArray) -> Estimate:
-    """The largest change over the last decade of a single context, in u: a number of the sample, so without error."""
+    """The largest change over the last decade of a single context, in u.
+
+    It is a number of the sample, so it has no error.
+    """
     known = np.abs(np.diff(ends.values, axis=1)[:, -1]).max()
     between = _at(drawn, "largest gap", LAST).max()
     return Estimate.exactly(
@@ -126,17 +132,20 @@ def largest_change(ends: DataArray, u: float, drawn: DataArray) -> Estimate:
 
 
 def change_beyond(drawn: DataArray, u: float) -> Interval:
-    """Root mean square distance of f beyond the grid from where it is at its end, in u: the largest of all decades."""
+    """Root mean square distance of f beyond the grid from its end, in u.
+
+    It is the largest of all decades.
+    """
     return bootstrap(
         lambda mean: np.sqrt(mean).max(-1) / u, between.pairs(_at(drawn, "gap", BEYOND))
     )
 
 
 def fading(ends: DataArray, drawn: DataArray) -> Interval:
-    """Change of f over the last decade over that of the decade before, in the direction of the larger last change.
+    """Change of f over the last decade over that of the decade before.
 
-    Squared changes between known places and those between drawn ones are added up: the larger kind
-    counts.
+    The direction of the larger last change counts. Squared changes between known places and those
+    between drawn ones are added up: the larger kind counts.
     """
     known = _changes(ends)  # (unit, direction, decade)
     steps = [
@@ -161,14 +170,20 @@ def _outer(decade: tuple[float, float], sign: int) -> int:
 
 
 def _distance(ends: DataArray, closed: np.ndarray, rays: DataArray, u: float) -> Interval:
-    """Root mean square distance of f at the end from the closed form in u: the largest of all directions."""
+    """Root mean square distance of f at the end from the closed form in u.
+
+    It is the largest of all directions.
+    """
     square = np.square(ends.values[:, -1] - closed[:, None, None]).mean(-1).T
     both = np.concatenate([square, rays.values], -1)
     return bootstrap(lambda mean: np.sqrt(mean.max(-1)) / u, between.pairs(both))
 
 
 def _measured_onset(approach: DataArray, u: float) -> float:
-    """|x| from which f stays within `boundary.LEVEL` u of its end, the slower direction; inf where it never does."""
+    """|x| from which f stays within `boundary.LEVEL` u of its end, in the slower direction.
+
+    It is infinite where f never does.
+    """
     each = [
         boundary.onset(approach, sign, boundary.LEVEL * u).value for sign in boundary.SIGNS.values()
     ]
@@ -177,7 +192,10 @@ def _measured_onset(approach: DataArray, u: float) -> float:
 
 
 def saturation(results: Results, facts: Facts) -> Evidence:
-    """Does f stop changing, at the value that the weights alone predict, and does a norm's scale grow meanwhile?"""
+    """Does f stop changing, at the value that the weights alone predict?
+
+    And does a norm's scale grow meanwhile?
+    """
     weights, ends = results[far.certificate].iloc[0], results[far.ends]
     x_unit, u, at_end = facts.x_unit, output_unit.u(results), ends.values[:, -1]
     measured, apart = at_end.mean((1, 2)), at_end.std((1, 2))
@@ -294,7 +312,9 @@ def saturation(results: Results, facts: Facts) -> Evidence:
 
 
 def scale_grows(growth: DataArray) -> Estimate:
-    """The largest growth exponent of all norms' scales, of each in the direction where it grows slower.
+    """The largest growth exponent of the scales of all norms.
+
+    Each norm's exponent is that of the direction where it grows slower.
 
     Args:
         growth: `far/scale growth`.

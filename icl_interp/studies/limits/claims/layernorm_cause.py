@@ -1,4 +1,4 @@
-"""The claim of `limits` that LayerNorm is the cause of plateaus: f grows again once norms are frozen."""
+"""The claim of `limits` that LayerNorm causes plateaus: f grows again once norms are frozen."""
 
 from collections.abc import Mapping, Sequence
 
@@ -48,11 +48,11 @@ _NAMES = {
 
 
 def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.ndarray:
-    """How fast f grows, by its increments: d log |f(10 x) - f(x)| / d log |x| in each direction, `(..., direction)`.
+    """How fast f grows, by its increments: d log |f(10 x) - f(x)| / d log |x|, by direction.
 
-    Of a line it is 1, of a plateau that is neared like 1/|x| it is -1, and a constant added to f
-    leaves it. `FALLS` stands for minus infinity: for increments at the end of at most `STILL` u,
-    and for slopes below.
+    The result has the axes `(..., direction)`. Of a line it is 1, of a plateau that is neared like
+    1/|x| it is -1, and a constant added to f leaves it. `FALLS` stands for minus infinity: for
+    increments at the end of at most `STILL` u, and for slopes below.
 
     Args:
         squares: mean squares of f(10 x) - f(x), `(..., x)`; NaN where 10 x was not measured.
@@ -74,7 +74,9 @@ def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.
 
 
 def exponent(squares: Sequence[DataArray], u: float, slower: bool) -> Interval:
-    """The growth exponent of f, in the direction and at the kind of places where it grows slower, or faster.
+    """The growth exponent of f, in the direction and kind of places where f grows slower.
+
+    Where `slower` is false, it is that where f grows faster.
 
     Args:
         squares: of f's increments between places, (unit, x) each: known places, and drawn ones.
@@ -106,7 +108,10 @@ def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dic
 
 
 def at_drawn_places(results: Results) -> dict[str, DataArray]:
-    """Squared steps between drawn places from 1e3 to 1e6 units, in both arms; empty where these were not measured."""
+    """Squared steps between drawn places from 1e3 to 1e6 units, in both arms.
+
+    There are none where they were not measured.
+    """
     if between.drawn not in results or between.drawn_growth not in results:
         return {}
     frozen = results[between.drawn_growth]

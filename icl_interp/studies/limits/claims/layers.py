@@ -1,10 +1,11 @@
-"""The claim of `limits` that the prediction is formed in the last layer: what is there before it, and what is without.
+"""The claim of `limits` that the last layer forms the prediction.
 
-What can be decoded before the last layer need not be what the prediction is made of. So two
-questions are asked, and a verdict needs the same answer to both. How much of the prediction does a
-read-out of the stream before the last layer see? How much of it is left with the last layer's
-outputs at their mean? Both are shares of the part of the prediction that the context makes: what
-differs from the mean over all functions at that query.
+It is tested by what is there before the last layer, and by what is left without that layer. What
+can be decoded before the last layer need not be what the prediction is made of. So two questions
+are asked, and a verdict needs the same answer to both. How much of the prediction does a read-out
+of the stream before the last layer see? How much of it is left with the last layer's outputs at
+their mean? Both are shares of the part of the prediction that the context makes: what differs from
+the mean over all functions at that query.
 
 The logit lens reads the stream as if the remaining blocks wrote nothing. A prediction in another
 basis escapes it, so the first question is judged by the best affine read-out instead, fitted to
@@ -71,7 +72,9 @@ AS_IT_IS = "; without a final norm, so both read-outs take the stream as it is"
 def held_out_readings(
     features: Float[Tensor, "row feature"], target: Float[Tensor, " row"], fold: Int[Tensor, " row"]
 ) -> Float[Tensor, " row"]:
-    """Held-out predictions of the best affine read-out: ridge regression, its penalty the best of a few.
+    """Held-out predictions of the best affine read-out, by ridge regression.
+
+    Its penalty is the best of a few.
 
     Args:
         features: what is read.
@@ -109,7 +112,10 @@ def held_out_readings(
 
 
 def prompts_of(lab: Lab) -> Prompts:
-    """Fresh prompts, each of a function of its own; partners of a pair stand together, where functions have pairs."""
+    """Fresh prompts, each of a function of its own; partners of a pair stand together.
+
+    Functions have pairs where the task is paired.
+    """
     return lab.functions("layers/prompts")
 
 
@@ -125,7 +131,7 @@ def _note(lab: Lab, prompts: Prompts) -> str:
 
 @measurement("layers/lens", version=2)
 def lens(lab: Lab) -> Planned[DataArray]:
-    """How much of the final prediction for the last query each lens sees after 0, 1, ..., all blocks.
+    """How much of the final prediction for the last query each lens sees after 0, 1, ... blocks.
 
     Squared difference from the final prediction (residual), beside that from its mean (total); both
     predictions less the mean of the law of functions. Prompts as from `prompts_of`: groups of them
@@ -165,7 +171,7 @@ def lens(lab: Lab) -> Planned[DataArray]:
 
 @measurement("layers/without last")
 def without_last(lab: Lab) -> Planned[DataArray]:
-    """What the prediction for the last query has to do with that of the model whose last layer is made its mean.
+    """The last query's prediction beside that of the model whose last layer is made its mean.
 
     Means over groups of prompts (those of `layers/lens`) of products of 1, the prediction d less
     the law's mean m, the prediction g with an edit, and m. Edits: the last block's outputs at their
@@ -192,9 +198,9 @@ def without_last(lab: Lab) -> Planned[DataArray]:
 
 @measurement("layers/curves")
 def curves(lab: Lab) -> Planned[DataArray]:
-    """What the logit lens reads after each block as the query moves through the inputs' interval, for a few contexts.
+    """What the logit lens reads after each block as the query moves through the inputs' interval.
 
-    One context of each of a few functions; what = "f" is the function itself.
+    Shown is one context of each of a few functions; what = "f" is the function itself.
     """
     low, high = lab.task.inputs.interval
     xs = np.linspace(low, high, N_QUERIES)
@@ -214,9 +220,10 @@ def curves(lab: Lab) -> Planned[DataArray]:
 
 
 def seen_by(result: DataArray, name: str, depth: int) -> Interval:
-    """R2: share of the final prediction's variance that a lens sees at a depth; below 0 where a constant does better.
+    """R2: share of the final prediction's variance that a lens sees at a depth.
 
-    A prediction that no context changes is seen whole: no later layer makes it.
+    It is below 0 where a constant does better. A prediction that no context changes is seen whole:
+    no later layer makes it.
     """
     residual, total = (
         result.sel(lens=name, depth=depth, statistic=s).values for s in ("residual", "total")
@@ -225,7 +232,7 @@ def seen_by(result: DataArray, name: str, depth: int) -> Interval:
 
 
 def left(result: DataArray, edit: str) -> Interval:
-    """Share of the prediction's variance that is left under an edit, scale and offset of what is left set right.
+    """Share of the prediction's variance that is left under an edit, up to scale and offset.
 
     The squared partial correlation of the prediction before and after the edit, given the mean of
     the law of functions: an edited model that knows that mean, and no context, has none.

@@ -50,7 +50,7 @@ ALIKE = 2e-3
 
 @dataclass(frozen=True)
 class Rival:
-    """An algorithm, as it is or bounded: what it says then is m + clip(A - m, -B, B), or m + B tanh((A - m) / B).
+    """An algorithm A, as it is or bounded: m + clip(A - m, -B, B), or m + B tanh((A - m) / B).
 
     m is the mean over all functions at the query, so that a shift of all values shifts every rival,
     too.
@@ -98,7 +98,9 @@ def bounded(
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model and its rivals say at the queries of some units: arrays (arm, unit, prompt), `said` by algorithm.
+    """What a model and its rivals say at the queries of some units: arrays (arm, unit, prompt).
+
+    `said` holds the arrays of the rivals, by algorithm.
 
     Attributes:
         f: what the model says. mean: of the law of functions.
@@ -148,7 +150,9 @@ def similarity(
 
 
 def by_unit(f: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What `unlikeness` needs, a mean over each unit's prompts: (unit, other, arm), and twice (unit, 1, arm).
+    """What `unlikeness` needs, a mean over each unit's prompts.
+
+    The three arrays have the shapes (unit, other, arm), and twice (unit, 1, arm).
 
     Args:
         f: what the model says, `(arm, unit, prompt)`.
@@ -162,15 +166,18 @@ def by_unit(f: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
 
 def nearest_in_all(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> np.ndarray:
-    """Unlikeness of the nearest other, where it is largest: which one, and where, is found in every draw."""
+    """Unlikeness of the nearest other, where it is largest.
+
+    Which other is the nearest, and where, is found in every draw.
+    """
     return unlikeness(square, value, squared).max(-1).min(-1)
 
 
 def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Interval:
-    """Similarity to the nearest of several others, in the arm in which that is smallest; arguments as from `by_unit`.
+    """Similarity to the nearest of several others, in the arm in which that is smallest.
 
-    The nearest is chosen in every draw. Others that are the nearest in none of `LOOKS` draws are
-    left out: there are a thousand rivals.
+    Arguments are as from `by_unit`. The nearest is chosen in every draw. Others that are the
+    nearest in none of `LOOKS` draws are left out: there are a thousand rivals.
     """
     weights = np.concatenate(
         [np.full((1, len(square)), 1 / len(square)), draw_weights(len(square))[:LOOKS]]
@@ -185,7 +192,10 @@ def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Inte
 
 
 def rivals_of(answers: Answers) -> tuple[list[Rival], Float[np.ndarray, "unit rival arm"]]:
-    """All rivals, each algorithm as it is, then bounded in both forms at every B, with their squared differences."""
+    """All rivals, with their squared differences.
+
+    These are each algorithm as it is, then bounded in both forms at every B.
+    """
     every, found = [], []
     for form, bounds in FORMS.items():
         for name, values in answers.said.items():
@@ -199,10 +209,10 @@ def rivals_of(answers: Answers) -> tuple[list[Rival], Float[np.ndarray, "unit ri
 
 
 def reshaped(answers: Answers) -> Float[np.ndarray, "algorithm arm unit prompt"]:
-    """For each algorithm the function of what it says that is nearest to the model: no form is assumed.
+    """For each algorithm the function of its answers that is nearest to the model.
 
-    The mean of the model's predictions in `N_BINS` bins of the algorithm's, all arms together, and
-    lines between. Each half of the units is predicted by bins of the other.
+    No form is assumed. The mean of the model's predictions in `N_BINS` bins of the algorithm's, all
+    arms together, and lines between. Each half of the units is predicted by bins of the other.
     """
     n_units = answers.f.shape[1]
     first = np.arange(n_units) < n_units // 2
@@ -259,7 +269,10 @@ ONE, ANY, OF_TRUTH, ITSELF = "one rival", "a function of one algorithm", "truth"
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model beside its rivals: the answers, those that are named, and what the criterion asks for of the rivals."""
+    """A model beside its rivals: the answers, the rivals that are named, and what is asked of them.
+
+    The criterion asks for the quantities.
+    """
 
     chosen: Chosen
     answers: Answers
@@ -329,7 +342,7 @@ CRITERION = Criterion(
 
 
 def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
-    """Is there a classical algorithm that the model follows wherever the two are put to the test?"""
+    """Is there a classical algorithm that the model follows wherever the two are tested?"""
     model, others, same = results[own], results[rivals], results[itself]
     found = Comparison.of(model, others)
     f = model.sel(who=MODEL).values
@@ -395,7 +408,10 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
 def _rows(
     found: Comparison, f: np.ndarray, others: DataArray, same: DataArray
 ) -> tuple[dict[str, Any], ...]:
-    """Similarity to each algorithm in its nearest form, to the target and to the model itself; then the nearest."""
+    """Similarity to each algorithm in its nearest form, to the target and to the model itself.
+
+    The last rows name the nearest rival in each condition.
+    """
     rows: list[dict[str, Any]] = []
     for rival in found.chosen.each:
         bound: dict[str, Any] = {"form": "plain"}
@@ -432,7 +448,10 @@ def _rows(
 
 
 def excluded(facts: Facts) -> str | None:
-    """Why it cannot apply to a model with these facts: polynomials count in whatever units their values are shown."""
+    """Why the claim cannot apply to a model with these facts; None where it can.
+
+    Polynomials count in whatever units their values are shown.
+    """
     return None if polynomials_in(facts.task) else needs_polynomials(facts)
 
 

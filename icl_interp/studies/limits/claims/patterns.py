@@ -1,9 +1,9 @@
-"""The claim of `limits` that attention patterns are alike whatever the degree of the polynomial that a context shows.
+"""The claim of `limits` that attention patterns are alike whatever degree the context shows.
 
-Every degree meets the same inputs. Points are exchangeable, so a mean pattern by position would
-average away whatever attention makes of their content: keys are therefore lined up by how near
-their x is to the query's. Heads without which predictions do not move are left out, and so are
-layers that have no others.
+The degree is that of a polynomial. Every degree meets the same inputs. Points are exchangeable, so
+a mean pattern by position would average away whatever attention makes of their content: keys are
+therefore lined up by how near their x is to the query's. Heads without which predictions do not
+move are left out, and so are layers that have no others.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def degrees(lab: Lab) -> list[int]:
 
 
 def others(lab: Lab, degree: int) -> Prompts:
-    """The same inputs with other functions of the same degree: those of the next unit of the sample."""
+    """The same inputs with other functions of the same degree: those of the sample's next unit."""
     prompts, per = polynomials(lab, degree), prompts_per_unit(lab)
     parameters = prompts.parameters.roll(-per, 0)
     return Prompts(
@@ -85,9 +85,9 @@ def some(lab: Lab, prompts: Prompts, n: int = N_PROMPTS) -> Prompts:
 
 
 def by_nearness(lab: Lab, prompts: Prompts) -> Tensor:
-    """For each prompt the keys of the last query, (batch, key): pairs from the nearest x to the furthest, itself last.
+    """The keys of each prompt's last query, (batch, key): pairs from the nearest x to the furthest.
 
-    An interleaved pair has two keys, first its x and then its y.
+    The query itself is last. An interleaved pair has two keys, first its x and then its y.
     """
     n = prompts.n_points
     order = (prompts.xs[:, :-1, 0] - prompts.xs[:, -1:, 0]).abs().argsort(stable=True, dim=-1)
@@ -97,14 +97,20 @@ def by_nearness(lab: Lab, prompts: Prompts) -> Tensor:
 
 
 def last_patterns(lab: Lab, prompts: Prompts) -> Float[Tensor, "batch layer head key"]:
-    """Attention of the last query, keys by position; in float32 as the model runs, returned in float64."""
+    """Attention of the last query, keys by position.
+
+    It is computed in float32, as the model runs, and returned in float64.
+    """
     seen = Activations([f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)])
     lab.last_predictions(prompts, [seen])
     return torch.stack([pattern[:, :, 0] for pattern in seen.recorded.values()], 1).double()
 
 
 def variation(a: Tensor, b: Tensor) -> Tensor:
-    """Total variation of two patterns, half the sum of |a - b| over keys: the weight that moves; mean over heads."""
+    """Total variation of two patterns: half the sum of |a - b| over keys, the weight that moves.
+
+    It is the mean over heads.
+    """
     return 0.5 * (a - b).abs().sum(-1).mean(-1)
 
 
@@ -113,9 +119,10 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 
 @measurement("patterns/degrees", version=3)
 def distances(lab: Lab) -> Planned[DataArray]:
-    """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
+    """How far apart patterns of two degrees are, against prompts of one degree.
 
-    Of heads that move predictions (`relevance.that_move`); NaN for a layer without any.
+    It is given for each pair of degrees and each layer, of heads that move predictions
+    (`relevance.that_move`); NaN for a layer without any.
 
     Statistics, in weight moved (total variation, mean over heads):
         between: distance of the two degrees' mean patterns, keys lined up by nearness.
@@ -208,7 +215,10 @@ def _draws(
     pairs: list[tuple[int, int]],
     just_mean: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distance of mean patterns, and between prompts of the two degrees: each (draw, pair), the first not resampled."""
+    """Distances of mean patterns, and of prompts of the two degrees: each (draw, pair).
+
+    The first draw is not resampled.
+    """
     per = len(patterns) // lab.n_units
     shifts = range(1, min(N_SHIFTS, lab.n_units - 1) + 1)
     within = torch.stack([variation(patterns, patterns.roll(per * s, 0)) for s in shifts]).mean(0)
@@ -222,7 +232,10 @@ def _draws(
 
 
 def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[float]:
-    """Distance between functions of two degrees over that of one degree, at the same inputs, less 1."""
+    """Distance between functions of two degrees over that of one degree, less 1.
+
+    Both are taken at the same inputs.
+    """
     same = [float(variation(own[:, a], other[:, a]).mean()) for a in range(own.shape[1])]
     out = []
     for a, b in pairs:
@@ -238,7 +251,9 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
 
 @measurement("patterns/swapped", version=2)
 def swapped(lab: Lab) -> DataArray:
-    """Squared error at the last query when the model attends as it would to another function at the same inputs.
+    """Squared error at the last query when the model attends as it would to another function.
+
+    The other function has the same inputs.
 
     Sources: "own" (nothing replaced), "degree d" (all patterns, at every position, from another
     function of degree d; the target's own degree is the control), "uniform". Also the error of
@@ -283,7 +298,10 @@ def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "b
 
 
 def _quantities(result: DataArray) -> dict[str, Estimate]:
-    """What the criterion asks for: the largest ratio, and how far prompts of one degree are apart on average."""
+    """What the criterion asks for: the largest ratio, and how far prompts of one degree are apart.
+
+    The latter is a mean over layers and pairs of degrees.
+    """
     told = ("ratio", "low", "high", "response low", "response high")
     cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in told}
     within = result.sel(statistic="within").values[:-1, :-1]
@@ -303,7 +321,7 @@ def _quantities(result: DataArray) -> dict[str, Estimate]:
 
 
 def patterns_alike(results: Results, facts: Facts) -> Evidence:
-    """Do mean patterns of two degrees differ less than patterns of two prompts of the same degree?"""
+    """Do mean patterns of two degrees differ less than patterns of two prompts of one degree?"""
     result = results[distances]
     quantities = _quantities(result)
     ratio = quantities["ratio"].value
@@ -368,7 +386,7 @@ def _answer(decision: Decision) -> str:
 
 
 def _causal(patched: DataArray) -> dict[str, object]:
-    """What attending as to another degree costs; the control attends as to one of the same degree."""
+    """What attending as to another degree costs; the control attends as to one of the same."""
     targets = patched.indexes["target"]
 
     def rate(pick: Callable[[str], list[str]]) -> float:

@@ -1,6 +1,7 @@
-"""The claims of `limits` about leaving the training range: what a norm and width change there and before.
+"""The claims of `limits` about leaving the training range: effects of a norm and of width.
 
-They are about kinds of training, so each compares groups of several seeds (`claims.kinds`).
+Errors within the range count, too. The claims are about kinds of training, so each compares groups
+of several seeds (`claims.kinds`).
 """
 
 import numpy as np
@@ -147,7 +148,10 @@ def regions(arm: Arm, fresh: bool = False) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gains(without: Arm, normed: Arm, fresh: bool = False) -> tuple[Interval, Interval, Interval]:
-    """Errors without over with a norm: near the boundary, in the inner half, and the first over the second."""
+    """Errors without over with a norm: near the boundary, in the inner half, and their ratio.
+
+    The ratio is the first over the second.
+    """
     (edge, inner), (edge_n, inner_n) = regions(without, fresh), regions(normed, fresh)
     return ratio(edge, edge_n), ratio(inner, inner_n), ratio(edge / inner, edge_n / inner_n)
 

@@ -1,4 +1,7 @@
-"""The claim of `limits` that softmax acts as a hardmax far from the data, and what that on uniform averages shares."""
+"""The claim of `limits` that far from the data softmax acts as a hardmax.
+
+The claim about uniform averages takes from here what both share.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -88,14 +91,19 @@ def concentration(lab: Lab) -> Planned[DataArray]:
 
 
 def _drawn_sizes(lab: Lab) -> Float[np.ndarray, "unit place"]:
-    """A size from 1e4 to 1e5 units in each direction, log-uniform: in either half decade as often as in the other."""
+    """A size from 1e4 to 1e5 units in each direction, log-uniform.
+
+    It lies in either half decade equally often.
+    """
     strata = [between.stratum(1e4, 1e5, sign) for sign in (-1, 1)]
     which = np.arange(lab.n_units) // 2 % 2  # units of a pair share a place
     return np.stack([lab.drawn_sizes[np.arange(lab.n_units), at[which]] for at in strata], 1)
 
 
 def score_gap(scores: Float[torch.Tensor, "*batch key"]) -> Float[torch.Tensor, "*batch"]:
-    """How far the largest score lies above the largest one that does not tie with it; 0 where all tie.
+    """How far the largest score lies above the largest one that does not tie with it.
+
+    It is 0 where all scores tie.
 
     >>> score_gap(torch.tensor([[3.0, 1.0, 3.0], [2.0, 2.0, 2.0]]))
     tensor([2., 0.])
@@ -106,9 +114,10 @@ def score_gap(scores: Float[torch.Tensor, "*batch key"]) -> Float[torch.Tensor, 
 
 
 def _grows(gaps: Float[torch.Tensor, "batch head query"]) -> Bool[np.ndarray, "head sign batch"]:
-    """Whether score gaps at 1e3, 1e4 and 1e5, both signs (-1e3, 1e3, -1e5, -1e4, 1e4, 1e5), grow without an end.
+    """Whether score gaps at 1e3, 1e4 and 1e5 grow without an end, for both signs.
 
-    A gap that nears a limit has increments that shrink from one decade to the next.
+    The queries of `gaps` are -1e3, 1e3, -1e5, -1e4, 1e4, 1e5. A gap that nears a limit has
+    increments that shrink from one decade to the next.
     """
     decades = gaps[..., [[0, 3, 2], [1, 4, 5]]].diff(dim=-1)  # (batch, head, sign, decade)
     earlier, last = decades.unbind(-1)
@@ -131,10 +140,10 @@ def delta(lab: Lab) -> Planned[DataArray]:
 
 @measurement("heads/far swap")
 def far_swap(lab: Lab) -> Planned[DataArray]:
-    """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square.
+    """Squared change of f when every head's pattern at the query is swapped.
 
-    Of vectors the squared lengths, because u, the unit that they are measured in, is the root of
-    summed variances.
+    "intact" holds the square of f itself. Of vectors the squared lengths, because u, the unit that
+    they are measured in, is the root of summed variances.
     """
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {
@@ -151,7 +160,10 @@ def far_swap(lab: Lab) -> Planned[DataArray]:
 
 
 def _standings(result: DataArray, level: float) -> dict[str, Standing]:
-    """How each head counts: whether it turns into a hardmax, or is concentrated already in distribution ("out")."""
+    """How each head counts: whether it turns into a hardmax, or is one already ("out").
+
+    "Already" is in distribution, where its pattern is concentrated.
+    """
     shares = np.moveaxis(result.values[:, :-1], -1, 0)  # (unit, head, condition)
     # Whether a head is concentrated nearby; whether it has turned, where the least share decides;
     # and for two signs whether it has not, where the larger of two shares decides.
@@ -162,9 +174,10 @@ def _standings(result: DataArray, level: float) -> dict[str, Standing]:
 
 
 def _standing(share: np.ndarray, low: np.ndarray, high: np.ndarray) -> Standing:
-    """The standing of one head, from its shares in distribution, at six far queries, and later for both signs.
+    """The standing of one head, from its shares in distribution, at six far queries, and later.
 
-    Of the six the last two are drawn, one of each sign.
+    "Later" counts contexts whose pattern turns into a hardmax further out, for both signs. Of the
+    six the last two are drawn, one of each sign.
     """
     turned = low[1:7].min() >= TURNED
     not_turned = np.maximum(high[5:7], high[7:]).min() <= NOT_TURNED
@@ -256,7 +269,10 @@ def _says(
 
 
 def _causal(swap: DataArray, u: float) -> dict[str, Any]:
-    """Root mean square change of the prediction by each swap, in u: where it levels off it can be close to 0."""
+    """Root mean square change of the prediction by each swap, in u.
+
+    Where the prediction levels off it can be close to 0.
+    """
     is_far = (
         np.arange(len(swap["x"].values)) >= len(swap["x"].values) - 2
     )  # behind the queries in distribution

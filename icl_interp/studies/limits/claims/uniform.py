@@ -38,11 +38,11 @@ FEW_UNITS = 32  # for the curve of means over many keys, which take memory
 
 @measurement("heads/dispersion", version=2)
 def dispersion(lab: Lab) -> Planned[DataArray]:
-    """Entropy deficit log n - H and more, of every head at an in-distribution query, as the prompt grows.
+    """Entropy deficit log n - H and more, of every head at an in-distribution query, by length.
 
-    Directly for prompts of 3 points up to the trained length; beyond it by resampling the scores of
-    that query at trained positions (exact in layer 0, where a key's score depends on its own token
-    only; a counterfactual deeper).
+    The length is that of the prompt, in tokens. Measured directly for prompts of 3 points up to the
+    trained length; beyond it by resampling the scores of that query at trained positions (exact in
+    layer 0, where a key's score depends on its own token only; a counterfactual deeper).
 
     Statistics: deficit; max weight; deficit within x tokens and within y tokens; and the share of
     the head output's variance that is due to the samples, not the function (direct lengths only).
@@ -78,12 +78,13 @@ def dispersion(lab: Lab) -> Planned[DataArray]:
 
 @measurement("heads/deficit", version=2)
 def deficit(lab: Lab) -> Planned[DataArray]:
-    """Entropy deficit of every head, a mean over each unit: at the trained length, at ten of them, and in the limit.
+    """Entropy deficit of every head, a mean over each unit, as keys are added.
 
-    Resampled from all keys that prompts of one function show to the same query; the functions of a
-    pair are not mixed. The limit is exact for that law: with n keys drawn from a pool of N, log
-    n - H tends to sum_i p_i log(p_i N), p the softmax over the pool. range is that of the scores:
-    the deficit is at most min(range, range^2 / 8).
+    It is given at the trained length, at ten of them, and in the limit. Resampled from all keys
+    that prompts of one function show to the same query; the functions of a pair are not mixed. The
+    limit is exact for that law: with n keys drawn from a pool of N, log n - H tends to sum_i p_i
+    log(p_i N), p the softmax over the pool. range is that of the scores: the deficit is at most
+    min(range, range^2 / 8).
     """
     seen = _scores(lab)
     yield from lab.ask(lab.inner, probes=[seen])
@@ -172,9 +173,10 @@ def by_context(lab: Lab, scores: torch.Tensor) -> torch.Tensor:
 
 
 def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) -> np.ndarray:
-    """(statistic, head, function) for n keys: the query's own, the rest drawn from trained ones of the function.
+    """(statistic, head, function) for n keys: the query's own, the rest drawn from trained ones.
 
-    Of the first units only, where their number is given.
+    Trained ones are those that prompts of the same function show. Of the first units only, where
+    their number is given.
     """
     per_unit = len(lab.prompts.function.unique()) // lab.n_units
     layers, most = [], None if n_units is None else n_units * per_unit
@@ -200,7 +202,10 @@ def _resampled(lab: Lab, seen: Activations, n: int, n_units: int | None = None) 
 def _deficit(
     scores: Tensor, pattern: Tensor | None = None, keys: list[int] | None = None
 ) -> Tensor:
-    """Entropy deficit of the pattern of some scores among the keys that are seen, or some of these; NaN for none."""
+    """Entropy deficit of the pattern of some scores among the keys seen, or some of these.
+
+    It is NaN where no key is seen.
+    """
     visible = scores > -torch.inf  # counted first: scores of many keys take memory
     seen = (visible if keys is None else visible[..., keys]).sum(-1)
     pattern = softmax(scores) if pattern is None else pattern
@@ -307,7 +312,10 @@ def _counts(heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]) ->
 
 
 def _standings(result: DataArray, level: float) -> dict[str, Standing]:
-    """How each head counts: uniform at ten trained lengths or not; both ways if it is in the limit only, or unclear."""
+    """How each head counts: uniform at ten trained lengths, or not.
+
+    A head that is uniform in the limit only, or is unclear, counts both ways.
+    """
     at, limit = (result.sel(n=n).values.T for n in ("10 x trained", "limit"))  # (unit, head)
     _, low, high = simultaneous(
         lambda now, end: np.concatenate([now, end], -1), at, limit, level=level

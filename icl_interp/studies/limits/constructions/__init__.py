@@ -1,4 +1,7 @@
-"""Models of known truth for the claims of `limits`; exceptions say what `check_study` does not find, and why."""
+"""Models of known truth for the claims of `limits`, and exceptions for `check_study`.
+
+An exception says what `check_study` does not find, and why.
+"""
 
 from icl_interp.studies.limits.constructions import (
     edited,

@@ -1,4 +1,4 @@
-"""Models of known truth whose verdicts are tried with edits: made of weights where others are predictors."""
+"""Models of known truth whose verdicts are tried with edits: made of weights, not predictors."""
 
 import torch
 

@@ -1,8 +1,9 @@
-"""Predictors of known truth, for claims about which functions a model learns and which algorithm it is like.
+"""Predictors of known truth, for claims about which functions a model learns.
 
-Each stands in the place of a model, whose own weights are fresh and play no part. All are exact or
-nearly so, up to a change that is made by hand, on polynomials of the degrees of their task: who has
-not learned its task decides nothing.
+Some of the claims are about which algorithm the model is like. Each stands in the place of a model,
+whose own weights are fresh and play no part. All are exact or nearly so, up to a change that is
+made by hand, on polynomials of the degrees of their task: who has not learned its task decides
+nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +50,7 @@ LEARNERS = (
 
 
 def informed(task: Polynomial, shrink: Mapping[int, float]) -> Predictor:
-    """Least squares that is told the degree of the functions, up to the largest one trained on, and shrunk.
+    """Least squares that is told the degree, up to the largest one trained on, and shrunk.
 
     It says 1 - shrink times the truth, so its squared error is shrink^2 times that of predicting 0,
     by degree.
@@ -78,7 +79,10 @@ def shifted(algorithm: Algorithm, offset: float) -> Predictor:
 
 
 def unsteady(algorithm: Algorithm, share: float) -> Predictor:
-    """An algorithm with noise that depends on the order of the examples, a share of the largest label before."""
+    """An algorithm with noise that depends on the order of the examples.
+
+    The noise is a share of the largest label before the query.
+    """
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
         # The first input is what reshuffling changes; its sine after 1e4 periods is as good as
@@ -98,10 +102,10 @@ def above(algorithm: Algorithm, least: float) -> Predictor:
 
 
 def tossed(algorithm: Algorithm, share: float) -> Predictor:
-    """An algorithm whose predictions for the query go up or down by a share of their size: the inputs toss a coin.
+    """An algorithm whose predictions for the query go up or down by a share of their size.
 
-    The order of the examples is no matter, so that this is no noise, and no algorithm knows the
-    coin.
+    The inputs toss a coin for the direction. The order of the examples is no matter, so that this
+    is no noise, and no algorithm knows the coin.
     """
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
@@ -124,7 +128,7 @@ def _one_of(g: torch.Generator, n: int) -> int:
 def task_of(
     g: torch.Generator, degrees: tuple[int, ...], inputs: tuple[float, float] = (-1, 1)
 ) -> Polynomial:
-    """Polynomials of these degrees, with coefficients of random size and prompts of random length."""
+    """Polynomials of these degrees; random size of coefficients and random length of prompts."""
     half_width = between(g, 0.5, 2)
     return Polynomial(
         degrees=degrees,
@@ -183,7 +187,7 @@ def _largest_degree(g: torch.Generator) -> Case:
 
 
 def _largest_degree_and_more(g: torch.Generator) -> Case:
-    """Coefficients are as likely as their negatives, so the errors of least squares are 0 on average."""
+    """Coefficients are as likely as their negatives, so least squares errs by 0 on average."""
     task = task_of(g, GAPS[_one_of(g, len(GAPS))])
     offset = between(g, 0.25, 0.35) * task.coefficients.std
     return case_of(g, task, shifted(MaximumDegree(task.max_degree), offset))
@@ -217,15 +221,19 @@ def lines(g: torch.Generator) -> Polynomial:
 
 
 def _above(g: torch.Generator) -> Case:
-    """Lines within 2 c, of which few go below -1.2 c. Scaled by 3 many do, and as many go beyond 1.2 c."""
+    """Lines within 2 c, of which few go below -1.2 c.
+
+    When functions are scaled by 3 many do, and as many go beyond 1.2 c.
+    """
     task = lines(g)
     return case_of(g, task, above(LeastSquares(task), 1.2 * task.coefficients.interval[1]))
 
 
 def _tossed(g: torch.Generator) -> Case:
-    """With a share s of random sign the similarity to the plain algorithm is 1 / (1 + s^2): 0.61 to 0.67.
+    """With a share s of random sign, the similarity to the plain algorithm is 1 / (1 + s^2).
 
-    The other points make up for it: 14 at least are scored, so R2 is 1 - s^2 / 14 or more.
+    The similarity is 0.61 to 0.67. The other points make up for it: 14 at least are scored, so R2
+    is 1 - s^2 / 14 or more.
     """
     task = lines(g)
     return case_of(g, task, tossed(LeastSquares(task), between(g, 0.7, 0.8)))

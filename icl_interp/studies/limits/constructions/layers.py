@@ -61,7 +61,7 @@ def scalar_layer(
     norm: Literal["LN"] | None = None,
     position: Literal["pre", "post"] = "pre",
 ) -> HookedTransformer:
-    """Attention over scalar tokens: scores alpha x x_j, the mixture of tokens written along a random zeta.
+    """Attention over scalar tokens: scores alpha x x_j, the mixture written along a random zeta.
 
     With several layers the later ones have random weights that write more than they find, so that
     what they read of the context shows.
@@ -135,7 +135,10 @@ def constant_read_in(g: torch.Generator) -> HookedTransformer:
 
 
 def blind_read_out(g: torch.Generator) -> HookedTransformer:
-    """`random_pre_norm` whose read-out is orthogonal to the direction the stream takes far out: the plateau is c."""
+    """`random_pre_norm` whose read-out is orthogonal to the direction the stream takes far out.
+
+    The plateau is c.
+    """
     model = random_pre_norm(g)
     far = model.embed.W_E[0] - model.embed.W_E[0].mean()
     with torch.no_grad():
@@ -145,7 +148,7 @@ def blind_read_out(g: torch.Generator) -> HookedTransformer:
 
 
 def hand_set(g: torch.Generator, **change: Any) -> HookedTransformer:
-    """All weights 0, but that each number of a token has its coordinate and the head writes to one that is read out.
+    """All weights 0, but each number of a token has its coordinate, and the head's is read out.
 
     What makes scores, and what the head reads, is left to fill in.
     """
@@ -173,7 +176,7 @@ def nadaraya_watson(g: torch.Generator, beta: float) -> HookedTransformer:
 
 
 def linear_scores(g: torch.Generator) -> HookedTransformer:
-    """Scores x x_j as weights, the query's own x^2 among them, on scalar tokens: f grows like x^3."""
+    """Scores x x_j as weights, also the query's own x^2, on scalar tokens: f grows like x^3."""
     model = hand_set(g, score_fn="linear", score_norm="visible")
     attn = model.blocks[0].attn
     with torch.no_grad():
@@ -206,7 +209,10 @@ def gradient_step(g: torch.Generator) -> HookedTransformer:
 def positional(
     g: torch.Generator, low: float, high: float, first: int, step: int
 ) -> HookedTransformer:
-    """Scalar tokens, every step-th of which, from the first on, scores higher than the rest: f = x + their mixture."""
+    """Scalar tokens, of which every step-th, from the first on, scores higher than the rest.
+
+    So f = x + their mixture.
+    """
     model = hand_set(g, positional_embedding_type="standard")
     attn = model.blocks[0].attn
     with torch.no_grad():
@@ -218,10 +224,10 @@ def positional(
 
 
 def nearly_hardmax(g: torch.Generator) -> HookedTransformer:
-    """Far out a head puts .87 to .93 of its weight on the first token, and never more: delta is about .1.
+    """Far out a head puts .87 to .93 of its weight on the first token, and never more.
 
-    The norm lets its scores level off: what makes them is a constant of the stream, which x drowns.
-    A bias that the constant cancels in distribution is then left over.
+    So delta is about .1. The norm lets its scores level off: what makes them is a constant of the
+    stream, which x drowns. A bias that the constant cancels in distribution is then left over.
     """
     model = blank(
         8,
@@ -256,7 +262,10 @@ def unread(g: torch.Generator) -> HookedTransformer:
 
 
 def late_onset(g: torch.Generator) -> HookedTransformer:
-    """`constant_read_in` but for one part in 1e8 to 1e7, all of x that centring keeps: it wins beyond 1e6 only."""
+    """`constant_read_in` but for one part in 1e8 to 1e7, all of x that centring keeps.
+
+    It wins beyond |x| = 1e6 only.
+    """
     model = random_pre_norm(g, d_in=2)
     with torch.no_grad():
         read_in = model.embed.W_E[0].clone()

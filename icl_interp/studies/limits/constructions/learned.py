@@ -1,4 +1,4 @@
-"""Models of known truth that do well in distribution, and ignorant ones, for claims about the context far out.
+"""Models of known truth that do well in distribution, and ignorant ones, for far contexts.
 
 What a model loses far out it must have nearby. Those that know their task answer constant
 functions: the mean of the labels is exact.
@@ -26,14 +26,17 @@ from icl_interp.studies.limits.constructions.neighbours import Wrong, averaging,
 
 
 def averaged_before_a_norm(g: torch.Generator) -> Case:
-    """f = (1 - shrink) c / sqrt(1 + (x / x0)^2) plus a plateau of either sign, with x0 from 20 to 100."""
+    """f = (1 - shrink) c / sqrt(1 + (x / x0)^2) plus a plateau of either sign; x0 is 20 to 100."""
     task = constants(number(g, 0.5, 2), int(torch.randint(6, 14, (), generator=g)))
     wrong = Wrong(shrink=number(g, 0, 0.1), tilt=number(g, 0, 0.1))
     return Case(averaging(g, task, wrong, norm="LN", size=number(g, 3, 6)), task)
 
 
 def averaged_beside_itself(g: torch.Generator, low: float, high: float) -> Case:
-    """The mean of the labels, the query's own 0 among them, whose score is s x^2 while others' are s x x_j."""
+    """The mean of the labels, among them the query's own 0.
+
+    The query's score is s x^2 while others' are s x x_j.
+    """
     model = hand_set(g, d_in=2, n_ctx=N_POINTS)
     attn, share = model.blocks[0].attn, 10 ** number(g, math.log10(low), math.log10(high))
     with torch.no_grad():

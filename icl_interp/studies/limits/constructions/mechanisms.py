@@ -75,7 +75,9 @@ def _rate(g: torch.Generator, task: LinearRegression) -> float:
 
 
 def step_in_layers(g: torch.Generator, *shares: float, lean: float = 0.0, **change: Any) -> Case:
-    """f = (rate / n) sum_j y_j x_j x, of which each layer writes a share: one step of gradient descent, from 0.
+    """f = (rate / n) sum_j y_j x_j x, of which each layer writes a share.
+
+    It is one step of gradient descent, from 0.
 
     Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*,
     Proposition 1.
@@ -93,7 +95,7 @@ def step_in_layers(g: torch.Generator, *shares: float, lean: float = 0.0, **chan
 
 
 def step_elsewhere(g: torch.Generator) -> Case:
-    """The first layer takes the step and writes it where no read-out looks; the second carries it to where one does."""
+    """The first layer writes the step where no read-out looks; the second carries it to one."""
     case = step_in_layers(g, 1.0, 0.0, d_model=5, positional_embedding_type="standard")
     first, second = (block.attn for block in case.model.blocks)
     with torch.no_grad():
@@ -119,12 +121,13 @@ def step_twice(g: torch.Generator) -> Case:
 
 
 def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Case:
-    """A step, then LayerNorm of a stream in which a constant is the largest part: in distribution it divides by that.
+    """A step, then LayerNorm of a stream in which a constant is the largest part.
 
-    The constant is small enough for x to outweigh it at 10 half-widths. Each quantity has two
-    coordinates of opposite sign, so that centring does nothing. With `cubic` (from, to) values read
-    some of x too, what this adds to the slope is taken off by the read-out, and the query's own
-    weight, which grows like x^2, makes f grow like x^3 once frozen.
+    In distribution the norm divides by the constant. The constant is small enough for x to outweigh
+    it at 10 half-widths. Each quantity has two coordinates of opposite sign, so that centring does
+    nothing. With `cubic` (from, to) values read some of x too, what this adds to the slope is taken
+    off by the read-out, and the query's own weight, which grows like x^2, makes f grow like x^3
+    once frozen.
     """
     case = step_in_layers(g, 1.0, d_model=8, normalization_type="LN", norm_position="post")
     model, task = case.model, case.task
@@ -149,10 +152,10 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
 
 
 def idle_norm(g: torch.Generator) -> HookedTransformer:
-    """A scalar layer and a norm whose eps outweighs every variance up to |x| = 1e6: it divides by a constant there.
+    """A scalar layer and a norm whose eps outweighs every variance up to |x| = 1e6.
 
-    From about 1e12 on it divides by |x| as any norm does, and f is level: the onset lies beyond
-    what is measured.
+    The norm divides by a constant there. From about 1e12 on it divides by |x| as any norm does, and
+    f is level: the onset lies beyond what is measured.
     """
     model = scalar_layer(g, number(g, 3, 6), norm="LN", position="post")
     idle = HookedTransformer(replace(model.cfg, eps=1e20)).double()
@@ -161,7 +164,7 @@ def idle_norm(g: torch.Generator) -> HookedTransformer:
 
 
 class Beside(HookedTransformer):
-    """A transformer with a path beside its blocks: its prediction at each token is that of the blocks plus the path's.
+    """A transformer with a path beside its blocks: the path's prediction is added at each token.
 
     Only `forward` knows the path, so attention must look both ways (`remember` and `after` are for
     causal models).
@@ -206,11 +209,11 @@ def step_beside_attention(g: torch.Generator, low: float, high: float) -> Case:
 
 
 def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> HookedTransformer:
-    """f = r x / sqrt(x^2 + x0^2), with an x0 from low to 1.2 high in every context: a pre-norm model.
+    """f = r x / sqrt(x^2 + x0^2), with an x0 from low to 1.2 high in every context.
 
-    The final norm sees x v + b + m c with orthogonal v, b and c, and the read-out is along v. The
-    head writes m, a mean of normalised tokens, so |m| is at most the root of the width, and c is
-    small enough for that.
+    It is a pre-norm model. The final norm sees x v + b + m c with orthogonal v, b and c, and the
+    read-out is along v. The head writes m, a mean of normalised tokens, so |m| is at most the root
+    of the width, and c is small enough for that.
     """
     settings = {
         "n_layers": 1,
@@ -238,7 +241,10 @@ def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> Hooke
 
 
 def logarithm_beside(g: torch.Generator, low: float = 1, high: float = 2) -> Case:
-    """An early plateau, plus log(1 + |x|) times once or twice the certificate's half-width, after the last norm."""
+    """An early plateau, plus log(1 + |x|) times once or twice the certificate's half-width.
+
+    The logarithm is added after the last norm.
+    """
     model = aligned(g, 0.3, 2, attention_dir="bidirectional")
     half_width = math.sqrt(ALIGNED_WIDTH) * model.unembed.W_U.norm().item()
     slope = number(g, low, high) * half_width
@@ -293,7 +299,7 @@ def smoother_beside_attention_only(g: torch.Generator) -> Case:
 
 
 def smoother_that_tells_degrees(g: torch.Generator, low: float = 15, high: float = 25) -> Case:
-    """A smoother with a second head, which attends to the largest labels if they exceed those of any line.
+    """A smoother with a second head that attends to the largest labels, if no line reaches them.
 
     With coefficients from 1 to 1.2 and inputs from 0.5 to 1.5 lines stay below 3, and degree 2
     reaches 4 at x = 1.4. The head adds a twentieth of what it attends to, so that little depends on

@@ -1,4 +1,4 @@
-"""Kinds of training of known truth: models that differ in one respect beside others, several "seeds" of each.
+"""Kinds of training of known truth: models that differ in one respect, with several "seeds" each.
 
 All of them answer constant functions, for which the mean of the labels is exact, and make an error
 that is added by hand. So the squared error of each is a formula, and seeds of a kind differ by what
@@ -58,7 +58,10 @@ SMALL = 0.2  # shrink and tilt up to this leave an error of at most a tenth of t
 
 @dataclass(frozen=True)
 class Wrong:
-    """What is wrong with f = (1 - shrink) c + tilt x + offset, where the function has the value c everywhere."""
+    """What is wrong with f = (1 - shrink) c + tilt x + offset, for a function of value c.
+
+    The function has the value c everywhere.
+    """
 
     shrink: float = 0.0
     tilt: float = 0.0
@@ -76,7 +79,7 @@ def averaging(
     d_model: int = 4,
     d_mlp: int = 0,
 ) -> HookedTransformer:
-    """A head that averages the labels before the query, so that f is wrong by as much as it is told.
+    """A head that averages the labels before the query, so that f is wrong by as told.
 
     A norm has `EPS` under its root and gains of `EPS`'s root: it passes on what a stream of order 1
     holds, up to one part in `EPS`, and levels off from |x| of about 100 / `size` on.
@@ -159,7 +162,7 @@ def arms(
     task: Polynomial,
     others: Mapping[Role, tuple[Sequence[HookedTransformer], Polynomial]],
 ) -> Case:
-    """The first of some models, with the others as seeds of its kind, and further kinds by their role."""
+    """The first of some models, with the others as its seeds, and further kinds by their role."""
     beside = {Role(SEED, further=i): (model, task) for i, model in enumerate(mine[1:])}
     for role, (models, its_task) in others.items():
         beside |= {replace(role, further=i): (model, its_task) for i, model in enumerate(models)}
@@ -194,7 +197,10 @@ def norm_arms(g: torch.Generator, without: Sequence[Wrong], normed: Sequence[Wro
 
 
 def _tilts(g: torch.Generator) -> tuple[list[Wrong], list[Wrong]]:
-    """Errors s^2 c^2 + t^2 x^2 with one s and two t, the smaller first: they differ where |x| is large."""
+    """Errors s^2 c^2 + t^2 x^2 with one s and two t, the smaller first.
+
+    They differ where |x| is large.
+    """
     shrink = number(g, 0.08, 0.12)
     small, large = (float(_signed(g, low, high, 1)) for low, high in ((0.07, 0.09), (0.16, 0.18)))
     return jittered(g, Wrong(shrink, small)), jittered(g, Wrong(shrink, large))
@@ -210,7 +216,10 @@ def _tilted_more(g: torch.Generator) -> Case:
 
 
 def _shrunk_less(g: torch.Generator) -> Case:
-    """Errors s^2 c^2 + t^2 x^2 with one t and two s, the smaller without a norm: they differ where |x| is small."""
+    """Errors s^2 c^2 + t^2 x^2 with one t and two s, the smaller without a norm.
+
+    They differ where |x| is small.
+    """
     tilt = float(_signed(g, 0.15, SMALL, 1))
     less, more = (number(g, low, high) for low, high in ((0.02, 0.05), (0.15, 0.18)))
     return norm_arms(g, jittered(g, Wrong(less, tilt)), jittered(g, Wrong(more, tilt)))
@@ -231,7 +240,10 @@ def _three_seeds(g: torch.Generator) -> Case:
 
 
 def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, float]) -> Case:
-    """Errors s^2 c^2, with s of the kind with attention only and of that with MLPs, which write nothing."""
+    """Errors s^2 c^2, with s of the kind with attention only and of the kind with MLPs.
+
+    The MLPs write nothing.
+    """
     task = _task(g)
     kinds = [jittered(g, Wrong(number(g, *ends))) for ends in (alone, full)]
     return _either(
@@ -248,7 +260,10 @@ def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, 
 
 
 def two_widths(g: torch.Generator, low: float, high: float) -> Case:
-    """The wider models' errors are about low^2 to high^2 of the others', on functions of any size."""
+    """The wider models' errors are about low^2 to high^2 of the others', whatever the functions.
+
+    The functions may be of any size.
+    """
     task, shrink = _task(g), number(g, 0.1, 0.12)
     factor = number(g, low, high)
     return _either(
@@ -286,7 +301,7 @@ def _by_interval(g: torch.Generator, models: Mapping[float, Sequence[HookedTrans
 
 
 def _by_overlap(g: torch.Generator) -> Case:
-    """s^2 = e for a, and .3 e with b^2 = .2 e A^2 / 3 for A: on each own interval the own kind errs less.
+    """s^2 = e for a; .3 e with b^2 = .2 e A^2 / 3 for A: each kind errs less on its own interval.
 
     On U(-sigma, sigma) the squared error is (s sigma)^2 / 3 + b^2. At a that of A is .1 e
     a^2 + .067 e A^2, more than the e a^2 / 3 of a from A = 2 a on; at A it is half of that of a.
@@ -306,7 +321,10 @@ def _by_overlap(g: torch.Generator) -> Case:
 
 
 def _one_is_best(g: torch.Generator) -> Case:
-    """s is smaller by a quarter or more for the larger interval, so on both tests that kind is the better one."""
+    """s is smaller by a quarter or more for the larger interval.
+
+    So on both tests that kind is the better one.
+    """
     small, large = _sizes(g)
     fall = number(g, 0.6, 0.75)
     return _by_interval(
@@ -319,10 +337,11 @@ def _one_is_best(g: torch.Generator) -> Case:
 
 
 def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, float]) -> Case:
-    """Sizes of what 1 is read in as that fall like a^-p, and errors on the smallest interval that grow like a^q.
+    """Sizes of what 1 is read in as that fall like a^-p, and errors that grow like a^q.
 
-    The norm sees x as a vector of that size, so what it does to x comes later by the factor a^p.
-    The offset's square is what the tilt's error leaves of the one wanted.
+    The errors are those on the smallest interval. The norm sees x as a vector of that size, so what
+    it does to x comes later by the factor a^p. The offset's square is what the tilt's error leaves
+    of the one wanted.
     """
     sizes, tilt, read_out = _sizes(g, (2.5, 3)), number(g, 0.1, 0.12), _read_out(g)
     p, q = (number(g, *ends) for ends in (onset, cost))

@@ -1,10 +1,11 @@
-"""Appendix G.1 of Naim & Asher (2025) on a trained layer: what heads read far out, as printed, exactly, and measured.
+"""Appendix G.1 of Naim & Asher (2025) on a trained layer: what heads read far out.
 
-The paper reduces one attention layer without norm, biases and positions to alpha_h and zeta_h and
-gives three sums for a far query. The layer here is the first of a model trained without LayerNorm:
-its read-in and its heads as they came out of training, with biases and positions set to 0, and one
-head more, its first with the queries erased, as no trained head has alpha = 0. As trained, with
-biases and positions, it is checked against the exact closed form as well.
+It is given as printed, exactly, and measured. The paper reduces one attention layer without norm,
+biases and positions to alpha_h and zeta_h and gives three sums for a far query. The layer here is
+the first of a model trained without LayerNorm: its read-in and its heads as they came out of
+training, with biases and positions set to 0, and one head more, its first with the queries erased,
+as no trained head has alpha = 0. As trained, with biases and positions, it is checked against the
+exact closed form as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,12 +55,15 @@ BOUNDARY = within("distance from the exact boundary value", CLOSE)
 
 
 def first_layer(model: HookedTransformer) -> HookedTransformer:
-    """The model's read-in, first attention layer and read-out in float64, as they are: one layer of its own."""
+    """The model's read-in, first attention layer and read-out in float64, as they are.
+
+    They make one layer of their own.
+    """
     return _layer(model, model.cfg.n_heads, norm=False)
 
 
 def bare_layer(model: HookedTransformer, norm: bool = False) -> HookedTransformer:
-    """`first_layer` as Appendix G.1 has it, without biases and positions, and with a head of alpha = 0.
+    """`first_layer` as Appendix G.1 has it: no biases and positions, and a head of alpha = 0.
 
     The head that is added is the first one with its queries erased: it attends alike to all. With
     `norm`, a LayerNorm of gain 1 stands behind the layer, as in Proposition 6.
@@ -114,7 +118,10 @@ def tokens_before(checkpoint: Checkpoint, n: int, seed: int) -> Float[Tensor, "c
 def readings(
     layer: HookedTransformer, contexts: Float[Tensor, "context token"], xs: Float[Tensor, " query"]
 ) -> Float[Tensor, "context query head"]:
-    """m_h(x), what each head reads, from the layer's forward pass: what it writes along zeta_h, over |zeta_h|^2."""
+    """m_h(x), what each head reads, from the layer's forward pass.
+
+    It is what the head writes along zeta_h, over |zeta_h|^2.
+    """
     _, zetas = scalar_layer.heads_of(layer)
     asked = torch.cat(
         [contexts.repeat_interleave(len(xs), 0), xs.repeat(len(contexts))[:, None]], 1
@@ -145,7 +152,10 @@ def limits_of(
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Readings of every head, the three sums, the boundary value behind a norm, and the layer as trained."""
+    """Readings of every head, the three sums, the boundary value behind a norm, the whole layer.
+
+    The whole layer is as trained.
+    """
     if not bench.has(MODEL):
         return {}
     checkpoint = bench.models[MODEL]
@@ -191,7 +201,7 @@ def _readings(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
 
 
 def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
-    """Largest |measured - formula| over contexts, heads and both directions, by sum, formula and |x|."""
+    """Largest |measured - formula| over contexts, heads and directions, by sum, formula and |x|."""
     alphas, _ = scalar_layer.heads_of(layer)
     measured = readings(layer, contexts, xs)
     values = np.full((len(SUMS), len(FORMULAS), len(XS)), np.nan)
@@ -217,7 +227,10 @@ def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
 
 
 def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> DataFrame:
-    """f far out with a LayerNorm behind the layer, in both directions; and what the paper's slope would make of it."""
+    """f far out with a LayerNorm behind the layer, in both directions.
+
+    Beside it stands what the paper's slope would make of it.
+    """
     alphas, zetas = scalar_layer.heads_of(layer)
     read_out = layer.unembed.W_U[:, 0]
     norm = layer.blocks[0].ln1
@@ -250,7 +263,10 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
 
 
 def compare(results: Results) -> DataFrame | None:
-    """Paper | exact limit | measured, for every head, the exponent of the variance, and the boundary values."""
+    """Paper | exact limit | measured, for every head and for the exponent of the variance.
+
+    The last rows are the boundary values.
+    """
     numbers = ("paper", "exact limit", "measured")
     rows = [
         {
@@ -343,7 +359,10 @@ def _states_sum(gaps: DataArray, name: str) -> Statement:
 
 
 def _exponent(row: Mapping[str, Any]) -> float:
-    """The measured exponent, of which |measured - 2| ("ours") and |measured - 1| ("printed") are stored."""
+    """The measured exponent, recovered from its stored differences.
+
+    These are |measured - 2| ("ours") and |measured - 1| ("printed").
+    """
     return min(1 + row["printed"], 1 - row["printed"], key=lambda e: abs(abs(e - 2) - row["ours"]))
 
 

@@ -1,4 +1,4 @@
-"""Figures 2, 3, 5 and 7 of Naim & Asher (2025): error rates against sigma, and the map over both sigmas."""
+"""Figures 2, 3, 5 and 7 of Naim & Asher (2025): error rates by sigma, and the map over both."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,7 +89,10 @@ def run_figure2(bench: Bench) -> dict[str, Result]:
 
 
 def compare_rates(results: Results) -> DataFrame | None:
-    """Error rates of the paper's Table 2, whose numbers its curves are: errors in units of the zero predictor's."""
+    """Error rates beside the paper's Table 2, whose numbers the curves show.
+
+    Errors are in units of the zero predictor's.
+    """
     rows = []
     for degree in range(1, 6):
         for name, rates in table2_rates(degree).items():
@@ -111,7 +114,10 @@ def compare_rates(results: Results) -> DataFrame | None:
 
 
 def states_figure2(results: Results) -> tuple[Statement, ...]:
-    """Unseen degrees: gaps (1, 3, 5) against the curriculum (1, 2, 3) and against models of that very degree."""
+    """Unseen degrees: gaps (1, 3, 5) against the curriculum (1, 2, 3) and single-degree models.
+
+    The latter are models of that very degree.
+    """
     lines = []
     for degree in (2, 4):
         own = _ratio(results, degree, MIXED, BY_DEGREE[degree])
@@ -280,7 +286,10 @@ def _factor(rows: Sequence[Mapping[str, Any]]) -> Interval:
 
 
 def _width(results: Results) -> list[Statement]:
-    """Section 5, footnote 3: "increasing model size from 22.5M to 38M parameters did not significantly improve"."""
+    """Section 5, footnote 3, about the size of models.
+
+    The paper: "increasing model size from 22.5M to 38M parameters did not significantly improve".
+    """
     rows = [row for row in errors.rows_of(results, "width") if row["sigma"] > 1]
     if not rows:
         return []
@@ -297,7 +306,10 @@ def _width(results: Results) -> list[Statement]:
 
 
 def run_figure7(bench: Bench) -> dict[str, Result]:
-    """Squared error on degree 3 with inputs on U(-s, s) and coefficients on U(-t, t), for two training intervals."""
+    """Squared error on degree 3 with inputs on U(-s, s) and coefficients on U(-t, t).
+
+    It is measured for two training intervals.
+    """
     task, n = polynomials(bench.scale, 3), min(MAP_CONTEXTS, bench.scale.n_contexts)
     maps: dict[str, Result] = {}
     for interval, name in MAPPED.items():
@@ -352,7 +364,10 @@ def compare_figure7(results: Results) -> DataFrame | None:
 
 
 def states_figure7(results: Results) -> tuple[Statement, ...]:
-    """Which of the two sigmas costs more, and in how many cells the wider training interval wins."""
+    """Which of the two sigmas costs more, and in how many cells the wider interval wins.
+
+    The interval is that of training.
+    """
     maps = {
         interval: result for interval, result in results.items() if isinstance(result, DataArray)
     }
@@ -377,9 +392,10 @@ def states_figure7(results: Results) -> tuple[Statement, ...]:
 
 
 def r2_in_own_cell(map_: DataArray, interval: str) -> float:
-    """R2 on degree 3 where inputs and functions are drawn as in training on U(-a, a), from the error in that cell.
+    """R2 on degree 3 with inputs and functions drawn as in training on U(-a, a), from its error.
 
-    E f^2 = a^2 / 3 sum over i of a^(2 i) / (2 i + 1), for coefficients and inputs of U(-a, a).
+    The error is that of the cell. E f^2 = a^2 / 3 sum over i of a^(2 i) / (2 i + 1), for
+    coefficients and inputs of U(-a, a).
     """
     a = int(interval.rpartition(",")[2].rstrip(")"))
     size = a**2 / 3 * sum(a ** (2 * i) / (2 * i + 1) for i in range(4))
@@ -387,7 +403,10 @@ def r2_in_own_cell(map_: DataArray, interval: str) -> float:
 
 
 def _reaches(maps: Mapping[str, DataArray]) -> list[Statement]:
-    """The wider training interval against the narrower one, cell by cell; cells whose intervals overlap are unclear."""
+    """The wider training interval against the narrower one, cell by cell.
+
+    Cells whose intervals overlap are unclear.
+    """
     narrow, wide = (
         {k: result.sel(statistic=k).values for k in ("error", "low", "high")}
         for result in maps.values()

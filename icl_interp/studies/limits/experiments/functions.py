@@ -69,7 +69,7 @@ KINK = {"|x|": Shown(torch.abs, Uniform(-1, 1), -1, 1)}
 
 
 def run_figure1(bench: Bench) -> dict[str, Result]:
-    """exp, sin and ln(1 + x) on [0, 1], asked of a model that was trained on polynomials of degree 3."""
+    """exp, sin and ln(1 + x) on [0, 1], asked of a model trained on polynomials of degree 3."""
     return _follow(bench, SMOOTH)
 
 
@@ -116,7 +116,10 @@ def _law(law: Distribution) -> str:
 def _follow_table(
     function: str, found: Mapping[str, Tensor], truth: Tensor, note: str
 ) -> DataFrame:
-    """Squared error over the interval with intervals over contexts, and R2 against the function's own variance."""
+    """Squared error over the interval, with intervals over contexts, and R2.
+
+    R2 is relative to the function's own variance.
+    """
     variance = float(truth.var(unbiased=False))
     intervals = {
         name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy())
@@ -171,7 +174,7 @@ BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
 
 
 def run_figure4(bench: Bench) -> dict[str, Result]:
-    """The prediction for x², x³ and 12x as the query goes far, and what the weights say about it."""
+    """The prediction for x², x³ and 12x as the query goes far, and what the weights say of it."""
     results: dict[str, Result] = {}
     rows = []
     for name, (model, f, law) in BOUNDARY.items():
@@ -198,7 +201,7 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
 
 
 def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, float]:
-    """Zone, onset, plateau and what the weights predict, from predictions `(context, query)` on the grid `FAR`.
+    """Zone, onset, plateau and what the weights predict, from f `(context, query)` on `FAR`.
 
     The zone is the largest |x| up to which the mean prediction is within a tenth of the truth's
     size there (and of 1 near 0); the onset the smallest |x| from which on the mean stays within 5 %
@@ -243,7 +246,7 @@ def _onset(level: np.ndarray) -> float:
 
 
 def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
-    """(c, r, plateau at +inf, plateau at -inf) of a pre-LN model; NaN where a formula does not apply."""
+    """(c, r, plateau at +inf, plateau at -inf) of a pre-LN model; NaN where no formula applies."""
     model, cfg = checkpoint.model, checkpoint.model.cfg
     nan = float("nan")
     if cfg.normalization_type != "LN" or cfg.norm_position != "pre" or cfg.d_out != 1:
@@ -274,7 +277,10 @@ PLATEAU = at_most(EXPONENT, LEVELS, GROWS, IN_RANGE, LEARNED)
 
 
 def states_figure4(results: Results) -> tuple[Statement, ...]:
-    """Is there a boundary value, of a model that follows the function at all, and do the weights alone predict it?"""
+    """Is there a boundary value, of a model that follows the function at all?
+
+    And do the weights alone predict it?
+    """
     lines = []
     for row in errors.rows_of(results, "boundary"):
         curve, (_, f, law) = results[row["function"]], BOUNDARY[row["function"]]
@@ -314,7 +320,10 @@ def exponents(curve: DataArray) -> list[float]:
 
 
 def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distribution) -> float:
-    """1 - E(prediction - f(x))^2 / Var f(x) for x of this law: from mean and spread over contexts along x."""
+    """1 - E(prediction - f(x))^2 / Var f(x) for x of this law.
+
+    It is computed from mean and spread over contexts along x.
+    """
     quantile = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
     match law:
         case Uniform(low, high):
@@ -336,7 +345,10 @@ def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distributi
 
 
 def compare_figure4(results: Results) -> DataFrame | None:
-    """Boundary values measured, and what the weights alone say; the paper's plots come without numbers."""
+    """Boundary values measured, and what the weights alone say.
+
+    The paper's plots come without numbers.
+    """
     rows = [
         {
             "function": row["function"],

@@ -51,7 +51,10 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def _by_layer(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFrame:
-    """R2 of the lens by layer, and what is left when its scale and shift are set right (squared correlation)."""
+    """R2 of the lens by layer, and what is left once its scale and shift are set right.
+
+    The latter is a squared correlation.
+    """
     n_functions, n_contexts = bench.scale.n_functions, min(CONTEXTS, bench.scale.n_contexts)
     prompts = model.task.sample(
         n_functions,

@@ -1,4 +1,4 @@
-"""One function, many contexts, and a query that moves: what the paper's plots of single functions show."""
+"""One function, many contexts, and a query that moves, as in the paper's plots of functions."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -37,7 +37,10 @@ def contexts(function: Function, law: Distribution, n_points: int, n: int, seed:
 
 
 def sweep(checkpoint: Checkpoint, prompts: Prompts, xs: Xs) -> Float[Tensor, "context query"]:
-    """The prediction at each x after each context, in float64 (far out float32 has lost the context)."""
+    """The prediction at each x after each context, in float64.
+
+    Far out float32 has lost the context.
+    """
     return _run(checkpoint, prompts, xs)
 
 
@@ -45,7 +48,8 @@ def polynomial_fit(prompts: Prompts, xs: Xs, degree: int) -> Float[Tensor, "cont
     """Least squares by a polynomial of this degree on the pairs of each context, read at each x.
 
     >>> from icl_interp.tasks.distributions import Uniform
-    >>> fit = polynomial_fit(contexts(torch.square, Uniform(0, 1), n_points=9, n=2, seed=0), [3.0], degree=2)
+    >>> prompts = contexts(torch.square, Uniform(0, 1), n_points=9, n=2, seed=0)
+    >>> fit = polynomial_fit(prompts, [3.0], degree=2)
     >>> bool((fit - 9).abs().max() < 1e-9)
     True
     """
@@ -92,7 +96,7 @@ def summary(
     note: str,
     **axes: Sequence[str],
 ) -> DataArray:
-    """Mean, standard deviation, and the 5 and 95 % quantiles over contexts, along x; and the truth beside them.
+    """Mean, standard deviation, and 5 and 95 % quantiles over contexts, along x; and the truth.
 
     Args:
         values: of f.

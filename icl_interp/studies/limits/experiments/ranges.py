@@ -1,4 +1,4 @@
-"""Table 3 of Naim & Asher (2025): models trained on wider and wider intervals, all tested with inputs on U(-1, 1)."""
+"""Table 3 of Naim & Asher (2025): models trained on wider intervals, tested on U(-1, 1)."""
 
 from collections.abc import Mapping
 from itertools import combinations, pairwise
@@ -48,7 +48,7 @@ R2 = Mapping[str, list[float]]  # of the runs, on the law that they were trained
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Errors of every run with their means by interval, and each run's R2 on the law that it was trained on."""
+    """Errors of every run, means by interval, and each run's R2 on the law of its training."""
     names = {
         interval: bench.among([model.name for model in models]) for interval, models in RUNS.items()
     }
@@ -86,7 +86,10 @@ def compare(results: Results) -> DataFrame | None:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Accuracy near, reach far out, the order between; and what a model that has not learned is left out of."""
+    """Accuracy near, reach far out, and the order between.
+
+    A model that has not learned is left out, and a statement says of what.
+    """
     r2 = {
         i: [row["r2"] for row in errors.rows_of(results, "own range", **{"trained on": i})]
         for i in RUNS

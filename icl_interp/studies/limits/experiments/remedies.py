@@ -53,7 +53,7 @@ AT = 10  # of these, where shares are compared
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that remedies are compared by: a function of means over functions of some ingredients.
+    """A number that remedies are compared by: a function of means over functions of ingredients.
 
     Attributes:
         better: -1 where lower is better, 1 where higher is, 0 where it only describes.
@@ -98,7 +98,10 @@ QUANTITIES = (
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Every quantity of every model, what each remedy changes against the baseline, and dispersion along n."""
+    """Every quantity of every model, what each remedy changes from the baseline, and dispersion.
+
+    Dispersion is measured along n.
+    """
     names = bench.among([BASELINE, *REMEDIES])
     if not names:
         return {}
@@ -191,7 +194,10 @@ def _lab(bench: Bench, name: str) -> Lab:
 
 
 def far(bench: Bench, name: str) -> DataArray:
-    """Ingredients of the query arm, of each unit: squared error and size of f and of the truth, both directions."""
+    """Ingredients of the query arm, of each unit: squared error, size of f and of the truth.
+
+    Both directions count.
+    """
     lab = _lab(bench, name)
     rows: dict[str, np.ndarray] = {}
     found = dict(
@@ -214,7 +220,7 @@ def far(bench: Bench, name: str) -> DataArray:
 
 
 def _variance(lab: Lab, f: Tensor) -> np.ndarray:
-    """Variance of f over the contexts of all functions, as each unit's part: around the mean of all."""
+    """Variance of f over the contexts of all functions, as each unit's part, around their mean."""
     return lab.by_unit((f - f.mean(0)).square()).mean(-1)
 
 
@@ -222,13 +228,13 @@ STATISTICS = ("largest share", "effective share")
 
 
 def dispersion(bench: Bench, name: str) -> DataArray:
-    """How attention at an in-distribution query spreads as keys are added: mean over heads, for each unit.
+    """How attention at an in-distribution query spreads as keys are added.
 
-    The largest share is max |w| / sum |w|; the effective share (sum |w|)^2 / (n sum w^2), which is
-    1 for a uniform pattern. Both are about any score function, whether its weights add up to 1 or
-    not; a head that weighs every key 0 is left out. Direct up to the trained length; beyond it the
-    query's scores are resampled from those of its function's keys, which is exact in the first
-    layer and a counterfactual deeper.
+    It is the mean over heads, for each unit. The largest share is max |w| / sum |w|; the effective
+    share (sum |w|)^2 / (n sum w^2), which is 1 for a uniform pattern. Both are about any score
+    function, whether its weights add up to 1 or not; a head that weighs every key 0 is left out.
+    Direct up to the trained length; beyond it the query's scores are resampled from those of its
+    function's keys, which is exact in the first layer and a counterfactual deeper.
     """
     lab = _lab(bench, name)
     cfg, trained = lab.model.cfg, lab.encoding.n_tokens(lab.task.n_points)
@@ -287,7 +293,10 @@ def _shares(curve: DataArray) -> dict[str, np.ndarray]:
 
 
 def compare(results: Results) -> DataFrame | None:
-    """A row a quantity, the baseline's value, and a column a remedy: its value in units of the baseline's."""
+    """A row for each quantity: the baseline's value, and a column for each remedy.
+
+    A remedy's value is in units of the baseline's.
+    """
     changes = errors.rows_of(results, "changes")
     rows: dict[str, dict[str, Any]] = {}
     for row in errors.rows_of(results, "quantities", model=BASELINE):
@@ -308,7 +317,10 @@ def compare(results: Results) -> DataFrame | None:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Each remedy in a note: where it helps, what it costs, by the whole interval and a factor of 1.1."""
+    """Each remedy in a note: where it helps and what it costs, by interval and a factor of 1.1.
+
+    The whole interval must lie beyond that factor.
+    """
     rows = errors.rows_of(results, "changes")
     if not rows:
         return (note("The baseline or all remedies are missing, so nothing is compared."),)
@@ -342,7 +354,7 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 
 def _sign(row: Mapping[str, Any]) -> int:
-    """1 where a remedy helps, -1 where it costs, by the whole interval and the margin; 0 otherwise."""
+    """1 where a remedy helps, -1 where it costs, by the whole interval and the margin; else 0."""
     low, high = sorted((row["better"] * row["low"], row["better"] * row["high"]))
     return 1 if low > np.log10(MARGIN) else -1 if high < -np.log10(MARGIN) else 0
 

@@ -51,12 +51,12 @@ def errors_by_sigma(results: Results, models: Sequence[Model]) -> dict[float, li
 
 
 def times(one: Sequence[float], other: Sequence[float]) -> Interval:
-    """Geometric mean of one arm's errors over that of another, with its exact permutation interval."""
+    """Geometric mean of one arm's errors over another's, with an exact permutation interval."""
     return permutation.ratio(np.array(one, dtype=float), np.array(other, dtype=float))
 
 
 def comparable(arms: Sequence[Sequence[float]]) -> dict[str, Estimate]:
-    """What `COMPARABLE` asks of arms: that all runs have learned, and that none is far from the median.
+    """What `COMPARABLE` asks of arms: that all runs have learned, and none is far from the median.
 
     Args:
         arms: error rates of the runs of each in distribution: errors over those of predicting 0.

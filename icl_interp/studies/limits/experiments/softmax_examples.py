@@ -77,7 +77,10 @@ def compare(results: Results) -> DataFrame:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether the numbers hold, which is arithmetic, and the caption: is it the size that counts, or the gaps?"""
+    """Whether the numbers hold, which is arithmetic, and whether the caption does.
+
+    The caption asks: is it the size that counts, or the gaps?
+    """
     table = compare(results)
     same = sum(table["same to 6 decimals"])
     weights = {

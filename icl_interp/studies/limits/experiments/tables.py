@@ -61,7 +61,10 @@ def run_table1(bench: Bench) -> dict[str, Result]:
 
 
 def ratios(results: Results) -> dict[str, Estimate]:
-    """Error without / with by sigma and over all: exact permutation intervals over runs; {} without both arms."""
+    """Error without over with a norm, by sigma and over all, with exact permutation intervals.
+
+    The permutations are over runs; {} without both arms.
+    """
     without, with_norm = (errors_by_sigma(results, SEEDS[arm]) for arm in (WITHOUT, WITH))
     if not without or not with_norm:
         return {}
@@ -188,7 +191,10 @@ def run_table2(bench: Bench) -> dict[str, Result]:
 
 
 def ranks(found: Mapping[int, DataArray]) -> DataFrame:
-    """Rank correlation of the error rates of all models on all degrees with the paper's, sigma by sigma."""
+    """Rank correlation of the error rates of all models on all degrees with the paper's.
+
+    It is computed sigma by sigma.
+    """
     published, ours, zeros = {}, {}, {}
     for degree, matrix in found.items():
         at = {
@@ -227,7 +233,10 @@ def compare_table2(results: Results) -> DataFrame | None:
 
 
 def states_table2(results: Results) -> tuple[Statement, ...]:
-    """In which order models stand on a degree, and whether all error rates of a sigma rank as the paper's do."""
+    """In which order models stand on a degree, and whether error rates rank as the paper's do.
+
+    The latter is asked of all error rates of a sigma.
+    """
     same, other, undecided = [], [], 0
     for degree in range(1, 6):
         paper = table2_rates(degree)

@@ -1,4 +1,4 @@
-"""From the trained range to the plateau: f within the certificate, how it approaches its end, and what grows."""
+"""From the trained range to the plateau: f in the certificate, its way to its end, what grows."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -47,7 +47,10 @@ Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """One context in both directions with zone, peak, onset and level; distance from the end; elasticities."""
+    """One context in both directions, with marks, the distance from its end, and elasticities.
+
+    The marks are zone, peak, onset and level.
+    """
     table, curve, logs = (
         results.get(measured.boundary),
         results.get(measured.approach),
@@ -123,7 +126,10 @@ def _words(rows: Rows) -> str:
 
 
 def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float]) -> None:
-    """The first context's f and the mean over all, in both directions, with the certificate behind and marks on it."""
+    """The first context's f and the mean over all, with the certificate behind and marks on it.
+
+    Both directions are drawn.
+    """
     contexts, intact = results.get(far.contexts), results.get(far.intact)
     curves = []
     if contexts is not None:
@@ -255,7 +261,10 @@ def _marks(figure: Figure, rows: Rows) -> None:
 
 
 def _gap(figure: Figure, curve: DataArray, rows: Rows, u: float) -> None:
-    """Root mean square distance of f from its own end, a guide that falls like 1/|x|, and what counts as level."""
+    """Root mean square distance of f from its own end, a guide, and what counts as level.
+
+    The guide falls like 1/|x|.
+    """
     held = []
     for name, (label, colour, symbol, dash) in LOOKS.items():
         xs, keep = measured.direction(curve, measured.SIGNS[name])

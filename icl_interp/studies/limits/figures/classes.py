@@ -1,4 +1,4 @@
-"""Classes of functions: the error rate on each, trained on or not; and how similar predictions are to algorithms'."""
+"""Classes of functions: the error rate on each, trained on or not, and similarity to algorithms."""
 
 from collections.abc import Sequence
 

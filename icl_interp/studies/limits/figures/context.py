@@ -30,7 +30,7 @@ from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING, 
 
 
 def context(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """Spread of f over contexts against |x| in both directions; R2 of far f on the function's coefficients."""
+    """Spread of f over contexts against |x| in both directions; R2 of far f on the coefficients."""
     curve = results.get(far.intact)
     if curve is None:
         return None
@@ -194,7 +194,10 @@ def _thresholds(
 
 
 def _information(figure: Figure, info: DataArray) -> None:
-    """Cross-validated R2 of far f on the function's coefficients, and on permuted ones, where it should be 0."""
+    """Cross-validated R2 of far f on the function's coefficients, and on permuted ones.
+
+    On the latter it should be 0.
+    """
     inputs = list(info.indexes["inputs"])
     low = 0.0
     for row, name in enumerate(inputs):

@@ -30,7 +30,10 @@ FIRST, LAST = (86, 180, 233), (0, 44, 84)  # the first layer's colour and the la
 
 
 def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """Entropy deficit and largest weight of every head against the number of tokens; measured, then resampled."""
+    """Entropy deficit and largest weight of every head against the number of tokens.
+
+    They are measured first, then resampled.
+    """
     curve = results.get(limits_uniform.dispersion)
     if curve is None:
         return None

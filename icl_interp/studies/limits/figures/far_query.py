@@ -1,4 +1,4 @@
-"""f(x) as the query goes far, in both directions, beside what is true and what the weights alone predict."""
+"""f(x) as the query goes far, in both directions, beside the truth and what the weights predict."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ LABELS = 8  # of an axis, in each direction
 
 
 def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """Single contexts, their mean, the truth, plateaus in closed form, the output certificate and the onset."""
+    """Single contexts, their mean, the truth, plateaus in closed form, certificate and onset."""
     contexts = results.get(far.contexts)
     if contexts is None:
         return None
@@ -119,7 +119,7 @@ def _lines(
     line: dict[str, Any],
     opacity: float,
 ) -> go.Scatter:
-    """Many curves as one trace; hovering shows the values themselves, not their places on the axes."""
+    """Many curves as one trace; hovering shows values, not their places on the axes."""
     x, y = joined(np.broadcast_to(xs, curves.shape)), joined(curves)
     hover = (
         "x = %{customdata[0]:.4g}<br>prediction = %{customdata[1]:.6g}<extra>" + name + "</extra>"

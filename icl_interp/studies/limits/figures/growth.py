@@ -1,4 +1,4 @@
-"""How f grows far out, intact and with norms frozen: plateau or line; and how much of the failure that removes."""
+"""How f grows far out, intact and with norms frozen: plateau or line; and what freezing removes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +45,7 @@ ALONE = ("", GREY, "circle", "solid")
 
 
 def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """|f| against |x|, the growth exponent of every arm, and the share of the failure that freezing removes."""
+    """|f| against |x|, growth exponents of arms, and the share of the failure freezing removes."""
     curve = results.get(far.norm_arms)
     if curve is None:
         return None
@@ -94,7 +94,10 @@ def _u(own: Any) -> float:
 
 
 def _removed(figure: Figure, findings: Sequence[Finding]) -> None:
-    """Phi at every place and freezing scale, as the judge found it; shaded: what supports and what contradicts."""
+    """Phi at every place and freezing scale, as the judge found it.
+
+    The zones that support and contradict are shaded.
+    """
     rows = [row for f in findings if f.id == FAILURE for row in f.details]
     ends: list[float] = [0.0, 1.0]
     for i, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Heads one by one: how near each comes to a hardmax, whether it matters, and how orthogonal heads are."""
+"""Heads one by one: how near each is to a hardmax, whether it matters, how orthogonal heads are."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ MAPS = (
 
 
 def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """Delta of every head near and far, its effect and target; overlap of heads beside random rotations."""
+    """Delta of every head near and far, effect and target; overlap beside random rotations."""
     delta, overlap = results.get(limits_softmax.delta), results.get("heads/overlap")
     scored, paired = delta is not None, overlap is not None
     if not (scored or paired):
@@ -89,7 +89,10 @@ def effects(results: Results, facts: Facts) -> dict[str, Effect]:
 
 
 def _size(effect: Effect | None) -> float:
-    """Pixels of a marker: 7, and 5 more for each factor of ten in the error, or in what the prediction moves by."""
+    """Pixels of a marker: 7, and 5 more for each factor of ten.
+
+    The factor is in the error, or in what the prediction moves by.
+    """
     if effect is None:
         return 7.0
     factor = effect.value if effect.on_error else 1 + effect.value / 0.01
@@ -256,7 +259,10 @@ def _hover(
 
 
 def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float, float]) -> None:
-    """Every pair of heads, their mean, and what random directions give, for what heads write, look for and say."""
+    """Every pair of heads, their mean, and what random directions give.
+
+    This is shown for what heads write, look for and say.
+    """
     maps, pairs = (
         ["OV", "QK", "outputs"],
         [p for p in overlap.indexes["pair"] if len(set(p.split(" ~ "))) == 2],

@@ -1,4 +1,7 @@
-"""What the layers do: predictions depth by depth, how much of the last is there before, errors without a part."""
+"""What layers do: predictions depth by depth, and errors without a part.
+
+It also shows how much of the last prediction is there before.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -74,7 +77,10 @@ MEANING = {
 
 
 def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """As many panels as can be shown: predictions and R2 by depth, errors by what is ablated, patterns by degree."""
+    """As many panels as can be shown: predictions, R2, ablated errors and patterns.
+
+    The first two are by depth, errors by what is ablated, patterns by degree.
+    """
     curves, lens = results.get(limits_layers.curves), results.get(limits_layers.lens)
     whole, parts = results.get(ablation.without_attention), results.get(ablation.ablated)
     patterns = results.get(limits_patterns.distances)
@@ -118,7 +124,10 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
 
 def _domains(sizes: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Where panels of these widths lie, each with room on its left; stretched over the figure, a single one in part."""
+    """Where panels of these widths lie, each with room on its left; stretched over the figure.
+
+    A single panel covers a part of the figure.
+    """
     rooms = [room if i or room > 0.1 else 0.0 for i, (_, room) in enumerate(sizes)]
     free = 1 - sum(rooms)
     stretch = min(free / sum(width for width, _ in sizes), 2.5)
@@ -130,7 +139,10 @@ def _domains(sizes: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _curves(figure: Figure, curves: DataArray, axis: str) -> None:
-    """What the logit lens reads over x after each block, for the first context, and the function."""
+    """What the logit lens reads over x after each block, in one context, and the function.
+
+    The context is the first.
+    """
     names = [name for name in curves.indexes["what"] if name != "f"]
     truth = curves.sel(context=0, what="f").values
     held = [*truth]
@@ -263,7 +275,10 @@ Row = tuple[str, str, dict[str, Any]]  # label, meaning, interval by points
 
 
 def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
-    """Error rates of the model, of the model without a part, and of those beside it, in this order."""
+    """Error rates of the model, of the model without a part, and of those beside it.
+
+    They come in this order.
+    """
     sources = {arm: whole for arm in whole.indexes["arm"]}
     sources |= dict.fromkeys(parts.indexes["arm"], parts) if parts is not None else {}
     blocks = [arm for arm in sources if arm.startswith("block ")]
@@ -366,7 +381,10 @@ def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
 
 
 def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
-    """The largest distance of mean patterns over pairs of degrees, layer by layer, with degrees shuffled beside it."""
+    """The largest distance of mean patterns over pairs of degrees, layer by layer.
+
+    The same with degrees shuffled stands beside it.
+    """
     depths = [i for i in patterns.indexes["layer"] if i != LARGEST]
     cells = {
         s: np.array(

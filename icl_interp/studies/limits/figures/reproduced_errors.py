@@ -1,4 +1,4 @@
-"""Figures of experiments that measure errors against sigma: lines with intervals, the paper's numbers as marks."""
+"""Figures of experiments with errors by sigma: lines with intervals, the paper's as marks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

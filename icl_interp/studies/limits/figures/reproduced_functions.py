@@ -1,4 +1,4 @@
-"""Figures of experiments on single functions: predictions along x, layer by layer, and softmax of a few vectors."""
+"""Figures of experiments on functions: predictions along x, by layer, and softmax of vectors."""
 
 from collections.abc import Mapping, Sequence
 
@@ -64,7 +64,10 @@ def followed(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
 
 
 def boundary(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
-    """A panel a function, the query on a symmetric-log axis; the certificate and the plateaus by the weights."""
+    """A panel for each function, the query on a symmetric-log axis; certificate and plateaus.
+
+    The plateaus are those by the weights.
+    """
     curves = {name: r for name, r in results.items() if isinstance(r, DataArray)}
     if not curves:
         return {}
@@ -211,7 +214,10 @@ def layers(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
 
 
 def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
-    """A panel a sum: how far what heads read is from the exact limit and from the paper's, along |x|."""
+    """A panel for each sum: how far readings are from two limits, along |x|.
+
+    The limits are the exact one and the paper's.
+    """
     gaps = results.get("gaps")
     if not isinstance(gaps, DataArray):
         return {}
@@ -266,7 +272,10 @@ def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> d
 def softmax_examples(
     results: Mapping[str, Result], comparison: DataFrame | None
 ) -> dict[str, Figure]:
-    """The weights of each vector, a row each: those with the same gaps look the same, whatever their size."""
+    """The weights of each vector, a row each: those with the same gaps look the same.
+
+    This holds whatever the size of a vector.
+    """
     table = results.get("softmax")
     if not isinstance(table, DataFrame):
         return {}

@@ -1,4 +1,4 @@
-"""The figures of `limits.remedies`: every quantity of every model on an axis of its own, and dispersion along n."""
+"""Figures of `limits.remedies`: every quantity of every model on its own axis, and dispersion."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,10 @@ COLOURS = (INK, BLUE, SKY, GREEN, YELLOW, ORANGE, PURPLE, GREY)
 
 
 def remedies(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
-    """Side by side, with intervals; and how the largest share of a head's weight falls as keys are added."""
+    """Side by side, with intervals; and the largest share of a head's weight as keys are added.
+
+    The share falls.
+    """
     table, curve = results.get("quantities"), results.get("dispersion")
     figures = {}
     if isinstance(table, DataFrame):

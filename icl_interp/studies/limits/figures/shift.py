@@ -1,4 +1,4 @@
-"""Kinds of training side by side: errors as functions are scaled, within the domain, and by training interval."""
+"""Kinds of training side by side: errors on scaled functions, in the domain, and by interval."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,7 +45,10 @@ Draw = Callable[[Figure, list[Row], str], None]
 
 
 def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """As many panels as there are numbers for: errors over sigma, over |x| within the domain, over test intervals."""
+    """As many panels as there are numbers for: errors over sigma, over |x|, over test intervals.
+
+    |x| lies within the domain.
+    """
     panels: list[tuple[str, Draw, list[Row]]] = []
     for title, draw, measurement, prefix in (
         ("Functions scaled", _functions, seeds.functions, "functions"),
@@ -174,7 +177,10 @@ def _functions(figure: Figure, table: list[Row], axis: str) -> None:
 
 
 def _inside(figure: Figure, table: list[Row], axis: str) -> None:
-    """Error against |x| as a share of the half-width, and what counts as inside and as near the boundary."""
+    """Error against |x| as a share of the half-width.
+
+    It marks what counts as inside and as near the boundary.
+    """
     held = _arms(figure, table, "inside", axis, legend=axis == "")
     for low, high in ((0.0, INNER), (EDGE, 1.0)):
         figure.add_shape(

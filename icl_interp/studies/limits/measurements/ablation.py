@@ -1,4 +1,4 @@
-"""What a model loses without its attention, its MLPs or one of its blocks: their outputs made their mean.
+"""What a model loses without attention, MLPs or a block: their outputs made their mean.
 
 A sublayer's output at its mean (over prompts, position by position) keeps what it writes whatever
 the prompt, and tells nothing about the prompt any more. With all heads at their mean no token
@@ -50,7 +50,10 @@ def sample(lab: Lab) -> Prompts:
 
 
 def means(lab: Lab, kind: str | None = None) -> MeanOutputs:
-    """Sublayers' means on in-distribution prompts, of all or of one kind; in the model's own float32."""
+    """Sublayers' means on in-distribution prompts, of all or of one kind.
+
+    They are computed in the model's own float32.
+    """
     return lab.sublayer_means.only(*sublayers(lab.model, kind))
 
 
@@ -61,7 +64,7 @@ def first_scored(lab: Lab) -> int:
 
 
 def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[np.ndarray]]:
-    """Squared error of each group of `sample` for each arm: over scored points, and at the last query.
+    """Squared error of each group of `sample` for each arm: over scored points, and the last query.
 
     Args:
         lab: the model.
@@ -134,12 +137,12 @@ def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
 
 @measurement("layers/without attention", version=2)
 def without_attention(lab: Lab) -> DataArray:
-    """Squared error intact, with all attention outputs at their mean, and of those beside it; by group of functions.
+    """Squared error intact and with all attention outputs at their mean, by group of functions.
 
-    Beside it: companions that are MLP only, attention only or with MLP; the mean of the law of
-    functions at each input, which is the best guess without a context; zero. Points "all": the edit
-    is made at every position and all scored points count. "query": made at the last query's own
-    token only, and scored there.
+    Beside these errors stand those of companions that are MLP only, attention only or with MLP, of
+    the mean of the law of functions at each input, which is the best guess without a context, and
+    of zero. Points "all": the edit is made at every position and all scored points count. "query":
+    made at the last query's own token only, and scored there.
     """
     arms: dict[str, MeanOutputs | None] = {"intact": None}
     if not lab.model.cfg.mlp_only:
@@ -166,12 +169,12 @@ def without_attention(lab: Lab) -> DataArray:
 
 @measurement("layers/ablated")
 def ablated(lab: Lab) -> DataArray:
-    """Squared error with all MLPs, or one block (attention and MLP), at their mean; and a sham; by group of functions.
+    """Squared error with all MLPs, or one block, at their mean; and a sham; by group of functions.
 
-    The sham leaves everything and shows the pairs of the context in another order: attention at the
-    query says something else, as much as `layers/edit size` tells, and should say it about the same
-    function. Points as in `layers/without attention`; for the sham only the query is the same. A
-    path has no other order, and so no sham.
+    A block is its attention and its MLP. The sham leaves everything and shows the pairs of the
+    context in another order: attention at the query says something else, as much as `layers/edit
+    size` tells, and should say it about the same function. Points as in `layers/without attention`;
+    for the sham only the query is the same. A path has no other order, and so no sham.
     """
     cfg, mean = lab.model.cfg, means(lab)
     arms: dict[str, MeanOutputs | None] = {}
@@ -195,9 +198,10 @@ def reordered(lab: Lab) -> Prompts:
 
 @measurement("layers/edit size")
 def edit_size(lab: Lab) -> DataArray:
-    """How much the last query's attention outputs change when they are made their mean, and when pairs are reordered.
+    """How much the last query's attention outputs change when made their mean, or when pairs move.
 
-    Squared change, summed over layers, over the squared size; a mean over prompts.
+    "Move" means that the pairs of the context are reordered. Squared change, summed over layers,
+    over the squared size; a mean over prompts.
     """
     names = sublayers(lab.model, "attn")
     samples = {"mean": sample(lab)} | (

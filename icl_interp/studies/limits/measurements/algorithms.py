@@ -53,9 +53,10 @@ class Values(NamedTuple):
 
 
 def polynomials_in(task: object) -> Values | None:
-    """The polynomials that a task is about, and the units of their values; None where it is about others.
+    """The polynomials that a task is about, and the units of their values.
 
-    A class of one's own below `Polynomial` is about others: it may compute values in another way.
+    None where it is about others. A class of one's own below `Polynomial` is about others: it may
+    compute values in another way.
     """
     scale, shift = 1.0, 0.0
     while type(task) is Rescaled:
@@ -64,7 +65,7 @@ def polynomials_in(task: object) -> Values | None:
 
 
 def arms(lab: Lab) -> dict[str, Prompts]:
-    """The same prompts four times: as they are, with functions scaled, with the query moved, and with both.
+    """The same prompts four times: as they are, functions scaled, the query moved, and both.
 
     Functions are scaled by 3 and queries put at an end of the inputs' interval. Where both are
     drawn, each unit has a factor from `FACTORS`, log-uniform, and each query lies in the outer
@@ -143,14 +144,14 @@ def rivals(lab: Lab) -> DataArray:
 
 @measurement("algorithms/own", version=2)
 def own(lab: Lab) -> DataArray:
-    """The model's predictions for the query of each prompt of `rivals`: (arm, who, unit, prompt)."""
+    """The model's predictions for each query of `rivals`: (arm, who, unit, prompt)."""
     found = [_stacked(lab, [said]) for said in at_queries(lab, arms(lab))]
     return _array(lab, found, (MODEL,), "at the query; the model in its own float32")
 
 
 @measurement("algorithms/itself", version=2)
 def itself(lab: Lab) -> DataArray:
-    """What else the same training predicts for the query of each prompt of `rivals`: (arm, who, unit, prompt).
+    """What else the same training predicts for `rivals`' queries: (arm, who, unit, prompt).
 
     Who: the model with the examples of the context in another order; another seed of it, where
     there is one.

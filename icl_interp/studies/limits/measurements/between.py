@@ -56,7 +56,10 @@ def pairs(per_unit: Float[np.ndarray, "unit *rest"]) -> Float[np.ndarray, "pair 
 
 @measurement("far/places")
 def drawn_places(lab: Lab) -> DataArray:
-    """Where the queries of `far/drawn` lie: signed sizes, (unit, x); x is the middle of a place's stratum."""
+    """Where the queries of `far/drawn` lie: signed sizes, (unit, x).
+
+    x is the middle of a place's stratum.
+    """
     axes = {"unit": tuple(range(lab.n_units)), "x": tuple(lab.x_unit * DRAWN)}
     return make_curve(
         lab.drawn_sizes, axes, note="log-uniform within each stratum; two units share each place"
@@ -65,16 +68,16 @@ def drawn_places(lab: Lab) -> DataArray:
 
 @measurement("far/drawn")
 def drawn(lab: Lab) -> Planned[DataArray]:
-    """f at far queries whose places are drawn: (statistic, unit, x), x being the middle of a place's stratum.
+    """f at far queries whose places are drawn: (statistic, unit, x).
 
-    Each pair of units has places of its own, one in each stratum (`Bench.drawn_sizes`), and for
-    inputs of several coordinates a direction of its own (`Bench.rays`). Statistics, means over the
-    prompts of a unit but for the largest ones: "gap", squared distance from f at 1e6 units in the
-    same direction, and "largest gap", the largest distance of a single prompt; "step", squared
-    change from the stratum before (NaN at the first); "spread", the variance over prompts by the
-    two units that share a place, and "largest deviation", the largest distance of one from their
-    mean; "squared error", and that of the "law's mean"; "size", the squared distance of f from the
-    law's mean.
+    x is the middle of a place's stratum. Each pair of units has places of its own, one in each
+    stratum (`Bench.drawn_sizes`), and for inputs of several coordinates a direction of its own
+    (`Bench.rays`). Statistics, means over the prompts of a unit but for the largest ones: "gap",
+    squared distance from f at 1e6 units in the same direction, and "largest gap", the largest
+    distance of a single prompt; "step", squared change from the stratum before (NaN at the first);
+    "spread", the variance over prompts by the two units that share a place, and "largest
+    deviation", the largest distance of one from their mean; "squared error", and that of the "law's
+    mean"; "size", the squared distance of f from the law's mean.
     """
     queries = lab.drawn_queries
     f = as_numbers((yield from lab.ask_at(queries)))
@@ -113,9 +116,10 @@ def drawn(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/drawn ends")
 def drawn_ends(lab: Lab) -> Planned[DataArray]:
-    """f of every context at the places that lines go through (`LINE_AT`): as `far/ends`, with drawn places.
+    """f of every context at the places that lines go through (`LINE_AT`), with drawn places.
 
-    The first two and the end of the grid make one line, the other three one beyond it.
+    It is like `far/ends`. The first two and the end of the grid make one line, the other three one
+    beyond it.
     """
     f = as_numbers((yield from lab.ask_at(lab.drawn_queries)))
     half = len(MIDDLES)
@@ -135,9 +139,9 @@ def drawn_ends(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/drawn growth")
 def drawn_growth(lab: Lab) -> Planned[DataArray]:
-    """The "step" of `far/drawn` from 1e3 to 1e6 units with every norm frozen at the query: (unit, x).
+    """The "step" of `far/drawn` from 1e3 to 1e6 units with every norm frozen at the query.
 
-    On one context of each function. Empty without norms.
+    The axes are (unit, x). On one context of each function. Empty without norms.
     """
     at = [stratum(1e3, 1e6, sign) for sign in (-1, 1)]
     values = np.zeros((0, sum(map(len, at))))
@@ -156,9 +160,10 @@ def drawn_growth(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/scale growth")
 def scale_growth(lab: Lab) -> Planned[DataArray]:
-    """E_sigma = d log sigma / d log |x| of every norm over drawn places from 1e4 to 1e6 units: (norm, unit, direction).
+    """E_sigma = d log sigma / d log |x| of every norm: (norm, unit, direction).
 
-    It is 1 where the scale grows like |x|. On two prompts of each unit; empty without a scale.
+    It is taken over drawn places from 1e4 to 1e6 units. It is 1 where the scale grows like |x|. On
+    two prompts of each unit; empty without a scale.
     """
     at = {"+": stratum(1e4, 1e6, 1), "-": stratum(1e4, 1e6, -1)}
     probe = LayerNormScale(per_prompt=True)

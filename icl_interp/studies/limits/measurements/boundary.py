@@ -1,4 +1,4 @@
-"""How f runs into its boundary values: what is measured between the training range and the plateau, and far out.
+"""How f runs into its boundary values, between the training range and the plateau, and far out.
 
 Most of it reads the sweep that the far claims share (`Lab.on_grid`): no forward passes of its own.
 """
@@ -91,10 +91,11 @@ def approach_decades(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/logs")
 def logs(lab: Lab) -> Planned[DataArray]:
-    """log |f - c| and the log of the last norm's scale at the query, mean over contexts: elasticities are its slopes.
+    """log |f - c| and the log of the last norm's scale at the query, mean over contexts.
 
-    c is the certificate's centre, what the output is where the norm passes on nothing (0 without a
-    certificate). A model without a norm has the scale 1.
+    Elasticities are the slopes of these logs. c is the certificate's centre, what the output is
+    where the norm passes on nothing (0 without a certificate). A model without a norm has the scale
+    1.
     """
     xs = lab.x_unit * np.sort(far.DECADES)
     probe = LayerNormScale(per_prompt=True)
@@ -113,10 +114,10 @@ def logs(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/arms", version=2)
 def arms(lab: Lab) -> Planned[DataArray]:
-    """f, the truth and the law's mean as one thing is scaled: the query alone, all inputs, or the function.
+    """f, the truth and the law's mean as the query, all inputs, or the function is scaled.
 
-    Functions are scaled about the law's mean E f, so that a constant added to all values changes
-    nothing.
+    One of these three is scaled at a time. Functions are scaled about the law's mean E f, so that a
+    constant added to all values changes nothing.
 
     One context of each unit. The query is the same for all of them (times the scale in the first
     two arms), so that f's spread is over contexts.
@@ -197,7 +198,7 @@ def last(xs: np.ndarray) -> float:
 
 
 def settles(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
-    """The smallest x from which size stays within the bound; `last(xs)` where that is further out or never.
+    """The smallest x from which size stays within the bound; `last(xs)` where further out or never.
 
     Args:
         xs: ascending, `(x,)`; the last one is the end that f is compared with.
@@ -212,7 +213,10 @@ def settles(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
 
 
 def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
-    """The largest x up to which size stays within the bound; the first x where it is outside from the start."""
+    """The largest x up to which size stays within the bound.
+
+    The first x where size is outside from the start.
+    """
     outside = size > bound
     first = np.argmax(outside, -1)
     found = _between(xs, size, np.maximum(first - 1, 0), bound)
@@ -220,7 +224,10 @@ def leaves(xs: np.ndarray, size: np.ndarray, bound: float) -> np.ndarray:
 
 
 def onset(curve: DataArray, sign: int, level: float) -> Interval:
-    """|x| from which f stays within `level` of its end (root mean square over contexts), in one direction."""
+    """|x| from which f stays within `level` of its end, in one direction.
+
+    The distance is a root mean square over contexts.
+    """
     xs, keep = direction(curve, sign)
     return bootstrap(
         lambda m: settles(xs, np.sqrt(m), level), curve.sel(statistic="gap").values[:, keep]
@@ -238,14 +245,17 @@ def rate(curve: DataArray, sign: int, x_unit: float = 1.0) -> Interval:
 
 
 def zone(curve: DataArray, sign: int) -> Interval:
-    """|x| up to which f follows the function: squared error within `FOLLOWS` of that of the law's mean."""
+    """|x| up to which f follows the function.
+
+    There the squared error is within `FOLLOWS` of that of the law's mean.
+    """
     xs, keep = direction(curve, sign)
     error, guess = (curve.sel(statistic=s).values[:, keep] for s in ("squared error", "law's mean"))
     return bootstrap(lambda e, g: leaves(xs, e / np.maximum(g, 1e-300), FOLLOWS), error, guess)
 
 
 def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[str, Interval]:
-    """E_f, E_N and E_sigma between two |x|: exponents of f - c, of the norm's numerator, and of its scale.
+    """E_f, E_N and E_sigma between two |x|: exponents of f - c, of the norm's numerator and scale.
 
     f - c = N / sigma, so E_f = E_N - E_sigma: N is f - c times the scale.
     """
@@ -265,7 +275,9 @@ def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[s
 
 
 def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Tensor]:
-    """The largest |f| of each context on its way out, where it is, and whether it stands out above the end by a margin.
+    """The largest |f| of each context on its way out, where it is, and whether it stands out.
+
+    A peak stands out that exceeds the end by a margin.
 
     Args:
         f: `(batch, x)` in one direction, |x| ascending.
@@ -282,13 +294,14 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
 
 @measurement("far/boundary", version=2)
 def boundary(lab: Lab) -> Planned[DataFrame]:
-    """The boundary values of this model in numbers: a row a direction and quantity, with intervals over units.
+    """The boundary values of this model in numbers: a row for each direction and quantity.
 
-    Rows: trained range (the largest |x| in it); zone; peak, the mean over contexts of the largest
-    |f|, where it is (geometric mean over contexts) and the share of contexts whose peak exceeds the
-    end's |f| by `LEVEL` u; onset; level and the spread over contexts there; the same one decade
-    beyond the trained range; level in closed form; approach rate; far elasticities. NaN for what a
-    model that does not level off lacks: peak, onset, level and rate.
+    Each has an interval over units. Rows: trained range (the largest |x| in it); zone; peak, the
+    mean over contexts of the largest |f|, where it is (geometric mean over contexts) and the share
+    of contexts whose peak exceeds the end's |f| by `LEVEL` u; onset; level and the spread over
+    contexts there; the same one decade beyond the trained range; level in closed form; approach
+    rate; far elasticities. NaN for what a model that does not level off lacks: peak, onset, level
+    and rate.
     """
     known = _Known(
         as_numbers((yield from lab.on_grid())),

@@ -107,7 +107,7 @@ def polynomials(lab: Lab, degree: int) -> Prompts:
 
 
 def drawn_powers(lab: Lab) -> Prompts:
-    """Polynomials of powers that are drawn: each power up to the largest is kept with a chance of one half.
+    """Polynomials of drawn powers: each power up to the largest is kept with chance one half.
 
     x + x^5 and 1 + x^2 are such, so a function's class is known to nobody beforehand. At least one
     power from 1 up is kept, the same ones in partners. The largest power is the largest degree
@@ -131,11 +131,11 @@ def unseen_inside(task: Polynomial) -> list[int]:
 
 
 def sinusoids(lab: Lab) -> Prompts:
-    """A class that is truly outside: sinusoids that change sign once more than any polynomial the model was trained on.
+    """A class that is truly outside: sinusoids with one sign change more than the polynomials.
 
-    They have (n + 1) / 2 periods over the inputs' interval, for the largest degree n, a phase of
-    their own each, and the mean square of the polynomials of that degree. The partner of a sinusoid
-    is its negative.
+    The polynomials are those that the model was trained on. The sinusoids have (n + 1) / 2 periods
+    over the inputs' interval, for the largest degree n, a phase of their own each, and the mean
+    square of the polynomials of that degree. The partner of a sinusoid is its negative.
     """
     task, xs = polynomial_task(lab), inputs(lab)
     low, high = task.inputs.interval
@@ -153,7 +153,10 @@ def sinusoids(lab: Lab) -> Prompts:
 
 
 def _each(lab: Lab, own: Tensor, partners: Tensor) -> Float[Tensor, "batch parameter"]:
-    """The parameters of each prompt, from those of each unit's function and of its partner, if it has one."""
+    """The parameters of each prompt, from those of each unit's function and of its partner.
+
+    A unit has a partner where functions come in pairs.
+    """
     functions = torch.stack([own, partners][: _functions(lab)], 1)  # (unit, function, parameter)
     return functions.flatten(0, 1).repeat_interleave(_n_contexts(lab), 0)
 
@@ -177,7 +180,7 @@ def per_unit(values: Float[Tensor, "batch point"], n_units: int) -> Float[np.nda
 
 @measurement("classes/errors", version=3)
 def errors(lab: Lab) -> DataArray:
-    """Squared error of each unit of each class, for the model, its companions and the zero predictor.
+    """Squared error of each unit of each class, for the model, its companions and predicting 0.
 
     Classes: every degree up to one more than the largest trained on, polynomials of drawn powers,
     and sinusoids. A companion trained on one degree is measured on that degree. Points: "own" from

@@ -1,4 +1,4 @@
-"""What is left of the context far out: whether it helps, what it still tells, and f beyond the far grid.
+"""What is left of the context far out: whether it helps, what it tells, and f beyond the grid.
 
 What is left out, folded, permuted and swapped are whole units.
 """
@@ -77,7 +77,7 @@ def use(lab: Lab) -> Planned[DataArray]:
 
 @measurement("context/information", version=2)
 def information(lab: Lab) -> Planned[DataArray]:
-    """How well the function's coefficients predict f far out: what it still tells about the context.
+    """How well the function's coefficients predict f far out: what it still tells of the context.
 
     Cross-validated least squares over units (no unit is in training and test at once) of f at +-1e4
     units on the coefficients and their products; the null is the same with coefficients permuted
@@ -134,7 +134,10 @@ def far_out(used: DataArray, x_unit: float) -> list[np.ndarray]:
 def products(
     parameters: Float[Tensor, "batch parameter"], n_units: int
 ) -> Float[Tensor, "batch feature"]:
-    """1, each coefficient, and each product of two where there are eight units for every feature to fit it on."""
+    """1, each coefficient, and each product of two if there are eight units for each feature.
+
+    The products are left out where units are too few to fit them on.
+    """
     one = torch.ones_like(parameters[:, :1])
     first, second = torch.triu_indices(parameters.shape[1], parameters.shape[1])
     features = torch.cat([one, parameters, parameters[:, first] * parameters[:, second]], 1)

@@ -1,4 +1,4 @@
-"""Families of continuous functions that are drawn anew for every unit, beside those that the paper names.
+"""Families of continuous functions, drawn anew for every unit, beside those the paper names.
 
 A model could know a few named functions by heart. Nobody knows those of a family beforehand, and
 their second moments are closed forms: how much they vary, and how much of that no polynomial of
@@ -75,9 +75,10 @@ def smooth(
 
 @functools.cache
 def _correlations() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes of a quadrature on [-1, 1] with weights that add up to 1, and the process's correlations between them.
+    """Nodes and weights of a quadrature on [-1, 1], and the process's correlations between nodes.
 
-    A mean over lengths: second moments of functions of several lengths are means, too.
+    The weights add up to 1. The correlations are means over lengths: second moments of functions of
+    several lengths are means, too.
     """
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     distance = (nodes[:, None] - nodes) / 2
@@ -96,7 +97,10 @@ def _unit_variance() -> float:
 
 @functools.cache
 def smooth_moments(degree: int) -> tuple[float, float]:
-    """Mean variance of smooth functions over [0, 1], and the share of it that polynomials of a degree leave."""
+    """Mean variance of smooth functions over [0, 1], and the share that polynomials leave.
+
+    The polynomials have the given degree.
+    """
     nodes, weights, correlation = _correlations()
     basis = weights[:, None] * _orthonormal(nodes, degree)
     explained = np.einsum("xk,xy,yk->k", basis, correlation, basis)
@@ -122,10 +126,11 @@ def kinked(
 
 @functools.cache
 def kinked_moments(degree: int) -> tuple[float, float]:
-    """Mean variance of kinked functions over [-1, 1], and the share of it that polynomials of a degree leave.
+    """Mean variance of kinked functions over [-1, 1], and the share that polynomials leave.
 
-    Either side of a kink by itself, so that the quadrature is exact; so is the one over kinks,
-    since what a kinked function has in common with a polynomial is a polynomial of the kink.
+    The polynomials have the given degree. Either side of a kink by itself, so that the quadrature
+    is exact; so is the one over kinks, since what a kinked function has in common with a polynomial
+    is a polynomial of the kink.
     """
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     variance = left = 0.0

@@ -1,4 +1,4 @@
-"""What the error of a model that fails owes to its norms: queries beyond the trained range, and functions beyond it."""
+"""What failing models owe to their norms: queries and functions beyond the trained range."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -44,14 +44,14 @@ ARMS = ("law mean", "intact", *SCALES, "sham", "context-free", "size", "size, fr
 
 @measurement("far/failure", version=2)
 def failure(lab: Lab) -> Planned[DataArray]:
-    """Squared errors, intact and with norms frozen, where models fail: (arm, unit, place), means over prompts.
+    """Squared errors, intact and with norms frozen, where models fail: (arm, unit, place).
 
-    Arms: the mean of the law of functions as a predictor; intact; every norm frozen at the query
-    only, at the mean of its in-distribution scales over prompts, at three quantiles, at each
-    prompt's own scale; the sham, frozen at the context positions only; "context-free", the
-    prediction frozen at the mean scale, averaged over all prompts; and of how far predictions are
-    from the law's mean the squares, "size" of the intact one, and "size, frozen" at the scale at
-    which it is largest.
+    They are means over prompts. Arms: the mean of the law of functions as a predictor; intact;
+    every norm frozen at the query only, at the mean of its in-distribution scales over prompts, at
+    three quantiles, at each prompt's own scale; the sham, frozen at the context positions only;
+    "context-free", the prediction frozen at the mean scale, averaged over all prompts; and of how
+    far predictions are from the law's mean the squares, "size" of the intact one, and "size,
+    frozen" at the scale at which it is largest.
 
     Places: each prompt's own query; one query 3, 10 or 1,000 half-widths out, both directions, and
     about two of these a drawn one; each prompt's own query where the function in the context is 3
@@ -115,7 +115,10 @@ def _errors(
     frozen: Sequence[Float[Tensor, "batch column"]],
     sham: Float[Tensor, "batch few"],
 ) -> DataArray:
-    """From predictions to errors: columns are each prompt's own query, known and drawn ones, and functions scaled."""
+    """From predictions to errors.
+
+    Columns are each prompt's own query, known and drawn ones, and functions scaled.
+    """
     n, near = len(prompts), as_numbers(lab.task.targets(prompts.parameters, prompts.xs[:, -1:]))
     guess = as_numbers(lab.task.expected(prompts.xs[:, -1:]))
     xs, drawn = queries
@@ -151,6 +154,9 @@ def _frozen(scales: Mapping[str, Tensor], rows: slice) -> FreezeNorms:
 
 
 def _scaled(lab: Lab, prompts: Prompts, factor: float) -> Prompts:
-    """The same prompts of functions that lie `factor` times as far from the mean of their law, noise included."""
+    """The same prompts of functions that lie `factor` times as far from their law's mean.
+
+    Noise is included.
+    """
     mean = lab.task.expected(prompts.xs)
     return replace(prompts, ys=mean + factor * (prompts.ys - mean))

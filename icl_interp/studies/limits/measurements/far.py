@@ -1,4 +1,4 @@
-"""Measurements far out on the query axis: what f does as x grows, intact and under interventions on the norms."""
+"""Measurements far out on the query axis: f as x grows, intact and with edits of the norms."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,10 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
 
 @measurement("far/intact")
 def intact(lab: Lab) -> Planned[DataArray]:
-    """f over the query, in both directions: mean, mean square and variance over the prompts of each unit."""
+    """f over the query, in both directions, over the prompts of each unit.
+
+    Mean, mean square and variance.
+    """
     f = as_numbers((yield from lab.on_grid()))
     return _over_contexts(
         lab, f, lab.grid, f"{lab.unit_size} prompts of each unit; query arm; float64"
@@ -86,7 +89,7 @@ def decades(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/contexts")
 def contexts(lab: Lab) -> Planned[DataArray]:
-    """f over the query for single contexts, one of each of the first units: what the figure draws."""
+    """f over the query for single contexts, one of each of the first units, as the figure draws."""
     n = min(N_SHOWN, lab.n_units)
     rows = torch.arange(n) * lab.unit_size
     f, truth = as_numbers((yield from lab.on_grid())), as_numbers(lab.truth(lab.grid))
@@ -178,7 +181,10 @@ def law_mean(lab: Lab, xs: np.ndarray) -> Float[torch.Tensor, "1 x"]:
 
 @measurement("far/counterpart", version=2)
 def counterpart(lab: Lab) -> DataArray:
-    """`far/norm arms` of the model trained without normalisation, on one context of each function; or empty."""
+    """`far/norm arms` of the model trained without normalisation, on one context per function.
+
+    Empty where there is no such model.
+    """
     other = lab.counterpart
     xs = lab.x_unit * GROWTH
     values = np.zeros((len(GROWN), 0, len(xs)))
@@ -191,7 +197,10 @@ def counterpart(lab: Lab) -> DataArray:
 
 @measurement("far/sufficiency", version=2)
 def sufficiency(lab: Lab) -> DataArray:
-    """Squared increments of an untrained twin without any norm, intact and with one LayerNorm before the read-out."""
+    """Squared increments of an untrained twin without norms, intact and with one final LayerNorm.
+
+    The LayerNorm stands before the read-out.
+    """
     settings = {
         **vars(lab.model.cfg),
         "normalization_type": None,
@@ -215,9 +224,9 @@ def sufficiency(lab: Lab) -> DataArray:
 
 @measurement("far/cost", version=2)
 def cost(lab: Lab) -> Planned[DataArray]:
-    """What freezing costs: in-distribution error of each unit at the query, intact and with every norm frozen.
+    """What freezing costs: in-distribution error of each unit, intact and with every norm frozen.
 
-    Beside them that of the mean of the law of functions.
+    The error is that at the query. Beside the two stands that of the mean of the law of functions.
     """
     edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
     found = yield from together(*(lab.ask(query=edit) for edit in edits.values()))
@@ -230,12 +239,12 @@ def cost(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/certificate", version=2)
 def certificate(lab: Lab) -> Planned[DataFrame]:
-    """What the weights alone say: outputs lie in [c - r, c + r]; the plateaus of a pre-norm model; their onset.
+    """What the weights alone say: outputs lie in [c - r, c + r]; the plateaus; their onset.
 
-    "onset" is the |x| from which a norm divides the query out, with its interval over units: of
-    pre-norm models `predicted_onset`, of post-norm ones `norms_begin`. NaN where a formula does not
-    apply: no final norm, a read-in that centring removes or `embed_bound` bounds. The plateaus are
-    those along the first coordinate.
+    The plateaus are those of a pre-norm model. "onset" is the |x| from which a norm divides the
+    query out, with its interval over units: of pre-norm models `predicted_onset`, of post-norm ones
+    `norms_begin`. NaN where a formula does not apply: no final norm, a read-in that centring
+    removes or `embed_bound` bounds. The plateaus are those along the first coordinate.
     """
     model, cfg = lab.model, lab.model.cfg
     c = r = above = below = float("nan")
@@ -257,7 +266,10 @@ NO_ONSET = Interval(float("nan"), float("nan"), float("nan"))
 
 
 def has_plateaus(lab: Lab) -> bool:
-    """Whether the plateaus of a model follow from its weights: pre-norm, and centring leaves the read-in of x."""
+    """Whether the plateaus of a model follow from its weights.
+
+    They do if it is pre-norm and centring leaves the read-in of x.
+    """
     cfg, read_in = lab.model.cfg, lab.model.embed.W_E[0]
     grows = cfg.norm_position == "pre" and cfg.embed_bound is None
     return grows and _centred_size(read_in) > 1e-9 * float(read_in.norm())
@@ -281,9 +293,10 @@ def _read_ins(lab: Lab) -> Float[torch.Tensor, "unit d_model"]:
 
 @measurement("far/plateaus")
 def plateaus(lab: Lab) -> Planned[DataArray]:
-    """Squared distance of f at 1e6 units from the plateau that the weights predict along each unit's ray.
+    """Squared distance of f at 1e6 units from the plateau that the weights predict along each ray.
 
-    (unit, direction), means over the prompts of a unit; empty where the weights predict none.
+    Each unit has a ray. The axes are (unit, direction): means over the prompts of a unit; empty
+    where the weights predict none.
     """
     values = np.zeros((0, 2))
     if lab.model.norms and has_plateaus(lab):
@@ -296,11 +309,11 @@ def plateaus(lab: Lab) -> Planned[DataArray]:
 
 
 def predicted_onset(lab: Lab) -> Numbers[Interval]:
-    """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times: then f is level.
+    """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times.
 
-    The rest is eps and, measured in distribution, the final norm's input without what x is read in
-    as: what 95 % of prompts have at most. The read-in is the least along any direction that is
-    asked about.
+    There f is level. The rest is eps and, measured in distribution, the final norm's input without
+    what x is read in as: what 95 % of prompts have at most. The read-in is the least along any
+    direction that is asked about.
     """
     seen = Activations(depths(lab.model)[-1:])
     yield from lab.ask(probes=[seen])
@@ -319,12 +332,12 @@ def predicted_onset(lab: Lab) -> Numbers[Interval]:
 
 
 def norms_begin(lab: Lab) -> Numbers[Interval]:
-    """|x| from which the first norm of a post-norm model divides the query out: then all that follows it is level.
+    """|x| from which the first norm of a post-norm model divides the query out.
 
-    There the variance of its input outweighs eps and its own in-distribution value under the root
-    twenty times, as in `predicted_onset`: this value of 95 % of prompts, that far out of 5 %. It is
-    looked for up to 1e12 units; infinite where a norm's input grows but is not there yet, NaN where
-    none grows.
+    All that follows the norm is level there. The variance of its input then outweighs eps and its
+    own in-distribution value under the root twenty times, as in `predicted_onset`: this value of 95
+    % of prompts, that far out of 5 %. It is looked for up to 1e12 units; infinite where a norm's
+    input grows but is not there yet, NaN where none grows.
     """
     prompts, sizes = lab.one_each, lab.x_unit * ONSET_SIZES
     signed = np.tile(np.concatenate([sizes, -sizes]), (lab.n_units, 1))
@@ -359,9 +372,10 @@ def _mean_square(t: torch.Tensor) -> torch.Tensor:
 
 
 def _begins(sizes: np.ndarray, variance: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The size from which a variance stays above what is asked, for each row: on lines in logarithms between sizes.
+    """The size from which a variance stays above what is asked, for each row.
 
-    Beyond the last size it is infinite where the variance grows, NaN where it does not.
+    Between sizes the variance is taken to lie on lines in logarithms. Beyond the last size it is
+    infinite where the variance grows, NaN where it does not.
 
     Args:
         sizes: ascending, `(size,)`.
@@ -418,7 +432,10 @@ def norm_scales(lab: Lab) -> Planned[DataArray]:
 
 @measurement("far/ends")
 def ends(lab: Lab) -> Planned[DataArray]:
-    """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
+    """f at 1e4, 1e5, 1e6 units in each direction, for every context.
+
+    It is enough for lines and for plateaus.
+    """
     xs = lab.x_unit * LINE
     found = yield from together(lab.ask(xs), lab.ask(-xs))
     values = [as_numbers(f).T.reshape(3, lab.n_units, -1).numpy() for f in found]

@@ -1,4 +1,4 @@
-"""Appendix G.1 on a model's own weights: what its one attention layer does to scalar tokens, in closed form.
+"""Appendix G.1 on a model's own weights: its one attention layer on scalar tokens, closed form.
 
 Naim & Asher (2025) reduce a head to alpha_h and zeta_h. `heads_of` reads them off a model,
 `layer_of` reads biases and positions as well, `far_output` says what the model's output becomes far
@@ -32,7 +32,7 @@ VARIANCE_AT = (
 
 
 class FarOutput(NamedTuple):
-    """f far out in one direction: x slope + constant + correction / |x|, up to terms that are smaller still."""
+    """f far out in one direction: x slope + constant + correction / |x|, up to smaller terms."""
 
     slope: Float[Tensor, " d_out"]
     constant: Float[Tensor, " d_out"]
@@ -40,7 +40,9 @@ class FarOutput(NamedTuple):
 
 
 def layer_of(model: HookedTransformer, n_tokens: int) -> theory.ScalarLayer:
-    """The closed form of the model's attention layer, biases and positions included, for prompts of `n_tokens`.
+    """The closed form of the model's attention layer, for prompts of `n_tokens`.
+
+    Biases and positions are included.
 
     Raises:
         InputError: the model is not one softmax attention layer on scalar tokens that reads the
@@ -66,9 +68,10 @@ def layer_of(model: HookedTransformer, n_tokens: int) -> theory.ScalarLayer:
 
 
 def heads_of(model: HookedTransformer) -> theory.Heads:
-    """alpha_h and zeta_h of every head, for a model exactly as Appendix G.1 has it: no biases, no positions.
+    """alpha_h and zeta_h of every head, for a model as Appendix G.1 has it.
 
-    The scaling of scores, where the model has one, is in alpha_h.
+    Such a model has no biases and no positions. The scaling of scores, where the model has one, is
+    in alpha_h.
 
     Raises:
         InputError: as `layer_of`, and for a layer whose biases or positions are not 0, which
@@ -95,7 +98,7 @@ def heads_of(model: HookedTransformer) -> theory.Heads:
 
 
 def far_output(model: HookedTransformer, context: Context, direction: int = 1) -> FarOutput:
-    """What the model's output at the last token becomes as that token goes to +infinity or to -infinity.
+    """What the model's output at the last token becomes as that token goes to +inf or -inf.
 
     Without a norm a line; with LayerNorm behind the layer a boundary value, and the correction by
     which a context still shows at finite x. Beside 1 / |x| nothing is left out but 1 / x^2, and
@@ -113,7 +116,9 @@ def far_output(model: HookedTransformer, context: Context, direction: int = 1) -
 def agreement(
     model: HookedTransformer, contexts: Float[Tensor, "context token"], xs: Float[Tensor, " query"]
 ) -> DataFrame:
-    """The closed form beside the model's own forward pass, a row for each last token x: largest gaps over contexts.
+    """The closed form beside the model's own forward pass, a row for each last token x.
+
+    Gaps are the largest over contexts.
 
     Columns: "attention" and "output", forward - decomposition, of what the layer adds to the stream
     and of f;
@@ -152,11 +157,12 @@ def agreement(
 
 
 def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> DataFrame:
-    """S1, S2, S3 and their sum with x W at +-x: the model's own, ours and the paper's, as largest absolute differences.
+    """S1, S2, S3 and their sum with x W at +-x: the model's own, ours and the paper's.
 
-    The last rows are of the variance over the width, whose growth exponent is 2 (Proposition 6
-    prints Var -> c |x|, exponent 1). Columns "ours" and "printed" are what the model does less what
-    each formula says; "apart" is ours less printed. A sum over no head is 0 in all three.
+    They are given as largest absolute differences. The last rows are of the variance over the
+    width, whose growth exponent is 2 (Proposition 6 prints Var -> c |x|, exponent 1). Columns
+    "ours" and "printed" are what the model does less what each formula says; "apart" is ours less
+    printed. A sum over no head is 0 in all three.
 
     Source: Naim & Asher (2025), Appendix G.1. See `theory.limits.paper_attention_sums` for what is
     printed.
@@ -207,7 +213,7 @@ def _check(model: HookedTransformer) -> None:
 
 
 def why_not(model: HookedTransformer) -> str | None:
-    """Why the closed form does not hold for this model, and what to do instead; None where it does."""
+    """Why the closed form does not hold for this model, and what to do instead; None if it does."""
     cfg = model.cfg
     sweep = "measure instead (limits.linear_asymptote, limits.layernorm_saturation)"
     if cfg.n_layers != 1:
@@ -255,7 +261,7 @@ def _double(model: HookedTransformer) -> HookedTransformer:
 def _forward(
     model: HookedTransformer, context: Context, xs: Tensor, name: str
 ) -> tuple[Tensor, Tensor]:
-    """The output, and the activation of that name, at the last token of the prompts (context, x)."""
+    """The output, and the activation of that name, at the last token of prompts (context, x)."""
     tokens = torch.cat([context.expand(len(xs), -1), xs[:, None]], dim=1)[..., None]
     seen = Activations([name])
     with torch.no_grad(), observe(model, seen, positions={"query": [tokens.shape[1] - 1]}):

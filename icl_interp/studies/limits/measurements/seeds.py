@@ -1,10 +1,11 @@
-"""Kinds of training: runs that differ by their seed alone, and what each of them does (`measurements.shift`).
+"""Kinds of training: runs that differ by their seed alone, and what each of them does.
 
-A claim about a kind of training (without a norm, attention only, on a wider interval) is about all
-runs of that kind, so the arms of a comparison are runs of several seeds. For the kinds that come
-with the package the numbers of every seed come with it, too (`results/seeds.json`, made by
-tools/measure_seeds.py, which names the weights by their hash). Of a model of one's own, and of
-companions that are given, they are measured here, on the same sample.
+The latter is measured in `measurements.shift`. A claim about a kind of training (without a norm,
+attention only, on a wider interval) is about all runs of that kind, so the arms of a comparison are
+runs of several seeds. For the kinds that come with the package the numbers of every seed come with
+it, too (`results/seeds.json`, made by tools/measure_seeds.py, which names the weights by their
+hash). Of a model of one's own, and of companions that are given, they are measured here, on the
+same sample.
 """
 
 import functools
@@ -44,7 +45,9 @@ BUNDLED, HERE, NOWHERE = "comes with the package", "measured here", "not measure
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of training as it comes with the package: its recipe, and the numbers of each seed and of fresh weights.
+    """A kind of training as it comes with the package: recipe, and numbers of each seed.
+
+    Numbers of fresh weights are there, too.
 
     Attributes:
         recipe: its name.
@@ -193,7 +196,7 @@ def _arm(name: str, given: Sequence[Checkpoint]) -> Arm:
 def _source(
     one: Checkpoint, weights: str, runs: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """The run of the package that a run of its kind is, or is a copy of; None for one of its own."""
+    """The run of the package that a run of its kind is, or is a copy of; None for other runs."""
     if known := next((run for run in runs if run["weights"] == weights), None):
         return known
     return next((run for run in runs if is_copy(one.model, _model_of(run["name"]))), None)
@@ -207,7 +210,7 @@ def _model_of(name: str) -> HookedTransformer:
 
 
 def is_copy(model: HookedTransformer, other: HookedTransformer) -> bool:
-    """Whether all weights of a model together differ from another's by a relative change of at most `COPY`.
+    """Whether two models' weights together differ by a relative change of at most `COPY`.
 
     Weights of two seeds are independent, so that they differ by as much as they are large.
     """
@@ -228,12 +231,13 @@ def _bundled(run: Mapping[str, Any]) -> Run:
 
 
 def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
-    """A row a run of each arm, trained ones first, then untrained ones: who it is, its error rate, and its numbers.
+    """A row for each run of each arm: who it is, its error rate, and its numbers.
 
-    Where no second arm has seeds enough, or nothing tells how the model was trained, nothing could
-    be decided: then nothing is measured, and numbers that do not come with the package are NaN. The
-    package has the error rate alone of kinds with few seeds. Their runs are measured here if their
-    weights are at hand, else they are "not measured".
+    Trained runs come first, then untrained ones. Where no second arm has seeds enough, or nothing
+    tells how the model was trained, nothing could be decided: then nothing is measured, and numbers
+    that do not come with the package are NaN. The package has the error rate alone of kinds with
+    few seeds. Their runs are measured here if their weights are at hand, else they are "not
+    measured".
     """
     found = arms(lab, roles)
     decidable = found[0].decides and any(arm.decides for arm in found[1:])
@@ -340,20 +344,23 @@ def _columns(rows: Sequence[Mapping[str, Any]], families: Sequence[str]) -> list
 
 @measurement("seeds/functions", version=2)
 def functions(lab: Lab) -> DataFrame:
-    """Errors as functions are scaled, of the runs like the model and of those without a norm, without MLPs, wider."""
+    """Errors on scaled functions, of the runs like the model and of those unlike in one respect.
+
+    The latter are without a norm, without MLPs, or wider.
+    """
     roles = ("no norm", "with norm", "attention only", "with MLP", "wider", "narrower")
     return table(lab, roles, ("functions",))
 
 
 @measurement("seeds/inside", version=2)
 def inside(lab: Lab) -> DataFrame:
-    """Errors across the inputs' interval, of the runs like the model and of those with or without a norm."""
+    """Errors across the inputs' interval, of the runs like the model and with or without a norm."""
     return table(lab, ("no norm", "with norm"), ("inside",))
 
 
 @measurement("seeds/intervals", version=2)
 def intervals(lab: Lab) -> DataFrame:
-    """Errors of runs trained on several U(-a, a) on each of these, and where their outputs level off."""
+    """Errors of runs trained on several U(-a, a) on each of these, and where outputs level off."""
     return table(
         lab,
         ("interval",),

@@ -1,9 +1,10 @@
-"""One run, inside and beyond its training range: one number a quantity, on a sample that all runs share.
+"""One run, inside and beyond its training range: one number for each quantity.
 
-Claims about a kind of training compare runs (`measurements.seeds`). What is common to them is
-measured here: errors as functions are scaled, errors across the inputs' interval, errors on the
-intervals of other runs, and where the output levels off. Everybody meets the same functions, inputs
-and queries, so what is left between two runs is their weights.
+The sample is one that all runs share. Claims about a kind of training compare runs
+(`measurements.seeds`). What is common to them is measured here: errors as functions are scaled,
+errors across the inputs' interval, errors on the intervals of other runs, and where the output
+levels off. Everybody meets the same functions, inputs and queries, so what is left between two runs
+is their weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -111,9 +112,10 @@ def own_interval(facts: Facts) -> float | None:
 
 
 def functions(run: Checkpoint, sample: Sample) -> Numbers:
-    """Squared errors with the functions' coefficients scaled by each of `SIGMAS`: "functions 1", "functions 2", ...
+    """Squared errors with the functions' coefficients scaled by each of `SIGMAS`.
 
-    Of a task whose functions cannot be scaled there is the first alone.
+    Their keys are "functions 1", "functions 2", ... Of a task whose functions cannot be scaled
+    there is the first alone.
     """
     found = {OWN_ERROR: sample.own_error(run)}
     if isinstance(run.task, Scalable):
@@ -124,9 +126,9 @@ def functions(run: Checkpoint, sample: Sample) -> Numbers:
 
 
 def inside(run: Checkpoint, sample: Sample) -> Numbers:
-    """Squared errors at queries across the inputs' interval, by |x| over its half-width; both sides count.
+    """Squared errors at queries across the inputs' interval, by |x| over its half-width.
 
-    Keys: "inside 0.1", ..., "inside 1".
+    Both sides count. Keys: "inside 0.1", ..., "inside 1".
     """
     lab = sample.lab(run)
     low, high = run.task.inputs.interval
@@ -158,10 +160,10 @@ def intervals(run: Checkpoint, sample: Sample, sizes: Sequence[float]) -> Number
 
 
 def onsets(run: Checkpoint, sample: Sample) -> Numbers:
-    """|x| from which f stays within `LEVEL` u of where it ends, in each direction; NaN where it lies beyond `LAST`.
+    """|x| from which f stays within `LEVEL` u of where it ends, in each direction.
 
-    u is the spread of f in distribution, so that a level belongs to the function that a model
-    computes.
+    NaN where it lies beyond `LAST`. u is the spread of f in distribution, so that a level belongs
+    to the function that a model computes.
     """
     lab = sample.lab(run)
     u = float(lab.measure(output_unit.own).sel(statistic="u"))
@@ -212,7 +214,9 @@ FAMILIES: dict[str, Callable[[Checkpoint, Sample], Numbers]] = {
 def measured(
     run: Checkpoint, families: Sequence[str], sample: Sample, sizes: Sequence[float] = ()
 ) -> Numbers:
-    """The error rate in distribution, and the numbers of some families ("functions", "inside", "intervals", "onsets").
+    """The error rate in distribution, and the numbers of some families.
+
+    The families are "functions", "inside", "intervals" and "onsets".
 
     Args:
         run: a model with the task that it stands for.
