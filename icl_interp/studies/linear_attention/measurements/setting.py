@@ -2,8 +2,8 @@
 
 N = n_points - 1 labelled examples in training, M at test. The theory has Gaussian inputs and w ~
 N(0, I); claims that read weights need one layer of linear self-attention on stacked prompts
-(`models.single_layers.read_layer`). What compares predictions alone also goes for deep and for softmax
-models.
+(`models.single_layers.read_layer`). What compares predictions alone also goes for deep and for
+softmax models.
 """
 
 from typing import NamedTuple
