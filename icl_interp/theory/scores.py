@@ -86,8 +86,8 @@ def entmax_margin(k: int = 1) -> Float[Tensor, ""]:
 
     k tied keys share all weight.
 
-    It is necessary and sufficient, and does not depend on the number of keys; softmax needs a
-    margin that grows like log n and never gets there (`softmax.hardmax_margin`).
+    The margin is necessary and sufficient, and does not depend on the number of keys; softmax needs
+    a margin that grows like log n and never gets there (`softmax.hardmax_margin`).
 
     Source: derived here from Peters, Niculae & Martins (2019), the definition of 1.5-entmax: with k
     keys at weight 1/k its threshold tau lies 1 / sqrt(k) below their halved score, and whoever
@@ -172,8 +172,8 @@ def lasting_weight(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, 
 
     It is what is left of a key's weight when attention has dispersed.
 
-    0 for softmax, sigmoid and relu, whatever the (bounded) scores. Scaled softmax: 0, 1/2 or 1 for
-    a gap top - rest below, at or above 1. Entmax: min(gap / 2, 1)^2.
+    The limit is 0 for softmax, sigmoid and relu, whatever the (bounded) scores. Scaled softmax: 0,
+    1/2 or 1 for a gap top - rest below, at or above 1. Entmax: min(gap / 2, 1)^2.
 
     Source: limits of `largest_weight`. That softmax disperses: Chiang & Cholak (2022), Nakanishi
     (2025).

@@ -135,7 +135,7 @@ def necessary_margin(k: int = 1, delta: float = 0.05) -> Float[Tensor, ""]:
 
     It is log((1 - delta) / (k delta)).
 
-    It is enough against a single other key. Negative, and no condition, when
+    This margin is enough against a single other key. Negative, and no condition, when
     k > (1 - delta) / delta.
 
     Source: makes quantitative Naim & Asher (2025), Appendix G.2 ("when there is a significant gap

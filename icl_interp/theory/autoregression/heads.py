@@ -151,7 +151,7 @@ def orthogonal_heads(d: int, n_tokens: int) -> Layer:
 def head_products(A: Heads, B: Heads) -> HeadProducts:
     """The products a_h . b_h' of Sander's identity, which says that they are 0 for h' other than h.
 
-    It holds where p_T B^T A = I with as many heads as d.
+    The identity holds where p_T B^T A = I with as many heads as d.
 
     Then A B^T = I / p_T as well. It is between a and b: a_h . a_h' may be anything. With d / 2
     heads at a minimiser for rotations A B^T = (2 / p_T) I. With more heads than needed the identity

@@ -129,8 +129,8 @@ def unitary_loss_as_coded(C: Square, p: Positions) -> Float[Tensor, ""]:
 
     The code counts the key at the query twice.
 
-    It has the minimum and the minimisers of `unitary_loss`, because p_{T-1} = 0 there, but other
-    values and gradients.
+    This loss has the minimum and the minimisers of `unitary_loss`, because p_{T-1} = 0 there, but
+    other values and gradients.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), the published code for the unitary case
     of Proposition 4.

@@ -200,9 +200,9 @@ def far_valley(d: int, n_tokens: int, ratio: float) -> Point:
 def unitary_map(states: Path) -> Complex[Tensor, "*batch dim"]:
     """The estimate of lambda that a minimiser for unitary W makes in context.
 
-    It is s_{T-1} conj(s_{T-2}), entry by entry.
+    The estimate is s_{T-1} conj(s_{T-2}), entry by entry.
 
-    It predicts lambda s_{T-1} with it: s_T without noise.
+    The minimiser predicts lambda s_{T-1} with it: s_T without noise.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 3.
 

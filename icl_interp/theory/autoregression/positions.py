@@ -94,7 +94,7 @@ def significant_count(n_tokens: int, mu: float) -> float:
 
     About as many eigenvalues lie near mu / 4, and the others fall off faster than any power.
 
-    For mu of 4 or more, up to a number of eigenvalues between that grows like log T.
+    This holds for mu of 4 or more, up to a number of eigenvalues between that grows like log T.
 
     Source: sharpens Proposition 7 of Sander, Giryes, Suzuki, Blondel & Peyré (2024): H is a prolate
     matrix (Slepian, 1978) with bandwidth 2 / mu.

@@ -101,11 +101,11 @@ class Landscape:
 
         P = w21^PV w21^KQ^T is the best product of rank one.
 
-        It keeps the direction with the largest slope^2 / curvature of the optimum and none of the
-        others. The paper starts at w21 = 0, from where the flow cannot go there; fresh random
-        weights can. For short prompts (d = 2 and 3, n = 4) it is a local minimum of the loss of all
-        weights, for longer ones a saddle with a weak way down: a layer that seems not to have
-        converged may be there. d = 1 has it as a second global minimum.
+        The product keeps the direction with the largest slope^2 / curvature of the optimum and none
+        of the others. The paper starts at w21 = 0, from where the flow cannot go there; fresh
+        random weights can. For short prompts (d = 2 and 3, n = 4) it is a local minimum of the loss
+        of all weights, for longer ones a saddle with a weak way down: a layer that seems not to
+        have converged may be there. d = 1 has it as a second global minimum.
         """
         gains = self.slope.square() / self.curvature.diagonal()
         kept = int(gains.argmax())

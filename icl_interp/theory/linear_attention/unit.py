@@ -209,8 +209,9 @@ def invariant_product(w_pv: Wide, w_kq: Wide) -> Square:
 
     The part of the prediction that is linear in the labels is h^T P x_q.
 
-    h = (1/m) sum y_i x_i. Where w21^PV = w21^KQ = 0 it is the whole prediction, and P all that can
-    be known of the weights from predictions: (c W_KQ, W_PV / c) predicts the same for every c.
+    In it h = (1/m) sum y_i x_i. Where w21^PV = w21^KQ = 0 it is the whole prediction, and P all
+    that can be known of the weights from predictions: (c W_KQ, W_PV / c) predicts the same for
+    every c.
 
     Source: Zhang, Frei & Bartlett (2023), equations (3.6) and (5.1); P = u_-1 U_11 in the proofs.
 

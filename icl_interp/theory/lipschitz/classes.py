@@ -139,7 +139,7 @@ def harmonic_energies(functions: FunctionClass, d: int, degrees: int) -> Float[T
 
     Constants b are left out.
 
-    They sum to E f^2. Odd parts: degree 1 alone for F_L^+ (the linear half) and for affine
+    The parts sum to E f^2. Odd parts: degree 1 alone for F_L^+ (the linear half) and for affine
     functions. Even parts: those of |z|, a_k = 2 Gamma(d/2) (k-2)! / (sqrt(pi) 2^k (k/2-1)!
     Gamma((k+d+1)/2)) up to its sign, times the number of harmonics. Waves: the plane-wave
     expansion, Gamma(d/2)^2 (2/omega)^(d-2) J_(k+d/2-1)(omega)^2 times that number.

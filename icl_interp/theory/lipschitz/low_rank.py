@@ -299,7 +299,7 @@ def outside_energy(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
 
     P = B B^T.
 
-    0 for c B B^T; (d - k) / d for the identity.
+    The share is 0 for c B B^T; (d - k) / d for the identity.
 
     Source: a measure of how far Theorem 4 holds.
 

@@ -221,8 +221,8 @@ def noise_limit(w: Window, d: int) -> PerWindow:
 
     nu_n = E sum_i a_i^2 is what is left of unit label noise.
 
-    w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n saturates
-    at 1.
+    It is w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n
+    saturates at 1.
 
     Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
     Mokhtari, "Proof Sketch", L_noise = Theta(sigma^2 (w^(d/2) + 1) / n): the exponent on the sphere
@@ -333,8 +333,8 @@ def key_count(w: Window, n: int, d: int) -> PerWindow:
 
     It is n tanh(w) / w for d = 3.
 
-    It holds for long prompts. A finite window has at least one key: where the formula falls towards
-    1, use the Monte Carlo of `loss_table` or `effective_sample_size` instead.
+    The formula holds for long prompts. A finite window has at least one key: where the formula
+    falls towards 1, use the Monte Carlo of `loss_table` or `effective_sample_size` instead.
 
     Source: the inverse of `noise_limit`; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai
     (2024), slides by A. Mokhtari, "ICL estimator intuition", row "Number of points that are

@@ -212,7 +212,7 @@ def _unitary(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
 def _rotations(rows: Sequence[Mapping[str, Any]], *, half: bool, whole: bool) -> list[Statement]:
     """With d / 2 heads the paper shows a run that converged.
 
-    With more heads nothing is promised, so it is a note.
+    With more heads nothing is promised, so what is found is a note.
     """
     where, found = _where(rows), [row for row in rows if row["found"]]
     ends = f"losses of the others, over that of predicting 0: {_others(rows)}"

@@ -1,6 +1,6 @@
 """Figures 5 and 10: layers on augmented tokens against steps of gradient descent.
 
-There are as many steps as layers. Layers are linear and full.
+There are as many steps as layers. Layers are linear or full.
 
 Steps have one size for all prompts and steps, the best for their number on other sequences. Errors
 are those of the last quarter of the prompt: before d transitions W is not determined, and there all

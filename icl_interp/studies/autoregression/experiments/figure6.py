@@ -1,6 +1,6 @@
 """Figure 6: attention by position alone, for angles on [0, 2 pi / mu].
 
-Gradient descent that stops early is smooth.
+The rows that early stopping leaves are smooth.
 
 One coordinate, a = b = 1, and only P moves. The loss over sampled sequences is a quadratic function
 of each row of P, so gradient descent on it is exact; it starts at P = 0 and stops when the mean
@@ -169,9 +169,9 @@ def _positions(loss: Quadratic, n_steps: int) -> DataArray:
 def _measured(
     P: Float[np.ndarray, "row token"], wave: Float[np.ndarray, "row token"]
 ) -> dict[str, float]:
-    """How smooth rows are, how far from a single peak, and what explains P.
+    """How smooth rows are, how far from a single peak, and how much of P is explained.
 
-    What may explain P are its diagonals and cosine waves.
+    What explains P are its diagonals and cosine waves.
     """
     rough, far = [], []
     for q in range(1, len(P)):  # rows of three tokens or more

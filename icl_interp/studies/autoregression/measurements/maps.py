@@ -221,8 +221,8 @@ def distance(means: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
 
     c is the one c >= `lowest` at which the numerator is least.
 
-    0 for a model of this form, near 1 for one whose predictions have nothing to do with it, or say
-    next to nothing.
+    The distance is 0 for a model of this form, near 1 for one whose predictions have nothing to do
+    with it, or say next to nothing.
 
     Args:
         means: `MOMENTS` along the first axis.

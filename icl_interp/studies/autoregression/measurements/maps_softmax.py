@@ -84,8 +84,8 @@ def trained_on(lab: Lab) -> DataFrame:
 
     The steps start at the model's weights.
 
-    Both are those on the prompts of these steps, drawn apart: what is learned by heart counts as a
-    gain too.
+    Both errors are those on the prompts of these steps, drawn apart: what is learned by heart
+    counts as a gain too.
     """
     task, model = lab.task, plain(lab.model).requires_grad_(True)
     if hasattr(model, "pos_embed"):  # vectors of zeros are none, and must not become some

@@ -243,7 +243,7 @@ def _checks(
 def _exponent(bench: Bench, d: int, n: int, wide: float, narrow: float) -> dict[str, Any]:
     """How the noise grows between two windows.
 
-    The exponent is measured, as for long prompts, and as the slides print it.
+    The exponent is given as measured, as for long prompts, and as the slides print it.
     """
     task = task_for(d, n)
 

@@ -107,7 +107,7 @@ CHEAP = 1.1  # a ratio up to which training at another L costs little
 def run(bench: Bench) -> dict[str, Result]:
     """Errors of every unit on every class, and theory's values of them.
 
-    Errors are over the length of the prompt, too.
+    Errors are given by the length of the prompt.
     """
     units = {
         (kind.name, seed): kind.model(seed).name for kind in KINDS.values() for seed in range(3)

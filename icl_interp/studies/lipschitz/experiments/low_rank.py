@@ -209,7 +209,7 @@ def _matrices(bench: Bench) -> DataArray:
 def _minima(bench: Bench) -> DataFrame:
     """The least loss of c B B^T + c' (I - B B^T) on linear functions without noise.
 
-    It is by the length of the prompt.
+    Losses are given by the length of the prompt.
     """
     rows = []
     for n in LENGTHS[bench.scale.name]:
@@ -291,7 +291,7 @@ def _minimum(n: int, contexts: int, seed: int) -> dict[str, float]:
 def states(results: Results) -> tuple[Statement, ...]:
     """Recovery and projections for each link, M itself, and Theorem 4.
 
-    Theorem 4 has its cap; units have none.
+    Theorem 4 is given with its cap, and beside units that were trained without one.
     """
     rows, theorem = (errors.rows_of(results, key) for key in ("units", "theorem units"))
     lines = [] if rows or theorem else [note("No model is here, so nothing is measured of models.")]

@@ -170,9 +170,9 @@ def _row(
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether |M| grows faster with L in each of the four settings, and theory's limits.
+    """Whether |M| grows faster with L in each of the four settings.
 
-    Theory says where |M| goes.
+    What theory says of where |M| goes stands beside it.
     """
     lines = []
     for kind in CLASSES:

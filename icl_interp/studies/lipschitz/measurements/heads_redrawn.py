@@ -117,7 +117,7 @@ def _solution(kept: list[Kept], n_examples: int) -> Float[Tensor, "example seen"
 def error_of_draws(n_examples: int) -> float:
     """Mean squared error of `common` where nothing is common.
 
-    It is over the spread of the log weights themselves.
+    The error is divided by the spread of the log weights themselves.
 
     It is 1 / ROUNDS and a little more, since each redraw has a number of its own to be found.
     """
