@@ -74,11 +74,11 @@ def recurrent_floor(n_tokens: int, mu: float) -> Float[Tensor, ""]:
     Angles theta are uniform on [0, 2 pi / mu].
 
     It is 1 - g^T G^-1 g with the correlations G_tt' = k(t - t') and g_t = k(T - t), k(n) =
-    sin(pi n / mu) / (pi n / mu), up to phases, which complex weights take up. It is 1 for mu = 1: Remark 2.
-    For mu > 1 it falls like sin(pi / (2 mu))^(2 T): where angles are not spread over the whole
-    circle a fixed linear map predicts the next state, and no context is needed. Nor does Remark 2
-    hold exactly for Haar orthogonal W, where E W^2 = I / d: s_{T-2} / d explains a share 1 / d^2 of
-    s_T.
+    sin(pi n / mu) / (pi n / mu), up to phases, which complex weights take up. It is 1 for mu = 1:
+    Remark 2. For mu > 1 it falls like sin(pi / (2 mu))^(2 T): where angles are not spread over the
+    whole circle a fixed linear map predicts the next state, and no context is needed. Nor does
+    Remark 2 hold exactly for Haar orthogonal W, where E W^2 = I / d: s_{T-2} / d explains a share
+    1 / d^2 of s_T.
 
     Source: limits Remark 2 of Sander, Giryes, Suzuki, Blondel & Peyré (2024); the prediction error
     of a band-limited process (Szegő).
