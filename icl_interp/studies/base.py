@@ -1,4 +1,7 @@
-"""What a study is, and how one is made known: its claims, experiments and figures then stand among all others."""
+"""What a study is, and how one is made known.
+
+The claims, experiments and figures of a known study stand among all others.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,7 +62,9 @@ _OWN: set[str] = set()  # names of studies that somebody registered by hand: the
 
 
 def register(study: Study) -> Study:
-    """Make a study known: its claims appear in every report, its experiments in `icl-interp reproduce`.
+    """Make a study known: its claims appear in every report.
+
+    Its experiments appear in `icl-interp reproduce`.
 
     It is made known whole or not at all. A study of one's own that is registered again, as by a
     notebook cell that runs a second time, replaces the first; so does a claim of it one that was
@@ -130,7 +135,10 @@ def _places(study: Study) -> list[tuple[Register[Any], Mapping[str, Any]]]:
 
 
 def load_plugins() -> None:
-    """Register the studies that other packages bring; one that does not fit is left out with a warning."""
+    """Register the studies that other packages bring.
+
+    A study that does not fit is left out with a warning.
+    """
     for point, study in plugins.found():
         with plugins.left_out(point):
             if not isinstance(study, Study):

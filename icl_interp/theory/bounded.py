@@ -1,4 +1,6 @@
-"""What bounds the output where LayerNorm does not: tanh normalisation, and tokens read in as bounded vectors.
+"""What bounds the output where LayerNorm does not: tanh normalisation, or a bounded read-in.
+
+A bounded read-in reads tokens in as bounded vectors.
 
 Naim & Asher (2025), section 6, propose to constrain embeddings. Both constraints trade LayerNorm's
 plateau for one of their own, which these closed forms give, in float64. Tanh normalisation is
@@ -17,7 +19,9 @@ __all__ = ["read_in_limit", "tanh_certificate", "tanh_plateau"]
 def tanh_certificate(
     unembed: Vector, gamma: Vector, beta: Vector, bias: Scalar
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Centre c and half-width r of every output of a model that ends tanh norm -> linear: |y - c| < r for any prompt.
+    """Centre c and half-width r of the output of a model that ends tanh norm -> linear.
+
+    |y - c| < r for every output y, whatever the prompt.
 
     c = w.beta + b and r = sum_i |w_i gamma_i|. It cannot be improved: each coordinate saturates by
     itself, so y tends to c + r along h = k w * gamma. LayerNorm's r (`limits.output_certificate`)
@@ -36,7 +40,8 @@ def tanh_certificate(
 
     Example:
         >>> import torch
-        >>> w, gamma, beta = torch.arange(6.).cos().double(), torch.arange(6.).exp().double(), torch.arange(6.).double()
+        >>> w, gamma = torch.arange(6.).cos().double(), torch.arange(6.).exp().double()
+        >>> beta = torch.arange(6.).double()
         >>> c, r = tanh_certificate(w, gamma, beta, bias=.5)
         >>> largest = (gamma * torch.tanh(1e6 * w * gamma) + beta) @ w + .5
         >>> torch.allclose(largest, c + r)
@@ -49,7 +54,9 @@ def tanh_certificate(
 def tanh_plateau(
     embed: Vector, unembed: Vector, alpha: Scalar, gamma: Vector, beta: Vector, bias: Scalar
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Boundary values f(+infinity) and f(-infinity) of a pre-norm tanh model whose scalar query alone goes far.
+    """Boundary values f(+infinity) and f(-infinity) of a pre-norm tanh model.
+
+    The model reads scalar prompts, and the query alone goes far.
 
     f(+-infinity) = w.(+-gamma * sign(alpha W) + beta) + b. As with LayerNorm (`limits.plateau`) the
     blocks read bounded vectors, so the stream is x W + O(1) in any context. Only the signs of W
@@ -76,7 +83,8 @@ def tanh_plateau(
 
     Example:
         >>> import torch
-        >>> W, w, gamma = torch.tensor([1., -2., .5]), torch.tensor([.3, .1, -2.]), torch.tensor([1., 2., 3.])
+        >>> W, w = torch.tensor([1., -2., .5]), torch.tensor([.3, .1, -2.])
+        >>> gamma = torch.tensor([1., 2., 3.])
         >>> above, below = tanh_plateau(W, w, alpha=.7, gamma=gamma, beta=torch.zeros(3), bias=.25)
         >>> far = (gamma * torch.tanh(.7 * (1e6 * W + torch.tensor([5., -3., 2.])))) @ w + .25
         >>> torch.allclose(far.double(), above)

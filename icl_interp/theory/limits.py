@@ -1,4 +1,6 @@
-"""What LayerNorm does far out: closed forms after Naim & Asher (2025), *Analyzing limits for in-context learning*.
+"""What LayerNorm does far out: closed forms after Naim & Asher (2025).
+
+The paper is *Analyzing limits for in-context learning*.
 
 The output certificate, the plateau (the paper's boundary values), its first correction, its onset
 and the profile of saturation. The rest of the study is re-exported here, so that `limits` finds all
@@ -79,7 +81,9 @@ __all__ = [
 def output_certificate(
     unembed: Vector, gamma: Vector, beta: Vector, bias: Scalar
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Centre c and half-width r of every output of a model that ends LayerNorm -> linear: |y - c| < r for any prompt.
+    """Centre c and half-width r of the output of a model that ends LayerNorm -> linear.
+
+    |y - c| < r for every output y, whatever the prompt.
 
     c = w.beta + b and r = sqrt(d_model) |center(w * gamma)|, since a normalised vector has mean 0
     and norm below sqrt(d_model). It cannot be improved: y tends to c + r for a residual stream k
@@ -99,7 +103,8 @@ def output_certificate(
 
     Example:
         >>> import torch
-        >>> w, gamma, beta = torch.arange(6.).cos().double(), torch.arange(6.).exp().double(), torch.arange(6.).double()
+        >>> w, gamma = torch.arange(6.).cos().double(), torch.arange(6.).exp().double()
+        >>> beta = torch.arange(6.).double()
         >>> c, r = output_certificate(w, gamma, beta, bias=.5)
         >>> largest = torch.nn.functional.layer_norm(1e6 * w * gamma, (6,), gamma, beta) @ w + .5
         >>> torch.allclose(largest, c + r)
@@ -113,7 +118,9 @@ def output_certificate(
 def plateau(
     embed: Vector, unembed: Vector, gamma: Vector, beta: Vector, bias: Scalar
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Boundary values f(+infinity) and f(-infinity) of a pre-LN model on scalar prompts when the query alone goes far.
+    """Boundary values f(+infinity) and f(-infinity) of a pre-LN model on scalar prompts.
+
+    The query alone goes far.
 
     f(+-infinity) = w . (+-gamma * center(W) / std(W) + beta) + b. The blocks read normalised, hence
     bounded, vectors, so the residual stream is x W + O(1) at any depth and in any context, and f
@@ -139,7 +146,8 @@ def plateau(
 
     Example:
         >>> import torch
-        >>> W, w, one = torch.arange(6.).cos().double(), torch.arange(6.).sin().double(), torch.ones(6).double()
+        >>> W, w = torch.arange(6.).cos().double(), torch.arange(6.).sin().double()
+        >>> one = torch.ones(6).double()
         >>> f = lambda x: torch.nn.functional.layer_norm(x * W + w.exp(), (6,), one, w) @ w + .5
         >>> torch.allclose(torch.stack(plateau(W, w, one, w, .5)), torch.stack([f(1e9), f(-1e9)]))
         True
@@ -152,7 +160,9 @@ def plateau(
 
 
 def layernorm_plateau(slope: Vector, gamma: Vector, beta: Vector, direction: int = 1) -> Vector:
-    """The limit of LayerNorm(x slope + intercept): direction gamma * v / sqrt(mean v^2) + beta, v = center(slope).
+    """The limit of LayerNorm(x slope + intercept) as x goes to +infinity or to -infinity.
+
+    It is direction gamma * v / sqrt(mean v^2) + beta, v = center(slope).
 
     It depends neither on the intercept nor on eps, and is odd about beta. It exists because
     numerator and standard deviation both grow like |x|. The paper prints Var -> c |x|, with which
@@ -183,7 +193,9 @@ def layernorm_plateau(slope: Vector, gamma: Vector, beta: Vector, direction: int
 
 
 def layernorm_correction(slope: Vector, intercept: Vector, gamma: Vector) -> Vector:
-    """The k in LayerNorm(x slope + intercept) = plateau + k / |x| + O(1 / x^2), given the intercept of that direction.
+    """The k in LayerNorm(x slope + intercept) = plateau + k / |x| + O(1 / x^2).
+
+    The intercept is the one of the direction in which x grows.
 
     k = gamma * (B - v (v.B) / |v|^2) / sqrt(mean v^2), v = center(slope), B = center(intercept). In
     one layer the context enters only here, through B, so the spread of outputs over contexts dies
@@ -207,7 +219,8 @@ def layernorm_correction(slope: Vector, intercept: Vector, gamma: Vector) -> Vec
         >>> import torch
         >>> slope, intercept, one = torch.arange(5.).cos(), torch.arange(5.).exp(), torch.ones(5)
         >>> direct = torch.nn.functional.layer_norm(1e6 * slope.double() + intercept, (5,))
-        >>> first_order = layernorm_plateau(slope, one, 0 * one) + layernorm_correction(slope, intercept, one) / 1e6
+        >>> first_order = layernorm_plateau(slope, one, 0 * one)
+        >>> first_order += layernorm_correction(slope, intercept, one) / 1e6
         >>> torch.allclose(direct, first_order, rtol=0, atol=1e-8)
         True
     """
@@ -230,7 +243,9 @@ def layernorm_far(
     eps: float = 1e-5,
     direction: int = 1,
 ) -> FarNorm:
-    """LayerNorm(x slope + intercept) far out, whatever the slope: its limit, and what is left of the intercept.
+    """LayerNorm(x slope + intercept) far out, whatever the slope.
+
+    What is returned is its limit, and what is left of the intercept.
 
     Where the centred slope is not 0: `layernorm_plateau`, the same for every intercept and so in
     every context, and `layernorm_correction`. Where it is 0 centring removes x, the output is
@@ -299,8 +314,10 @@ def layernorm_onset(
     Example:
         >>> import torch
         >>> slope = torch.arange(5.).cos().double()
-        >>> at_onset = torch.nn.functional.layer_norm(layernorm_onset(slope, eps=.1) * slope, (5,), eps=.1)
-        >>> torch.allclose(at_onset, layernorm_plateau(slope, torch.ones(5), torch.zeros(5)) / 2 ** .5)
+        >>> far = layernorm_onset(slope, eps=.1) * slope
+        >>> at_onset = torch.nn.functional.layer_norm(far, (5,), eps=.1)
+        >>> plateau_ = layernorm_plateau(slope, torch.ones(5), torch.zeros(5))
+        >>> torch.allclose(at_onset, plateau_ / 2 ** .5)
         True
     """
     centered, rms = _centered_slope(slope, "slope")
@@ -320,7 +337,9 @@ class SaturationProfile(NamedTuple):
 
 
 def saturation_profile(x: Float[Tensor, "*query"] | float | int, x0: Scalar) -> SaturationProfile:
-    """How far LayerNorm(x v + b), v.b = 0, has saturated at x: the level reached, and which of output and scale grows.
+    """How far LayerNorm(x v + b), v.b = 0, has saturated at x.
+
+    What is returned is the level reached, and how fast output and scale grow.
 
     With r = x / x0: level = r / sqrt(1 + r^2) is the output along v, without beta's share, over its
     limit. With growth exponents E_g = d log|g| / d log|x|, that output f = N / sigma has
@@ -339,7 +358,8 @@ def saturation_profile(x: Float[Tensor, "*query"] | float | int, x0: Scalar) -> 
 
     Example:
         >>> import torch
-        >>> v, b, x = torch.tensor([[1., -1., 1., -1.], [2., 2., -2., -2.], [.1, 3., 50., -9.]]).double()
+        >>> v, b = torch.tensor([[1., -1., 1., -1.], [2., 2., -2., -2.]]).double()
+        >>> x = torch.tensor([.1, 3., 50., -9.]).double()
         >>> along_v = torch.nn.functional.layer_norm(x[:, None] * v + b, (4,)) @ v / 4
         >>> torch.allclose(saturation_profile(x, layernorm_onset(v, 1e-5, b)).level, along_v)
         True
@@ -371,7 +391,8 @@ def saturation_onset(x0: Scalar, tolerance: float = 0.05) -> Float[Tensor, ""]:
 
     Example:
         >>> import torch
-        >>> torch.allclose(saturation_profile(saturation_onset(7.), 7.).level, torch.tensor(.95).double())
+        >>> at_onset = saturation_profile(saturation_onset(7.), 7.)
+        >>> torch.allclose(at_onset.level, torch.tensor(.95).double())
         True
     """
     if not 0 < tolerance < 1:
@@ -391,7 +412,7 @@ def _perpendicular(vector: Tensor, direction: Tensor) -> Tensor:
 
 
 def _centered_slope(slope: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """The centred slope and its root mean square: all that LayerNorm keeps of `x * slope` far out."""
+    """The centred slope and its root mean square: what LayerNorm keeps of `x * slope` far out."""
     slope = as_float64(slope)
     centered = _center(slope)
     if _is_constant(slope):

@@ -1,4 +1,6 @@
-"""One attention layer on scalar tokens, as Naim & Asher (2025), Appendix G.1, have it, and its limits for a far query.
+"""One attention layer on scalar tokens, and its limits for a far query.
+
+The layer is that of Naim & Asher (2025), Appendix G.1.
 
 Tokens x_1 .. x_p and the query x are read in as x_i W, without biases, positions or a norm before
 attention. A head is then two things: alpha_h, the coefficient of x x_j in its scores, and zeta_h,
@@ -46,7 +48,7 @@ class Heads(NamedTuple):
 
 
 class AttentionTerms(NamedTuple):
-    """What `attention_terms` returns: a head's share of each token of the context, and of the query."""
+    """What `attention_terms` returns: a head's share of each context token and of the query."""
 
     mu: Float[Tensor, "*query token"]
     beta: Float[Tensor, "*query"]
@@ -60,7 +62,10 @@ class Line(NamedTuple):
 
 
 class AttentionSums(NamedTuple):
-    """What the heads of alpha > 0 (S1), of alpha < 0 (S2) and of alpha = 0 (S3) write together, far out."""
+    """What all heads of one sign of alpha write together, far out.
+
+    S1 is of alpha > 0, S2 of alpha < 0 and S3 of alpha = 0.
+    """
 
     positive: Line
     negative: Line
@@ -98,12 +103,15 @@ def scalar_heads(
 
     Example:
         >>> import torch
-        >>> embed, maps = torch.arange(4.).cos().double(), torch.arange(96.).sin().double().reshape(4, 2, 4, 3)
+        >>> embed = torch.arange(4.).cos().double()
+        >>> maps = torch.arange(96.).sin().double().reshape(4, 2, 4, 3)
         >>> alphas, zetas = scalar_heads(embed, *maps[:3], maps[3].mT)
         >>> tokens = torch.tensor([[.5], [-1.], [2.]]).double() * embed
         >>> q, k, v = tokens @ maps[0], tokens @ maps[1], tokens @ maps[2]
-        >>> attention = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1.) @ maps[3].mT
-        >>> mixtures = torch.stack([context_mixture(2., tokens[:2] @ embed / embed.dot(embed), a) for a in alphas])
+        >>> attend = torch.nn.functional.scaled_dot_product_attention
+        >>> attention = attend(q, k, v, scale=1.) @ maps[3].mT
+        >>> context = tokens[:2] @ embed / embed.dot(embed)
+        >>> mixtures = torch.stack([context_mixture(2., context, alpha) for alpha in alphas])
         >>> torch.allclose(attention[:, -1].sum(0), mixtures @ zetas)
         True
     """
@@ -124,7 +132,9 @@ def product(a: Float[Tensor, "*#batch d_head"], b: Float[Tensor, "*#batch d_head
 def attention_terms(
     x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"], alpha: Scalar
 ) -> AttentionTerms:
-    """mu_j(x), the weight of token j times x_j, and beta(x), the weight of the query times x, for one head.
+    """Weights times values of one head: mu_j(x) for token j, and beta(x) for the query.
+
+    mu_j(x) is the weight of token j times x_j, and beta(x) the weight of the query times x.
 
     mu_j = x_j e^(alpha x x_j) / Z and beta = x e^(alpha x^2) / Z, Z = e^(alpha x^2) + sum_k
     e^(alpha x x_k).
@@ -157,7 +167,9 @@ def attention_terms(
 def context_mixture(
     x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"], alpha: Scalar
 ) -> Float[Tensor, "*query"]:
-    """What one head reads on scalar tokens: the mixture m(x) of x_1 .. x_p and x by softmax of alpha x x_j, alpha x^2.
+    """What one head reads on scalar tokens: the mixture m(x) of x_1 .. x_p and x.
+
+    The weights are the softmax of alpha x x_j and alpha x^2.
 
     An attention layer without biases or normalisation is sum_h m_h(x) zeta_h.
 
@@ -177,7 +189,8 @@ def context_mixture(
         >>> import torch
         >>> context, x = torch.tensor([.5, -1., 2.]).double(), torch.tensor([[3.], [-.2]]).double()
         >>> tokens = torch.cat([context.expand(2, 3), x], dim=1)[..., None]
-        >>> attention = torch.nn.functional.scaled_dot_product_attention(x[..., None], tokens, tokens, scale=-.7)
+        >>> attend = torch.nn.functional.scaled_dot_product_attention
+        >>> attention = attend(x[..., None], tokens, tokens, scale=-.7)
         >>> torch.allclose(context_mixture(x, context, alpha=-.7), attention[..., 0])
         True
     """
@@ -191,7 +204,9 @@ def attention_sums(
     context: Float[Tensor, " token"],
     direction: int = 1,
 ) -> AttentionSums:
-    """The lines that the heads of alpha > 0, < 0 and = 0 tend to as x goes to +infinity or to -infinity.
+    """The lines that the heads of alpha > 0, < 0 and = 0 tend to.
+
+    x goes to +infinity or to -infinity.
 
     Per head: m = x for alpha > 0 (attends to itself), m = (x + sum_j x_j) / (p + 1) for alpha = 0
     (uniform), and for alpha < 0 the extreme token (hardmax): m = min_j x_j at +infinity, max_j x_j
@@ -216,8 +231,9 @@ def attention_sums(
 
     Example:
         >>> import torch
-        >>> alphas, one, context = torch.tensor([.5, -.5, 0.]), torch.ones(3, 1), torch.tensor([.5, -1., 2.])
-        >>> [(float(line.slope), float(line.intercept)) for line in attention_sums(alphas, one, context)]
+        >>> alphas, one = torch.tensor([.5, -.5, 0.]), torch.ones(3, 1)
+        >>> sums = attention_sums(alphas, one, torch.tensor([.5, -1., 2.]))
+        >>> [(float(line.slope), float(line.intercept)) for line in sums]
         [(1.0, 0.0), (0.0, -1.0), (0.25, 0.375)]
     """
     context = _check_context(context, direction)
@@ -234,7 +250,9 @@ def paper_attention_sums(
     context: Float[Tensor, " token"],
     direction: int = 1,
 ) -> AttentionSums:
-    """The lines of `attention_sums` as the paper prints them: wrong for alpha < 0 and alpha = 0, kept for comparison.
+    """The lines of `attention_sums` as the paper prints them, kept for comparison.
+
+    They are wrong for alpha < 0 and alpha = 0.
 
     As printed, per head at +infinity: m = x for alpha > 0 (S1, correct); m = sum_{x_j<0}
     x_j / p + x #{j: x_j = 0} for alpha < 0 (S2; its second sum has no summand, read as 1);
@@ -260,8 +278,9 @@ def paper_attention_sums(
 
     Example:
         >>> import torch
-        >>> alphas, one, context = torch.tensor([.5, -.5, 0.]), torch.ones(3, 1), torch.tensor([.5, -1.5, 2.])
-        >>> [(float(line.slope), float(line.intercept)) for line in paper_attention_sums(alphas, one, context)]
+        >>> alphas, one = torch.tensor([.5, -.5, 0.]), torch.ones(3, 1)
+        >>> sums = paper_attention_sums(alphas, one, torch.tensor([.5, -1.5, 2.]))
+        >>> [(float(line.slope), float(line.intercept)) for line in sums]
         [(1.0, 0.0), (0.0, -0.5), (0.75, 0.25)]
     """
     context = _check_context(context, direction)
@@ -277,7 +296,9 @@ def attention_asymptote(
     context: Float[Tensor, " token"],
     direction: int = 1,
 ) -> Line:
-    """The line x slope + intercept that x W + sum_h m_h(x) zeta_h tends to: x W and the three `attention_sums`.
+    """The line x slope + intercept that x W + sum_h m_h(x) zeta_h tends to.
+
+    It is the sum of x W and the three `attention_sums`.
 
     Source: Naim & Asher (2025), Appendix G.1, Proposition 5: the asymptote is linear as they say,
     but their sums S2 (alpha < 0) and S3 (alpha = 0) are corrected here, see
@@ -300,9 +321,12 @@ def attention_asymptote(
     Example:
         >>> import torch
         >>> embed, context = torch.tensor([1., -2.]).double(), torch.tensor([.5, -1., 2.]).double()
-        >>> alphas, zetas = torch.tensor([.5, -.5, 0.]), torch.tensor([[.2, .1], [1., 0.], [3., 5.]])
+        >>> alphas = torch.tensor([.5, -.5, 0.])
+        >>> zetas = torch.tensor([[.2, .1], [1., 0.], [3., 5.]])
         >>> slope, intercept = attention_asymptote(embed, alphas, zetas, context, direction=-1)
-        >>> heads = [context_mixture(-100., context, alpha) * zeta for alpha, zeta in zip(alphas, zetas)]
+        >>> heads = [
+        ...     context_mixture(-100., context, alpha) * zeta for alpha, zeta in zip(alphas, zetas)
+        ... ]
         >>> torch.allclose(-100 * slope + intercept, -100 * embed + sum(heads))
         True
     """
@@ -316,7 +340,9 @@ def paper_attention_asymptote(
     context: Float[Tensor, " token"],
     direction: int = 1,
 ) -> Line:
-    """The line of `attention_asymptote` with the sums as the paper prints them (`paper_attention_sums`).
+    """The line of `attention_asymptote` with the sums as the paper prints them.
+
+    The sums are `paper_attention_sums`.
 
     Source: Naim & Asher (2025), Appendix G.1, proof of Proposition 5, plus x W. Symbols as
     `attention_asymptote`.
@@ -348,7 +374,9 @@ def paper_attention_asymptote(
 def hardmax_onset(
     context: Float[Tensor, " token"], alpha: Scalar, direction: int = 1, delta: float = 0.05
 ) -> Float[Tensor, ""]:
-    """An |x| from which a head on scalar tokens keeps at least 1 - delta of its attention on its arg-max set.
+    """An |x| from which a head on scalar tokens attends almost only to its arg-max set.
+
+    From there it keeps at least 1 - delta of its attention on that set.
 
     With M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the
     query itself, and alpha |x| (|x| - max t_j) >= M suffices. For alpha < 0 it is the extreme
@@ -398,7 +426,10 @@ def _sums(
     negative: tuple[Scalar, Scalar],
     zero: tuple[Scalar, Scalar],
 ) -> AttentionSums:
-    """From the line (slope, intercept) that one head of each sign reads to those that all of them write."""
+    """What all heads of each sign write, from the line that one such head reads.
+
+    A line is (slope, intercept).
+    """
     alphas, zetas = as_float64(alphas), as_float64(zetas)
     written = [of_sign.double() @ zetas for of_sign in (alphas > 0, alphas < 0, alphas == 0)]
     reads = zip((positive, negative, zero), written, strict=True)

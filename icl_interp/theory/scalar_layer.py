@@ -1,4 +1,6 @@
-"""One attention layer on scalar tokens with biases and positions: Naim & Asher (2025), Appendix G.1, made general.
+"""One attention layer on scalar tokens with biases and positions.
+
+It generalises the layer of Naim & Asher (2025), Appendix G.1.
 
 Token i is read in as x_i W + c_i, with c_i what bias and position add, and the projections may have
 biases. Every score of the query is then a polynomial in x: alpha x x_j becomes x (alpha
@@ -40,7 +42,9 @@ class LayerTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class ScalarLayer:
-    """A layer of softmax attention, reduced to what its output at the last token depends on; made by `of_weights`.
+    """A layer of softmax attention, reduced to what its output at the last token depends on.
+
+    `of_weights` makes it.
 
     In the paper's layer all but embed, alphas and zetas is 0.
 
@@ -59,7 +63,8 @@ class ScalarLayer:
 
     Example:
         >>> import torch
-        >>> alphas, zetas = torch.tensor([.5, -.5]).double(), torch.tensor([[.2, .1], [1., 0.]]).double()
+        >>> alphas = torch.tensor([.5, -.5]).double()
+        >>> zetas = torch.tensor([[.2, .1], [1., 0.]]).double()
         >>> layer = ScalarLayer.of_heads(torch.tensor([1., -2.]), alphas, zetas, n_tokens=4)
         >>> context = torch.tensor([.5, -1., 2.]).double()
         >>> slope, intercept = layer.asymptote(context)
@@ -85,7 +90,10 @@ class ScalarLayer:
         zetas: Float[Tensor, "head d_model"],
         n_tokens: int,
     ) -> Self:
-        """The paper's layer, without biases and positions, for prompts of n_tokens with the query."""
+        """The paper's layer, without biases and positions.
+
+        Prompts have n_tokens tokens, with the query.
+        """
         embed, alphas, zetas = as_float64(embed), as_float64(alphas), as_float64(zetas)
         nothing, nowhere = torch.zeros_like(embed), alphas.new_zeros(len(alphas), n_tokens)
         still = nowhere[..., None] * nothing
@@ -110,7 +118,9 @@ class ScalarLayer:
         biases: tuple[Bias, Bias, Bias, Vector],
         scale: float = 1.0,
     ) -> Self:
-        """A layer from its weights: `scalar_heads`, and what biases and positions add to scores and values.
+        """A layer from its weights, biases and positions.
+
+        It holds the `scalar_heads`, and what biases and positions add to scores and values.
 
         With q = c W_Q + b_Q at the last token, k_j = c_j W_K + b_K and v_j = c_j W_V + b_V:
         kappa_j = W W_Q . k_j, lambda = q . W W_K, nu_j = q . k_j, all times scale, and
@@ -129,14 +139,17 @@ class ScalarLayer:
         Example:
             >>> import torch
             >>> numbers = torch.arange(112.).sin().double()
-            >>> embed, shifts, maps = numbers[:4], numbers[4:16].reshape(3, 4), numbers[16:].reshape(4, 2, 4, 3)
+            >>> embed, shifts = numbers[:4], numbers[4:16].reshape(3, 4)
+            >>> maps = numbers[16:].reshape(4, 2, 4, 3)
             >>> zeros = torch.zeros(2, 3).double()
             >>> weights, biases = (*maps[:3], maps[3].mT), (zeros, zeros, zeros, zeros.new_zeros(4))
             >>> layer = ScalarLayer.of_weights(embed, shifts, weights, biases)
             >>> tokens = torch.tensor([[.5], [-1.], [2.]]).double() * embed + shifts
             >>> q, k, v = tokens @ maps[0], tokens @ maps[1], tokens @ maps[2]
-            >>> attention = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1.) @ maps[3].mT
-            >>> torch.allclose(attention[:, -1].sum(0), layer.output(2., torch.tensor([.5, -1.]).double()))
+            >>> attend = torch.nn.functional.scaled_dot_product_attention
+            >>> attention = attend(q, k, v, scale=1.) @ maps[3].mT
+            >>> context = torch.tensor([.5, -1.]).double()
+            >>> torch.allclose(attention[:, -1].sum(0), layer.output(2., context))
             True
         """
         embed, shifts = as_float64(embed), as_float64(shifts)
@@ -181,7 +194,9 @@ class ScalarLayer:
     def terms(
         self, x: Float[Tensor, "*query"] | float | int, context: Float[Tensor, " token"]
     ) -> LayerTerms:
-        """The parts of the layer's output: the paper's mu_j^h(x) and beta^h(x), and what biases and positions add.
+        """The parts of the layer's output, head by head.
+
+        They are the paper's mu_j^h(x) and beta^h(x), and what biases and positions add.
 
         mu_j^h is the weight of token j times x_j, beta^h the weight of the query times x, and
         offset^h the weights times omegas.
@@ -226,7 +241,9 @@ class ScalarLayer:
         return constant.masked_fill(~keep, -torch.inf).softmax(-1)
 
     def asymptote(self, context: Float[Tensor, " token"], direction: int = 1) -> Line:
-        """The line that `stream` tends to: each head writes zeta for x times the weight that the query keeps.
+        """The line that `stream` tends to.
+
+        Each head writes zeta for x times the weight that the query keeps.
 
         Raises:
             ValueError: a context of another length than the layer was made for, or direction is not
@@ -250,7 +267,7 @@ class ScalarLayer:
 
 
 def _largest(values: Tensor, among: Tensor) -> Tensor:
-    """Which of the keys in `among` have the largest value of their head, those tied with it included."""
+    """Which of the keys in `among` have the largest value of their head, ties included."""
     values = values.masked_fill(~among, -torch.inf)
     size = values.masked_fill(~among, 0.0).abs().amax(-1, keepdim=True)
     return among & (values >= values.amax(-1, keepdim=True) - TIED * size)

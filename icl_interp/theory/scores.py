@@ -1,4 +1,6 @@
-"""What each score function makes of scores that grow, and of keys that grow in number: closed forms and limits.
+"""What each score function makes of scores that grow, and of ever more keys.
+
+Closed forms and limits.
 
 Naim & Asher (2025), section 6, propose to revise the scoring function. These are the two things
 that softmax does to a far or a long prompt, hardmax and dispersion, for softmax and for what may
@@ -64,7 +66,8 @@ def far_weights(name: str, scores: Float[Tensor, "*query key"]) -> Float[Tensor,
         >>> scores = torch.tensor([1., -2., 1., .5]).double()
         >>> torch.allclose(far_weights("softmax", scores), torch.softmax(1e3 * scores, dim=0))
         True
-        >>> torch.allclose(far_weights("sigmoid", scores), torch.sigmoid(1e3 * scores - torch.tensor(4.).log()))
+        >>> sigmoids = torch.sigmoid(1e3 * scores - torch.tensor(4.).log())
+        >>> torch.allclose(far_weights("sigmoid", scores), sigmoids)
         True
     """
     _check(name)
@@ -79,10 +82,12 @@ def far_weights(name: str, scores: Float[Tensor, "*query key"]) -> Float[Tensor,
 
 
 def entmax_margin(k: int = 1) -> Float[Tensor, ""]:
-    """The score margin 2 / sqrt(k) makes entmax of order 1.5 exactly hardmax: k tied keys share all weight.
+    """The score margin 2 / sqrt(k) at which entmax of order 1.5 is exactly hardmax.
 
-    It is necessary and sufficient, and does not depend on the number of keys; softmax needs a
-    margin that grows like log n and never gets there (`softmax.hardmax_margin`).
+    k tied keys share all weight.
+
+    The margin is necessary and sufficient, and does not depend on the number of keys; softmax needs
+    a margin that grows like log n and never gets there (`softmax.hardmax_margin`).
 
     Source: derived here from Peters, Niculae & Martins (2019), the definition of 1.5-entmax: with k
     keys at weight 1/k its threshold tau lies 1 / sqrt(k) below their halved score, and whoever
@@ -99,7 +104,7 @@ def entmax_margin(k: int = 1) -> Float[Tensor, ""]:
 
     Example:
         >>> import torch
-        >>> tau = -entmax_margin(k=3) / 2  # of three keys that score 0: their weights (0 - tau)^2 add up to 1
+        >>> tau = -entmax_margin(k=3) / 2  # three keys that score 0 have weights (0 - tau)^2, sum 1
         >>> torch.allclose(3 * (0 - tau) ** 2, torch.tensor(1.).double())
         True
     """
@@ -109,7 +114,9 @@ def entmax_margin(k: int = 1) -> Float[Tensor, ""]:
 
 
 def largest_weight(name: str, n: int, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, ""]:
-    """The most that one of n keys can weigh when all scores lie in [rest, top]: attained by one at top, n - 1 at rest.
+    """The most that one of n keys can weigh when all scores lie in [rest, top].
+
+    One key at top and n - 1 keys at rest attain it.
 
     With g = top - rest and h = min(g / 2, 1):
 
@@ -161,10 +168,12 @@ def largest_weight(name: str, n: int, top: Scalar, rest: Scalar = 0.0) -> Float[
 
 
 def lasting_weight(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, ""]:
-    """The limit of `largest_weight` for ever more keys: what is left of a key's weight when attention has dispersed.
+    """The limit of `largest_weight` for ever more keys.
 
-    0 for softmax, sigmoid and relu, whatever the (bounded) scores. Scaled softmax: 0, 1/2 or 1 for
-    a gap top - rest below, at or above 1. Entmax: min(gap / 2, 1)^2.
+    It is what is left of a key's weight when attention has dispersed.
+
+    The limit is 0 for softmax, sigmoid and relu, whatever the (bounded) scores. Scaled softmax: 0,
+    1/2 or 1 for a gap top - rest below, at or above 1. Entmax: min(gap / 2, 1)^2.
 
     Source: limits of `largest_weight`. That softmax disperses: Chiang & Cholak (2022), Nakanishi
     (2025).
@@ -182,9 +191,11 @@ def lasting_weight(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, 
 
     Example:
         >>> import torch
-        >>> torch.allclose(lasting_weight("entmax", top=.8), largest_weight("entmax", 10**12, top=.8))
+        >>> entmax = largest_weight("entmax", 10**12, top=.8)
+        >>> torch.allclose(lasting_weight("entmax", top=.8), entmax)
         True
-        >>> torch.allclose(lasting_weight("scaled_softmax", top=1.5), largest_weight("scaled_softmax", 10**12, top=1.5))
+        >>> scaled = largest_weight("scaled_softmax", 10**12, top=1.5)
+        >>> torch.allclose(lasting_weight("scaled_softmax", top=1.5), scaled)
         True
     """
     gap = _gap(name, top, rest)
@@ -215,7 +226,8 @@ def dispersion_exponent(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Ten
 
     Example:
         >>> import torch
-        >>> ratio = largest_weight("scaled_softmax", 10**12, top=.3) / largest_weight("scaled_softmax", 10**15, top=.3)
+        >>> few, many = (largest_weight("scaled_softmax", n, top=.3) for n in (10**12, 10**15))
+        >>> ratio = few / many
         >>> torch.allclose(ratio.log10() / 3, dispersion_exponent("scaled_softmax", top=.3))
         True
     """
@@ -229,7 +241,9 @@ def dispersion_exponent(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Ten
 
 
 def total_weight(name: str, n: int, score: Scalar) -> Float[Tensor, ""]:
-    """The sum of the weights of n keys that all have this score: 1; n / (1 + n e^-s) for sigmoid, max(s, 0) for relu.
+    """The sum of the weights of n keys that all have this score.
+
+    It is n / (1 + n e^-s) for sigmoid, max(s, 0) for relu, and 1 for the others.
 
     Sigmoid's sum tends to e^s as keys grow in number: a head can say "nothing here" (s far below 0,
     or relu's s <= 0), which softmax cannot. It can also exceed 1: what it writes is no mixture of
@@ -251,7 +265,8 @@ def total_weight(name: str, n: int, score: Scalar) -> Float[Tensor, ""]:
 
     Example:
         >>> import torch
-        >>> torch.allclose(total_weight("sigmoid", 10**12, score=.7), torch.tensor(.7).double().exp())
+        >>> total = total_weight("sigmoid", 10**12, score=.7)
+        >>> torch.allclose(total, torch.tensor(.7).double().exp())
         True
         >>> [float(total_weight(name, 7, score=0.)) for name in SCORE_FUNCTIONS]
         [1.0, 1.0, 1.0, 0.875, 0.0]

@@ -1,4 +1,6 @@
-"""When softmax is a hardmax and when it is uniform: bounds and margins, which Naim & Asher (2025), G.2, leave open.
+"""When softmax is a hardmax and when it is uniform: bounds and margins.
+
+Naim & Asher (2025), G.2, leave them open.
 
 This is one part of the study `limits`, which re-exports it.
 
@@ -66,7 +68,9 @@ def max_weight_bound(
 def entropy_deficit_bound(
     score_range: Float[Tensor, "*batch"] | float | int,
 ) -> Float[Tensor, "*batch"]:
-    """Softmax of scores within a range R has an entropy deficit log n - H of at most min(R, R^2 / 8), for every n.
+    """A bound on the entropy deficit log n - H of softmax, for scores within a range R.
+
+    The deficit is at most min(R, R^2 / 8), for every n.
 
     The total variation to uniform is then at most sqrt(deficit / 2), and a head's output differs
     from the plain average by at most that times the range of its values. H / log n decides nothing:
@@ -94,7 +98,9 @@ def entropy_deficit_bound(
 
 
 def hardmax_margin(n: int, delta: float = 0.05) -> Float[Tensor, ""]:
-    """The score margin log((n - 1) (1 - delta) / delta) suffices for weight 1 - delta on the arg-max set among n keys.
+    """The score margin that suffices for weight 1 - delta on the arg-max set among n keys.
+
+    It is log((n - 1) (1 - delta) / delta).
 
     It grows like log n, and is needed in full when the other n - 1 scores tie. See
     `necessary_margin` for the least that can do.
@@ -125,9 +131,11 @@ def hardmax_margin(n: int, delta: float = 0.05) -> Float[Tensor, ""]:
 
 
 def necessary_margin(k: int = 1, delta: float = 0.05) -> Float[Tensor, ""]:
-    """Below the score margin log((1 - delta) / (k delta)), k tied keys cannot hold weight 1 - delta in all.
+    """The score margin below which k tied keys cannot hold weight 1 - delta in all.
 
-    It is enough against a single other key. Negative, and no condition, when
+    It is log((1 - delta) / (k delta)).
+
+    This margin is enough against a single other key. Negative, and no condition, when
     k > (1 - delta) / delta.
 
     Source: makes quantitative Naim & Asher (2025), Appendix G.2 ("when there is a significant gap

@@ -1,4 +1,7 @@
-"""The bundled models, analysed: what must hold for these very weights, and what is found in them."""
+"""The bundled models, analysed: what must hold for these very weights.
+
+What is found in them is checked, too.
+"""
 
 from dataclasses import replace
 
@@ -45,7 +48,10 @@ def check_certificate(report: Report):
 
 
 def check_plateau(report: Report):
-    """The plateau at 1e6 equals the closed form in both directions, and is approached like 1/|x|."""
+    """The plateau at 1e6 equals the closed form in both directions.
+
+    It is approached like 1/|x|.
+    """
     row, ends = report.results["far/certificate"].to_dict("records")[0], report.results["far/ends"]
     for direction in "+-":
         at = ends.sel(direction=direction).values  # (x, function, context)

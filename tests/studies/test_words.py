@@ -1,4 +1,7 @@
-"""The words of verdicts are short: the answer, the number that decides with its threshold, and a caveat."""
+"""The words of verdicts are short: the answer, the number and its threshold, and a caveat.
+
+The number is the one that decides.
+"""
 
 from dataclasses import replace
 

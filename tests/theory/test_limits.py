@@ -1,4 +1,6 @@
-"""The closed forms of `theory.limits` on LayerNorm: against numbers worked out elsewhere, and against LayerNorm itself.
+"""The closed forms of `theory.limits` on LayerNorm, against LayerNorm itself.
+
+They are compared with numbers worked out elsewhere, too.
 
 Nothing here calls one closed form to check another, except where their agreement is the claim.
 Every check takes the closed form as its argument, so that a wrong variant can be passed to it and
@@ -139,7 +141,10 @@ def test_certificate():
 
 
 def transformer(n_layers, post=False, d_model=12, seed=0):
-    """A transformer, a head and an MLP a layer, written out: (context, x) -> f(x), and what `plateau` takes of it."""
+    """A transformer, a head and an MLP a layer, written out.
+
+    Returns (context, x) -> f(x), and the arguments of `plateau`.
+    """
     weights = normal(n_layers, 6, d_model, d_model, seed=seed) / math.sqrt(d_model)
     biases, norms = (
         normal(n_layers, 2, d_model, seed=seed + 1),

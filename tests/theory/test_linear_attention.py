@@ -1,4 +1,7 @@
-"""The layer in `theory.linear_attention` and its loss, against the layer written out and exact quadrature."""
+"""The layer in `theory.linear_attention` and its loss.
+
+They are compared with the layer written out, and with exact quadrature.
+"""
 
 import inspect
 
@@ -26,7 +29,10 @@ def test_every_closed_form_says_where_it_comes_from_and_shows_it(name):
 
 
 def all_prompts(lam, n, tau=0.0, query_nodes=4):
-    """Every node: xs (point, n, d), ys (point, n), w (point, d), x_q (point, d), and their weights."""
+    """Every node of the quadrature over prompts, and its weight.
+
+    xs (point, n, d), ys (point, n), w (point, d), x_q (point, d), and weights.
+    """
     d = len(lam)
     noise = n if tau else 0
     nodes, weights = grid(*[3] * (n * d + d + noise), *[query_nodes] * d)

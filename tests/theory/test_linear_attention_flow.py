@@ -1,4 +1,7 @@
-"""Landscape and flow of `theory.linear_attention`: against derivatives of an independent loss, and another solver."""
+"""Landscape and flow of `theory.linear_attention`.
+
+They are compared with derivatives of an independent loss, and with another solver.
+"""
 
 import math
 
@@ -50,7 +53,10 @@ def whole(matrix, scalar):
 
 
 def check_velocity(velocity):
-    """Against autograd on the loss of all weights, which is checked by quadrature in another file."""
+    """Compare with autograd on the loss of all weights.
+
+    Another file checks that loss by quadrature.
+    """
     for d, n, tau2 in ((1, 1, 0.0), (3, 5, 0.0), (4, 2, 0.6)):
         lam, matrix, scalar = covariance(d), normal(d, d, seed=3), vector(0.8)[0]
         w_pv, w_kq = whole(matrix, scalar)
@@ -138,7 +144,10 @@ def test_the_excess_is_the_square_of_corollary_a_2():
 
 
 def loss_of(lam, n):
-    """The population loss as a function of all that the prediction reads, flat: the last row of W_PV, then W_KQ."""
+    """The population loss as a function of all that the prediction reads, flat.
+
+    First comes the last row of W_PV, then W_KQ.
+    """
     d = len(lam)
 
     def loss(flat):
@@ -181,7 +190,10 @@ def test_no_weights_at_all_do_better():
 
 
 def rank_one_point(lam, n, place=0):
-    """The weights whose product is the best along one eigenvector: the best of all of rank one, or the next."""
+    """The weights whose product is the best along one eigenvector.
+
+    It is the best of all of rank one for place 0, and the next one for place 1.
+    """
     where, d = theory.landscape(lam, n), len(lam)
     kept = (where.slope.square() / where.curvature.diagonal()).argsort(descending=True)[place]
     vec = (where.slope[kept] / where.curvature[kept, kept]).sqrt() * where.basis[:, kept]
@@ -247,7 +259,10 @@ def test_the_flow_ends_at_the_optimum_balanced_and_below_the_bound(run):
 
 
 def check_rate(path, where, lam, n, sigma, theta, mu):
-    """Lemma 5.4 along a path: |grad|^2 >= mu excess, wherever the excess is above rounding, and excess <= bound."""
+    """Lemma 5.4 along a path: |grad|^2 >= mu excess, and excess <= bound.
+
+    The first is checked wherever the excess is above rounding.
+    """
     excess = torch.stack(
         [where.excess(m, s) for m, s in zip(path.matrices, path.scalars, strict=True)]
     )
@@ -261,7 +276,10 @@ def check_rate(path, where, lam, n, sigma, theta, mu):
 
 @pytest.fixture(scope="module")
 def another_route():
-    """A start, and where Dormand and Prince's eighth-order method goes from it with the printed equations."""
+    """A start, and where the printed equations lead from it by another solver.
+
+    The solver is Dormand and Prince's eighth-order method.
+    """
     lam, *_, where, (matrix, scalar) = start(3, 10, 2, 0.7)
     times = torch.linspace(0, 10, 11, dtype=torch.float64)
     squared, gamma = (lam @ lam).numpy(), theory.gamma(lam, 10).numpy() @ lam.numpy()

@@ -1,4 +1,6 @@
-"""Risks and shifts in `theory.linear_attention`: against exact quadrature, and Monte Carlo where prompts are long.
+"""Risks and shifts in `theory.linear_attention`, against exact quadrature.
+
+Where prompts are long, Monte Carlo takes the place of quadrature.
 
 The number of prompts of every Monte Carlo check is fixed beforehand, and four standard errors are
 the tolerance.
@@ -20,7 +22,10 @@ GOLDEN, A = torch.diag(vector(1, 2)), vector(1, -1)  # Lambda and a of the numbe
 
 
 def exact_risk(matrix, m, lam, a, tau, query):
-    """E(yhat - y)^2 of h^T P x_q for one task by quadrature: x_q enters by its second moment only."""
+    """E(yhat - y)^2 of h^T P x_q for one task by quadrature.
+
+    x_q enters by its second moment only.
+    """
     d = len(lam)
     nodes, weights = grid(*[3] * (m * d + (m if tau else 0)))
     z, e = nodes.split([m * d, nodes.shape[1] - m * d], -1)
@@ -176,7 +181,10 @@ SUPPORT = vector(0.5, 3.0), vector(0.7, 0.3)  # a two-point law: values and prob
 
 
 def diagonals(d):
-    """Every diagonal of independent entries of that law (scaled by 1, 2, ...), with its probability, and moments."""
+    """Every diagonal of independent entries, with its probability, and the moments.
+
+    Entry i has the law SUPPORT scaled by i = 1, 2, ...
+    """
     values, chances = SUPPORT
     scales = torch.arange(1, d + 1).double()
     draws = [

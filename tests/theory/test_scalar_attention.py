@@ -1,4 +1,6 @@
-"""One attention layer on scalar tokens, and LayerNorm behind it: closed forms against the layer written out.
+"""One attention layer on scalar tokens, and LayerNorm behind it.
+
+Closed forms are compared with the layer written out.
 
 Every check takes the closed form as its argument, so that a wrong variant can be passed to it and
 must fail.
@@ -172,7 +174,10 @@ def check_hardmax_onset(onset, p=None):
 
 def test_hardmax_onset():
     def gap_only(context, alpha, direction):
-        """Forgets that for alpha < 0 the query is a rival too, until it has passed the extreme token."""
+        """Forgets that for alpha < 0 the query is a rival too.
+
+        It is one until it has passed the extreme token.
+        """
         signed = (direction * context).unique()
         if alpha > 0 or len(signed) == 1:
             return limits.hardmax_onset(context, alpha, direction)

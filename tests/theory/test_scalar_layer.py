@@ -1,4 +1,6 @@
-"""`theory.scalar_layer` and the parts of Appendix G.1: against attention written out, key by key, and its far values.
+"""`theory.scalar_layer` and the parts of Appendix G.1, against attention written out.
+
+Attention is written out key by key. The far values are compared, too.
 
 Every check takes the closed form as its argument, so that a wrong variant can be passed to it and
 must fail.
@@ -278,7 +280,10 @@ def test_random_layers_reach_their_line():
     direction=st.sampled_from([1, -1]),
 )
 def check_the_papers_layer(asymptote, alphas, quarters, direction):
-    """The one rule of polynomials gives the three cases of the paper, corrected: the two share no code."""
+    """The one rule of polynomials gives the three cases of the paper, corrected.
+
+    The two share no code.
+    """
     context, embed, zetas = vector(*quarters) / 4, normal(5), normal(len(alphas), 5, seed=1)
     layer = ScalarLayer.of_heads(embed, vector(*alphas), zetas, n_tokens=len(quarters) + 1)
     expected = asymptote(embed, vector(*alphas), zetas, context, direction)

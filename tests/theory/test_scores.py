@@ -1,4 +1,7 @@
-"""Score functions and bounds: closed forms against brute force, limits as fitted slopes, and the model's own output."""
+"""Score functions and bounds: closed forms against brute force.
+
+Limits are compared with fitted slopes, and weights with the model's own output.
+"""
 
 import math
 from itertools import pairwise

@@ -1,4 +1,6 @@
-"""Softmax between hardmax and uniform: bounds on weights, entropies and margins, against softmax itself.
+"""Softmax between hardmax and uniform, against softmax itself.
+
+Bounds are on weights, entropies and margins.
 
 Every check takes the bound as its argument, so that a wrong variant can be passed to it and must
 fail.
@@ -65,7 +67,10 @@ def check_deficit(bound):
 
 
 def worst_two_valued_deficit(spread):
-    """Over the fraction q of keys with the higher of two scores, R apart: q R e^R / Z - log Z, Z = q e^R + 1 - q."""
+    """The largest entropy deficit of keys that have one of two scores, R apart.
+
+    For the fraction q of keys with the higher score it is q R e^R / Z - log Z, Z = q e^R + 1 - q.
+    """
     q = torch.linspace(0, 1, 100_001, dtype=torch.float64)[1:-1]
     z = q * math.exp(spread) + 1 - q
     return float((q * spread * math.exp(spread) / z - z.log()).max())
@@ -170,7 +175,10 @@ def test_table_4_has_the_right_numbers_and_the_wrong_reason():
 
 
 def check_many_tokens(bound):
-    """Independent scores in -B .. B: the largest weight dies like 1/n, the entropy deficit stays where it is."""
+    """Independent scores in -B .. B: the largest weight dies like 1/n.
+
+    The entropy deficit stays where it is.
+    """
     half_range, n_tokens = 3.0, (1_000, 10_000, 100_000)
     largest, deficits = [], []
     for n in n_tokens:

@@ -1,1 +1,4 @@
-"""The study `autoregression`: Sander et al. (2024) on in-context autoregressive learning by linear attention."""
+"""The study `autoregression`, of in-context autoregressive learning by linear attention.
+
+Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024).
+"""

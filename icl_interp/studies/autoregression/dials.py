@@ -1,4 +1,7 @@
-"""Dials of `autoregression`: each takes hand-built models across the threshold of a claim, for its power curve."""
+"""Dials of `autoregression`, each for the power curve of a claim.
+
+A dial takes hand-built models across the threshold of the claim.
+"""
 
 from dataclasses import replace
 

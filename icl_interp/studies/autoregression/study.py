@@ -1,4 +1,7 @@
-"""The study `autoregression`: how linear attention estimates the matrix of an autoregressive process in context."""
+"""The study `autoregression`: how linear attention learns in context.
+
+It estimates the matrix of an autoregressive process.
+"""
 
 from pathlib import Path
 

@@ -74,7 +74,10 @@ def noisy(g: torch.Generator) -> LinearRegression:
 
 
 def _one_small(g: torch.Generator) -> LinearRegression:
-    """Four coordinates, one of a variance 20 to 100 times smaller; prompts long enough to need it inverted."""
+    """Four coordinates, of which one has a variance 20 to 100 times smaller.
+
+    Prompts are long enough to need this variance inverted.
+    """
     variances = tuple(between(g, 1, 1.5) for _ in range(3))
     return LinearRegression(n_dims=4, covariance=(1 / between(g, 20, 100), *variances), n_points=41)
 
@@ -105,7 +108,10 @@ def _long_tails(g: torch.Generator) -> LinearRegression:
 def layer(
     product: Float[Tensor, "dim dim"], scale: float = 1.0, n_ctx: int = N_CTX
 ) -> HookedTransformer:
-    """A transformer that predicts h^T P x_q, h = (1/m) sum y_i x_i; |v| = |F| times the scale squared."""
+    """A transformer that predicts h^T P x_q, h = (1/m) sum y_i x_i.
+
+    |v| = |F| times the scale squared.
+    """
     size = scale * (float(product.norm()) ** 0.5 or 1.0)
     return LinearSelfAttention.from_product(product, size).to_transformer(n_ctx)
 
@@ -122,7 +128,10 @@ def times(factor: float, scale: float, g: torch.Generator) -> Case:
 
 
 def biased(model: HookedTransformer, g: torch.Generator) -> HookedTransformer:
-    """The layer with biases of queries and keys: its product stays, and predictions move by a third of their size."""
+    """The layer with biases of queries and keys: its product stays.
+
+    Predictions move by a third of their size.
+    """
     attn = model.blocks[0].attn
     with torch.no_grad():
         for bias in (attn.b_Q, attn.b_K):
@@ -182,7 +191,9 @@ def _descent(g: torch.Generator) -> Case:
 
 
 def by_place(weights: Float[Tensor, " example"], d: int) -> HookedTransformer:
-    """A transformer of linear attention that predicts (1/n) sum a_i y_i: every place in the prompt has its own weight.
+    """A transformer of linear attention that predicts (1/n) sum a_i y_i.
+
+    So every place in the prompt has its own weight.
 
     Args:
         weights: a of each of the n places.
@@ -219,7 +230,10 @@ def start(g: torch.Generator, d: int) -> Float[Tensor, "dim dim"]:
 def flow(
     task: LinearRegression, matrix: Float[Tensor, "dim dim"], scalar: Float[Tensor, ""] | float
 ) -> dict[int, HookedTransformer]:
-    """Layers along gradient flow on the task's population loss from (U, u): at time 0 and at 23 from 0.1 to 1,000."""
+    """Layers along gradient flow on the task's population loss from (U, u).
+
+    They are taken at time 0 and at 23 times from 0.1 to 1,000.
+    """
     times = torch.cat([torch.zeros(1), torch.logspace(-1, 3, 23, dtype=torch.float64)])
     path = theory.gradient_flow(trained_landscape(task), matrix, scalar, times)
     pairs = zip(path.matrices, path.scalars, strict=True)

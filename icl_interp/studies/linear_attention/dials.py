@@ -1,4 +1,7 @@
-"""Dials of `linear_attention`: each takes hand-built models across the threshold of a claim, for its power curve."""
+"""Dials of `linear_attention`, each for the power curve of a claim.
+
+A dial takes hand-built models across the threshold of the claim.
+"""
 
 from dataclasses import replace
 

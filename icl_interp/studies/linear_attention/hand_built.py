@@ -1,4 +1,7 @@
-"""Layers of linear self-attention with weights set by hand, of which it is known what claims should say."""
+"""Layers of linear self-attention with weights set by hand.
+
+It is known what claims should say of them.
+"""
 
 import torch
 from jaxtyping import Float
@@ -11,7 +14,9 @@ from icl_interp.models.transformer import HookedTransformer
 
 
 def by_inputs(product: Float[Tensor, "dim dim"]) -> LinearSelfAttention:
-    """The unit that reads the best product of rank one through w21: W_PV has it in x, and W_KQ in y's row; w22 = 0.
+    """The unit that reads the best product of rank one through w21, with w22 = 0.
+
+    W_PV has it in the columns of x, and W_KQ in the row of y.
 
     With the product of `theory.linear_attention`'s `Landscape.rank_one` it is the stationary point
     away from W*.
@@ -23,7 +28,9 @@ def by_inputs(product: Float[Tensor, "dim dim"]) -> LinearSelfAttention:
 
 
 def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
-    """A transformer of linear attention whose layers are steps of gradient descent on the examples of its prompt.
+    """A transformer of linear attention whose layers are steps of gradient descent.
+
+    Descent is on the examples of its prompt.
 
     Layer by layer each column's last entry goes from y to y - <w, x>, its residual; minus the
     query's is the prediction. Attention looks both ways, so from the second step on the query

@@ -1,4 +1,7 @@
-"""Dials of `lipschitz`: each takes hand-built units across the threshold of a claim, for its power curve."""
+"""Dials of `lipschitz`, each for the power curve of a claim.
+
+A dial takes hand-built units across the threshold of the claim.
+"""
 
 import torch
 
@@ -10,7 +13,10 @@ from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
 
 
 def _towards_inverse(share: float, g: torch.Generator) -> Case:
-    """M from a multiple of the identity (0) to one of the inverse covariance (1), on an ellipsoid."""
+    """M from a multiple of the identity (0) to one of the inverse covariance (1).
+
+    Inputs lie on an ellipsoid.
+    """
     task = units.ellipsoid(g)
     best, eye = float(best_window(task).window), torch.eye(units.D, dtype=torch.float64)
     plain = units.D / float(sigma_of(task).trace()) * eye

@@ -1,4 +1,7 @@
-"""The study `lipschitz`: whether softmax attention opens its window as wide as the functions in its prompts ask."""
+"""The study `lipschitz`: whether softmax attention opens its window as wide as it should.
+
+The functions in its prompts say how wide that is.
+"""
 
 from pathlib import Path
 

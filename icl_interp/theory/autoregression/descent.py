@@ -1,4 +1,4 @@
-"""Augmented tokens and gradient descent: how they are made, the layer that takes a step, and its best size.
+"""Augmented tokens and gradient descent: the layer that takes a step, and its best step size.
 
 This is one part of the study `autoregression`, which re-exports it. Tokens are e_t = (0, s_t,
 s_{t-1}), t = 0, ..., T, with s_{-1} = 0: T is the number of transitions that are seen, and s_{T+1}
@@ -70,12 +70,13 @@ def augmented_tokens(states: States, first: Matrices | None = None) -> Tokens:
 
 
 def augmenting_patterns(n_tokens: int, margin: float) -> Float[Tensor, "2 query key"]:
-    """The attention of two heads that see positions only: one looks at its own token, one at the token before.
+    """The attention of two heads that see positions only: their own token, and the one before.
 
-    Causal softmax of scores that are `margin` at that token and 0 at the others: the weight off it
-    is at most t e^-margin. The first token has none before it and itself gets all the weight: the
-    third block of e_0 comes out as s_0, where it should be 0, however large the margin is. A step
-    of size eta from 0 then loses d^2 eta^2 more.
+    One head looks at its own token, the other at the token before it. Causal softmax of scores that
+    are `margin` at that token and 0 at the others: the weight off it is at most t e^-margin. The
+    first token has none before it and itself gets all the weight: the third block of e_0 comes out
+    as s_0, where it should be 0, however large the margin is. A step of size eta from 0 then loses
+    d^2 eta^2 more.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Lemma 1, which does not mention the
     first token.
@@ -102,7 +103,9 @@ def augmenting_patterns(n_tokens: int, margin: float) -> Float[Tensor, "2 query 
 
 
 def augmented_by_attention(states: States, margin: float) -> Tokens:
-    """What the two heads of `augmenting_patterns` make of plain states: near e_t, but (0, s_0, s_0) for the first.
+    """What the two heads of `augmenting_patterns` make of plain states: nearly e_t.
+
+    The first token is an exception: it becomes (0, s_0, s_0).
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Lemma 1.
 
@@ -125,7 +128,9 @@ def augmented_by_attention(states: States, margin: float) -> Tokens:
 
 
 def gradient_step_weights(d: int, step: float, first: Matrices | None = None) -> AugmentedWeights:
-    """Weights whose prediction is that of one step of gradient descent from W_0 on the errors of the prompt.
+    """Weights whose prediction is that of one step of gradient descent from W_0.
+
+    The step is taken on the squared errors of the prompt's transitions.
 
     A has I in block (s_{t-1} of the key, s_T of the query), B has step I in block (prediction, s_t)
     and -step W_0 in block (prediction, s_{t-1}). From W_0 = 0 the prediction is step sum_t s_t
@@ -144,7 +149,8 @@ def gradient_step_weights(d: int, step: float, first: Matrices | None = None) ->
 
     Example:
         >>> states = torch.tensor([[1.], [2.], [4.]])
-        >>> augmented_prediction(augmented_tokens(states), *gradient_step_weights(1, step=.5))  # .5 (2 + 8) 4
+        >>> weights = gradient_step_weights(1, step=.5)
+        >>> augmented_prediction(augmented_tokens(states), *weights)  # .5 (2 + 8) 4
         tensor([20.], dtype=torch.float64)
     """
     _check_dimension(d)
@@ -198,7 +204,9 @@ def augmented_prediction(tokens: Tokens, scores: Tensor, values: Tensor) -> Tens
 def gradient_descent(
     states: States, step: float, n_steps: int, first: Matrices | None = None
 ) -> Tensor:
-    """W after steps of gradient descent on 1/2 sum_t |s_t - W s_{t-1}|^2, the errors of the transitions seen.
+    """W after steps of gradient descent on 1/2 sum_t |s_t - W s_{t-1}|^2.
+
+    The sum is over the transitions that the prompt shows.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), equation (5).
 
@@ -215,7 +223,8 @@ def gradient_descent(
         ValueError: there is no state.
 
     Example:
-        >>> gradient_descent(torch.tensor([[1.], [2.]]), step=.25, n_steps=2)  # W_1 = .5, W_2 = .5 + .25 (2 - .5)
+        >>> states = torch.tensor([[1.], [2.]])
+        >>> gradient_descent(states, step=.25, n_steps=2)  # W_1 = .5, W_2 = .5 + .25 (2 - .5)
         tensor([[0.8750]], dtype=torch.float64)
     """
     states = _as_states(states)
@@ -255,7 +264,9 @@ def optimal_step(lengths: Lengths, d: int) -> Float[Tensor, ""]:
 
 
 def step_loss(step: Scalar, lengths: Lengths, d: int) -> Float[Tensor, ""]:
-    """Sum over lengths of E |W_1 s_T - s_{T+1}|^2 = d (1 - 2 eta T + eta^2 (T^2 + (d - 1) T)), one step from 0.
+    """Sum over lengths of the expected squared error after one gradient step of size eta from 0.
+
+    For each length E |W_1 s_T - s_{T+1}|^2 = d (1 - 2 eta T + eta^2 (T^2 + (d - 1) T)).
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), proof of Proposition 2, for unitary W
     and s_0 = 1.
@@ -301,7 +312,9 @@ def least_step_loss(lengths: Lengths, d: int) -> Float[Tensor, ""]:
 def block_loss(
     scores: Float[Tensor, "4 dim"], values: Float[Tensor, "2 dim"], lengths: Lengths
 ) -> Float[Tensor, ""]:
-    """Sum over lengths of E |prediction - s_{T+1}|^2 for all weights that Proposition 2 allows; differentiable.
+    """Sum over lengths of E |prediction - s_{T+1}|^2 for all weights that Proposition 2 allows.
+
+    The sum is differentiable in the weights.
 
     A has diagonal blocks a_1 (key's s_t, query's s_T), a_2 (s_t, s_{T-1}), a_3 (s_{t-1}, s_T), a_4
     (s_{t-1}, s_{T-1}), B has b_1 (prediction, s_t) and b_2 (prediction, s_{t-1}). W is unitary,
@@ -346,7 +359,10 @@ def block_loss(
 
 
 def _missed(coefficients: Float[Tensor, "own other dim dim"]) -> Float[Tensor, ""]:
-    """What a polynomial with terms lambda_j^m lambda_i^(n-1) in row j, column i misses of lambda_j^(T+1)."""
+    """What a polynomial in the eigenvalues misses of lambda_j^(T+1), as a squared error.
+
+    Its terms in row j, column i are lambda_j^m lambda_i^(n-1).
+    """
     n_own, n_other, d, _ = coefficients.shape
     length = n_own - 1
     eye = torch.eye(d, dtype=torch.bool)

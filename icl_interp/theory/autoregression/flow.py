@@ -1,4 +1,6 @@
-"""How gradient flow trains the layer: what it conserves, and where it ends for one coordinate (Propositions 4 and 5).
+"""How gradient flow trains the layer: what it conserves, and where it ends for d = 1.
+
+The source is Propositions 4 and 5 of Sander, Giryes, Suzuki, Blondel & Peyré (2024).
 
 This is one part of the study `autoregression`, which re-exports it; symbols are those of `loss`.
 """
@@ -36,12 +38,18 @@ class Trajectory(NamedTuple):
 
     @property
     def imbalance(self) -> Float[Tensor, "time head head"]:
-        """A A^T - B B^T, which the flow conserves: the loss depends on B^T A. For d = 1 a^2 - b^2."""
+        """A A^T - B B^T, which the flow conserves because the loss depends on B^T A alone.
+
+        For d = 1 it is a^2 - b^2.
+        """
         return self.queries @ self.queries.mT - self.values @ self.values.mT
 
     @property
     def scale_imbalance(self) -> Float[Tensor, " time"]:
-        """|A|_F^2 - |p|^2, conserved where p moves: (C / c, c p) has one loss for all c. For d = 1 a^2 - |p|^2."""
+        """|A|_F^2 - |p|^2, which the flow conserves where p moves.
+
+        The loss at (C / c, c p) is the same for all c. For d = 1 it is a^2 - |p|^2.
+        """
         return self.queries.square().sum((1, 2)) - self.positions.square().sum(1)
 
 
@@ -149,7 +157,9 @@ def scalar_loss(a: Scalar, b: Scalar, p: Positions) -> Float[Tensor, ""]:
 
 
 def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
-    """Where gradient flow from (a, b, p) ends for d = 1, if its loss is below 1 at the start; in closed form.
+    """Where gradient flow from (a, b, p) ends for d = 1, in closed form.
+
+    The loss must be below 1 at the start.
 
     The loss falls, so a b p_T stays positive and no sign changes. At the end a b p_T = 1 and
     p = p_T e_T, and with a^2 - b^2 and a^2 - |p|^2, which are conserved, a^2 is the largest root of
@@ -191,7 +201,10 @@ def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
 
 
 def _gradient(C: np.ndarray, p: np.ndarray, swap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the loss in C and in p. `swap` marks each coordinate's partner, and is 0 where there are none."""
+    """The gradient of the loss in C and in p.
+
+    `swap` marks each coordinate's partner, and is 0 where there are no partners.
+    """
     at_query, marked = p[-2], C * swap
     same = at_query * C.sum(1) + (p.sum() - at_query) * marked.sum(1)
     others = p @ p - at_query**2

@@ -46,7 +46,9 @@ class HeadProducts(NamedTuple):
 
 
 def needed_heads(d: int, *, paired: bool) -> int:
-    """The fewest heads with which the loss can be 0: d, or d / 2 where eigenvalues come in conjugate pairs.
+    """The fewest heads with which the loss can be 0: d, or d / 2 for conjugate pairs.
+
+    With `paired`, eigenvalues come in conjugate pairs.
 
     Enough to reach 0, which is not enough to find it: from small random weights gradient descent
     with d / 2 heads ends at 0 in a part of runs only, and at other minima of the loss in the rest.
@@ -95,7 +97,9 @@ def unitary_floor(d: int, heads: int) -> Float[Tensor, ""]:
 
 
 def unitary_heads(d: int, n_tokens: int) -> Layer:
-    """d heads with a loss of 0: head h multiplies coordinate h of the last two tokens, a_h = b_h = e_h and p = e_T.
+    """d heads with a loss of 0 for unitary W: a_h = b_h = e_h and p = e_T.
+
+    Head h multiplies coordinate h of the last two tokens.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), after Lemma 2.
 
@@ -116,7 +120,9 @@ def unitary_heads(d: int, n_tokens: int) -> Layer:
 
 
 def orthogonal_heads(d: int, n_tokens: int) -> Layer:
-    """d / 2 heads with a loss of 0 for rotations: a_h = b_h = e_2h + e_2h+1 and p = e_T - e_{T-1} / 2.
+    """d / 2 heads with a loss of 0 for rotations: a_h = b_h = e_2h + e_2h+1.
+
+    The weights of positions are p = e_T - e_{T-1} / 2.
 
     Head h adds up a pair. The prediction is (lambda + conj(lambda)) s_{T-1} - s_{T-2} (counted from
     0), the formula 2 cos(theta) R - I = R^2.
@@ -134,7 +140,8 @@ def orthogonal_heads(d: int, n_tokens: int) -> Layer:
         >>> A, B, p = orthogonal_heads(4, n_tokens=3)
         >>> A, p
         (tensor([[1., 1., 0., 0.],
-                [0., 0., 1., 1.]], dtype=torch.float64), tensor([ 0.0000, -0.5000,  1.0000], dtype=torch.float64))
+                        [0., 0., 1., 1.]], dtype=torch.float64),
+                tensor([ 0.0000, -0.5000,  1.0000], dtype=torch.float64))
     """
     p = orthogonal_minimiser(d, n_tokens).positions
     pairs = torch.eye(d // 2, dtype=torch.float64).repeat_interleave(2, 1)
@@ -142,7 +149,9 @@ def orthogonal_heads(d: int, n_tokens: int) -> Layer:
 
 
 def head_products(A: Heads, B: Heads) -> HeadProducts:
-    """The products a_h . b_h' of Sander's identity: 0 for different heads where p_T B^T A = I with as many heads as d.
+    """The products a_h . b_h' of Sander's identity, which says that they are 0 for h' other than h.
+
+    The identity holds where p_T B^T A = I with as many heads as d.
 
     Then A B^T = I / p_T as well. It is between a and b: a_h . a_h' may be anything. With d / 2
     heads at a minimiser for rotations A B^T = (2 / p_T) I. With more heads than needed the identity
@@ -159,7 +168,8 @@ def head_products(A: Heads, B: Heads) -> HeadProducts:
         ValueError: A and B differ in shape.
 
     Example:
-        >>> A, B = torch.tensor([[1., 1.], [0., 1.]]), torch.tensor([[1., 0.], [-1., 1.]])  # B = A^-T
+        >>> A = torch.tensor([[1., 1.], [0., 1.]])
+        >>> B = torch.tensor([[1., 0.], [-1., 1.]])  # B = A^-T
         >>> head_products(A, B).products.diagonal(), float(head_products(A, B).largest)
         (tensor([1., 1.], dtype=torch.float64), 0.0)
     """

@@ -1,4 +1,6 @@
-"""The population loss of one layer of diagonal linear attention on s_{t+1} = W s_t, exactly (Lemma 2, Proposition 4).
+"""The exact population loss of one layer of diagonal linear attention on s_{t+1} = W s_t.
+
+The source is Lemma 2 and Proposition 4 of Sander, Giryes, Suzuki, Blondel & Peyré (2024).
 
 This is one part of the study `autoregression`, which re-exports it. Tokens are s_0 = 1 to s_{T-1}
 in d coordinates, with s_t = lambda^t, entry by entry: lambda is the diagonal of W. The query is the
@@ -33,7 +35,9 @@ States = Complex[Tensor, "*batch token dim"] | Float[Tensor, "*batch token dim"]
 
 
 def prediction(states: States, A: Heads, B: Heads, p: Positions) -> Tensor:
-    """What the layer predicts for s_T: sum_t p_t sum_h b_h * s_t <a_h * s_q, s_t>, * entry by entry.
+    """What the layer predicts for s_T: sum_t p_t sum_h b_h * s_t <a_h * s_q, s_t>.
+
+    The product * is taken entry by entry.
 
     The product <x, y> = sum_i conj(x_i) y_i. Only B^T A matters: entry j is sum_t p_t s_tj sum_i
     (B^T A)_ji conj(s_qi) s_ti.
@@ -121,10 +125,12 @@ def unitary_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
 
 
 def unitary_loss_as_coded(C: Square, p: Positions) -> Float[Tensor, ""]:
-    """The loss as the authors' code has it: the key at the query is counted twice, p_{T-1}^2 |C|_F^2 too much.
+    """The loss as the authors' code has it: too large by p_{T-1}^2 |C|_F^2.
 
-    It has the minimum and the minimisers of `unitary_loss`, because p_{T-1} = 0 there, but other
-    values and gradients.
+    The code counts the key at the query twice.
+
+    This loss has the minimum and the minimisers of `unitary_loss`, because p_{T-1} = 0 there, but
+    other values and gradients.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), the published code for the unitary case
     of Proposition 4.
@@ -146,7 +152,9 @@ def unitary_loss_as_coded(C: Square, p: Positions) -> Float[Tensor, ""]:
 
 
 def orthogonal_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
-    """E |prediction - s_T|^2 over rotations W with conjugate pairs (0, 1), (2, 3), ... of eigenvalues; differentiable.
+    """E |prediction - s_T|^2 over rotations W, differentiable.
+
+    Eigenvalues come in conjugate pairs: coordinates (0, 1), (2, 3), ...
 
     Sum over coordinates j with partner j' of (|p|^2 - p_{T-1}^2) (|C_j|^2 - C_jj'^2) + (p_{T-1}
     sum_i C_ji + (sum_{t != T-1} p_t) C_jj')^2 - 2 p_T C_jj + 1, with T - 1 counted from 1. A
@@ -175,7 +183,9 @@ def orthogonal_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
 def row_losses(
     C: Square, P: Float[Tensor, "row token"], *, paired: bool
 ) -> Float[Tensor, " length"]:
-    """The loss for each length of the prompt: query t = 0, 1, ... has tokens up to t + 1 and the numbers P[t, : t + 2].
+    """The loss for each length of the prompt.
+
+    Query t = 0, 1, ... has tokens up to t + 1, and the weights of positions P[t, : t + 2].
 
     All lengths share the heads, and each has its own p. The sum is what the authors minimise. P is
     a matrix of positions by positions; what lies to the right of the superdiagonal, and a last row
@@ -207,7 +217,9 @@ def row_losses(
 
 
 def with_start(C: Square, start: Float[Tensor, " dim"]) -> Square:
-    """The product for a start s_0 other than 1 that predicts what C does for s_0 = 1: C_ji / |s_0i|^2.
+    """The product C for a start s_0 other than 1 that predicts what C does for s_0 = 1.
+
+    Its entries are C_ji / |s_0i|^2.
 
     So nothing depends on s_0 as long as it is the same in all sequences: the layer predicts s_0j
     times its prediction for s_0 = 1, whatever the phases of s_0. A random s_0 is no such case.

@@ -39,14 +39,14 @@ class Point(NamedTuple):
 
 
 class UnitaryDistance(NamedTuple):
-    """How far (C, p) is from the minimisers of Proposition 3: both numbers are 0 there, and nowhere else."""
+    """How far (C, p) is from the minimisers of Proposition 3; both numbers are 0 only there."""
 
     product: Float[Tensor, ""]  # the largest entry of |p_T C - I|
     positions: Float[Tensor, ""]  # the largest |p_t| / |p_T| of another token
 
 
 class OrthogonalDistance(NamedTuple):
-    """How far (C, p) is from the minimisers of Proposition 6, and which of them is compared with."""
+    """How far (C, p) is from the minimisers of Proposition 6, and from which of them."""
 
     ratio: Float[Tensor, ""]  # rho, free but for -1
     product: Float[
@@ -83,10 +83,13 @@ def unitary_minimiser(d: int, n_tokens: int, scale: float = 1.0) -> Point:
 
 
 def orthogonal_minimiser(d: int, n_tokens: int, ratio: float = -0.5, scale: float = 1.0) -> Point:
-    """The minimiser of Proposition 6 with these rho and p_T: C = (I - rho / (1 + rho) J) / p_T, J swaps partners.
+    """The minimiser of Proposition 6 with this rho and this p_T.
 
-    They are all. The rank of C is d, but d / 2 at rho = -1/2: only that one can be had with d / 2
-    heads. rho = 0 is the unitary minimiser.
+    C = (I - rho / (1 + rho) J) / p_T, where J swaps partners. Here `ratio` is rho and `scale` is
+    p_T.
+
+    These are all minimisers. The rank of C is d, but d / 2 at rho = -1/2: only that one can be had
+    with d / 2 heads. rho = 0 is the unitary minimiser.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 6.
 
@@ -101,7 +104,8 @@ def orthogonal_minimiser(d: int, n_tokens: int, ratio: float = -0.5, scale: floa
 
     Example:
         >>> from icl_interp.theory.autoregression.loss import orthogonal_loss
-        >>> bool(orthogonal_loss(*orthogonal_minimiser(4, n_tokens=6, ratio=.7, scale=3.)).abs() < 1e-14)
+        >>> minimiser = orthogonal_minimiser(4, n_tokens=6, ratio=.7, scale=3.)
+        >>> bool(orthogonal_loss(*minimiser).abs() < 1e-14)
         True
     """
     check_sizes(d, n_tokens, scale)
@@ -163,7 +167,9 @@ def orthogonal_distance(C: Square, p: Positions, *, tolerance: float = 1e-3) -> 
 
 
 def far_valley(d: int, n_tokens: int, ratio: float) -> Point:
-    """Points with loss 1 / rho^2 for rotations, which fall to 0 as rho = p_{T-1} / p_T grows: a valley without a floor.
+    """Points with loss 1 / rho^2 for rotations: a valley that falls to 0 but never reaches it.
+
+    The loss falls as rho = p_{T-1} / p_T grows.
 
     C = blockdiag([[1, -1], [-1, 1]]) + 1 1^T / (rho d) with p_T = 1: rank d / 2 + 1. So with
     d / 2 + 1 heads or more a small loss does not mean that a minimiser is near. Large or
@@ -192,9 +198,11 @@ def far_valley(d: int, n_tokens: int, ratio: float) -> Point:
 
 
 def unitary_map(states: Path) -> Complex[Tensor, "*batch dim"]:
-    """The estimate of lambda that a minimiser for unitary W makes in context, s_{T-1} conj(s_{T-2}) entry by entry.
+    """The estimate of lambda that a minimiser for unitary W makes in context.
 
-    It predicts lambda s_{T-1} with it: s_T without noise.
+    The estimate is s_{T-1} conj(s_{T-2}), entry by entry.
+
+    The minimiser predicts lambda s_{T-1} with it: s_T without noise.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 3.
 

@@ -1,4 +1,4 @@
-"""Attention by position alone when angles are small: how badly conditioned it is, and what early stopping leaves.
+"""Attention by position alone, for small angles: its conditioning, and early stopping.
 
 This is one part of the study `autoregression`, which re-exports it. One coordinate, s_t = e^(i
 theta t) with theta uniform on [0, 2 pi / mu]; a = b = 1, and only p moves. Each coordinate is such
@@ -36,7 +36,9 @@ class EarlyStop(NamedTuple):
 
 
 def position_hessian(n_tokens: int, mu: float) -> Float[Tensor, "token token"]:
-    """H with H_tt' = sin(x) / x at x = 4 pi (t - t') / mu: the loss is quadratic in p, with second derivative 2 H.
+    """The matrix H of the loss in p, with H_tt' = sin(x) / x at x = 4 pi (t - t') / mu.
+
+    The loss is quadratic in p, with second derivative 2 H.
 
     Tokens t and t' go into the prediction with s_t^2 / s_q and s_t'^2 / s_q: their angles differ by
     2 theta (t - t').
@@ -78,7 +80,8 @@ def position_loss(p: Positions, mu: float) -> Float[Tensor, ""]:
         ValueError: p is empty, or mu not positive.
 
     Example:
-        >>> position_loss(torch.tensor([0., 1.]), mu=50.), position_loss(torch.tensor([0., 0.]), mu=50.)
+        >>> last, none = torch.tensor([0., 1.]), torch.tensor([0., 0.])
+        >>> position_loss(last, mu=50.), position_loss(none, mu=50.)
         (tensor(0., dtype=torch.float64), tensor(1., dtype=torch.float64))
     """
     p = as_float64(p)
@@ -87,9 +90,11 @@ def position_loss(p: Positions, mu: float) -> Float[Tensor, ""]:
 
 
 def significant_count(n_tokens: int, mu: float) -> float:
-    """max(1, 4 T / mu): about as many eigenvalues of H lie near mu / 4, and the others fall off faster than any power.
+    """The number of eigenvalues of H that matter, about: max(1, 4 T / mu).
 
-    For mu of 4 or more, up to a number of eigenvalues between that grows like log T.
+    About as many eigenvalues lie near mu / 4, and the others fall off faster than any power.
+
+    This holds for mu of 4 or more, up to a number of eigenvalues between that grows like log T.
 
     Source: sharpens Proposition 7 of Sander, Giryes, Suzuki, Blondel & Peyré (2024): H is a prolate
     matrix (Slepian, 1978) with bandwidth 2 / mu.
@@ -102,7 +107,8 @@ def significant_count(n_tokens: int, mu: float) -> float:
         ValueError: T below 1, or mu below 4.
 
     Example:
-        >>> significant_count(30, mu=50.), round(float(position_hessian(30, mu=50.).trace()))  # times 50 / 4
+        >>> trace = float(position_hessian(30, mu=50.).trace())
+        >>> significant_count(30, mu=50.), round(trace)  # times 50 / 4
         (2.4, 30)
     """
     if n_tokens < 1 or not 4 <= mu < torch.inf:
@@ -113,7 +119,7 @@ def significant_count(n_tokens: int, mu: float) -> float:
 def early_stop(
     n_tokens: int, mu: float, tolerance: float = 1e-3, step: float | None = None
 ) -> EarlyStop:
-    """p where gradient descent from 0 first has a loss below the tolerance, for the population loss.
+    """p where gradient descent from 0 first has a population loss below the tolerance.
 
     After k steps of size eta, p = e_T - (I - 2 eta H)^k e_T: directions of small eigenvalues have
     not moved yet. Those of large ones vary slowly along the prompt, so for large mu p is smooth and
@@ -134,7 +140,8 @@ def early_stop(
 
     Example:
         >>> found = early_stop(5, mu=1.)  # H = I: one step goes to the minimiser
-        >>> torch.allclose(found.positions, torch.tensor([0., 0., 0., 0., 1.]).double()), found.n_steps
+        >>> last = torch.tensor([0., 0., 0., 0., 1.]).double()
+        >>> torch.allclose(found.positions, last), found.n_steps
         (True, 1)
     """
     values, vectors = torch.linalg.eigh(position_hessian(n_tokens, mu))

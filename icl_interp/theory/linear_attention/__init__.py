@@ -1,4 +1,6 @@
-"""Trained linear self-attention: closed forms after Zhang, Frei & Bartlett (2023) and Wu's slides on them (2025).
+"""Trained linear self-attention: closed forms after Zhang, Frei & Bartlett (2023).
+
+Some follow Wu's slides on them (2025).
 
 The layer is f(E) = E + W_PV E (E^T W_KQ E) / rho with rho the number of labelled examples: n = N in
 training, m = M at test. Tasks are w ~ N(0, I), inputs x ~ N(0, Lambda), labels <w, x>; tau^2 is the

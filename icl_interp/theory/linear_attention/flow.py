@@ -49,7 +49,9 @@ def gradient_flow(
     *,
     tolerance: float = 1e-10,
 ) -> Trajectory:
-    """(U, u) along gradient flow (5.4) from time 0, by scipy's LSODA, which is stiff where the problem is.
+    """(U, u) along gradient flow (5.4) from time 0.
+
+    scipy's LSODA integrates it: where the problem is stiff it takes a method for stiff problems.
 
     In Lambda's eigenbasis entries meet through u only: the Jacobian, given in closed form, is an
     arrow.
@@ -167,7 +169,9 @@ def initial_scale_limit(covariance: Square, n: int) -> Float[Tensor, ""]:
 def initial_scale_limit_random(
     diagonals: Float[Tensor, "draw dim"], theta: Square, n: int
 ) -> Float[Tensor, ""]:
-    """sigma_max of Theorem 4.5: sigma^2 < 2 |E[Lambda] Theta|_F^2 / (sqrt(d) E[|Gamma|_op |Lambda|_F^2]).
+    """The largest initial scale sigma_max for which Theorem 4.5 holds.
+
+    sigma^2 < 2 |E[Lambda] Theta|_F^2 / (sqrt(d) E[|Gamma|_op |Lambda|_F^2]).
 
     Expectations are means over the diagonals given: exact for a law of finite support, an estimate
     from draws. Sufficient, not necessary.
@@ -211,7 +215,9 @@ def check_initial_scale(sigma: float, covariance: Square, n: int) -> None:
 
 
 def pl_constant(covariance: Square, n: int, sigma: float, theta: Square) -> Float[Tensor, ""]:
-    """mu with |grad l|^2 >= mu (l - min l) along the flow, so that l - min l falls at least like e^(-mu t).
+    """The constant mu with |grad l|^2 >= mu (l - min l) along the flow.
+
+    So l - min l falls at least like e^(-mu t).
 
     mu = sigma^2 |Lambda Theta|_F^2 [2 - sqrt(d) sigma^2 |Gamma|_op]
          / (sqrt(d) |Lambda|_op^2 tr(Gamma^-1 Lambda^-1) tr(Lambda^-1)).
@@ -237,7 +243,10 @@ def pl_constant(covariance: Square, n: int, sigma: float, theta: Square) -> Floa
 
 
 def read_out_floor(covariance: Square, n: int, sigma: float, theta: Square) -> Float[Tensor, ""]:
-    """u stays above sqrt(sigma^2 |Lambda Theta|_F^2 [2 - sqrt(d) sigma^2 |Gamma|_op] / (2 sqrt(d) |Lambda|_op^2)).
+    """A lower bound on u along the flow.
+
+    u stays above sqrt(sigma^2 |Lambda Theta|_F^2 [2 - sqrt(d) sigma^2 |Gamma|_op] / (2 sqrt(d)
+    |Lambda|_op^2)).
 
     Source: Zhang, Frei & Bartlett (2023), Lemma A.5, equation (A.14).
 
@@ -262,7 +271,9 @@ def read_out_floor(covariance: Square, n: int, sigma: float, theta: Square) -> F
 def excess_bound(
     covariance: Square, n: int, sigma: float, theta: Square, times: Float[Tensor, " time"]
 ) -> Float[Tensor, " time"]:
-    """The exponential bound e^(-mu t) (l(0) - min l) on the excess loss along the flow from `initial_point`.
+    """The exponential bound e^(-mu t) (l(0) - min l) on the excess loss along the flow.
+
+    The flow starts at `initial_point`.
 
     Source: Zhang, Frei & Bartlett (2023), Lemma 5.4.
 

@@ -1,4 +1,6 @@
-"""The loss of a linear self-attention layer as a function of the weights that gradient flow moves, and its minimum.
+"""The loss of a linear self-attention layer in the weights that gradient flow moves.
+
+Its minimum is given in closed form.
 
 This is one part of the study `linear_attention`, which re-exports it. From the start of Assumption
 3.3 the flow keeps w21^PV = w21^KQ = 0; what is left is U = W11^KQ, (d, d), and the scalar
@@ -25,7 +27,9 @@ __all__ = ["Landscape", "landscape", "optimum", "random_landscape"]
 
 @dataclass(frozen=True)
 class Landscape:
-    """l(U, u) = u^2 sum_ij C_ij V_ij^2 / 2 - u sum_i b_i V_ii, V = basis^T U basis: the loss L less E[y^2] / 2.
+    """The loss l(U, u) of a layer: its loss L less E[y^2] / 2.
+
+    l(U, u) = u^2 sum_ij C_ij V_ij^2 / 2 - u sum_i b_i V_ii, V = basis^T U basis.
 
     Both theorems have this form. Fixed Lambda (4.1): C_ij = gamma_i lambda_i lambda_j and
     b_i = lambda_i^2 in Lambda's eigenbasis, that is l = tr[u^2 Gamma Lambda U Lambda U^T / 2 - u
@@ -68,29 +72,40 @@ class Landscape:
 
     @property
     def product(self) -> Square:
-        """u U at every minimum: Gamma^-1, or [E Gamma Lambda^2]^-1 E[Lambda^2] where Lambda is random."""
+        """u U at every minimum: Gamma^-1 for a fixed Lambda.
+
+        Where Lambda is random it is [E Gamma Lambda^2]^-1 E[Lambda^2].
+        """
         return self.basis @ torch.diag(self.slope / self.curvature.diagonal()) @ self.basis.T
 
     @property
     def minimum(self) -> Float[Tensor, ""]:
-        """The least value of `loss`: -tr[Lambda^2 Gamma^-1] / 2 for a fixed Lambda (Corollary A.2)."""
+        """The least value of `loss`; for a fixed Lambda -tr[Lambda^2 Gamma^-1] / 2.
+
+        Source: Zhang, Frei & Bartlett (2023), Corollary A.2.
+        """
         return -(self.slope.square() / self.curvature.diagonal()).sum() / 2
 
     @property
     def minimiser(self) -> tuple[Square, Float[Tensor, ""]]:
-        """(U, u), the balanced minimum, u = |U|_F, u > 0: the limit of the flow (Theorems 4.1 and 4.5)."""
+        """(U, u), the balanced minimum, u = |U|_F, u > 0.
+
+        It is the limit of the flow (Theorems 4.1 and 4.5).
+        """
         size = self.product.norm().sqrt()
         return self.product / size, size
 
     @property
     def rank_one(self) -> tuple[Square, Float[Tensor, ""]]:
-        """(P, excess) of another stationary point, u = 0 and U = 0: P = w21^PV w21^KQ^T, the best product of rank one.
+        """(P, excess) of another stationary point, where u = 0 and U = 0.
 
-        It keeps the direction with the largest slope^2 / curvature of the optimum and none of the
-        others. The paper starts at w21 = 0, from where the flow cannot go there; fresh random
-        weights can. For short prompts (d = 2 and 3, n = 4) it is a local minimum of the loss of all
-        weights, for longer ones a saddle with a weak way down: a layer that seems not to have
-        converged may be there. d = 1 has it as a second global minimum.
+        P = w21^PV w21^KQ^T is the best product of rank one.
+
+        The product keeps the direction with the largest slope^2 / curvature of the optimum and none
+        of the others. The paper starts at w21 = 0, from where the flow cannot go there; fresh
+        random weights can. For short prompts (d = 2 and 3, n = 4) it is a local minimum of the loss
+        of all weights, for longer ones a saddle with a weak way down: a layer that seems not to
+        have converged may be there. d = 1 has it as a second global minimum.
         """
         gains = self.slope.square() / self.curvature.diagonal()
         kept = int(gains.argmax())
@@ -130,7 +145,8 @@ def landscape(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Lands
     Example:
         >>> import torch
         >>> Lambda = torch.diag(torch.tensor([1., 2.]))
-        >>> torch.allclose(landscape(Lambda, n=4).product @ gamma(Lambda, n=4), torch.eye(2).double())
+        >>> product = landscape(Lambda, n=4).product
+        >>> torch.allclose(product @ gamma(Lambda, n=4), torch.eye(2).double())
         True
     """
     covariance = as_covariance(covariance)
@@ -145,7 +161,9 @@ def landscape(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Lands
 def random_landscape(
     moments: Float[Tensor, "3 dim"], n: int, noise_variance: Scalar = 0.0
 ) -> Landscape:
-    """The landscape of a random diagonal Lambda with independent entries, drawn anew for every prompt.
+    """The landscape of a random diagonal Lambda that is drawn anew for every prompt.
+
+    The entries of Lambda are independent.
 
     C_ij = E[gamma_i lambda_i lambda_j] and b_i = E[lambda_i^2], gamma_i = (1 + 1/n) lambda_i + (tr
     Lambda + tau^2) / n.
@@ -189,7 +207,9 @@ def random_landscape(
 
 
 def optimum(where: Landscape) -> tuple[Float[Tensor, "wide wide"], Float[Tensor, "wide wide"]]:
-    """(W_PV, W_KQ) that gradient flow converges to: zero but for w22^PV = u and W11^KQ = U of `minimiser`.
+    """(W_PV, W_KQ) that gradient flow converges to.
+
+    Both are zero but for w22^PV = u and W11^KQ = U of `minimiser`.
 
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.1 (u = tr(Gamma^-2)^(1/4)) and (4.12) of
     Theorem 4.5.
@@ -197,7 +217,8 @@ def optimum(where: Landscape) -> tuple[Float[Tensor, "wide wide"], Float[Tensor,
     Example:
         >>> import torch
         >>> w_pv, w_kq = optimum(landscape(torch.diag(torch.tensor([1., 2.])), n=4))
-        >>> torch.allclose(w_pv[-1, -1] * w_kq[:-1, :-1], torch.diag(torch.tensor([1 / 2, 1 / 3.25])).double())
+        >>> inverse = torch.diag(torch.tensor([1 / 2, 1 / 3.25])).double()
+        >>> torch.allclose(w_pv[-1, -1] * w_kq[:-1, :-1], inverse)
         True
     """
     matrix, scalar = where.minimiser

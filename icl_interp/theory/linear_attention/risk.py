@@ -1,4 +1,6 @@
-"""What a trained linear self-attention layer predicts and how far it is off: in distribution and under every shift.
+"""What a trained linear self-attention layer predicts, and how far it is off.
+
+Prompts are in distribution, or of any shift.
 
 This is one part of the study `linear_attention`, which re-exports it. A layer is its product P = u
 U (`invariant_product`); trained on a fixed Lambda it is Gamma^-1, `landscape(...).product`. It
@@ -60,7 +62,9 @@ def risk(
     noise_variance: Scalar = 0.0,
     training_noise_variance: Scalar = 0.0,
 ) -> Float[Tensor, ""]:
-    """E(yhat - y)^2 of the layer trained on Lambda with n examples, on prompts of m examples of y = <a, x> + noise.
+    """E(yhat - y)^2 of a trained layer on prompts of m examples of y = <a, x> + noise.
+
+    The layer was trained on Lambda with n examples.
 
     tau^2 + (1/m) tr[Sigma Gamma^-2 Lambda] + a^T (I - Gamma^-1 Lambda) Lambda (I - Gamma^-1 Lambda)
     a. The 1/m is lost in the slides' print: `paper_risk`. `label_law_risk` is for labels of another
@@ -93,7 +97,9 @@ def risk(
 def paper_risk(
     covariance: Square, n: int, m: int, a: Task, noise_variance: Scalar = 0.0
 ) -> Float[Tensor, ""]:
-    """Theorem 4.2 as the slides print it: tr[Sigma Gamma^-2 Lambda] without its 1/m, m - 1 such terms too many.
+    """Theorem 4.2 as the slides print it: tr[Sigma Gamma^-2 Lambda] has lost its 1/m.
+
+    So m - 1 such terms are too many.
 
     Source: Wu's slides on Zhang, Frei & Bartlett (2023), Theorem 4.2. Free of m, and true for m = 1
     only.
@@ -181,8 +187,11 @@ def label_law_risk(
 
     Example:
         >>> import torch
-        >>> Lambda, a = torch.diag(torch.tensor([1., 2.])).double(), torch.tensor([1., -1.]).double()
-        >>> terms = label_law_risk(Lambda, 4, 10, Lambda @ a, label_covariance(Lambda, a, .25), a @ Lambda @ a + .25)
+        >>> Lambda = torch.diag(torch.tensor([1., 2.])).double()
+        >>> a = torch.tensor([1., -1.]).double()
+        >>> squared = a @ Lambda @ a + .25
+        >>> covariance = label_covariance(Lambda, a, .25)
+        >>> terms = label_law_risk(Lambda, 4, 10, Lambda @ a, covariance, squared)
         >>> torch.allclose(terms.total, risk(Lambda, 4, 10, a, .25))
         True
     """
@@ -230,7 +239,8 @@ def printed_bias(covariance: Square, n: int, a: Vector) -> Float[Tensor, ""]:
     Example:
         >>> import torch
         >>> Lambda, a = torch.diag(torch.tensor([1., 2.])), torch.tensor([1., -1.])
-        >>> torch.allclose(printed_bias(Lambda, 4, a), product_risk(landscape(Lambda, 4).product, 10, Lambda, a).bias)
+        >>> trained = landscape(Lambda, 4).product
+        >>> torch.allclose(printed_bias(Lambda, 4, a), product_risk(trained, 10, Lambda, a).bias)
         True
     """
     covariance, a = as_covariance(covariance), as_float64(a)
@@ -241,7 +251,10 @@ def printed_bias(covariance: Square, n: int, a: Vector) -> Float[Tensor, ""]:
 
 
 def effective_weights(product: Square, covariance: Square, weights: Vector) -> Vector:
-    """P^T Lambda w: E[yhat | x_q, w] = <P^T Lambda w, x_q> for every m and every query, Lambda that of the contexts.
+    """The weights P^T Lambda w of the expected prediction.
+
+    E[yhat | x_q, w] = <P^T Lambda w, x_q> for every m and every query, with the Lambda of the
+    contexts.
 
     The relative bias does not depend on the query's law. With P = Gamma^-1 and c^2 Lambda at test
     it tends to c^2 w as n grows.
@@ -259,7 +272,9 @@ def effective_weights(product: Square, covariance: Square, weights: Vector) -> V
 
 
 def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
-    """E[yhat y] / E[y^2] = tr(Lambda P Lambda) / tr Lambda over w ~ N(0, I) and queries of the contexts' own law.
+    """The slope of predictions on labels, E[yhat y] / E[y^2] = tr(Lambda P Lambda) / tr Lambda.
+
+    Expectations are over w ~ N(0, I) and queries of the contexts' own law.
 
     The slope of predictions on labels: with P = Gamma^-1 and inputs scaled by c it is c^2
     tr(Gamma^-1 Lambda^2) / tr Lambda, for short training prompts well below the c^2 of the paper.
@@ -276,7 +291,9 @@ def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
 
 
 def random_limit(moments: Float[Tensor, "3 dim"]) -> Vector:
-    """E[yhat | x_q, w] / (x_q w), coordinate by coordinate, for long prompts that each have their own diagonal Lambda.
+    """E[yhat | x_q, w] / (x_q w), coordinate by coordinate, for long prompts with a random Lambda.
+
+    Each prompt has its own diagonal Lambda.
 
     For m and n to infinity it is E[lambda] E[lambda^2] / E[lambda^3]. The task is learned where
     this is 1: where nothing is random.
@@ -302,7 +319,9 @@ def random_limit(moments: Float[Tensor, "3 dim"]) -> Vector:
 def random_risk(
     product: Square, moments: Float[Tensor, "3 dim"], m: int, noise_variance: Scalar = 0.0
 ) -> Float[Tensor, ""]:
-    """E(yhat - y)^2 of any layer on prompts of m examples, each with its own random diagonal Lambda, w ~ N(0, I).
+    """E(yhat - y)^2 of any layer on prompts of m examples with a random diagonal Lambda.
+
+    Each prompt has its own Lambda, and w ~ N(0, I).
 
     Source: Zhang, Frei & Bartlett (2023), equation (4.10) at test length; its minimum over P at
     m = n is Theorem 4.5.

@@ -1,4 +1,4 @@
-"""One linear self-attention layer written out: embedding, prediction, quadratic form, exact population loss.
+"""One linear self-attention layer: embedding, prediction, quadratic form, population loss.
 
 This is one part of the study `linear_attention`, which re-exports it. Symbols throughout:
 covariance is Lambda, n the number N of labelled examples of a training prompt, m the number M at
@@ -78,7 +78,9 @@ def embedding(
 
 
 def prediction(w_pv: Wide, w_kq: Wide, e: Float[Tensor, "wide token"]) -> Float[Tensor, ""]:
-    """yhat = (w21^PV, w22^PV) (E E^T / n) (W11^KQ; w21^KQ) x_q, n = the labelled columns of E: all but the last.
+    """The prediction yhat = (w21^PV, w22^PV) (E E^T / n) (W11^KQ; w21^KQ) x_q.
+
+    n is the number of labelled columns of E: all but the last.
 
     It equals the bottom right entry of E + W_PV E (E^T W_KQ E) / n: the skip connection adds the
     query's label, 0.
@@ -131,7 +133,9 @@ def quadratic_form(e: Float[Tensor, "wide token"]) -> Float[Tensor, "form form"]
 
 
 def parameter_vector(w_pv: Wide, w_kq: Wide) -> Float[Tensor, " form"]:
-    """u = Vec(U), U = ((W11^KQ, w21^PV), (w21^KQ^T, w22^PV)): all that the prediction reads, column by column.
+    """u = Vec(U), U = ((W11^KQ, w21^PV), (w21^KQ^T, w22^PV)), column by column.
+
+    u is all that the prediction reads.
 
     Source: Zhang, Frei & Bartlett (2023), Lemma 5.1.
 
@@ -145,7 +149,9 @@ def parameter_vector(w_pv: Wide, w_kq: Wide) -> Float[Tensor, " form"]:
 
 
 def form_eigenvalues(e: Float[Tensor, "wide token"]) -> Float[Tensor, " form"]:
-    """All eigenvalues of `quadratic_form`, ascending: +-|x_q| lambda_i(E E^T / n) / 2, and 0 for the rest.
+    """All eigenvalues of `quadratic_form`, in ascending order.
+
+    They are +-|x_q| lambda_i(E E^T / n) / 2, and 0 for the rest.
 
     Source: Zhang, Frei & Bartlett (2023), remark on Lemma 5.1, made exact: X has the eigenvalues
     +-|x_q| and d - 1 zeros, and those of a Kronecker product are the products.
@@ -162,7 +168,9 @@ def form_eigenvalues(e: Float[Tensor, "wide token"]) -> Float[Tensor, " form"]:
 
 
 def negative_eigenvalues(d: int, n: int) -> int:
-    """How many eigenvalues of H are negative: rank E = min(d, n) + 1, for almost every prompt; as many are positive.
+    """The number of negative eigenvalues of H: rank E = min(d, n) + 1, for almost every prompt.
+
+    As many eigenvalues are positive.
 
     One fewer where n >= d, labels have no noise and <w, x_q> = 0: the query's column then lies in
     the span of the rest.
@@ -183,7 +191,9 @@ def negative_eigenvalues(d: int, n: int) -> int:
 
 
 def paper_negative_eigenvalues(d: int) -> int:
-    """The printed lower bound d + 1 on the negative eigenvalues of H. It fails for n < d; there are never more.
+    """The printed lower bound d + 1 on the number of negative eigenvalues of H.
+
+    It fails for n < d. There are never more than d + 1.
 
     Source: Wu's slides on Zhang, Frei & Bartlett (2023), remark on Lemma 5.1.
 
@@ -195,16 +205,20 @@ def paper_negative_eigenvalues(d: int) -> int:
 
 
 def invariant_product(w_pv: Wide, w_kq: Wide) -> Square:
-    """P = w22^PV W11^KQ + w21^PV w21^KQ^T: the part of the prediction that is linear in the labels is h^T P x_q.
+    """The matrix P = w22^PV W11^KQ + w21^PV w21^KQ^T.
 
-    h = (1/m) sum y_i x_i. Where w21^PV = w21^KQ = 0 it is the whole prediction, and P all that can
-    be known of the weights from predictions: (c W_KQ, W_PV / c) predicts the same for every c.
+    The part of the prediction that is linear in the labels is h^T P x_q.
+
+    In it h = (1/m) sum y_i x_i. Where w21^PV = w21^KQ = 0 it is the whole prediction, and P all
+    that can be known of the weights from predictions: (c W_KQ, W_PV / c) predicts the same for
+    every c.
 
     Source: Zhang, Frei & Bartlett (2023), equations (3.6) and (5.1); P = u_-1 U_11 in the proofs.
 
     Example:
         >>> import torch
-        >>> w_pv, w_kq = torch.diag(torch.tensor([0., 0., 2.])), torch.diag(torch.tensor([3., 1., 0.]))
+        >>> w_pv = torch.diag(torch.tensor([0., 0., 2.]))
+        >>> w_kq = torch.diag(torch.tensor([3., 1., 0.]))
         >>> torch.equal(invariant_product(w_pv, w_kq), torch.diag(torch.tensor([6., 2.])).double())
         True
     """
@@ -215,7 +229,9 @@ def invariant_product(w_pv: Wide, w_kq: Wide) -> Square:
 def population_loss(
     w_pv: Wide, w_kq: Wide, covariance: Square, n: int, noise_variance: Scalar = 0.0
 ) -> Float[Tensor, ""]:
-    """L = E(yhat - y)^2 / 2 over tasks w ~ N(0, I) and prompts x ~ N(0, Lambda), exactly, for weights of any kind.
+    """L = E(yhat - y)^2 / 2 over tasks w ~ N(0, I) and prompts x ~ N(0, Lambda), exactly.
+
+    Weights may be of any kind.
 
     All moments that occur are Gaussian and have a closed form: nothing is sampled. With (w, noise)
     -> -(w, noise) the prediction splits in an odd part, h^T P x_q with P = `invariant_product`,

@@ -1,4 +1,6 @@
-"""The softmax attention window: closed forms after Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024).
+"""The softmax attention window: closed forms of its bias, its noise and its best width.
+
+They follow Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024).
 
 The estimator is fhat = sum_i y_i a_i, a = softmax over i of x_i^T M x_q, over the n labelled
 examples of a prompt. On the unit sphere M = w I is a window around the query, narrower for larger

@@ -1,4 +1,4 @@
-"""The bias of a window: how far its local average lies from the function at the query, for long prompts.
+"""The bias of a window: its local average less the function at the query, for long prompts.
 
 This is one part of the study `lipschitz`, which re-exports it. For n to infinity a window
 multiplies the part of a function in the harmonic degree k by lambda_k(w) (`harmonic_shrinkage`), so
@@ -65,14 +65,16 @@ class FinitePromptTerm(NamedTuple):
 
 
 class PrintedBiasBounds(NamedTuple):
-    """What the slides bound the bias by, in units of L^2 and up to constants that they do not give."""
+    """What the slides bound the bias by, in units of L^2 and up to unstated constants."""
 
     lower: Float[Tensor, "*window"]
     upper: Float[Tensor, "*window"]
 
 
 def bias_limit(w: Window, d: int) -> PerWindow:
-    """beta_inf(w; d), the limit for long prompts of beta = E(sum_i a_i (q^T x_i)_+ - (q^T x_q)_+)^2.
+    """beta_inf(w; d), the limit of the bias term beta for long prompts.
+
+    beta = E(sum_i a_i (q^T x_i)_+ - (q^T x_q)_+)^2.
 
     The bias on F_L^+ is (2 L^2 / 3) beta, because l1 and l2 are independent with E l^2 = L^2 / 3.
 
@@ -98,7 +100,9 @@ def bias_limit(w: Window, d: int) -> PerWindow:
 
 
 def linear_bias_limit(w: Window, d: int) -> PerWindow:
-    """(1 - A_d(w))^2 / d, the same limit for linear functions of slope 1: the window shrinks it by A_d(w).
+    """(1 - A_d(w))^2 / d, the same limit for linear functions of slope 1.
+
+    The window shrinks such a function by A_d(w).
 
     Source: `mean_cosine`, with E (q^T x_q)^2 = 1/d.
 
@@ -111,14 +115,17 @@ def linear_bias_limit(w: Window, d: int) -> PerWindow:
 
     Example:
         >>> import torch
-        >>> torch.allclose(linear_bias_limit(10., d=3), class_bias_limit(function_class("linear"), 10., d=3))
+        >>> of_class = class_bias_limit(function_class("linear"), 10., d=3)
+        >>> torch.allclose(linear_bias_limit(10., d=3), of_class)
         True
     """
     return (1 - mean_cosine(w, d)).square() / d
 
 
 def class_bias_limit(functions: FunctionClass, w: Window, d: int) -> PerWindow:
-    """The mean squared bias for long prompts on any class, factors of L included: sum_k E f_k^2 (1 - lambda_k(w))^2.
+    """The mean squared bias on any class for long prompts: sum_k E f_k^2 (1 - lambda_k(w))^2.
+
+    Factors of L are included.
 
     Source: the Funk-Hecke theorem, see `harmonic_energies`.
 
@@ -183,7 +190,9 @@ def class_finite_prompt_term(functions: FunctionClass, w: Window, d: int) -> Fin
 
     Example:
         >>> import torch
-        >>> term = class_finite_prompt_term(function_class("linear"), 100., d=3)  # E_2w |x|^2 = 1, so phi -> R / (2 w)
+        >>> linear = function_class("linear")
+        >>> term = class_finite_prompt_term(linear, 100., d=3)
+        >>> # E_2w |x|^2 = 1, so phi -> R / (2 w)
         >>> torch.allclose(term.variance, torch.tensor(1 / 3).double(), rtol=1e-3)
         True
     """
@@ -199,7 +208,9 @@ def class_finite_prompt_term(functions: FunctionClass, w: Window, d: int) -> Fin
 
 
 def kink_density(d: int) -> Float[Tensor, ""]:
-    """f_c(0) = Gamma(d/2) / (sqrt(pi) Gamma((d-1)/2)), the density of q^T x_q at the kink of (z)_+; 1/2 for d = 3.
+    """The density f_c(0) of q^T x_q at the kink of (z)_+; 1/2 for d = 3.
+
+    f_c(0) = Gamma(d/2) / (sqrt(pi) Gamma((d-1)/2)).
 
     Source: the law of one coordinate of a uniform point on the sphere.
 
@@ -241,7 +252,9 @@ def bias_asymptote(w: Window, d: int) -> PerWindow:
 
 
 def linear_bias_asymptote(w: Window, d: int) -> PerWindow:
-    """(d-1)^2 / (4 d w^2), what `linear_bias_limit` approaches: a smooth function is shrunk, without a kink.
+    """(d-1)^2 / (4 d w^2), which `linear_bias_limit` approaches as w grows.
+
+    A smooth function is shrunk; it has no kink.
 
     Source: A_d(w) = 1 - (d-1) / (2w) + O(1/w^2).
 
@@ -288,7 +301,10 @@ def bias_bounds_as_printed(w: Window, n: int) -> PrintedBiasBounds:
 
 
 def _energies(functions: FunctionClass, w: Tensor, d: int) -> tuple[Tensor, float]:
-    """The energies up to a degree beyond which these windows let nothing through, and what lies above it."""
+    """The energies up to a degree, and what lies above it.
+
+    These windows let nothing through beyond that degree.
+    """
     widest = math.sqrt(float(w.max())) if w.numel() else 0.0
     energies = harmonic_energies(
         functions, d, max(highest_degree(functions), math.ceil(8 * widest) + 40)

@@ -1,4 +1,4 @@
-"""Classes of functions on the sphere: what their members are, and how much of them lies in each harmonic degree.
+"""Classes of functions on the sphere: their members, and their share in each harmonic degree.
 
 This is one part of the study `lipschitz`, which re-exports it. A class is a profile of z = q^T x
 with a direction q that is uniform on the unit sphere. Constants drop out of every loss, because
@@ -61,7 +61,9 @@ class FunctionClass:
         points: Float[Tensor, "*batch point dim"],
         directions: Float[Tensor, "*batch direction dim"],
     ) -> Float[Tensor, "*batch point feature"]:
-        """phi with E_f (sum_i c_i f(x_i))^2 = E_q sum_s (sum_i c_i phi_s(x_i))^2 for all c that sum to 0.
+        """phi with E_f (sum_i c_i f(x_i))^2 = E_q sum_s (sum_i c_i phi_s(x_i))^2.
+
+        The equation holds for all c that sum to 0.
 
         What of the law of f can be averaged in closed form is: slopes, phases, and directions where
         f is linear.
@@ -91,7 +93,9 @@ class FunctionClass:
 def function_class(
     link: str, lipschitz: float = 1.0, frequency: float | None = None
 ) -> FunctionClass:
-    """A class of functions of z = q^T x by the name of its link. l1, l2, l and b are uniform on [-L, L].
+    """A class of functions of z = q^T x by the name of its link.
+
+    l1, l2, l and b are uniform on [-L, L].
 
     * relu: F_L^+, l1 (z)_+ + l2 (-z)_+ + b;
     * affine: l z + b; linear: L z;
@@ -131,9 +135,11 @@ def function_class(
 
 
 def harmonic_energies(functions: FunctionClass, d: int, degrees: int) -> Float[Tensor, " degree"]:
-    """E f_k^2, k = 0 to `degrees`: how much of a class lies in each degree of spherical harmonics, constants b aside.
+    """E f_k^2, k = 0 to `degrees`: the part of a class in each degree of spherical harmonics.
 
-    They sum to E f^2. Odd parts: degree 1 alone for F_L^+ (the linear half) and for affine
+    Constants b are left out.
+
+    The parts sum to E f^2. Odd parts: degree 1 alone for F_L^+ (the linear half) and for affine
     functions. Even parts: those of |z|, a_k = 2 Gamma(d/2) (k-2)! / (sqrt(pi) 2^k (k/2-1)!
     Gamma((k+d+1)/2)) up to its sign, times the number of harmonics. Waves: the plane-wave
     expansion, Gamma(d/2)^2 (2/omega)^(d-2) J_(k+d/2-1)(omega)^2 times that number.

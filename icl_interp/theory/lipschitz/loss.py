@@ -88,7 +88,9 @@ def optimal_window(
     contexts: int | None = None,
     seed: int = 0,
 ) -> Optimum:
-    """w*(L, sigma, n, d): the window with the least loss at this prompt length, up to Monte-Carlo error.
+    """w*(L, sigma, n, d): the window with the least loss at this prompt length.
+
+    It is exact up to Monte-Carlo error.
 
     The first call for (n, d) makes a table, in about a second; every later (L, sigma) at that (n,
     d) takes milliseconds, except for cosines, whose every L has a table of its own.
@@ -200,7 +202,9 @@ def transfer(
     contexts: int | None = None,
     seed: int = 0,
 ) -> Transfer:
-    """The risk on one class of the window that is optimal for another, beside that class's own least risk.
+    """The risk on one class of the window that is optimal for another class.
+
+    The class's own least risk stands beside it.
 
     Both classes see the same contexts, so the ratio is better known than either risk. It is 1 for
     one and the same class. A shared Lipschitz constant does not suffice for a ratio near 1: phased
@@ -254,7 +258,9 @@ def long_prompt_loss(
     link: str = "relu",
     frequency: float | None = None,
 ) -> PerWindow:
-    """The loss for prompts so long that bias and n nu have their limits: bias(w) + (sigma^2 / n) Z(2w) / Z(w)^2.
+    """The loss bias(w) + (sigma^2 / n) Z(2w) / Z(w)^2 for very long prompts.
+
+    Prompts are so long that bias and n nu have their limits.
 
     For the classes that L only scales it is L^2 times a function of w and S = n L^2 / sigma^2.
 
@@ -276,7 +282,8 @@ def long_prompt_loss(
     Example:
         >>> import torch
         >>> w = torch.tensor([1., 10.])
-        >>> torch.allclose(long_prompt_loss(w, 2., 1., 100, d=3), 4 * long_prompt_loss(w, 1., 1., 400, d=3))
+        >>> steeper = long_prompt_loss(w, 2., 1., 100, d=3)
+        >>> torch.allclose(steeper, 4 * long_prompt_loss(w, 1., 1., 400, d=3))
         True
     """
     if not n > 0:
@@ -343,7 +350,10 @@ def long_prompt_window(
 
 
 class _Curves:
-    """Cubic splines of log bias and log nu in log w: through a table's means, then with one group left out each."""
+    """Cubic splines of log bias and log nu in log w.
+
+    The first goes through a table's means, the others leave out one group of contexts each.
+    """
 
     def __init__(self, table: LossTable) -> None:
         from scipy.interpolate import CubicSpline
@@ -368,7 +378,10 @@ class _Curves:
         return size * bias + variance * noise
 
     def minima(self, size: float, variance: float) -> tuple[np.ndarray, np.ndarray]:
-        """log w of each row's least loss, (row, 1), and -1 or 1 where it is the first or the last of the grid."""
+        """log w of each row's least loss, (row, 1), and whether it is at an end of the grid.
+
+        The second number is -1 or 1 where the least loss is the first or the last of the grid.
+        """
         best = np.argmin(size * self.means[0] + variance * self.means[1], axis=1)[:, None]
         last = len(self.grid) - 1
         edge = (best == last).astype(int) - (best == 0)
@@ -387,7 +400,10 @@ def _curves(table: LossTable) -> _Curves:
 
 
 def _minimise(loss: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> tuple[float, int]:
-    """The least of all minima, by a grid and then Brent's method; -1 or 1 where it is the first or last point."""
+    """The least of all minima, by a grid and then Brent's method.
+
+    The second number is -1 or 1 where the least loss is at the first or the last point of the grid.
+    """
     from scipy.optimize import minimize_scalar
 
     best = int(np.argmin(loss(grid)))
@@ -401,7 +417,10 @@ def _minimise(loss: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> tup
 
 
 def _jackknife(left_out: np.ndarray) -> Tensor:
-    """The standard error from values with one group of contexts left out each, along the first axis."""
+    """The standard error from values that leave out one group of contexts each.
+
+    Groups run along the first axis.
+    """
     return torch.from_numpy(np.asarray(np.sqrt((len(left_out) - 1) * left_out.var(axis=0))))
 
 

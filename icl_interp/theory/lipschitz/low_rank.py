@@ -1,4 +1,6 @@
-"""Functions of a few directions, f(x) = g(B^T x): what M* keeps of the other directions (Theorem 4).
+"""Functions of a few directions, f(x) = g(B^T x): Theorem 4.
+
+Theorem 4 says what M* keeps of the other directions.
 
 This is one part of the study `lipschitz`, which re-exports it. B is (d, k) with orthonormal
 columns. By symmetry the best M for linear functions is c B B^T + c' (I - B B^T), and the loss is
@@ -198,7 +200,9 @@ def optimal_pair(
 def long_prompt_linear_loss(
     inside: float | Tensor, outside: float | Tensor, d: int, k: int, noise_over_n: float = 0.0
 ) -> Float[Tensor, ""]:
-    """The loss of c B B^T + c' (I - B B^T) on f(x) = q^T B^T x for long prompts, by Gauss-Jacobi quadrature.
+    """The loss of c B B^T + c' (I - B B^T) on f(x) = q^T B^T x for long prompts.
+
+    The integrals are by Gauss-Jacobi quadrature.
 
     With r = |B^T x_q| and s = |M x_q| = sqrt(c^2 r^2 + c'^2 (1 - r^2)) the local average of B^T x
     is A_d(s) (c/s) B^T x_q: the loss is (1/k) E r^2 (1 - A_d(s) c / s)^2, plus (sigma^2 / n) E
@@ -239,7 +243,9 @@ def long_prompt_linear_loss(
 
 
 def subspace_distance(first: Basis, second: Basis) -> Float[Tensor, ""]:
-    """sin theta_max, the sine of the largest principal angle between two subspaces of one dimension: 0 if they agree.
+    """sin theta_max, the sine of the largest principal angle between two subspaces.
+
+    Both have the same dimension. The sine is 0 if they agree.
 
     Source: principal angles (Jordan); what Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai
     (2024), slides by A. Mokhtari, "Results Part II", call recovering col(B).
@@ -289,9 +295,11 @@ def recovery_distance(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
 
 
 def outside_energy(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
-    """1 - |P M P|_F^2 / |M|_F^2 with P = B B^T: the share of M's squared entries that reads other directions.
+    """The share of M's squared entries that reads other directions: 1 - |P M P|_F^2 / |M|_F^2.
 
-    0 for c B B^T; (d - k) / d for the identity.
+    P = B B^T.
+
+    The share is 0 for c B B^T; (d - k) / d for the identity.
 
     Source: a measure of how far Theorem 4 holds.
 

@@ -1,4 +1,6 @@
-"""The whole matrix M: the loss on fixed contexts, its minimum by L-BFGS, and whether that is w Sigma^-1 (Lemma 1).
+"""The whole matrix M: the loss on fixed contexts, its minimum by L-BFGS, and Lemma 1.
+
+Lemma 1 says that the minimum is w Sigma^-1.
 
 This is one part of the study `lipschitz`, which re-exports it. Inputs are x = Sigma^(1/2) u with u
 uniform on the unit sphere. The functions' law is invariant under rotations either of u (whitened,
@@ -66,7 +68,9 @@ def draw_contexts(
     rotate_whitened: bool = True,
     seed: int = 0,
 ) -> Contexts:
-    """Contexts with inputs on Sigma^(1/2) times the unit sphere, for functions of all of x or of B^T x.
+    """Contexts with inputs on Sigma^(1/2) times the unit sphere.
+
+    The functions are of all of x or of B^T x.
 
     Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
     "Lemma 1: Inverting the data covariance" and "Results Part II" (B).
@@ -91,9 +95,10 @@ def draw_contexts(
     Example:
         >>> import torch
         >>> from icl_interp.theory.lipschitz.classes import function_class
-        >>> drawn = draw_contexts(5, function_class("affine"), 7, covariance=torch.diag(torch.tensor([4., 1.])))
-        >>> tuple(drawn.keys.shape), torch.allclose((drawn.keys[..., 0] / 2)**2 + drawn.keys[..., 1]**2,
-        ...                                         torch.ones(7, 5).double())
+        >>> covariance = torch.diag(torch.tensor([4., 1.]))
+        >>> drawn = draw_contexts(5, function_class("affine"), 7, covariance=covariance)
+        >>> lengths = (drawn.keys[..., 0] / 2)**2 + drawn.keys[..., 1]**2
+        >>> tuple(drawn.keys.shape), torch.allclose(lengths, torch.ones(7, 5).double())
         ((7, 5, 2), True)
     """
     if (covariance is None) == (d is None):
@@ -212,7 +217,9 @@ def lemma_matrix(window: float, covariance: Square) -> Square:
 
 
 def whitened(matrix: Square, covariance: Square) -> Square:
-    """Sigma^(1/2) M Sigma^(1/2), the same scores for inputs on the unit sphere; w I for M = w Sigma^-1.
+    """Sigma^(1/2) M Sigma^(1/2), which gives the same scores for inputs on the unit sphere.
+
+    It is w I for M = w Sigma^-1.
 
     Source: x_i^T M x_q with x = Sigma^(1/2) u; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai
     (2024), slides by A. Mokhtari, Lemma 1.
@@ -235,7 +242,9 @@ def whitened(matrix: Square, covariance: Square) -> Square:
 
 
 def isotropy(matrix: Square) -> Isotropy:
-    """w = tr M / d and |M - w I| / |w| in the spectral norm: 0 for w I, large where eigenvalues differ.
+    """w = tr M / d, and |M - w I| / |w| in the spectral norm.
+
+    The second number is 0 for w I, and large where eigenvalues differ.
 
     Source: a measure of how far Lemma 1 holds, applied to `whitened` matrices.
 
@@ -245,7 +254,8 @@ def isotropy(matrix: Square) -> Isotropy:
     Example:
         >>> import torch
         >>> isotropy(torch.diag(torch.tensor([1., 3.])))
-        Isotropy(window=tensor(2., dtype=torch.float64), deviation=tensor(0.5000, dtype=torch.float64))
+        Isotropy(window=tensor(2., dtype=torch.float64),
+        deviation=tensor(0.5000, dtype=torch.float64))
     """
     matrix = as_float64(matrix)
     window = matrix.trace() / len(matrix)

@@ -1,4 +1,6 @@
-"""How window and risk grow with S = n L^2 / sigma^2: Theorems 2 and 3 as they are true and as they are printed.
+"""How window and risk grow with S = n L^2 / sigma^2: Theorems 2 and 3.
+
+Both are given as they are true and as they are printed.
 
 This is one part of the study `lipschitz`, which re-exports it. For large S the bias is b w^-p, with
 p = 3/2 for F_L^+ (a kink) and 2 for smooth classes, and the noise (sigma^2 / n) C_d w^((d-1)/2).
@@ -80,7 +82,10 @@ def window_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
 
 
 def window_exponents_as_printed(d: int) -> PrintedExponents:
-    """1/d and 2/d: Omega(S^(1/d)) < w_KQ < O(S^(2/d)), true for F_L^+ and large S; see `window_exponent`.
+    """1/d and 2/d, the printed exponents of S in the bounds on w_KQ.
+
+    Omega(S^(1/d)) < w_KQ < O(S^(2/d)). The bounds are true for F_L^+ and large S; see
+    `window_exponent`.
 
     Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
     Theorem 2.
@@ -101,7 +106,9 @@ def window_exponents_as_printed(d: int) -> PrintedExponents:
 
 
 def risk_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
-    """3/(d+2) for F_L^+ and 4/(d+3) for smooth classes: the least risk is of the order L^2 S^-e for large S.
+    """The exponent e of the least risk L^2 S^-e for large S.
+
+    It is 3/(d+2) for F_L^+ and 4/(d+3) for smooth classes. The risk is of that order.
 
     Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
     Mokhtari, Theorem 3, whose bounds have 1/(d+2) (true, loose) and 2/(d+2) (false).
@@ -121,7 +128,9 @@ def risk_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
 
 
 def bias_share(d: int, link: str = "relu") -> Float[Tensor, ""]:
-    """(d-1)/(d+2) for F_L^+ and (d-1)/(d+3) for smooth classes: what the bias is of the least risk, for large S.
+    """The share of the bias in the least risk for large S.
+
+    It is (d-1)/(d+2) for F_L^+ and (d-1)/(d+3) for smooth classes.
 
     Source: p bias = ((d-1)/2) noise at the minimum of b w^-p + (sigma^2 / n) C_d w^((d-1)/2).
 
@@ -174,7 +183,9 @@ def asymptotic_window(
 def asymptotic_risk(
     trained: float, tested: float, noise: float, n: float, d: int
 ) -> Float[Tensor, ""]:
-    """The risk on F_L'^+ of the window for F_L^+, for large S, with its constants: Theorem 3 made exact.
+    """The risk on F_L'^+ of the window for F_L^+, for large S, with its constants.
+
+    This makes Theorem 3 exact.
 
     Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
     Mokhtari, Theorem 3.
@@ -190,7 +201,8 @@ def asymptotic_risk(
         ValueError: an argument is out of range.
 
     Example:
-        >>> own, other = asymptotic_risk(1., 1., 1., 1e6, d=3), asymptotic_risk(1., 2., 1., 1e6, d=3)
+        >>> own = asymptotic_risk(1., 1., 1., 1e6, d=3)
+        >>> other = asymptotic_risk(1., 2., 1., 1e6, d=3)
         >>> round(float((other - own) / (3 * own)), 4) == float(bias_share(3))
         True
     """
@@ -200,7 +212,9 @@ def asymptotic_risk(
 
 
 def risk_bound_as_printed(lipschitz: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
-    """L^(2 - 2/(d+2)) (sigma^2 / n)^(1/(d+2)) = L^2 S^(-1/(d+2)), the printed upper bound: true, and loose.
+    """The printed upper bound L^2 S^(-1/(d+2)) on the risk: true, and loose.
+
+    It is L^(2 - 2/(d+2)) (sigma^2 / n)^(1/(d+2)).
 
     Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
     Theorem 3, up to a constant.
@@ -225,7 +239,9 @@ def risk_bound_as_printed(lipschitz: float, noise: float, n: float, d: int) -> F
 def transfer_bound_as_printed(
     trained: float, tested: float, noise: float, n: float, d: int
 ) -> Float[Tensor, ""]:
-    """The printed lower bound on the risk at L' of a window for L, up to a constant: false for L' > L.
+    """The printed lower bound on the risk at L' of a window for L, up to a constant.
+
+    It is false for L' > L.
 
     L'^2 S^(-2/(d+2)) for L' > L: too large for every constant as S grows. S^(1/(d+2)) / n for
     L' <= L, where a factor sigma^2 is missing: it is not a squared label. See `transfer_bound`.
@@ -277,7 +293,9 @@ def transfer_bound(
 
     Example:
         >>> import torch
-        >>> at = [transfer_bound(1., 2., 1., n, d=3) / asymptotic_risk(1., 2., 1., n, d=3) for n in (1e6, 1e9)]
+        >>> def ratio(n):
+        ...     return transfer_bound(1., 2., 1., n, d=3) / asymptotic_risk(1., 2., 1., n, d=3)
+        >>> at = [ratio(1e6), ratio(1e9)]
         >>> torch.allclose(at[0], at[1])
         True
     """

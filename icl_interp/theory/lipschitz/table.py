@@ -1,4 +1,6 @@
-"""Bias and noise of every window at finite prompt length: one Monte-Carlo table that serves all (L, sigma).
+"""Bias and noise of every window at finite prompt length, by Monte Carlo.
+
+One table serves all (L, sigma).
 
 This is one part of the study `lipschitz`, which re-exports it. With M = w I on the unit sphere the
 loss is L(w) = bias(w) + sigma^2 nu(w), nu = E sum_i a_i^2, without a cross term: label noise is
@@ -31,7 +33,9 @@ CHUNK = 400_000  # weights held at a time
 
 @dataclass(frozen=True, eq=False)  # so that it can be the key of a cache
 class LossTable:
-    """Bias and noise on a grid of windows, for groups of contexts whose spread gives the standard errors.
+    """Bias and noise on a grid of windows, for groups of contexts.
+
+    The spread between groups gives the standard errors.
 
     Attributes:
         functions: the class; with L = 1 where L only scales it.
@@ -74,7 +78,9 @@ def loss_table(
     contexts: int | None = None,
     seed: int = 0,
 ) -> LossTable:
-    """Bias and noise of the windows 2^-8 to 2^11.67 by Monte Carlo with common random numbers, kept for later calls.
+    """Bias and noise of the windows 2^-8 to 2^11.67 by Monte Carlo with common random numbers.
+
+    The table is kept for later calls.
 
     Slopes, phases and labels' noise are averaged in closed form; 8 directions q per context are
     stratified by their cosine to the query. Two classes at the same n, d, contexts and seed see the
@@ -143,7 +149,10 @@ def _chunks(total: int, at_once: int) -> Iterator[int]:
 def _directions(
     count: int, d: int, generator: torch.Generator
 ) -> Float[Tensor, "context direction dim"]:
-    """Uniform q with q and -q taken as one: the squared cosine to the query is Beta(1/2, (d-1)/2), stratified."""
+    """Uniform directions q, with q and -q taken as one.
+
+    The squared cosine to the query is Beta(1/2, (d-1)/2), stratified.
+    """
     from scipy.special import betaincinv
 
     places = torch.rand(count, DIRECTIONS, generator=generator, dtype=torch.float64)

@@ -39,7 +39,9 @@ def attention_weights(
     query: Float[Tensor, "*batch dim"],
     matrix: Float[Tensor, "dim dim"],
 ) -> Float[Tensor, "*batch key"]:
-    """a = softmax over i of x_i^T M x_q: what the query pays to each of the n labelled examples, not to itself.
+    """The attention of the query, a = softmax over i of x_i^T M x_q.
+
+    It is what the query pays to each of the n labelled examples. It pays none to itself.
 
     Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
     "Learning Model: One Layer of Softmax Self-Attention", equation (2), with M = M_K^T M_Q.
@@ -51,9 +53,11 @@ def attention_weights(
 
     Example:
         >>> import torch
-        >>> keys = torch.nn.functional.normalize(torch.arange(1., 13.).sin().view(4, 3).double(), dim=1)
+        >>> keys = torch.arange(1., 13.).sin().view(4, 3).double()
+        >>> keys = torch.nn.functional.normalize(keys, dim=1)
         >>> near = -(keys - keys[0]).square().sum(1)
-        >>> torch.allclose(attention_weights(keys, keys[0], 6 * torch.eye(3)), torch.softmax(3 * near, 0))
+        >>> weights = attention_weights(keys, keys[0], 6 * torch.eye(3))
+        >>> torch.allclose(weights, torch.softmax(3 * near, 0))
         True
     """
     scores = torch.einsum(
@@ -91,7 +95,9 @@ def prediction(
 
 
 def effective_sample_size(weights: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
-    """N2 = 1 / sum_i a_i^2, the number of keys that a window averages: n for equal weights, 1 for one key.
+    """N2 = 1 / sum_i a_i^2, the number of keys that a window averages.
+
+    It is n for equal weights and 1 for one key.
 
     Label noise of variance sigma^2 becomes sigma^2 / N2 in the prediction. It is at most exp(H)
     with H the entropy of the weights, the number of keys that `probes.PatternStatistics` calls
@@ -110,7 +116,9 @@ def effective_sample_size(weights: Float[Tensor, "*batch key"]) -> Float[Tensor,
 
 
 def log_normaliser(w: Window, d: int) -> PerWindow:
-    """log Z(w), Z(w) = E e^(w t) for the first coordinate t of a uniform point on the unit sphere of R^d.
+    """log Z(w) with Z(w) = E e^(w t).
+
+    t is the first coordinate of a uniform point on the unit sphere of R^d.
 
     Z(w) = Gamma(d/2) (2/w)^(d/2 - 1) I_(d/2 - 1)(w); sinh(w) / w for d = 3.
 
@@ -142,7 +150,9 @@ def log_normaliser(w: Window, d: int) -> PerWindow:
 
 
 def mean_cosine(w: Window, d: int) -> PerWindow:
-    """A_d(w) = I_(d/2)(w) / I_(d/2 - 1)(w) = d log Z / dw: the mean cosine to the query under the window's weights.
+    """A_d(w) = d log Z / dw, the mean cosine to the query under the window's weights.
+
+    A_d(w) = I_(d/2)(w) / I_(d/2 - 1)(w).
 
     coth w - 1/w for d = 3. A linear function is shrunk by this factor.
 
@@ -187,7 +197,8 @@ def harmonic_shrinkage(w: Window, d: int, degrees: int) -> Float[Tensor, "*windo
     Example:
         >>> import torch
         >>> w = torch.tensor(2.).double()
-        >>> torch.allclose(harmonic_shrinkage(w, d=3, degrees=2)[2], 1 - 3 * mean_cosine(w, d=3) / w)
+        >>> third = harmonic_shrinkage(w, d=3, degrees=2)[2]
+        >>> torch.allclose(third, 1 - 3 * mean_cosine(w, d=3) / w)
         True
     """
     w = as_window(w)
@@ -206,10 +217,12 @@ def harmonic_shrinkage(w: Window, d: int, degrees: int) -> Float[Tensor, "*windo
 
 
 def noise_limit(w: Window, d: int) -> PerWindow:
-    """n nu_n(w) -> Z(2w) / Z(w)^2 as n grows, where nu_n = E sum_i a_i^2 is what is left of unit label noise.
+    """The limit Z(2w) / Z(w)^2 of n nu_n(w) as n grows.
 
-    w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n saturates
-    at 1.
+    nu_n = E sum_i a_i^2 is what is left of unit label noise.
+
+    It is w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n
+    saturates at 1.
 
     Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
     Mokhtari, "Proof Sketch", L_noise = Theta(sigma^2 (w^(d/2) + 1) / n): the exponent on the sphere
@@ -233,7 +246,9 @@ def noise_limit(w: Window, d: int) -> PerWindow:
 
 
 def noise_slope(w: Window, d: int) -> PerWindow:
-    """d log(n nu) / d log w = 2 w (A_d(2w) - A_d(w)), the local exponent of `noise_limit`: to (d-1)/2 as w grows.
+    """The local exponent d log(n nu) / d log w of `noise_limit`.
+
+    It is 2 w (A_d(2w) - A_d(w)), and tends to (d-1)/2 as w grows.
 
     Source: the derivative of `noise_limit`; replaces the exponent d/2 of the slides' "Proof
     Sketch".
@@ -290,7 +305,9 @@ def noise_exponent_as_printed(d: int) -> Float[Tensor, ""]:
 
 
 def noise_asymptote(w: Window, d: int) -> PerWindow:
-    """C_d w^((d-1)/2), C_d = sqrt(pi) 4^(1 - d/2) / Gamma(d/2): what `noise_limit` approaches as w grows; w for d = 3.
+    """C_d w^((d-1)/2), which `noise_limit` approaches as w grows; w for d = 3.
+
+    C_d = sqrt(pi) 4^(1 - d/2) / Gamma(d/2).
 
     Source: Hankel's expansion of the Bessel function in `log_normaliser`.
 
@@ -312,10 +329,12 @@ def noise_asymptote(w: Window, d: int) -> PerWindow:
 
 
 def key_count(w: Window, n: int, d: int) -> PerWindow:
-    """N2 = n Z(w)^2 / Z(2w), the number of keys that a window averages among n on the sphere; n tanh(w) / w for d = 3.
+    """N2 = n Z(w)^2 / Z(2w), the number of keys that a window averages among n on the sphere.
 
-    It holds for long prompts. A finite window has at least one key: where the formula falls towards
-    1, use the Monte Carlo of `loss_table` or `effective_sample_size` instead.
+    It is n tanh(w) / w for d = 3.
+
+    The formula holds for long prompts. A finite window has at least one key: where the formula
+    falls towards 1, use the Monte Carlo of `loss_table` or `effective_sample_size` instead.
 
     Source: the inverse of `noise_limit`; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai
     (2024), slides by A. Mokhtari, "ICL estimator intuition", row "Number of points that are
@@ -338,7 +357,9 @@ def key_count(w: Window, n: int, d: int) -> PerWindow:
 
 
 def half_weight_angle(w: Window) -> PerWindow:
-    """theta_1/2 with cos theta_1/2 = 1 - ln 2 / w: a key there has half the weight of a key at the query.
+    """The angle theta_1/2 at which a key has half the weight of a key at the query.
+
+    cos theta_1/2 = 1 - ln 2 / w.
 
     For w <= ln 2 / 2 every key on the sphere has more than half, and the angle is pi.
 

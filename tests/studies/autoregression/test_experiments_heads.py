@@ -1,4 +1,7 @@
-"""Experiments on trained layers of attention: heads against error, heads that start alike, softmax against linear."""
+"""Experiments on trained layers of attention: heads against error, softmax against linear.
+
+Heads that start alike are part of them.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Layers against steps of gradient descent: descent in context, what is measured, and what is said."""
+"""Layers against steps of gradient descent: descent in context, measures, statements."""
 
 import numpy as np
 import pytest

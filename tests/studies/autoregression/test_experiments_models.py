@@ -1,4 +1,7 @@
-"""Models of the experiments: exact losses and their descent, errors by point, and heads that start alike."""
+"""Models of the experiments: exact losses and their descent, errors by point.
+
+Heads that start alike are checked, too.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +30,10 @@ PAIRED = Unit(4, 2, 4, True, 0.05, 0.4)
 
 @pytest.mark.parametrize("unit", [UNIT, PAIRED])
 def test_the_loss_is_that_of_the_layer_on_samples(unit):
-    """All lengths of the prompt, each with its row of P, against the complex unit on 4,000 sequences."""
+    """The exact loss against the complex unit on 4,000 sequences.
+
+    It is over all lengths of the prompt, each with its row of P.
+    """
     weights = models.start_of(unit, 1)
     law = "conjugate_pairs" if unit.paired else "unitary"
     task = AutoregressiveProcess(n_dims=unit.d, matrices=law, n_points=unit.n_tokens)

@@ -1,4 +1,7 @@
-"""Remark 2: the network is the linear map of theory, the unit is the layer, and what is said follows from numbers."""
+"""Remark 2: the network is the linear map of theory, and the unit is the layer.
+
+What is said follows from numbers.
+"""
 
 from dataclasses import replace
 
@@ -55,7 +58,10 @@ def test_the_network_is_the_linear_map_of_theory():
 
 @pytest.mark.slow
 def test_training_is_for_the_law_of_angles_that_it_is_given():
-    """On small angles the network learns to go on as before, and on uniform ones there is nothing to learn."""
+    """On small angles the network learns to go on as before.
+
+    On uniform ones there is nothing to learn.
+    """
     errors = {}
     for mu in (1.0, 50.0):
         prompts = prompts_of(TINY, mu)
@@ -83,7 +89,10 @@ def test_a_module_is_made_at_the_first_prediction_and_once():
 
 
 def test_the_unit_has_the_rows_that_descent_found(monkeypatch):
-    """With the weights of Proposition 3 nothing is missed from the second point on, for any law of angles."""
+    """With the weights of Proposition 3 nothing is missed from the second point on.
+
+    This holds for any law of angles.
+    """
     layer = theory.unitary_heads(TINY.d, TINY.n_points)
     P = torch.zeros(1, TINY.n_points - 1, TINY.n_points, dtype=torch.float64)
     for t in range(TINY.n_points - 1):

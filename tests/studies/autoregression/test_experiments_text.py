@@ -1,4 +1,7 @@
-"""Processes fitted to text: maps on unseen tokens, a map for each sequence, embeddings from files, and what is said."""
+"""Processes fitted to text: maps on unseen tokens, and a map for each sequence.
+
+Embeddings from files and what is said are checked, too.
+"""
 
 import sys
 from itertools import pairwise
@@ -43,7 +46,10 @@ def numbers(seed=0):
 
 
 def walk(n_words=200, dim=6):
-    """An embedding whose rows are a random walk, and tokens that wander along it by steps of one."""
+    """An embedding whose rows are a random walk, and tokens that wander along it.
+
+    Tokens move by steps of one.
+    """
     draws = numbers()
     embedding = embeddings.unit_rows(np.cumsum(draws.normal(size=(n_words, dim)), 0))
     return np.cumsum(draws.choice([1, n_words - 1], 4000)) % n_words, embedding
@@ -109,7 +115,10 @@ def test_no_map_fits_a_token_with_two_successors():
 
 
 def test_the_residual_is_that_of_the_best_map():
-    """Token 1 is followed by 2 and by 3: the best W maps it to their mean, half of the difference from each."""
+    """Token 1 is followed by 2 and by 3: the best W maps it to their mean.
+
+    The residual is half of the difference from each.
+    """
     embedding = embeddings.random_rows(4, 5)
     found = text.misfits(np.array([[1, 2, 1, 3]]), embedding)[0]
 
@@ -123,7 +132,10 @@ def test_the_residual_is_that_of_the_best_map():
 
 
 def test_sequences_of_tokens_that_avoid_repeats():
-    """Each word of a text that runs through all words has one successor; in random order some have several."""
+    """In a text that runs through all words each word has one successor.
+
+    In random order some have several.
+    """
     tokens = np.arange(4000) % 12
 
     def check(tokens):
@@ -225,7 +237,10 @@ def test_a_tokenizer_on_disk(tmp_path):
 
 
 def test_an_embedding_of_neighbours():
-    """Two kinds of words that never stand together: rows of one kind are alike, and of different kinds not."""
+    """Two kinds of words that never stand together have unlike rows.
+
+    Rows of the same kind are alike.
+    """
     draws = numbers()
     tokens = np.concatenate([draws.integers(6, size=1500), 6 + draws.integers(6, size=1500)])
 

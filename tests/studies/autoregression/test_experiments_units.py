@@ -1,4 +1,7 @@
-"""Experiments on units whose loss is known exactly: weights after descent, and positions for small angles."""
+"""Experiments on units whose loss is known exactly.
+
+Weights after descent, and positions for small angles.
+"""
 
 import numpy as np
 import pytest
@@ -25,7 +28,10 @@ UNITARY, ROTATIONS = Unit(3, 3, 5, False, 0.02), Unit(4, 2, 5, True, 0.02)
 
 
 def known(unit, factor=1.0):
-    """The paper's weights with as few heads as can be; `factor` scales the last row of P away from the others."""
+    """The paper's weights with as few heads as can be.
+
+    `factor` scales the last row of P away from the others.
+    """
     made = (theory.orthogonal_heads if unit.paired else theory.unitary_heads)(unit.d, unit.n_tokens)
     P = torch.zeros(unit.n_tokens - 1, unit.n_tokens, dtype=torch.float64)
     for t in range(len(P)):

@@ -1,4 +1,7 @@
-"""In-context maps: forms against other routes, distances, models of known truth, whom the claim is about."""
+"""In-context maps: forms against other routes, distances, models of known truth.
+
+Whom the claim is about is checked, too.
+"""
 
 import dataclasses
 
@@ -64,7 +67,10 @@ def test_a_step_is_a_sum_over_transitions(n_heads):
 
 @pytest.mark.parametrize("n_points", [3, 6])
 def test_least_squares_is_that_of_lapack(n_points):
-    """Also where fewer transitions than coordinates are seen: then the solution of smallest norm."""
+    """Least squares where fewer transitions than coordinates are seen, too.
+
+    Then it is the solution of smallest norm.
+    """
     xs = paths(REAL, "squares")[:, :n_points]
     found = torch.linalg.lstsq(xs[:, :-1], xs[:, 1:], driver="gelsd", rcond=1e-9).solution
     expected = (xs[:, -1:] @ found)[:, 0]
@@ -136,7 +142,10 @@ def test_a_model_that_says_nothing_is_far_from_every_form():
 
 
 def test_two_layers_are_proposition_1():
-    """The hand-built model against the layer of the paper on augmented tokens, at every point; not without its past."""
+    """The hand-built model against the layer of the paper on augmented tokens.
+
+    They agree at every point, but not without the past.
+    """
     task, draw = REAL, generator(1, "two layers")
     rows = torch.full((6, 6), 0.3, dtype=torch.float64)
     model = made.two_layers(draw, task, made.before(6), rows)

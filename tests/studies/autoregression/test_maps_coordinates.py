@@ -1,4 +1,7 @@
-"""How heads divide coordinates: mutual information against another route, copies, models of known truth."""
+"""How heads divide coordinates: mutual information, copies, models of known truth.
+
+Mutual information is compared with another route.
+"""
 
 import dataclasses
 import math

@@ -1,4 +1,7 @@
-"""How alike heads are: cosines of tensors, chance, what stands for the start, models of known truth."""
+"""How alike heads are: cosines of tensors, chance, models of known truth.
+
+What stands for the start is checked, too.
+"""
 
 import dataclasses
 import math
@@ -44,7 +47,10 @@ def judged(case):
 
 
 def test_cosines_are_those_of_whole_tensors():
-    """Against the Kronecker product of each head's two matrices, made from the weights one by one."""
+    """Cosines against the Kronecker product of each head's two matrices.
+
+    The product is made from the weights one by one.
+    """
     model = HookedTransformer(CFG, seed=3).double()
     attn, tensors = model.blocks[0].attn, []
     for head in range(3):
@@ -66,7 +72,10 @@ def test_cosines_are_those_of_whole_tensors():
 
 
 def test_chance_is_haar():
-    """E cos^2 = 1 / (rows columns) for maps turned on both sides, whatever their singular values."""
+    """E cos^2 = 1 / (rows columns) for maps turned on both sides.
+
+    It does not depend on their singular values.
+    """
     maps = torch.randn(2, 4, 3, generator=generator(0, "haar"), dtype=torch.float64)
     squares = maps_heads.random_cosines(maps, 4000, generator(1, "haar")).square()[:, 0]
 

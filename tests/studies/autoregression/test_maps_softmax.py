@@ -1,4 +1,7 @@
-"""Softmax beside linear attention: how many heads miss nothing, models of known truth, whom the claim is about."""
+"""Softmax beside linear attention: how many heads miss nothing, known models.
+
+Whom the claim is about is checked, too.
+"""
 
 import dataclasses
 
@@ -33,7 +36,10 @@ def judged(case):
 
 @pytest.mark.parametrize(("matrices", "d", "angles"), [("unitary", 2, 2), ("rotations", 4, 2)])
 def test_linear_attention_misses_nothing_with_the_needed_heads(matrices, d, angles):
-    """The unit with one complex head for each angle has as many real heads, and no error on either task."""
+    """The unit with one complex head for each angle has no error on either task.
+
+    It has as many real heads.
+    """
     task = AutoregressiveProcess(n_dims=d, matrices=matrices, n_points=6)
     eye = torch.eye(angles, dtype=torch.complex128)
     case = calibration.Case(
@@ -72,7 +78,10 @@ def test_the_error_is_that_of_what_is_missing():
 
 
 class Elsewhere(HookedTransformer):
-    """The next state by the ratio of the last two, and a tenth of a sine beside it: no softmax makes either."""
+    """The next state by the ratio of the last two, and a tenth of a sine beside it.
+
+    No softmax makes either.
+    """
 
     def forward(self, tokens, positions=None):
         super().forward(tokens)
@@ -123,7 +132,10 @@ def test_a_badly_trained_layer_says_nothing_of_softmax():
 
 
 def test_pairs_of_softmax_heads_make_a_linear_head():
-    """Predictions of the construction are those of the unit, up to the third power of the scores."""
+    """Predictions of the construction are those of the unit, up to third order.
+
+    The order is that in the scores.
+    """
     case = CASES[LEARNS].draw(1)
     prompts = case.task.sample(16, generator(0, "pairs"), dtype=torch.float64)
 

@@ -1,4 +1,7 @@
-"""The first layer's tokens: cut patterns against models that are built so, models of known truth, whom it is about."""
+"""The first layer's tokens: cut patterns against models that are built so.
+
+Models of known truth are judged, and whom the claim is about is checked.
+"""
 
 import dataclasses
 
@@ -37,7 +40,10 @@ def moved(past):
 
 
 def said(xs, past, left, keeps_means):
-    """The model's predictions written out, with what is left of its past, and the mean of what is not."""
+    """The model's predictions written out, with what is left of its past.
+
+    The mean of what is not left stays.
+    """
     written = left @ xs
     if keeps_means:
         written = written + ((past - left) @ xs).mean(0)
@@ -59,7 +65,10 @@ def judged(case):
     ],
 )
 def test_arms_are_models_without_these_tokens(arm, left):
-    """A first layer that also looks two states back, cut: what is left, and the mean of what is cut off."""
+    """A first layer that also looks two states back, cut.
+
+    The prediction is that of what is left, and the mean of what is cut off.
+    """
     past = made.before(10) + FAR_BACK + EYE
     lab, found = moved(past)
     prompts, first = lab.few, TASK.n_determining
@@ -85,7 +94,10 @@ def test_nothing_is_moved_by_its_own_pattern():
 
 
 def test_a_pattern_that_depends_on_the_prompt_is_not_by_position():
-    """Scores by states: what is alike in all prompts falls, and predictions move with the mean pattern."""
+    """Scores by states: predictions move with the mean pattern.
+
+    The share that is alike in all prompts falls.
+    """
     one = model(made.before(10))
     with torch.no_grad():
         attn = one.blocks[0].attn

@@ -1,4 +1,7 @@
-"""Heads and weights of positions that are read off a model, against how units are made, and errors against theory."""
+"""Heads and weights of positions that are read off a model, and errors.
+
+Heads are compared with how units are made, errors with theory.
+"""
 
 import dataclasses
 import itertools
@@ -55,7 +58,10 @@ def test_the_real_heads_of_a_unit_are_its_complex_ones():
 
 
 def products(heads):
-    """b_h a_h^T of every head, in an order of their own: what a scale within a head and their order leave."""
+    """b_h a_h^T of every head, in an order of their own.
+
+    A scale within a head and the heads' order leave it as it is.
+    """
     each = torch.einsum("hi,hj->hij", heads.values, heads.keys).flatten(1)
     return each[torch.view_as_real(each)[:, 0, 0].argsort()]
 
@@ -118,7 +124,10 @@ def test_heads_say_what_the_unit_and_the_transformer_say():
 
 
 def fits(model):
-    """The share of predictions that real heads and pairs explain, and how far all heads move them."""
+    """The share of predictions that real heads and pairs explain.
+
+    How far all heads move predictions comes with it.
+    """
     stored = bench(model).measure(ties.diagonals_tie)
     each = {
         which: ties.tied_everywhere(stored.sel(heads=which)) for which in (ties.REAL, ties.COMPLEX)
@@ -164,7 +173,10 @@ def test_positions_of_a_softmax_are_those_of_the_same_model_with_free_ones():
 
 
 def check_against_theory(task, paired):
-    """Monte Carlo with N fixed beforehand, 4 standard errors: theory's losses, the mean over prompts of each length."""
+    """Theory's losses against the mean over prompts of each length.
+
+    Monte Carlo with N fixed beforehand, and a tolerance of 4 standard errors.
+    """
     A, B = 0.4 * torch.randn(
         2, 2, task.n_dims, generator=generator(0, "test/theory"), dtype=torch.float64
     )

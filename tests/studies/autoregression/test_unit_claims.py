@@ -1,4 +1,7 @@
-"""The claims on units: their numbers, whom they are about, trained units, and models that know nothing."""
+"""The claims on units: their numbers, whom they are about, trained units.
+
+Models that know nothing are judged, too.
+"""
 
 import dataclasses
 
@@ -75,7 +78,10 @@ def test_the_ratio_of_the_last_two_tokens_is_asked_where_there_is_one():
 
 @pytest.mark.slow
 def test_heads_of_one_coordinate_are_copies():
-    """Gradient descent uses all three heads, whose diagonals are multiples of one number: there is one head."""
+    """Gradient descent uses all three heads, but there is one head.
+
+    The diagonals are multiples of one number.
+    """
     numbers = generator(0, "test/descent")
     A, B = (0.3 * torch.randn(3, 1, generator=numbers, dtype=torch.float64) for _ in "AB")
     P = 0.1 * torch.randn(6, 6, generator=numbers, dtype=torch.float64)

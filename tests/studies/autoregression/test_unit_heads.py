@@ -1,4 +1,7 @@
-"""Products of heads against theory and chance, the choice of heads to keep, and what pruning costs."""
+"""Products of heads against theory and chance, and what pruning costs.
+
+The choice of heads to keep is checked, too.
+"""
 
 import itertools
 import math
@@ -48,7 +51,10 @@ def test_the_identity_is_without_a_conjugate():
 
 
 def test_random_heads_in_the_plane():
-    """The angle of two directions in the plane is uniform, and there are two products of different heads."""
+    """The angle of two directions in the plane is uniform.
+
+    There are two products of different heads.
+    """
 
     def check(found):
         for x in (0.2, 0.5, 0.8):
@@ -100,7 +106,10 @@ def mean(result, arm):
 
 @pytest.mark.slow
 def test_what_pruning_costs_is_what_the_best_four_heads_miss():
-    """Independent of interventions: predictions are sums over heads, and what heads write has mean 0 on the task."""
+    """What pruning costs, independent of interventions: predictions are sums over heads.
+
+    What heads write has mean 0 on the task.
+    """
     case = units.shared(generator(3, "test"))
     assert case.task is not None
     result = pruned(case)

@@ -1,4 +1,7 @@
-"""Other starts: they are paths of the same matrices, and rescaled keys are theory's rescaled product."""
+"""Other starts: they are paths of the same matrices.
+
+Rescaled keys are theory's rescaled product.
+"""
 
 import torch
 from helpers import must_fail

@@ -1,4 +1,7 @@
-"""Which algorithm: weight vectors against the baselines and against each other's optima, and known models."""
+"""Which algorithm: weight vectors against the baselines and each other's optima.
+
+Known models are judged, too.
+"""
 
 from dataclasses import replace
 
@@ -232,7 +235,10 @@ def test_order():
 
 
 def test_order_is_the_spread_that_it_is_called():
-    """A model that answers with its first example's label: its spread over orders is that of labels within a prompt."""
+    """A model that answers with its first example's label has the spread of labels.
+
+    Its spread over orders is that of the labels within a prompt.
+    """
     first = torch.zeros(N)
     first[0] = N
     lab, _ = bench(by_place(first, 2), n_units=64)

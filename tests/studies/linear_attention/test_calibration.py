@@ -1,4 +1,7 @@
-"""Every claim of `linear_attention` on models of known truth, draws of each, and instruments that must break cells."""
+"""Every claim of `linear_attention` on models of known truth, draws of each.
+
+Instruments that are wrong must break cells.
+"""
 
 import pytest
 from helpers import must_fail

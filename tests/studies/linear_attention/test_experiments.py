@@ -1,4 +1,4 @@
-"""Experiments of `linear_attention`: the study, exact lines against sampling, descent, and what they say."""
+"""Experiments of `linear_attention`: exact lines against sampling, descent, and words."""
 
 import numpy as np
 import pytest
@@ -254,7 +254,10 @@ def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
 
 
 def test_a_trained_layer_is_compared_with_the_theorems_risk():
-    """What it has learned decides, by its exact risk; that its own formula holds for it is algebra."""
+    """What the layer has learned decides, by its exact risk.
+
+    That its own formula holds for it is algebra.
+    """
 
     def rows(factor):
         common = {"noise": 0.0, "M": 10, "error": 0.5, "se": 0.01, "slides": 5.0}

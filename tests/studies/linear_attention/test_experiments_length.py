@@ -1,4 +1,7 @@
-"""The experiment on prompts beyond the trained length: positions replaced, trained alone, and what it says."""
+"""The experiment on prompts beyond the trained length.
+
+Positions are replaced or trained alone; what the experiment says is checked, too.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""The experiment on shifted prompts: what each shift does, exact errors against sampled ones, and what it says."""
+"""The experiment on shifted prompts: what each shift does, and what the experiment says.
+
+Exact errors are compared with sampled ones.
+"""
 
 import numpy as np
 import pytest
@@ -90,7 +93,10 @@ def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
 
 
 def test_shifts_say_whether_the_model_stays_close_in_units_of_its_own_error():
-    """0.01 over E[y^2] without a shift: 0.02 above least squares is close, 0.3 far, and what lies between is open."""
+    """With an error without a shift of 0.01 a gap of 0.02 is close and one of 0.3 is far.
+
+    The error is over E[y^2], the gap is to least squares, and what lies between is open.
+    """
 
     def row_for(shift, gap, low, high, own=0.01):
         return {

@@ -16,7 +16,10 @@ LAMBDA = TASK.covariance_matrix
 
 
 def share_learned(scale: float, mixed: bool = False):
-    """What `LEARNED` asks of the best layer times a number; mixed: beside errors of the best layer on other prompts."""
+    """What `LEARNED` asks of the best layer times a number.
+
+    With `mixed` it is beside errors of the best layer on other prompts.
+    """
     lab, known = bench(layer(scale * BEST), n_units=64)
     errors = lab.measure(lsa_tied.loss).copy(deep=True)
     if mixed:
@@ -25,7 +28,10 @@ def share_learned(scale: float, mixed: bool = False):
 
 
 def exact_share(scale: float) -> float:
-    """R^2 of the best layer times a number over that of the best layer, by Theorem 4.2's formula for any product."""
+    """R^2 of the best layer times a number over that of the best layer.
+
+    Both are by Theorem 4.2's formula for any product.
+    """
     identity = torch.eye(2, dtype=torch.float64)
     own, best, nothing = (
         float(theory.product_risk(k * BEST, N, LAMBDA, identity, 0.0).total)

@@ -1,4 +1,7 @@
-"""Claims on errors: measured risks against closed forms, shifts on layers, on least squares and on what saturates."""
+"""Claims on errors: measured risks against closed forms, and shifts.
+
+Shifts are on layers, on least squares and on a predictor that saturates.
+"""
 
 from dataclasses import replace
 
@@ -202,7 +205,10 @@ def test_places_are_drawn_by_the_seed():
 
 
 def check_shifts(predict):
-    """A predictor that is the best layer's at known shifts, and clipped elsewhere: only what is drawn can tell."""
+    """A predictor that is the best layer's at known shifts, and clipped elsewhere.
+
+    Only drawn shifts can tell it from the best layer.
+    """
     assert judge_with(predict, "covariate_shift").verdict == "supported"
 
 
@@ -213,7 +219,10 @@ def judge_with(predict, claim: str):
 
 
 def by_heart(prompts):
-    """c^2 too large where inputs are 1, 2 or 3 times as usual (told by their size), as least squares elsewhere."""
+    """c^2 too large where inputs are 1, 2 or 3 times as usual, as least squares elsewhere.
+
+    The predictor tells the factor by the inputs' size.
+    """
     unit = LinearSelfAttention.from_product(BEST)
     size = (prompts.xs.square().mean((1, 2)) / 2).sqrt()
     near = (size[:, None] / torch.tensor(lsa_shifts.INPUT_FACTORS)).log().abs().min(1).values

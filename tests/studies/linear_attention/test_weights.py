@@ -1,4 +1,7 @@
-"""Claims that read weights: layers at the optimum, beside it, in the trap; flows with their balance and PL bound."""
+"""Claims that read weights: layers at the optimum, beside it, and in the trap.
+
+Flows are judged with their balance and PL bound.
+"""
 
 import math
 from dataclasses import replace
@@ -194,7 +197,10 @@ PL_ID = "linear_attention.pl_inequality"
 
 
 def check_pl(least, verdict, n=8):
-    """A made-up path whose squared gradient is `least` times the lemma's bound at one snapshot, 4 times elsewhere."""
+    """A made-up path whose squared gradient is `least` times the lemma's bound at one snapshot.
+
+    At the other snapshots it is 4 times the bound.
+    """
     steps = range(1, n + 1)
     excess = [2.0**-step for step in steps]
     bound = [0.5 * e for e in excess]
@@ -357,7 +363,10 @@ def of_tokens(model):
 
 
 def check_heads_that_change_nothing(share):
-    """Null heads, heads that cancel, and a head in two leave the share of the one head that predicts."""
+    """Null heads, heads that cancel, and a split head leave the share of the predicting head.
+
+    A split head is one head in two.
+    """
     one = layer(BEST)
     expected = float(BEST.trace() ** 2 / (2 * BEST.square().sum()))
     draw = generator(0, "test/heads")

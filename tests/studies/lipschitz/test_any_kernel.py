@@ -1,4 +1,4 @@
-"""Any kernel at once: log weights on prompts that share the example and the query and nothing else."""
+"""Any kernel at once: log weights on prompts that share nothing but example and query."""
 
 import math
 from dataclasses import replace
@@ -72,7 +72,10 @@ def test_labels_of_redraws_follow_the_law():
 
 
 def test_the_log_weights_of_a_kernel_come_back():
-    """One with a period and a jump, in any prompt's own units: an independent route, without any fit."""
+    """The log weights of a kernel with a period and a jump come back, in any prompt's own units.
+
+    This is an independent route, without any fit.
+    """
     prompts = prompts_of(TASK, 5)
 
     def scores(other):
@@ -164,7 +167,10 @@ def test_constructions(make, verdict):
 
 @pytest.mark.parametrize("make", [kernels.periodic, kernels.laplace])
 def test_these_are_kernels(make):
-    """The prediction does not depend on where examples stand, and is an average with weights of the inputs alone."""
+    """The prediction does not depend on where examples stand.
+
+    It is an average with weights of the inputs alone.
+    """
     case = make(generator(2, "test"))
     lab, _ = calibration.lab_for(case, n_units=4, n_contexts=1)
     seen, other = (
@@ -212,7 +218,10 @@ def test_the_reason_names_what_log_weights_depend_on():
 
 @pytest.mark.slow
 def test_values_that_are_no_labels_do_not_blame_the_weights():
-    """A window on an input in the place of the labels: its weights are a kernel's, and the reason says so."""
+    """A window on an input in the place of the labels has the weights of a kernel.
+
+    The reason says so.
+    """
     case = calibration.CONSTRUCTIONS.named("softmax unit that averages inputs").draw(1)
     finding = judged(case)
     assert finding.verdict == "contradicted"
@@ -224,7 +233,10 @@ def test_values_that_are_no_labels_do_not_blame_the_weights():
 
 
 def copied(unit, sizes):
-    """The unit of one head, and further heads that write multiples of what random heads, or the first one, write."""
+    """The unit of one head, and further heads that write multiples of what others write.
+
+    The others are random heads, or the first one.
+    """
     w = {name: t.clone() for name, t in unit.state_dict().items()}
     cfg = replace(unit.cfg, n_heads=1 + len(sizes), unit=None)
     draw = generator(5, "test/copied")
@@ -277,7 +289,10 @@ def test_heads_of_one_function_count_once(sizes, names, monkeypatch):
 
 
 def test_what_nobody_reads_makes_no_other_heads():
-    """Two copies write to coordinates of their own that nobody reads; with a reader there they are two heads."""
+    """Two copies that write to coordinates of their own that nobody reads are one head.
+
+    With a reader there they are two heads.
+    """
     unit = copied(softmax_unit(), [(True, 1.0)])
     reads = heads_alike.read_later(unit, 0)
     assert reads.shape == (4, 1)

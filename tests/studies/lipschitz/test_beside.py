@@ -98,7 +98,10 @@ def test_a_family_is_not_decided_by_an_idle_head():
 
 @pytest.mark.slow
 def test_directions_of_an_idle_head_are_not_judged():
-    """The head acts within the relevant directions; the path beside it, which predicts, in all of them alike."""
+    """The head acts within the relevant directions; the path beside it in all of them alike.
+
+    The path beside it is what predicts.
+    """
     case = pair(0.0, generator(1, "test"))
     everywhere = pair(1.0, generator(1, "test")).model
     matrix = everywhere.blocks[0].attn.W_Q[0, :-1, :-1].T.detach()

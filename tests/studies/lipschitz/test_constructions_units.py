@@ -1,4 +1,7 @@
-"""Instruments that must break cells of the constructions of units; `check_study` goes through the cells themselves."""
+"""Instruments that must break cells of the constructions of units.
+
+`check_study` goes through the cells themselves.
+"""
 
 import pytest
 import torch

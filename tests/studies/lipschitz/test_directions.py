@@ -63,7 +63,10 @@ def test_the_best_of_all_matrices_ignores_them_where_prompts_are_short():
 
 @pytest.mark.slow
 def test_the_best_of_long_prompts_without_noise_does_not():
-    """Theorem 4 without its cap is false there: windows that look at irrelevant directions too have less loss."""
+    """Theorem 4 without its cap is false for long prompts without noise.
+
+    Windows that look at irrelevant directions too have less loss.
+    """
     contexts = theory.draw_contexts(200, functions_of(LONG), 500, d=4, basis=LONG.basis, seed=5)
     best = theory.optimal_pair(contexts, LONG.basis, 0.0)
     assert abs(float(best.outside)) > 3

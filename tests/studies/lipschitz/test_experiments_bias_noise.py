@@ -1,4 +1,7 @@
-"""Bias and noise: measured parts against theory, exponents as they are and as printed, and what is said of them."""
+"""Bias and noise: measured parts against theory, exponents, and what is said of them.
+
+Exponents are as they are and as printed.
+"""
 
 import numpy as np
 import pytest

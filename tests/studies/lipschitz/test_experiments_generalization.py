@@ -1,4 +1,7 @@
-"""The experiment on other classes of functions: what is measured on units of known windows, and what is said of it."""
+"""The experiment on other classes of functions, on units of known windows.
+
+What is measured and what is said of it are checked.
+"""
 
 import numpy as np
 import pytest
@@ -89,7 +92,10 @@ def test_units_are_trained_on_what_their_names_say():
 
 @pytest.mark.slow
 def test_ratios_of_the_best_windows_are_those_of_theory():
-    """Measured on prompts, against the Monte Carlo over contexts that averages functions and noise in closed form."""
+    """Ratios that are measured on prompts against a Monte Carlo over contexts.
+
+    The Monte Carlo averages functions and noise in closed form.
+    """
     results = generalization.run(here((AFFINE, COSINE, GENTLE), blocks=60))
     rows = results["transfer"].to_dict("records")
     own = [row for row in rows if row["trained on"] == row["tested on"]]

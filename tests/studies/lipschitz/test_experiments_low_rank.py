@@ -1,4 +1,7 @@
-"""The experiment on few relevant directions: what is measured on units of known M, and what is said of it."""
+"""The experiment on few relevant directions, on units of known M.
+
+What is measured and what is said of it are checked.
+"""
 
 import numpy as np
 import pytest
@@ -65,7 +68,10 @@ def test_a_projection_is_recovered_and_ignores_what_is_irrelevant():
 
 
 def test_a_window_in_all_directions_is_told_from_one_in_few():
-    """For w I the leading singular vectors are any, and four fifths of its entries' squares lie outside col(B)."""
+    """For w I the leading singular vectors are any.
+
+    Four fifths of its entries' squares lie outside col(B).
+    """
     found = low_rank._unit(*unit(6.0, 6.0))
     assert found["outside"] == pytest.approx(0.8)
     assert found["c outside"] == pytest.approx(6.0)

@@ -1,4 +1,7 @@
-"""Models of the experiments: recipes at each scale, variants that are told apart, units as predictors, errors."""
+"""Models of the experiments: recipes at each scale, units as predictors, errors.
+
+Variants are told apart.
+"""
 
 import numpy as np
 import pytest
@@ -105,7 +108,10 @@ def test_errors_are_those_of_the_same_prompts_for_everyone():
 
 
 def test_errors_are_the_loss_of_theory():
-    """Monte Carlo of 1,000 prompts against the table, which averages over functions and noise in closed form."""
+    """Monte Carlo of 1,000 prompts against the table of theory.
+
+    The table averages over functions and noise in closed form.
+    """
     of = task(n=30)
     table = theory.loss_table(30, 3, contexts=2000)
     found = models.query_errors(bench(), "unit", of, models.KernelUnit(3.0 * torch.eye(3))).values

@@ -90,7 +90,10 @@ def test_who_errs_least_is_decided_by_paired_ratios(results, ratio, word):
 
 
 def test_every_unit_is_the_same_times_itself(results):
-    """The ratio of the unit trained at this L to itself is 1, and errors are means over the same blocks."""
+    """The ratio of the unit trained at this L to itself is 1.
+
+    Errors are means over the same blocks.
+    """
     own = [r for r in results["paired"].to_dict("records") if r["unit"] == r["L"]]
     assert all(r["ratio"] == pytest.approx(1.0) for r in own)
     assert all(r["times least"] >= 1 - 1e-9 for r in results["paired"].to_dict("records"))

@@ -1,4 +1,7 @@
-"""Families of runs: what the package brings, slopes and factors of made-up families, and verdicts."""
+"""Families of runs: what the package brings, made-up families, and verdicts.
+
+Of made-up families slopes and factors are checked.
+"""
 
 import dataclasses
 import itertools
@@ -229,7 +232,10 @@ def with_training(**change):
 
 @pytest.mark.slow
 def test_a_window_that_was_typed_in_says_nothing_about_a_kind_of_training():
-    """The same weights of a run of the family's recipe support the claim; so would these if nobody asked."""
+    """The same weights support the claim only as a run of the family's recipe.
+
+    Weights that were typed in would support it, too, if nobody asked.
+    """
     trained = CASES["softmax unit at the best window, with a family"].draw(1)
     typed = dataclasses.replace(trained, training=None)
     lab, facts = calibration.lab_for(typed)

@@ -1,4 +1,7 @@
-"""Weights of examples as derivatives, the best linear function, and instruments that must break the verdict."""
+"""Weights of examples as derivatives, and the best linear function.
+
+Instruments that are wrong must break the verdict.
+"""
 
 import dataclasses
 import math

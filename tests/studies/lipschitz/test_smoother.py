@@ -1,4 +1,7 @@
-"""Heads as smoothers: what is fitted against independent routes, and instruments that must break the verdict."""
+"""Heads as smoothers: what is fitted against independent routes.
+
+Instruments that are wrong must break the verdict.
+"""
 
 import dataclasses
 
@@ -54,7 +57,10 @@ def transformer(encoding="interleaved", **more):
 
 @pytest.mark.parametrize("dim", [1, 3])
 def test_scores_of_a_kernel_are_fitted_exactly(dim):
-    """x_i^T M x_q + m . x_i - |x_i|^2: its weights come back, whatever every score of a prompt has in common."""
+    """The weights of the scores x_i^T M x_q + m . x_i - |x_i|^2 come back.
+
+    They do so whatever every score of a prompt has in common.
+    """
     xs, query, matrix = draw(60, 12, dim), draw(60, dim, seed=1), draw(dim, dim, seed=2)
     log_k = (
         torch.einsum("bni,ij,bj->bn", xs, matrix, query)
@@ -133,7 +139,10 @@ def test_heads_at_the_query_are_those_of_a_whole_pass(encoding, direction):
 
 
 def single_is_double(monkeypatch, change=lambda stream: stream):
-    """What is measured of a large model, in its own float32, is what float64 gives on the same prompts."""
+    """A large model measured in its own float32 gives what float64 gives.
+
+    Both are on the same prompts.
+    """
     model = transformer()
     plain = Lab(model, AFFINE, Interleaved(), n_units=8, n_contexts=1)
     prompts, wanted = plain.head_sample, heads.smoother(plain).values
@@ -154,7 +163,7 @@ def test_a_large_models_heads_are_measured_in_float32(monkeypatch):
 
 
 def test_the_stand_in_of_a_unit_is_theorys_smoother():
-    """Where the head is sum_i y_i a_i, what the smoother puts in its place is theory's prediction with its M."""
+    """The stand-in of a head sum_i y_i a_i is theory's prediction with its M."""
     matrix = draw(3, 3)
     unit = SoftmaxAttention.from_product(matrix).to_transformer(TASK.n_points)
     lab = Lab(unit, TASK, Stacked(), n_units=16, n_contexts=1)
@@ -210,7 +219,10 @@ def test_constructions(name):
 
 @pytest.mark.slow
 def test_own_weights_in_the_place_of_the_kernel_would_support_anything(monkeypatch):
-    """The tautology that the claim avoids: with the head's own scores no weights depend on more than the inputs."""
+    """With the head's own scores no weights depend on more than the inputs.
+
+    This is the tautology that the claim avoids.
+    """
 
     def check():
         rows = judged(CASES["softmax unit whose scores read labels"].draw(1)).details

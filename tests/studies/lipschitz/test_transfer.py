@@ -1,4 +1,7 @@
-"""Errors at other L: common random numbers, theory's windows, factors either way, and mutants of the instrument."""
+"""Errors at other L: common random numbers, theory's windows, factors either way.
+
+Mutants of the instrument must fail.
+"""
 
 import dataclasses
 import math
@@ -53,7 +56,7 @@ def test_prompts_differ_by_the_size_of_functions_alone(lab):
 
 @pytest.mark.slow
 def test_theorys_windows_have_theorys_risks(lab):
-    """The Monte Carlo here against theory's table at every L', within four standard errors of it."""
+    """The Monte Carlo here against theory's table at every L', within four standard errors."""
     result, known = lab.measure(heads_transfer.transfer), lab.measure(heads_transfer.exact)
 
     def holds(who, number, times=1.0):
@@ -77,7 +80,10 @@ def test_places_beside_the_grid_are_drawn_from_the_seed():
 
 
 def test_a_model_that_is_right_on_the_grid_alone_is_found(lab):
-    """Its errors are those of theory's window at the known L', and twice as large at those that are drawn."""
+    """Errors are those of theory's window at the known L', and twice as large elsewhere.
+
+    The other L' are those that are drawn.
+    """
     result = lab.measure(heads_transfer.transfer)
     elsewhere = ~result.indexes["L' / L"].isin(heads_transfer.FACTORS)
     wrong = result.copy(deep=True)
@@ -103,7 +109,10 @@ class Doubled(HookedTransformer):
 
 
 def test_the_model_that_predicts_is_measured(lab, monkeypatch):
-    """What is judged are predictions from whole prompts, not those of a short way that may differ."""
+    """What is judged are predictions from whole prompts.
+
+    They are not those of a short way that may differ.
+    """
     plain = lab.model
     doubled = Doubled(plain.cfg).double()
     doubled.load_state_dict(plain.state_dict())
@@ -192,7 +201,10 @@ def test_a_model_off_its_window_decides_nothing():
 
 @pytest.mark.slow
 def test_other_noise_at_other_L_breaks_the_comparison_with_theory(lab, monkeypatch):
-    """The instrument has to keep the noise: with noise that grows with L' theory's ratio is missed."""
+    """The instrument has to keep the noise.
+
+    With noise that grows with L' theory's ratio is missed.
+    """
     prompts_at = heads_transfer.prompts_at
 
     def louder(lab, factor):

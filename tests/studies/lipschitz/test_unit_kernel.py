@@ -1,4 +1,7 @@
-"""M as least squares of the head's scores finds it, against the weights; whom the claims on M are about."""
+"""M as least squares of the head's scores finds it, against the weights.
+
+Whom the claims on M are about is checked, too.
+"""
 
 import math
 from dataclasses import replace

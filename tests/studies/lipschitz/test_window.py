@@ -56,7 +56,10 @@ def test_widths_beside_the_best(times, verdict):
 
 @pytest.mark.slow
 def test_the_best_of_all_matrices_has_the_best_width():
-    """M free, by L-BFGS on other contexts: an independent route to what the scalar minimisation finds."""
+    """M free, by L-BFGS on other contexts: an independent route to the best width.
+
+    The scalar minimisation is the other route.
+    """
     contexts = theory.draw_contexts(
         N, functions_of(TURNED), 4000, covariance=sigma_of(TURNED), seed=5
     )

@@ -1,4 +1,7 @@
-"""Augmented tokens and gradient descent in `theory.autoregression`: Lemma 1, Propositions 1 and 2."""
+"""Augmented tokens and gradient descent in `theory.autoregression`.
+
+Lemma 1, Propositions 1 and 2.
+"""
 
 import numpy as np
 import pytest
@@ -144,7 +147,10 @@ def test_one_length_and_long_prompts():
 
 
 def written_out(a, b, length):
-    """The loss of block-diagonal weights on a grid of eigenvalues, through tokens and full matrices."""
+    """The loss of block-diagonal weights on a grid of eigenvalues.
+
+    It is computed through tokens and full matrices.
+    """
     d = a.shape[1]
     scores, values = torch.zeros(2, 3 * d, 3 * d, dtype=torch.float64)
     at = [slice(k * d, (k + 1) * d) for k in range(3)]
@@ -171,7 +177,10 @@ def test_the_loss_of_all_block_diagonal_weights():
 @pytest.mark.slow
 @pytest.mark.parametrize(("d", "lengths", "step", "loss"), [GOLDENS[0], GOLDENS[2], GOLDENS[3]])
 def test_no_block_diagonal_weights_do_better(d, lengths, step, loss):
-    """Proposition 2: from random weights L-BFGS ends at one step of gradient descent, with the best size."""
+    """Proposition 2: L-BFGS ends at one step of gradient descent, with the best size.
+
+    It starts from random weights.
+    """
 
     def both(flat):
         at = torch.from_numpy(flat.copy()).requires_grad_()
@@ -207,7 +216,10 @@ def test_no_block_diagonal_weights_do_better(d, lengths, step, loss):
 
 
 def test_signs_of_coordinates_are_free_and_only_equal_ones_are_gradient_descent():
-    """a_3 and b_1 times the same signs D: the loss is the least as well, and the prediction is D W_1 D s_T."""
+    """a_3 and b_1 times the same signs D: the loss is the least as well.
+
+    The prediction is D W_1 D s_T.
+    """
     d, lengths, signs = 3, [2, 3], torch.tensor([1.0, -1.0, 1.0]).double()
     step = float(theory.optimal_step(lengths, d))
     scores, values = torch.zeros(4, d, dtype=torch.float64), torch.zeros(2, d, dtype=torch.float64)

@@ -1,4 +1,7 @@
-"""Gradient flow in `theory.autoregression`: what it conserves, where it ends, and the start from which it does not."""
+"""Gradient flow in `theory.autoregression`: what it conserves, and where it ends.
+
+One start ends elsewhere than at a minimum.
+"""
 
 import pytest
 import torch

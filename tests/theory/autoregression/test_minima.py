@@ -1,4 +1,4 @@
-"""Minimisers of `theory.autoregression`: that they are, that there are no others, and how they are recognised."""
+"""Minimisers of `theory.autoregression`: there are no others, and how to recognise them."""
 
 import numpy as np
 import pytest
@@ -126,7 +126,10 @@ def test_the_valley_at_infinity():
 
 
 def trained(heads, d, n_tokens, paired, seed, step, n_steps):
-    """A, B and P by plain gradient descent from small numbers on the sum over lengths, in closed form."""
+    """A, B and P by plain gradient descent from small numbers.
+
+    The loss is the sum over lengths, in closed form.
+    """
     generator = torch.Generator().manual_seed(seed)
     sizes = ((heads, d), (heads, d), (n_tokens, n_tokens))
     weights = [0.1 * torch.randn(*size, generator=generator, dtype=torch.float64) for size in sizes]
@@ -142,7 +145,10 @@ def trained(heads, d, n_tokens, paired, seed, step, n_steps):
 
 
 def test_descent_finds_the_unitary_minimiser():
-    """Many heads, all lengths: each row of P selects its last token, with the inverse scale of the product."""
+    """Many heads, all lengths: each row of P selects its last token.
+
+    Its scale is the inverse of the product's.
+    """
     (A, B, P), loss = trained(6, 5, 8, False, 0, 0.02, 3000)
     product = theory.head_product(A, B)
     assert loss < 1e-8
@@ -184,7 +190,10 @@ def check_is_a_minimum(loss, values):
 
 @pytest.mark.slow
 def test_with_half_as_many_heads_there_are_other_minima():
-    """d = 4, two heads, T = 8: four starts end at 0, or at one of two positive losses, where the Hessian is >= 0."""
+    """d = 4, two heads, T = 8: four starts end at 0, or at one of two positive losses.
+
+    At these losses the Hessian is >= 0.
+    """
     loss, size = shared(4, 2, 8)
     ends = [descend(loss, size, seed, scale=0.1) for seed in range(4)]
     stuck = [(values, value) for values, value in ends if value > 1e-3]

@@ -12,7 +12,10 @@ from icl_interp.theory import autoregression as theory
 
 
 def by_quadrature(p, mu):
-    """The loss with the layer written out, one coordinate, by Gauss-Legendre quadrature over theta."""
+    """The loss with the layer written out, for one coordinate.
+
+    The mean over theta is by Gauss-Legendre quadrature.
+    """
     nodes, weights = roots_legendre(200)
     theta, law = torch.from_numpy((nodes + 1) * np.pi / mu), torch.from_numpy(weights / 2)
     states = torch.exp(1j * theta[:, None] * torch.arange(len(p) + 1))

@@ -1,4 +1,4 @@
-"""A linear recurrent network in `theory.autoregression`: Remark 2, and where angles are not uniform."""
+"""A linear recurrent network in `theory.autoregression`: Remark 2, and non-uniform angles."""
 
 import numpy as np
 import pytest

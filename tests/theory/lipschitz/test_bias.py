@@ -1,4 +1,7 @@
-"""The bias of a window in `theory.lipschitz`: its series against quadrature, its limits, and its term of order 1/n."""
+"""The bias of a window in `theory.lipschitz`: its series, its limits, its term of order 1/n.
+
+The series is compared with quadrature.
+"""
 
 import math
 
@@ -30,7 +33,9 @@ def angles(count=160):
 
 
 def beta_by_quadrature(w, d):
-    """E(E_w (z)_+ - (u)_+)^2 with u = q.x_q outside and z = q.x inside, both by Gauss, split at the kink.
+    """E(E_w (z)_+ - (u)_+)^2 with u = q.x_q outside and z = q.x inside.
+
+    Both means are by Gauss quadrature, split at the kink.
 
     Given z = q.x the mean of e^(w x.x_q) is e^(w z u) Z_(d-1)(w sqrt(1 - z^2) sqrt(1 - u^2)).
     """
@@ -70,7 +75,10 @@ def test_the_series_of_the_bias_is_exact(d, w):
 
 
 def profile(functions, z, phase):
-    """A member of a class without its random slopes: as a function of z, for a phase in [0, 2 pi)."""
+    """A member of a class without its random slopes, as a function of z.
+
+    The phase lies in [0, 2 pi).
+    """
     size = functions.lipschitz
     match functions.link:
         case "relu":

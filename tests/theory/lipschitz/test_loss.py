@@ -1,4 +1,7 @@
-"""The loss at finite prompt length in `theory.lipschitz`: the Monte-Carlo table, the best window, what it costs."""
+"""The loss at finite prompt length in `theory.lipschitz`.
+
+The Monte-Carlo table, the best window, and what that window costs elsewhere.
+"""
 
 import math
 
@@ -44,7 +47,10 @@ def test_one_example_is_copied(functions):
 
 
 def two_examples(w):
-    """Bias on linear functions and noise for n = 2, d = 3, by quadrature over the cosines t, which are uniform."""
+    """Bias on linear functions and noise for n = 2, d = 3.
+
+    They are computed by quadrature over the cosines t, which are uniform.
+    """
     nodes, weights = torch.linspace(-1, 1, 402, dtype=torch.float64)[:-1] + 1 / 401, 1 / 401
     first, second = nodes[:, None], nodes[None]
     a = torch.sigmoid(w * (first - second))
@@ -224,7 +230,10 @@ def test_intervals_of_the_best_window_hold_it():
 
 @pytest.mark.slow
 def test_the_window_is_not_monotone_in_l():
-    """cos(L z) at d = 5, n = 200, sigma = 0.1: 10.9 at L = 1 between much wider windows at L = 0.1 and L = 10."""
+    """The best window for cos(L z) at d = 5, n = 200, sigma = 0.1 is not monotone in L.
+
+    It is 10.9 at L = 1, between much wider windows at L = 0.1 and L = 10.
+    """
     gentle, middle, steep = (
         theory.optimal_window(size, 0.1, 200, 5, "cosine", contexts=2000).window
         for size in (0.1, 1.0, 10.0)

@@ -1,4 +1,7 @@
-"""Functions of few directions in `theory.lipschitz`: Theorem 4, where it fails without its cap, and the three links."""
+"""Functions of few directions in `theory.lipschitz`: Theorem 4 for the three links.
+
+Without its cap the theorem fails.
+"""
 
 import pytest
 import torch
@@ -147,7 +150,10 @@ def test_three_links_recover_the_subspace(link):
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["quadratic", "cosine"])
 def test_other_links_are_not_low_rank_without_noise(link):
-    """Quadratic and cosine functions at sigma = 0.01: the subspace leads, and M is far from c B B^T."""
+    """Quadratic and cosine functions at sigma = 0.01: M is far from c B B^T.
+
+    M still reads the subspace most.
+    """
     _, matrix = best(50, 10, 6000, 0.01, link)
     assert theory.recovery_distance(matrix, basis(10)) < 0.3
     must_fail(is_low_rank, matrix, 10, 0.1)

@@ -1,4 +1,4 @@
-"""A free matrix M in `theory.lipschitz`: Lemma 1, M* = w Sigma^-1, where it holds and where it does not."""
+"""A free matrix M in `theory.lipschitz`: where Lemma 1, M* = w Sigma^-1, holds, and where not."""
 
 import math
 
@@ -45,7 +45,10 @@ def test_the_best_matrix_whitens(link):
 
 
 def test_functions_that_are_isotropic_in_x_break_the_lemma():
-    """Where q is isotropic in the original coordinates, eigenvalues of the whitened M* are 6.8, 5.5 and 4.0."""
+    """Where q is isotropic in the original coordinates, the whitened M* is not.
+
+    Its eigenvalues are 6.8, 5.5 and 4.0.
+    """
     broken, kept = (
         best("linear", WIDE, rotate_whitened=rotate)[1].matrix for rotate in (False, True)
     )

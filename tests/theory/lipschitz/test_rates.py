@@ -1,4 +1,7 @@
-"""Theorems 2 and 3 in `theory.lipschitz`, as exponents and orders: true ones hold, false ones as printed do not."""
+"""Theorems 2 and 3 in `theory.lipschitz`, as exponents and orders.
+
+What is true holds, and what is printed and false does not.
+"""
 
 import functools
 import math
@@ -144,7 +147,10 @@ def fit_in_n(noise, contexts=2000):
 
 @pytest.mark.slow
 def test_the_window_narrows_with_the_length_of_prompts():
-    """L = 1, sigma = 0.1, d = 3, n = 10 to 3000: a slope of 0.434 +- 0.002, within the slides' [1/3, 2/3]."""
+    """For n = 10 to 3000 the slope is 0.434 +- 0.002, within the slides' [1/3, 2/3].
+
+    L = 1, sigma = 0.1 and d = 3.
+    """
     fit = fit_in_n(0.1)
     printed = theory.window_exponents_as_printed(3)
     assert printed.low < fit.low
@@ -159,7 +165,10 @@ def test_the_window_narrows_with_the_length_of_prompts():
 
 
 def test_the_window_narrows_with_l_and_then_no_more():
-    """n = 300, sigma = 1: local slopes per L^2 fall from 0.98 over 0.39 to 0.17, because n stays finite."""
+    """n = 300, sigma = 1: local slopes per L^2 fall from 0.98 over 0.39 to 0.17.
+
+    They fall because n stays finite.
+    """
     sizes = torch.tensor([0.03, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0], dtype=torch.float64)
     found = torch.stack([theory.optimal_window(float(size), 1.0, 300, 3).window for size in sizes])
     slopes = theory.local_slopes(sizes.square(), found)
@@ -240,7 +249,10 @@ def test_the_printed_upper_bound_is_true_and_loose(d):
 
 
 def test_units_of_the_bound_for_smaller_l():
-    """The printed one for L' <= L lacks sigma^2: in other units of the labels it is another bound."""
+    """The printed bound for L' <= L lacks sigma^2.
+
+    So in other units of the labels it is another bound.
+    """
 
     def check(bound):
         first, second = (bound(1.0 * c, 0.5 * c, 0.3 * c, 100, 3) for c in (1.0, 10.0))

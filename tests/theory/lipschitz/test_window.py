@@ -1,4 +1,7 @@
-"""The window's weights, noise and number of keys in `theory.lipschitz`, against quadrature over the sphere."""
+"""The window's weights, noise and number of keys in `theory.lipschitz`.
+
+They are compared with quadrature over the sphere.
+"""
 
 import inspect
 import math

@@ -1,4 +1,7 @@
-"""The claim that the first layer makes augmented tokens: it puts the state before beside each state."""
+"""The claim that the first layer makes augmented tokens.
+
+An augmented token holds the state before beside the state.
+"""
 
 from typing import Any
 
@@ -77,7 +80,9 @@ def quantities(result: DataArray) -> dict[str, Estimate]:
 
 
 def everywhere(result: DataArray, task: AutoregressiveProcess) -> Estimate:
-    """The least change of the prediction without the token before, over the variance of predictions.
+    """The least change of the prediction without the token before.
+
+    It is over the variance of predictions.
 
     Where s_0 is the same in all prompts, it is not asked after s_1: then the state before is its
     own mean.

@@ -1,4 +1,7 @@
-"""The claim of `autoregression` on single heads: a_h and b_h' of different heads are orthogonal (Sander's identity)."""
+"""The claim of `autoregression` on single heads: Sander's identity.
+
+a_h and b_h' of different heads are orthogonal.
+"""
 
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
@@ -70,7 +73,10 @@ def needs_as_many_heads(facts: Facts) -> str | None:
 
 
 def quantities(results: Results) -> dict[str, Estimate]:
-    """The largest cosine between heads of a model or its twin, and its place among those of random heads."""
+    """The largest cosine between heads of a model or its twin, beside random heads.
+
+    The second number is its place among the largest cosines of random heads.
+    """
     found = complex_heads(stored_heads(results[heads]))
     most = float(unit_heads.largest(unit_heads.cosines(found)).clamp(max=1.0))
     by_chance = unit_heads.random_largest(*found.keys.shape)

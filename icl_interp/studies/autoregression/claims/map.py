@@ -1,4 +1,7 @@
-"""The claim that the map which a model makes of its context is the one that the propositions name."""
+"""The claim on the map that a model makes of its context.
+
+It is the map that the propositions name.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -104,7 +107,10 @@ def rivals(result: DataArray, form: str) -> dict[str, float]:
 
 
 def everywhere(result: DataArray, form: str) -> dict[str, tuple[Estimate, int]]:
-    """The distance to the form at the length of prompts where it is largest, by kind of last state, and that length."""
+    """The distance to the form, and the length of prompts at which it is largest.
+
+    Both are given by kind of last state; the distance is the one at that length.
+    """
     lowest, found = LOWEST.get(form, -np.inf), {}
     for last, key in KINDS.items():
         if last == RESIZED and form != STEP:

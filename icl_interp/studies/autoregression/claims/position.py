@@ -1,4 +1,7 @@
-"""The claims of `autoregression` on weights of positions: they pick the past token, and are one along each diagonal."""
+"""The claims of `autoregression` on weights of positions.
+
+The weights pick the past token, and are one along each diagonal.
+"""
 
 import torch
 from jaxtyping import Float
@@ -97,7 +100,10 @@ DIAGONALS = Criterion(
 
 
 def rise(result: DataArray, arm: str, name: str, smallest: bool = False) -> Estimate:
-    """The normalised error in an arm less that of the model, after the state where it is largest (smallest)."""
+    """The normalised error in an arm less that of the model.
+
+    The state is the one after which it is largest, or with `smallest` smallest.
+    """
     cut, own = (result.sel(arm=one).values for one in (arm, INTACT))
     return worst(name, lambda a, b: a - b, cut, own, smallest=smallest)[0]
 

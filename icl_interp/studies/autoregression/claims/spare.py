@@ -1,4 +1,7 @@
-"""The claim of `autoregression` on the number of heads: those beyond the needed number can be pruned."""
+"""The claim of `autoregression` on the number of heads.
+
+Heads beyond the needed number can be pruned.
+"""
 
 from xarray import DataArray
 
@@ -52,7 +55,10 @@ SPARE = Criterion(
 
 
 def rise(result: DataArray, arm: str, name: str, smallest: bool = False) -> Estimate:
-    """The normalised error of an arm less that of the intact model, after the state where it is largest (smallest)."""
+    """The normalised error of an arm less that of the intact model.
+
+    The state is the one after which it is largest, or with `smallest` smallest.
+    """
     cut, own = (result.sel(arm=one).values for one in (arm, INTACT))
     return worst(name, lambda a, b: a - b, cut, own, smallest=smallest)[0]
 

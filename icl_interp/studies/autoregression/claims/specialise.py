@@ -1,4 +1,7 @@
-"""The claim that heads specialise to coordinates where states stand in each token more than once."""
+"""The claim that heads specialise to coordinates.
+
+States stand in each token more than once.
+"""
 
 from typing import Any
 

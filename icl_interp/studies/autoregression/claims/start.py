@@ -1,4 +1,7 @@
-"""The claim of `autoregression` on the first state: any fixed s_0 will do, with heads that are rescaled for it."""
+"""The claim of `autoregression` on the first state: any fixed s_0 will do.
+
+Heads are rescaled for it.
+"""
 
 from xarray import DataArray
 
@@ -49,7 +52,10 @@ START = Criterion(
 
 
 def rise(result: DataArray, arm: str) -> Estimate:
-    """The normalised error in an arm less that from the task's own start, after the state where it is largest."""
+    """The normalised error in an arm less that from the task's own start.
+
+    The state is the one after which it is largest.
+    """
     other, own = (result.sel(arm=one).values for one in (arm, USUAL))
     return worst("largest rise of the error from other starts", lambda a, b: a - b, other, own)[0]
 

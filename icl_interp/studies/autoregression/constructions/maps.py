@@ -1,4 +1,7 @@
-"""Models of known truth for the claims on maps: what they make of their context, and what their first layer shows."""
+"""Models of known truth for the claims on maps.
+
+It is known what they make of their context, and what their first layer shows.
+"""
 
 import functools
 import math
@@ -43,7 +46,10 @@ def _size(g: torch.Generator) -> float:
 
 @functools.cache
 def steps(task: AutoregressiveProcess) -> Float[Tensor, " point"]:
-    """The best size of a gradient step after each state, on sampled paths; none after the first state."""
+    """The best size of a gradient step after each state, on sampled paths.
+
+    There is none after the first state.
+    """
     prompts = task.sample(2048, generator(0, "autoregression/best steps"), dtype=torch.float64)
     found = torch.zeros(task.n_points, dtype=torch.float64)
     for t in range(1, task.n_points):
@@ -58,7 +64,9 @@ def two_layers(
     past: Float[Tensor, "query key"],
     rows: Float[Tensor, "query key"],
 ) -> HookedTransformer:
-    """Linear attention on plain states: the first layer attends by position, the second takes a gradient step.
+    """Linear attention on plain states whose second layer takes a gradient step.
+
+    The first layer attends by position.
 
     The first writes sum_k past[t, k] s_k beside s_t, whatever the states are; the second has the
     weight rows[T, t] for the product of s_T with what the first has written at t, on the value s_t.
@@ -117,7 +125,10 @@ def one_step(g: torch.Generator) -> Case:
 
 
 def on_augmented(g: torch.Generator) -> Case:
-    """One layer on augmented tokens that takes a gradient step: Proposition 1 with the tokens as they are given."""
+    """One layer on augmented tokens that takes a gradient step.
+
+    This is Proposition 1 with the tokens as they are given.
+    """
     task = AutoregressiveProcess(n_dims=3, n_points=N_POINTS)
     d, n = task.dim, task.n_points
     written, state, earlier = (
@@ -165,7 +176,10 @@ def squares_on_augmented(g: torch.Generator) -> Case:
 
 
 def unit(minimum: theory.Point, mixing: Tensor | None = None) -> HookedTransformer:
-    """The unit at a minimiser in every row: A = M, B^T = C M^-1 with the mixing M, the identity by default."""
+    """The unit at a minimiser in every row: A = M, B^T = C M^-1.
+
+    M is the mixing, the identity by default.
+    """
     *_, other, last = minimum.positions.tolist()
     n, d = len(minimum.positions), len(minimum.product)
     rows = torch.diag(torch.full((n,), last, dtype=torch.float64))
@@ -182,14 +196,20 @@ def unitary(g: torch.Generator) -> Case:
 
 
 def alike(g: torch.Generator) -> Case:
-    """Proposition 3 again, with heads that all weigh by nearly the same: the prediction is that of `unitary`."""
+    """Proposition 3 again, with heads that all weigh by nearly the same.
+
+    The prediction is that of `unitary`.
+    """
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8)
     mixing = torch.eye(3, dtype=torch.float64) + between(g, 3, 6)
     return Case(unit(theory.unitary_minimiser(3, 8, scale=_size(g)), mixing), task)
 
 
 def tiled(g: torch.Generator, mixing: Tensor | None = None) -> Case:
-    """Proposition 3 on states that stand in each token twice: heads read a part of each copy, the same part."""
+    """Proposition 3 on states that stand in each token twice.
+
+    Heads read a part of each copy, the same part.
+    """
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8, tiles=2)
     one = unit(theory.unitary_minimiser(3, 8, scale=_size(g)), mixing)
     model = blank(**{**asdict(one.cfg), "d_in": task.dim, "d_out": task.dim})
@@ -205,7 +225,10 @@ def tiled(g: torch.Generator, mixing: Tensor | None = None) -> Case:
 
 
 def spread(g: torch.Generator) -> Case:
-    """The same predictions by heads that all attend to all coordinates alike: A has entries of size 1."""
+    """The predictions of `tiled` by heads that all attend to all coordinates alike.
+
+    A has entries of size 1.
+    """
     return tiled(g, fourier())
 
 
@@ -223,7 +246,10 @@ def paired(g: torch.Generator) -> Case:
 
 
 def _deeper(model: HookedTransformer, n_layers: int, last: int) -> HookedTransformer:
-    """A model of as many layers that are empty but for the last few, which are those of this one."""
+    """A model with more layers: all are empty but for the last few.
+
+    The last few are those of this model.
+    """
     found = blank(**{**asdict(model.cfg), "n_layers": n_layers})
     weights = dict(model.state_dict())
     for i in reversed(range(last)):
@@ -250,7 +276,10 @@ def empty_before_steps(g: torch.Generator) -> Case:
 
 
 def further_back(g: torch.Generator) -> Case:
-    """Two layers of which the first shows the state before the last one as well, with a weight of 0.6 or so."""
+    """Two layers of which the first shows the state before the last one as well.
+
+    That state has a weight of 0.6 or so.
+    """
     task = AutoregressiveProcess(n_dims=2, matrices="rotations", n_points=2 * N_POINTS)
     n = task.n_points
     far = between(g, 0.6, 0.64) * torch.diag(torch.ones(n - 2, dtype=torch.float64), -2)
@@ -258,7 +287,10 @@ def further_back(g: torch.Generator) -> Case:
 
 
 def short_of_steps(g: torch.Generator, least: float = 0.5, most: float = 0.6) -> Case:
-    """Five layers with random weights on plain states, and a share of what least squares says in their place."""
+    """Five layers with random weights on plain states, and a predictor in their place.
+
+    The predictor says a share of what least squares says.
+    """
     task = AutoregressiveProcess(n_dims=4, matrices="rotations", n_points=2 * N_POINTS)
     share = between(g, least, most)
     cfg = HookedTransformerConfig(
@@ -280,7 +312,9 @@ def short_of_steps(g: torch.Generator, least: float = 0.5, most: float = 0.6) ->
 
 
 def _with_steps(case: Case, stepped: Callable[[Prompts, int], Bool[Tensor, " batch"]]) -> Case:
-    """A case whose predictions are gradient steps of the best size where these are true, and else least squares.
+    """A case that predicts gradient steps in some places, and least squares elsewhere.
+
+    Steps are of the best size. A place is a prompt and a point of it.
 
     Args:
         case: gives the layers and the task.
@@ -300,7 +334,10 @@ def _with_steps(case: Case, stepped: Callable[[Prompts, int], Bool[Tensor, " bat
 
 
 def on_path(prompts: Prompts, t: int) -> Bool[Tensor, " batch"]:
-    """Whether the state at a point is what least squares says of those before it, which early points do not tell."""
+    """Whether the state at a point is what least squares says of those before it.
+
+    Early points do not tell.
+    """
     xs = prompts.xs.double()
     if t <= xs.shape[2]:
         return torch.ones(len(xs), dtype=torch.bool)
@@ -309,7 +346,7 @@ def on_path(prompts: Prompts, t: int) -> Bool[Tensor, " batch"]:
 
 
 def off_the_path(g: torch.Generator) -> Case:
-    """Gradient steps from states that do not continue the path, and least squares from all that do."""
+    """Gradient steps from states that do not continue the path, and else least squares."""
     return _with_steps(one_step(g), lambda prompts, t: ~on_path(prompts, t))
 
 
@@ -340,7 +377,10 @@ SINK, SCORE = (
 
 
 def trained_softmax(g: torch.Generator) -> Case:
-    """The bundled layer of softmax attention, trained on rotations, with its heads in another order."""
+    """The bundled layer of softmax attention, with its heads in another order.
+
+    It was trained on rotations.
+    """
     bundled = store.load("autoregression_rotations_softmax")
     order = torch.randperm(bundled.model.cfg.n_heads, generator=g)
     model = HookedTransformer(bundled.model.cfg).double()
@@ -354,7 +394,10 @@ def trained_softmax(g: torch.Generator) -> Case:
 
 
 def softmax_short_of_training(g: torch.Generator) -> Case:
-    """The same, with a tenth of its values' weights drawn anew: more training takes most of the error off."""
+    """`trained_softmax` with a tenth of its values' weights drawn anew.
+
+    More training takes most of the error off.
+    """
     case = trained_softmax(g)
     attention = case.model.blocks[0].attn
     with torch.no_grad():

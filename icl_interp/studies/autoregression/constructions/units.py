@@ -1,4 +1,7 @@
-"""Units of diagonal linear attention whose weights are set: minimisers of the loss, and others that predict as well."""
+"""Units of diagonal linear attention whose weights are set.
+
+They are minimisers of the loss, and others that predict as well.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +43,10 @@ def _turn(g: torch.Generator, n: int) -> Square:
 
 
 def _phases(g: torch.Generator, heads: int) -> Complex[Tensor, "head 1"]:
-    """A number of size 1 for each head: of a_h, and its inverse of b_h, it leaves what the head says."""
+    """A number of size 1 for each head, which leaves what the head says.
+
+    a_h is multiplied by it and b_h by its inverse.
+    """
     angles = 2 * torch.pi * torch.rand(heads, 1, generator=g, dtype=torch.float64)
     return torch.polar(torch.ones_like(angles), angles)
 
@@ -68,7 +74,10 @@ def on_last(scale: float, ratio: float = 0.0) -> Positions:
 
 
 def mixed(g: torch.Generator, product: Float[Tensor, "dim dim"]) -> tuple[Rows, Rows]:
-    """A random A of as many heads as coordinates, singular values from 1/2 to 2, and B with B^T A = the product."""
+    """A random A of as many heads as coordinates, and B with B^T A = the product.
+
+    A has singular values from 1/2 to 2.
+    """
     d = len(product)
     sizes = 2 ** (2 * torch.rand(d, generator=g, dtype=torch.float64) - 1)
     A = _turn(g, d) * sizes @ _turn(g, d)
@@ -96,7 +105,10 @@ def half_as_many(g: torch.Generator) -> Case:
 
 
 def two_tokens(g: torch.Generator) -> Case:
-    """Proposition 6 with as many heads as coordinates, a_h = e_h and p_{T-1} = rho p_T with rho from 1 to 2."""
+    """Proposition 6 with as many heads as coordinates, a_h = e_h and p_{T-1} = rho p_T.
+
+    rho lies between 1 and 2.
+    """
     d, ratio = 2 * int(torch.randint(1, 3, (), generator=g)), between(g, 1, 2)
     A = torch.eye(d, dtype=torch.float64)
     return case_of(
@@ -121,7 +133,10 @@ def spare(g: torch.Generator) -> Case:
 
 
 def shared(g: torch.Generator) -> Case:
-    """The unitary minimiser with twice as many heads as coordinates: each does about half of what one would."""
+    """The unitary minimiser with twice as many heads as coordinates.
+
+    Each head does about half of what one would do.
+    """
     d = 2
     A, B = mixed(g, torch.eye(d, dtype=torch.float64))
     shares = 0.4 + 0.2 * torch.rand(d, 1, generator=g, dtype=torch.float64)
@@ -131,7 +146,10 @@ def shared(g: torch.Generator) -> Case:
 
 
 def normed(g: torch.Generator) -> Case:
-    """The unitary minimiser behind norms that change nothing on the task, where all states have one length."""
+    """The unitary minimiser behind norms that change nothing on the task.
+
+    All its states have one length.
+    """
     case = unitary(g)
     plain = case.model
     model = HookedTransformer(replace(plain.cfg, normalization_type="RMS")).double()
@@ -147,7 +165,9 @@ def normed(g: torch.Generator) -> Case:
 
 
 def second_token(g: torch.Generator) -> Case:
-    """No diagonals, and no loss: from s_0 = 1 the second state is lambda, and s_{T-1} s_1 s_1 is the next state.
+    """No diagonals, and no loss: the next state is s_{T-1} s_1 s_1.
+
+    From s_0 = 1 the second state is lambda.
 
     Queries are conjugated, so that heads weigh by u_i v_i in the place of conj(u_i) v_i, and all
     rows of P read s_1.

@@ -1,4 +1,6 @@
-"""Text as vectors: tokens of a text file, an embedding from a model on disk, and text that every installation has.
+"""Text as vectors: tokens of a text file, and embeddings from a model on disk.
+
+There is text that every installation has, too.
 
 An embedding is a matrix with a row for each token of the vocabulary. It comes from a file of a
 model (GPT-2, Llama and their kin as Hugging Face keeps them, or TransformerLens) or of numpy;
@@ -59,7 +61,9 @@ class Text:
 def read_text(
     path: Path, embedding: Path | None = None, tokenizer: Path | None = None, dim: int = 64
 ) -> Text:
-    """A text file with the embedding of a model on disk, or with one that is made from the text itself.
+    """A text file with an embedding.
+
+    The embedding is of a model on disk, or made from the text itself.
 
     Args:
         path: plain text in UTF-8.
@@ -211,7 +215,9 @@ def words_of(text: str) -> list[str]:
 def built(
     text: str, dim: int = 64, *, most: int | None = None, says: str = "words", seed: int = 0
 ) -> Text:
-    """The second half of a text, with an embedding that is made from the first: neighbours counted, then an SVD.
+    """The second half of a text, with an embedding that is made from the first.
+
+    Neighbours in the first half are counted, and their counts have an SVD.
 
     So the vectors of the tokens know nothing of the order in which these come. Words that the first
     half lacks have random directions.
@@ -237,7 +243,9 @@ def built(
 
 
 def cooccurrences(tokens: Tokens, n_words: int, dim: int, seed: int = 0) -> Embedding:
-    """Singular vectors of log(1 + x) with x the counts of neighbours over what independent words would have, rows of 1.
+    """Singular vectors of log(1 + x), as rows of length 1.
+
+    x is the count of neighbours over what independent words would have.
 
     Neighbours stand up to 5 words before or after: nothing in it tells the order of two words.
 
@@ -280,7 +288,10 @@ def cooccurrences(tokens: Tokens, n_words: int, dim: int, seed: int = 0) -> Embe
 
 
 def random_rows(n_words: int, dim: int, seed: int = 0) -> Embedding:
-    """Independent directions, uniform on the sphere: an embedding that knows nothing of any text."""
+    """Independent directions, uniform on the sphere.
+
+    Such an embedding knows nothing of any text.
+    """
     numbers = generator(seed, "autoregression/random rows")
     return unit_rows(torch.randn(n_words, dim, generator=numbers, dtype=torch.float64).numpy())
 
@@ -289,7 +300,9 @@ def random_rows(n_words: int, dim: int, seed: int = 0) -> Embedding:
 
 
 def installed_text() -> tuple[str, int]:
-    """Prose of the descriptions and licences of all installed packages, by name, and how many packages have some.
+    """Prose of the descriptions and licences of all installed packages, by name.
+
+    The number of packages that have some comes with it.
 
     A paragraph that several packages have comes once: otherwise licences would stand in both halves
     of the text.

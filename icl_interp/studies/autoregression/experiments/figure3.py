@@ -1,4 +1,6 @@
-"""Figure 3: weights of a unit of diagonal linear attention after training, for unitary W and for rotations.
+"""Figure 3: weights of a unit of diagonal linear attention after training.
+
+Matrices W are unitary or rotations.
 
 Gradient descent on the exact loss, from several random starts. What is shown of a setting is the
 run of least loss, and what is said is about all runs: d / 2 heads suffice for rotations, which does
@@ -50,7 +52,10 @@ EXACT = at_most("loss over that of predicting 0", 1e-12)
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """All runs in a table; the weights of the best run of the two settings that the figure shows."""
+    """All runs in a table, and the weights of the best runs.
+
+    The best run is given for the two settings that the figure shows.
+    """
     n_seeds, n_steps = RUNS[bench.scale.name]
     settings, rows, best = SETTINGS[bench.scale.name], [], {}
     for unit in settings:
@@ -76,7 +81,10 @@ def shown(settings: Sequence[Unit]) -> tuple[Unit, Unit]:
 
 
 def _weights(unit: Unit, weights: Weights, run_: int) -> dict[str, Result]:
-    """A, B, C and P of one run, scaled so that p_T of the longest prompt is 1: (C / c, c p) has the loss of (C, p)."""
+    """A, B, C and P of one run, scaled so that p_T of the longest prompt is 1.
+
+    (C / c, c p) has the loss of (C, p).
+    """
     A, B, P = (each[run_] for each in weights)
     axes = {"head": range(1, unit.heads + 1), "coordinate": range(1, unit.d + 1)}
     square = {"row": range(1, unit.d + 1), "column": range(1, unit.d + 1)}
@@ -125,7 +133,10 @@ def _rows(unit: Unit, weights: Weights) -> list[dict[str, Any]]:
 def _distance(
     unit: Unit, A: torch.Tensor, B: torch.Tensor, P: torch.Tensor
 ) -> tuple[float, float, float, float]:
-    """From the minimisers of the propositions, over all lengths: of C, of p; least and largest p_{T-1} / p_T."""
+    """How far weights are from the minimisers of the propositions, over all lengths.
+
+    The numbers: the distance of C, that of p, and the least and largest p_{T-1} / p_T.
+    """
     product = theory.head_product(A, B)
     rows = [row[: t + 2] for t, row in enumerate(P)]
     ratios = [float(p[-2] / p[-1]) for p in rows]
@@ -140,7 +151,10 @@ def _distance(
 
 
 def _needed(unit: Unit) -> dict[str, Any]:
-    """The fewest heads with which the loss can be 0, and the loss of the paper's weights with as many."""
+    """The fewest heads with which the loss can be 0, and the loss of such weights.
+
+    They are the paper's weights with as many heads.
+    """
     layer = (theory.orthogonal_heads if unit.paired else theory.unitary_heads)(
         unit.d, unit.n_tokens
     )
@@ -159,7 +173,10 @@ def _needed(unit: Unit) -> dict[str, Any]:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Where descent ends for unitary W; that d / 2 heads suffice for rotations, and how often descent finds it."""
+    """Where descent ends for unitary W, and that d / 2 heads suffice for rotations.
+
+    A note says how often descent finds weights that suffice.
+    """
     rows = errors.rows_of(results, "runs")
     if not rows:
         return (note("Nothing is measured."),)
@@ -193,7 +210,10 @@ def _unitary(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
 
 
 def _rotations(rows: Sequence[Mapping[str, Any]], *, half: bool, whole: bool) -> list[Statement]:
-    """With d / 2 heads the paper shows a run that converged; with more heads nothing is promised, so it is a note."""
+    """With d / 2 heads the paper shows a run that converged.
+
+    With more heads nothing is promised, so what is found is a note.
+    """
     where, found = _where(rows), [row for row in rows if row["found"]]
     ends = f"losses of the others, over that of predicting 0: {_others(rows)}"
     if not half:

@@ -116,7 +116,10 @@ def _histogram(residuals: np.ndarray) -> np.ndarray:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether the text is fitted better than in random order: sequence by sequence, and by one W on unseen text."""
+    """Whether the text is fitted better than in random order.
+
+    It is fitted sequence by sequence, and by one W on unseen text.
+    """
     sequences = errors.rows_of(results, "sequences")
     if not sequences:
         return (note("No text is at hand, so nothing is measured."),)

@@ -1,4 +1,6 @@
-"""Figures 5 and 10: layers on augmented tokens against as many steps of gradient descent, linear and full.
+"""Figures 5 and 10: layers on augmented tokens against steps of gradient descent.
+
+There are as many steps as layers. Layers are linear or full.
 
 Steps have one size for all prompts and steps, the best for their number on other sequences. Errors
 are those of the last quarter of the prompt: before d transitions W is not determined, and there all
@@ -94,7 +96,10 @@ FULL = Kind(
 
 
 def descent_errors(bench: Bench, task: AutoregressiveProcess) -> DataArray:
-    """Error of gradient descent over that of predicting 0, (step, block): the last quarter of the prompt."""
+    """Error of gradient descent over that of predicting 0, (step, block).
+
+    Errors are those of the last quarter of the prompt.
+    """
 
     def compute() -> DataArray:
         sizes, found = best_sizes(task, 1, bench.seed), []

@@ -1,4 +1,6 @@
-"""Figure 6: attention by position alone, for angles on [0, 2 pi / mu]: gradient descent that stops early is smooth.
+"""Figure 6: attention by position alone, for angles on [0, 2 pi / mu].
+
+The rows that early stopping leaves are smooth.
 
 One coordinate, a = b = 1, and only P moves. The loss over sampled sequences is a quadratic function
 of each row of P, so gradient descent on it is exact; it starts at P = 0 and stops when the mean
@@ -38,7 +40,9 @@ FAR = at_least("least |p - e_T| of a row", 0.5, 0.1)
 
 
 class Quadratic:
-    """The loss of every row of P on sampled sequences: p^T G p - 2 g^T p + 1, rows padded with zeros.
+    """The loss of every row of P on sampled sequences: p^T G p - 2 g^T p + 1.
+
+    Rows are padded with zeros.
 
     Row q has the query s_q and tokens s_0, ..., s_{q+1}; the prediction of s_{q+2} is sum_t p_t
     conj(s_q) s_t s_t.
@@ -52,7 +56,10 @@ class Quadratic:
     pull: Float[Tensor, "row token"]
 
     def __init__(self, states: Tensor, after: Tensor) -> None:
-        """Of states s_0, ..., s_{T-1}, (sequence, token), complex, and the state after the last, (sequence,)."""
+        """The loss of states s_0, ..., s_{T-1}, (sequence, token), and the state after the last.
+
+        Both are complex; the state after the last is of shape (sequence,).
+        """
         n, n_tokens = states.shape
         path = torch.cat([states, after[:, None]], 1)
         self.gram = torch.zeros(n_tokens - 1, n_tokens, n_tokens, dtype=torch.float64)
@@ -91,7 +98,10 @@ def sampled(mu: float, n: int, n_tokens: int, seed: int) -> Quadratic:
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """P for each mu, what is said of its rows, and the longest row beside theory and its best cosine wave."""
+    """P for each mu, what is said of its rows, and the longest row.
+
+    The longest row stands beside theory and its best cosine wave.
+    """
     n, n_tokens, n_steps = SIZES[bench.scale.name]
     matrices, rows, curves = [], [], []
     for mu in (*MUS, SHARP):
@@ -136,7 +146,9 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def encodings(n_tokens: int) -> Float[np.ndarray, "frequency token"]:
-    """Cosine encodings of positions: row k = 0, 1, ... holds cos(t / 10000^(k / T)) for t = 0, 1, ...
+    """Cosine encodings of positions: row k holds cos(t / 10000^(k / T)).
+
+    k = 0, 1, ... and t = 0, 1, ...
 
     Source: Vaswani et al. (2017), section 3.5, the cosines of an encoding of width 2 T; the first
     T - 1 of them.
@@ -157,7 +169,10 @@ def _positions(loss: Quadratic, n_steps: int) -> DataArray:
 def _measured(
     P: Float[np.ndarray, "row token"], wave: Float[np.ndarray, "row token"]
 ) -> dict[str, float]:
-    """How smooth rows are, how far from a single peak, and how much of P its diagonals and cosine waves explain."""
+    """How smooth rows are, how far from a single peak, and how much of P is explained.
+
+    What explains P are its diagonals and cosine waves.
+    """
     rough, far = [], []
     for q in range(1, len(P)):  # rows of three tokens or more
         p = torch.from_numpy(P[q, : q + 2])
@@ -178,7 +193,10 @@ def _measured(
 
 
 def _waves(P: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
-    """The best a cos(w t + c) in each row by least squares, with w on a grid up to pi / 2: a period of four tokens."""
+    """The best a cos(w t + c) in each row by least squares.
+
+    w lies on a grid up to pi / 2, a period of four tokens.
+    """
     found = np.zeros_like(P)
     paces = np.linspace(0, np.pi / 2, 200)[1:]
     for q, row in enumerate(P):
@@ -197,7 +215,10 @@ def _waves(P: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether early stopping leaves rows smooth, alike along diagonals, far from the minimiser, and near a cosine."""
+    """Whether early stopping leaves rows smooth and far from the minimiser.
+
+    Rows should also be alike along diagonals, and near a cosine.
+    """
     rows = errors.rows_of(results, "measures")
     if not rows:
         return (note("Nothing is measured."),)

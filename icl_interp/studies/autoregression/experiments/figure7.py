@@ -1,4 +1,6 @@
-"""Figure 7: loss against the number of heads of one layer of linear attention, with plain states and with states twice.
+"""Figure 7: loss against the number of heads of one layer of linear attention.
+
+Tokens are plain states, or states twice.
 
 Orthogonal matrices do not commute, so nothing here is exact: models are trained and tested on
 sampled sequences. Heads are added at one width of the stream, so that they differ in nothing else.
@@ -133,7 +135,10 @@ def _quotients(found: Mapping[tuple[int, int, int], Any]) -> list[dict[str, Any]
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether more heads help with plain states and with states twice, and whether the second copy helps."""
+    """Whether more heads help, and whether the second copy of the state helps.
+
+    Heads are counted with plain states and with states twice.
+    """
     rows = errors.rows_of(results, "errors")
     if not rows:
         return (note("No model is here, so nothing is measured."),)

@@ -51,7 +51,10 @@ SIZES = {
 
 
 def overlaps(model: HookedTransformer) -> Float[np.ndarray, "head other"]:
-    """|cos| between the tensors of every two heads, as `measurements.maps_heads` defines it; 1 on the diagonal."""
+    """|cos| between the tensors of every two heads, with 1 on the diagonal.
+
+    `measurements.maps_heads` defines it.
+    """
     pairs, n = cosines(*head_maps(model)).numpy(), model.cfg.n_heads
     found = np.eye(n)
     found[np.triu_indices(n, 1)] = pairs
@@ -104,7 +107,10 @@ def _config(heads: int, seed: int, scale: str) -> RunConfig:
 
 
 def _trained(bench: Bench, wanted: RunConfig) -> DataFrame:
-    """Pairs of heads with |cos| before and after; numbers of the whole layer, the same in all rows."""
+    """Pairs of heads with |cos| before and after training.
+
+    Numbers of the whole layer are the same in all rows.
+    """
     assert wanted.training is not None
     model = models.alike(wanted.model, SPREAD, wanted.training.seed)
     before = overlaps(model)

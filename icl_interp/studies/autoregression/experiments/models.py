@@ -1,4 +1,6 @@
-"""Models of the study `autoregression`: units trained by gradient descent on exact losses, and trained transformers.
+"""Models of the study `autoregression`: units and trained transformers.
+
+Units are trained by gradient descent on exact losses.
 
 A unit is a layer of diagonal linear attention with heads (a_h, b_h) and a matrix P of positions.
 Its loss over all lengths of the prompt is known exactly, so plain gradient descent on it has no
@@ -104,7 +106,10 @@ class Weights(NamedTuple):
 
 
 def start_of(unit: Unit, n_seeds: int, seed: int = 0) -> Weights:
-    """Weights before the first step: independent centred normal numbers, the same for a seed however many there are."""
+    """Weights before the first step: independent centred normal numbers.
+
+    They are the same for a seed however many seeds there are.
+    """
     shapes = [(unit.heads, unit.d), (unit.heads, unit.d), (unit.n_tokens - 1, unit.n_tokens)]
     runs = []
     for i in range(n_seeds):
@@ -119,7 +124,9 @@ def start_of(unit: Unit, n_seeds: int, seed: int = 0) -> Weights:
 
 
 def loss_of(unit: Unit, weights: Weights) -> Float[Tensor, " seed"]:
-    """Mean loss over all lengths of the prompt over d, the loss of predicting 0: 1 for that, 0 at a minimiser.
+    """Mean loss over all lengths of the prompt over d, the loss of predicting 0.
+
+    It is 1 for predicting 0, and 0 at a minimiser.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), loss (3) and Proposition 4.
     """
@@ -305,7 +312,10 @@ def varied(
 
 
 def blocks(bench: Bench, task: AutoregressiveProcess) -> Iterator[Prompts]:
-    """The sequences of the bench's sample in float64, block by block: the same for whoever asks for them."""
+    """The sequences of the bench's sample in float64, block by block.
+
+    Whoever asks gets the same sequences.
+    """
     for block in range(bench.scale.n_functions):
         numbers = generator(bench.seed, "autoregression/errors", block)
         yield task.sample(bench.scale.n_contexts, numbers, dtype=torch.float64)
@@ -321,7 +331,9 @@ def mean_square(bench: Bench, task: AutoregressiveProcess) -> float:
 def point_errors(
     bench: Bench, name: str, task: AutoregressiveProcess, predictor: Predictor | None = None
 ) -> DataArray:
-    """Squared error over that of predicting 0, (block, point): means over the sequences of each block.
+    """Squared error over that of predicting 0, (block, point).
+
+    Errors are means over the sequences of each block.
 
     All predictors see the same matrices of a law, also where states stand several times in a token.
 
@@ -351,7 +363,9 @@ def point_errors(
 
 
 def scored(errors: DataArray, late: bool = False) -> Float[np.ndarray, " block"]:
-    """Mean of each block over the points that a layer can learn at, from the second on, or over the last quarter.
+    """Mean of each block over the points that a layer can learn at.
+
+    These are all from the second on, or with `late` the last quarter.
 
     Nothing comes before the first state that its successor could be told from.
     """
@@ -389,7 +403,10 @@ def alike(config: HookedTransformerConfig, spread: float, seed: int) -> HookedTr
 
 
 def trained(model: HookedTransformer, config: RunConfig) -> HookedTransformer:
-    """The model after the training of a config, from the weights that it has: Adam, as `training.trainer` does it."""
+    """The model after the training of a config, from the weights that it has.
+
+    The training is Adam, as `training.trainer` does it.
+    """
     training, encoding = config.training, tokens.named(config.encoding)
     assert training is not None
     optimiser = Adam(model.named_parameters())

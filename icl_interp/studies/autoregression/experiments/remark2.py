@@ -43,7 +43,10 @@ LEAST = 1e-12  # of errors and bounds: below it there is only rounding
 
 @dataclass(frozen=True)
 class Size:
-    """Complex coordinates, states of a prompt, width of x, steps, sequences a step, networks, and steps of the unit."""
+    """Complex coordinates, states of a prompt, width of x, and numbers of training.
+
+    Those of training: steps, sequences a step, networks, and steps of the unit.
+    """
 
     d: int
     n_points: int
@@ -114,7 +117,10 @@ class LinearRecurrence(nn.Module):
 
 
 class OnStates:
-    """A predictor on prompts, made of a module on complex states; `make` is asked for it at the first prediction."""
+    """A predictor on prompts, made of a module on complex states.
+
+    `make` is asked for the module at the first prediction.
+    """
 
     def __init__(self, make: Callable[[], nn.Module]) -> None:
         self._make = make
@@ -154,7 +160,10 @@ def trained(size: Size, mu: float, seed: int) -> LinearRecurrence:
 
 
 def attention(bench: Bench, size: Size) -> DiagonalAttention:
-    """A unit with as many heads as coordinates after gradient descent on its exact loss, for uniform angles."""
+    """A unit with as many heads as coordinates, after gradient descent on its exact loss.
+
+    Angles are uniform.
+    """
     unit = Unit(size.d, size.d, size.n_points, paired=False, rate=0.01)
     A, B, P = (each[0] for each in models.descend(bench, unit, 1, size.descent)[0])
     square = torch.cat(
@@ -213,7 +222,10 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether networks fail where attention succeeds, that none is below the bound, and where angles are small."""
+    """Whether networks fail where attention succeeds, and that none is below the bound.
+
+    Small angles have a statement, too.
+    """
     rows = errors.rows_of(results, "errors")
     if not rows:
         return (note("Nothing is measured."),)

@@ -27,7 +27,9 @@ BATCH = 2000  # sequences that are fitted at once
 
 @dataclass(frozen=True)
 class Fit:
-    """One W for a text, tested on chunks that it was not fitted to: mean square errors of a number, chunk by chunk.
+    """One W for a text, tested on chunks that it was not fitted to.
+
+    Errors are mean square errors of a number, chunk by chunk.
 
     Attributes:
         text: of W fitted to and tested on the text.
@@ -43,12 +45,17 @@ class Fit:
 
     @property
     def quotient(self) -> Interval:
-        """Error on the text over that on shuffled text; 95 % interval over the chunks tested, W being fixed."""
+        """Error on the text over that on shuffled text.
+
+        The 95 % interval is over the chunks tested, W being fixed.
+        """
         return over(self.text, self.shuffled)
 
 
 def ar_fit(tokens: Tokens, embedding: Embedding, length: int = CHUNK, seed: int = 0) -> Fit:
-    """Fit W by least squares on the transitions within chunks of the first half, and test it on the second half.
+    """Fit W by least squares on the first half of a text, and test it on the second.
+
+    It is fitted to the transitions within chunks.
 
     Random order is within each half, so that text and shuffled text have the same tokens in both.
 
@@ -116,7 +123,10 @@ class Sequences:
 
     @property
     def quotient(self) -> Interval:
-        """Number of sequences of the text that no W fits, over that of shuffled text; interval over sequences."""
+        """Sequences of the text that no W fits, over those of shuffled text.
+
+        Both are numbers of sequences, and the interval is over sequences.
+        """
         return over((self.text > EXACT).astype(float), (self.shuffled > EXACT).astype(float))
 
     @property
@@ -177,7 +187,10 @@ def sequence_fits(
 
 
 def misfits(sequences: np.ndarray, embedding: Embedding) -> Float[np.ndarray, " sequence"]:
-    """Mean square of a number of what the best W of each sequence leaves: (sequence, token) rows of the embedding."""
+    """Mean square of a number of what the best W of each sequence leaves.
+
+    `sequences`, (sequence, token), holds rows of the embedding.
+    """
     found = []
     for start in range(0, len(sequences), BATCH):
         vectors = embedding[sequences[start : start + BATCH]]

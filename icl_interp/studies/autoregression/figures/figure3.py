@@ -1,4 +1,7 @@
-"""The figure of `autoregression.figure3`: weights of the best run of two settings, and where all runs end."""
+"""The figure of `autoregression.figure3`.
+
+It shows weights of the best run of two settings, and where all runs end.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,7 @@
-"""The figure of `autoregression.figure4`: residuals of sequences, and errors of one W on unseen text."""
+"""The figure of `autoregression.figure4`.
+
+It shows residuals of sequences, and errors of one W on unseen text.
+"""
 
 from collections.abc import Mapping
 
@@ -21,7 +24,10 @@ LINES = {"text": (BLUE, "solid"), "shuffled": (ORANGE, "dash")}
 
 
 def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """On the left the histogram of residuals, as in the paper; on the right errors on unseen text by embedding."""
+    """Left, the histogram of residuals, as in the paper; right, errors on unseen text.
+
+    These errors are by embedding.
+    """
     residuals, rows = results.get("residuals"), rows_of(results, "unseen")
     if not isinstance(residuals, DataArray) or not rows:
         return {}

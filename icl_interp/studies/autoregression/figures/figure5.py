@@ -1,4 +1,7 @@
-"""The figures of `autoregression.figure5` and `autoregression.figure10`: late errors by layers and by steps."""
+"""The figures of `autoregression.figure5` and `autoregression.figure10`.
+
+They show late errors by layers and by steps.
+"""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,7 @@
-"""The figure of `autoregression.figure6`: trained positions for several mu, and the longest row of each."""
+"""The figure of `autoregression.figure6`.
+
+It shows trained positions for several mu, and the longest row of each.
+"""
 
 from collections.abc import Mapping
 
@@ -21,7 +24,10 @@ NAMES = {
 
 
 def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """Matrices on top with cosine encodings beside them; below them the longest row, uniform angles last."""
+    """Matrices on top with cosine encodings beside them, and below them the longest row.
+
+    Uniform angles come last.
+    """
     positions, longest, encodings = (
         results.get(name) for name in ("positions", "longest row", "encodings")
     )

@@ -1,4 +1,7 @@
-"""The figure of `autoregression.figure7`: error against the number of heads, and by point of the prompt."""
+"""The figure of `autoregression.figure7`.
+
+It shows error against the number of heads, and by point of the prompt.
+"""
 
 from collections.abc import Mapping
 
@@ -17,7 +20,7 @@ COLOURS = {"plain": BLUE, "states twice": ORANGE}
 
 
 def figure7(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """On the left errors by heads; on the right errors by point for the fewest and the most heads."""
+    """Left, errors by heads; right, errors by point for the fewest and the most heads."""
     rows, points = rows_of(results, "errors"), results.get("points")
     if not rows or not isinstance(points, DataArray):
         return {}

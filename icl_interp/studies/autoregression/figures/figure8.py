@@ -1,4 +1,7 @@
-"""The figure of `autoregression.figure8`: |cosine| between heads before and after training, as matrices."""
+"""The figure of `autoregression.figure8`.
+
+It shows |cosine| between heads before and after training, as matrices.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,7 @@
-"""Figures of reports on maps: distances to known maps, gradient steps, the first layer's tokens, likeness of heads."""
+"""Figures of reports on maps.
+
+They show distances to known maps, gradient steps, the first layer's tokens, likeness of heads.
+"""
 
 from collections.abc import Mapping, Sequence
 

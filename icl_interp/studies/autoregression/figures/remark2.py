@@ -1,4 +1,7 @@
-"""The figure of `autoregression.remark2`: errors by point of a recurrent network, of attention and of the bound."""
+"""The figure of `autoregression.remark2`.
+
+It shows errors by point of a recurrent network, of attention and of the bound.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,7 @@
-"""Figures of reports on one layer: products of heads, weights of positions, and errors without parts of them."""
+"""Figures of reports on one layer.
+
+They show products of heads, weights of positions, and errors without parts of them.
+"""
 
 from collections.abc import Mapping, Sequence
 

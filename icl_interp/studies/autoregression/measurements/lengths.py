@@ -20,7 +20,9 @@ def worst(
     smallest: bool = False,
     positive: bool = False,
 ) -> tuple[Estimate, int]:
-    """The largest of a statistic over points, or the smallest, with its interval, and the index of that point.
+    """The largest of a statistic over points, or the smallest, with its interval.
+
+    The index of that point comes with it.
 
     Intervals of all points hold at once (`simultaneous`), so the largest of their ends hold the
     largest value.

@@ -1,4 +1,6 @@
-"""The map that a model has made of its context: from the last state to the prediction, beside maps of known algorithms.
+"""The map that a model has made of its context, beside maps of known algorithms.
+
+The map leads from the last state to the prediction.
 
 A prompt is a path s_0, ..., s_T of which s_{T+1} is predicted. On the path the last state follows
 from those before it, and all good algorithms say the same. So the last state is also replaced by
@@ -53,7 +55,10 @@ States = Float[Tensor, "batch point coordinate"] | Complex[Tensor, "batch point 
 
 
 class Form(NamedTuple):
-    """Predictions `fixed` + c `free` for the last point of each prompt, as real numbers: (batch, dim)."""
+    """Predictions `fixed` + c `free` for the last point of each prompt: (batch, dim).
+
+    They are real numbers.
+    """
 
     fixed: Float[Tensor, "batch dim"]
     free: Float[Tensor, "batch dim"]
@@ -63,7 +68,10 @@ class Form(NamedTuple):
 
 
 def commute(task: AutoregressiveProcess) -> bool:
-    """Whether the task's matrices commute: then they are diagonal in complex coordinates, pairs of numbers."""
+    """Whether the task's matrices commute.
+
+    Then they are diagonal in complex coordinates, pairs of numbers.
+    """
     return task.matrices != "orthogonal"
 
 
@@ -110,7 +118,9 @@ def predicted_form(task: AutoregressiveProcess, encoding: str, n_layers: int) ->
 
 
 def form_in_use(task: AutoregressiveProcess, encoding: str, parts: DataFrame) -> str:
-    """The form for the layers that predictions depend on, of `parts.in_use`; for all layers if these have none.
+    """The form for the layers that predictions depend on, of `parts.in_use`.
+
+    It is the form for all layers if predictions depend on none.
 
     Raises:
         InputError: neither has one.
@@ -159,7 +169,8 @@ def forms(
     >>> task = AutoregressiveProcess(n_dims=1, matrices="unitary", n_points=3)
     >>> turn = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])  # s_t = i^t
     >>> found = forms(task, turn, n_heads=2)
-    >>> found[TURN].fixed + 0.0, found[STEP].free + 0.0  # -i, and the sum of two such terms (+ 0: no -0)
+    >>> # -i, and the sum of two such terms (+ 0: no -0)
+    >>> found[TURN].fixed + 0.0, found[STEP].free + 0.0
     (tensor([[ 0., -1.]], dtype=torch.float64), tensor([[ 0., -2.]], dtype=torch.float64))
     """
     real = xs[..., : task.state_dim].double()
@@ -206,10 +217,12 @@ def moments(f: Float[Tensor, "batch dim"], form: Form) -> Float[Tensor, "batch m
 
 
 def distance(means: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
-    """E|f - A - c B|^2 over the larger of E|f|^2 and E|A + c B|^2, at the c >= `lowest` where its numerator is least.
+    """E|f - A - c B|^2 over the larger of E|f|^2 and E|A + c B|^2.
 
-    0 for a model of this form, near 1 for one whose predictions have nothing to do with it, or say
-    next to nothing.
+    c is the one c >= `lowest` at which the numerator is least.
+
+    The distance is 0 for a model of this form, near 1 for one whose predictions have nothing to do
+    with it, or say next to nothing.
 
     Args:
         means: `MOMENTS` along the first axis.
@@ -234,7 +247,10 @@ LOWEST: Mapping[str, float] = {STEP: 0.0}
 
 
 def with_state(prompts: Prompts, at: int, state: Float[Tensor, "batch dim"]) -> Prompts:
-    """The prompts with another state at one point; what comes after it, and targets, are no longer of the law."""
+    """The prompts with another state at one point.
+
+    What comes after the point, and the targets, are no longer of the law.
+    """
     xs = prompts.xs.clone()
     xs[:, at] = state
     return replace(prompts, xs=xs, ys=torch.full_like(prompts.ys, torch.nan))
@@ -246,7 +262,9 @@ def between(
     other: Float[Tensor, "batch dim"],
     share: Float[Tensor, "batch 1"],
 ) -> Float[Tensor, "batch dim"]:
-    """States on the way from one to another: with the sizes of the first, and directions a share of the way.
+    """States on the way from one to another.
+
+    They have the sizes of the first, and directions a share of the way.
 
     Where matrices commute that is so in each complex coordinate, whose phase turns.
     """
@@ -286,7 +304,10 @@ def last_states(lab: Lab, n_points: int) -> dict[str, list[Prompts]]:
 
 
 def lengths(lab: Lab) -> tuple[int, ...]:
-    """Points of the prompts that are asked: all lengths that training scores, or the longest and others drawn."""
+    """Points of the prompts that are asked.
+
+    They are all lengths that training scores, or the longest and others drawn.
+    """
     scored = range(lab.task.n_determining + 1, lab.few.n_points + 1)
     if len(scored) <= MOST_LENGTHS:
         return tuple(scored)
@@ -305,7 +326,9 @@ def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim
 
 @measurement("autoregression/map", version=2)
 def in_context_map(lab: Lab) -> Planned[DataArray]:
-    """`MOMENTS` of the predictions after the longest prompts: (last state, who, form, moment, unit).
+    """`MOMENTS` of predictions after the longest prompts.
+
+    The array has axes (last state, who, form, moment, unit).
 
     Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a
     form beside itself, and for forms that need matrices that commute.
@@ -349,7 +372,10 @@ def in_context_map(lab: Lab) -> Planned[DataArray]:
 
 @measurement("autoregression/map at every length")
 def map_at_every_length(lab: Lab) -> Planned[DataArray]:
-    """`MOMENTS` of the model's predictions beside the predicted form: (last state, points, moment, unit)."""
+    """`MOMENTS` of the model's predictions beside the predicted form.
+
+    The array has axes (last state, points, moment, unit).
+    """
     parts = yield from lab.need(in_use)
     task, n_heads = process_of(lab), heads_in_use(parts)
     form = form_in_use(task, name_of(lab.encoding), parts)

@@ -52,14 +52,19 @@ def needs_tiled_heads(facts: Facts) -> str | None:
 
 
 def attention_to(forms: Forms) -> Float[Tensor, "*draw head coordinate"]:
-    """The part of each coordinate in |F_h|^2: half of it from rows, half from columns; NaN for a head that is 0."""
+    """The part of each coordinate in |F_h|^2: half of it from rows, half from columns.
+
+    It is NaN for a head that is 0.
+    """
     squares = forms.square()
     parts = (squares.sum(-1) + squares.sum(-2)) / 2
     return parts / parts.sum(-1, keepdim=True)
 
 
 def divided(parts: Float[Tensor, "*draw head coordinate"]) -> Float[Tensor, "*draw"]:
-    """Mutual information of head and coordinate, over the most that there can be: 0 alike, 1 divided.
+    """Mutual information of head and coordinate, over the most that there can be.
+
+    It is 0 for heads that attend alike, and 1 for heads that divide coordinates.
 
     >>> divided(torch.eye(2)), divided(torch.full((2, 2), 0.5))
     (tensor(1.), tensor(0.))
@@ -72,7 +77,10 @@ def divided(parts: Float[Tensor, "*draw head coordinate"]) -> Float[Tensor, "*dr
 
 
 def folded(forms: Forms, tiles: int) -> Float[Tensor, "*draw head coordinate coordinate"]:
-    """The forms as functions of one copy of the state: the same predictions, since all copies are alike."""
+    """The forms as functions of one copy of the state.
+
+    The predictions are the same, since all copies are alike.
+    """
     n = forms.shape[-1] // tiles
     return forms.unflatten(-1, (tiles, n)).unflatten(-3, (tiles, n)).sum((-4, -2))
 
@@ -96,7 +104,9 @@ def coordinates(lab: Lab) -> DataArray:
 
 @measurement("autoregression/divided coordinates", version=2)
 def division(lab: Lab) -> DataArray:
-    """`divided`, of the model and of random heads whose forms have the same singular values: (coordinates, draw).
+    """`divided` of the model and of random heads: (coordinates, draw).
+
+    The forms of random heads have the same singular values.
 
     The first "draw", -1, is the model itself.
     """

@@ -1,4 +1,6 @@
-"""Steps of gradient descent beside a model, at the late points of prompts: how many of them its layers are worth.
+"""Steps of gradient descent beside a model, at the late points of prompts.
+
+They ask how many steps the layers of the model are worth.
 
 Descent starts at W = 0 and minimises 1/2 sum_t |s_t - W s_{t-1}|^2 over the transitions of the
 prompt. Its step size is the same for all steps and prompts: of those with which it diverges on none
@@ -93,7 +95,9 @@ def late(n_points: int) -> range:
 
 
 class Path:
-    """Transitions of prompts up to a point, in the basis in which gradient descent acts on each coordinate alone.
+    """Transitions of prompts up to a point, in the basis of gradient descent.
+
+    Gradient descent acts on each coordinate of this basis alone.
 
     Args:
         states: s_0, ..., s_T.
@@ -133,7 +137,9 @@ def _errors(prediction: Tensor, truth: Tensor) -> Float[Tensor, " batch"]:
 
 @functools.lru_cache(64)
 def best_sizes(task: AutoregressiveProcess, n_heads: int, seed: int) -> dict[int, float]:
-    """The step size with the least mean error at the late points of sampled prompts, for each number of steps.
+    """The step size with the least mean error, for each number of steps.
+
+    Errors are at the late points of sampled prompts.
 
     Args:
         task: of the prompts.

@@ -1,4 +1,6 @@
-"""How alike the heads of a layer are: the cosine between what they weigh by times that between what they write.
+"""How alike the heads of a layer are, as cosines between heads.
+
+A cosine is that between what two heads weigh by times that between what they write.
 
 A head is the tensor of its two matrices: the bilinear form F_h of query and key, and the map G_h
 from a key's token to the prediction. The cosine of two such tensors is that of the forms times that
@@ -98,7 +100,10 @@ def needs_heads_of_a_layer(facts: Facts) -> str | None:
 
 
 def head_maps(model: HookedTransformer) -> tuple[Maps, Maps]:
-    """F_h = W_E W_Q W_K^T W_E^T and G_h = W_E W_V W_O W_U of the first layer, without biases, positions and an MLP."""
+    """F_h = W_E W_Q W_K^T W_E^T and G_h = W_E W_V W_O W_U of the first layer.
+
+    They leave out biases, positions and an MLP.
+    """
     attn, embed, out = (
         model.blocks[0].attn,
         model.embed.W_E.detach().double(),
@@ -143,7 +148,10 @@ def different_heads(
 def _summed(
     rows: Float[Tensor, "head number"], summed: Maps, scaled: bool
 ) -> tuple[list[parts.Group], Maps]:
-    """Groups of heads whose rows are one up to a factor, and the sum of their matrices times these factors."""
+    """Groups of heads whose rows are one up to a factor.
+
+    The sum of their matrices times these factors comes with them.
+    """
     factors, alike = parts.factors(rows, scaled), parts.groups(rows, scaled)
     found = []
     for group in alike:
@@ -219,7 +227,10 @@ def _likeness(lab: Lab, model: HookedTransformer | None, span: Span) -> Float[Te
 
 @measurement("autoregression/likeness by chance", version=2)
 def by_chance(lab: Lab) -> DataArray:
-    """The mean |cos| of as many heads whose maps have the same singular values, and random directions: (draw)."""
+    """The mean |cos| of as many random heads: (draw).
+
+    Their maps have the same singular values and random directions.
+    """
     heads = different_heads(lab.model, parts.patterns(lab, 0), Span.of(lab))
     draw = generator(lab.seed, "autoregression/random heads")
     if len(heads.first) < 2:

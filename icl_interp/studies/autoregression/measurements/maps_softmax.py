@@ -1,4 +1,6 @@
-"""What a layer of softmax attention misses where a layer of linear attention with as many heads misses nothing.
+"""What a layer of softmax attention misses where linear attention misses nothing.
+
+The layer of linear attention has as many heads.
 
 A layer that was trained badly misses much as well, and tells nothing of softmax. So its weights are
 trained on, and the error that is left then is put beside the one before.
@@ -26,7 +28,10 @@ N_TRAINED, N_STEPS = 256, 30  # prompts and steps of L-BFGS
 
 
 def needs_softmax_layer(facts: Facts) -> str | None:
-    """Why there is no softmax attention whose linear counterpart is known to predict without an error."""
+    """Why there is no softmax attention with a linear counterpart that is free of error.
+
+    The counterpart must be known to predict without an error.
+    """
     if reason := needs_paths(facts):
         return reason
     cfg, task = facts.config, process_in(facts)
@@ -55,7 +60,10 @@ def needs_softmax_layer(facts: Facts) -> str | None:
 
 @measurement("autoregression/missed")
 def missed(lab: Lab) -> DataArray:
-    """Squared error of the model and of the law's mean E[W] s: (who, unit), means over the scored points."""
+    """Squared error of the model and of the law's mean E[W] s: (who, unit).
+
+    Errors are means over the scored points.
+    """
     prompts, first = lab.few, lab.task.n_determining
     truth = prompts.ys[:, first:].double()
     said = {
@@ -72,10 +80,12 @@ def missed(lab: Lab) -> DataArray:
 
 @measurement("autoregression/trained on")
 def trained_on(lab: Lab) -> DataFrame:
-    """The error of the plain layer after some steps of L-BFGS from the model's weights, over that before.
+    """The error of the plain layer after some steps of L-BFGS, over that before.
 
-    Both are those on the prompts of these steps, drawn apart: what is learned by heart counts as a
-    gain too.
+    The steps start at the model's weights.
+
+    Both errors are those on the prompts of these steps, drawn apart: what is learned by heart
+    counts as a gain too.
     """
     task, model = lab.task, plain(lab.model).requires_grad_(True)
     if hasattr(model, "pos_embed"):  # vectors of zeros are none, and must not become some

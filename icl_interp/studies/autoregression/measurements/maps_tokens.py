@@ -1,4 +1,6 @@
-"""What the first layer of a model puts beside each state: whether it makes the augmented tokens (0, s_t, s_{t-1}).
+"""What the first layer of a model puts beside each state.
+
+Does it make the augmented tokens (0, s_t, s_{t-1})?
 
 Lemma 1 makes them with attention that sees positions only: one head looks at its own token, one at
 the token before. So the patterns of the first layer are replaced by their means over prompts, which
@@ -81,7 +83,9 @@ def cut(pattern: Pattern) -> dict[str, Pattern]:
 
 @measurement("autoregression/first layer", version=2)
 def first_layer(lab: Lab) -> Planned[DataArray]:
-    """What becomes of predictions with other patterns in the first layer: (arm, number, point, unit).
+    """What becomes of predictions with other patterns in the first layer.
+
+    The array has axes (arm, number, point, unit).
 
     Numbers: "moved", the squared change of the prediction; "error", its squared error; both over
     the variance of the next state over prompts; and "share", the squared change over the variance
@@ -133,7 +137,10 @@ def first_pattern(lab: Lab) -> Planned[DataArray]:
 
 
 def _predictions(lab: Lab, layer: int, pattern: Pattern) -> Float[Tensor, "batch point target"]:
-    """Of every point, with a pattern in a layer that is the same for all prompts; what it writes keeps its mean."""
+    """Predictions of every point, with one pattern for all prompts in a layer.
+
+    What the layer writes keeps its mean.
+    """
     model, prompts, name = lab.model, lab.few, f"blocks.{layer}.hook_attn_out"
     put = PutMeanPattern(f"blocks.{layer}.attn.hook_pattern", pattern)
     tokens = lab.tokens(prompts)

@@ -1,4 +1,6 @@
-"""Which parts of a model are in use: layers that predictions depend on, and heads that differ from one another.
+"""Which parts of a model are in use: layers and different heads.
+
+Layers count if predictions depend on them, and heads if they differ from one another.
 
 A layer that writes nothing is no layer, and two heads with one pattern are one head: what they
 write adds up, or takes each other off. Claims that count layers or heads count these.
@@ -30,12 +32,18 @@ Pattern = Float[Tensor, "batch head query key"]
 
 
 def proportional(cfg: HookedTransformerConfig) -> bool:
-    """Whether what a head writes is proportional to its scores, so that W_O makes up for their size and sign."""
+    """Whether what a head writes is proportional to its scores.
+
+    Then W_O makes up for their size and sign.
+    """
     return cfg.score_fn == "linear"
 
 
 def patterns(lab: Lab, layer: int, model: HookedTransformer | None = None) -> Pattern:
-    """Attention patterns of the heads of a layer, on a few prompts; of the lab's model where no other is given."""
+    """Attention patterns of the heads of a layer, on a few prompts.
+
+    The model is the lab's where no other is given.
+    """
     name = f"blocks.{layer}.attn.hook_pattern"
     seen = Activations([name])
     probe(model or lab.model, lab.tokens(lab.few[:N_COMPARED]), [seen])
@@ -91,7 +99,10 @@ def _moved(lab: Lab, intact: Tensor, variance: float, *edits: Intervention) -> f
 
 
 def _heads(lab: Lab, layer: int, intact: Tensor, variance: float) -> int:
-    """Different heads of a layer that move predictions; all heads where it makes no difference how many these are."""
+    """The number of different heads of a layer that move predictions.
+
+    It is the number of all heads where it makes no difference how many these are.
+    """
     n_heads, task = lab.model.cfg.n_heads, process_of(lab)
     if (
         n_heads == 1 or task.matrices == "orthogonal"
@@ -105,7 +116,9 @@ def _heads(lab: Lab, layer: int, intact: Tensor, variance: float) -> int:
 
 @measurement("autoregression/parts in use")
 def in_use(lab: Lab) -> DataFrame:
-    """How far predictions move without each layer's attention and block, and how many different heads move them.
+    """How far predictions move without each layer's parts, and how many heads move them.
+
+    The parts are the attention and the block. Only different heads count.
 
     A row a layer. What is taken out writes its mean at each position; movements are squared, over
     the variance of predictions at the scored points. It runs the model itself, also where a known
@@ -130,12 +143,18 @@ def in_use(lab: Lab) -> DataFrame:
 
 
 def layers_in_use(table: DataFrame) -> int:
-    """Layers that predictions depend on; all of them where predictions depend on none, and so are made elsewhere."""
+    """Layers that predictions depend on.
+
+    They are all layers where predictions depend on none, and so are made elsewhere.
+    """
     return int((table[BLOCK].to_numpy(float) > IDLE).sum()) or len(table)
 
 
 def first_layer_in_use(table: DataFrame) -> int:
-    """The first layer whose attention predictions depend on; the first of all where they depend on none."""
+    """The first layer whose attention predictions depend on.
+
+    It is the first of all where they depend on none.
+    """
     used = np.flatnonzero(table[ATTENTION].to_numpy(float) > IDLE)
     return int(used[0]) if len(used) else 0
 

@@ -1,4 +1,6 @@
-"""What is read off the weights of a layer, beside what the model predicts, after every scored state.
+"""What is read off the weights of a layer, beside what the model predicts.
+
+They are compared after every scored state.
 
 Each reading makes predictions of its own. They are compared with the model's at every length of the
 prompt, since a claim on a layer covers them all, and beside that stands the model whose heads write
@@ -38,7 +40,10 @@ Predicted = Float[Tensor, "batch point target"]
 
 
 def at_every_point(lab: Lab, reading: Predicted) -> DataArray:
-    """What `tie` keeps of a reading's predictions beside the model's: (point, statistic, unit), at scored points."""
+    """What `tie` keeps of a reading's predictions beside the model's.
+
+    The array has axes (point, statistic, unit); points are the scored ones.
+    """
     predicted = outputs(lab.model, lab, lab.few)
     with intervene(lab.model, lab.head_means):
         without = outputs(lab.model, lab, lab.few)
@@ -52,7 +57,10 @@ def at_every_point(lab: Lab, reading: Predicted) -> DataArray:
 
 
 def tied_everywhere(result: DataArray) -> dict[str, Estimate]:
-    """What `TIED` asks for, at the points where a reading explains least, and where the part is used least."""
+    """What `TIED` asks for, at the worst points.
+
+    They are where a reading explains least, and where the part is used least.
+    """
     each = [result.sel(point=point) for point in result.indexes["point"]]
     worst = {}
     for quantity, statistic, largest in (("reading", "missed", True), ("used", "moved", False)):
@@ -76,7 +84,9 @@ def _share(one: DataArray, statistic: str) -> float:
 
 
 def attention_alone(model: HookedTransformer) -> HookedTransformer:
-    """The plain layer of attention on tokens as they are, with the model's heads: no norm, MLP or vectors of positions.
+    """The plain layer of attention on tokens as they are, with the model's heads.
+
+    It has no norm, MLP or vectors of positions.
 
     Of a model that has such parts it says what heads would do without them.
     """

@@ -1,4 +1,6 @@
-"""Diagonal linear attention in a model: its heads a_h and b_h, its weights of positions P, and whom claims are about.
+"""Diagonal linear attention in a model: its heads a_h and b_h, and its weights of positions P.
+
+The module also says whom claims are about.
 
 Sander et al. (2024), equation (6) with Assumption 3: the prediction after s_T is the sum over
 t <= T of P_Tt times the sum over heads of <s_{T-1}, a_h * s_t> b_h * s_t, with states of d complex
@@ -76,7 +78,10 @@ def needs_process(facts: Facts) -> str | None:
 
 
 def needs_commuting(facts: Facts) -> str | None:
-    """Why there are no commuting matrices W, for which the propositions tell how many heads are needed."""
+    """Why there are no commuting matrices W.
+
+    For these the propositions tell how many heads are needed.
+    """
     if reason := needs_process(facts):
         return reason
     if process_in(facts).matrices == "orthogonal":
@@ -88,7 +93,10 @@ def needs_commuting(facts: Facts) -> str | None:
 
 
 def beyond_a_unit(cfg: HookedTransformerConfig) -> list[str]:
-    """What one layer is beside linear attention from the previous token with free weights of positions."""
+    """What one layer holds beside linear attention with free weights of positions.
+
+    The queries of that linear attention are made of the previous token.
+    """
     others = {
         "an MLP": not cfg.attn_only,
         f"{cfg.score_fn} scores": cfg.score_fn != "linear",
@@ -125,7 +133,10 @@ def is_paired(task: AutoregressiveProcess) -> bool:
 
 
 def n_complex(task: AutoregressiveProcess) -> int:
-    """Complex coordinates of a state: d for "unitary" and "conjugate_pairs", half of the numbers of "rotations"."""
+    """Complex coordinates of a state.
+
+    They are d for "unitary" and "conjugate_pairs", half of the numbers of "rotations".
+    """
     return task.state_dim // 2
 
 
@@ -141,7 +152,10 @@ def real_heads_needed(task: AutoregressiveProcess) -> int:
 
 
 def not_above(least: float) -> Callable[[Facts], str | None]:
-    """What `Claim.learned` asks of models that never come near the usual R2: says that one has at most this."""
+    """What `Claim.learned` asks of models that never come near the usual R2.
+
+    It says that a model has at most this.
+    """
 
     def says(facts: Facts) -> str | None:
         r2 = facts.explained
@@ -157,7 +171,10 @@ def not_above(least: float) -> Callable[[Facts], str | None]:
 
 
 def heads_of(model: HookedTransformer) -> Heads:
-    """a_h and b_h of every real head of the first layer: x^T F y = Re <x, a y> on pairs, where F is a diagonal."""
+    """a_h and b_h of every real head of the first layer.
+
+    On pairs x^T F y = Re <x, a y>, where F is a diagonal.
+    """
     attention = model.blocks[0].attn
     embed, out = model.embed.W_E.detach().double(), model.unembed.W_U.detach().double()
     read = {letter: embed @ getattr(attention, f"W_{letter}").detach().double() for letter in "QKV"}
@@ -167,7 +184,9 @@ def heads_of(model: HookedTransformer) -> Heads:
 
 
 def complex_heads(real: Heads) -> Heads:
-    """One head of each two that are nearest to being one complex head, in whatever order they stand.
+    """One head of each two that are nearest to being one complex head.
+
+    Heads may stand in any order.
 
     The pair of (a, b) is (-i a, i b), up to a factor c of a and 1 / c of b: b a^T is the same for
     both, and b conj(a)^T has the opposite sign. Where two heads are nearly such a pair, the one
@@ -228,7 +247,9 @@ def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "quer
 def plain(
     model: HookedTransformer, weights: Mapping[str, Tensor] | None = None, **changes: Any
 ) -> HookedTransformer:
-    """A `HookedTransformer` with a model's settings but for some, and its weights or others, in float64.
+    """A `HookedTransformer` with a model's settings but for some, in float64.
+
+    Its weights are the model's, or others.
 
     It computes what weights say. A class of one's own may compute something else: comparing the two
     shows that.
@@ -322,7 +343,10 @@ class Shift(Intervention):
 def errors(
     out: Float[Tensor, "batch point target"], lab: Lab, prompts: Prompts
 ) -> Float[Tensor, "batch scored"]:
-    """Normalised errors of each prompt at the scored points: squared error over the next state's squared length."""
+    """Normalised errors of each prompt at the scored points.
+
+    A normalised error is the squared error over the next state's squared length.
+    """
     first = process_of(lab).n_determining
     missed = (out - prompts.ys)[:, first:].square().sum(2)
     return missed / prompts.ys[:, first:].square().sum(2).clamp(min=NOTHING)

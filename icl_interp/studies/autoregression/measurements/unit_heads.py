@@ -1,4 +1,7 @@
-"""Heads of a layer, one beside the other and fewer of them: Sander's identity, and what is lost by pruning."""
+"""Heads of a layer, one beside the other and fewer of them.
+
+They serve Sander's identity, and what is lost by pruning.
+"""
 
 import itertools
 import math
@@ -50,7 +53,10 @@ def cosines(found: Heads) -> Float[Tensor, "head head"]:
 
 
 def n_different(real: Heads) -> int:
-    """Real heads that differ in what they weigh by and write anything, copies and heads that cancel counted once."""
+    """The number of real heads that differ in what they weigh by and write anything.
+
+    Copies and heads that cancel count once.
+    """
     rows = torch.view_as_real(real.keys).flatten(1)
     factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
     written = [
@@ -71,7 +77,9 @@ def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"
 
 
 def random_largest(n_heads: int, dim: int) -> Float[Tensor, " draw"]:
-    """`largest` of random heads: directions of a_h and b_h are independent and uniform, and lengths do not matter.
+    """`largest` of random heads.
+
+    Directions of a_h and b_h are independent and uniform, and lengths do not matter.
 
     Directions are real: for as many coordinates complex ones have small products more rarely.
     """
@@ -116,7 +124,9 @@ def different(lab: Lab) -> DataFrame:
 
 @measurement("autoregression/pruned", version=2)
 def pruned(lab: Lab) -> DataArray:
-    """Normalised errors with all heads, with the needed number of different ones, and with none: (unit, point, arm).
+    """Normalised errors with all heads, with some, and with none: (unit, point, arm).
+
+    "Some" is the needed number of different heads.
 
     Heads with one pattern stay or go together. A head that is taken out writes its mean at each
     position. Which heads stay is chosen on one half of the units, and the error is that of the

@@ -1,4 +1,6 @@
-"""What the weights of positions P do: the tokens that the propositions name, the others, and the diagonals of P.
+"""What the weights of positions P do.
+
+They are split into the tokens that the propositions name, the others, and the diagonals of P.
 
 Predictions with another P are those of the plain layer with the model's weights, which
 `ties.layer_tie` compares with the model. What attention writes keeps its mean over prompts at each
@@ -38,12 +40,18 @@ WRITTEN = "blocks.0.hook_attn_out"
 
 
 def first_row(cfg: HookedTransformerConfig) -> int:
-    """The first query that reads anything: the first token has none before it, where queries are made of that."""
+    """The first query that reads anything.
+
+    Where queries are made of the token before, the first token has none.
+    """
     return 1 if cfg.queries == "previous" else 0
 
 
 def named_tokens(task: AutoregressiveProcess, n_tokens: int) -> Bool[Tensor, "query key"]:
-    """The tokens of Propositions 3 and 6: the last one, and with conjugate pairs the one before it too."""
+    """The tokens of Propositions 3 and 6: the last one.
+
+    With conjugate pairs it is the one before it too.
+    """
     eye = torch.eye(n_tokens, dtype=torch.bool)
     return (
         eye | torch.diag(torch.ones(n_tokens - 1, dtype=torch.bool), -1) if is_paired(task) else eye
@@ -73,7 +81,10 @@ def not_alike(p: Matrix, first: int) -> float:
 
 
 def least_share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> float:
-    """The least share of a row's |p|^2 that lies on these tokens, over rows; rows of zeros count as 0."""
+    """The least share of a row's |p|^2 that lies on these tokens, over rows.
+
+    Rows of zeros count as 0.
+    """
     squares = p[first:].square()
     totals = squares.sum(1)
     held = (squares * tokens[first:]).sum(1)
@@ -83,7 +94,10 @@ def least_share_on(p: Matrix, tokens: Bool[Tensor, "query key"], first: int) -> 
 
 
 def mean_ratio(p: Matrix, first: int) -> float:
-    """rho = p_{T-1} / p_T, over rows the least-squares one: sum p_T p_{T-1} / sum p_T^2; infinite where p_T is 0."""
+    """rho = p_{T-1} / p_T, over rows the least-squares one: sum p_T p_{T-1} / sum p_T^2.
+
+    It is infinite where p_T is 0.
+    """
     rows = torch.arange(max(first, 1), len(p))
     last, before = p[rows, rows], p[rows, rows - 1]
     size = float(last.square().sum())
@@ -91,7 +105,9 @@ def mean_ratio(p: Matrix, first: int) -> float:
 
 
 def with_other_weights(lab: Lab, p: Matrix) -> Float[Tensor, "batch point target"]:
-    """Predictions of the plain layer with this P, where what attention writes keeps the mean that it has with its own.
+    """Predictions of the plain layer with this P.
+
+    What attention writes keeps the mean that it has with its own P.
 
     The mean is one over prompts, at each position.
     """
@@ -103,7 +119,10 @@ def with_other_weights(lab: Lab, p: Matrix) -> Float[Tensor, "batch point target
 
 
 def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
-    """Normalised errors of every unit, of the model itself and with each of these P: (unit, point, arm)."""
+    """Normalised errors of every unit, with each of these P: (unit, point, arm).
+
+    The first arm is the model itself.
+    """
     prompts = lab.few
     found = [errors(outputs(lab.model, lab, prompts), lab, prompts)]
     found += [errors(with_other_weights(lab, p), lab, prompts) for p in changed.values()]
@@ -112,7 +131,10 @@ def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
 
 @measurement("autoregression/positions cut", version=2)
 def positions_cut(lab: Lab) -> Planned[DataArray]:
-    """Normalised errors of the model, with the named tokens alone, and without them: (unit, point, arm)."""
+    """Normalised errors of the model, and with some tokens alone: (unit, point, arm).
+
+    The other two arms: the named tokens alone, and P without them.
+    """
     p = torch.from_numpy((yield from lab.need(positions)).values.copy())
     tokens = named_tokens(process_of(lab), len(p))
     return _arms(lab, {NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
@@ -120,6 +142,9 @@ def positions_cut(lab: Lab) -> Planned[DataArray]:
 
 @measurement("autoregression/positions averaged", version=2)
 def positions_averaged(lab: Lab) -> Planned[DataArray]:
-    """Normalised errors of the model, and with the mean of each diagonal of P along it: (unit, point, arm)."""
+    """Normalised errors of the model, and with averaged diagonals: (unit, point, arm).
+
+    P has the mean of each diagonal along it.
+    """
     p = torch.from_numpy((yield from lab.need(positions)).values.copy())
     return _arms(lab, {AVERAGED: averaged(p, first_row(lab.model.cfg))})

@@ -41,7 +41,9 @@ Start = Complex[Tensor, " dim"]
 
 
 def other_starts(task: AutoregressiveProcess, seed: int) -> Complex[Tensor, "start dim"]:
-    """What s_0 is multiplied by: sizes from 1/2 to 2 and any phases, those of conjugate coordinates conjugate.
+    """What s_0 is multiplied by: sizes from 1/2 to 2 and any phases.
+
+    The factors of conjugate coordinates are conjugate.
 
     In each coordinate one size is drawn from each part of their range, so that few starts do not
     lie together.

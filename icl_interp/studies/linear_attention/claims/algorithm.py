@@ -1,4 +1,7 @@
-"""The claims of `linear_attention` on what a model computes: which algorithm, and whether order matters to it."""
+"""The claims of `linear_attention` on what a model computes.
+
+They ask which algorithm it is, and whether the order of the examples matters to it.
+"""
 
 import math
 
@@ -62,7 +65,10 @@ def rivals(result: DataArray, m: int) -> list[str]:
 
 
 def nearer(result: DataArray, m: int, depth: int) -> Interval:
-    """log10 of the distance from one preconditioned step over that from the nearest other algorithm."""
+    """How near predictions are to one preconditioned step: log10 of a ratio of distances.
+
+    It is the distance from one preconditioned step over that from the nearest other algorithm.
+    """
     names = (PRECONDITIONED, *rivals(result, m))
     arrays = [
         result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
@@ -185,7 +191,10 @@ def sensitivity(result: DataArray, over: str = "orders") -> Interval:
 
 
 def order_evidence(results: Results, facts: Facts) -> Evidence:
-    """Does the order of the examples leave the prediction as it is, as in every algorithm for independent examples?"""
+    """Does the order of the examples leave the prediction as it is?
+
+    It does in every algorithm for independent examples.
+    """
     result, fresh = results[order], results.twin[order]
     test, twin = sensitivity(result), sensitivity(fresh)
     cfg = facts.config

@@ -1,4 +1,7 @@
-"""The claims of `linear_attention` on errors: the risk, shifts of queries and covariates, random covariances."""
+"""The claims of `linear_attention` on errors.
+
+They are on the risk, shifts of queries and of covariates, and random covariances.
+"""
 
 import math
 
@@ -299,7 +302,10 @@ COVARIATE = Criterion(
 
 
 def exponent(result: DataArray, drawn: bool = False) -> Interval:
-    """Least-squares slope of ln(slope of predictions / that at c = 1) on ln c, for known c or for 1 and drawn ones."""
+    """Least-squares slope of ln(slope of predictions / that at c = 1) on ln c.
+
+    The factors c are the known ones, or with `drawn` 1 and the drawn ones.
+    """
     every = [float(c) for c in result.indexes["c"]]
     factors = [c for c in every if c == 1 or (c not in INPUT_FACTORS) is drawn]
     centred = np.log(factors) - np.log(factors).mean()

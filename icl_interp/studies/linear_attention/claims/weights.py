@@ -1,4 +1,7 @@
-"""The claims of `linear_attention` that are read off weights: where training ended, and how it got there."""
+"""The claims of `linear_attention` that are read off weights.
+
+They are on where training ended, and on how it got there.
+"""
 
 import math
 from typing import Any

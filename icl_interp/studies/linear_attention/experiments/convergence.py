@@ -1,4 +1,6 @@
-"""Theorem 4.1 and Lemma 5.4: training a layer of linear self-attention, against its exact flow and its rate.
+"""Theorem 4.1 and Lemma 5.4: training a layer of linear self-attention.
+
+Training is compared with its exact flow and its rate.
 
 Gradient flow is integrated exactly; beside it stand plain SGD on sampled prompts, on all weights
 from the same start, the exponential bound of Lemma 5.4, and transformers trained by Adam from
@@ -48,7 +50,10 @@ PROMISES = none_of("broken promises of the theorem")
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Excess along flow and SGD with the bound, rates, drift of the balance, and the trained models' weights."""
+    """Excess along flow and SGD with the bound, rates, and drift of the balance.
+
+    The results also hold the weights of the trained models.
+    """
     diagonal, n = SETTINGS[bench.scale.name]
     lam = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
     where = theory.landscape(lam, n)
@@ -97,7 +102,10 @@ def _flow(
     theta: torch.Tensor,
     times: torch.Tensor,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-    """(excess, bound, numbers) of the flow from sigma = start * sigma_max; no bound beyond sigma_max."""
+    """(excess, bound, numbers) of the flow from sigma = start * sigma_max.
+
+    There is no bound beyond sigma_max.
+    """
     sigma = start * float(theory.initial_scale_limit(lam, n))
     path = theory.gradient_flow(where, *theory.initial_point(sigma, theta), times)
     excess = np.array(
@@ -141,7 +149,9 @@ def _gradient_square(where: theory.Landscape, matrix: torch.Tensor, scalar: torc
 
 
 def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataArray:
-    """Exact excess of all weights along SGD on sampled prompts, time = steps * rate; and the least possible loss.
+    """Exact excess of all weights along SGD on sampled prompts, and the least possible loss.
+
+    Time is steps * rate.
 
     All entries of W_PV and W_KQ that predictions read are free; they start as in Assumption 3.3.
     """
@@ -176,7 +186,10 @@ def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataAr
 def _gradients(
     w_pv: torch.Tensor, w_kq: torch.Tensor, xs: torch.Tensor, ys: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradient of mean (yhat - y)^2 / 2 in the last row of W_PV and the first d columns of W_KQ: yhat = v^T G F x_q."""
+    """Gradient of mean (yhat - y)^2 / 2 in the weights that predictions read.
+
+    They are the last row of W_PV and the first d columns of W_KQ: yhat = v^T G F x_q.
+    """
     query, labels = xs[:, -1], ys[:, -1]
     columns = torch.cat([xs, ys[..., None]], -1)
     columns[:, -1, -1] = 0
@@ -210,7 +223,10 @@ def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: i
 
 
 def _weights(bench: Bench, name: str) -> dict[str, Any]:
-    """How far a trained model is from the minimum: its product, its exact loss as an LSA layer, its balance."""
+    """How far a trained model is from the minimum.
+
+    The numbers are of its product, its exact loss as an LSA layer, and its balance.
+    """
     checkpoint = bench.models[name]
     layer, n, task = (
         read_layer(checkpoint.model),
@@ -234,7 +250,10 @@ def _weights(bench: Bench, name: str) -> dict[str, Any]:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """The flow, its rate against the bound and its balance, which are theorems; SGD, and what Adam reaches."""
+    """The flow and its rate and balance, which are theorems; SGD, and what Adam reaches.
+
+    The rate is compared with the bound.
+    """
     lines = [_states_flow(row) for row in errors.rows_of(results, "rates")]
     if not lines:
         return (note("Nothing is measured."),)

@@ -1,4 +1,6 @@
-"""The slides' experiments with GPT-2-style models: trained on one covariance or on random ones, tested on both.
+"""The slides' experiments with GPT-2-style models: fixed and random covariances.
+
+Models are trained on one covariance or on random ones, and tested on both.
 
 Six models (fixed or random Lambda, three lengths N) meet prompts of M = 1 .. 2 N examples from
 Lambda = I and from c Lambda with Exponential(1) entries, c = 1, 4, 9. Beside them stand least
@@ -37,7 +39,10 @@ NEAR_THEOREM = within("|P - P*| / |P*| from Theorem 4.5", 0.1)
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Errors by what was trained on, N, test law, predictor and M; errors at M = N; the LSA layer's shrinkage."""
+    """Errors on all test laws, errors at M = N, and the LSA layer's shrinkage.
+
+    Errors are by what was trained on, N, test law, predictor and M.
+    """
     cases = [
         (kind, n, name)
         for kind in KINDS
@@ -119,14 +124,20 @@ def label_moment(task: LinearRegression) -> float:
 
 
 def lsa_errors(trained_on: LinearRegression, test: LinearRegression, m: int) -> np.ndarray:
-    """E(yhat - y)^2 after 1, .., m examples of the layer that gradient flow on these prompts converges to, exactly."""
+    """E(yhat - y)^2 after 1, .., m examples of the best LSA layer, exactly.
+
+    It is the layer that gradient flow on these prompts converges to.
+    """
     where = theory.random_landscape(trained_on.spectrum_moments(), trained_on.n_points - 1)
     moments = test.spectrum_moments()
     return np.array([float(theory.random_risk(where.product, moments, k)) for k in range(1, m + 1)])
 
 
 def _shrinkage(bench: Bench) -> DataFrame:
-    """What a trained LSA layer multiplies by: its mean diagonal, Theorem 4.5's, and the limit of long prompts."""
+    """What a trained LSA layer multiplies by, beside two numbers of theory.
+
+    The table holds its mean diagonal, Theorem 4.5's, and the limit of long prompts.
+    """
     checkpoint = bench.models[LAYER]
     product, n = read_layer(checkpoint.model).product, models.trained_length(checkpoint)
     moments = models.task_of(checkpoint).spectrum_moments()
@@ -152,7 +163,10 @@ def _shrinkage(bench: Bench) -> DataFrame:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """The slides' statement on random covariances, what a fixed one teaches, shifts, and the limit of 1/3."""
+    """The slides' statement on random covariances, and what a fixed one teaches.
+
+    Two further statements are on shifts and on the limit of 1/3.
+    """
     rows = errors.rows_of(results, "at N")
     lines = []
     if rows:
@@ -165,7 +179,10 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 
 def _states_random(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
-    """Trained and tested on random matrices at c = 1 the softmax model performs well and the LSA layer does not."""
+    """The softmax model performs well on random matrices at c = 1, and the LSA layer does not.
+
+    Both are trained and tested on random matrices.
+    """
     lines = []
     for row in rows:
         ratio, low, high = row["softmax / LSA"], row["low"], row["high"]

@@ -1,4 +1,6 @@
-"""Beyond the trained length: the slides' spike in the error for M > N, and whether untrained positions are its cause.
+"""Beyond the trained length: the slides' spike in the error for M > N.
+
+Are untrained positions its cause?
 
 A position vector is trained only by prompts that reach it: for M > N a model reads vectors as they
 were drawn. The causal test edits only those, so nothing changes for M <= N: they are replaced by
@@ -57,7 +59,9 @@ SMALLER = at_most("error / error", round(1 / MARGIN, 2), MARGIN)
 def replaced(
     vectors: Float[Tensor, "position width"], n_trained: int, how: str, seed: int = 0
 ) -> Float[Tensor, "position width"]:
-    """Position vectors with the untrained ones, from `n_trained` on, replaced; trained ones stay as they are.
+    """Position vectors with the untrained ones replaced; trained ones stay as they are.
+
+    The untrained ones are those from `n_trained` on.
 
     Tokens are x and y in turn, and so are their vectors: each is replaced by vectors of its own
     kind.
@@ -69,7 +73,8 @@ def replaced(
             "last trained" of the kind; "used again": trained vectors from the front, in order.
         seed: of what is drawn anew.
 
-    >>> replaced(torch.tensor([[0.], [1.], [2.], [3.], [9.], [9.]]), 4, "mean trained").flatten().tolist()
+    >>> vectors = torch.tensor([[0.], [1.], [2.], [3.], [9.], [9.]])
+    >>> replaced(vectors, 4, "mean trained").flatten().tolist()
     [0.0, 1.0, 2.0, 3.0, 1.0, 2.0]
     """
     if how not in EDITS:
@@ -102,7 +107,9 @@ def with_positions(checkpoint: Checkpoint, how: str, seed: int = 0) -> Checkpoin
 
 
 def trained_alone(checkpoint: Checkpoint, steps: int, seed: int = 0) -> Checkpoint:
-    """The checkpoint with its untrained position vectors trained on prompts of 2 N examples, and nothing else.
+    """The checkpoint with its untrained position vectors trained on prompts of 2 N examples.
+
+    Nothing else is trained.
 
     Predictions up to N are what they were: causal attention does not see later positions.
     """
@@ -201,7 +208,10 @@ def _curve(
 
 
 def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
-    """Error at N, the mean and the largest beyond, over E[y^2]; and mean beyond / at N with its interval."""
+    """Error at N, and the mean and the largest error beyond, over E[y^2].
+
+    The ratio of the mean error beyond to the error at N has an interval.
+    """
     beyond = found[:, n:]
     i: Interval = bootstrap(lambda after, at: after / at, beyond.mean(1), found[:, n - 1])
     first: Interval = bootstrap(lambda after, at: after / at, found[:, n], found[:, n - 1])

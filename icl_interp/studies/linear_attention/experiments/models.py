@@ -1,4 +1,6 @@
-"""Models and samples of the study `linear_attention`: what its recipes become at each scale, and error by length.
+"""Models and samples of the study `linear_attention`, and error by length.
+
+The recipes of the study are given for each scale.
 
 Source: Zhang, Frei & Bartlett (2023) as in Wu's slides. Softmax models there: N = 40, 70, 100, and
 d = 20 in the paper. The scale "small" keeps N / d at a fifth of both: d = 4, N = 8, 14, 20; "smoke"
@@ -120,7 +122,10 @@ def _linear(
 
 
 def softmax(kind: str, n: int | str) -> Model:
-    """A softmax model: kind "fixed" or "random", trained with n examples (of scale small), or another suffix."""
+    """A softmax model of kind "fixed" or "random".
+
+    n is the number of examples in training (at scale small), or another suffix of its name.
+    """
     return Model(f"softmax_{kind}_{n}", scaled=at_scale)
 
 
@@ -143,7 +148,10 @@ def trained_length(checkpoint: Checkpoint) -> int:
 
 
 def tests(d: int, scales: tuple[float, ...]) -> dict[str, LinearRegression]:
-    """The slides' test laws by name: Lambda = I, and c Lambda with a fresh Exponential(1) diagonal each prompt."""
+    """The slides' test laws by name: Lambda = I, and c Lambda with random Lambda.
+
+    Lambda has a fresh Exponential(1) diagonal in each prompt.
+    """
     random = {
         f"random, c = {c:g}": LinearRegression(
             n_dims=d, n_points=2, covariance=Exponential(), covariance_scale=c
@@ -161,7 +169,9 @@ def errors_by_length(
     edit: str = "",
     edited: Callable[[], Predictor | None] = lambda: None,
 ) -> DataArray:
-    """Squared error after 1, .., m labelled examples, (block, M): the same prompts for every predictor.
+    """Squared error after 1, .., m labelled examples, (block, M).
+
+    Prompts are the same for every predictor.
 
     Args:
         bench: has the model, the sizes of the sample, and what is kept.

@@ -1,4 +1,6 @@
-"""Theorem 4.2: the error of a layer of linear self-attention on prompts of M examples, as printed and as it is.
+"""Theorem 4.2: the error of a layer of linear self-attention on prompts of M examples.
+
+It is given as printed and as it is.
 
 The slides' formula has lost the factor 1/M of its second term. Three things are measured on the
 same prompts: the formula's own layer (P = Gamma^-1), a layer trained by Adam, and the exact risk of

@@ -1,4 +1,6 @@
-"""Under distribution shift: a softmax model trained on Lambda = I meets other prompts, beside least squares and LSA.
+"""Under distribution shift: a softmax model beside least squares and LSA.
+
+The softmax model was trained on Lambda = I and meets other prompts.
 
 The slides show Garg et al. (2022): non-isotropic inputs (called a failure there), noisy labels,
 examples from a single orthant; "in all cases the error degrades gracefully and remains close to
@@ -86,7 +88,10 @@ def _with_trace_d(spectrum: torch.Tensor) -> tuple[float, ...]:
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Errors by N, shift and predictor over E[y^2]; how far the softmax model is from least squares."""
+    """Errors by N, shift and predictor over E[y^2].
+
+    The rows also say how far the softmax model is from least squares.
+    """
     names = bench.among([models.softmax("fixed", n).name for n in models.LENGTHS])
     rows, values, lengths = [], [], []
     for name in names:
@@ -128,7 +133,10 @@ def run(bench: Bench) -> dict[str, Result]:
 def _query_errors(
     bench: Bench, name: str, task: LinearRegression, who: str, predictor: Predictor
 ) -> np.ndarray:
-    """Squared error at the query by block of independent prompts, against the function's own value."""
+    """Squared error at the query by block of independent prompts.
+
+    It is against the function's own value.
+    """
 
     def compute() -> DataArray:
         each, squares = bench.scale.n_contexts, []
@@ -160,7 +168,10 @@ def _over_zero(error: np.ndarray, zero: np.ndarray) -> tuple[float, float, float
 def _relative(
     found: Mapping[str, np.ndarray], intact: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    """Errors over E[y^2], the gap to least squares with its interval, and what became of the error without a shift."""
+    """Errors over E[y^2], and the gap to least squares with its interval.
+
+    The last number is the model's error over its error without a shift.
+    """
     over = {p: _over_zero(found[p], found[ZERO])[0] for p in PREDICTORS}
     gap = bootstrap(
         lambda e, best, z: (e - best) / z, found[MODEL], found[LEAST_SQUARES], found[ZERO]
@@ -212,7 +223,10 @@ def _states_shift(shift: str, rows: Sequence[Mapping[str, Any]], found: Result |
 
 
 def _excess(row: Mapping[str, Any], found: Result | None) -> Interval:
-    """The gap to least squares in units of the error without the shift; its interval allows for that of both."""
+    """The gap to least squares in units of the error without the shift.
+
+    Its interval allows for the uncertainty of both.
+    """
     gap = errors.interval_of(row, "softmax - least squares")
     one = row[MODEL] / row["softmax / unshifted"]
     low = high = one

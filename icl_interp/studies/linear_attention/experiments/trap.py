@@ -120,7 +120,10 @@ def descend(first: torch.Tensor, lam: torch.Tensor, n: int) -> tuple[torch.Tenso
 
 
 def rank_one_weights(where: theory.Landscape) -> torch.Tensor:
-    """(W_PV, W_KQ) of the rank-one point, stacked: P = w21^PV w21^KQ^T, both of one length, nothing else."""
+    """(W_PV, W_KQ) of the rank-one point, stacked: P = w21^PV w21^KQ^T.
+
+    Both vectors have the same length, and all else is 0.
+    """
     product, _ = where.rank_one
     values, vectors = torch.linalg.eigh(product)
     side = values[-1].sqrt() * vectors[:, -1]
@@ -130,7 +133,9 @@ def rank_one_weights(where: theory.Landscape) -> torch.Tensor:
 
 
 def lowest_curvature(where: theory.Landscape, lam: torch.Tensor, n: int) -> float:
-    """The least eigenvalue of the Hessian of the loss of all weights at the rank-one point: 0 or more at a minimum.
+    """The least eigenvalue of the Hessian of the loss at the rank-one point.
+
+    The loss is of all weights. At a minimum the eigenvalue is 0 or more.
 
     Weights that predictions do not read, and the scale symmetry, give zeros.
     """
@@ -143,7 +148,10 @@ def lowest_curvature(where: theory.Landscape, lam: torch.Tensor, n: int) -> floa
 
 
 def _points(lengths: tuple[int, ...]) -> DataFrame:
-    """Mean squared error at the minimum and at the rank-one point, exactly, and the curvature of the latter."""
+    """Mean squared error at the minimum and at the rank-one point, exactly.
+
+    The table also holds the curvature at the rank-one point.
+    """
     lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
     rows = []
     for n in lengths:
@@ -179,7 +187,10 @@ def _trained(bench: Bench) -> DataFrame:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Notes, as the source is silent: how often random starts end there, and what the trained model shows."""
+    """Notes, because the source is silent: where random starts end, and the trained model.
+
+    The first is on how often random starts end at the rank-one point.
+    """
     ends = results.get("ends")
     if not isinstance(ends, DataArray):
         return (note("Nothing is measured."),)

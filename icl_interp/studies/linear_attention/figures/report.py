@@ -1,4 +1,7 @@
-"""Linear regression in context: risk by prompt length against Theorem 4.2, the way to the minimum, which algorithm."""
+"""Linear regression in context: risk, the way to the minimum, which algorithm.
+
+Risk is by prompt length, beside Theorem 4.2.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -55,7 +58,11 @@ Panel = tuple[
 
 
 def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """As many panels as were measured: error by prompt length, loss and gradient over steps, nearness to algorithms."""
+    """As many panels as were measured.
+
+    The panels are: error by prompt length, loss and gradient over steps, and nearness to
+    algorithms.
+    """
     risk, path = results.get(lsa_shifts.risk), results.get(lsa_weights.path)
     algorithms = results.get(lsa_algorithms.algorithms)
     panels: list[Panel] = []

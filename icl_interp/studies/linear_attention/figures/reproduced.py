@@ -1,4 +1,7 @@
-"""The figures of the experiments of `linear_attention`: excess along training, error by prompt length, ends."""
+"""The figures of the experiments of `linear_attention`.
+
+They show excess along training, error by prompt length, and ends.
+"""
 
 from collections.abc import Mapping
 
@@ -34,7 +37,10 @@ from icl_interp.studies.linear_attention.figures.panels import (
 
 
 def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """Left, excess along flow and SGD with the exponential bound; right, drift of the balance by the step."""
+    """Left, excess along flow and SGD with the bound; right, drift of the balance.
+
+    The drift is by the step.
+    """
     flow, sgd, drift = results.get("flow"), results.get("sgd"), results.get("drift")
     if (
         not isinstance(flow, DataArray)
@@ -105,7 +111,10 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
 
 
 def covariance(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """A panel for each training law and N: error by M on each test law, the LSA limit dashed in the same colour."""
+    """A panel for each training law and N: error by M on each test law.
+
+    The LSA limit is dashed in the same colour.
+    """
     curve = results.get("errors")
     if not isinstance(curve, DataArray):
         return {}
@@ -268,7 +277,10 @@ def risk_formula(results: Mapping[str, Result], comparison: DataFrame | None) ->
 
 
 def shifts(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """A panel for each N: error at the query by shift, of the softmax model, least squares and the LSA limit."""
+    """A panel for each N: error at the query by shift.
+
+    The errors are those of the softmax model, least squares and the LSA limit.
+    """
     found = results.get("errors")
     if not isinstance(found, DataArray):
         return {}
@@ -336,7 +348,10 @@ def shifts(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
 
 
 def trap(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """A bar for each N: the share of random starts that end at the rank-one point, by their spread."""
+    """A bar for each N: the share of random starts that end at the rank-one point.
+
+    Bars are grouped by the spread of the starts.
+    """
     ends = results.get("ends")
     if not isinstance(ends, DataArray):
         return {}

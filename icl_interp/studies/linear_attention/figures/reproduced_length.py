@@ -1,4 +1,7 @@
-"""The figures of `linear_attention.length_spike`: what untrained positions do beyond the trained length."""
+"""The figures of `linear_attention.length_spike`.
+
+They show what untrained positions do beyond the trained length.
+"""
 
 from collections.abc import Mapping
 
@@ -36,7 +39,7 @@ from icl_interp.studies.linear_attention.figures.panels import (
 
 
 def length_spike(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """One figure of what replacing the untrained positions does, one of how the rise depends on the test law."""
+    """Two figures: replacing the untrained positions, and the rise by test law."""
     curves = {name: result for name, result in results.items() if isinstance(result, DataArray)}
     if not curves:
         return {}

@@ -1,4 +1,6 @@
-"""Algorithms for linear regression as weight vectors, and how near a model is to each: predictions and input gradients.
+"""Algorithms for linear regression as weight vectors, and how near a model is to each.
+
+Nearness is in predictions and in input gradients.
 
 Every algorithm here predicts <w, x_q> with w made from the m labelled examples: S = (1/m) sum x x^T
 and h = (1/m) sum y x. So w is also the gradient of its prediction with respect to the query, which
@@ -70,7 +72,9 @@ def descend(xs: Tensor, ys: Tensor, steps: int, rate: float) -> Weights:
 
 @functools.lru_cache(maxsize=64)  # a model and its twin meet the same prompts
 def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
-    """The step size with the least error at the query, of a few, on prompts of m examples drawn for this.
+    """The step size with the least error at the query, of a few.
+
+    The error is on prompts of m examples drawn for this.
 
     In the eigenbasis of S each coordinate of w is h (1 - (1 - rate s)^steps) / s, for every rate at
     once. A rate too large is punished by rare prompts with large s, so these are many.
@@ -125,7 +129,10 @@ def weights(task: LinearRegression, examples: Examples, n: int, seed: int) -> di
 def read_depths(
     lab: Lab, prompts: Prompts
 ) -> tuple[Float[Tensor, "depth batch"], Float[Tensor, "depth batch dim"]]:
-    """What the logit lens reads at the query after each block, and its gradient with respect to the query's x."""
+    """What the logit lens reads at the query after each block, and its gradient.
+
+    The gradient is with respect to the query's x.
+    """
     model, names = lab.model, depths(lab.model)[1:]
     streams: dict[str, Tensor] = {}
     tokens = lab.tokens(prompts).requires_grad_(True)
@@ -151,7 +158,9 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 
 @measurement("lsa/algorithms")
 def algorithms(lab: Lab) -> DataArray:
-    """Squared distance of predictions and cosine of input gradients, between model and algorithms, by depth and length.
+    """How near a model and algorithms are, by depth and length.
+
+    The numbers are the squared distance of predictions and the cosine of input gradients.
 
     "apart" is how far an algorithm is from one preconditioned step itself. "truth" is <w, x_q> and
     w, without noise; "size" is the truth's mean square (in every cell), the unit of the distances.

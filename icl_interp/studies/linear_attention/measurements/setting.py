@@ -1,9 +1,11 @@
-"""What the claims of `linear_attention` share: whom they are about, what counts as learned, prompts with known moments.
+"""What the claims of `linear_attention` share: models, preconditions and prompts.
+
+It says whom the claims are about, and what counts as learned. Prompts have known moments.
 
 N = n_points - 1 labelled examples in training, M at test. The theory has Gaussian inputs and w ~
 N(0, I); claims that read weights need one layer of linear self-attention on stacked prompts
-(`models.single_layers.read_layer`). What compares predictions alone also goes for deep and for softmax
-models.
+(`models.single_layers.read_layer`). What compares predictions alone also goes for deep and for
+softmax models.
 """
 
 from typing import NamedTuple
@@ -85,7 +87,7 @@ def needs_theory(facts: Facts) -> str | None:
 
 
 def needs_layer(facts: Facts) -> str | None:
-    """Why the weights are not those of one layer of linear self-attention whose optimum is known."""
+    """Why the weights are not those of one linear self-attention layer with a known optimum."""
     reason = needs_theory(facts)
     if reason:
         return reason
@@ -126,7 +128,9 @@ def trained_landscape(task: LinearRegression) -> theory.Landscape:
 
 
 def not_learned(facts: Facts) -> str | None:
-    """How far a model is from having learned linear regression; None if it has, and for linear attention.
+    """How far a model is from having learned linear regression; None if it has learned it.
+
+    It is None for linear attention as well.
 
     Of linear attention a precondition asks how it compares with the best layer (`tied.LEARNED`).
     """
@@ -136,7 +140,10 @@ def not_learned(facts: Facts) -> str | None:
 
 
 def never_asked(facts: Facts) -> None:
-    """For claims on whether training gets there: a model that failed to learn speaks against them."""
+    """None: for claims on whether training gets there.
+
+    A model that failed to learn speaks against such claims.
+    """
 
 
 # ---- prompts with known moments ------------------------------------------------------------------

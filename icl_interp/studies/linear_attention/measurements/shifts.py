@@ -1,4 +1,6 @@
-"""Errors on linear regression by prompt length and under shifts, beside what theory knows of each group of prompts.
+"""Errors on linear regression by prompt length and under shifts, beside theory.
+
+Theory gives what it knows of each group of prompts.
 
 Prompts come in groups that share w and Lambda (`setting.grouped_prompts`), for which the risk of
 any layer of linear attention is known exactly. So measured and exact risks are compared group by
@@ -52,7 +54,10 @@ INSIDE, FARTHER, ISOTROPIC, DRAWN = (
 
 
 def lengths(lab: Lab) -> tuple[int, ...]:
-    """M: a quarter of N, N, and 4 N where the model can read it; and one drawn between the shortest and the longest."""
+    """The lengths M: a quarter of N, N, and 4 N where the model can read it; and one drawn.
+
+    The drawn one lies between the shortest and the longest.
+    """
     n = task_of(lab).n_points - 1
     known = {m for m in (max(1, n // 4), n, LONG * n) if m <= room(lab)}
     between = [m for m in range(min(known), max(known)) if m not in known]
@@ -86,7 +91,10 @@ def risks(
     tau2: float,
     spoilt: bool = False,
 ) -> Float[np.ndarray, " function"]:
-    """Exact risk of a layer for each group of prompts; `spoilt` as the slides print it, without the 1/M."""
+    """Exact risk of a layer for each group of prompts.
+
+    With `spoilt` it is as the slides print it, without the 1/M.
+    """
     found = []
     for w, lam in zip(groups.weights, groups.covariances, strict=True):
         terms = theory.product_risk(product, m, lam, w, tau2)
@@ -96,7 +104,9 @@ def risks(
 
 @measurement("lsa/risk", version=2)
 def risk(lab: Lab) -> DataArray:
-    """Mean squared error at the query of each group of prompts of M examples: measured, and exact for some layers.
+    """Mean squared error at the query of each group of prompts of M examples.
+
+    It is measured, and exact for some layers.
 
     "optimum" is the layer that theory says training ends at; "own weights" the layer read off the
     model, where it is one; "as printed" the optimum by the slides' formula, which has lost a 1/M;
@@ -146,7 +156,9 @@ def _with_query(
 
 @measurement("lsa/query shift", version=2)
 def query_shift(lab: Lab) -> DataArray:
-    """Squared error, squared truth and their product with the prediction at the query, as the query alone shifts.
+    """Squared error, squared truth and their product with the prediction, at the query.
+
+    The query alone shifts.
 
     Four arms with the same examples: the query as it is, three times as far, from N(0, s^2 I) with
     s three times the root mean variance of the inputs, and from a normal distribution whose

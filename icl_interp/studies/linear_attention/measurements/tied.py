@@ -1,4 +1,7 @@
-"""Whether the weights that are read make the predictions, and how good these are beside the best layer's."""
+"""Whether the weights that are read make the predictions, and how good these are.
+
+Predictions are compared with those of the best layer.
+"""
 
 import numpy as np
 from jaxtyping import Float
@@ -43,7 +46,9 @@ def by_product(product: Float[Tensor, "dim dim"], prompts: Prompts) -> Float[Ten
 
 @measurement("lsa/tied")
 def tied(lab: Lab) -> DataArray:
-    """`tie`: predictions at the query, those of the product of the weights, and those without the layer.
+    """`tie` for predictions at the query: of the model, of the product, without the layer.
+
+    The product is that of the weights.
 
     The layer is ablated to its mean at each token.
     """
@@ -57,7 +62,9 @@ def tied(lab: Lab) -> DataArray:
 
 @measurement("lsa/loss")
 def loss(lab: Lab) -> DataArray:
-    """Mean squared error at the query by function: of the model, and of the layer at the minimum on the same prompts.
+    """Mean squared error at the query by function, of the model and of the best layer.
+
+    The best layer is the one at the minimum, on the same prompts.
 
     Prompts are in distribution, of as many examples as in training (M = N).
     """

@@ -59,7 +59,10 @@ class Unit(NamedTuple):
         return Unit(self.v / c, self.f * c) if c != 0 else self
 
     def loss(self, task: LinearRegression) -> Float[Tensor, ""]:
-        """The exact population loss E(yhat - y)^2 / 2 of the layer, of w22 and W11 alone where Lambda is random."""
+        """The exact population loss E(yhat - y)^2 / 2 of the layer.
+
+        Where Lambda is random, it is that of w22 and W11 alone.
+        """
         if task.random_covariance:
             where = trained_landscape(task)
             return where.loss(self.f[:-1], self.v[-1]) + where.label_moment / 2
@@ -89,7 +92,10 @@ def optimum(task: LinearRegression) -> Unit:
 
 @measurement("lsa/product")
 def product(lab: Lab) -> DataArray:
-    """P read off the weights beside that of the optimum, and of the stationary point of rank one."""
+    """P read off the weights, beside that of the optimum and of another stationary point.
+
+    The other point is that of rank one.
+    """
     where = trained_landscape(task_of(lab))
     found = {"P": read_layer(lab.model).product, "P*": where.product, "rank one": where.rank_one[0]}
     d = range(1, task_of(lab).dim + 1)
@@ -100,7 +106,9 @@ def product(lab: Lab) -> DataArray:
 
 @measurement("lsa/numbers")
 def numbers(lab: Lab) -> DataFrame:
-    """How far the weights are from the optimum, in several ways; NaN where a layer of several heads has no such number.
+    """How far the weights are from the optimum, in several ways.
+
+    A number is NaN where a layer of several heads has no such number.
 
     "excess" is the exact loss above its minimum, relative to the minimum. "aligned distance" is
     that of (v, F) from W* after scaling. "share of the identity" is tr(A)^2 / (d |A|^2), 1 for a
@@ -176,7 +184,10 @@ def _squared_gradient(unit: Unit, task: LinearRegression) -> tuple[Tensor, Tenso
 
 
 def _factor_balance(model: HookedTransformer) -> Float[Tensor, "d_head d_head"]:
-    """A_Q^T A_Q - A_K^T A_K of the first head, A = (W; b): gradient flow on the factors conserves it, for any loss."""
+    """A_Q^T A_Q - A_K^T A_K of the first head, A = (W; b).
+
+    Gradient flow on the factors conserves it, for any loss.
+    """
     attn = model.blocks[0].attn
     q, k = (
         torch.cat([getattr(attn, f"W_{x}")[0], getattr(attn, f"b_{x}")[:1]]).detach().double()
@@ -187,7 +198,9 @@ def _factor_balance(model: HookedTransformer) -> Float[Tensor, "d_head d_head"]:
 
 @measurement("lsa/path")
 def path(lab: Lab) -> DataArray:
-    """The layer at each snapshot, and at the end: distance from the optimum, exact loss and gradient, balance.
+    """The layer at each snapshot, and at the end.
+
+    The numbers: distance from the optimum, exact loss and gradient, balance.
 
     "PL bound" is mu times the excess, which Lemma 5.4 puts below the squared gradient. "drift of
     factors" is how far A_Q^T A_Q - A_K^T A_K has moved from the first snapshot, relative to
@@ -239,7 +252,9 @@ def path(lab: Lab) -> DataArray:
 
 @measurement("lsa/maps", version=2)
 def maps(lab: Lab) -> DataArray:
-    """Share of the identity in W_K^T W_Q and W_P W_V of a layer of linear attention, in the coordinates of tokens.
+    """Share of the identity in W_K^T W_Q and W_P W_V of a layer of linear attention.
+
+    The maps are in the coordinates of tokens.
 
     A prediction knows sum_h v_h (x) F_h, summed over heads: with its last row at the label y, the
     query-key map is what multiplies two inputs, and of the value-output map the share of y in the

@@ -1,4 +1,7 @@
-"""The claim of `lipschitz` on the shape of the window: M is the inverse of the inputs' covariance, up to a scale."""
+"""The claim of `lipschitz` on the shape of the window.
+
+M is the inverse of the inputs' covariance, up to a scale.
+"""
 
 import torch
 
@@ -80,7 +83,10 @@ def distance(results: Results) -> float:
 
 
 def sign(own: Results, facts: Facts) -> float:
-    """w over the largest singular value of whitened M, of a model or its control; 0 where M is 0."""
+    """w over the largest singular value of whitened M, of a model or its control.
+
+    It is 0 where M is 0.
+    """
     size = float(torch.linalg.matrix_norm(whitened_kernel(own[kernel]), 2))
     return max(-1.0, min(1.0, width(own, facts) / size)) if size > 0 else 0.0
 

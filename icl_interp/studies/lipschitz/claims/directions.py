@@ -1,4 +1,7 @@
-"""The claim of `lipschitz` on the directions of the window: those that the functions do not depend on are ignored."""
+"""The claim of `lipschitz` on the directions of the window.
+
+Directions that the functions do not depend on are ignored.
+"""
 
 import numpy as np
 from xarray import DataArray

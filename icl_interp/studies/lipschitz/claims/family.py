@@ -1,4 +1,6 @@
-"""The claim of `lipschitz` on a kind of training: the window narrows as L grows, and widens as the noise grows.
+"""The claim of `lipschitz` on a kind of training: how the window follows L and the noise.
+
+The window narrows as L grows, and widens as the noise grows.
 
 Every seed has a run at each of four L and three noises, and gives three numbers. Slopes of log w on
 log L and on log sigma over its twelve runs, each over the slope of log w* on the same grid: 1 is as
@@ -268,7 +270,10 @@ def caveat(table: DataFrame, quantities: dict[str, Estimate]) -> str:
 
 
 def details(table: DataFrame) -> tuple[dict[str, Any], ...]:
-    """A row a run; before these the mean windows at each L and noise, and how many steps go the right way."""
+    """A row a run, after a summary of them.
+
+    The summary holds the mean windows at each L and noise, and how many steps go the right way.
+    """
     columns = ("run", "numbers", "L", "noise", "seed", "w", "best", "fit", "weights")
     runs = tuple({key: row[key] for key in columns} for row in rows_in(table))
     own, best, noises, lipschitz = grids(table)

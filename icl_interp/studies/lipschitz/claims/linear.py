@@ -68,7 +68,10 @@ def concentration(result: DataArray) -> Interval:
 
 
 def error(result: DataArray) -> Interval:
-    """Mean squared error over that of the best linear function of the query, on the same functions and queries."""
+    """Mean squared error over that of the best linear function of the query.
+
+    Both are on the same functions and queries.
+    """
     mine, least = (result.sel(number=name).values for name in ("error", "least"))
     return bootstrap(lambda e, other: e / np.maximum(other, NOTHING), mine, least, positive=True)
 
@@ -125,7 +128,10 @@ def _error(found: dict[str, Estimate]) -> str:
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
-    """Do the weights on examples gather near the query, and does the error fall below what a linear function has?"""
+    """Do the weights on examples gather near the query, and is the error small?
+
+    The error must be below that of the best linear function.
+    """
     result = results[label_weights_near]
     found = quantities(result)
     shares = {

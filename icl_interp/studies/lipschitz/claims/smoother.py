@@ -61,7 +61,10 @@ SMOOTHER = Criterion(
 
 
 def matters(result: DataArray, level: float) -> dict[str, Effect]:
-    """What each head does at the query: root mean square change of the prediction with its mean in its place."""
+    """What each head does at the query, as a root mean square change of the prediction.
+
+    The change is that with the head's mean in its place.
+    """
     moved = result.sel({"stand-in": NOTHING}).values.T
     value, low, high = simultaneous(
         lambda mean: np.log(np.maximum(mean, relevance.SMALLEST)) / 2, moved, level=level
@@ -116,7 +119,9 @@ class Part:
 
 
 def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
-    """What smoothers of the labels, or of the head's own values, miss, with intervals of all heads and kernels at once.
+    """What smoothers of the labels, or of the head's own values, miss.
+
+    Intervals of all heads and kernels hold at once.
 
     Args:
         result: what was measured.
@@ -159,7 +164,9 @@ def _numbers(result: DataArray, name: str, row: str) -> np.ndarray | None:
 
 
 def untold(result: DataArray, name: str, n_examples: int) -> float:
-    """The share of the spread of a head's log weights that changes when all but example and query is drawn anew.
+    """The share of the spread of a head's log weights that depends on the rest of the prompt.
+
+    It is what changes when all but example and query is drawn anew.
 
     NaN where that was not tried, or where there is no spread.
     """
@@ -254,7 +261,10 @@ def _replaced(heads: Sequence[dict[str, Any]], what: str) -> int:
 
 
 def caveat(rows: tuple[dict[str, Any], ...]) -> str:
-    """What the average misses, or what the log weights of the head that it misses most depend on."""
+    """What the average misses, or what the log weights depend on.
+
+    The head is the one that the average misses most.
+    """
     heads = [row for row in rows if row["counts"]]
     if not heads:
         return ""

@@ -1,4 +1,7 @@
-"""The claim of `lipschitz` on other Lipschitz constants than that of training: a model pays what its window pays."""
+"""The claim of `lipschitz` on other Lipschitz constants than that of training.
+
+A model pays there what its window pays.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -82,7 +85,10 @@ def ratio(result: DataArray, factor: float, who: str, over: str) -> Interval:
 
 
 def either_way(name: str, interval: Interval) -> Estimate:
-    """A ratio as the factor between two numbers: 1 where they are equal, above 1 whichever is the larger."""
+    """A ratio as the factor between two numbers, whichever is the larger.
+
+    It is 1 where they are equal, and above 1 otherwise.
+    """
 
     def turned(low: float, high: float) -> tuple[float, float]:
         return (1.0 if low <= 1 <= high else min(max(low, 1 / low), max(high, 1 / high))), max(
@@ -105,7 +111,10 @@ def either_way(name: str, interval: Interval) -> Estimate:
 
 
 def factors(result: DataArray, who: str = MODEL) -> dict[str, Estimate]:
-    """What the criterion asks for: the model's error over that of theory's window for L, at every L'."""
+    """What the criterion asks for, at every L'.
+
+    It is the model's error over that of theory's window for L.
+    """
     name = "factor between the model's error and that of the best window for L, either way"
     return {
         key(factor): either_way(f"{name}, {_where(factor)}", ratio(result, factor, who, TRAINED))

@@ -1,4 +1,4 @@
-"""The claim of `lipschitz` on the width of the learned window: it is the one that minimises the loss."""
+"""The claim of `lipschitz` on the width of the learned window: it minimises the loss."""
 
 import math
 
@@ -76,7 +76,10 @@ WINDOW = Criterion(
 
 
 def width(results: Results, facts: Facts) -> float:
-    """w, the mean eigenvalue of whitened M: of even functions without its sign, on which their loss does not depend."""
+    """w, the mean eigenvalue of whitened M.
+
+    Of even functions it has no sign, because their loss does not depend on it.
+    """
     window = float(theory.isotropy(whitened_kernel(results[kernel])).window)
     return abs(window) if functions_of(task_in(facts)).even else window
 
@@ -92,7 +95,9 @@ def excess(result: DataArray, matrix: str, over: str = BEST) -> Interval:
 
 
 def share_learned(results: Results, facts: Facts) -> Estimate:
-    """The model's R2 in distribution over that of the best window; 0 where the best window has none to speak of.
+    """The model's R2 in distribution over that of the best window.
+
+    It is 0 where the best window has no R2 to speak of.
 
     Its interval is that of the model's R2: the loss of the best window is known.
     """
@@ -114,7 +119,10 @@ def gates(results: Results, facts: Facts) -> dict[str, Estimate]:
 
 
 def never_asked(facts: Facts) -> None:
-    """For claims whose criterion asks whether the model has learned: with label noise no R2 needs to reach 0.9."""
+    """None: for claims whose criterion asks whether the model has learned.
+
+    With label noise no R2 needs to reach 0.9.
+    """
 
 
 def percent(share: float) -> str:
@@ -131,7 +139,10 @@ def percent(share: float) -> str:
 
 
 def factor(window: float, low: float, best: float, high: float) -> Estimate:
-    """The factor between a window and the best one, either way, for any best one between low and high."""
+    """The factor between a window and the best one, whichever is the larger.
+
+    The best one may lie anywhere between low and high.
+    """
 
     def between(one: float) -> float:
         return (

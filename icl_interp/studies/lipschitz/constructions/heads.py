@@ -1,4 +1,7 @@
-"""Models of known truth for the claims on smoothers, other Lipschitz constants, families and linear attention."""
+"""Models of known truth for four claims of `lipschitz`.
+
+The claims are on smoothers, other Lipschitz constants, families and linear attention.
+"""
 
 import functools
 import math
@@ -98,7 +101,10 @@ def at_best_window(g: torch.Generator) -> Case:
 
 
 def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
-    """M = w* I, then an MLP that cuts predictions off at `bound` L: by default more than the task's functions reach."""
+    """M = w* I, then an MLP that cuts predictions off at `bound` L.
+
+    By default that is more than the task's functions reach.
+    """
     task = _task(g)
     width, bound = D + 3, bound * task.lipschitz
     label, out = D, D + 1
@@ -131,7 +137,10 @@ def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
 
 
 def idle_beside(factor: float, g: torch.Generator, tilt: float = 0.0, share: float = 0.0) -> Case:
-    """M = w* I in a head that writes nothing, beside a smoother with a multiple of w* that may read labels too."""
+    """M = w* I in a head that writes nothing, beside a smoother with a multiple of w*.
+
+    The smoother may read labels too.
+    """
     case = at_best_window(g)
     task = case.task
     assert isinstance(task, RidgeFunction)

@@ -1,4 +1,7 @@
-"""Smoothers with kernels that no polynomial describes, weights that depend on more, and a head that stands idle."""
+"""Smoothers with kernels that no polynomial describes, and others.
+
+In the others weights depend on more than the inputs, or a head stands idle.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +31,10 @@ Feature = Callable[[Float[Tensor, " point"]], Float[Tensor, " point"]]
 
 
 def with_features(features: Sequence[Feature]) -> HookedTransformer:
-    """Two layers: an MLP writes features of x, piecewise linear, and a head without scores averages the labels."""
+    """Two layers: an MLP writes features of x, and a head without scores averages the labels.
+
+    Features are piecewise linear.
+    """
     width = FIRST + len(features)
     model = blank(
         width,
@@ -91,7 +97,10 @@ def laplace(g: torch.Generator) -> Case:
 
 
 def tilted_by_labels(g: torch.Generator) -> Case:
-    """Weights exp(c m x_i), m the mean label of the prompt: one head writes m, the next one reads it."""
+    """Weights exp(c m x_i), where m is the mean label of the prompt.
+
+    One head writes m, the next one reads it.
+    """
     model = blank(
         4,
         n_layers=2,
@@ -142,7 +151,10 @@ class SmoothedBeside(HookedTransformer):
         return model.eval()
 
     def _smoothed(self, xs: Tensor, ys: Tensor, queries: Tensor) -> Tensor:
-        """(batch, query, 1), from xs (batch, example, dim), ys (batch, example) and queries (batch, query, dim)."""
+        """The average of the labels at each query, (batch, query, 1).
+
+        It reads xs (batch, example, dim), ys (batch, example) and queries (batch, query, dim).
+        """
         rows = [self.scores(xs, ys, query) for query in queries.unbind(1)]
         weights = torch.stack(rows, 1).softmax(-1)
         return (1 - self.share) * torch.einsum("bqn,bn->bq", weights, ys)[..., None]
@@ -161,7 +173,10 @@ class SmoothedBeside(HookedTransformer):
     def resume_after(
         self, memory: list[KeysValues], stream: Tensor, block: int
     ) -> Float[Tensor, "batch token d_out"]:
-        """Queries after a context, of which the head's keys and values are the inputs and the labels."""
+        """Queries after a context.
+
+        The head's keys and values are the inputs and the labels of the context.
+        """
         d = stream.shape[-1] - 1
         xs, ys = memory[0].keys[:, 0, :, :d], memory[0].values[:, 0, :, d]
         beside = self._smoothed(xs, ys, stream[..., :d])

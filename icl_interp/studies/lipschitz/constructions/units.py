@@ -1,4 +1,7 @@
-"""Softmax units whose M is set: at the best window, beside it, with another shape, blind to directions or not."""
+"""Softmax units whose M is set.
+
+M is at the best window, beside it, of another shape, or blind to directions or not.
+"""
 
 import functools
 from collections.abc import Callable
@@ -38,7 +41,10 @@ def isotropic(g: torch.Generator) -> RidgeFunction:
 
 
 def ellipsoid(g: torch.Generator, **more: object) -> RidgeFunction:
-    """F_L^+ on an ellipsoid whose axes are turned, with variances that differ by factors of 3 to 6."""
+    """F_L^+ on an ellipsoid whose axes are turned.
+
+    Variances differ by factors of 3 to 6.
+    """
     variances = torch.tensor([1.0, between(g, 3, 6), between(g, 10, 30)], dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(D, D, generator=g, dtype=torch.float64)).Q
     sigma = (turn * variances) @ turn.T
@@ -58,7 +64,10 @@ def _even(g: torch.Generator) -> RidgeFunction:
 
 
 def _few_directions(g: torch.Generator) -> RidgeFunction:
-    """a^T B^T x with two directions of six, and noise: 20 examples, where Theorem 4 needs no cap."""
+    """a^T B^T x with two directions of six, and noise.
+
+    Prompts have 20 examples, where Theorem 4 needs no cap.
+    """
     rows = random_directions(6, 2, seed=int(torch.randint(10**6, (), generator=g)))
     noise = between(g, 0.1, 0.2)
     return RidgeFunction(
@@ -70,7 +79,9 @@ def _few_directions(g: torch.Generator) -> RidgeFunction:
 
 
 def unit_with(matrix: Matrix, n_points: int) -> HookedTransformer:
-    """The unit of equation (2) with this M, yhat = sum_i y_i softmax_i(x_i^T M x_q), as a transformer of this config.
+    """The unit of equation (2) with this M, as a transformer of this config.
+
+    It predicts yhat = sum_i y_i softmax_i(x_i^T M x_q).
 
     Args:
         matrix: M.
@@ -118,7 +129,10 @@ def window(
 
 
 def _identity(g: torch.Generator) -> Case:
-    """A multiple of the identity on an ellipsoid, with the mean whitened eigenvalue of the best window."""
+    """A multiple of the identity on an ellipsoid.
+
+    Its mean whitened eigenvalue is that of the best window.
+    """
     task = ellipsoid(g)
     best = float(best_window(task).window)
     return case_of(
@@ -127,7 +141,10 @@ def _identity(g: torch.Generator) -> Case:
 
 
 def _unwhitened_functions(g: torch.Generator) -> Case:
-    """w Sigma^-1 on an ellipsoid, for functions whose direction is isotropic in the coordinates of x."""
+    """w Sigma^-1 on an ellipsoid, for functions that do not read whitened inputs.
+
+    The direction of the functions is isotropic in the coordinates of x.
+    """
     task = ellipsoid(g, sigma=(1.0,) * D)
     return case_of(task, torch.eye(D, dtype=torch.float64))
 

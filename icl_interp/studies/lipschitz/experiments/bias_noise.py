@@ -1,4 +1,6 @@
-"""Bias and noise of a window: softmax units with M = w I measured on prompts, against theory's values.
+"""Bias and noise of a window: softmax units with M = w I against theory's values.
+
+The units are measured on prompts.
 
 Each prompt is shown three times: with clean labels (the squared error is the bias), with labels
 that are noise alone (the squared prediction is the noise), and with both, where the slides'
@@ -83,7 +85,10 @@ def task_for(d: int, n: int) -> RidgeFunction:
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Parts of the error by window, measured and by theory; the noise's exponents; trained units."""
+    """Parts of the error by window, the noise's exponents, and trained units.
+
+    Parts are measured and by theory.
+    """
     scale = bench.scale.name
     n, dimensions = N[scale], DIMENSIONS[scale]
     windows = [2.0**octave for octave in range(*OCTAVES[scale])]
@@ -137,7 +142,10 @@ def run(bench: Bench) -> dict[str, Result]:
 def _measured(
     bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction
 ) -> Float[np.ndarray, "block unit part"]:
-    """Bias, noise for unit label noise, and error with both, of units with these M on the same prompts."""
+    """Bias, noise for unit label noise, and error with both, of units with these M.
+
+    All are on the same prompts.
+    """
     found = bench.keep(
         "lipschitz: bias and noise",
         [],
@@ -181,7 +189,10 @@ def _table(bench: Bench, d: int, n: int) -> theory.LossTable:
 def _theory(
     bench: Bench, d: int, n: int, windows: Sequence[float]
 ) -> tuple[list[float], Float[np.ndarray, "kind statistic place"], Float[np.ndarray, "line place"]]:
-    """Windows of theory's table within these, its bias and noise there, and the printed orders with constants 1."""
+    """Windows of theory's table within these, and its bias and noise there.
+
+    The printed orders come with constants 1.
+    """
     table = _table(bench, d, n)
     inside = (table.windows >= windows[0] * (1 - 1e-9)) & (
         table.windows <= windows[-1] * (1 + 1e-9)
@@ -201,7 +212,10 @@ def _checks(
     fine: Sequence[float],
     exact: Float[np.ndarray, "kind statistic place"],
 ) -> list[dict[str, Any]]:
-    """A row for each window and part; "cross" is what error - bias - noise has, whose expectation is 0."""
+    """A row for each window and part.
+
+    The part "cross" is what error - bias - noise has, whose expectation is 0.
+    """
     cross = parts[..., 2] - parts[..., 0] - parts[..., 1]
     rows = []
     for j, w in enumerate(windows):
@@ -227,7 +241,10 @@ def _checks(
 
 
 def _exponent(bench: Bench, d: int, n: int, wide: float, narrow: float) -> dict[str, Any]:
-    """How the noise grows between two windows: measured, as for long prompts, and as the slides print it."""
+    """How the noise grows between two windows.
+
+    The exponent is given as measured, as for long prompts, and as the slides print it.
+    """
     task = task_for(d, n)
 
     def compute() -> DataArray:
@@ -265,7 +282,10 @@ def _exponent(bench: Bench, d: int, n: int, wide: float, narrow: float) -> dict[
 
 
 def _trained(bench: Bench, lipschitz: float, name: str) -> dict[str, Any]:
-    """Parts of the error of a trained unit on its own task, theory's at its w, and the error of the best window."""
+    """Parts of the error of a trained unit on its own task, beside theory's.
+
+    Theory's parts are at the unit's w. The error is also given over that of the best window.
+    """
     checkpoint = bench.models[name]
     task = models.task_of(checkpoint)
     n, d, matrix = models.trained_length(checkpoint), task.dim, models.matrix_of(checkpoint.model)
@@ -300,7 +320,10 @@ def _trained(bench: Bench, lipschitz: float, name: str) -> dict[str, Any]:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """What trained units show; whether measurements follow theory; what the slides print of bias and noise."""
+    """What trained units show, and what the slides print of bias and noise.
+
+    A statement is on whether measurements follow theory.
+    """
     trained = sorted(errors.rows_of(results, "trained"), key=lambda row: row["L"])
     lines = _states_trained(trained) if len(trained) > 1 else []
     lines += _states_checks(errors.rows_of(results, "checks"))
@@ -405,7 +428,10 @@ def _states_exponent(row: Mapping[str, Any]) -> list[Statement]:
 
 
 def _apart(found: Interval, point: float) -> Interval:
-    """The distance of an estimate from a number, with the least and the largest that its interval allows."""
+    """The distance of an estimate from a number, as an interval.
+
+    It has the least and the largest distance that the estimate's interval allows.
+    """
     low, high = sorted((abs(found.low - point), abs(found.high - point)))
     return Interval(
         abs(found.value - point), 0.0 if found.low <= point <= found.high else low, high
@@ -413,7 +439,10 @@ def _apart(found: Interval, point: float) -> Interval:
 
 
 def _states_bias(measured: DataArray, d: int, n: int) -> list[Statement]:
-    """Omega(L^2 / w^2) < bias < Theta(L^2 / w + L^2 / n): true for w >= 1, and the lower bound false for w to 0."""
+    """Omega(L^2 / w^2) < bias < Theta(L^2 / w + L^2 / n), as the slides print it.
+
+    It is true for w >= 1, and the lower bound is false for w to 0.
+    """
     w = measured["w"].values
     bias = measured.sel(d=d, part="bias", statistic="value").values
     order = bias * w**2

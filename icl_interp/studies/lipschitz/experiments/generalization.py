@@ -1,4 +1,6 @@
-"""A softmax unit trained on one class of functions and tested on others: does a shared Lipschitz constant decide?
+"""A softmax unit trained on one class of functions and tested on others.
+
+Does a shared Lipschitz constant decide?
 
 The slides show units trained on affine, ReLU and cosine functions of L = 1, each tested on all
 three, and units trained on affine functions of L = 1 and cosines of L = 0.1 and 10, tested on
@@ -103,7 +105,10 @@ CHEAP = 1.1  # a ratio up to which training at another L costs little
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """Errors of every unit on every class, over the length of the prompt, and what theory says of both."""
+    """Errors of every unit on every class, and theory's values of them.
+
+    Errors are given by the length of the prompt.
+    """
     units = {
         (kind.name, seed): kind.model(seed).name for kind in KINDS.values() for seed in range(3)
     }
@@ -234,7 +239,10 @@ def _curves(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataArray:
 
 
 def _price(bench: Bench, n: int) -> DataArray:
-    """Computed ratio of errors on cosines of L = 1, of the best windows of three classes of any L."""
+    """Computed ratio of errors on cosines of L = 1, for windows that are best elsewhere.
+
+    The windows are the best ones for three classes, each at several L.
+    """
     grid = np.logspace(-1.5, 1.5, STEEPNESS[bench.scale.name])
     links = {AFFINE: "affine", RELU: "relu", COSINE: "phased_cosine"}
 
@@ -280,7 +288,10 @@ def _price(bench: Bench, n: int) -> DataArray:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Both of the slides' figures, a class that shares L and fails, the windows behind it, and theory's ratios."""
+    """Both of the slides' figures, and a class that shares L and fails.
+
+    The windows behind it and theory's ratios have statements, too.
+    """
     rows = errors.rows_of(results, "transfer")
     if not rows:
         return (note("No model is here, so nothing is measured."),)
@@ -428,7 +439,10 @@ def _states_price(price: Result | None) -> list[Statement]:
 
 
 def compare(results: Results) -> DataFrame | None:
-    """Every class on every class, all seeds together; the slides show curves and print no numbers."""
+    """Every class on every class, all seeds together.
+
+    The slides show curves and print no numbers.
+    """
     rows = errors.rows_of(results, "transfer")
     pairs = dict.fromkeys((row["tested on"], row["trained on"]) for row in rows)
     laid = []

@@ -118,7 +118,10 @@ def _theorem_model(n: int) -> VariedModel:
 
 
 def run(bench: Bench) -> dict[str, Result]:
-    """What units have learned and what becomes of their errors; the exact minima of Theorem 4 by length."""
+    """What units have learned, and what becomes of their errors.
+
+    The exact minima of Theorem 4 are given by length.
+    """
     results: dict[str, Result] = {"minima": _minima(bench), "endless": _endless()}
     rows = [
         {"link": link, "σ": noise, "seed": seed, **_unit(bench, name)}
@@ -144,7 +147,10 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def _unit(bench: Bench, name: str) -> dict[str, Any]:
-    """Angles and shares of a unit's M, its error, and that error with directions taken out of its scores."""
+    """Angles and shares of a unit's M, and its error.
+
+    The error is given with directions taken out of the scores, too.
+    """
     checkpoint = bench.models[name]
     task, matrix = models.task_of(checkpoint), models.matrix_of(checkpoint.model)
     basis = task.basis
@@ -201,7 +207,10 @@ def _matrices(bench: Bench) -> DataArray:
 
 
 def _minima(bench: Bench) -> DataFrame:
-    """The least loss of c B B^T + c' (I - B B^T) on linear functions without noise, by the length of the prompt."""
+    """The least loss of c B B^T + c' (I - B B^T) on linear functions without noise.
+
+    Losses are given by the length of the prompt.
+    """
     rows = []
     for n in LENGTHS[bench.scale.name]:
         contexts = min(max(KEYS[bench.scale.name] // n, FEWEST), MOST)
@@ -224,7 +233,10 @@ def _minima(bench: Bench) -> DataFrame:
 
 
 def _endless() -> DataFrame:
-    """The least loss of c B B^T for endless prompts, exact up to the grid of c; that of w I tends to 0 there."""
+    """The least loss of c B B^T for endless prompts, exact up to the grid of c.
+
+    That of w I tends to 0 for such prompts.
+    """
     grid = np.linspace(1.0, 20.0, 381)
     losses = [float(theory.long_prompt_linear_loss(float(c), 0.0, THEOREM_D, K)) for c in grid]
     best = int(np.argmin(losses))
@@ -277,7 +289,10 @@ def _minimum(n: int, contexts: int, seed: int) -> dict[str, float]:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Recovery and projections for each link; M itself; Theorem 4 with its cap, and units without one."""
+    """Recovery and projections for each link, M itself, and Theorem 4.
+
+    Theorem 4 is given with its cap, and beside units that were trained without one.
+    """
     rows, theorem = (errors.rows_of(results, key) for key in ("units", "theorem units"))
     lines = [] if rows or theorem else [note("No model is here, so nothing is measured of models.")]
     for link in theory.GLM_LINKS:

@@ -1,4 +1,6 @@
-"""Models and samples of the study `lipschitz`: recipes with other tasks, what they become at each scale, and errors.
+"""Models and samples of the study `lipschitz`, and errors.
+
+Models are recipes with other tasks, at each scale.
 
 Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari. They give
 neither d, n and sigma of their experiments nor how units are trained, so the sizes here are our
@@ -197,7 +199,9 @@ class KernelUnit:
 def batches(
     bench: Bench, task: RidgeFunction, stream: str, seed: int | None = None
 ) -> Iterator[Prompts]:
-    """The prompts of the bench's sample in float64, some blocks at a time: the same for whoever asks for them.
+    """The prompts of the bench's sample in float64, some blocks at a time.
+
+    Whoever asks gets the same prompts.
 
     Args:
         bench: has the sizes of the sample.
@@ -222,7 +226,9 @@ def by_block(
 def query_errors(
     bench: Bench, name: str, task: RidgeFunction, predictor: Predictor | None = None
 ) -> DataArray:
-    """Squared error at the query against the noiseless value, (block,): means over the prompts of each block.
+    """Squared error at the query against the noiseless value, (block,).
+
+    Errors are means over the prompts of each block.
 
     All predictors see the same prompts of a task.
 

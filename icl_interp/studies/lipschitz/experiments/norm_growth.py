@@ -1,4 +1,6 @@
-"""How fast |M| grows in training, by the Lipschitz constant L: ReLU and cosine tasks, isotropic inputs and others.
+"""How fast |M| grows in training, by the Lipschitz constant L.
+
+Tasks are of ReLU and cosine functions, inputs isotropic and others.
 
 Units of softmax attention with M free are trained by Adam at a constant rate, so that what is seen
 on the way is not the schedule. Adam bounds how far one step goes, so early in training large L can
@@ -168,7 +170,10 @@ def _row(
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether |M| grows faster with L in each of the four settings, and what theory says of where it goes."""
+    """Whether |M| grows faster with L in each of the four settings.
+
+    What theory says of where |M| goes stands beside it.
+    """
     lines = []
     for kind in CLASSES:
         for inputs in INPUTS:

@@ -1,4 +1,7 @@
-"""Units of the study `lipschitz` in other dimensions than their recipe's: the model is made to fit the task."""
+"""Units of the study `lipschitz` in other dimensions than their recipe's.
+
+The model is made to fit the task.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +14,10 @@ from icl_interp.studies.lipschitz.experiments.models import Varied, VariedModel,
 
 @dataclass(frozen=True)
 class Sized(Varied):
-    """As `Varied`, for a softmax unit whose task has inputs of another dimension or longer prompts."""
+    """As `Varied`, for a softmax unit whose task is of another size.
+
+    Inputs have another dimension, or prompts are longer.
+    """
 
     def __call__(self, config: RunConfig, scale: str) -> RunConfig:
         """The run."""

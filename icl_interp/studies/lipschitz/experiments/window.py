@@ -1,4 +1,6 @@
-"""The window figure: functions of three Lipschitz constants, attention against distance, error against n.
+"""The window figure, for functions of three Lipschitz constants.
+
+It shows functions, attention against distance, and error against n.
 
 Top: functions along a great circle through the query, beside the label noise. Middle: what trained
 units pay to a key by its distance from the query, and the window of least loss. Bottom: the error
@@ -102,7 +104,10 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def _attention(bench: Bench, name: str, task: RidgeFunction) -> DataArray:
-    """Attention of the query to each example and their distance, (prompt, what, example), as the model runs."""
+    """Attention of the query to each example and their distance, (prompt, what, example).
+
+    Attention is as the model runs.
+    """
 
     def compute() -> DataArray:
         checkpoint, found = bench.models[name], []
@@ -155,7 +160,10 @@ def _window(
     matrix: Float[Tensor, "dim dim"],
     seen: DataArray,
 ) -> dict[str, Any]:
-    """w from the slope of log attention on -|x_i - x_q|^2 / 2 within prompts, beside M's own and the best."""
+    """w from the slope of log attention on -|x_i - x_q|^2 / 2 within prompts.
+
+    M's own w and the best w stand beside it.
+    """
     log, near = (
         np.log(seen.sel(what="attention").values),
         -(seen.sel(what="distance").values ** 2) / 2,
@@ -197,7 +205,10 @@ def _degrees(w: float) -> float:
 def _functions(
     bench: Bench, task: RidgeFunction, angles: Float[np.ndarray, " angle"]
 ) -> Float[np.ndarray, "function angle"]:
-    """f(x) - f(x_q) along a great circle, for functions drawn alike at every L: the same ones times L."""
+    """f(x) - f(x_q) along a great circle, for functions drawn alike at every L.
+
+    The functions at one L are those at another times the ratio of the two.
+    """
     numbers = generator(bench.seed, "lipschitz/functions shown")
     parameters = task.sample_parameters(FUNCTIONS, numbers, torch.float64)
     circle = torch.zeros(ANGLES, task.dim, dtype=torch.float64)
@@ -210,7 +221,10 @@ def _functions(
 def _errors(
     bench: Bench, tasks: Mapping[float, RidgeFunction], matrices: Mapping[float, Tensor]
 ) -> tuple[DataArray, DataFrame]:
-    """Error by n on the task of each L: of every unit, and of the best window at that n. Then quotients, paired."""
+    """Error by n on the task of each L, and paired quotients of errors.
+
+    Errors are of every unit, and of the best window at that n.
+    """
     lengths, sizes = LENGTHS[bench.scale.name], tuple(tasks)
     values = np.zeros((len(sizes), len(sizes) + 1, 3, len(lengths)))
     rows = []
@@ -263,7 +277,10 @@ def _errors(
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """That attention falls with distance, that the window is the best one and narrows with L, and what it is worth."""
+    """That attention falls with distance, that the window is the best one, and its worth.
+
+    The window narrows with L.
+    """
     rows = sorted(errors.rows_of(results, "windows"), key=lambda row: row["L"])
     if not rows:
         return (note("No model is here, so nothing is measured."),)
@@ -294,7 +311,10 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 
 def _factor(row: Mapping[str, Any]) -> Interval:
-    """By what factor two windows differ, either way, with the least and the largest that their intervals allow."""
+    """By what factor two windows differ, whichever is the larger.
+
+    The interval has the least and the largest factor that the windows' intervals allow.
+    """
     value, low, high = (
         math.log(max(row[a], 1e-9) / row[b])
         for a, b in (("w", "best w"), ("w, low", "best w, high"), ("w, high", "best w, low"))
@@ -318,7 +338,10 @@ def _states_narrower(rows: Sequence[Mapping[str, Any]]) -> Statement:
 
 
 def _states_errors(results: Results, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
-    """Each unit is the best of them where it was trained; and what the best window does as n grows."""
+    """Each unit is the best of them where it was trained.
+
+    A statement is on what the best window does as n grows.
+    """
     paired, lines = errors.rows_of(results, "paired"), []
     for row in rows:
         mine = [r for r in paired if r["L"] == row["L"]]
@@ -354,7 +377,10 @@ def _ratio(row: Mapping[str, Any]) -> str:
 
 
 def _trained_at(lengths: Sequence[int]) -> int:
-    """The measured length that units were trained at: 100, or the longest that there is below it."""
+    """The measured length that units were trained at.
+
+    It is 100, or the longest that there is below it.
+    """
     return max((n for n in lengths if n <= 100), default=0)
 
 

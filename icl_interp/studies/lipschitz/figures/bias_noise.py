@@ -1,4 +1,7 @@
-"""The figures of `lipschitz.bias_noise`: bias, noise and their sum against w, and what the slides print of them."""
+"""The figures of `lipschitz.bias_noise`.
+
+They show bias, noise and their sum against w, and what the slides print of them.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -103,7 +106,10 @@ def _lines(exact: DataArray, d: int, lipschitz: float = 1.0) -> dict[str, np.nda
 
 
 def _trained(rows: list[dict[str, Any]], exact: DataArray | None) -> go.Figure:
-    """Bias, noise and error of each unit on its own task, on theory's lines where there are some for its d."""
+    """Bias, noise and error of each unit on its own task.
+
+    They lie on theory's lines where there are some for its d.
+    """
     figure, columns = go.Figure(), spans(len(rows), 0.05)
     for panel, row in enumerate(rows):
         lines = (

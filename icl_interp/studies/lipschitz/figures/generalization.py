@@ -1,4 +1,7 @@
-"""The figures of `lipschitz.generalization`: error by the length of the prompt, and the price of another class."""
+"""The figures of `lipschitz.generalization`.
+
+They show error by the length of the prompt, and the price of another class.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -53,7 +56,10 @@ DARKEST = 30.0  # ratio from which on a cell has the last shade
 
 
 def generalization(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """Curves over the length, and all classes on all classes with what other values of L would cost."""
+    """Curves over the length, and all classes on all classes.
+
+    What other values of L would cost is drawn beside them.
+    """
     curves, price = results.get("curves"), results.get("price")
     figures: Drawn = {}
     if isinstance(curves, DataArray):
@@ -175,7 +181,10 @@ def _transfer(table: DataFrame, price: DataArray) -> Figure:
 
 
 def _cells(figure: Figure, rows: Sequence[Mapping[str, object]]) -> None:
-    """The ratios as shaded cells with numbers: rows are classes trained on, columns classes tested on."""
+    """The ratios as shaded cells with numbers.
+
+    Rows are classes trained on, columns classes tested on.
+    """
     tested = list(dict.fromkeys(str(row["tested on"]) for row in rows))
     trained = list(dict.fromkeys(str(row["trained on"]) for row in rows))
     found = {(row["trained on"], row["tested on"]): row for row in rows}

@@ -1,4 +1,7 @@
-"""Figures of reports: heads and their smoothers, errors at other L, windows of a family, weights by distance."""
+"""Figures of reports: heads and their smoothers, errors at other L, families, weights.
+
+Windows are of a family, weights are by distance.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -234,7 +237,10 @@ def family(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
 
 def linear(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """The weight of an example by its cosine to the query: the model's, that of x_i . x_q, that of the best window."""
+    """The weight of an example by its cosine to the query.
+
+    Drawn are the model's, that of x_i . x_q, and that of the best window.
+    """
     curve = results.get(heads_linear.by_cosine)
     if curve is None:
         return None

@@ -1,4 +1,7 @@
-"""The figures of `lipschitz.low_rank`: what units recover, their matrices, and Theorem 4 by the prompts' length."""
+"""The figures of `lipschitz.low_rank`.
+
+They show what units recover, their matrices, and Theorem 4 by the prompts' length.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +33,10 @@ SHADES = ((0.0, BLUE), (0.5, "#FFFFFF"), (1.0, ORANGE))
 
 
 def low_rank(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """Recovery and projections; matrices; the exact minima of Theorem 4 with units that were trained without a cap."""
+    """Recovery and projections; matrices; the exact minima of Theorem 4.
+
+    The minima come with units that were trained without a cap.
+    """
     units, matrices, minima = (results.get(key) for key in ("units", "matrices", "minima"))
     figures: Drawn = {}
     if isinstance(units, DataFrame):
@@ -180,7 +186,10 @@ def _matrices(matrices: DataArray) -> Figure:
 def _cap(
     minima: DataFrame, endless: Sequence[Mapping[str, Any]], theorem: Sequence[Mapping[str, Any]]
 ) -> Figure:
-    """Left, the least losses with c' free and c' = 0; right, |c'| / c, free, under the cap, and of trained units."""
+    """Left, the least losses with c' free and c' = 0; right, |c'| / c.
+
+    |c'| / c is drawn free, under the cap, and of trained units.
+    """
     rows, figure, domains = minima.to_dict("records"), go.Figure(), [(0.0, 0.46), (0.58, 1.0)]
     place(figure, *domains)
     ns = [row["n"] for row in rows]

@@ -1,4 +1,7 @@
-"""The figure of `lipschitz.norm_growth`: |M| against the step of training, a panel for each task and law of inputs."""
+"""The figure of `lipschitz.norm_growth`: |M| against the step of training.
+
+It has a panel for each task and law of inputs.
+"""
 
 from collections.abc import Mapping
 

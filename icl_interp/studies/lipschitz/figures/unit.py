@@ -1,4 +1,7 @@
-"""Figures of reports on one window: the loss against its width, M whitened, and M direction by direction."""
+"""Figures of reports on one window: the loss against its width, and M.
+
+M is drawn whitened, and direction by direction.
+"""
 
 from collections.abc import Sequence
 
@@ -108,7 +111,10 @@ def _loss(figure: Figure, curve: DataArray, results: Results, facts: Facts) -> N
 
 
 def _matrix(figure: Figure, result: DataArray, axis: str) -> None:
-    """Whitened M as a table of colours with its numbers: w I has one number on its diagonal and 0 elsewhere."""
+    """Whitened M as a table of colours with its numbers.
+
+    w I has one number on its diagonal and 0 elsewhere.
+    """
     m = result.sel(matrix="whitened").values
     size = float(np.abs(m).max()) or 1.0
     names = [str(i) for i in result["row"].values]
@@ -141,7 +147,10 @@ def _matrix(figure: Figure, result: DataArray, axis: str) -> None:
 
 
 def directions(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """How much of M acts in each direction, and the error where attention is not shown some of them."""
+    """How much of M acts in each direction, and the error without some directions.
+
+    Attention is not shown these directions.
+    """
     table, arms = results.get(unit_directions.directions), results.get(unit_directions.projected)
     if table is None or arms is None:
         return None

@@ -1,4 +1,7 @@
-"""The figure of `lipschitz.window`: functions, attention against distance and error against n, a column for each L."""
+"""The figure of `lipschitz.window`, with a column for each L.
+
+It shows functions, attention against distance and error against n.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -136,7 +139,10 @@ def _attention(
 
 
 def _ideal(w: float, apart: np.ndarray) -> np.ndarray:
-    """e^(w t) / Z(w) at the cosine t that belongs to a distance: n times the attention in long prompts, for d = 3."""
+    """e^(w t) / Z(w) at the cosine t that belongs to a distance.
+
+    It is n times the attention in long prompts, for d = 3.
+    """
     size = np.exp(w * (1 - apart**2 / 2) - w)  # over e^w, so that it does not overflow
     return size * 2 * w / (1 - np.exp(-2 * w))
 

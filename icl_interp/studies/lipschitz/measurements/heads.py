@@ -1,4 +1,6 @@
-"""Heads as kernel smoothers: a smoother is read off each head and put in the head's place at the last query.
+"""Heads as kernel smoothers, put in the head's place at the last query.
+
+A smoother is read off each head.
 
 A Nadaraya-Watson smoother predicts sum_i k(x_q, x_i) y_i / sum_i k(x_q, x_i): an average of the
 prompt's labels whose weights depend on the inputs alone. Of every head it is made in two steps, on
@@ -136,7 +138,9 @@ Groups = Sequence[Sequence[int]]  # heads of one layer, those that are edited to
 
 
 class AtQuery(NamedTuple):
-    """What all heads do at the last query, and a way to run the model again with one of them edited there.
+    """What all heads do at the last query, and how to edit one of them there.
+
+    The model can be run again with the edit.
 
     Heads of all layers stand after one another. `again(layer, groups, outputs)` puts outputs,
     (batch, head, d_head) of all heads of the layer, in the places of those of each group, in a run
@@ -189,7 +193,10 @@ def at_query(lab: Lab, prompts: Prompts, whole: bool = False) -> AtQuery:
 
 
 class _AfterContext:
-    """Runs of the query's token alone after its context, which is read once; those of one layer side by side."""
+    """Runs of the query's token alone after its context, which is read once.
+
+    Runs of one layer stand side by side.
+    """
 
     place = 0  # of the query among the tokens of a run
 
@@ -257,7 +264,10 @@ def _joined(parts: Sequence[Tensor | None]) -> Any:
 def weights_by_polynomial(
     seen: AtQuery, prompts: Prompts, fold: Tensor
 ) -> Float[Tensor, "batch head example"]:
-    """Each head's weights by a polynomial log k, fitted on one half of the prompts and used on the other."""
+    """Each head's weights by a polynomial log k.
+
+    The polynomial is fitted on one half of the prompts and used on the other.
+    """
     xs = prompts.xs.double()
     xs = xs / xs.square().mean().sqrt().clamp(min=torch.finfo(xs.dtype).tiny)
     terms = features(xs[:, :-1], xs[:, -1])
@@ -271,7 +281,9 @@ def weights_by_polynomial(
 def stand_ins(
     seen: AtQuery, prompts: Prompts, fold: Tensor, weights: Float[Tensor, "batch head example"]
 ) -> tuple[Float[Tensor, "batch head d_head"], Float[Tensor, "batch head d_head"]]:
-    """What is put in the place of each head's output: an average of the labels, and one of the head's own values.
+    """What is put in the place of each head's output.
+
+    One is an average of the labels, the other an average of the head's own values.
 
     What they need of the head is made on one half of the prompts for the other.
 
@@ -304,7 +316,10 @@ def _affine(
     output: Float[Tensor, "batch head d_head"],
     fit: Tensor,
 ) -> Float[Tensor, "batch head d_head"]:
-    """The affine function of the regressors that is nearest to the output on the prompts `fit`, on all prompts."""
+    """The affine function of the regressors that is nearest to the output.
+
+    It is nearest on the prompts `fit`, and is given on all prompts.
+    """
     centre, mean = regressors[fit].mean(0), output[fit].mean(0)
     known, wanted = (regressors[fit] - centre).transpose(0, 1), (output[fit] - mean).transpose(0, 1)
     slopes = torch.linalg.pinv(known, rtol=SAME) @ wanted
@@ -314,7 +329,7 @@ def _affine(
 def spreads(
     scores: Float[Tensor, "batch head example"], common: Float[Tensor, "batch head example"]
 ) -> tuple[Float[Tensor, "batch head"], Float[Tensor, "batch head"]]:
-    """Spread of log weights over a prompt's examples, and of what is left of it beside the common part.
+    """Spread of log weights over a prompt's examples, and what the common part leaves of it.
 
     Mean squares about the mean, where half of a prompt's weight lies on its examples alike, and
     half on them as the head's own weights have it.
@@ -341,7 +356,9 @@ def groups_of(model: HookedTransformer, seen: AtQuery) -> list[list[tuple[int, .
 
 @measurement("lipschitz/smoother", version=2)
 def smoother(lab: Lab) -> DataArray:
-    """Squared change of the prediction, over the variance of the true values, with a stand-in for heads at the query.
+    """Squared change of the prediction with a stand-in for heads at the query.
+
+    It is over the variance of the true values.
 
     Stand-ins: "nothing" is the mean of the head's output; the smoother of the labels; and the
     smoother's weights on the head's own values. The last two are tried again with weights of any
@@ -416,7 +433,10 @@ class _Table:
     def put(
         self, row: str, outputs: Float[Tensor, "batch head d_head"], rows: Sequence[int]
     ) -> None:
-        """The squared change of the prediction with these outputs in the places of some heads' own."""
+        """The squared change of the prediction with these outputs.
+
+        They stand in the places of some heads' own.
+        """
         n_heads = self._lab.model.cfg.n_heads
         for layer in sorted({self._heads[i][0] for i in rows}):
             here = [i for i in rows if self._heads[i][0] == layer]

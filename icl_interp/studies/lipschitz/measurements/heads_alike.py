@@ -1,4 +1,6 @@
-"""Heads that weights of the same function may split, copy or let cancel: they are edited together and count once.
+"""Heads that weights of the same function may split, copy or let cancel.
+
+Such heads are edited together and count once.
 
 What a head writes at the query is compared where later weights read it. Two heads of a layer whose
 writing is proportional over all prompts are one head, or nothing where they cancel. So are several
@@ -16,7 +18,10 @@ NOTHING = 1e-5  # of the largest: a size below is rounding
 
 
 def read_later(model: HookedTransformer, layer: int) -> Float[Tensor, "d_model read"]:
-    """An orthonormal basis of what weights after a layer's attention read of the stream; a norm reads all of it."""
+    """An orthonormal basis of what weights after a layer's attention read of the stream.
+
+    A norm reads all of it.
+    """
     width = model.cfg.d_model
     if model.cfg.normalization_type is not None:
         return torch.eye(width, dtype=torch.float64)
@@ -32,7 +37,9 @@ def read_later(model: HookedTransformer, layer: int) -> Float[Tensor, "d_model r
 
 
 def together(written: Float[Tensor, "batch head read"]) -> list[tuple[int, ...]]:
-    """Heads of a layer that count as one, in the order of the first of each; all others stand alone.
+    """Heads of a layer that count as one, in the order of the first of each.
+
+    All others stand alone.
 
     Args:
         written: what each head writes at the query, where it is read.

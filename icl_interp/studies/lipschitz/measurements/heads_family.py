@@ -1,4 +1,4 @@
-"""Families of runs that differ in L, sigma and seed alone, and the window that each of them learned.
+"""Families of runs that differ in L, sigma and seed alone, and their learned windows.
 
 A claim about how windows follow the task is about a kind of training, so it rests on many runs. For
 two kinds the windows of all runs come with the package (`results/family.json`, made by
@@ -110,7 +110,9 @@ def _settings(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 @measurement("lipschitz/kind of training")
 def kind_of_training(lab: Lab) -> DataFrame:
-    """How this model's run differs from the recipe of the runs that come with the package: a row a setting.
+    """How this model's run differs from the recipe of the runs in the package.
+
+    The table has a row a setting.
 
     The first row names the recipe and the second the steps of training; "differs" is 1 where a
     setting makes another kind of training, or where the run is shorter than theirs.

@@ -1,4 +1,6 @@
-"""What weight each example has in a prediction, and how much of it lies near the query: any model of ridge functions.
+"""The weight of each example in a prediction, and how much lies near the query.
+
+It is measured of any model of ridge functions.
 
 The weight of an example is the derivative of the prediction with respect to its label. For a
 softmax unit that is its attention weight, for linear attention x_i^T M x_q / n. The share of the
@@ -59,7 +61,9 @@ def needs_linear_attention(facts: Facts) -> str | None:
 
 
 def half_weight_cosine(w: float) -> float:
-    """The cosine to the query at which the window w has half of its largest weight; -1 where it has more everywhere.
+    """The cosine to the query at which the window w has half of its largest weight.
+
+    It is -1 where the window has more everywhere.
 
     >>> round(half_weight_cosine(math.log(2) / (1 - 0.5)), 12)
     0.5
@@ -70,7 +74,10 @@ def half_weight_cosine(w: float) -> float:
 def label_weights(
     lab: Lab, prompts: Prompts, *interventions: Intervention
 ) -> tuple[Float[Tensor, "batch example"], Float[Tensor, " batch"]]:
-    """The derivative of the prediction at the query with respect to each label, and the prediction."""
+    """The derivative of the prediction with respect to each label, and the prediction.
+
+    Both are those at the query.
+    """
     dim, weights, out = prompts.xs.shape[-1], [], []
     last = lab.encoding.n_tokens(prompts.n_points) - 1
     for rows in lab.chunks(prompts):
@@ -86,13 +93,18 @@ def label_weights(
 def share_near(
     weights: Float[Tensor, "batch example"], cosines: Float[Tensor, "batch example"], edge: float
 ) -> Float[Tensor, " batch"]:
-    """The share of each prompt's absolute weights that lies within the cap cos >= edge; NaN where all weights are 0."""
+    """The share of each prompt's absolute weights that lies within the cap cos >= edge.
+
+    It is NaN where all weights are 0.
+    """
     size = weights.abs()
     return (size * (cosines >= edge)).sum(1) / size.sum(1)
 
 
 def nonlinear_part(task: RidgeFunction, prompts: Prompts) -> Float[Tensor, " batch"]:
-    """f(x_q) - a . x_q with the a that is best for each f over the sphere: what no linear function of the query has.
+    """f(x_q) - a . x_q, which no linear function of the query has.
+
+    The a is the best one for each f over the sphere.
 
     By symmetry a is a multiple of q, d E f(x) <q, x>, which is a mean over the angle between x and
     q.
@@ -118,7 +130,9 @@ def opposite(task: RidgeFunction, prompts: Prompts) -> Prompts:
 
 @measurement("lipschitz/label weights", version=2)
 def label_weights_near(lab: Lab) -> DataArray:
-    """Share of the weights near the query of the model and of two kernels; squared error, prediction and truth.
+    """Share of the weights near the query; squared error, prediction and truth.
+
+    The share is given of the model and of two kernels.
 
     A mean over the prompts of a unit: (number, unit). Each is shown with its query and with the
     opposite one, so that what is odd and what is even about the query do not mix by chance. "least"
@@ -159,7 +173,10 @@ def label_weights_near(lab: Lab) -> DataArray:
 
 @measurement("lipschitz/label weights by cosine")
 def by_cosine(lab: Lab) -> DataArray:
-    """Mean weight of examples by their cosine to the query, over its mean size: (kernel, cosine)."""
+    """Mean weight of examples by their cosine to the query: (kernel, cosine).
+
+    It is over the mean size of weights.
+    """
     task, prompts = task_of(lab), lab.few
     cosines = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
     w = float(best_window(task).window)

@@ -1,4 +1,6 @@
-"""Log weights of examples when all but the example and the query is drawn anew: every kernel at once, and no family.
+"""Log weights of examples when all but the example and the query is drawn anew.
+
+This asks about every kernel at once, and about no family of kernels.
 
 A head whose weights are those of a kernel, k(x_q, x_i) over its sum, gives an example the same log
 weight, up to a number that all examples of a prompt share, wherever the example stands and whatever
@@ -28,7 +30,10 @@ BLOCKS = 4  # of examples that are kept together, in each round
 
 
 def n_blocks(n_examples: int) -> int:
-    """Blocks of a round: each has two examples at least, since only differences of log weights mean something."""
+    """Blocks of a round, of at least two examples each.
+
+    Only differences of log weights mean something.
+    """
     return max(1, min(BLOCKS, n_examples // 2))
 
 
@@ -55,7 +60,9 @@ def plan(n_examples: int, seed: int) -> list[Kept]:
 
 
 def redraws(task: Task, prompts: Prompts, seed: int) -> Iterator[tuple[Kept, Prompts]]:
-    """Prompts that share the query and some examples' inputs with the given ones, row by row, and nothing else.
+    """Prompts that share the query and some examples' inputs with the given ones.
+
+    They share them row by row, and share nothing else.
 
     Labels are values of new functions, with the noise of new labels: the difference between a label
     that the task drew and the value there, which is taken to be independent of the input.
@@ -93,7 +100,10 @@ def common(
 
 
 def _solution(kept: list[Kept], n_examples: int) -> Float[Tensor, "example seen"]:
-    """What takes the scores of all that was kept, one after another, to the numbers of the examples."""
+    """The matrix from the scores of all that was kept to the numbers of the examples.
+
+    The scores stand one after another.
+    """
     rows = []
     for i, (examples, _) in enumerate(kept):
         design = torch.zeros(len(examples), n_examples + len(kept), dtype=torch.float64)
@@ -105,7 +115,9 @@ def _solution(kept: list[Kept], n_examples: int) -> Float[Tensor, "example seen"
 
 @functools.cache
 def error_of_draws(n_examples: int) -> float:
-    """Mean squared error of `common` where nothing is common, over the spread of the log weights themselves.
+    """Mean squared error of `common` where nothing is common.
+
+    The error is divided by the spread of the log weights themselves.
 
     It is 1 / ROUNDS and a little more, since each redraw has a number of its own to be found.
     """
@@ -124,7 +136,9 @@ def surely_missed(missed: float, n_examples: int) -> float:
 
 
 def surely_told(missed: float, n_examples: int) -> float:
-    """What `common` misses at most of a head that reads the other examples, where it misses so much.
+    """What `common` misses at most of a head that reads the other examples.
+
+    `missed` is what `common` was found to miss of this head.
 
     Redraws keep some of the other examples, so `common` follows what they do to the weights by as
     much as their share.

@@ -1,4 +1,6 @@
-"""Errors of a model at other Lipschitz constants than its own, beside those of theory's windows on the same prompts.
+"""Errors of a model at other Lipschitz constants, beside those of theory's windows.
+
+Both are on the same prompts.
 
 All functions, inputs and noise of one L' are those of L with the slopes and the constant multiplied
 by L' / L: the noise stays. So errors at different L', and of the model and of a window, are
@@ -58,7 +60,10 @@ def needs_layer_and_sphere(facts: Facts) -> str | None:
 
 
 def no_scaled_class(task: RidgeFunction) -> str | None:
-    """Why L is no mere factor of the task's functions, or the best window is not that of the unit sphere."""
+    """Why L is no mere factor of the task's functions.
+
+    The reason may also be that the best window is not that of the unit sphere.
+    """
     if task.link not in LINKS:
         return (
             f"The claim is about functions that L multiplies ({' or '.join(LINKS)}); this task's "
@@ -85,11 +90,14 @@ def on_unit_sphere(task: RidgeFunction) -> bool:
 
 
 def drawn(seed: int) -> tuple[float, ...]:
-    """L' / L beside the grid, one in each of `SPANS`, from the seed of the analysis; three digits each.
+    """L' / L beside the grid, one in each of `SPANS`, to three digits.
+
+    They are drawn from the seed of the analysis.
 
     A model could be right on a known grid and nowhere else.
 
-    >>> drawn(0) == drawn(0) != drawn(1), all(low <= at <= high for at, (low, high) in zip(drawn(0), SPANS))
+    >>> inside = all(low <= at <= high for at, (low, high) in zip(drawn(0), SPANS))
+    >>> drawn(0) == drawn(0) != drawn(1), inside
     (True, True)
     """
     draw = generator(seed, "lipschitz/transfer, places")
@@ -121,7 +129,9 @@ def best_window(task: RidgeFunction, factor: float = 1.0) -> float:
 
 @measurement("lipschitz/transfer", version=2)
 def transfer(lab: Lab) -> DataArray:
-    """Squared error at the query, against f itself, at each L': (L' / L, who, unit), a mean over the prompts of a unit.
+    """Squared error at the query, against f itself, at each L': (L' / L, who, unit).
+
+    Errors are means over the prompts of a unit.
 
     Who: the model, from whole prompts, as it predicts; the windows that theory finds best for L and
     for L', on the same prompts; and the model when labels are divided by L' / L before it reads
@@ -153,7 +163,9 @@ def transfer(lab: Lab) -> DataArray:
 
 @measurement("lipschitz/transfer, exact", version=2)
 def exact(lab: Lab) -> DataArray:
-    """Theory's risks at each L', by Monte Carlo over contexts: of the window for L, the least, and their ratio.
+    """Theory's risks at each L', by Monte Carlo over contexts.
+
+    The risks are that of the window for L, the least one, and their ratio.
 
     Beside them the lower bound of Theorem 3 as the slides print it, up to its constant, over the
     least risk.

@@ -1,4 +1,6 @@
-"""The prediction that a model makes: of whole prompts, by `forward`, which short ways round the context may not give.
+"""The prediction that a model makes of whole prompts, by `forward`.
+
+Short ways round the context may not give it.
 
 And whether the window that was read off the head's scores is what makes it.
 """
@@ -40,7 +42,9 @@ def predicted(
 
 @measurement("lipschitz/tie")
 def tied_window(lab: Lab) -> Planned[DataArray]:
-    """Whether the window predicts what the model predicts, and whether the head is used: `analyses.tie`.
+    """Whether the window predicts what the model predicts, and whether the head is used.
+
+    `analyses.tie` compares them.
 
     The reading is the average of the labels with weights softmax_i(x_i^T M x_q), M as it was read
     off the head's scores. The head is taken out by its mean output at each position.

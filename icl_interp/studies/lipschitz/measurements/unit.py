@@ -1,4 +1,6 @@
-"""The window of one softmax head: the matrix M with which it scores the examples, and whom the claims on M are about.
+"""The window of one softmax head: the matrix M with which it scores the examples.
+
+The module also says whom the claims on M are about.
 
 The head of a layer gives the example (x_i; y_i) a score s_i at the query x_q. For a unit of
 equation (2) of Collins et al. (2024) it is x_i^T M x_q plus a number that all examples share. M is
@@ -113,7 +115,10 @@ def needs_all_directions(facts: Facts) -> str | None:
 
 
 def reads_whitened(task: RidgeFunction) -> bool:
-    """Whether functions read the inputs whitened by their own covariance: q isotropic in u and not in x."""
+    """Whether functions read the inputs whitened by their own covariance.
+
+    Then q is isotropic in u and not in x.
+    """
     if task.sigma is None:
         return True
     law = RidgeFunction(inputs=task.inputs, link="linear", n_points=task.n_points)
@@ -136,7 +141,9 @@ def sigma_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
 
 @measurement("lipschitz/scores")
 def scores(lab: Lab) -> Planned[DataFrame]:
-    """What least squares of the head's scores at the query finds, row by row; "share" is its part of their variance.
+    """What least squares of the head's scores at the query finds, row by row.
+
+    "share" is a term's part of the scores' variance.
 
     Terms: M, (d, d), of x_i^T M x_q; "key" of x_i alone; "label" of y_i and of y_i x_q. Scores and
     terms are taken about their mean over the examples of a prompt, since softmax does not see what
@@ -180,7 +187,9 @@ def scores(lab: Lab) -> Planned[DataFrame]:
 
 @measurement("lipschitz/scores by function")
 def scores_by_function(lab: Lab) -> Planned[DataArray]:
-    """The variance of the head's scores within prompts, and what x_i^T M x_q leaves of it, by function.
+    """The variance of the head's scores within prompts, by function.
+
+    What x_i^T M x_q leaves of this variance is given, too.
 
     M is that of `scores`; so far as it is fitted to these prompts, it leaves less of them than of
     others, by about d^2 over the number of scores.

@@ -1,4 +1,6 @@
-"""Directions that the functions do not depend on: what M keeps of them, and what happens when they are taken out.
+"""Directions that the functions do not depend on, and what M keeps of them.
+
+They are taken out, too, and the change of the error is measured.
 
 Functions read B^T u, u = Sigma^(-1/2) x. A direction of u is relevant if it lies in col(B). The
 causal part leaves the weights alone: the head attends as it would if some directions of every input
@@ -41,7 +43,9 @@ CONTEXTS, KEYS = 6000, 300_000  # at most, for the best pair: contexts, and exam
 
 @measurement("lipschitz/directions")
 def directions(lab: Lab) -> Planned[DataFrame]:
-    """How much of whitened M acts in each direction of u, the relevant ones first; the shares sum to 1.
+    """How much of whitened M acts in each direction of u, the relevant ones first.
+
+    The shares sum to 1.
 
     That of a unit vector b is (|M b|^2 + |M^T b|^2) / (2 |M|_F^2), for B's columns and a basis of
     the rest. Entries of M that join a relevant direction to an irrelevant one count for both by
@@ -70,7 +74,9 @@ def completed(basis: Float[Tensor, "dim rank"]) -> Float[Tensor, "dim dim"]:
 
 @measurement("lipschitz/subspace")
 def subspace(lab: Lab) -> Planned[DataFrame]:
-    """Energy of M outside col(B), the largest principal angle, c and c', and the same of the best c, c' for this task.
+    """Energy of M outside col(B), the largest principal angle, c and c'.
+
+    The same numbers are given for the best c, c' for this task.
 
     The best pair is found on fixed contexts without a cap, which Theorem 4 has and training has
     not.
@@ -101,7 +107,9 @@ def subspace(lab: Lab) -> Planned[DataFrame]:
 
 @measurement("lipschitz/projected")
 def projected(lab: Lab) -> DataArray:
-    """Squared errors at the query of every unit, intact and with directions hidden from attention: (unit, arm).
+    """Squared errors at the query of every unit: (unit, arm).
+
+    The arms: the intact model, and models with directions hidden from attention.
 
     With equal weights the head attends to no direction at all.
     """

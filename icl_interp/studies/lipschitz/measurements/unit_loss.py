@@ -1,4 +1,6 @@
-"""What a window costs: the least loss over windows w I, and the losses of the model's own M on the same contexts.
+"""What a window costs: the least loss over windows w I, and the losses of the model's M.
+
+All are on the same contexts.
 
 Losses are mean squared errors against the noiseless f(x_q), in squared units of the labels. They
 are those of the estimator of equation (2) with some M: what else a model does (a gain on the
@@ -52,7 +54,9 @@ def best_window(task: RidgeFunction) -> theory.Optimum:
 
 @measurement("lipschitz/optimum")
 def optimum(lab: Lab) -> DataFrame:
-    """w* with its interval by Monte Carlo, the windows whose loss exceeds the least by 1 % at most, and that loss.
+    """w* with its interval by Monte Carlo, its loss, and the windows that are nearly as good.
+
+    The loss of such windows exceeds the least by 1 % at most.
 
     "low" and "high" span the 95 % interval of w*; "flat low" and "flat high" the windows that are
     no worse. An end is 0 or infinite where the table's first or last window is among them.
