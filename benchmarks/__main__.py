@@ -1,4 +1,7 @@
-"""The command line: python -m benchmarks [NAME ...] [--list] [--threads N] [--turns N] [--quick] [--out FILE]."""
+"""The command line of the benchmarks.
+
+python -m benchmarks [NAME ...] [--list] [--threads N] [--turns N] [--quick] [--out FILE]
+"""
 
 import argparse
 import importlib
@@ -82,7 +85,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Run benchmarks one after the other: print each when it is done, and write what there is so far."""
+    """Run benchmarks one after the other; print each when it is done, and write all so far."""
     import torch
 
     from icl_interp.provenance import write_json
@@ -118,7 +121,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments say; returns the exit status: 0 done, 2 the input is wrong, 130 interrupted."""
+    """Do what the arguments say; the exit status is 0 (done), 2 (wrong input) or 130 (stopped)."""
     try:
         options = parsed(arguments)
         if options.list:

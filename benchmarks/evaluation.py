@@ -1,4 +1,4 @@
-"""The evaluation of one model at the protocol of Naim & Asher (2025) against the forward passes that it needs."""
+"""The evaluation of one model as in Naim & Asher (2025) against the forward passes it needs."""
 
 import torch
 
@@ -25,7 +25,7 @@ class Model:
 
 
 def evaluate(size: Size, n_functions: int, n_contexts: int, model: Model | None) -> None:
-    """The errors of the model, if there is one, beside its references, which are kept for the next call."""
+    """Errors of the references and, if given, the model; references are kept for the next call."""
     predictors = {"model": model} if model else {}
     evaluation.function_errors(
         predictors,

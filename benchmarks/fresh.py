@@ -1,4 +1,4 @@
-"""Runs a function in a fresh Python process: for what a process pays once (its imports), and for peak memory."""
+"""Run a function in a fresh Python process, to measure its imports and its peak memory."""
 
 import importlib
 import json

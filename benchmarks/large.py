@@ -1,4 +1,6 @@
-"""What it costs that a large model is measured on fewer prompts: models, analysed as if small and as if large.
+"""What is lost when a large model is measured on fewer prompts.
+
+Models are analysed as if they were small and as if they were large.
 
 A large model's contexts are read in float32, its sample is smaller, and heads and blocks are
 ablated on a part of it (`analyses.facts.is_large`). Here any model is measured both ways, whatever
@@ -34,7 +36,7 @@ DECIDED = ("supported", "contradicted")
 
 
 def judge(model: str, large: bool, quick: bool) -> dict[str, Any]:
-    """Verdict and width of the interval of each claim, and widths of the intervals of heads' effects."""
+    """Verdict and width of the interval of each claim, and interval widths of heads' effects."""
     before = facts.LARGE
     facts.LARGE = 0 if large else sys.maxsize
     try:

@@ -57,7 +57,7 @@ def judged(value: float, goal: Goal) -> Judgement:
 
 
 class Seconds(NamedTuple):
-    """What a run took: by the clock, and of the processor (the threads of this process together)."""
+    """The time of a run: by the clock, and of the processor, for all threads of this process."""
 
     wall: float
     processor: float
@@ -124,7 +124,9 @@ def timed(run: Callable[[], object], repeats: int = 1) -> Seconds:
 def take_turns(
     variants: Mapping[str, Callable[[], object]], turns: int, repeats: int = 1, warm_up: bool = True
 ) -> dict[str, list[Seconds]]:
-    """Seconds of each variant, turn by turn: whatever else the machine does slows all variants of a turn alike.
+    """Seconds of each variant, measured in turns.
+
+    Whatever else the machine does then slows all variants of a turn alike.
 
     Every other turn goes through them in reverse order, because what ran before leaves its mark on
     memory and caches.

@@ -63,7 +63,10 @@ def processor_name(info: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def commit() -> str | None:
-    """The commit that is checked out, "-dirty" behind it where files differ; None without git or outside a clone."""
+    """The commit that is checked out, with "-dirty" where files differ from it.
+
+    None without git or outside a clone.
+    """
     git = ("git", "-C", str(ROOT))
     if _said(*git, "rev-parse", "--show-prefix"):  # inside some other project's clone
         return None

@@ -1,4 +1,4 @@
-"""The default probes of `icl_interp.probe` against bare forward passes, and against caching what they read.
+"""The default probes of `icl_interp.probe` against bare forward passes and against caching.
 
 The peer caches the same activations with `run_with_cache`, batch by batch, and feeds them to the
 same reductions afterwards.

@@ -1,4 +1,4 @@
-"""The default `icl_interp.analyze`, each time in a fresh process: of a large model and of a bundled one."""
+"""The default `icl_interp.analyze` on a large and on a bundled model, each in a fresh process."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ FIRST, IMPORTS, PAGE = (
 
 
 class Phases(io.TextIOBase):
-    """A terminal for the progress bar of `analyze`: it keeps the seconds of each thing that the bar announces.
+    """A terminal for the progress bar of `analyze` that records the seconds of each phase.
 
     A phase lasts until the next is announced; phases of one name add up.
     """
@@ -63,7 +63,10 @@ def _now() -> Seconds:
 
 
 def analyze(source: str | None, quick: bool) -> dict[str, Any]:
-    """Seconds of each phase of the analysis of a bundled model, or of the large untrained one, and of its page."""
+    """Seconds of each phase of an analysis, and of its page.
+
+    The model is a bundled one, or the large untrained one.
+    """
     size = TINY if quick else PAPER
     model, task = (source, None) if source else (untrained(size), affine(size))
     less = {"n_prompts": 32, "claims": ("limits.layernorm_saturation",)} if quick else {}

@@ -1,4 +1,4 @@
-"""One training step of our model against the two obvious alternatives, at the size this package trains most."""
+"""One training step of our model against two obvious alternatives, at the usual size here."""
 
 from collections.abc import Callable
 

@@ -240,7 +240,7 @@ def hooks() -> str:
 
 
 def main(folder: Path) -> None:
-    """Write what changed, and remove what is no longer there, so that Sphinx reads only what is new."""
+    """Write changed files and remove obsolete ones, so that Sphinx reads only what is new."""
     texts = sources()
     for path, text in texts.items():
         file = folder / path

@@ -33,14 +33,17 @@ TRIALS = {
 
 
 def pages() -> dict[str, str]:
-    """Markdown by the name of a page: "index", and one a registered claim of a bundled study, by its id."""
+    """Markdown by the name of a page: "index", and the id of each claim of a bundled study."""
     names = {study.name for study in BUNDLED}
     claims = [claim for claim in REGISTRY.values() if claim.study in names]
     return {"index": _index(claims), **{claim.id: page(claim) for claim in claims}}
 
 
 def page(claim: Claim) -> str:
-    """All that is known of a claim: what it says and quotes, how it is measured, what decides, and how it was tried."""
+    """All that is known of a claim, as Markdown.
+
+    It holds what the claim says and quotes, how it is measured, what decides, and how it was tried.
+    """
     known = about(claim)
     parts = [
         f"# {plain(claim.short or claim.statement)}",

@@ -67,7 +67,10 @@ nb_execution_cache_path = str(BUILD / "executed" / _code())
 
 
 def _kernel() -> None:
-    """Kernels register the renderer of `figures.py` at start: a figure is then a div with its data as JSON."""
+    """Make notebook kernels register the renderer of `figures.py` at start.
+
+    A figure is then a div with its data as JSON.
+    """
     startup = BUILD / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True, exist_ok=True)
     (startup / "site.py").write_text((ROOT / "docs" / "kernel.py").read_text("utf-8"), "utf-8")

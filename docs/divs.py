@@ -11,7 +11,7 @@ TEXT = 720  # pixels that a page's text is wide on most screens
 
 
 def div(figure: Any) -> str:
-    """HTML that holds a figure's data, and how it is laid out where there is less room, for static/figures.js to draw.
+    """HTML with a figure's data and its narrow layout, which static/figures.js draws.
 
     Args:
         figure: of plotly, or its dict.

@@ -1,4 +1,7 @@
-"""Run at the start of each notebook of the documentation: a figure is a div that holds its data (static/figures.js)."""
+"""Run at the start of each notebook of the documentation, so that a figure is a div.
+
+The div holds the figure's data, and static/figures.js draws it.
+"""
 
 import plotly.io
 from divs import div

@@ -154,7 +154,7 @@ def explain(
         typer.Argument(help="A report's folder or report.json: its result is shown as well."),
     ] = None,
 ) -> None:
-    """Explain a claim: what it says and quotes, how it is measured, what decides, and what a report found."""
+    """Explain a claim: its statement and quote, measurements, criterion, and a report's result."""
     from icl_interp import studies  # noqa: F401 registers the bundled claims
     from icl_interp.analyses import registry
     from icl_interp.report import terminal
@@ -212,7 +212,7 @@ def evaluate(
     n_heads: Heads = None,
     setting: Settings = None,
 ) -> None:
-    """Measure the squared error on fresh prompts, beside the best reference and the zero predictor."""
+    """Measure the squared error on fresh prompts, beside the best reference and 0."""
     if not _exists(checkpoint):
         raise bundled.not_found(checkpoint)
     from icl_interp import evaluation, results
@@ -335,7 +335,7 @@ def selfcheck(
     ] = None,
     out: Out = None,
 ) -> None:
-    """Judge every claim on hand-built models whose answer is known, and show what verdicts withstood."""
+    """Judge every claim on hand-built models whose answer is known, and show the results."""
     from icl_interp.testing import selfcheck as checks
 
     studies = checks.chosen(_listed(study, "--study"))
@@ -382,7 +382,7 @@ def _on_stderr(text: str) -> None:
 
 
 def _say(text: str, file: Any = None, end: str = "\n") -> None:
-    """Print. Nothing else prints here, so that no name from a file reaches the terminal as it stands."""
+    """Print text; all printing goes through here, so that names from files are escaped."""
     print(printable(text), file=file, end=end)
 
 
@@ -443,7 +443,7 @@ def _listed(text: str | None, option: str) -> list[str] | None:
 
 
 def _output(out: Path | None, name: str) -> Path:
-    """The output folder, checked before anything is computed for it, and made only when there is something to write."""
+    """The output folder: checked before the computation, made when there is something to write."""
     if out is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         out = Path("icl-interp-out") / f"{name}-{stamp}"
@@ -458,7 +458,10 @@ def _output(out: Path | None, name: str) -> Path:
 
 
 def _titles(names: list[str]) -> dict[str, str]:
-    """What to call each model and the folder of its report: its own name, with its folder's where several share one."""
+    """The title of each model, which also names the folder of its report.
+
+    It is the model's own name, with that of its folder where several models share a name.
+    """
     places = {name: Path(name).absolute() for name in names}
     short = [place.name for place in places.values()]
     titles = {

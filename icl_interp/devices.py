@@ -1,4 +1,4 @@
-"""Where to compute: the name of a device, checked by a computation on it before anything else is done."""
+"""Where to compute: the name of a device, checked by a small computation before anything else."""
 
 import textwrap
 

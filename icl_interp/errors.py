@@ -1,4 +1,6 @@
-"""The one error a user is meant to read: what was expected, what came, what to do; and text that is safe to show.
+"""The one error that a user should read, and text that is safe to show.
+
+The error says what was expected, what came and what to do.
 
 Names of tensors, keys of a config and names of folders come from strangers, and a terminal obeys
 the control characters in what it prints. All text goes through `printable` on its way to a
@@ -21,7 +23,7 @@ LISTED = 80  # names that a message lists at most
 
 
 def printable(text: object) -> str:
-    r"""Text without what steers a terminal or turns its order: each such character stands as its escape, such as \x1b.
+    r"""Text in which characters that control a terminal or its direction are escaped, as in \x1b.
 
     Escaped are control characters, marks of direction and others without a shape, and halves of
     surrogate pairs, which no encoding can write. Line breaks and tabs stay.
@@ -59,7 +61,10 @@ class InputError(ValueError):
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of this name, whose lines are printable wherever they go: every module takes its logger from here."""
+    """The logger of this name, all of whose lines are printable.
+
+    Every module takes its logger from here.
+    """
     found = logging.getLogger(name)
     if _make_printable not in found.filters:  # a module that is loaded again
         found.addFilter(_make_printable)
@@ -67,7 +72,7 @@ def logger(name: str) -> logging.Logger:
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    """Put a record's own text, and that of its error, into printable characters; every record passes."""
+    """Make the text of a record, and that of its error, printable; every record passes."""
     record.msg = printable(record.getMessage())
     record.args = None
     if record.exc_info and not record.exc_text:
@@ -80,7 +85,7 @@ _FORMATTER = logging.Formatter()
 
 
 class Formatter(logging.Formatter):
-    """A formatter for the command line: whatever a record of any package holds, what is printed is printable."""
+    """A formatter for the command line, which makes the records of every package printable."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text."""
@@ -129,11 +134,14 @@ def several(given: Any, what: str) -> tuple[Any, ...]:
 
 
 def unknown(what: str, name: object, valid: Iterable[str]) -> InputError:
-    """The error for a name that is not among the `valid` ones: it lists them and suggests the nearest.
+    """The error for a name that is not among the `valid` ones.
 
-    >>> print(unknown("claim", "limits.softmx_hardmax", ["limits.softmax_hardmax", "heads.orthogonality"]))
-    unknown claim 'limits.softmx_hardmax': did you mean 'limits.softmax_hardmax'? (known: heads.orthogonality, \
-limits.softmax_hardmax)
+    It suggests the nearest valid name and lists all of them.
+
+    >>> claims = ["limits.softmax_hardmax", "heads.orthogonality"]
+    >>> print(unknown("claim", "limits.softmx_hardmax", claims))
+    unknown claim 'limits.softmx_hardmax': did you mean 'limits.softmax_hardmax'? \
+(known: heads.orthogonality, limits.softmax_hardmax)
     """
     names = sorted(n if len(n) <= LISTED else shown(n) for n in valid)
     text = name[:LISTED] if isinstance(name, str) else shown(name)

@@ -1,4 +1,4 @@
-"""How well any predictor does on any task: squared error over scored points, with intervals over functions."""
+"""How well a predictor does on a task: its squared error, with intervals over functions."""
 
 import functools
 import math
@@ -38,7 +38,7 @@ Arm = Literal["functions", "inputs", "both"]
 
 @dataclass(frozen=True)
 class Sample:
-    """The prompts of one evaluation, drawn anew each time they are asked for: the same for every predictor."""
+    """The prompts of one evaluation, drawn anew for each predictor and the same for all."""
 
     task: Task
     n_functions: int
@@ -95,7 +95,9 @@ class PointErrors(NamedTuple):
 
 
 def point_errors(predictor: Predictor, sample: Sample, at_values: bool = False) -> PointErrors:
-    """Squared errors of a predictor at the scored points, meaned over contexts and the coordinates of a value.
+    """Squared errors of a predictor at the scored points.
+
+    They are means over contexts and over the coordinates of a value.
 
     Args:
         predictor: what predicts.
@@ -184,7 +186,9 @@ def evaluate(
     encoding: Encoding | str | None = None,
     baselines: bool = False,
 ) -> DataFrame:
-    """Squared error of a predictor beside the best reference and the zero predictor, on the same fresh prompts.
+    """Squared error of a predictor beside the best reference and the zero predictor.
+
+    All of them see the same fresh prompts.
 
     Args:
         predictor: a checkpoint, its path or bundled name, a model with TransformerLens' names, or
@@ -338,7 +342,7 @@ def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> di
 def _learned(
     predictor: Predictor, sample: Sample, errors: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    """R^2, and the share of what can be explained that a predictor explains, each with its interval.
+    """R^2, and the share of the explainable variance that a predictor explains, with intervals.
 
     Noise in labels can be explained by nobody. Where a best predictor under noise is known, the
     share is R^2 over that one's R^2 ("best_r2"). Where it is not, but labels are seen to differ
@@ -363,7 +367,10 @@ def _learned(
 def _share(
     name: str, own: np.ndarray, nothing: np.ndarray, best: np.ndarray | None = None
 ) -> dict[str, float]:
-    """How far errors went from those without examples (0) to the best ones (1), with its interval over functions."""
+    """Where errors lie between those without examples (0) and the best ones (1), with the interval.
+
+    The interval is over functions.
+    """
     best = np.zeros_like(own) if best is None else best
 
     def share(own: np.ndarray, nothing: np.ndarray, best: np.ndarray) -> np.ndarray:
@@ -374,7 +381,7 @@ def _share(
 
 
 def _has_noise(sample: Sample) -> bool:
-    """Whether labels that are scored differ from the values of their functions, as far as the first prompts show."""
+    """Whether scored labels differ from the values of their functions in the first prompts."""
     prompts = next(iter(sample))
     values = sample.task.targets(prompts.parameters, prompts.xs)[:, sample.scored]
     labels = prompts.ys[:, sample.scored]
@@ -455,7 +462,9 @@ def heatmap(
     n_contexts: int = 64,
     seed: int = 0,
 ) -> DataArray:
-    """Errors of one predictor with inputs and functions scaled apart: (inputs, functions, function).
+    """Errors of one predictor with inputs and functions scaled separately.
+
+    The axes are (inputs, functions, function).
 
     Source: Naim & Asher (2025), Figure 7.
     """
@@ -482,7 +491,7 @@ def heatmap(
 
 
 def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -> Scalable:
-    """The task, unless it can't be shifted, or a model would be asked past the length that it was trained on."""
+    """The task, if it can be shifted and no model was trained on shorter prompts only."""
     if not isinstance(task, Scalable):
         raise InputError(
             f"a shift scales functions and inputs, which a {type(task).__name__} task cannot"
@@ -511,7 +520,9 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
 
 
 def error_table(errors: DataArray) -> DataFrame:
-    """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
+    """The errors from `shifted` as a table with a row for each predictor and sigma.
+
+    It holds epsilon_sigma and the error rate with their intervals, and R^2.
 
     error_rate = epsilon / |epsilon_best - epsilon_0|, where there is a best: 0 is as good as that,
     1 as bad as predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon of the
@@ -528,7 +539,10 @@ def error_table(errors: DataArray) -> DataFrame:
 
 
 def paired_ratio(errors: DataArray, a: str, b: str, sigma: float) -> Interval:
-    """log10 of the ratio of two predictors' mean errors, paired by function: below 0 where `a` is the better one."""
+    """log10 of the ratio of two predictors' mean errors, paired by function.
+
+    It is below 0 where `a` is the better predictor.
+    """
     first, second = (_errors_at(errors, name, sigma) for name in (a, b))
     tiny = np.finfo(float).tiny  # errors of exactly 0
     return resampling.bootstrap(

@@ -161,7 +161,7 @@ def analyze(
 
 
 def _check_is_one(loaded: Checkpoint) -> None:
-    """Refuse a model whose ways to predict disagree: half of a report would be about another function."""
+    """Refuse a model whose ways to predict disagree, since a report would mix two functions."""
     model = copy.deepcopy(loaded.model).double().eval()
     prompts = loaded.task.sample(
         one_model.N_PROMPTS, generator(0, "pipeline/one model"), dtype=torch.float64
@@ -236,7 +236,10 @@ def _measure(
 def companions_of_model(
     given: Any, loaded: Checkpoint
 ) -> tuple[dict[Role, Checkpoint], list[dict[str, str]]]:
-    """Companions by role, bundled ones behind those that were given; and those that do not fit, with the reason."""
+    """Companions by role, and the given companions that do not fit, with the reason.
+
+    In each role, bundled companions come after given ones.
+    """
     run = encode(loaded.config)
     matched: dict[Role, Checkpoint] = {}
     left_out: list[dict[str, str]] = []
@@ -262,7 +265,7 @@ def companions_of_model(
 
 
 def _free(role: Role, other: Checkpoint, matched: Mapping[Role, Checkpoint]) -> Role:
-    """The role of one more companion: numbered where it is a further seed of those that came first."""
+    """The role of one more companion: numbered where it is a further seed of an earlier one."""
     alike = [first for taken, first in matched.items() if taken.first == role]
     if alike and companions_of.kind_of(encode(other.config)) != companions_of.kind_of(
         encode(alike[0].config)
@@ -279,7 +282,7 @@ def _free(role: Role, other: Checkpoint, matched: Mapping[Role, Checkpoint]) -> 
 
 
 def _refuse_copy(other: Checkpoint, known: Iterable[Checkpoint]) -> None:
-    """Refuse a companion whose weights are another one's but for small changes: it is no second seed."""
+    """Refuse a companion whose weights are a slightly changed copy: it is no second seed."""
     for one in known:
         if weights.are_copies(one.model, other.model):
             raise InputError(

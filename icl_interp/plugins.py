@@ -16,7 +16,9 @@ _LOCK = threading.RLock()  # another thread waits until all are imported
 
 
 def found() -> list[tuple[EntryPoint, Any]]:
-    """The entry points of the group, and what each holds; one that cannot be imported is left out with a warning.
+    """The entry points of the group, and what each holds.
+
+    An entry point that cannot be imported is left out with a warning.
 
     Importing happens once in a process. It also registers the tasks that such a package has of its
     own.
@@ -36,7 +38,7 @@ def found() -> list[tuple[EntryPoint, Any]]:
 
 @contextmanager
 def left_out(point: EntryPoint) -> Iterator[None]:
-    """What goes wrong with a study of another package costs that study only: a line in the log says what."""
+    """Leave out a study of another package that fails, and log the cause in one line."""
     try:
         yield
     except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""Products of activations, with weights and with themselves, by the kernel that is fastest for them.
+"""Products of activations with weights, and with themselves, by the fastest kernel.
 
 On a CPU torch computes products with MKL and convolutions with oneDNN. MKL leaves half of the
 vector units of AMD's processors idle and oneDNN does not, so there a large product in float32 takes
@@ -97,5 +97,5 @@ def _by_convolution(x: Float[Tensor, "*row n_in"], n_out: int) -> bool:
 
 
 def _image(x: Float[Tensor, "*row n_in"]) -> Float[Tensor, "1 n_in 1 n_row"]:
-    """One image of one line, whose pixels are rows and whose channels are columns: no number moves in memory."""
+    """A matrix as an image of one line, rows as pixels and columns as channels, without a copy."""
     return x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)

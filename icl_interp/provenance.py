@@ -40,7 +40,8 @@ def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Gen
     >>> a, b = generator(0, "train/prompts", step=3), generator(0, "train/prompts", step=3)
     >>> torch.equal(torch.rand(4, generator=a), torch.rand(4, generator=b))
     True
-    >>> torch.equal(torch.rand(4, generator=a), torch.rand(4, generator=generator(0, "train/prompts", step=4)))
+    >>> c = generator(0, "train/prompts", step=4)
+    >>> torch.equal(torch.rand(4, generator=a), torch.rand(4, generator=c))
     False
     """
     digest = hashlib.sha256(f"{seed}/{stream}/{step}/{rank}".encode()).digest()
@@ -88,7 +89,10 @@ def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
 
 
 def build(cls: type, values: Mapping[str, Any], where: str) -> Any:
-    """`cls(**values)` for a dataclass, refusing unknown keys, missing ones and numbers that are none by name."""
+    """`cls(**values)` for a dataclass; unknown keys, missing keys and bad numbers are refused.
+
+    The error names the key.
+    """
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key, value in values.items():
         if key not in fields:
@@ -112,7 +116,9 @@ _SCALARS = {int: "a whole number", float: "a number", bool: "true or false", str
 
 
 def check_scalar(value: Any, annotation: Any, where: str) -> None:
-    """Refuse a value that is not the number, truth value or text that a field asks for; other fields see to theirs.
+    """Refuse a value that is not the number, truth value or text that a field expects.
+
+    Fields of other types check their values themselves.
 
     Raises:
         InputError: the value is of another kind, or a number that is not finite or that 64 bits do
@@ -244,7 +250,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
-    """Remove the temporary files of `write_atomically` that a process left in `folder` when it was killed.
+    """Remove the temporary files that a killed process left in `folder` (see `write_atomically`).
 
     Args:
         folder: no other process may be writing these files in it.
@@ -273,7 +279,7 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
 
 
 def parse_json(data: bytes, where: str) -> Any:
-    """The value of JSON text in UTF-8, with the errors of `read_json`, which call the text `where`."""
+    """The value of JSON text in UTF-8; the errors are those of `read_json` and name `where`."""
     if (n := data.count(b"[") + data.count(b"{")) > MOST_PARTS:
         raise InputError(
             f"{where} holds {n:,} lists and mappings, but at most {MOST_PARTS:,} are read"

@@ -1,4 +1,4 @@
-"""Statistics of a stream in constant memory: each takes batches, and two of them can be merged into one.
+"""Statistics of a stream in constant memory; each takes batches, and two can be merged.
 
 All of them add up in float64 whatever comes in, keep their state where the batches live, and give
 the same numbers (up to rounding) however the stream was cut or merged. Rows, the first axis of a
@@ -88,7 +88,7 @@ class Moments:
         self.count.copy_(count)
 
     def over(self, entries: Sequence[int]) -> "Moments":
-        """Those of some entries of the first axis together, as if what came for each of them had been rows of one.
+        """The moments of some entries of the first axis together, as if all rows were of one entry.
 
         >>> m = Moments()
         >>> m.update(torch.tensor([[1.0, 1e9, 4.0], [3.0, 1e9, 4.0]]))
@@ -177,10 +177,13 @@ class Gram:
 
     >>> g = Gram()
     >>> g.update(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
-    >>> g.covariance.tolist(), g.spectrum.round(decimals=6).abs().tolist(), round(float(g.participation_ratio), 6)
-    ([[1.0, 0.0], [0.0, 0.0]], [1.0, 0.0], 1.0)
+    >>> g.covariance.tolist(), g.spectrum.round(decimals=6).abs().tolist()
+    ([[1.0, 0.0], [0.0, 0.0]], [1.0, 0.0])
+    >>> round(float(g.participation_ratio), 6)
+    1.0
     >>> g = Gram()
-    >>> g.update(torch.tensor([[[1.0, 0.0], [5.0, 5.0]], [[-1.0, 0.0], [5.0, 5.0]]]))  # two rows of two places
+    >>> rows = [[[1.0, 0.0], [5.0, 5.0]], [[-1.0, 0.0], [5.0, 5.0]]]  # two rows of two places
+    >>> g.update(torch.tensor(rows))
     >>> g.mean.tolist(), g.covariance.tolist()
     ([[0.0, 0.0], [5.0, 5.0]], [[0.5, 0.0], [0.0, 0.0]])
     """
@@ -241,7 +244,9 @@ class Gram:
 
     @property
     def participation_ratio(self) -> Float[Tensor, ""]:
-        """(sum_i l_i)^2 / sum_i l_i^2 over the eigenvalues: how many directions share the variance, from 1 to d.
+        """(sum_i l_i)^2 / sum_i l_i^2 over the eigenvalues l_i of the covariance.
+
+        It tells how many directions share the variance, from 1 to d.
 
         NaN where nothing varies. Source: Abbott, Rajan & Sompolinsky (2011), "Interactions between
         intrinsic and stimulus-evoked activity in recurrent neural networks".
@@ -310,7 +315,11 @@ class PerPrompt:
         batch: Float[Tensor, "prompt token *shape"],
         where: Bool[Tensor, "prompt token *#shape"] | None = None,
     ) -> None:
-        """Add prompts; with `where`, a prompt's mean is over the tokens at which it is true, and NaN without any."""
+        """Add prompts.
+
+        With `where`, a prompt's mean is over the tokens at which `where` is true, and NaN without
+        any.
+        """
         values = batch.detach().double()
         # Not `nanmean`: a NaN among the values stays in sight.
         self._rows.append(

@@ -28,7 +28,8 @@ class Register(MutableMapping[str, T]):
     >>> experiments.add("limits.table1", "errors by sigma")
     >>> experiments.add("limits.table1", "something else")
     Traceback (most recent call last):
-    icl_interp.errors.InputError: there is an experiment called 'limits.table1' already: choose another name
+    icl_interp.errors.InputError: there is an experiment called 'limits.table1' already: \
+choose another name
     """
 
     def __init__(self, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Modules that had another name in the last version. The old name works until the next one, with a warning."""
+"""Modules with another name in the last version; old names work until the next, with a warning."""
 
 import importlib
 import sys

@@ -72,7 +72,7 @@ class Interval:
     extremes: tuple[tuple[float, float], ...] = ()
 
     def through(self, function: Callable[[float], float], se: float = math.nan) -> "Interval":
-        """The interval of a monotone function of the number: of its share missed, its reciprocal, its root.
+        """The interval of a monotone function of the number, such as its reciprocal or its root.
 
         Args:
             function: increasing or decreasing.
@@ -101,7 +101,9 @@ def draw_weights(n: int, seed: int = 0, n_draws: int = N_DRAWS) -> Float[np.ndar
 
 
 def half_width(error: float) -> float:
-    """Half-width, in standard errors, of a normal interval that misses the truth with a probability of `error`.
+    """Half-width, in standard errors, of a normal interval that misses the truth this often.
+
+    `error` is the probability of missing it.
 
     >>> from scipy.stats import norm
     >>> round(half_width(0.05), 2), round(float(norm.isf(0.025)), 2)
@@ -207,7 +209,9 @@ def r_squared(
     empty: float = math.nan,
     least: float = TINY,
 ) -> np.ndarray:
-    """R2 = 1 - residual / total: the share of squares that a fit explains; below 0 where it does worse than nothing.
+    """R2 = 1 - residual / total, the share of squares that a fit explains.
+
+    It is below 0 where the fit does worse than predicting nothing.
 
     Args:
         residual: squares of what the fit leaves, added up or averaged.
@@ -229,7 +233,10 @@ def r_squared(
 
 @dataclass(frozen=True)
 class _Studentised:
-    """A value, its draws, and standard errors of both; `smooth` says whether those of the draws are their own."""
+    """A value, its draws, and standard errors of both.
+
+    `smooth` says whether each draw has a standard error of its own.
+    """
 
     value: float
     se: float
@@ -394,7 +401,7 @@ class _Sample:
         values: Float[np.ndarray, "all member"],
         groups: Bool[np.ndarray, "group number"],
     ) -> Float[np.ndarray, "row group member"]:
-        """Change of the statistic, per standard deviation, when all means of a group are raised a little."""
+        """Change of the statistic, per standard deviation, when a group's means rise a little."""
         means, raised = self.means[rows], STEP * groups * self._spread
         size, found = max(1, CHUNK // raised.size), []
         for start in range(0, len(means), size):
@@ -431,7 +438,9 @@ def _resampled(
 def _with_unseen(
     statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool
 ) -> list[tuple[float, float]]:
-    """Value and standard error of a statistic with `UNSEEN` further units like the one that lowers, or raises, it most.
+    """Value and standard error of a statistic with `UNSEEN` further extreme units.
+
+    They are copies of the unit that lowers, or raises, the statistic most.
 
     Which unit that is tell influences: a unit's numbers times the statistic's slopes.
     """
@@ -458,7 +467,10 @@ def _with_unseen(
 def _reach(
     statistic: Callable[..., np.ndarray], per_unit: Sequence[np.ndarray], positive: bool
 ) -> tuple[float, float]:
-    """The smallest and the largest value of the statistic of single units: means and their ratios lie between."""
+    """The smallest and largest value of the statistic of single units, which bound those of means.
+
+    This holds for means and their ratios.
+    """
     n = len(per_unit[0])
     weights = np.concatenate([np.full((1, n), 1 / n), np.eye(n)])
     sample = _Sample(statistic, per_unit, weights, positive)
@@ -512,7 +524,7 @@ def _errors(
 def _columns(
     sample: _Sample, values: Float[np.ndarray, "row member"]
 ) -> Int[np.ndarray, "group member"]:
-    """Which number of a unit each member of the statistic uses in each group; -1 where it uses none.
+    """The number of a unit that each member of the statistic uses in each group; -1 where none.
 
     Numbers of one group are used by different members (heads, say), so their slopes come from one
     call. Which numbers are used is seen in draws over the statistic's whole range: a largest or a

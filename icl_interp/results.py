@@ -1,4 +1,6 @@
-"""What measurements return: `xarray.DataArray`s and `pandas.DataFrame`s, which go to JSON and back without loss.
+"""What measurements return: `xarray.DataArray`s and `pandas.DataFrame`s.
+
+They are written to JSON and read back without loss.
 
 An array has a coordinate for every axis. Its `attrs` hold "units" (of the values), "note" (how they
 were measured, in a sentence) and "kind": "curve" where the last axis is a number that runs, an
@@ -127,7 +129,7 @@ def make_table(
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]], note: str = "") -> pd.DataFrame:
-    """A table from its rows, which all have the keys of the first; without columns where there are none."""
+    """A table from its rows, which all have the keys of the first; without rows, no columns."""
     return make_table(
         {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}, note=note
     )
@@ -236,7 +238,7 @@ def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
 
 
 def _index(items: Iterable[Any], name: str) -> pd.Index:
-    """Coordinates or a column, which keep their values and types: those of several types are objects."""
+    """Coordinates or a column with values and types unchanged; of mixed types they are objects."""
     plain = [item.item() if isinstance(item, np.generic) else item for item in items]
     kinds = {type(item) for item in plain}
     if kinds == {int, float} and all(float(item) == item or item != item for item in plain):

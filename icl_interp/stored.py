@@ -1,4 +1,4 @@
-"""Plain data from a file, read with a check at every step: whatever is wrong gets one line that names the place.
+"""Plain data from a file, checked at every step; an error is one line that names the place.
 
 Whatever a user names, or a run folder holds, is opened by `opened` or looked at by `check_file`
 first: a pipe would wait without end, and a device never ends.

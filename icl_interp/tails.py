@@ -14,7 +14,9 @@ ALIKE = 1e-13  # of their size: excesses below are rounding
 
 
 def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
-    """A quantile that few draws lie beyond, or none: from the generalised Pareto law of the outermost 5 % of them.
+    """A quantile that few draws, or none, lie beyond.
+
+    It comes from a generalised Pareto law that is fitted to the outermost 5 % of the draws.
 
     Where at least `FEW` draws lie beyond it, it is one of the draws.
 
@@ -24,7 +26,8 @@ def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
     b), scale 2 a b / (a - 2 b), with a the mean excess and b the mean of the excesses weighted by
     the share of larger ones).
 
-    >>> draws = -np.log((np.arange(2000) + 0.5) / 2000)  # an exponential law, whose quantile at 1 - e is -log(e)
+    >>> # An exponential law, whose quantile at 1 - e is -log(e).
+    >>> draws = -np.log((np.arange(2000) + 0.5) / 2000)
     >>> round(far_quantile(draws, 1 - 1e-4) / -math.log(1e-4), 1)
     1.0
     """

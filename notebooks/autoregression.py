@@ -321,7 +321,10 @@ n = sample.n_points
 
 
 def descended(steps: int, size: float, upto: int) -> float:
-    """The error at one point of gradient descent on the states up to it; `size` over their number is the step."""
+    """The error at one point of gradient descent on the states up to it.
+
+    The step is `size` over the number of these states.
+    """
     seen = sample.xs[:, : upto + 1]
     W = theory.gradient_descent(seen, size / upto, steps)
     return float(((W @ seen[:, -1:].mT)[..., 0] - sample.ys[:, upto]).square().mean())

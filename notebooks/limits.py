@@ -30,7 +30,7 @@ without = icl_interp.load("affine_no_ln")
 
 
 def kept(name: str) -> dict:
-    """Figures of an experiment that comes with the package; prints what came out, and at which scale."""
+    """Figures of an experiment of the package; prints its outcome and its scale."""
     record, results = icl_interp.experiments.record(name), icl_interp.experiments.results(name)
     print(f"{name}, {record['scale']['words']}")
     for line in record["says"]:

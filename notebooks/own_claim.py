@@ -77,7 +77,7 @@ plot(
 
 # %%
 class Pairing(Probe):
-    """Attention from the token of f(x_i) to the token of x_i, mean over the examples of a prompt."""
+    """Attention from the token of f(x_i) to that of x_i, averaged over a prompt's examples."""
 
     name = "pairing"
 
@@ -153,7 +153,10 @@ for head in (None, (0, 2), (1, 1)):
 # %%
 @measurement("own/pairing")
 def pairing(lab):
-    """For each unit: the share of the head with the largest one, the error, and the error with its pattern uniform."""
+    """For each unit, the share of one head, and the error with and without its pattern.
+
+    The head is the one with the largest share. Without its pattern, its weights are uniform.
+    """
     shares = icl_interp.probe(lab.model, lab.prompts, [Pairing()], encoding=lab.encoding)[
         "pairing.share"
     ]

@@ -1,4 +1,4 @@
-"""The second route to what probes measure: all activations by `run_with_cache`, and plain indexing."""
+"""An independent route to probes' numbers: all activations by `run_with_cache`, then indexing."""
 
 import torch
 from small_models import tokens_for

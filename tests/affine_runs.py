@@ -1,4 +1,4 @@
-"""Untrained models of affine functions on U(-a, a), and facts about such models beside companions."""
+"""Untrained models of affine functions on U(-a, a), and facts about them beside companions."""
 
 from known import facts
 from tiny_runs import checkpoint

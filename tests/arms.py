@@ -1,4 +1,4 @@
-"""Made-up tables of runs, as `studies.limits.measurements.seeds` gives them: arms of several seeds."""
+"""Made-up tables of runs, as from `studies.limits.measurements.seeds`: arms of several seeds."""
 
 import numpy as np
 from pandas import DataFrame
@@ -68,7 +68,10 @@ def arm(
 
 
 def scaled(ratio: float = 1.0, far: float | None = None) -> dict[str, float]:
-    """Errors as functions are scaled: `ratio` times a level in distribution, and `far` times beyond."""
+    """Errors as functions are scaled: `ratio` times LEVEL in distribution.
+
+    Beyond, they are `far` times LEVEL times the square of the scale.
+    """
     beyond = ratio if far is None else far
     return {f"functions {s:g}": (ratio if s == 1 else beyond * s**2) * LEVEL for s in SIGMAS}
 

@@ -8,7 +8,9 @@ from icl_interp.probes.runner import probe
 
 
 def by_hand(model, tokens):
-    """What each part writes into the prediction at the last token, (prompt, part, target), and the prediction.
+    """What each part writes into the prediction at the last token, and the prediction.
+
+    The first result is (prompt, part, target).
 
     The read-in is the first part.
     """

@@ -21,7 +21,7 @@ NAMES = (
 
 
 def browser() -> str:
-    """Path of a browser: what BROWSER_PATH names, else the system's; where there is none, the test is skipped."""
+    """Path of a browser from BROWSER_PATH or the system; without one, the test is skipped."""
     named = os.environ.get("BROWSER_PATH")
     if named:  # who names one, as .ci/run does, means these tests to run
         assert os.access(named, os.X_OK), f"BROWSER_PATH names {named}, which is no program"

@@ -1,4 +1,7 @@
-"""Reports on bundled models with the settings of `icl-interp analyze`, made once a test run: a minute's work each."""
+"""Reports on bundled models with the settings of `icl-interp analyze`, once a test run.
+
+Each takes about a minute.
+"""
 
 import functools
 from dataclasses import replace

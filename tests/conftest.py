@@ -1,4 +1,4 @@
-"""Set-up that has to happen before any test file, and so before icl_interp or torch, is imported."""
+"""Set-up that must happen before any test file, and so icl_interp or torch, is imported."""
 
 import logging
 import os
@@ -41,7 +41,7 @@ from small_reports import _shared_folder, any_report, small  # noqa: E402, F401
 
 @pytest.fixture
 def as_users_run_it(monkeypatch):
-    """Without the run-time check of annotations, which only tests switch on: it would refuse wrong types first."""
+    """Without the run-time check of annotations, which would refuse wrong types first in tests."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 

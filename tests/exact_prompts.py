@@ -1,4 +1,4 @@
-"""What the tests of `theory` share: numbers in float64, random covariances, and exact quadrature over prompts.
+"""Shared by tests of `theory`: float64, random covariances, and exact quadrature over prompts.
 
 Gauss-Hermite quadrature over everything random in a prompt is a route of its own. Predictions are
 polynomials, so a few nodes a variable give their moments without any error, and closed forms must
@@ -34,7 +34,10 @@ def root(matrix):
 
 
 def grid(*sizes):
-    """Nodes (point, variable) and weights for independent N(0, 1) variables: exact to degree 2 size - 1 in each."""
+    """Nodes (point, variable) and weights for independent N(0, 1) variables.
+
+    They are exact to degree 2 size - 1 in each variable.
+    """
     rules = [np.polynomial.hermite_e.hermegauss(size) for size in sizes]
     nodes = np.stack(
         [axis.ravel() for axis in np.meshgrid(*[r[0] for r in rules], indexing="ij")], -1

@@ -1,4 +1,4 @@
-"""Files as other programs write them: the models of Garg et al. and what stands around a GPT2Model."""
+"""Files in other programs' formats: models of Garg et al., and a GPT2Model with its ends."""
 
 import torch
 import yaml
@@ -15,7 +15,10 @@ CURRICULUM = {
 
 
 class TheirTransformer(nn.Module):
-    """The architecture of Garg et al. (2022): x and y interleaved, y padded with zeros, predictions at every x."""
+    """The architecture of Garg et al. (2022): x and y interleaved, predictions at every x.
+
+    y is padded with zeros.
+    """
 
     def __init__(
         self, n_dims=3, n_positions=6, n_embd=8, n_layer=2, n_head=2, seed=0, size=0.4, **config

@@ -15,7 +15,7 @@ ACTIVATIONS = {
 
 
 def norm(cfg, weights, name, x):
-    """LayerNorm with gain and bias, without, or root mean square with a gain; the identity where there is no norm."""
+    """LayerNorm with or without gain and bias, RMS norm with a gain, or the identity."""
     if cfg.normalization_type is None:
         return x
     if cfg.normalization_type == "Tanh":

@@ -8,7 +8,7 @@ import pytest
 
 
 class Surface(logging.Handler):
-    """Raises each error that the package catches and logs: a report goes on without a broken claim, a test must not."""
+    """Raises each error that the package logs instead, since no test should hide a broken claim."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Raise the error that the record is about, if it is about one."""
@@ -20,7 +20,7 @@ SURFACE = Surface()  # attached in conftest.py
 
 
 def must_fail(check: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Assert that `check(*args, **kwargs)` fails: the mutant beside a test, which shows that the test can fail.
+    """Assert that `check(*args, **kwargs)` fails, which shows that the test can fail.
 
     Only a failed assertion counts, and so does a `pytest.raises` inside the check that saw nothing
     raised. Any other error passes through, because a mutant that crashes shows nothing about the
@@ -45,7 +45,10 @@ def mostly_slow(values: Iterable[Any], fast: int = 1, *, single: bool = False) -
 
 
 def one_in(n: int, values: Iterable[Any], *, single: bool = False) -> list[Any]:
-    """Values of parameters: the fast suite has the first of every n, the slow suite all others (see `mostly_slow`)."""
+    """Values of parameters: the fast suite has the first of every n, the slow suite the others.
+
+    See `mostly_slow`.
+    """
     return [_slow(value, single) if i % n else value for i, value in enumerate(values)]
 
 

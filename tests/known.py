@@ -18,7 +18,7 @@ CONFIG = HookedTransformerConfig(n_layers=3, d_model=8, n_heads=2)
 def facts(
     *companions: Role | str, task: Task = AFFINE, config: dict[str, Any] | None = None, **more: Any
 ) -> Facts:
-    """Facts about a model that learned its task, with companions of some roles and fields of its config changed."""
+    """Facts about a trained model, with companions of some roles and a changed config."""
     roles = [Role(role) if isinstance(role, str) else role for role in companions]
     plain = Facts(
         config=replace(CONFIG, **(config or {})),
@@ -47,5 +47,5 @@ def changed(known: Facts, **more: Any) -> Facts:
 
 
 def said(finding: Any) -> str:
-    """All that a finding says: its reason, and what that has no room for, which stands with the scope."""
+    """All words of a finding: its reason, and further words that stand with the scope."""
     return f"{finding.reason} {finding.scope}"

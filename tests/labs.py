@@ -36,5 +36,8 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def in_fours(model, n: int, *_, **__) -> list[slice]:
-    """Rows in parts of four, for `models.transformer.chunks`: what goes wrong between parts shows."""
+    """Rows in parts of four, as `models.transformer.chunks` gives them.
+
+    Small parts show what goes wrong between parts.
+    """
     return [slice(start, min(start + 4, n)) for start in range(0, n, 4)]

@@ -1,4 +1,4 @@
-"""A pytest plugin: last bits depend on everything that a computation reads, as they do from processor to processor.
+"""A pytest plugin: last bits of results change, as they do from processor to processor.
 
     make test ARGS="-p last_bits tests/theory tests/models"
 
@@ -103,7 +103,7 @@ class LastBits(TorchDispatchMode):
     """Changes what torch's operations return."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and change its result where last bits are a matter of the processor."""
+        """Run the operation, and change its result if its last bits depend on the processor."""
         out, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
         affected = name in TORCH or name.startswith(("linalg", "_linalg"))
         if not affected or "out" in func._overloadname:

@@ -1,4 +1,4 @@
-"""Rules of the architecture, for `test_architecture.py`: each yields a line for every place that breaks it."""
+"""Rules of the architecture for `test_architecture.py`; each yields a line for every violation."""
 
 import ast
 import functools
@@ -140,7 +140,7 @@ def module(path: str) -> str:
 
 
 def unit(name: str) -> str:
-    """The file or package of LAYERS that a dotted module belongs to; empty for icl_interp itself."""
+    """The file or package of LAYERS that holds a dotted module; empty for icl_interp itself."""
     return name.split(".")[1] if "." in name else ""
 
 
@@ -318,7 +318,7 @@ def public_names_are_documented(sources: Sources) -> Iterator[str]:
 
 
 def html_has_one_origin(sources: Sources) -> Iterator[str]:
-    """Templates of HTML are written out, and `Markup`, which is never escaped, is made where nothing else would do."""
+    """Templates of HTML are literals, and unescaped `Markup` is made only where it is needed."""
     for path, text in sources.items():
         for node in nodes(text):
             match node:
@@ -333,7 +333,10 @@ def html_has_one_origin(sources: Sources) -> Iterator[str]:
 
 
 def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:
-    """Measurements, evidence and experiments return numbers: none of their strings but docstrings names a verdict."""
+    """Measurements, evidence and experiments return numbers, not verdicts.
+
+    None of their strings but docstrings names a verdict.
+    """
     for path, text in sources.items():
         parts = PurePosixPath(path).parts
         asked = parts[0] in ("analyses", "experiments") or (
@@ -348,7 +351,7 @@ def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:
 
 
 def studies_stand_apart(sources: Sources) -> Iterator[str]:
-    """No study imports another, and within one imports go from the rooms of a study to those before them."""
+    """No study imports another, and a room of a study imports only earlier rooms."""
     order = {room: number for number, rooms in enumerate(ROOMS) for room in rooms}
     for path in sources:
         here = module(path).split(".")[2:]
@@ -367,7 +370,10 @@ def studies_stand_apart(sources: Sources) -> Iterator[str]:
 
 
 def engine_names_no_study(sources: Sources) -> Iterator[str]:
-    """Outside the studies, no text but docstrings holds the id of a claim, an experiment or a figure of theirs."""
+    """Outside the studies, no text but docstrings holds an id of their claims or figures.
+
+    The same holds for ids of their experiments.
+    """
     studies = {
         PurePosixPath(path).parts[1]
         for path in sources
@@ -400,7 +406,7 @@ def quantities_are_defined_once(sources: Sources) -> Iterator[str]:
 
 
 def studies_attach_no_hooks(sources: Sources) -> Iterator[str]:
-    """What is read off a running model is a probe's, and what is changed in it an intervention's."""
+    """Probes read from a running model, and interventions change it; studies do neither."""
     for path, text in sources.items():
         if not path.startswith("studies/") or path in HOOKS_BY_HAND:
             continue

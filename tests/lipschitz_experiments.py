@@ -1,4 +1,4 @@
-"""What the tests of `lipschitz`'s experiments share: softmax units of known M as checkpoints, and a small bench."""
+"""Shared by tests of `lipschitz`'s experiments: softmax units of known M, and a small bench."""
 
 from dataclasses import replace
 

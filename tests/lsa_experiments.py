@@ -1,4 +1,4 @@
-"""What the tests of `linear_attention`'s experiments share: an untrained softmax model and a small bench."""
+"""Shared by tests of `linear_attention`'s experiments: an untrained softmax model, a bench."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the tests of `linear_attention`'s claims share: layers of known truth, and a bench that knows of snapshots."""
+"""Shared by tests of `linear_attention`'s claims: layers of known truth, a bench with snapshots."""
 
 from collections.abc import Mapping
 

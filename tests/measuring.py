@@ -1,4 +1,7 @@
-"""What the tests of claims share: a model measured for some claims, as `analyze` does it but without a checkpoint."""
+"""Shared by tests of claims: a model measured for some claims, as by `analyze`.
+
+It needs no checkpoint.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

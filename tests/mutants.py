@@ -1,4 +1,4 @@
-"""Mutants of the files and words that a user may give: each is drawn from its seed and its number alone."""
+"""Mutants of files and words of users: each is drawn from its seed and its number alone."""
 
 import copy
 import io
@@ -193,7 +193,10 @@ SNIPPETS = [
 
 
 def hostile(content: dict[str, bytes], rng: random.Random) -> bytes:
-    """An archive of torch's with a hostile pickle, a compressed or a strange member, or other bytes."""
+    """An archive of torch's with a hostile pickle, a strange member or other bytes.
+
+    The member may also be compressed.
+    """
     content = dict(content)
     data = next(name for name in content if name.endswith("data.pkl"))
     packed: set[str] = set()

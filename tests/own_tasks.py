@@ -1,4 +1,4 @@
-"""Tasks as users bring them: two-layer ReLU networks, linear in no fixed features, and polynomials that are changed."""
+"""Tasks as users write them: ReLU networks, linear in no fixed features, changed polynomials."""
 
 from dataclasses import dataclass
 

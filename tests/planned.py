@@ -15,7 +15,7 @@ from icl_interp.results import make_array
 
 
 def by_row(values: torch.Tensor):
-    """A result of numbers, a row a prompt, from what a sweep gives: `(batch, point, target)` with one target."""
+    """A result with a row for each prompt, from a sweep's `(batch, point, target)`, one target."""
     axes = {"prompt": tuple(range(len(values))), "x": tuple(range(values.shape[1]))}
     return make_array(as_numbers(values).numpy(), axes)
 

@@ -1,4 +1,4 @@
-"""What the tests of `lipschitz`'s claims on one window share: units with a given M, and a bench for them."""
+"""Shared by tests of `lipschitz`'s claims on one window: units with a given M, and a bench."""
 
 from functools import cache
 

@@ -36,7 +36,7 @@ def install(package: str) -> None:
 
 
 def unused(function: Any) -> Any:
-    """The hook asks for the name of a type checker, and tells bytecode of one from that of another by it."""
+    """The import hook asks for a type checker's name, by which it tells compiled bytecode apart."""
     raise AssertionError("jaxtyping's own decorator was called")
 
 
@@ -71,7 +71,7 @@ def jaxtyped(decorated: Any = None, *, typechecker: Any = None) -> Any:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function between two checks, which are compiled when it is first called: many never are."""
+    """The function between two checks, compiled at its first call, since many are never called."""
     checks: list[Callable[..., Any]] = []
 
     @functools.wraps(function)
@@ -89,7 +89,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """What takes the arguments of a function and checks them, and what takes and gives back the value it returns.
+    """Two functions: one checks arguments, the other checks and returns the returned value.
 
     The first is a function of the same signature, written anew, because beartype reads signatures
     off code.
@@ -124,7 +124,7 @@ def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callabl
 
 
 def _hint(annotation: Any, function: Callable[..., Any]) -> Any:
-    """An annotation with its strings resolved; anything, where a name is there for type checkers only."""
+    """An annotation with its strings resolved; Any for names that only type checkers see."""
 
     def one(value: annotation) -> None: ...
 

@@ -1,4 +1,4 @@
-"""One attention layer on scalar tokens, written out: weights, contexts, and its output at any query."""
+"""One attention layer on scalar tokens, written out: weights, contexts, outputs at any query."""
 
 import math
 
@@ -11,7 +11,7 @@ ONE, ZERO = torch.ones(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float
 
 
 def mixture(x, context, alpha):
-    """The softmax mixture at one x, from the weights as the paper writes them (shifted: none overflows)."""
+    """The softmax mixture at one x, from the paper's weights, shifted so that none overflows."""
     tokens = [*context.tolist(), float(x)]
     top = max(alpha * x * token for token in tokens)
     weights = [math.exp(alpha * x * token - top) for token in tokens]

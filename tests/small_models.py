@@ -1,4 +1,4 @@
-"""Small random models of every kind, prompts for them, and every intervention: what tests of hooks run on."""
+"""Small random models of every kind, prompts for them, and every intervention, to test hooks."""
 
 import torch
 
@@ -85,7 +85,7 @@ def ablate_mean(model: HookedTransformer, *heads: tuple[int, int]) -> AblateHead
 
 
 def put_heads(model: HookedTransformer) -> PutHeadOutputs:
-    """Two heads of the second layer, each at another token, write what they write there in other prompts."""
+    """Two heads of the second layer, each at another token, write what other prompts make them."""
     _, cache = model.run_with_cache(tokens_for(model).flip(0))
     z = cache["blocks.1.attn.hook_z"]
     return PutHeadOutputs(1, [0, 2], torch.stack([z[:, 5, 0], z[:, -1, 2]], 1), [5, -1])

@@ -1,4 +1,4 @@
-"""Reports of small random models, analysed once a test run: what the tests of figures and pages share.
+"""Reports of small random models, made once a test run, for tests of figures and pages.
 
 Few units, but enough that verdicts are given; on a model with LayerNorm (and others without, four
 seeds of each) and on one without.

@@ -1,4 +1,4 @@
-"""What the tests of statements share: made-up tables of errors, and the words in front of what is said about them."""
+"""Shared by tests of statements: made-up tables of errors, and the words before a statement."""
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.statements import WORDS

@@ -24,7 +24,7 @@ def approach(gap, error=None, mean=None, n=40) -> DataArray:
 
 
 def drawn(n=40, **sizes) -> DataArray:
-    """`far/drawn` of units that are all the same, from root mean squares over DRAWN, by statistic; 0 by default."""
+    """`far/drawn` of equal units, from root mean squares over DRAWN by statistic; 0 by default."""
     values = np.zeros((len(AT_DRAWN), n, len(DRAWN)))
     for name, size in sizes.items():
         largest = name.startswith("largest")
@@ -55,7 +55,10 @@ def ends(change=0.0, n=40, n_contexts=2) -> DataArray:
 
 
 def plateaus(distance=None, n=40) -> DataArray:
-    """`far/plateaus` of f that ends so far from what the weights predict; none where they predict none."""
+    """`far/plateaus` of f that ends this far from what the weights predict.
+
+    None where they predict none.
+    """
     n = 0 if distance is None else n
     axes = {"unit": tuple(range(n)), "direction": ("-", "+")}
     return make_array(np.full((n, 2), np.square(distance or 0.0)), axes)
@@ -75,7 +78,10 @@ def intact(mean) -> DataArray:
 
 
 def used(f, truth, mean, xs) -> DataArray:
-    """`context/use` of units of two prompts, from f and the truth, `(prompt, x)`, and the law's mean, `(x,)`."""
+    """`context/use` of units of two prompts.
+
+    It is computed from f and the truth, `(prompt, x)`, and the law's mean, `(x,)`.
+    """
     n = len(f) // 2
     unit = f.reshape(n, 2, -1).mean(1)
     line, other = np.repeat((unit.sum(0) - unit) / (n - 1), 2, 0), np.roll(f, 2, 0)

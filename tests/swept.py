@@ -1,4 +1,4 @@
-"""Sweeps of every kind over small models: what the tests of sweeps ask for, and what they must get."""
+"""Sweeps of every kind over small models: requests of the tests, and their expected results."""
 
 import copy
 import functools
@@ -99,7 +99,7 @@ def sweeps(model: HookedTransformer) -> dict[str, Sweep]:
 
 
 def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -> torch.Tensor:
-    """Every place a whole prompt of its own, which the probes read at its last token: `(batch, point, target)`.
+    """Every place as a whole prompt, whose last token the probes read: `(batch, point, target)`.
 
     `probes[k]` are those for place k.
     """
@@ -120,7 +120,10 @@ def whole(model: HookedTransformer, s: Sweep, probes: list[tuple[Probe, ...]]) -
 
 @functools.cache
 def expected_of(name: str, case: str) -> tuple[torch.Tensor, list[tuple[Probe, ...]]]:
-    """What whole prompts give a case of `sweeps`: predictions, and for each place the probes that read there."""
+    """The results of whole prompts for a case of `sweeps`.
+
+    They are predictions, and for each place the probes that read there.
+    """
     model = model_of(name)
     s = sweeps(model)[case]
     probes = [copy.deepcopy(s.probes) for _ in s.labels]

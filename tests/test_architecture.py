@@ -1,4 +1,4 @@
-"""The design, guarded: who may import whom, where third-party packages enter, what a file may look like.
+"""Rules of the design: imports, entry points of third-party packages, and the look of a file.
 
 Every rule reads sources only, so each is also shown a small fake package that breaks it, and that
 it alone must refuse.
@@ -60,7 +60,10 @@ def test_tests_are_short_too():
 
 
 def check_list(listed):
-    """Every listed file is there, and still too dense: one that was rewritten leaves the list, and none comes back."""
+    """Every listed file exists and is still too dense.
+
+    A file that was rewritten leaves the list, and none comes back.
+    """
     package = sources_of(ROOT)
     assert set(listed) <= set(package)
     assert [path for path in listed if not too_dense(package[path])] == []

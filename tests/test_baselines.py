@@ -174,7 +174,7 @@ SEXTIC = Polynomial(degrees=(6,), inputs=Uniform(-1, 1), coefficients=Uniform(-1
 
 
 def largest_error(predict, task=SEXTIC, n=128):
-    """The largest error, relative to 1 + |y|, from the first point on that the prefix determines."""
+    """The largest error over 1 + |y| at points that the prefix determines."""
     prompts = task.sample(n, generator(0, "precision"), dtype=torch.float64)
     error = (predict(prompts) - prompts.ys).abs() / (1 + prompts.ys.abs())
     return error[:, task.n_determining :].max()

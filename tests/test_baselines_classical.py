@@ -1,4 +1,7 @@
-"""The classical algorithms: each by a loop in numpy, Bayes by dense Gaussian processes and by integration."""
+"""The classical algorithms against numpy loops, and Bayes against dense Gaussian processes.
+
+Bayes is also compared with integration.
+"""
 
 import math
 
@@ -164,7 +167,10 @@ def test_algorithms_at_the_ends_of_their_parameters():
 
 
 def gaussian_process(degrees, mean, std, noise):
-    """The posterior mean without coefficients: f is Gaussian given the degree, so are labels; dense matrices."""
+    """The posterior mean from dense matrices, without coefficients.
+
+    f, and so its labels, are Gaussian given the degree.
+    """
 
     def predict(xs, ys, x):
         evidences, means = [], []
@@ -250,7 +256,7 @@ def test_bayes_finds_the_degree():
 
 
 def test_nothing_beats_bayes_on_its_own_model():
-    """Gaussian coefficients: the mean squared error at each point is the least of all algorithms."""
+    """With Gaussian coefficients, Bayes has the least mean squared error at each point."""
     task = Polynomial(degrees=(1, 3), inputs=Uniform(-1, 1), coefficients=Normal(1), n_points=6)
     prompts = task.sample(4000, generator(0, "best"), dtype=torch.float64)
     errors = {

@@ -17,7 +17,7 @@ FEW = ("--functions", "4", "--contexts", "2")
 
 @pytest.fixture
 def theirs(tmp_path):
-    """A run folder as the code of Garg et al. leaves it, and the same weights without their config."""
+    """A run folder as written by the code of Garg et al., and its weights without their config."""
     folder = run_folder(tmp_path / "their run", TheirTransformer(), config())
     torch.save(state_dict(TheirTransformer()), tmp_path / "checkpoint_9")
     (tmp_path / "task.yaml").write_text(yaml.dump(TASK))

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md, of the README and of the guides, run from top to bottom as a reader would."""
+"""The examples of CONTRIBUTING.md, the README and the guides, run from top to bottom."""
 
 import re
 from pathlib import Path

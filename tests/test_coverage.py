@@ -1,4 +1,7 @@
-"""Intervals hold the truth as often as they say: by simulation of laws with a known truth, seeds fixed beforehand."""
+"""Intervals hold the truth as often as they say, in simulations of laws with a known truth.
+
+Seeds are fixed beforehand.
+"""
 
 import functools
 import zlib
@@ -98,7 +101,7 @@ QUICK = ("exponential mean", "ratio of errors, positive", "variance, positive", 
 
 
 def percentile(statistic, *per_unit, positive=False):
-    """The mutant: percentiles of the draws, which forget that skewed samples of few units miss what is rare."""
+    """The mutant: percentiles of the draws, which miss what is rare in small skewed samples."""
     weights = draw_weights(len(per_unit[0]))
     draws = statistic(*(np.tensordot(weights, array, axes=1) for array in per_unit))
     low, high = np.quantile(draws, [0.025, 0.975])
@@ -127,7 +130,7 @@ def shorter(i: Interval) -> Interval:
 def check_coverage(
     found: list[Interval], truth: float, at_least: float = AT_LEAST, wrong: float = WRONG
 ):
-    """Enough intervals hold the truth, and few are on either side where it lies at the edge of a region."""
+    """Enough intervals hold the truth, and few decide wrongly where it lies at a region's edge."""
     assert sum(i.low <= truth <= i.high for i in found) >= at_least * len(found) / N_SETS
     for supports in ((-INF, truth), (truth, INF)):
         rule = Condition("it", supports, None)
@@ -168,7 +171,7 @@ def test_a_few_intervals_cover(name):
 
 
 def test_percentiles_are_noticed():
-    """Of a skewed law: too few of these intervals hold the truth, and most of the others lie below it."""
+    """For a skewed law, too few of these intervals hold the truth, and most misses lie below it."""
     law = LAWS["lognormal mean, positive"]
     must_fail(check_coverage, intervals("lognormal mean, positive", percentile, 64, 400), law.truth)
 

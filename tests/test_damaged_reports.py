@@ -1,4 +1,4 @@
-"""Reports from files that lack what a claim, a figure or a screen reads: a line says so, and never a traceback."""
+"""Damaged reports: a missing part of a claim, figure or screen gives a line, not a traceback."""
 
 import copy
 import io

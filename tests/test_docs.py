@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, the catalogue is whole, and the site builds and opens without a network."""
+"""The documentation: links work, the catalogue is whole, and the site needs no network."""
 
 import importlib.util
 import json
@@ -41,7 +41,7 @@ def words(text):
 
 
 def is_whole(page, claim):
-    """It has the sentence, its place, every quantity that decides, every measurement, the controls."""
+    """A page holds the sentence, its place, all deciding quantities, measurements and controls."""
     said = words(page)
     assert words(claim.quote.text) in said
     assert words(claim.quote.place) in said
@@ -87,7 +87,7 @@ def test_verdicts_are_those_of_the_record(pages):
 
 
 def shows_its_battery(page, claim, kept):
-    """A count for each family and each kind of trial, where the study has a battery; else nothing of it."""
+    """A page counts each family and kind of trial, if the study has a battery."""
     assert ("## What its verdicts withstood" in page) == ("| was |" in page) == (kept is not None)
     if kept is None:
         return
@@ -117,7 +117,7 @@ def test_a_page_shows_what_verdicts_withstood(pages):
 
 
 def shows_its_power(page, claim, kept):
-    """A figure for each dial of the claim, where the study has measured its power curves; else nothing of it."""
+    """A page has a figure for each dial of the claim, if the study has power curves."""
     names = [name for name in (kept.tables if kept else ()) if DIALS[name].claim == claim.id]
     assert ("## Power" in page) == bool(names)
     figures = re.findall(r'<script type="application/json">(.+?)</script>', page)

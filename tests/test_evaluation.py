@@ -133,7 +133,7 @@ def seen_by(task, **settings):
 
 
 def check_chunks(n_functions, n_contexts, limit):
-    """Errors equal those of one pass over all prompts by plain numpy, and no batch exceeds the limit."""
+    """Errors equal those of one numpy pass over all prompts, and no batch exceeds the limit."""
     batches, errors = seen_by(AFFINE, n_functions=n_functions, n_contexts=n_contexts)
     xs, ys = (np.concatenate([getattr(b, name).numpy() for b in batches]) for name in ("xs", "ys"))
     squared = ((xs - 0.5 - ys) ** 2)[:, 2:].reshape(n_functions, -1)
@@ -313,7 +313,7 @@ def test_a_bare_model_is_evaluated_like_its_checkpoint():
 
 
 def test_the_encoding_of_a_checkpoint_may_be_named():
-    """A model of two numbers a token reads points of two coordinates interleaved, or points of one stacked."""
+    """A model of two numbers a token reads 2 coordinates interleaved, or 1 coordinate stacked."""
     whole = tiny_runs.checkpoint(**tiny_runs.STACKED)
     planar = LinearRegression(n_dims=2, n_points=5)
     few = {"n_functions": 6, "n_contexts": 2}

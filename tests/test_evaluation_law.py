@@ -1,4 +1,4 @@
-"""R^2 is relative to the mean of the law of functions: a constant that is added to all values changes nothing."""
+"""R^2 is relative to the mean of the law of functions, so adding a constant changes nothing."""
 
 import math
 from dataclasses import replace
@@ -82,7 +82,7 @@ def check_r2(task, variance):
 
 
 def test_the_law_mean_leaves_the_variance():
-    """Var f(x) = Var a (1 + E x^2) for independent coefficients; E f^2 has the mean's square besides."""
+    """Var f(x) = Var a (1 + E x^2) for independent coefficients; E f^2 adds the mean's square."""
     check_r2(AROUND_2, 0.25 * (1 + 1 / 3))
     check_r2(AFFINE, (1 + 1 / 3) / 3)
     must_fail(check_r2, AROUND_2, (0.25 + 4) * (1 + 1 / 3))

@@ -1,4 +1,4 @@
-"""Evaluation under shift: the same draws for all, scaled; closed forms; intervals by the book; what is refused."""
+"""Evaluation under shift: the same draws scaled, closed forms, intervals, and refusals."""
 
 import math
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def test_draws_of_their_own_at_every_sigma_are_noticed(monkeypatch, arm):
 
 
 def check_paired(first, second):
-    """Errors are those of the same functions: for a predictor that is half the truth, to the last bit."""
+    """Errors are of the same functions: bit by bit for a predictor that is half the truth."""
     for sigma in (1.0, 4.0):
         np.testing.assert_array_equal(
             first.sel(predictor="half", sigma=sigma).values,

@@ -1,4 +1,4 @@
-"""Far ends, which firm verdicts rest on: against closed forms, many more draws, and the tool that counts wrong ones."""
+"""Far ends of firm verdicts: closed forms, many more draws, and the tool that counts errors."""
 
 import importlib.util
 import sys
@@ -36,7 +36,10 @@ LAWS = {
 
 
 def check_quantile(quantile, law) -> None:
-    """From 2,000 draws, on average over samples, within a tenth of the true quantile's distance from the middle."""
+    """From 2,000 draws, averaged over samples, within a tenth of the true distance.
+
+    The distance is that of the quantile from the middle.
+    """
     for chance in (1e-3, 1e-4):
         found = [quantile(law.rvs(2000, random_state=seed), 1 - chance) for seed in range(60)]
         middle = law.median()
@@ -90,7 +93,7 @@ def test_the_tool_counts_what_a_report_does(tool, monkeypatch):
 
 
 def check_wrong(unseen: int, monkeypatch) -> None:
-    """Samples of a skewed law, whose mean is known: the share in which it lies beyond a far end at 1e-3."""
+    """The share of samples of a skewed law whose far end at 1e-3 misses the known mean."""
     monkeypatch.setattr(resampling, "UNSEEN", unseen)
     truth, wrong, n = np.exp(1.2**2 / 2), 0, 1500
     for seed in range(n):

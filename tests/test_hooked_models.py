@@ -1,4 +1,4 @@
-"""A model to which anything is attached is not analysed: its numbers would stand under the intact model's name."""
+"""A model with hooks is not analysed: its results would be reported as the intact model's."""
 
 import copy
 from dataclasses import replace

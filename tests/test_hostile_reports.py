@@ -63,7 +63,7 @@ def changed(data, path, value):
 
 
 def one_line_or_works(folder, late):
-    """Load, and where that is allowed judge, draw and show: nothing but an InputError of one line may come."""
+    """Load, then judge, draw and show if possible: only an InputError of one line may come."""
     try:
         loaded = Report.load(folder)
         assert len(repr(loaded)) < 300

@@ -1,4 +1,6 @@
-"""Thousands of spoiled files and words end in a line or in work: no traceback, no escape sequence, no hang, no growth.
+"""Thousands of spoiled files and words end in one line or work normally.
+
+There is no traceback, no escape sequence, no hang, and no growth of memory.
 
 Each family has a fixed seed and a fixed number of mutants. What fails is printed with both: the
 same mutant comes again on every run.

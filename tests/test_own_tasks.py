@@ -1,4 +1,7 @@
-"""A task of one's own works to the end: trained, saved, loaded, resumed, evaluated, analysed; or refused at once."""
+"""A user's task works from training to analysis, or is refused at once.
+
+It is trained, saved, loaded, resumed, evaluated and analysed.
+"""
 
 import math
 from dataclasses import dataclass, field, make_dataclass, replace
@@ -205,7 +208,7 @@ def test_loading_a_run_on_an_unknown_task_says_to_register_it(relu, tmp_path, mo
 
 
 def cell(**changes):
-    """What a notebook cell does each time that it runs: a new class of the same name in the same place."""
+    """What a notebook cell does on each run: a new class of the same name in the same place."""
 
     @tasks.register
     @dataclass(frozen=True, kw_only=True)
@@ -266,7 +269,7 @@ def test_a_law_is_an_instance():
 
 
 def _unchecked(**fields):
-    """A Polynomial whose fields nobody has looked at: the tests' own checks of types would come first."""
+    """A Polynomial with unchecked fields; otherwise the tests' own type checks would come first."""
     task = object.__new__(Polynomial)
     for name, value in {
         "degrees": (1,),

@@ -107,7 +107,10 @@ def test_folder_checkpoint_and_bare_model_agree(checkpoint, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 def test_stacked_models_are_analysed(direction):
-    """A bare model as wide as x and y together is stacked; looking both ways, its contexts change with the query."""
+    """A bare model as wide as x and y together reads stacked tokens.
+
+    With bidirectional attention, its contexts change with the query.
+    """
     model = HookedTransformer(config(d_in=2, attention_dir=direction)).eval()
     report = icl_interp.analyze(model, task=TASK, claims=CLAIMS, **QUICK)
     assert report.model["encoding"] == "stacked"

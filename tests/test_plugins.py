@@ -1,4 +1,4 @@
-"""Studies of other packages: found by their entry points when first needed; a broken one costs itself only."""
+"""Studies of other packages: found by entry points when needed; a broken one is left out."""
 
 import importlib
 import logging

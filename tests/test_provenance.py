@@ -47,7 +47,7 @@ def check_deterministic(make):
 
 
 def check_independent(make):
-    """Every two streams are uncorrelated: within 4 standard errors, also when one of them is shifted by a draw."""
+    """Every two streams are uncorrelated within 4 standard errors, also shifted by a draw."""
     draws = [torch.randn(N, generator=make(*stream)) for stream in STREAMS]
     for a, b in itertools.combinations(draws, 2):
         for shift in (0, 1):

@@ -1,4 +1,4 @@
-"""Running statistics: however a stream is cut, ordered and merged, they equal numpy's on the whole of it."""
+"""Running statistics equal numpy's on the whole stream, however it is cut and merged."""
 
 import numpy as np
 import pytest
@@ -348,7 +348,7 @@ def test_a_nan_among_the_tokens_stays_in_sight():
 
 
 def check_rows(kept, pieces):
-    """All rows in their order, whatever becomes of the pieces; what was kept stays where it stood, but for growth."""
+    """All rows in their order, whatever becomes of the pieces; kept rows move only for growth."""
     places = set()
     for piece in pieces:
         given_away = piece.clone()

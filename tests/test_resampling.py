@@ -100,7 +100,7 @@ def far_too_wide(data):
 
 
 def check_joint_coverage(intervals):
-    """All heads at once, and no wider than Bonferroni's: between 2.2 and 2.9 standard errors to each side."""
+    """All heads at once, and no wider than Bonferroni: 2.2 to 2.9 standard errors each side."""
     rng, hits, widths = np.random.default_rng(2), [], []
     for _ in range(N_SETS // 4):
         data = rng.normal(size=(60, N_HEADS)) + rng.normal(size=(60, 1))
@@ -345,7 +345,7 @@ def test_what_never_varies_is_exact(positive, value):
 
 
 def test_positive_values_may_be_0_in_a_draw():
-    """One unit in ten is above 0: some draws hold none of them, and the interval reaches down to 0."""
+    """One unit in ten is above 0, so some draws hold none, and the interval reaches down to 0."""
     found = bootstrap(mean, np.array([1.0] * 3 + [0.0] * 27), positive=True)
     assert (found.low, found.value) == (0, pytest.approx(0.1))
     assert 0.1 < found.high < 0.4

@@ -8,7 +8,10 @@ from icl_interp.resampling import bootstrap
 
 
 def check_one_slope(single, several):
-    """A statistic of one mean has its standard errors from sums over units; split in two numbers, from influences."""
+    """A statistic of one mean gets the same standard errors from sums and from influences.
+
+    Influences are used where the mean is split in two numbers.
+    """
     units = np.random.default_rng(2).gamma(2.0, size=37)
     one, two = single(units), several(units)
     found, expected = ([i.value, i.low, i.high, i.se] for i in (one, two))

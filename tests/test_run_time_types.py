@@ -1,4 +1,4 @@
-"""What tests check of every annotation: `tests/run_time_types.py` refuses what jaxtyping's own decorator refuses."""
+"""`tests/run_time_types.py` refuses the annotations that jaxtyping's own decorator refuses."""
 
 import inspect
 from collections.abc import Callable, Iterator

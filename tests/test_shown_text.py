@@ -1,4 +1,4 @@
-"""Text from strangers on its way to a terminal, a log or an error: no character of it steers anything."""
+"""Text from strangers controls no terminal, log or error in which it is shown."""
 
 import ast
 import io

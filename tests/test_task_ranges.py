@@ -1,4 +1,4 @@
-"""Laws and settings out of range are one clear line, before they are infinities in a loss or errors from LAPACK."""
+"""Laws and settings out of range are one clear line, not infinities or errors from LAPACK."""
 
 import pytest
 import tiny_runs

@@ -44,7 +44,10 @@ def check_moments(x, law):
 
 
 def check_law(x, law):
-    """Kolmogorov-Smirnov: the largest gap between distribution functions is under 2 / sqrt(n) (it has p < 0.001)."""
+    """Kolmogorov-Smirnov: the largest gap between distribution functions is under 2 / sqrt(n).
+
+    A larger one has p < 0.001.
+    """
     x = np.sort(x)
     assert np.abs(cdf(law, x) - (np.arange(len(x)) + 0.5) / len(x)).max() < 2 / math.sqrt(len(x))
 

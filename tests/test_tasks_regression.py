@@ -1,4 +1,4 @@
-"""Linear regression: the laws it draws from, every shift, and its way through run folders and baselines."""
+"""Linear regression: its laws, every shift, and its way through run folders and baselines."""
 
 import math
 from dataclasses import replace
@@ -91,7 +91,10 @@ def test_contexts_of_a_function_share_its_weights_only():
 
 
 def check_fresh_diagonal(prompts, law, scale=1.0):
-    """Within a prompt one Lambda: E[v^2] from products of x^2 at two different points; E[v] from one."""
+    """Within a prompt Lambda is the same; E[v^2] and E[v] come from products of x^2.
+
+    E[v^2] comes from two different points, E[v] from one.
+    """
     squares = prompts.xs.square()
     within(squares.mean(1).numpy(), scale * moment(law, 1) * np.ones(3))
     within((squares[:, 0] * squares[:, 1]).numpy(), scale**2 * moment(law, 2) * np.ones(3))

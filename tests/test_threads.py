@@ -1,4 +1,6 @@
-"""What is kept while a model runs belongs to its thread: runs side by side give what they give one after the other.
+"""What is kept while a model runs belongs to its thread.
+
+Runs in parallel give what they give one after the other.
 
 Threads meet where they would disturb each other: one waits inside a hook until the other is done,
 so nothing is left to chance.
@@ -212,7 +214,7 @@ def test_a_copy_that_is_made_inside_loses_its_hooks_with_the_context():
 
 
 def check_masks(model, found):
-    """Another thread asks for the mask of longer prompts in between; `found` gives the one that is then used."""
+    """Another thread asks for the mask of longer prompts; `found` gives the mask in use."""
     short, attention = tokens_of("short", 4), type(model.blocks[0].attn)
     with torch.no_grad():
         expected = model(short)

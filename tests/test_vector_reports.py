@@ -61,7 +61,10 @@ def number() -> Lab:
 
 
 def vector(number: Lab, factors=(1.0,) * COPIES) -> Lab:
-    """The same model, which reads the first coordinate of each value and says its prediction times each factor."""
+    """The same model for vectors: it reads the first coordinate of each value.
+
+    It predicts its number times each factor.
+    """
     n, weights = len(factors), {name: w.clone() for name, w in number.model.state_dict().items()}
     weights["embed.W_E"] = torch.cat(
         [weights["embed.W_E"], torch.zeros_like(weights["embed.W_E"]).repeat(n - 1, 1)]
@@ -144,7 +147,7 @@ def test_a_coordinate_that_does_not_vary_counts_for_nothing():
 
 @pytest.mark.parametrize("claim", ["limits.attention_necessary", "limits.attention_sufficient"])
 def test_paths_have_no_best_guess_without_the_prompt(claim):
-    """A state tells about its function, so a model without attention may do better than the mean over all functions."""
+    """A state tells about its function, so models without attention may beat the overall mean."""
 
     def check(task):
         reason = REGISTRY[claim].exclusion(facts("attention only", task=task, encoding="states"))

@@ -1,4 +1,7 @@
-"""Functions whose values are vectors work to the end: trained, saved, resumed, evaluated, probed and analysed."""
+"""Functions with vector values work from training to analysis.
+
+They are trained on, saved, resumed, evaluated, probed and analysed.
+"""
 
 import itertools
 from dataclasses import dataclass, replace

@@ -4,7 +4,10 @@ import torch
 
 
 def torus(n_angles, n_roots):
-    """All points of the grid, (n_roots ** n_angles, n_angles): it integrates monomials of degree below n_roots."""
+    """All points of the grid, (n_roots ** n_angles, n_angles).
+
+    It integrates monomials of degree below n_roots.
+    """
     roots = torch.polar(
         torch.ones(n_roots, dtype=torch.float64),
         2 * torch.pi * torch.arange(n_roots).double() / n_roots,
@@ -18,7 +21,7 @@ def in_pairs(eigenvalues):
 
 
 def eigenvalues(d, n_tokens, *, paired):
-    """W on a grid that is fine enough for squared predictions of s_T from T tokens, T at most `n_tokens`."""
+    """W on a grid fine enough for squared predictions of s_T from T <= `n_tokens` tokens."""
     free = torus(d // 2 if paired else d, 4 * n_tokens + 3)
     return in_pairs(free) if paired else free
 

@@ -1,4 +1,4 @@
-"""Tasks of vectors as a user brings them: linear maps, and paths of rotations that show states only."""
+"""Tasks of vectors as users write them: linear maps, and paths of rotations, states only."""
 
 from dataclasses import dataclass
 from typing import ClassVar

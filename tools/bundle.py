@@ -1,4 +1,4 @@
-"""Copy a finished run into the package's zoo, and measure its in-distribution error again with the code as it is.
+"""Copy a finished run into the package's zoo, and measure its in-distribution error anew.
 
 python tools/bundle.py RUN_FOLDER NAME [RECIPE]
 

@@ -1,4 +1,6 @@
-"""Copy the results of `icl-interp reproduce` into the package, where `icl_interp.experiments.results` finds them.
+"""Copy the results of `icl-interp reproduce` into the package.
+
+`icl_interp.experiments.results` finds them there.
 
 python tools/keep_results.py OUT [ID ...]     # all experiments of the folder by default
 python tools/keep_results.py                  # none: what is kept gets the words of today's code
@@ -38,7 +40,7 @@ def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keep(record: Mapping[str, Any]) -> None:
-    """One experiment's record, on one line: these files are read by programs, and there is much in them."""
+    """Write one experiment's record on one line: these files are long and read by programs."""
     name = record["id"]
     if record["scale"]["name"] == "smoke":
         raise InputError(

@@ -72,7 +72,7 @@ def laws() -> list[Law]:
 
 
 def ends(own: np.ndarray, other: np.ndarray, chance: float) -> tuple[float, float, float, float]:
-    """Far ends of log(mean of own / mean of other), and those of a normal law: what `bootstrap` gives of this ratio.
+    """Far ends of log(mean of own / mean of other), as `bootstrap` gives them, and a normal law's.
 
     The same steps for this one statistic, whose slopes are known, so that 200,000 samples take
     minutes (`tests/test_firm.py` compares it with `bootstrap`).
@@ -95,7 +95,7 @@ def ends(own: np.ndarray, other: np.ndarray, chance: float) -> tuple[float, floa
 
 
 def _at(weights: np.ndarray, own: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The logarithm of the ratio with weighted units, and its standard error by the delta method."""
+    """The logarithm of the ratio with weighted units, and its delta-method standard error."""
     parts = np.stack([own, other, own**2, own * other, other**2], 1)
     a, b, aa, ab, bb = ((weights @ parts) / weights.sum(-1, keepdims=True)).T
     variance = aa / a**2 - 2 * ab / (a * b) + bb / b**2
@@ -103,7 +103,7 @@ def _at(weights: np.ndarray, own: np.ndarray, other: np.ndarray) -> tuple[np.nda
 
 
 def beyond(law: Law, n_samples: int, chance: float) -> tuple[int, ...]:
-    """How often the truth lies below and above a report's far ends, and below and above those of a normal law."""
+    """How often the truth lies below and above a report's far ends, and those of a normal law."""
     truth = math.log(law.own.mean() / law.other.mean())
     draw, counts = np.random.default_rng(0), np.zeros(4, int)
     for _ in range(n_samples):

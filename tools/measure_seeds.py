@@ -1,4 +1,4 @@
-"""Measure every seed of the kinds of training that come with the package; claims about kinds rest on these numbers.
+"""Measure every seed of the kinds of training in the package, on which claims on kinds rest.
 
 python tools/measure_seeds.py
 

@@ -25,7 +25,10 @@ def beside(lines: list[str]) -> str:
 
 
 def factors(lines: list[str]) -> str:
-    """The least and the largest of the factors by sigma (medians where there are several), of each sentence of them."""
+    """The smallest and largest factors by sigma in each sentence.
+
+    Where a sigma has several factors, the sentence gives their median.
+    """
     shown = []
     for line in (line for line in lines if line.startswith(FACTORS)):
         values = [

@@ -1,6 +1,6 @@
-"""Whether verdicts depend on the seed of a report's prompts: bundled models, each with several seeds.
+"""Whether verdicts depend on the seed of a report's prompts, on bundled models.
 
-python tools/verdicts_over_seeds.py                                # a table; about 15 minutes on one core
+python tools/verdicts_over_seeds.py                          # a table; 15 minutes on one core
 python tools/verdicts_over_seeds.py affine lsa_fixed --seeds 3
 
 A verdict that is firm with one seed must stand with every other one. The table counts, of each

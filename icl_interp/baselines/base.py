@@ -51,7 +51,9 @@ class Predictor(Protocol):
 
 
 def predictions(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-    """What a predictor says, in float64 on the CPU; refused where its shape is not that of the values.
+    """The predictions of a predictor, in float64 on the CPU.
+
+    Predictions whose shape is not that of the values are refused.
 
     Raises:
         InputError: no tensor, or another shape, which would broadcast against the values.
@@ -111,7 +113,7 @@ class Powers:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs themselves as features, without an intercept: a linear fit for a task that has no features."""
+    """The inputs as features, without an intercept: for a linear fit of a task without features."""
 
     def features(
         self, xs: Float[Tensor, "batch point dim"]

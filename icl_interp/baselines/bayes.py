@@ -1,4 +1,4 @@
-"""The best prediction of somebody who knows the law of the functions, but not the degree of this one."""
+"""The best predictor that knows the law of the functions, but not the degree of this function."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,9 @@ from icl_interp.prompts import Prompts, as_numbers, by_coordinate
 
 @dataclass(frozen=True)
 class BayesOverDegrees:
-    """Posterior mean of the next value when the degree is unknown: uniform over `degrees`, Gaussian coefficients.
+    """Posterior mean of the next value when the degree of the polynomial is unknown.
+
+    The prior is uniform over `degrees`, with Gaussian coefficients.
 
     Of vectors it predicts each coordinate by itself, as though each had a degree of its own.
 

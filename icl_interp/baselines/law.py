@@ -1,4 +1,4 @@
-"""What can be predicted without any example: the mean of the law of functions, or that of the one function's values."""
+"""Predictions that need no example: the mean of the law of functions, or of a function's values."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class HasMean(Protocol):
 
 @dataclass(frozen=True)
 class LawMean:
-    """Predicts E[f(x)] over the law of the functions (`Task.expected`): it knows the law, and looks at no example.
+    """Predicts E[f(x)] over the law of the functions (`Task.expected`), without using any example.
 
     A constant that is added to every function is added to it, too, so that errors relative to it
     stay what they are. In a centred law it is 0.
@@ -42,7 +42,7 @@ class LawMean:
 
 @dataclass(frozen=True)
 class MeanValue:
-    """Predicts the mean of the values that a task's functions take at its inputs: the same at every x.
+    """Predicts one number at every x: the mean of the values of a task's functions at its inputs.
 
     Where every function is one, `LawMean` is that function, which leaves nothing to explain. This
     constant is what R^2 is relative to then.
@@ -79,7 +79,7 @@ RELATIVE = {
 
 
 def without_examples(task: Any) -> Zero | LawMean | MeanValue:
-    """What R^2 is relative to: the prediction of somebody who knows the law of functions, but sees no example.
+    """The predictor that R^2 is relative to: it knows the law of functions, but uses no example.
 
     That is `LawMean`, or `Zero` where the law is centred. Where every function is one, it is its
     `MeanValue`, because E[f(x)] is the function itself then.

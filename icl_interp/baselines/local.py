@@ -27,7 +27,11 @@ class Averaging:
 
 @dataclass(frozen=True)
 class KNearest:
-    """The mean label of the `k` nearest inputs seen, of all while there are fewer; of equally near ones the earlier."""
+    """The mean label of the `k` nearest inputs seen.
+
+    Where fewer than `k` inputs have been seen, all of them count. Of equally near inputs the
+    earlier ones count.
+    """
 
     k: int = 3
 
@@ -69,7 +73,11 @@ class NadarayaWatson:
 
 
 def _distances(prompts: Prompts) -> Float[Tensor, "batch point point"]:
-    """Squared distances between inputs; differences first, so that near points far out keep theirs."""
+    """Squared distances between inputs.
+
+    They come from differences, not from products, so that close points far from 0 keep their
+    distance.
+    """
     xs = prompts.xs.double()
     return functools.reduce(
         operator.add, ((x[:, :, None] - x[:, None]).square() for x in xs.unbind(-1))

@@ -36,7 +36,9 @@ Weights = tuple[
 
 @dataclass(frozen=True)
 class TwoLayerNetwork:
-    """A relu(W x + b) + c, trained for `steps` of Adam on the mean squared error of the points seen, all in a step.
+    """A relu(W x + b) + c, trained with Adam on the mean squared error of the points seen so far.
+
+    Training has `steps` steps, and each step uses all of these points.
 
     Source: Garg et al. (2022), for two-layer networks; the defaults are those of
     `get_relevant_baselines` in their src/models.py. Every prefix of every prompt trains a network

@@ -1,4 +1,4 @@
-"""Linear regression on every prefix of many prompts at once: one QR factor, carried from prefix to prefix.
+"""Linear regression on every prefix of many prompts at once, by updating one QR factor.
 
 The factor [R d] of the points seen so far takes in the next point by the QR of itself with one more
 row. Its error grows with the condition number of the features. Sums of their products (the normal
@@ -17,7 +17,7 @@ DEPENDENT = 1e-12
 def prior_rows(
     mean: Float[Tensor, "feature target"], weight: float
 ) -> Float[Tensor, "column column"]:
-    """The QR factor that stands for knowing w = mean, counted `weight`^2 times as much as a point, and nothing else."""
+    """The QR factor of the prior knowledge w = mean, which weighs `weight`^2 times a point."""
     n, n_targets = mean.shape
     rows = torch.zeros(n + n_targets, n + n_targets, dtype=mean.dtype)
     rows[:n, :n] = weight * torch.eye(n, dtype=mean.dtype)
@@ -30,7 +30,7 @@ def factors(
     ys: Float[Tensor, "batch point target"],
     first: Float[Tensor, "c c"],
 ) -> Float[Tensor, "batch point c c"]:
-    """The triangle R of [Phi y] = Q R for the points before each point, on top of the rows `first`."""
+    """The triangle R of [Phi y] = Q R for the points before each point, below the rows `first`."""
     rows = torch.cat([features, ys], -1)
     factor = first.expand(len(rows), -1, -1)
     factors = [factor]

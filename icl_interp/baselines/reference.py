@@ -1,4 +1,4 @@
-"""What every predictor is compared with: the best that the examples allow, and what needs no example."""
+"""References for predictors: the best prediction from the examples, and the one without any."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,7 +15,9 @@ from icl_interp.prompts import Prompts
 
 @dataclass(frozen=True)
 class BestRidge:
-    """Ridge with the penalty that suits the noise: noise variance / weight variance, about the mean of the weights.
+    """Ridge regression towards the mean weights, with the best penalty for the noise.
+
+    The penalty is the noise variance over the variance of the weights.
 
     Of all predictors that are linear in the labels it has the smallest expected error. For Gaussian
     weights it is the posterior mean, and no predictor at all has a smaller one. Least squares is no
@@ -39,7 +41,10 @@ class BestRidge:
         return (self.task.noise_std / self.task.weights.std) ** 2
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The fit to each prefix at the next point; before the first point the value of the mean weights."""
+        """The fit to each prefix at the next point.
+
+        Before the first point it is the value of the mean weights.
+        """
         features = features_of(self.task, prompts.xs.double())
         centre = self.task.weights.mean * features.sum(-1, keepdim=True)
         found = Ridge(self.task, self.penalty).predict(
@@ -66,19 +71,22 @@ def of_task(task: Any) -> tuple[str, ...]:
 
 
 def is_noisy(task: Any) -> bool:
-    """Whether labels are linear in features but for noise, and weights have a law that tells which ridge suits it."""
+    """Whether labels are linear in features plus noise, and the weights have a suitable law.
+
+    Noise and law then determine the penalty of the best ridge regression.
+    """
     linear = isinstance(task, Features) and isinstance(getattr(task, "weights", None), Law)
     return linear and getattr(task, "noise_std", 0) > 0 and BestRidge(task).penalty > 0
 
 
 def best_of(names: Iterable[str]) -> str | None:
-    """Which of some predictors, by name, is the best reference among them; None where there is none."""
+    """The name of the best reference among the named predictors; None where none is a reference."""
     known = set(names)
     return next((name for name in (BEST_UNDER_NOISE, BEST) if name in known), None)
 
 
 def note(task: Any) -> str:
-    """What is said of the references of a task beside their errors: nothing where labels have no noise."""
+    """A note on a task's references, shown beside their errors; empty for labels without noise."""
     if not is_noisy(task):
         return ""
     return (

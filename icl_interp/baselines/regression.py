@@ -15,7 +15,9 @@ from icl_interp.prompts import Prompts
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """Least squares on the task's own features, fitted to each prefix; of least norm where the fit is not unique.
+    """Least squares on the task's own features, fitted to each prefix.
+
+    Where the fit is not unique, it is the one of least norm.
 
     Without noise it is exact from `task.n_determining` points on. Prefixes of deficient rank, few
     points or repeated ones, are left to LAPACK's gelsd.
@@ -23,7 +25,9 @@ class LeastSquares:
     >>> from icl_interp.provenance import generator
     >>> from icl_interp.tasks.distributions import Uniform
     >>> from icl_interp.tasks.functions import Polynomial
-    >>> task = Polynomial(degrees=(3,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=9)
+    >>> task = Polynomial(
+    ...     degrees=(3,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=9
+    ... )
     >>> prompts = task.sample(5, generator(0, "doc"), dtype=torch.float64)
     >>> bool((LeastSquares(task).predict(prompts) - prompts.ys)[:, 5:].abs().max() < 1e-9)
     True
@@ -51,7 +55,9 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class AveragingEstimator:
-    """<w, Phi> with w = sum_i y_i Phi_i / k over the k points seen, which is unbiased for features from N(0, I).
+    """<w, Phi> with w = sum_i y_i Phi_i / k over the k points seen.
+
+    This w is unbiased for features from N(0, I).
 
     Source: Garg et al. (2022), `AveragingModel` of their src/models.py. `Averaging` is another
     algorithm: it predicts the mean of the labels.
@@ -70,7 +76,7 @@ class AveragingEstimator:
 
 @dataclass(frozen=True)
 class MaximumDegree:
-    """Least squares with all powers up to `degree`: for who does not know the degree of the function."""
+    """Least squares with all powers of x up to `degree`, for functions whose degree is unknown."""
 
     degree: int
 
@@ -83,7 +89,10 @@ class MaximumDegree:
         return f"least squares, degree {self.degree}"
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The fit to each prefix at the next point, of least norm where it is not unique; 0 before the first point."""
+        """The fit to each prefix at the next point; 0 before the first point.
+
+        Where the fit is not unique, it is the one of least norm.
+        """
         return LeastSquares(Powers(self.degree)).predict(prompts)
 
 
@@ -120,7 +129,9 @@ class Ridge:
 
 @dataclass(frozen=True)
 class GradientDescent:
-    """`steps` of gradient descent on each prefix's squared loss |Phi w - y|^2 / 2 from w = 0, all points in every step.
+    """`steps` steps of gradient descent from w = 0 on each prefix's squared loss |Phi w - y|^2 / 2.
+
+    Every step uses all points of the prefix.
 
     The step size is `learning_rate` / largest eigenvalue of the prefix's Gram matrix Phi' Phi: 1 is
     the largest without oscillation, from 2 on it diverges.

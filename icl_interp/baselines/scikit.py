@@ -1,4 +1,4 @@
-"""Predictors of scikit-learn, fitted to each prefix of each prompt: Lasso, a greedy regression tree, boosted trees.
+"""Predictors of scikit-learn, fitted to each prefix: Lasso, a greedy tree, boosted trees.
 
 scikit-learn is optional (`pip install scikit-learn`) and is imported here only, when something is
 predicted. Each point of each prompt is a fit of its own; boosting, which fits a hundred trees,
@@ -80,7 +80,7 @@ class Lasso:
 
 @dataclass(frozen=True)
 class GreedyTree:
-    """A regression tree grown split by split: each split lowers the squared error on the points seen the most.
+    """A regression tree grown greedily: each split lowers the squared error on seen points most.
 
     Source: Garg et al. (2022), for decision trees; scikit-learn's `DecisionTreeRegressor`.
 
@@ -106,7 +106,9 @@ class GreedyTree:
         return f"greedy tree{_depth(self.depth)}{_on(self.task)}"
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The mean label of the leaf that each point reaches in the tree of its prefix; 0 before the first point.
+        """The mean label of the leaf that each point reaches in the tree of its prefix.
+
+        Before the first point the prediction is 0.
 
         Raises:
             InputError: scikit-learn is not installed.
@@ -197,7 +199,7 @@ def _by_prefixes(
     prompts: Prompts,
     make: Callable[[_Estimators], Any],
 ) -> Float[Tensor, "batch point target"]:
-    """Predictions of fresh estimators for every point, fitted to the points before it: one for each target."""
+    """Predictions of fresh estimators, one a target, for every point from the points before it."""
     sklearn = _Estimators(type(predictor).__name__)
     features = features_of(predictor.task, prompts.xs.double()).cpu().numpy()
     ys = prompts.ys.double().cpu().numpy()

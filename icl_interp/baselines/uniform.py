@@ -1,4 +1,4 @@
-"""The best prediction of somebody who knows that coefficients are uniform, but not the degree of this function."""
+"""The best predictor that knows that coefficients are uniform, but not the degree of a function."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,9 @@ INSIDE = 1e-9  # of the interval's length: so far outside a coefficient still co
 
 @dataclass(frozen=True)
 class BayesUniformPrior:
-    """Posterior mean of the next value for polynomials with coefficients from U(low, high), seen without noise.
+    """Posterior mean of the next value for polynomials with coefficients from U(low, high).
+
+    Labels are seen without noise.
 
     The degree is drawn uniformly from `degrees`. Of vectors each coordinate is predicted by itself,
     as though it had a degree of its own. Points that outnumber the coefficients determine the
@@ -47,7 +49,8 @@ class BayesUniformPrior:
 
     >>> import torch
     >>> xs = torch.tensor([[0.0, 1.0, -1.0, 0.5]], dtype=torch.float64)[..., None]
-    >>> prompts = Prompts(xs, 4 * xs, torch.zeros(1, 2), torch.zeros(1).long())  # a slope of 4 is more than can come
+    >>> ys = 4 * xs  # a slope of 4, larger than any slope that can come
+    >>> prompts = Prompts(xs, ys, torch.zeros(1, 2), torch.zeros(1).long())
     >>> round(float(BayesUniformPrior((1,), -1, 1).predict(prompts)[0, 3]), 9)
     0.5
     """
@@ -92,7 +95,11 @@ class BayesUniformPrior:
     def _fitted(
         self, degree: int, first: int, prompts: Prompts
     ) -> tuple[Float[Tensor, "batch point"], Float[Tensor, "batch point"]]:
-        """(value at each point from `first` on, squared error on the points before it), were this the degree."""
+        """The fit of one degree, with its error.
+
+        Returns the value at each point from `first` on, and the squared error on the points before
+        it.
+        """
         features, ys = Powers(degree).features(prompts.xs.double()), prompts.ys.double()
         n = degree + 1
         factors = prefixes.factors(features, ys, features.new_zeros(n + 1, n + 1))[:, first:]

@@ -77,11 +77,15 @@ class Role:
 
 
 def relation(mine: Run, other: Run) -> Role | None:
-    """The role of another run beside mine, or None where they differ in more than one respect (or in nothing).
+    """The role of another run as a companion of mine.
+
+    None where the runs differ in more than one respect, or in none.
 
     >>> run = {"model": {"attn_only": False}, "task": {"degrees": [1]}, "encoding": "interleaved"}
-    >>> str(relation(run, {**run, "model": {"attn_only": True}})), relation(run, {**run, "task": {"degrees": [1, 3]}})
-    ('attention only', Role(kind='degrees', degrees=(1, 3), half_width=None, further=0))
+    >>> str(relation(run, {**run, "model": {"attn_only": True}}))
+    'attention only'
+    >>> relation(run, {**run, "task": {"degrees": [1, 3]}})
+    Role(kind='degrees', degrees=(1, 3), half_width=None, further=0)
     """
     a, b = _flat(mine), _flat(other)
     changed = {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)} - {"model.init_std"}
@@ -160,7 +164,7 @@ def _flat(run: Run) -> dict[str, Any]:
 
 
 def of(run: Run) -> dict[Role, str]:
-    """Bundled companions of a run: name by role; of several in one role the first in alphabetical order."""
+    """Bundled companions of a run: name by role; in each role the first in alphabetical order."""
     found: dict[Role, str] = {}
     for name in bundled.names():
         role = relation(run, bundled.config(name))
@@ -170,12 +174,16 @@ def of(run: Run) -> dict[Role, str]:
 
 
 def kind_of(run: Run) -> str:
-    """Twelve hexadecimal digits that name a kind of training: the whole run but its seed and what it records.
+    """Twelve hexadecimal digits that identify a kind of training.
+
+    They depend on the whole run except its seed and what it records.
 
     >>> training = {"steps": 9, "seed": 0, "log_every": 10}
-    >>> run = {"model": {"d_model": 8, "norm": None}, "task": {"degrees": [1]}, "training": training}
+    >>> model = {"d_model": 8, "norm": None}
+    >>> run = {"model": model, "task": {"degrees": [1]}, "training": training}
     >>> seed, older = {**run, "training": {"steps": 9, "seed": 1}}, {**run, "model": {"d_model": 8}}
-    >>> kind_of(run) == kind_of(seed) == kind_of(older), kind_of(run) == kind_of({**run, "training": {"steps": 8}})
+    >>> shorter = {**run, "training": {"steps": 8}}
+    >>> kind_of(run) == kind_of(seed) == kind_of(older), kind_of(run) == kind_of(shorter)
     (True, False)
     """
     return run_id(
@@ -187,7 +195,7 @@ def kind_of(run: Run) -> str:
 
 
 def training_of(run: Run) -> dict[str, Any]:
-    """How a run was trained, but for its seed and what it records; empty where that is not known."""
+    """How a run was trained, without its seed and what it records; empty if that is not known."""
     training = run.get("training") or {}
     return {key: value for key, value in training.items() if key not in RECORDS}
 

@@ -299,7 +299,7 @@ def _section(name: str, data: Any, where: str) -> Any:
 
 
 def check_round_trip(config: RunConfig) -> None:
-    """Refuse a config that could not be read back from its own `config.json`, before anything is spent on it.
+    """Refuse, before training starts, a config that its own `config.json` would not give back.
 
     Raises:
         InputError: a class that is not registered, or a setting that JSON does not give back as it

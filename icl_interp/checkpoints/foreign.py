@@ -13,7 +13,7 @@ from icl_interp.tasks.base import Task
 
 
 def check_intact(source: Any, who: str) -> None:
-    """Refuse a model in memory to which anything is attached, also one inside a checkpoint or a wrapper.
+    """Refuse a model in memory that has hooks attached, also inside a checkpoint or a wrapper.
 
     Raises:
         InputError: naming what has hooks.

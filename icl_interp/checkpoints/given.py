@@ -1,4 +1,4 @@
-"""What the command line says about a model for its file: a task in a YAML file, settings as `name=value`."""
+"""What the command line adds to a file: its task as a YAML file, settings as `name=value`."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Checkpoints: a trained model and all that is needed to analyse it, loaded from files and saved as a run folder."""
+"""Checkpoints: a trained model and all that its analysis needs, loaded and saved.
+
+They are loaded from files of several formats and saved as a run folder.
+"""
 
 import itertools
 from collections.abc import Mapping
@@ -50,11 +53,11 @@ class Checkpoint:
         return self.provenance.get("name") or run_id(self.config)
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The model's prediction of every point from the points before it; NaN where it makes none."""
+        """The prediction of each point from the points before it; NaN where there is none."""
         return predict(self.model, self.encoding, prompts)
 
     def snapshots(self) -> dict[int, HookedTransformer]:
-        """The model at each step of `training.snapshots` that its run kept, in float32; empty where it kept none."""
+        """The models at the steps in `training.snapshots`, in float32; empty if none were kept."""
         models = {}
         if self.folder:
             for step, tensors in read_snapshots(self.folder, self.config).items():
@@ -85,7 +88,9 @@ class Checkpoint:
         return folder
 
     def save_pretrained(self, folder: str | Path, card: str | None = None) -> Path:
-        """`save`, with a model card beside the weights, where one is given: `report.to_markdown()` writes one.
+        """Like `save`, with a model card beside the weights where one is given.
+
+        `report.to_markdown()` writes such a card.
 
         Args:
             folder: where the files go.
@@ -99,7 +104,7 @@ class Checkpoint:
 
     @classmethod
     def from_pretrained(cls, source: str | Path) -> Self:
-        """What `save` or `save_pretrained` wrote, a bundled model by name, or somebody else's files: see `load`."""
+        """Load a folder that `save` or `save_pretrained` wrote, or any other source of `load`."""
         found = load(source)
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
 
@@ -149,7 +154,7 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
 def predict(
     model: HookedTransformer, encoding: Encoding, prompts: Prompts
 ) -> Float[Tensor, "batch point target"]:
-    """A model's prediction of every point from the points before it; NaN where the encoding makes none.
+    """A model's prediction of every point from the points before it; NaN where it makes none.
 
     Raises:
         InputError: what should be prompts is something else, such as tokens.
@@ -183,7 +188,10 @@ def load(
     n_heads: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
-    """A checkpoint from a run folder (or a file in it), a bundled model's name, somebody else's files, or a model.
+    """Load a checkpoint.
+
+    The source is a run folder (or a file in it), a bundled model's name, files of another program,
+    or a model.
 
     Formats are told by what is in a file (`icl_interp.checkpoints.formats`). The folders of Garg et
     al. (2022) bring their task; most other files of weights do not.

@@ -1,4 +1,4 @@
-"""All figures of a report, by name and in their order: of claims, of the mechanism, and those that studies bring."""
+"""All figures of a report, by name and in order: of claims, of the mechanism, and of studies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

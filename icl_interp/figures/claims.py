@@ -1,4 +1,4 @@
-"""The forest plot: a row a claim, its estimate over the zones that its criterion fixed beforehand."""
+"""The forest plot: for each claim a row with its estimate over the zones of its criterion."""
 
 from collections.abc import Sequence
 
@@ -63,7 +63,10 @@ def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
 
 def _rule(marks: Marks, y: float) -> None:
-    """A line between rows, over the margins too: these keep their pixels when a page gives the figure another width."""
+    """A line between rows that extends over the margins.
+
+    The margins keep their width in pixels when a page changes the width of the figure.
+    """
     line = {"color": "#E4E4E4", "width": 1}
     common = {"type": "line", "y0": y, "y1": y, "xref": "paper", "yref": "paper", "line": line}
     marks.shape(x0=0, x1=1, **common)

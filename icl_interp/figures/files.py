@@ -138,7 +138,9 @@ def plotly_js() -> str:
 
 
 def to_div(figure: Figure, div_id: str) -> Markup:
-    """A figure as HTML for a page that holds `plotly_js`, as wide as the page has room; the same text every time.
+    """A figure as HTML for a page that holds `plotly_js`, as wide as the page allows.
+
+    Equal figures give equal text.
 
     On a narrow screen its panels stand below each other, where it has the class "folds"
     (`figures.narrow`).

@@ -170,7 +170,7 @@ def add_line(
 
 
 def whiskers(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> dict[str, Any]:
-    """What plotly draws as intervals [low, high] about values: for `error_x` or `error_y` of a trace.
+    """Plotly's settings `error_x` or `error_y` for intervals [low, high] about values.
 
     >>> whiskers([1.0, 2.0], [0.5, 2.0], [1.5, 4.0])["array"]
     array([0.5, 2. ])

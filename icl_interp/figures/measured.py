@@ -18,7 +18,7 @@ HEIGHT = 220  # pixels of a row of panels
 
 
 def plot(result: DataArray, title: str = "") -> Figure:
-    """What a probe returned, as a picture: `plot(probe(model, prompts)["attention_entropy.entropy"])`.
+    """A figure of a probe's result: `plot(probe(model, prompts)["attention_entropy.entropy"])`.
 
     Lines where an axis runs over numbers (`queries=` of a probe, or the last axis of a curve), else
     squares: a panel for each position, or for each entry of the first axis. Of the axis "statistic"

@@ -1,4 +1,4 @@
-"""Figures of the report's section on the mechanism: where the prediction is made, and what each head looks at."""
+"""The report's figures on the mechanism: where the prediction arises, what each head looks at."""
 
 import math
 from collections.abc import Sequence
@@ -94,7 +94,10 @@ def _by_part(shares: DataArray) -> DataArray:
 
 
 def _ablated(found: DataArray, on_error: bool) -> DataArray:
-    """What mean ablation of each head does: a factor on the mean error, or the change of the prediction in u."""
+    """The effect of mean ablation of each head.
+
+    It is a factor on the mean error, or else the change of the prediction in units of u.
+    """
     means = found.sel(intervention="mean ablation").mean("unit")
     rise, moved, intact = (means.sel(statistic=name) for name in ("rise", "movement", "intact"))
     values = (rise + intact) / intact if on_error else moved**0.5
@@ -144,7 +147,10 @@ def _short(v: float) -> str:
 
 
 def _add_lens(figure: Figure, panel: int, across: Span, curve: DataArray) -> None:
-    """The prediction that the stream holds after each layer: its error, and how far it is from the last one."""
+    """Draw the prediction that the stream holds after each layer.
+
+    One curve is its error, the other its distance from the last prediction.
+    """
     means = curve.mean("unit")
     zero = means.sel(statistic="zero").values
     depth = means.indexes["depth"].to_numpy().astype(float)
@@ -185,7 +191,10 @@ def _add_lens(figure: Figure, panel: int, across: Span, curve: DataArray) -> Non
 
 
 def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
-    """Mean attention weights: a panel a head, or a row a head where there are many or only the query's row is known."""
+    """Mean attention weights, with a panel for each head.
+
+    Where there are many heads, or only the query's row is known, each head has a row instead.
+    """
     weights = results.get(mechanism.patterns)
     if weights is None:
         return None

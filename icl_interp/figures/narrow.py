@@ -68,7 +68,7 @@ def narrow(figure: Figure, width: float = WIDTH) -> Data | None:
 
 
 def script(figure: Figure) -> str | None:
-    """JavaScript that runs after plotly has drawn a figure, and lays it out anew on a narrow screen; None if none."""
+    """JavaScript that lays a drawn figure out anew on a narrow screen; None if not needed."""
     changes = narrow(figure)
     if changes is None:
         return None

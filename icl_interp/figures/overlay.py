@@ -92,7 +92,10 @@ def _asked(names: Sequence[str], panel: int | str, lines: Sequence[str] | None) 
 def _draw(
     figure: Figure, drawn: Mapping[str, Sequence[tuple[str, Data]]], names: Sequence[str]
 ) -> None:
-    """The lines of all models, and the legend: models, then kinds of line, then what is the same for all."""
+    """Draw the lines of all models, and the legend.
+
+    The legend lists models, then kinds of line, then what is the same for all models.
+    """
     common = [name for name in names if _same([_named(found, name) for found in drawn.values()])]
     dashes = dict(
         zip([name for name in names if name not in common], itertools.cycle(DASHES), strict=False)

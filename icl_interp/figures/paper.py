@@ -1,4 +1,4 @@
-"""Figures for print: real size in millimetres, letters in points, and no title, since a paper has its caption.
+"""Figures for print: size in millimetres, letters in points, no title, since papers have captions.
 
 A figure is laid out anew, and no number in it changes: at the width of a column its panels stand
 below each other, at the width of a page they stand as they do in the report.
@@ -112,7 +112,11 @@ def _pixels(width: str | float) -> float:
 
 
 def _alone(sheet: Sheet, panel: Panel) -> None:
-    """Take away all other panels; what the legend said of lines that this one shares is said by its own lines."""
+    """Remove all other panels from the sheet.
+
+    Where the legend belongs to lines of another panel, equal lines of this panel take its entries
+    over.
+    """
     layout, n = sheet.data["layout"], panel.axis
     mine = [t for t in sheet.data["data"] if t.get("xaxis", "x") == f"x{n}"]
     for other in sheet.data["data"]:
@@ -164,7 +168,9 @@ def _stack(sheet: Sheet) -> None:
 
 
 def _height(sheet: Sheet, panel: Panel, room: float) -> float:
-    """Of a panel that has so much room across: as on the screen, but no higher than two thirds of its width.
+    """The height of a panel whose width is `room`.
+
+    It is the height on the screen, but at most two thirds of the width.
 
     Where rows have names, each needs its line.
     """

@@ -1,4 +1,4 @@
-"""A power curve: how a claim is judged on models that one number takes from where it is false to where it is true."""
+"""A power curve: the verdicts on models that one number takes from a false claim to a true one."""
 
 import math
 
@@ -18,7 +18,9 @@ SHOWN = {
 
 
 def power_curve(table: DataFrame, title: str, moved: str) -> Figure:
-    """A bar a value: the share of its draws with each verdict; below it the value, and what was measured.
+    """A bar for each value of the dial: the share of its draws with each verdict.
+
+    Below each bar stand the value and what was measured.
 
     Args:
         table: as `experiments.power.curve` gives it.

@@ -1,4 +1,4 @@
-"""Figures of experiments, by id: pure functions of stored results and of the comparison with the paper."""
+"""Figures of experiments, by id: functions of stored results and the comparison with the paper."""
 
 from collections.abc import Callable, Mapping
 

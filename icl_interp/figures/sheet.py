@@ -1,4 +1,4 @@
-"""A figure that is laid out anew for print: its panels, what belongs to each, and all its pixels made smaller."""
+"""A figure laid out anew for print: its panels, what belongs to each, and smaller pixel sizes."""
 
 import copy
 import html
@@ -139,7 +139,7 @@ class Sheet:
 
 
 def sheet_of(figure: Figure, look: Style, size: float) -> Sheet:
-    """A figure with its title taken off, and pixels so much smaller that its letters have their size in print."""
+    """A figure without its title, its pixels scaled so that letters have their size in print."""
     data = copy.deepcopy(figure.to_plotly_json())
     layout = data["layout"]
     title = (layout.pop("title", None) or {}).get("text", "")

@@ -1,4 +1,4 @@
-"""How every figure looks: a white template, colours that colour-blind readers tell apart, and the symlog axis."""
+"""The look of every figure: a white template, colour-blind safe colours, and the symlog axis."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +80,10 @@ TEMPLATE = go.layout.Template(
 
 
 class Marks:
-    """Many annotations and shapes, put on a figure at once: one by one, plotly checks all earlier ones each time."""
+    """Many annotations and shapes, added to a figure in one step.
+
+    If they are added one by one, plotly checks all earlier ones each time.
+    """
 
     def __init__(self) -> None:
         self.notes: list[dict[str, Any]] = []
@@ -105,7 +108,7 @@ class Marks:
 
 
 def layout_of(figure: Figure) -> Any:
-    """The figure's layout; plotly makes its attributes at run time, so no type checker knows them."""
+    """The figure's layout, untyped, because plotly makes its attributes at run time."""
     return figure.layout
 
 
@@ -177,7 +180,10 @@ def safe(figure: Figure) -> Figure:
 
 
 def panel_title(figure: Figure, text: str, domain: tuple[float, float], top: float = 1.0) -> None:
-    """A heading above one of several panels, at the left end of its axis; `top` is its upper end, from 0 to 1."""
+    """A heading above one of several panels, at the left end of its axis.
+
+    `top` is the upper end of the panel, from 0 to 1.
+    """
     figure.add_annotation(
         name="panel",
         text=f"<b>{text}</b>",
@@ -194,7 +200,10 @@ def panel_title(figure: Figure, text: str, domain: tuple[float, float], top: flo
 
 
 def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str, Any]:
-    """A logarithmic axis from `low` to `high`: a label a decade or fewer, and at 1, 2, 5 where it holds hardly any."""
+    """A logarithmic axis from `low` to `high`, with at most one label a decade.
+
+    Where the range holds hardly any power of ten, labels stand at 1, 2 and 5, too.
+    """
     first, last = np.log10(low), np.log10(high)
     decades = np.arange(np.ceil(first - 1e-9), np.floor(last + 1e-9) + 1)
     if len(decades) > 2:
@@ -214,7 +223,7 @@ def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str,
 
 
 def place(figure: Figure, *domains: tuple[float, float]) -> None:
-    """Put panels side by side, each with axes of its own: the first has x and y, the second x2 and y2."""
+    """Put panels side by side, each with its own axes: the first has x, y, the second x2, y2."""
     for i, domain in enumerate(domains):
         name = "" if i == 0 else str(i + 1)
         figure.update_layout({f"xaxis{name}": {"domain": domain, "anchor": f"y{name}"}})
@@ -248,7 +257,7 @@ def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict
 
 
 def joined(curves: np.ndarray) -> np.ndarray:
-    """Rows one after the other with a NaN between them: one trace that plotly draws as many lines."""
+    """Rows one after the other with a NaN between them, which plotly draws as separate lines."""
     rows = np.asarray(curves, dtype=float)
     return np.concatenate([rows, np.full((len(rows), 1), np.nan)], 1).ravel()[:-1]
 
@@ -263,7 +272,9 @@ def ranged(values: list[float], share: float = 0.06) -> list[float]:
 
 @dataclass(frozen=True)
 class Symlog:
-    """A symmetric-log axis, which plotly lacks: linear up to `threshold`, then one unit a decade, in both directions.
+    """A symmetric-log axis, which plotly lacks.
+
+    It is linear up to `threshold`, then has one unit a decade, in both directions.
 
     >>> axis = Symlog(0.1)
     >>> axis(np.array([-10.0, -0.1, 0.05, 0.1, 1e6])).round(9).tolist()

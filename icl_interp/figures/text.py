@@ -41,7 +41,9 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def interval(estimate: Estimate, unit: bool = True) -> str:
-    """An estimate with its interval and its unit, with as many decimals as the interval's width asks for, up to 7.
+    """An estimate with its interval and its unit.
+
+    The interval's width determines the number of decimals, at most 7.
 
     >>> interval(Estimate("plateau", -0.1523770361, -0.1523818344, -0.1523722084, "f"))
     '−0.1523770 [−0.1523818, −0.1523722] f'
@@ -61,7 +63,7 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
 
 
 def markup(template: LiteralString, *values: object, **named: object) -> Markup:
-    """HTML: a template, as in `str.format`, whose values are escaped unless they are `Markup` already.
+    """HTML from a template, as in `str.format`; values are escaped unless they are `Markup`.
 
     All HTML of the package is made here, so that text from a file can't become a tag. Templates
     stand in the code in full: no f-string, no variable.

@@ -27,7 +27,9 @@ from icl_interp.models.transformer import HookedTransformer, model_in
 
 @dataclass(frozen=True)
 class SwapPattern(Intervention):
-    """Replace attention patterns by their hardmax (one-hot at the largest weight) or by uniform weights.
+    """Replace attention patterns by their hardmax or by uniform weights.
+
+    The hardmax is one-hot at the largest weight.
 
     Uniform covers the keys a query sees. Hardmax takes the first of several keys that weigh the
     same, as `models.scores.hardmax` does. Assumes nothing about scores; values stay as they are.
@@ -109,7 +111,8 @@ class PutPatterns(Intervention):
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 10).reshape(2, 5, 1)
     >>> before = model(tokens)
     >>> with intervene(model, PutPatterns.measure(model, tokens)):
@@ -169,7 +172,8 @@ class Temperature(Intervention):
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens, uniform = torch.linspace(-1, 1, 5)[None, :, None], SwapPattern("uniform")
     >>> with intervene(model, uniform):
     ...     flat = model(tokens)

@@ -42,7 +42,8 @@ class Intervention(ABC):
     ...
     ...     def hooks(self, model):
     ...         return [("hook_embed", lambda t, hook: self.factor * t)]
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
     >>> before = model(tokens)
     >>> with intervene(model, Scale(4.0), Scale(0.25)):
@@ -59,7 +60,9 @@ class Intervention(ABC):
         """
 
     def at_query(self) -> "Intervention":
-        """What of it acts on a last token that is read apart from its context, as sweeps read queries.
+        """The part of the intervention that acts on a last token read apart from its context.
+
+        Sweeps read queries in this way.
 
         It is the same for what acts on every token alike. What is kept by position keeps the last
         one only.
@@ -74,7 +77,9 @@ class Intervention(ABC):
 def intervene(
     model: HookedTransformer, *interventions: Intervention
 ) -> Iterator[HookedTransformer]:
-    """Run a model under interventions: attached in the order given, detached at the end, also after an exception.
+    """Run a model under interventions.
+
+    They are attached in the order given, and detached at the end, also after an exception.
 
     They act in the thread that opens this context only, as torch's `no_grad` does: other threads
     run the model intact.
@@ -93,7 +98,8 @@ def intervene(
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
     >>> from icl_interp.interventions import SwapPattern
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
     >>> before = model(tokens)
     >>> with intervene(model, SwapPattern("uniform")):
@@ -117,12 +123,15 @@ def intervene(
 
 
 def is_hooked(model: HookedTransformer) -> bool:
-    """Whether anything is attached to a model now, for this thread: hooks of its points, or torch's own."""
+    """Whether hooks of the model's points, or torch's own, are attached to it for this thread."""
     return bool(hooked_modules(model))
 
 
 def first_block(model: HookedTransformer, interventions: Sequence[Intervention]) -> int:
-    """The first block that interventions touch; the last where they touch none, -1 where they touch what comes before.
+    """The first block that interventions touch.
+
+    It is the last block where they touch none, and -1 where they touch what comes before the
+    blocks.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.interventions.attention import SwapPattern
@@ -161,13 +170,16 @@ class At(Intervention):
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
     >>> from icl_interp.interventions import SwapPattern
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
     >>> before = model(tokens)
     >>> with intervene(model, At((-1,), SwapPattern("uniform"))):
     ...     inside = model(tokens)
-    >>> torch.allclose(inside[:, :-1], before[:, :-1], atol=1e-5), torch.allclose(inside[:, -1], before[:, -1])
-    (True, False)
+    >>> torch.allclose(inside[:, :-1], before[:, :-1], atol=1e-5)
+    True
+    >>> torch.allclose(inside[:, -1], before[:, -1])
+    False
     """
 
     positions: tuple[int, ...]
@@ -264,7 +276,9 @@ def reference(rows: Tensor, t: Tensor) -> Tensor:
 def mean_activations(
     model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]
 ) -> dict[str, Float[Tensor, "token ..."]]:
-    """The mean over prompts of what hooks show, at each position: the reference of mean ablation and frozen norms.
+    """The mean over prompts of the activations at some hooks, at each position.
+
+    Mean ablation and frozen norms use it as their reference.
 
     Prompts are read in parts, so memory does not grow with their number.
 
@@ -285,7 +299,8 @@ def mean_activations(
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens, hook = torch.linspace(-1, 1, 5)[None, :, None], "blocks.0.hook_resid_post"
     >>> _, cache = model.run_with_cache(tokens)
     >>> torch.allclose(mean_activations(model, tokens, [hook])[hook], cache[hook][0], atol=1e-5)
@@ -310,7 +325,10 @@ def mean_activations(
 
 
 def merge(original: Tensor, axis: int, places: list[int], edited: Tensor) -> Tensor:
-    """`original` with `edited` at some places of one axis; a new tensor, so caches of the original stay true."""
+    """`original` with `edited` at some places of one axis.
+
+    The result is a new tensor, so that caches of the original stay unchanged.
+    """
     merged = original.clone()
     index = (slice(None),) * axis + (places,)
     merged[index] = edited[index]

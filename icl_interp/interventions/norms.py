@@ -33,7 +33,8 @@ class FreezeNorms(Intervention):
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
     >>> before = model(tokens)
     >>> with intervene(model, FreezeNorms.measure(model, tokens)):
@@ -50,7 +51,9 @@ class FreezeNorms(Intervention):
         tokens: Float[Tensor, "batch token d_in"],
         norms: Sequence[str] | None = None,
     ) -> Self:
-        """Scales at their mean over prompts, for all norms or those named ("blocks.0.ln1", ..., "ln_final").
+        """Scales at their mean over prompts, for all norms or for the named ones.
+
+        Names are "blocks.0.ln1", ..., "ln_final".
 
         Raises:
             InputError: the model has no norm of that name, none at all that divides by a scale, or
@@ -105,7 +108,9 @@ def _of_each(scales: Float[Tensor, "prompt 1 1"], t: Float[Tensor, "batch token 
 
 @dataclass(frozen=True)
 class InsertNorm(Intervention):
-    """Normalise a vector of the stream (centre it, divide by its standard deviation) where the model does not.
+    """Normalise a vector of the stream at a place where the model does not.
+
+    The vector is centred and divided by its standard deviation.
 
     Assumes that what reads the stream there can live with unit variance: a test of what a norm
     alone brings about.
@@ -120,11 +125,13 @@ class InsertNorm(Intervention):
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, normalization_type=None)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, normalization_type=None)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens, hook = torch.linspace(-1, 1, 5)[None, :, None], "blocks.0.hook_resid_pre"
     >>> with intervene(model, InsertNorm(hook, eps=0.0)):
     ...     once = model(tokens)
-    >>> with model.hooks([(hook, lambda t, hook: 7 * t)]), intervene(model, InsertNorm(hook, eps=0.0)):
+    >>> longer = [(hook, lambda t, hook: 7 * t)]
+    >>> with model.hooks(longer), intervene(model, InsertNorm(hook, eps=0.0)):
     ...     torch.allclose(model(tokens), once, atol=1e-5)
     True
     """

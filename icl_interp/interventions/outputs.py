@@ -14,7 +14,7 @@ from icl_interp.models.transformer import HookedTransformer
 
 @dataclass(frozen=True)
 class MeanOutputs(Intervention):
-    """Replace what sublayers write to the stream by its mean over reference prompts, at each position.
+    """Replace each sublayer's output by its mean over reference prompts, at each position.
 
     It keeps what a sublayer writes whatever the prompt, and removes what it tells about the prompt.
     For attention this is `AblateHeads` of all heads of a layer, since what a layer writes is linear
@@ -35,7 +35,8 @@ class MeanOutputs(Intervention):
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
     >>> from icl_interp.interventions import AblateHeads
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 20).reshape(4, 5, 1)
     >>> with intervene(model, AblateHeads.measure(model, tokens, (0, 0), (0, 1))):
     ...     by_head = model(tokens)
@@ -53,7 +54,9 @@ class MeanOutputs(Intervention):
         tokens: Float[Tensor, "batch token d_in"],
         names: Sequence[str],
     ) -> Self:
-        """Means over these prompts, of the sublayers whose hooks are named (`sublayers` lists them).
+        """The means over these prompts, for the sublayers whose hooks are named.
+
+        `sublayers` lists the hooks.
 
         Raises:
             InputError: the model has no hook of a name, or there is no prompt.

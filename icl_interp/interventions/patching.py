@@ -1,4 +1,4 @@
-"""Activation patching for prompts of numbers: which activation carries what tells two prompts apart?
+"""Activation patching for prompts of numbers: which activation carries what tells prompts apart?
 
 The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt;
 a metric of the output says how much of the clean answer comes back. (TransformerLens' own patching
@@ -69,7 +69,8 @@ def patch(
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0))
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config)
     >>> clean, corrupted = torch.zeros(1, 5, 1), torch.ones(1, 5, 1)
     >>> result = patch(model, clean, corrupted, lambda out: out[0, -1, 0], "z")
     >>> dict(result.sizes)

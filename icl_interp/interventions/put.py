@@ -1,4 +1,4 @@
-"""Values put in the place of activations: those of other prompts, or any that are given for heads."""
+"""Replace activations by given values: those of other prompts, or any that are given for heads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
 
 @dataclass(frozen=True)
 class PutActivations(Intervention):
-    """Replace whole activations by those that were kept from other prompts, for example the keys of a layer.
+    """Replace whole activations by those of other prompts, for example the keys of a layer.
 
     Assumes that the other prompts have the same number of tokens, and that prompt i is to get what
     the i-th has. `PutPatterns` does this for attention patterns by layer; `patch` takes one place
@@ -38,7 +38,8 @@ class PutActivations(Intervention):
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 10).reshape(2, 5, 1)
     >>> others = 3 * tokens
     >>> wanted = model(others)
@@ -125,7 +126,8 @@ class PutHeadOutputs(Intervention):
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)).eval()
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
     >>> tokens = torch.linspace(-1, 1, 10).reshape(2, 5, 1)
     >>> before, cache = model.run_with_cache(tokens)
     >>> own = cache["blocks.0.attn.hook_z"][:, -1]  # (batch, head, d_head)
@@ -154,7 +156,9 @@ class PutHeadOutputs(Intervention):
         return [(f"blocks.{self.layer}.attn.hook_z", self._edit)]
 
     def at_query(self) -> NoReturn:
-        """Refused: positions are those of whole prompts, where last tokens read alone stand side by side.
+        """Refused, because `positions` are those of whole prompts.
+
+        Last tokens that are read alone stand side by side, so positions mean nothing there.
 
         Raises:
             InputError: always.

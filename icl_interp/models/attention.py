@@ -1,4 +1,7 @@
-"""Attention over numeric tokens, with every step at a hook point, and the short way for repeated queries."""
+"""Attention over numeric tokens with every step at a hook point, and a short way for sweeps.
+
+A sweep puts many queries behind one context.
+"""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +29,10 @@ FIXED: ContextVar[Mapping[int, Projections]] = ContextVar(
 
 
 class KeysValues(NamedTuple):
-    """What one attention layer remembers of a context: with `queries="previous"` also the queries that it makes."""
+    """What an attention layer remembers of a context: keys and values.
+
+    With `queries="previous"` also the queries that the context makes.
+    """
 
     keys: Float[Tensor, "batch head token d_head"]
     values: Float[Tensor, "batch head token d_head"]
@@ -50,7 +56,10 @@ class KeysValues(NamedTuple):
         )
 
     def copied_to(self, room: "KeysValues") -> "KeysValues":
-        """The same numbers where those of as many prompts, or more, stood: `room` and its type and device."""
+        """The same numbers, copied into `room`, which takes at least as many prompts.
+
+        The copy has the type and device of `room`.
+        """
         n, queries = len(self.keys), None
         if self.queries is not None and room.queries is not None:
             queries = room.queries[:n].copy_(self.queries)
@@ -170,7 +179,7 @@ class Attention(nn.Module):
     def after(
         self, x: Float[Tensor, "batch query d_model"], context: KeysValues
     ) -> Float[Tensor, "batch query d_model"]:
-        """Attention of alternative last tokens: each sees the context and itself, none sees another.
+        """Attention of alternative last tokens: each sees the context and itself, but no other.
 
         Row i of the pattern is what the last row would be in a prompt that ends in token i, its own
         weight last.
@@ -228,7 +237,7 @@ class Attention(nn.Module):
     def _by_position(
         self, mask: Float[Tensor, "*query key"], rows: slice | None
     ) -> Float[Tensor, "query key"] | None:
-        """What the weights of these queries, by position, are multiplied by; None without `position_weights`."""
+        """The factors of these queries' weights, by position; None without `position_weights`."""
         if self.cfg.position_weights is None:
             return None
         weights = self.W_P[: mask.shape[-1], : mask.shape[-1]]
@@ -252,7 +261,7 @@ class Attention(nn.Module):
     def _visibility(
         self, x: Tensor, rows: slice | None, hide_query: bool
     ) -> Float[Tensor, "query key"]:
-        """0 where a query sees a key, -inf where not; kept between calls because it rarely changes."""
+        """0 where a query sees a key, -inf where not; kept between calls, as it rarely changes."""
         n = x.shape[1]
         mask, hides_query = self._mask
         known = mask.shape == (n, n) and mask.dtype == x.dtype and mask.device == x.device
@@ -277,7 +286,10 @@ class Attention(nn.Module):
 def _by_head(
     t: Float[Tensor, "batch token head d_head"],
 ) -> Float[Tensor, "batch head token d_head"]:
-    """Tokens of each head together, also in memory: what is remembered once is multiplied many times."""
+    """The same tensor with the tokens of each head together in memory.
+
+    What is remembered once is multiplied many times, and faster so.
+    """
     return t.transpose(1, 2).contiguous()
 
 

@@ -14,7 +14,9 @@ NORMS = ("ln1", "ln2", "ln_final")
 
 
 def blank(d_model: int, **settings: Any) -> HookedTransformer:
-    """A model whose weights are all 0: a layer of one head, no norm, no MLP, no positions, scores not scaled.
+    """A model of one layer with one head, whose weights are all 0.
+
+    It has no norm, no MLP and no positions, and its scores are not scaled.
 
     Norms that `settings` ask for are as in a fresh model: they normalise and do nothing else.
 

@@ -73,7 +73,10 @@ class Unembed(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then MLP, each added to the residual stream; normalised before ("pre") or after the sum ("post")."""
+    """Attention, then an MLP, each added to the residual stream.
+
+    Each is normalised before ("pre") or after ("post") the sum.
+    """
 
     # Which of these a block has, the config says.
     attn: Attention
@@ -109,7 +112,7 @@ class Block(nn.Module):
         return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
 
     def remember(self, stream: Stream) -> KeysValues:
-        """Keys and values of every token, and nothing of what this block would add to the stream."""
+        """Keys and values of every token, without computing what this block adds to the stream."""
         return self.attn.remember(self._read(self.hook_resid_pre(stream), "ln1"))
 
     def after(self, stream: Stream, context: KeysValues) -> Stream:

@@ -210,7 +210,7 @@ class HookedTransformerConfig:
 
     @property
     def head_width(self) -> int:
-        """`d_head`, which is a number in every config: where it is not given, `d_model` gives it."""
+        """`d_head` as a number; where it is not given, it follows from `d_model`."""
         assert self.d_head is not None
         return self.d_head
 
@@ -227,7 +227,10 @@ class HookedTransformerConfig:
 
     @property
     def query_is_unseen(self) -> bool:
-        """Whether no other token sees the query, the last one: then what a context becomes holds for every query."""
+        """Whether no other token sees the query, which is the last token.
+
+        Then what a model computes from a context is the same for every query.
+        """
         return self.attention_dir == "causal" or self.keys == "labelled"
 
     @property
@@ -246,7 +249,7 @@ class HookedTransformerConfig:
         return self.__dict__.get("_device", "cpu")
 
     def on(self, device: str) -> Self:
-        """The same config of a model on another device: equal to this one, because a device is no hyperparameter."""
+        """The same config on another device; both are equal, as a device is no hyperparameter."""
         placed = copy.copy(self)
         object.__setattr__(placed, "_device", device)
         return placed

@@ -1,4 +1,6 @@
-"""A unit of linear attention with diagonal matrices and weights of positions, over complex states: alone, and inside.
+"""A unit of linear attention with diagonal matrices and weights of positions, over complex states.
+
+It is given by itself and as a `HookedTransformer`.
 
 It predicts the state after s_T as sum_h sum_{t <= T} P_{T t} <s_{T-1}, A_h s_t> B_h s_t with A_h
 and B_h diagonal and <u, v> = sum_i conj(u_i) v_i: the query is the state before the last one, and
@@ -65,7 +67,8 @@ class DiagonalAttention(HookedRootModule):
             after s_T.
 
     >>> one = torch.ones(1, 1, dtype=torch.complex128)
-    >>> unit = DiagonalAttention(one, one, torch.eye(4, dtype=torch.float64))  # P takes the last state alone
+    >>> last = torch.eye(4, dtype=torch.float64)  # P takes the last state alone
+    >>> unit = DiagonalAttention(one, one, last)
     >>> turn = torch.tensor([[[1], [1j], [-1], [-1j]]], dtype=torch.complex128)  # s_t = i^t
     >>> unit(turn)[0, 1:, 0]  # <s_{T-1}, s_T> s_T = i s_T: the next state
     tensor([-1.+0.j,  0.-1.j,  1.+0.j], dtype=torch.complex128, grad_fn=<SelectBackward0>)
@@ -97,7 +100,7 @@ class DiagonalAttention(HookedRootModule):
 
     @property
     def product(self) -> Complex[Tensor, "dim dim"]:
-        """C with C_ij = sum_h b_h[i] a_h[j] = B^T A: of A and B all that the predictions depend on."""
+        """C = B^T A, with C_ij = sum_h b_h[i] a_h[j]; predictions depend on A and B only by C."""
         return self.B.detach().T @ self.A.detach()
 
     def forward(self, states: States) -> States:
@@ -121,7 +124,9 @@ class DiagonalAttention(HookedRootModule):
         return self.hook_attn_out(z.sum(2))
 
     def to_transformer(self) -> HookedTransformer:
-        """A `HookedTransformer` of twice as many real heads on the `pairs` of the states, with the same predictions.
+        """A `HookedTransformer` of twice as many real heads, with the same predictions.
+
+        It reads the states as `pairs`.
 
         Its stream holds the prediction in the first half of its coordinates, and the state in the
         second.
@@ -159,7 +164,10 @@ class DiagonalAttention(HookedRootModule):
     def random(
         cls, n_heads: int, dim: int, n_ctx: int, generator: torch.Generator, scale: float = 0.1
     ) -> Self:
-        """A fresh unit: every entry of A, B (real and imaginary part) and P is drawn from N(0, scale^2)."""
+        """A fresh unit, whose entries are all drawn from N(0, scale^2).
+
+        The entries are the real and imaginary parts of A and B, and those of P.
+        """
 
         def draw(*shape: int) -> Tensor:
             return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -169,7 +177,10 @@ class DiagonalAttention(HookedRootModule):
 
 
 def _real(diagonal: Complex[Tensor, " dim"]) -> Float[Tensor, "two_dim two_dim"]:
-    """The multiplication by a complex diagonal, as a real matrix on `pairs`: a + ib is [[a, -b], [b, a]]."""
+    """Multiplication by a complex diagonal as a real matrix on `pairs`.
+
+    a + ib becomes [[a, -b], [b, a]].
+    """
     blocks = [
         torch.stack([torch.stack([z.real, -z.imag]), torch.stack([z.imag, z.real])])
         for z in diagonal.detach()

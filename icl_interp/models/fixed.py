@@ -1,4 +1,4 @@
-"""Weights that are not learned: what makes a `HookedTransformer` a unit of attention alone (`cfg.unit`)."""
+"""Weights that are not learned: they make a `HookedTransformer` a single unit (`cfg.unit`)."""
 
 import torch
 from torch import nn

@@ -61,7 +61,7 @@ _OF_HEADS = ("stack_head_results", "compute_head_results", "get_full_resid_decom
 
 
 class Opened:
-    """A context of hooks: what it attaches is for the thread that opened it, and for as long as it is open."""
+    """A context of hooks; its hooks act in the thread that opened it, for as long as it is open."""
 
     def __init__(self) -> None:
         self.thread, self.is_open = threading.get_ident(), True
@@ -88,7 +88,7 @@ class HookPoint(_HookPoint):
     def remove_hooks(
         self, dir: str = "fwd", including_permanent: bool = False, level: int | None = None
     ) -> None:
-        """Remove what is attached, but for what contexts of other threads attached; see TransformerLens."""
+        """Remove hooks, except those of contexts of other threads; see TransformerLens."""
         if not (self.fwd_hooks or self.bwd_hooks) and dir in ("fwd", "bwd", "both"):
             return
         with _LOCK:
@@ -111,7 +111,10 @@ class HookPoint(_HookPoint):
     def attach(
         self, function: Callable[..., Any], dir: Literal["fwd", "bwd"], level: int, opened: Opened
     ) -> Any:
-        """Attach a function that runs for the thread of a context only; gives what `detach` takes."""
+        """Attach a function that runs only in the thread of a context.
+
+        Returns what `detach` takes.
+        """
         handle = self.add_hook(_belonging_to(opened, function, dir), dir=dir, level=level)
         handle.user_hook = function
         self.opened[handle.hook.id] = opened
@@ -196,7 +199,10 @@ def attached(
 
 
 def changing_hooks() -> AbstractContextManager[bool]:
-    """A context for whoever attaches or detaches by itself, so that no other thread does at the same moment."""
+    """A context for code that attaches or detaches hooks itself.
+
+    It keeps other threads from doing the same at that moment.
+    """
     return _LOCK
 
 
@@ -238,12 +244,14 @@ class NumericCache(ActivationCache):
 
 
 def token_axis(name: str) -> int:
-    """Which axis of a hook's activation runs over tokens; for scores and patterns, over the queries."""
+    """The axis of a hook's activation that runs over tokens; for scores and patterns, queries."""
     return 2 if name.endswith(("hook_attn_scores", "hook_pattern")) else 1
 
 
 def listened(module: nn.Module) -> bool:
-    """Whether any forward, backward or native torch hook is attached to this very module, for this thread.
+    """Whether any hook is attached to this module itself, for this thread.
+
+    Forward, backward and native torch hooks count.
 
     `HookPoint.has_hooks` would miss native `register_forward_hook`s, so torch's own dictionaries
     are read.
@@ -283,7 +291,7 @@ def hooked_modules(model: nn.Module) -> list[str]:
 
 
 def check_unhooked(model: object, who: str) -> None:
-    """Refuse a model to which anything is attached: what is measured would be called the intact model's.
+    """Refuse a model that has hooks, because its results would be reported as the intact model's.
 
     Args:
         model: any model; what is none is let through.
@@ -330,7 +338,7 @@ def only_reads(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def edited(module: nn.Module) -> bool:
-    """Whether a function that may edit what passes is attached to this very module, for this thread."""
+    """Whether a function that may edit activations is attached to this module, for this thread."""
     if not (module._forward_hooks or module._forward_pre_hooks):
         return False
     if not isinstance(module, HookPoint):
@@ -379,7 +387,9 @@ def refuse_patching_by_position() -> None:
 
 
 def check_names(requested: HookName | Sequence[HookName] | None, available: Iterable[str]) -> None:
-    """Refuse a hook name that does not exist, and a filter that matches nothing: both would silently do nothing.
+    """Refuse a hook name that does not exist, and a filter that matches nothing.
+
+    Both would do nothing without a word.
 
     Raises:
         InputError: naming the nearest hook.
@@ -402,9 +412,12 @@ def check_names(requested: HookName | Sequence[HookName] | None, available: Iter
 
 
 def unknown_hook(name: object, names: Sequence[str]) -> InputError:
-    """The error for a hook that a model has not: the few names next to it, since a model has hundreds.
+    """The error for a hook that a model does not have.
 
-    >>> print(unknown_hook("blocks.0.hook_q_input", ["hook_embed", "blocks.0.attn.hook_q", "blocks.0.hook_mlp_out"]))
+    It names the few nearest hooks, since a model has hundreds.
+
+    >>> names = ["hook_embed", "blocks.0.attn.hook_q", "blocks.0.hook_mlp_out"]
+    >>> print(unknown_hook("blocks.0.hook_q_input", names))
     unknown hook 'blocks.0.hook_q_input': did you mean 'blocks.0.attn.hook_q'? (other names: \
 blocks.0.hook_mlp_out, hook_embed; list(model.hook_dict) has all 3)
     """

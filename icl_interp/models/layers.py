@@ -40,7 +40,9 @@ ACTIVATIONS = {"gelu": gelu, "gelu_new": partial(F.gelu, approximate="tanh"), "r
 
 
 class Norm(nn.Module):
-    """LayerNorm ("LN"), LayerNorm without gain and bias ("LNPre"), or root mean square with gain only ("RMS").
+    """LayerNorm ("LN"), LayerNorm without gain and bias ("LNPre"), or root mean square ("RMS").
+
+    "RMS" has a gain only.
 
     `hook_scale` is what the centred input is divided by; `hook_normalized` comes before the gain
     and bias (as in TransformerLens 4), `hook_out` after them. The variance is the biased one.
@@ -100,7 +102,9 @@ class Norm(nn.Module):
 
 
 class TanhNorm(nn.Module):
-    """gain * tanh(alpha x) + bias with one learned alpha: bounds the stream as a norm does, without any statistics.
+    """gain * tanh(alpha x) + bias with one learned alpha.
+
+    It bounds the stream as a norm does, but computes no statistics.
 
     There is no scale that a token's vector is divided by, hence no `hook_scale`, and nothing for an
     analysis of scales to read or freeze. `hook_normalized` is tanh(alpha x), `hook_out` follows the

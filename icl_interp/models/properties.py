@@ -1,4 +1,4 @@
-"""A model's weights stacked over layers, and directions of its outputs, under TransformerLens' names."""
+"""A model's weights stacked over layers, and output directions, under TransformerLens' names."""
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,10 @@ from icl_interp.models.layers import Norm, TanhNorm
 
 
 class WeightProperties:
-    """What analyses read off a model at once: `W_Q` of every layer, the read-out of a channel, sums of biases."""
+    """The weights that analyses read off a model at once.
+
+    Among them are `W_Q` of every layer, the read-out of a channel, and sums of biases.
+    """
 
     # What the model that inherits these has.
     cfg: HookedTransformerConfig
@@ -106,7 +109,7 @@ class WeightProperties:
 
     @property
     def OV(self) -> FactoredMatrix:
-        """Every head's map from what it reads to what it writes, (layer, head, d_model, d_model)."""
+        """Every head's map from its input to its output, (layer, head, d_model, d_model)."""
         return FactoredMatrix(self.W_V, self.W_O)
 
     @property
@@ -125,7 +128,10 @@ class WeightProperties:
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
     ) -> Float[Tensor, " d_model"]:
-        """Sum of the output biases of the blocks before `layer` (with `mlp_input`, of its attention too)."""
+        """Sum of the output biases of the blocks before `layer`.
+
+        With `mlp_input`, the bias of this layer's attention is included.
+        """
         total = torch.zeros_like(self.unembed.W_U[:, 0])
         for i, block in enumerate(self.blocks[: layer + mlp_input]):
             if not self.cfg.mlp_only:
@@ -137,7 +143,9 @@ class WeightProperties:
     def tokens_to_residual_directions(
         self, tokens: int | Tensor
     ) -> Float[Tensor, "*channels d_model"]:
-        """The direction in the residual stream that an output channel reads, as `ActivationCache.logit_attrs` asks for.
+        """The direction in the residual stream that an output channel reads.
+
+        `ActivationCache.logit_attrs` calls this method.
 
         TransformerLens calls an output by its token; here it is a channel, 0 to d_out - 1. The
         final norm's gain is part of the direction (TransformerLens folds it into W_U beforehand),

@@ -1,4 +1,4 @@
-"""An encoding for values in other units: tokens show them in the units that the model was trained in."""
+"""An encoding for values in other units: tokens show them in the units of the model's training."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,7 +13,9 @@ from icl_interp.prompts import Prompts
 
 @dataclass(frozen=True)
 class RescaledValues(Encoding):
-    """Shows (y - shift) / scale where another encoding would show y: undoes what `tasks.Rescaled` does to values.
+    """Shows (y - shift) / scale where another encoding would show y.
+
+    This undoes what `tasks.Rescaled` does to values.
 
     Attributes:
         inner: the encoding that the model was trained with.
@@ -22,7 +24,8 @@ class RescaledValues(Encoding):
 
     >>> import torch
     >>> from icl_interp.models.tokens import Interleaved
-    >>> prompts = Prompts(torch.zeros(1, 2, 1), torch.tensor([[7.0, 0.0]]), torch.zeros(1, 0), torch.zeros(1).long())
+    >>> xs, ys = torch.zeros(1, 2, 1), torch.tensor([[7.0, 0.0]])
+    >>> prompts = Prompts(xs, ys, torch.zeros(1, 0), torch.zeros(1).long())
     >>> RescaledValues(Interleaved(), scale=3.0, shift=1.0).encode(prompts)[0, :, 0]
     tensor([0., 2., 0.])
     """

@@ -30,7 +30,9 @@ def visible_keys(scores: Scores) -> Int[Tensor, "*batch query 1"]:
 
 
 def scaled_softmax(scores: Scores) -> Scores:
-    """softmax(s log n) with n visible keys: the sharpness grows with n, so that weights need not disperse.
+    """softmax(s log n) with n visible keys.
+
+    Weights become sharper as n grows, so they need not disperse.
 
     Plain softmax of scores within a range R gives no key more than e^R / n. Here the same scores
     give up to n^R / n. Source: Chiang & Cholak (2022), *Overcoming a theoretical limitation of
@@ -47,7 +49,9 @@ def scaled_softmax(scores: Scores) -> Scores:
 
 
 def sigmoid(scores: Scores) -> Scores:
-    """1 / (1 + n exp(-s)) with n visible keys: each key weighed by itself, 1 / (n + 1) at a score of 0.
+    """1 / (1 + n exp(-s)) with n visible keys: each key is weighed by itself.
+
+    At a score of 0 the weight is 1 / (n + 1).
 
     Weights do not compete and need not add up to 1. Source: Ramapuram et al. (2024), *Theory,
     analysis, and best practices for sigmoid self-attention*, bias -log n.
@@ -59,7 +63,9 @@ def sigmoid(scores: Scores) -> Scores:
 
 
 def relu(scores: Scores) -> Scores:
-    """max(s, 0) / n with n visible keys: exact zeros, and weights that grow with the scores without limit.
+    """max(s, 0) / n with n visible keys.
+
+    Weights can be exactly 0, and they grow with the scores without limit.
 
     Source: Wortsman, Lee, Gilmer & Kornblith (2023), *Replacing softmax with ReLU in vision
     transformers*.
@@ -71,7 +77,7 @@ def relu(scores: Scores) -> Scores:
 
 
 class _Entmax(torch.autograd.Function):
-    """Entmax of order 1.5 by sorting, and its Jacobian diag(r) - r r^T / sum(r) with r = sqrt(p)."""
+    """Entmax of order 1.5 by sorting, and its Jacobian diag(r) - r r^T / sum(r), r = sqrt(p)."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, scores: Tensor) -> Tensor:
@@ -99,7 +105,9 @@ class _Entmax(torch.autograd.Function):
 
 
 def entmax(scores: Scores) -> Scores:
-    """Entmax of order 1.5, between softmax and sparsemax: max(s / 2 - tau, 0)^2, whose weights add up to 1 by this tau.
+    """Entmax of order 1.5, between softmax and sparsemax: max(s / 2 - tau, 0)^2.
+
+    tau is such that the weights add up to 1.
 
     Keys that score 2 or more below the best weigh exactly 0.
 
@@ -141,7 +149,10 @@ def hardmax(scores: Scores) -> Scores:
 
 
 def linear(scores: Scores, norm: str | None = None) -> Scores:
-    """The scores themselves, divided by the number of "visible" keys, of "labelled" ones (all but one), or nothing.
+    """The scores themselves, divided by a number of keys.
+
+    The number is that of "visible" keys or of "labelled" ones (all but one); None divides by
+    nothing.
 
     >>> linear(torch.tensor([[3.0, 6.0, -math.inf]]), "visible")
     tensor([[1.5000, 3.0000, 0.0000]])
@@ -155,7 +166,9 @@ def linear(scores: Scores, norm: str | None = None) -> Scores:
 
 
 def constant(scores: Scores) -> Scores:
-    """1 for each visible key, whatever its score: attention by position alone, with `position_weights`.
+    """1 for each visible key, whatever its score.
+
+    With `position_weights`, attention then depends on positions alone.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section 5.3.
 

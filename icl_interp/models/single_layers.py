@@ -1,4 +1,4 @@
-"""Single analysable units: a layer of linear self-attention, alone and inside a `HookedTransformer`.
+"""A layer of linear self-attention, by itself and inside a `HookedTransformer`.
 
 The layer is f(E) = E + W_PV E (E^T W_KQ E) / rho: E has a column (x_i; y_i) for each of the rho
 labelled examples and (x_q; 0) for the query, and the prediction is the bottom right entry of f(E).
@@ -38,7 +38,8 @@ class LinearSelfAttention(HookedRootModule):
         w_kq: W_KQ, (d + 1, d + 1).
 
     >>> unit = LinearSelfAttention.from_product(torch.eye(2))
-    >>> unit(torch.tensor([[[1., 0., 5.], [0., 1., 3.], [2., 4., 0.]]]))[0, -1]  # (5 * 2 + 3 * 4) / 2
+    >>> tokens = torch.tensor([[[1., 0., 5.], [0., 1., 3.], [2., 4., 0.]]])
+    >>> unit(tokens)[0, -1]  # the last entry is (5 * 2 + 3 * 4) / 2
     tensor([ 2.,  4., 11.], grad_fn=<SelectBackward0>)
     """
 
@@ -73,7 +74,10 @@ class LinearSelfAttention(HookedRootModule):
 
     @classmethod
     def from_product(cls, product: Float[Tensor, "dim dim"], scale: float = 1.0) -> Self:
-        """The unit that predicts h^T P x_q, h = (1/rho) sum y_i x_i: W11^KQ = P / scale and w22^PV = scale."""
+        """The unit that predicts h^T P x_q with h = (1/rho) sum y_i x_i.
+
+        Its weights are W11^KQ = P / scale and w22^PV = scale.
+        """
         w_pv, w_kq = product.new_zeros(2, len(product) + 1, len(product) + 1)
         w_pv[-1, -1], w_kq[:-1, :-1] = scale, product / scale
         return cls(w_pv, w_kq)
@@ -95,7 +99,7 @@ class LinearSelfAttention(HookedRootModule):
         return self.hook_resid_post(stream + self.hook_attn_out(pattern @ values))
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The prediction of the query, in float64; NaN for the other points, whose labels are shown."""
+        """The prediction of the query in float64; NaN for other points, whose labels are shown."""
         tokens = Stacked().encode(prompts.double())
         with torch.no_grad():
             out = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
@@ -105,7 +109,9 @@ class LinearSelfAttention(HookedRootModule):
     def to_transformer(
         self, n_ctx: int, n_heads: int = 1, d_head: int | None = None
     ) -> HookedTransformer:
-        """A `HookedTransformer` with linear scores that makes the same predictions, and so brings every tool.
+        """A `HookedTransformer` with linear scores that makes the same predictions.
+
+        All tools for models then work on it.
 
         Several heads share W_KQ: each takes some coordinates of the query. Where one head is wide
         enough for W_PV (d_head >= d + 1) its stream is f(E), else only the last coordinate of it,
@@ -144,7 +150,7 @@ class LinearSelfAttention(HookedRootModule):
 
 
 class LayerForm(NamedTuple):
-    """What a `HookedTransformer` of one linear-attention layer computes at the query, in terms of tokens.
+    """What a `HookedTransformer` of one linear-attention layer computes at the query from tokens.
 
     yhat = direct . t_q + sum_h v_h^T (sum_k t_k t_k^T / rho) F_h t_q with t = (x, y, 1): the last
     coordinate carries every bias. A layer without biases that reads nothing off the query directly
@@ -162,14 +168,20 @@ class LayerForm(NamedTuple):
 
     @property
     def product(self) -> Float[Tensor, "dim dim"]:
-        """P = sum_h v_h[y] F_h[x, x] + v_h[x] F_h[y, x]^T: what multiplies h = (1/rho) sum y_i x_i and x_q."""
+        """P = sum_h v_h[y] F_h[x, x] + v_h[x] F_h[y, x]^T, in the prediction h^T P x_q.
+
+        h is (1/rho) sum y_i x_i.
+        """
         d = len(self.direct) - 2
         own = torch.einsum("h,hij->ij", self.values[:, d], self.forms[:, :d, :d])
         return own + torch.einsum("hi,hj->ij", self.values[:, :d], self.forms[:, d, :d])
 
     @property
     def outside(self) -> float:
-        """The largest entry that an LSA layer does not have: of biases and of what skips attention (without y)."""
+        """The largest entry of the form that an LSA layer does not have.
+
+        These are the entries of biases, and of what skips attention (without y).
+        """
         d = len(self.direct) - 2
         biases = (
             self.values[:, -1],
@@ -182,9 +194,14 @@ class LayerForm(NamedTuple):
 
 
 def beyond_a_layer(cfg: HookedTransformerConfig) -> list[str]:
-    """What a model of this config has that one layer of linear self-attention has not, in words; empty for a layer.
+    """What a model of this config has beyond one layer of linear self-attention, in words.
 
-    >>> beyond_a_layer(HookedTransformerConfig(n_layers=2, d_model=8, n_ctx=9, score_fn="linear", attn_only=True))[0]
+    The list is empty for such a layer.
+
+    >>> cfg = HookedTransformerConfig(
+    ...     n_layers=2, d_model=8, n_ctx=9, score_fn="linear", attn_only=True
+    ... )
+    >>> beyond_a_layer(cfg)[0]
     'n_layers=2'
     """
     others = {

@@ -1,4 +1,6 @@
-"""A unit of softmax attention whose keys are the labelled examples: alone, and inside a `HookedTransformer`.
+"""A unit of softmax attention whose keys are the labelled examples.
+
+It is given by itself and inside a `HookedTransformer`.
 
 The unit adds to each token z_i of a prompt h(z_i) = sum_j a_ij W_V z_j with a_i the softmax over j
 of (W_K z_j)^T W_Q z_i, where j runs over the n labelled examples (x_j; y_j) and not over the query
@@ -49,7 +51,7 @@ class SoftmaxAttention(HookedRootModule):
         w_q: W_Q, (d + 1, d + 1).
         w_v: W_V, (d + 1, d + 1).
 
-    >>> unit = SoftmaxAttention.from_product(torch.zeros(2, 2))  # equal weights: the mean of the labels
+    >>> unit = SoftmaxAttention.from_product(torch.zeros(2, 2))  # the mean of the labels
     >>> unit(torch.tensor([[[1., 0., 5.], [0., 1., 3.], [2., 4., 0.]]]))[0, -1, -1].item()
     4.0
     """
@@ -96,7 +98,10 @@ class SoftmaxAttention(HookedRootModule):
 
     @classmethod
     def from_product(cls, product: Float[Tensor, "dim dim"]) -> Self:
-        """The unit of equation (2), yhat = sum_i y_i softmax_i(x_i^T M x_q), with this M: M_K = I and M_Q = M."""
+        """The unit of equation (2), yhat = sum_i y_i softmax_i(x_i^T M x_q), with this M.
+
+        It has M_K = I and M_Q = M.
+        """
         d = len(product)
         w_k, w_q, w_v = product.new_zeros(3, d + 1, d + 1)
         w_k[:d, :d], w_q[:d, :d], w_v[-1, -1] = torch.eye(d), product.detach(), 1
@@ -104,13 +109,19 @@ class SoftmaxAttention(HookedRootModule):
 
     @property
     def product(self) -> Float[Tensor, "dim dim"]:
-        """M = M_K^T M_Q with the blocks of W_K and W_Q on x, in float64: all of the unit only where `is_kernel`."""
+        """M = M_K^T M_Q from the blocks of W_K and W_Q on x, in float64.
+
+        It describes the whole unit only where `is_kernel`.
+        """
         m_k, m_q = (w.detach().double()[:, :-1] for w in (self.W_K, self.W_Q))
         return m_k.T @ m_q
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is a unit of equation (2): scores see x only, and what is read out is the label itself."""
+        """Whether it is a unit of equation (2).
+
+        Then scores depend on x only, and the label itself is read out.
+        """
         w_k, w_q, w_v = (w.detach().double() for w in (self.W_K, self.W_Q, self.W_V))
         own = (
             w_k[:, -1] @ w_q[:, :-1]
@@ -137,7 +148,7 @@ class SoftmaxAttention(HookedRootModule):
         return self.hook_resid_post(stream + self.hook_attn_out(pattern @ v))
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        """The prediction of the query, in float64; NaN for the other points, whose labels are shown."""
+        """The prediction of the query in float64; NaN for other points, whose labels are shown."""
         tokens = Stacked().encode(prompts.double())
         with torch.no_grad():
             out = torch.full_like(prompts.ys, torch.nan, dtype=torch.float64)
@@ -164,7 +175,9 @@ class SoftmaxAttention(HookedRootModule):
 
 
 def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> SoftmaxAttention:
-    """The unit that a transformer of one softmax head is, in float64, whatever the width of its stream and head.
+    """The softmax unit, in float64, that equals a transformer of one softmax head.
+
+    The stream and the head may have any width.
 
     Of W_V only the last row can be known, what the prediction reads. W_K and W_Q are known by their
     product: W_K is the identity here, and W_Q all of W_K^T W_Q. A bias of keys adds the same to

@@ -56,12 +56,12 @@ class Encoding(ABC):
     def encode_queries(
         self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
     ) -> Float[Tensor, "batch point d_in"]:
-        """The token each x would be as the query, in prompts with values of `n_targets` coordinates."""
+        """The token that shows each x as the query, for values of `n_targets` coordinates."""
 
     def queries_after(
         self, prompts: Prompts, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point d_in"]:
-        """The token each x would be in place of the query of these prompts, one row of xs a prompt."""
+        """The token that each x would be in place of the prompts' query; xs has a row a prompt."""
         return self.encode_queries(xs, prompts.n_targets)
 
     @abstractmethod
@@ -94,7 +94,10 @@ class Encoding(ABC):
 
     @abstractmethod
     def read_at(self, n_points: int, attention_dir: str) -> tuple[range, range]:
-        """(tokens, points): the token positions whose outputs are predictions, and the points they predict."""
+        """The positions whose outputs are predictions, and the points that they predict.
+
+        Returns (tokens, points).
+        """
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,9 @@ class Interleaved(Encoding):
 
 @dataclass(frozen=True)
 class Stacked(Encoding):
-    """One column (x_k; y_k) a token, (x_query; 0) last, with as many zeros as y has coordinates; scored there only.
+    """A token for each column (x_k; y_k), and (x_query; 0) last.
+
+    Its last part has as many zeros as y has coordinates. Only the query is scored.
 
     Source: Zhang, Frei & Bartlett (2023), equation (3.4).
     """
@@ -190,7 +195,9 @@ class Stacked(Encoding):
 
 @dataclass(frozen=True)
 class States(Encoding):
-    """s_1, s_2, ..., s_query: one token a state, where the value of each point is the input of the next.
+    """s_1, s_2, ..., s_query: one token a state, for paths.
+
+    In a path the value at each point is the input of the next.
 
     The output at s_k predicts s_{k+1}, for every k when attention is causal (bidirectional
     attention shows s_{k+1} to s_k, so there only the query counts). Source: Sander, Giryes, Suzuki,
@@ -237,13 +244,14 @@ class States(Encoding):
 
 @dataclass(frozen=True)
 class Augmented(States):
-    """(0, s_1, 0), (0, s_2, s_1), (0, s_3, s_2), ...: each token holds a state and the one before it.
+    """(0, s_1, 0), (0, s_2, s_1), (0, s_3, s_2), ...: each token has a state and the previous one.
 
     The first block, as wide as a state, is 0: it is where a layer that adds to its tokens writes
     its prediction. The first state has none before it, and 0 stands there. Source: Sander, Giryes,
     Suzuki, Blondel & Peyre (2024), section 4, after von Oswald et al. (2023).
 
-    >>> prompts = Prompts(torch.tensor([[[1.0], [2.0]]]), torch.zeros(1, 2), torch.zeros(1, 0), torch.zeros(1).long())
+    >>> xs, ys = torch.tensor([[[1.0], [2.0]]]), torch.zeros(1, 2)
+    >>> prompts = Prompts(xs, ys, torch.zeros(1, 0), torch.zeros(1).long())
     >>> Augmented().encode(prompts)
     tensor([[[0., 1., 0.],
              [0., 2., 1.]]])
@@ -331,7 +339,7 @@ def infer(d_in: int, dim: int, n_targets: int = 1) -> Encoding:
 
 
 def infer_from(prompts: Prompts, d_in: int) -> Encoding:
-    """The encoding of a bare model for prompts that come without their task: `infer`, where that is the only way.
+    """The encoding of a bare model for prompts without a task, where `infer` has only one answer.
 
     Args:
         prompts: what the model is shown.
@@ -341,14 +349,15 @@ def infer_from(prompts: Prompts, d_in: int) -> Encoding:
         InputError: neither width fits, or the prompts are paths, which a model of this width could
             read in two ways.
 
-    >>> path = Prompts(torch.arange(4.0).view(1, 4, 1), torch.arange(1.0, 5.0).view(1, 4), torch.zeros(1, 0),
-    ...     torch.zeros(1).long())
+    >>> xs, ys = torch.arange(4.0).view(1, 4, 1), torch.arange(1.0, 5.0).view(1, 4)
+    >>> path = Prompts(xs, ys, torch.zeros(1, 0), torch.zeros(1).long())
     >>> infer_from(path, d_in=2)
     Stacked()
     >>> infer_from(path, d_in=1)
     Traceback (most recent call last):
-    icl_interp.errors.InputError: the value at each point of these prompts is the next input, so a model with d_in=1 \
-may read them as states or interleaved: pass encoding=States() or encoding=Interleaved()
+    icl_interp.errors.InputError: the value at each point of these prompts is the next input, \
+so a model with d_in=1 may read them as states or interleaved: \
+pass encoding=States() or encoding=Interleaved()
     """
     found = infer(d_in, prompts.xs.shape[2], prompts.n_targets)
     xs, ys = prompts.xs, prompts.ys
@@ -379,7 +388,10 @@ def _check_path(prompts: Prompts, encoding: Encoding) -> None:
 
 
 def infer_for(task: Shape, d_in: int) -> Encoding:
-    """The encoding of a bare model for a task: the task's default where that is as wide as the model, else `infer`."""
+    """The encoding of a bare model for a task.
+
+    It is the task's default where that has the width of the model, else the result of `infer`.
+    """
     default = named(task.default_encoding)
     if default.d_in(task.dim, task.n_targets) == d_in:
         return default

@@ -44,7 +44,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         cfg: the hyperparameters.
         seed: of the fresh weights, drawn from N(0, init_std^2); no global generator is touched.
 
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, n_ctx=12))
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=16, n_heads=2, n_ctx=12)
+    >>> model = HookedTransformer(config)
     >>> model(torch.zeros(3, 10, 1)).shape
     torch.Size([3, 10, 1])
     >>> _, cache = model.run_with_cache(torch.zeros(3, 10, 1))
@@ -117,7 +118,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def resume(
         self, stream: Stream, block: int, positions: range | Sequence[int] | None = None
     ) -> Float[Tensor, "batch query d_out"]:
-        """Predictions from the stream before a block (its `hook_resid_pre`): the rest of a forward pass.
+        """Predictions from the stream before a block, its `hook_resid_pre`.
+
+        This is the rest of a forward pass.
 
         Runs that differ from this block on only, as those under an intervention there, share what
         lies before it.
@@ -130,7 +133,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         return out if wanted == rows else out[:, wanted]
 
     def remember(self, tokens: Tokens) -> list[KeysValues]:
-        """Keys and values of a context in every layer with attention, for `after`, where `cfg.query_is_unseen`.
+        """Keys and values of a context in every layer with attention, as the input of `after`.
+
+        It needs a model with `cfg.query_is_unseen`.
 
         Nothing reads what the last block makes of the context, so it is not computed and hooks
         there do not fire.
@@ -152,7 +157,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def after(
         self, memory: list[KeysValues], tokens: Tokens, position: int
     ) -> Float[Tensor, "batch token d_out"]:
-        """Predictions for alternative last tokens: token i of the input stands at `position`, after the same context.
+        """Predictions for alternative last tokens after the same context.
+
+        Each token of the input stands at `position`.
 
         The context's keys and values do not depend on the last token, so a sweep over it costs one
         token a point. Hooks fire as they do in `forward`; their token axis runs over the
@@ -163,7 +170,7 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def streams_after(
         self, memory: list[KeysValues], tokens: Tokens, position: int
     ) -> Iterator[Stream]:
-        """The stream of alternative last tokens before each block, one after another, for `resume_after`."""
+        """The stream of alternative last tokens before each block, in order, for `resume_after`."""
         self._check_width(tokens)
         known = memory[0].keys.shape[2] if memory else position
         if position != known or not 0 <= position < self.cfg.n_ctx:
@@ -179,7 +186,10 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def resume_after(
         self, memory: list[KeysValues], stream: Stream, block: int
     ) -> Float[Tensor, "batch token d_out"]:
-        """`after` from the stream before a block: runs that differ from it on only share what lies before."""
+        """`after` from the stream before a block.
+
+        Runs that differ only from this block on share what lies before.
+        """
         for i in range(block, self.cfg.n_layers):
             stream = self._after(i, stream, memory)
         return self._read_out(stream)
@@ -279,7 +289,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         reset_hooks_end: bool = True,
         clear_contexts: bool = False,
     ) -> Any:
-        """A context in which functions are attached to hook points; `run_with_hooks` is one forward pass in it.
+        """A context with functions attached to hook points.
+
+        `run_with_hooks` is one forward pass in such a context.
 
         Like torch's `no_grad` it is the business of this thread: where another one runs the model
         meanwhile, nothing of it acts there. What is to act in every thread is attached with
@@ -302,7 +314,10 @@ class HookedTransformer(WeightProperties, HookedRootModule):
 
     @property
     def norms(self) -> dict[str, Norm]:
-        """Every norm that divides by a scale (so no Tanh norm) by its name, in the order the stream meets them."""
+        """Every norm that divides by a scale, by its name, in the order of the forward pass.
+
+        A Tanh norm has no scale.
+        """
         return {name: module for name, module in self.named_modules() if isinstance(module, Norm)}
 
     @classmethod
@@ -321,7 +336,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
 
 
 def chunks(model: HookedTransformer, n: int, n_tokens: int, fewest: int = 8) -> list[slice]:
-    """Prompts in parts whose widest activation stays in the processor's cache: larger parts take more time and memory.
+    """Prompts in parts whose widest activation stays in the processor's cache.
+
+    Larger parts take more time and memory.
 
     A part has at least `fewest` prompts.
 
@@ -334,7 +351,9 @@ def chunks(model: HookedTransformer, n: int, n_tokens: int, fewest: int = 8) -> 
 
 
 def widest_bytes(model: HookedTransformer, n_tokens: int) -> int:
-    """Bytes of the widest activation of a prompt: of an MLP's hidden layer, queries, keys and values, or scores.
+    """Bytes of the widest activation of a prompt.
+
+    The candidates are an MLP's hidden layer, queries, keys and values, and scores.
 
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=64, n_heads=2))
     >>> widest_bytes(model, 40) == 4 * 40 * 256, widest_bytes(model, 400) == 4 * 400 * 2 * 400

@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors in, safetensors out, and every mismatch named before anything is allocated or copied."""
+"""Weights on disk: safetensors files, whose mismatches are named before anything is allocated."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -75,7 +75,10 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def header(path: Path) -> dict[str, Kind]:
-    """What the tensors of a safetensors file are, without reading their numbers; with the errors of `read`."""
+    """Type and shape of the tensors in a safetensors file, without their numbers.
+
+    The errors are those of `read`.
+    """
     path = Path(path)
     with opened(path, LARGEST_WEIGHTS) as file:
         start = file.read(8)
@@ -96,7 +99,7 @@ def header(path: Path) -> dict[str, Kind]:
 
 
 def _check_length(path: Path, start: bytes) -> None:
-    """Refuse a header that is longer than any model's: of its text comes thirty times as much in memory."""
+    """Refuse a header longer than any model's, since parsing takes thirty times its memory."""
     length = int.from_bytes(start, "little")
     # One that cannot be a length is refused with its own words, since it may be another kind of
     # file.
@@ -149,7 +152,7 @@ def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: obje
 
 
 def check_plain(name: str, tensor: Tensor, where: object) -> None:
-    """Refuse a tensor that has no plain numbers to compute with: a nested, sparse or quantised one, or one on "meta".
+    """Refuse a tensor without plain numbers: a nested, sparse or quantised one, or one on "meta".
 
     Raises:
         InputError: naming it.
@@ -223,7 +226,10 @@ def n_parameters(
 def asked_for(
     make: Callable[[HookedTransformerConfig], nn.Module], cfg: HookedTransformerConfig
 ) -> Iterator[tuple[str, Shape]]:
-    """Name and shape of every tensor of a model, one at a time: a config may ask for a billion layers."""
+    """Name and shape of every tensor of a model, one at a time.
+
+    A config may ask for a billion layers.
+    """
     outside, block = shapes(make, cfg)
     yield from outside.items()
     for i in range(cfg.n_layers):
@@ -270,7 +276,7 @@ def load_tensors(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> No
 
 
 def lay_out(model: Model) -> Model:
-    """The same model, whose weights from the many inputs of a product lie in memory output by output.
+    """The same model, with large weight matrices laid out in memory output by output.
 
     Products read them so (`F.linear` takes (out, in)), and take down to two thirds of the time.
     Names, shapes and numbers stay; copies in another precision keep the order.
@@ -278,7 +284,8 @@ def lay_out(model: Model) -> Model:
     >>> from icl_interp.models.transformer import HookedTransformer
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=16, n_heads=2))
     >>> before = model.W_O.clone()
-    >>> lay_out(model).blocks[0].attn.W_O.flatten(0, 1).T.is_contiguous(), torch.equal(model.W_O, before)
+    >>> w_o = lay_out(model).blocks[0].attn.W_O
+    >>> w_o.flatten(0, 1).T.is_contiguous(), torch.equal(model.W_O, before)
     (True, True)
     """
     for name, parameter in model.named_parameters():
@@ -303,7 +310,7 @@ def _dtype(tensor: Tensor) -> str:
 
 
 def weights_hash(model: nn.Module) -> str:
-    """SHA-256 of a model's parameters in float32, by name: 64 hexadecimal digits that name the weights."""
+    """SHA-256 of a model's parameters in float32, by name, as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         values = tensor.detach().cpu().float().contiguous().numpy()

@@ -1,4 +1,4 @@
-"""Read-only measurements at hook points, reduced while they stream: what every claim's numbers are made of."""
+"""Read-only measurements at hook points, reduced as they stream, from which claims are judged."""
 
 from icl_interp.probes.attention import (
     AttentionEntropy,

@@ -1,4 +1,4 @@
-"""How concentrated attention is, what it looks at most, and what its entropy would be in longer prompts."""
+"""How concentrated attention is, on what it is largest, and its entropy in longer prompts."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -40,7 +40,9 @@ def entropy(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
 def entropy_deficit(
     pattern: Float[Tensor, "*batch key"], visible: Float[Tensor, "*batch"] | None = None
 ) -> Float[Tensor, "*batch"]:
-    """D = log n - H of each row over the n keys it sees (all, unless `visible` says how many), in nats.
+    """D = log n - H of each row over the n keys that it sees, in nats.
+
+    A row sees all keys, unless `visible` says how many.
 
     It is the Kullback-Leibler divergence of the row from uniform weights: 0 for these, log n for a
     one-hot row.
@@ -57,7 +59,9 @@ def entropy_deficit(
 def among(
     pattern: Float[Tensor, "*batch key"], keys: Sequence[int]
 ) -> Float[Tensor, "*batch chosen"]:
-    """The weights of each row on some keys, scaled to add up to 1; all 0 where these keys have no weight.
+    """The weights of each row on some keys, scaled to add up to 1.
+
+    They are all 0 where these keys have no weight.
 
     >>> among(torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.0, 0.0, 0.0, 1.0]]), [1, 2])
     tensor([[0.5000, 0.5000],
@@ -70,7 +74,9 @@ def among(
 def hardmax_distance(
     pattern: Float[Tensor, "*batch key"], visible: Float[Tensor, "*batch"] | None = None
 ) -> Float[Tensor, "*batch"]:
-    """delta = 1 - the weight on all keys that tie for the largest: the total variation distance to the hardmax.
+    """delta = 1 - the weight on all keys that tie for the largest.
+
+    It is the total variation distance to the hardmax.
 
     Where more than half of the n keys that a row sees tie, there is no largest but evenness: delta
     is 1. So a uniform row is as far from a hardmax as can be.
@@ -96,7 +102,7 @@ def _distance(
 def _as_numbers(
     compare: Callable[..., Tensor], values: Float[Tensor, "*batch key"], bound: Tensor | float
 ) -> Float[Tensor, "*batch key"]:
-    """A comparison as 0 and 1 in the dtype of the values: made and added up several times as fast as a mask."""
+    """A comparison as 0 and 1 in the dtype of the values, which is faster than a mask."""
     values = values.detach()
     return compare(
         values, bound.detach() if isinstance(bound, Tensor) else bound, out=torch.empty_like(values)
@@ -180,7 +186,8 @@ class AttentionEntropy(Probe):
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> _ = torch.nn.init.zeros_(model.blocks[0].attn.W_Q)
     >>> results = probe(model, torch.randn(4, 6, 1), [AttentionEntropy()])
-    >>> results["attention_entropy.entropy"].sel(position="query", statistic="mean").values.round(4)  # log 6
+    >>> entropy = results["attention_entropy.entropy"]
+    >>> entropy.sel(position="query", statistic="mean").values.round(4)  # log 6
     array([[1.7918, 1.7918]])
     """
 
@@ -265,12 +272,15 @@ TARGETS = ("itself", "the first token", "an x", "a y", "a pair")
 
 
 def _at_once(pattern: Float[Tensor, "batch head query key"]) -> int:
-    """Prompts whose weights stay in the processor's cache: every statistic passes over them a few times."""
+    """The number of prompts whose weights stay in the processor's cache.
+
+    Every statistic passes over the weights a few times.
+    """
     return max(1, CACHED // max(1, pattern[0].numel()))
 
 
 class AttentionTargets(Probe):
-    """What every head attends to most at the last token: how often its largest weight is on a token of some kind.
+    """How often a head's largest weight at the last token is on a token of each kind.
 
     It is about queries only: the kind "query" of whole prompts, and alternative last tokens.
 
@@ -292,7 +302,8 @@ class AttentionTargets(Probe):
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> tokens, kinds = torch.randn(8, 5, 1), ("x", "y", "x", "y", "x")
-    >>> share = probe(model, tokens, [AttentionTargets(kinds)])["attention_targets.share"].sel(position="query")
+    >>> results = probe(model, tokens, [AttentionTargets(kinds)])
+    >>> share = results["attention_targets.share"].sel(position="query")
     >>> share.sel(target=["itself", "an x", "a y", "a pair"]).sum("target").values
     array([[1., 1.]])
     """
@@ -363,7 +374,9 @@ def resampled_scores(
     n: int,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "*batch n"], tuple[str, ...]]:
-    """Scores of a query over n keys: its own, and others drawn from what several contexts show to the same query.
+    """Scores of a query over n keys: its own, and others drawn from several contexts.
+
+    The contexts all belong to the same query.
 
     What a longer prompt would show, as far as the trained lengths tell: exact in the first layer,
     where the score of a key depends on its own token only, and a counterfactual deeper. Kinds of

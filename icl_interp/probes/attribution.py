@@ -21,13 +21,17 @@ ROUNDING = 100
 
 
 def directions(model: HookedTransformer) -> Float[Tensor, "d_model d_out"]:
-    """D with prediction = stream D / scale + a constant: the final norm's centring and gain, then the read-out.
+    """D with prediction = stream D / scale + a constant.
+
+    It combines the final norm's centring and gain with the read-out.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0))
     >>> out, cache = model.run_with_cache(torch.linspace(-1, 1, 5)[None, :, None])
-    >>> by_hand = cache["blocks.0.hook_resid_post"].double() @ directions(model) / cache["ln_final.hook_scale"]
-    >>> bool((by_hand - out).abs().max() < 1e-5)  # a fresh model has no biases, so the constant is 0
+    >>> stream = cache["blocks.0.hook_resid_post"].double()
+    >>> by_hand = stream @ directions(model) / cache["ln_final.hook_scale"]
+    >>> # A fresh model has no biases, so the constant is 0.
+    >>> bool((by_hand - out).abs().max() < 1e-5)
     True
     """
     out = model.unembed.W_U.detach().double()
@@ -52,7 +56,9 @@ class _Step(NamedTuple):
 
 
 class DirectAttribution(Probe):
-    """Shares of the prediction's variance that heads, MLPs and the read-in write straight into the read-out.
+    """Shares of the prediction's variance that parts of the model write directly to the read-out.
+
+    The parts are heads, MLPs and the read-in.
 
     With the final norm's scale held at what it is, the prediction is a sum: of what each head
     writes, each MLP, the read-in with the positions, and a rest. The share of a part is its
@@ -82,7 +88,8 @@ class DirectAttribution(Probe):
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0))
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config)
     >>> results = probe(model, torch.randn(32, 6, 1), [DirectAttribution()])
     >>> round(sum(float(share.sel(position="query").sum()) for share in results.values()), 6)
     1.0
@@ -91,7 +98,11 @@ class DirectAttribution(Probe):
     name: ClassVar[str] = "direct_attribution"
 
     def refusal(self, model: HookedTransformer) -> str | None:
-        """Only where the stream is a sum, the read-out linear in it, and nothing behind the last hook edits it."""
+        """Why the model cannot be attributed, or None.
+
+        The stream must be a sum, the read-out linear in it, and nothing after the last hook may
+        edit it.
+        """
         if model.cfg.normalization_type and model.cfg.norm_position == "post":
             return "a post-norm model's stream is no sum of what its parts write"
         if model.cfg.normalization_type == "Tanh":
@@ -115,7 +126,10 @@ class DirectAttribution(Probe):
         return None
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
-        """What every part writes, the stream at every place, the final norm's scale and what leaves the norm."""
+        """Hooks at all parts' outputs, the stream at every place, and the final norm.
+
+        At the final norm its scale and its output are read.
+        """
         cfg, self._positions = model.cfg, positions
         self._read_out, self._last = directions(model), model.unembed.W_U.detach().double()
         self._places = sorted({place for places in positions.values() for place in places})
@@ -193,7 +207,10 @@ class DirectAttribution(Probe):
         self._scale = scale.double()
 
     def _finish(self, t: Float[Tensor, "batch token d_model"], hook: object) -> None:
-        """What the final norm gives, and so the prediction up to b_U: beside the stream over the scale."""
+        """Compare the final norm's output with the stream over the scale.
+
+        The output gives the prediction up to b_U.
+        """
         prediction = t.double() @ self._last
         size = self._size / self._scale[..., 0].abs() + self._norm(t, self._last)
         self._compare(prediction - self._stream / self._scale, prediction, size)
@@ -225,7 +242,7 @@ class DirectAttribution(Probe):
         found: Float[Tensor, "batch token target"],
         size: Float[Tensor, "batch token"],
     ) -> None:
-        """Keep, for one step, what is there, how much of it no part has written, and what rounding comes to."""
+        """Record the size of a step, how much of it no part has written, and its rounding error."""
         self._checked.append(torch.stack([added, found, size[..., None].expand_as(found)]))
 
     def _close(
@@ -305,7 +322,9 @@ class DirectAttribution(Probe):
 
 
 class _Covariances:
-    """Sums over prompts of the products of each part's deviation with that of the last part, merged as in `Moments`.
+    """Sums over prompts of products of deviations, each part's with the last part's.
+
+    They are merged as in `Moments`.
 
     Attributes:
         sums: `(place, part, target)`.

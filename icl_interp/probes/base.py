@@ -1,4 +1,4 @@
-"""What a probe is, how it is attached so that it can only read, and how prompts become the tokens it sees."""
+"""What a probe is, how it is attached so that it can only read, and which tokens it sees."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -141,7 +141,7 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
 def at_places(
     t: Shaped[Tensor, "batch token *rest"], places: Sequence[int]
 ) -> Shaped[Tensor, "batch place *rest"]:
-    """An activation at some token positions: a view where these are evenly spaced, as those of a kind mostly are."""
+    """An activation at some token positions; a view where these are evenly spaced, as is usual."""
     steps = {b - a for a, b in pairwise(places)} or {1}
     if len(steps) == 1 and min(steps) > 0:
         return t[:, places[0] : places[-1] + 1 : steps.pop()]
@@ -152,7 +152,10 @@ _READING = ContextVar("whether a probe reads at this moment, in this thread", de
 
 
 def is_reading() -> bool:
-    """Whether a probe is at work: what it runs of the model itself, as the logit lens does, is not for the others."""
+    """Whether a probe is at work.
+
+    What it then runs of the model, as the logit lens does, is hidden from other probes.
+    """
     return _READING.get()
 
 

@@ -12,7 +12,9 @@ from icl_interp.reductions import Extremes, Moments, PerPrompt
 
 
 class ByKind:
-    """Mean and standard deviation over prompts and the positions of each kind, or a value for each prompt.
+    """Mean and standard deviation over prompts and the positions of each kind.
+
+    With `per_prompt`, a value for each prompt instead.
 
     Moments are kept position by position, and those of a kind are put together at the end: one
     update serves all kinds.
@@ -23,7 +25,8 @@ class ByKind:
         extremes: also keep the smallest and the largest value.
 
     >>> kept = ByKind({"x": [0, 2], "query": [3]})
-    >>> kept.update(torch.tensor([[1.0, 9.0, 3.0, 5.0], [3.0, 9.0, 5.0, 5.0]]))  # two prompts of four tokens
+    >>> two_prompts = torch.tensor([[1.0, 9.0, 3.0, 5.0], [3.0, 9.0, 5.0, 5.0]])
+    >>> kept.update(two_prompts)
     >>> kept.result.round(decimals=6).tolist()  # rows: kinds; columns: mean and standard deviation
     [[3.0, 1.414214], [5.0, 0.0]]
     """
@@ -61,7 +64,7 @@ class ByKind:
 
     @property
     def result(self) -> Float[Tensor, "position *shape statistic"]:
-        """The statistics of every kind, in the order of `axis`; a value that was never seen is NaN."""
+        """The statistics of every kind, in the order of `axis`; NaN for a value never seen."""
         if self._by_prompt:
             return torch.stack([kept.result for kept in self._by_prompt])
         index = {place: i for i, place in enumerate(self._places)}

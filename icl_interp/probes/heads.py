@@ -96,13 +96,15 @@ class HeadOrthogonality(Probe):
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0))
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config)
     >>> with torch.no_grad():  # two heads that do the same
     ...     for name in ("W_Q", "W_K", "W_V", "W_O"):
     ...         weight = getattr(model.blocks[0].attn, name)
     ...         _ = weight[1].copy_(weight[0])
     >>> found = probe(model, torch.randn(64, 5, 1), [HeadOrthogonality(per_prompt=True)])
-    >>> found["head_orthogonality.output_cosine"].sel(layer=0, position="all", head=0, other=1).round(6).item()
+    >>> cosine = found["head_orthogonality.output_cosine"]
+    >>> cosine.sel(layer=0, position="all", head=0, other=1).round(6).item()
     1.0
     >>> inner = found["head_orthogonality.output_inner"].sel(layer=0).mean("prompt").values
     >>> bool(abs(inner[0, 1] / inner[0, 0] - 1) < 1e-6)
@@ -128,7 +130,7 @@ class HeadOrthogonality(Probe):
         return maps.refusal(model)
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
-        """At the heads' mixtures of values in each layer, and where their products have been added up."""
+        """Hooks at the heads' mixtures of values and at the output of attention in each layer."""
         self._model, self._positions = model, positions
         layers = range(model.cfg.n_layers)
         self._grams = [{kind: Gram() for kind in positions} for _ in layers]
@@ -179,7 +181,10 @@ class HeadOrthogonality(Probe):
             self._grams[layer][kind].update(at_places(z, places).flatten(2))
 
     def _moments(self, layer: int) -> dict[str | float, Gram]:
-        """Of the mixtures of values of each position kind; from those that were kept, where they were."""
+        """The moments of the heads' mixtures of values, for each position kind.
+
+        They come from the kept mixtures with `per_prompt`.
+        """
         if not self.per_prompt:
             return dict(self._grams[layer])
         z, index = (
@@ -192,7 +197,9 @@ class HeadOrthogonality(Probe):
         return found
 
     def covariances(self) -> Iterator[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
-        """For each layer and position kind, "all" among them, the covariance of the heads' mixtures of values.
+        """For each layer and position kind, the covariance of the heads' mixtures of values.
+
+        The kind "all" is one of the position kinds.
 
         It is 0 for a head that writes a constant, and where nobody reads; kinds count in "all" as
         much as they are read.
@@ -297,11 +304,15 @@ class HeadOrthogonality(Probe):
 
 
 def told_apart(products: Float[Tensor, "head head"]) -> list[int]:
-    """The head as which each head of a layer counts, or `NO_HEAD`, from the inner products of their outputs.
+    """For each head of a layer, the head that it counts as, or `NO_HEAD`.
 
-    >>> told_apart(torch.tensor([[1.0, 0.0, 2.0, 0.0], [0.0, 1.0, 0.0, 0.0], [2.0, 0.0, 4.0, 0.0], [0.0] * 4]))
+    Inner products of the heads' outputs decide.
+
+    >>> products = [[1.0, 0.0, 2.0, 0.0], [0.0, 1.0, 0.0, 0.0], [2.0, 0.0, 4.0, 0.0], [0.0] * 4]
+    >>> told_apart(torch.tensor(products))
     [0, 1, 0, -1]
-    >>> told_apart(torch.tensor([[1.0, 0.0, 0.0], [0.0, 9.0, -9.0], [0.0, -9.0, 9.0]]))  # two take each other off
+    >>> products = [[1.0, 0.0, 0.0], [0.0, 9.0, -9.0], [0.0, -9.0, 9.0]]  # the last two cancel
+    >>> told_apart(torch.tensor(products))
     [0, -1, -1]
     """
     n = len(products)
@@ -332,7 +343,10 @@ def _n_directions(
     heads: list[int],
     share: float,
 ) -> int:
-    """The fewest directions that hold this share of what distinct heads write, each scaled to the same size."""
+    """The fewest directions that hold this share of the outputs of distinct heads.
+
+    Each output is first scaled to the same size.
+    """
     scales = torch.zeros_like(products)
     for h, one in enumerate(heads):
         for g, other in enumerate(heads):
@@ -357,7 +371,7 @@ def _by_chance(
     products: Float[Tensor, "head head"],
     n: int,
 ) -> Float[Tensor, "head head"]:
-    """The root mean square cosine of two heads' outputs where directions are turned at random in n dimensions.
+    """The root mean square cosine of two heads' outputs under random rotations in n dimensions.
 
     M = W_h^T C W_g with C the covariance of two heads' mixtures, so |M|^2 = tr(C^T W_h W_h^T C W_g
     W_g^T).
@@ -385,7 +399,7 @@ def _output_subspaces(
     write: Float[Tensor, "head d_head d_model"],
     share: float,
 ) -> maps.Bases:
-    """Principal directions of every head's output, from the covariance of the mixtures it comes from."""
+    """Principal directions of each head's output, from the covariance of its mixtures of values."""
     own = torch.stack([covariance[h, :, h] for h in range(len(write))])
     values, vectors = torch.linalg.eigh(own)
     # Its squared singular values are the variances of the output along its right singular vectors.

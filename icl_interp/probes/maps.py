@@ -16,7 +16,9 @@ Bases = list[Tensor]  # one orthonormal basis a head, (d_model, k)
 
 
 def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head d_model"]:
-    """W_O of a layer's heads in float64, as far as anything reads it: behind a LayerNorm less its mean over the stream.
+    """W_O of a layer's heads in float64, in so far as anything reads it.
+
+    Where a LayerNorm reads the stream, the mean over the stream's coordinates is removed.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
@@ -32,7 +34,7 @@ def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head 
 def read_as(
     model: HookedTransformer, layer: int, reading: Reading
 ) -> Float[Tensor, "head d_head d_model"]:
-    """W_O of a layer's heads in float64, in coordinates whose inner product is that of what is read (`Reading`)."""
+    """W_O of a layer's heads in float64, in coordinates with the inner product of `reading`."""
     write = model.blocks[layer].attn.W_O.detach().double()
     return write @ reading.factors[layer].to(write)
 
@@ -49,7 +51,8 @@ def read_in(
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> x = torch.randn(5, 8).double()
     >>> normalized = x - x.mean(-1, keepdim=True)  # up to the scale
-    >>> torch.allclose(normalized @ read_in(model, 0, "W_V")[1], normalized @ model.W_V[0, 1].double())
+    >>> folded, raw = read_in(model, 0, "W_V")[1], model.W_V[0, 1].double()
+    >>> torch.allclose(normalized @ folded, normalized @ raw)
     True
     """
     weights = getattr(model.blocks[layer].attn, name).detach().double()
@@ -64,13 +67,15 @@ def read_in(
 def frobenius_cosines(
     left: Float[Tensor, "head d_model d_head"], right: Float[Tensor, "head d_head d_model"]
 ) -> Float[Tensor, "head head"]:
-    """cos(h, g) = <A_h, A_g> / (|A_h| |A_g|) for the maps A_h = left_h right_h, in the Frobenius inner product.
+    """cos(h, g) = <A_h, A_g> / (|A_h| |A_g|) for the maps A_h = left_h right_h.
+
+    <., .> is the Frobenius inner product.
 
     The absolute value is the Frobenius overlap. Never forms a map: <L R, L' R'> = sum of (L^T
     L') * (R R'^T), which costs d_model d_head^2 instead of d_model^2 d_head. NaN for a map that is
     zero.
 
-    >>> left = torch.eye(4).view(2, 2, 4).transpose(1, 2)  # two heads that read different coordinates
+    >>> left = torch.eye(4).view(2, 2, 4).transpose(1, 2)  # heads read different coordinates
     >>> frobenius_cosines(left, left.transpose(1, 2)).round(decimals=6)
     tensor([[1., 0.],
             [0., 1.]], dtype=torch.float64)
@@ -83,7 +88,9 @@ def frobenius_cosines(
 def principal_angles(
     a: Float[Tensor, "d_model k"], b: Float[Tensor, "d_model m"]
 ) -> Float[Tensor, " angle"]:
-    """The min(k, m) angles between two subspaces, given by orthonormal columns, in radians, smallest first.
+    """The min(k, m) angles between two subspaces, in radians, smallest first.
+
+    The subspaces are given by orthonormal columns.
 
     Small angles come from sines and large ones from cosines, so that all are accurate to rounding.
     Source: Bjorck & Golub (1973), "Numerical methods for computing angles between linear
@@ -134,7 +141,8 @@ def map_orthogonality(
     ...     _ = model.blocks[0].ln1.w.copy_(gain)
     ...     for weight in (attn.W_Q, attn.W_K, attn.W_V):
     ...         _ = weight.div_(gain[:, None])
-    >>> bool(abs(map_orthogonality(model)["ov_cosine"] - before["ov_cosine"]).max() < 1e-6)  # weights are float32
+    >>> change = map_orthogonality(model)["ov_cosine"] - before["ov_cosine"]
+    >>> bool(abs(change).max() < 1e-6)  # weights are float32
     True
     """
     if reason := refusal(model):
@@ -187,7 +195,7 @@ def cosines_of(inner: Float[Tensor, "head head"]) -> Float[Tensor, "head head"]:
 
 
 def _map_subspaces(left: Tensor, right: Tensor, share: float) -> tuple[Bases, Bases]:
-    """Input and output subspaces of every left_h right_h, by way of a matrix no larger than d_head."""
+    """Input and output subspaces of every left_h right_h, from a matrix no larger than d_head."""
     q_in, r_in = torch.linalg.qr(left.detach().double())
     q_out, r_out = torch.linalg.qr(right.detach().double().transpose(1, 2))
     u, s, vh = torch.linalg.svd(r_in @ r_out.transpose(1, 2), full_matrices=False)
@@ -197,7 +205,10 @@ def _map_subspaces(left: Tensor, right: Tensor, share: float) -> tuple[Bases, Ba
 
 
 def n_leading(singular_values: Float[Tensor, " k"], share: float) -> int:
-    """How many leading singular values hold this share of the sum of squares; none if all are zero."""
+    """The number of leading singular values that hold this share of the sum of squares.
+
+    It is 0 if all are 0.
+    """
     squares = singular_values.square()
     total = squares.cumsum(0)
     # What rounding leaves of a zero direction is none of the map's, also for a share of 1.

@@ -14,7 +14,9 @@ from icl_interp.results import Result, make_array
 
 
 class LayerNormScale(Probe):
-    """What every norm divides by: sigma = sqrt(mean_i (h_i - mean h)^2 + eps), for each norm and position kind.
+    """The scale sigma = sqrt(mean_i (h_i - mean h)^2 + eps) that each norm divides by.
+
+    It is given for each norm and position kind.
 
     For root-mean-square norms sigma = sqrt(mean_i h_i^2 + eps). Under an intervention: the scale in
     use. Source: Ba, Kiros & Hinton (2016), equation (3).
@@ -41,10 +43,12 @@ class LayerNormScale(Probe):
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
     >>> model = HookedTransformer(config)
-    >>> scale = probe(model, torch.full((4, 6, 1), 3.0), [LayerNormScale()])["layernorm_scale.scale"]
+    >>> results = probe(model, torch.full((4, 6, 1), 3.0), [LayerNormScale()])
+    >>> scale = results["layernorm_scale.scale"]
     >>> stream = 3.0 * model.embed.W_E[0].detach()
     >>> sigma = float((stream.var(correction=0) + config.eps).sqrt())
-    >>> abs(float(scale.sel(norm="blocks.0.ln1", position="query", statistic="mean")) - sigma) < 1e-6
+    >>> found = scale.sel(norm="blocks.0.ln1", position="query", statistic="mean")
+    >>> abs(float(found) - sigma) < 1e-6
     True
     """
 

@@ -1,4 +1,4 @@
-"""The attention pattern itself: what every head attends to, on average over prompts, and how that varies."""
+"""The attention pattern: its mean over prompts and its variation, for every head."""
 
 from functools import partial
 from typing import ClassVar
@@ -14,7 +14,9 @@ from icl_interp.results import Result, make_array
 
 
 class AttentionPattern(Probe):
-    """Attention weight of every token on every token, for each head: mean and standard deviation over prompts.
+    """Attention weight of every token on every token, for each head.
+
+    It is given as mean and standard deviation over prompts.
 
     Prompts of one task show the same kind of thing at the same place, so means over prompts tell
     which places a head looks at. They do not tell what it looks for: a head that finds the nearest
@@ -39,7 +41,8 @@ class AttentionPattern(Probe):
     >>> weight = results["attention_pattern.weight"]
     >>> weight.sizes["query"], bool(abs(weight.sum("key") - 1).max() < 1e-6)
     (6, True)
-    >>> float(results["attention_pattern.std"].sel(query=0).max())  # the first token sees itself only
+    >>> std = results["attention_pattern.std"]
+    >>> float(std.sel(query=0).max())  # the first token sees itself only
     0.0
     """
 

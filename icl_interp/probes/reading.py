@@ -25,7 +25,7 @@ N_DRAWS = 8  # of signs of the predictions
 
 @dataclass(frozen=True)
 class Reading:
-    """How strongly the predictions of a model depend on what each of its attention layers adds to the stream.
+    """How strongly a model's predictions depend on what each attention layer adds to the stream.
 
     With J_t the derivative of all predictions of a prompt in what a layer adds at token t, and G
     the mean of J_t^T J_t over prompts and tokens, a small addition a moves the predictions by
@@ -42,7 +42,8 @@ class Reading:
     >>> from icl_interp.models.blank import blank
     >>> model = blank(3, d_head=1, n_ctx=5)
     >>> attn = model.blocks[0].attn
-    >>> with torch.no_grad():  # the prediction is twice the first coordinate, to which attention writes the mean token
+    >>> # The prediction is twice the first coordinate; attention writes the mean token to it.
+    >>> with torch.no_grad():
     ...     _ = [weight[..., 0].fill_(1) for weight in (model.embed.W_E, attn.W_V[0, :1], attn.W_O)]
     ...     model.unembed.W_U[0] = 2
     >>> reading = Reading.measure(model, torch.randn(9, 5, 1), [4])

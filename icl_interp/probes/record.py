@@ -36,7 +36,8 @@ class Activations(Probe):
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0))
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config)
     >>> seen = Activations([f"blocks.0.attn.hook_{name}" for name in ("pattern", "v", "z")])
     >>> _ = probe(model, torch.randn(4, 6, 1), [seen])
     >>> pattern, v, z = seen.recorded.values()

@@ -1,4 +1,4 @@
-"""The residual stream: how long its vectors are, how many directions they use, and which prediction it holds."""
+"""The residual stream: lengths of its vectors, their directions, and the prediction it holds."""
 
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +42,7 @@ def normed(
 def logit_lens(
     model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
 ) -> Float[Tensor, "*batch d_out"]:
-    """The prediction that the stream holds: what the read-out would say if the remaining blocks wrote nothing.
+    """The prediction that the stream holds: the read-out if the remaining blocks wrote nothing.
 
     A post-norm model has no final norm, and its stream is read as it is. Interventions on the final
     norm act here too.
@@ -62,7 +62,9 @@ def logit_lens(
 
 
 class LogitLens(Probe):
-    """The prediction that the stream holds after 0, 1, ..., all blocks: `logit_lens` by depth and position kind.
+    """The prediction that the stream holds after 0, 1, ..., all blocks, by `logit_lens`.
+
+    It is given by depth and position kind.
 
     Source: nostalgebraist (2020), "interpreting GPT: the logit lens".
 
@@ -77,7 +79,8 @@ class LogitLens(Probe):
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
-    >>> model, tokens = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8)), torch.randn(4, 6, 1)
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8))
+    >>> tokens = torch.randn(4, 6, 1)
     >>> lens = probe(model, tokens, [LogitLens(per_prompt=True)])["logit_lens.prediction"]
     >>> last = torch.from_numpy(lens.sel(depth=2, position="query", target=0).values)
     >>> torch.allclose(last, model(tokens)[:, -1, 0].double(), atol=1e-6)
@@ -131,7 +134,8 @@ class ResidualStream(Probe):
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
     >>> results = probe(HookedTransformer(config), torch.randn(4, 6, 1), [ResidualStream()])
-    >>> round(float(results["residual_stream.participation_ratio"].sel(depth=0, position="token")), 5)
+    >>> ratio = results["residual_stream.participation_ratio"]
+    >>> round(float(ratio.sel(depth=0, position="token")), 5)
     1.0
     """
 

@@ -82,13 +82,17 @@ def probe(
     >>> from icl_interp import tasks
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.provenance import generator
-    >>> task = tasks.Polynomial(degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6)
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12))
+    >>> task = tasks.Polynomial(
+    ...     degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6
+    ... )
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12)
+    >>> model = HookedTransformer(config)
     >>> stream = (task.sample(32, generator(0, "doc", i)) for i in range(4))
     >>> results = probe(model, stream, [ResidualStream(), AttentionEntropy()])
     >>> results["attention_entropy.max_weight"].dims
     ('layer', 'head', 'position', 'statistic')
-    >>> far = probe(model, task.sample(32, generator(0, "doc")), [AttentionEntropy()], queries=[1.0, 1e3])
+    >>> prompts = task.sample(32, generator(0, "doc"))
+    >>> far = probe(model, prompts, [AttentionEntropy()], queries=[1.0, 1e3])
     >>> far["attention_entropy.max_weight"].indexes["position"].tolist()
     [1.0, 1000.0]
 
@@ -98,7 +102,8 @@ def probe(
     >>> from icl_interp.interventions import FreezeNorms
     >>> prompts = task.sample(32, generator(0, "doc"))
     >>> frozen = FreezeNorms.measure(model, encodings.Interleaved().encode(prompts))
-    >>> kept = probe(model, prompts, [LayerNormScale()], queries=[1.0, 1e3], query=[frozen])["layernorm_scale.scale"]
+    >>> results = probe(model, prompts, [LayerNormScale()], queries=[1.0, 1e3], query=[frozen])
+    >>> kept = results["layernorm_scale.scale"]
     >>> at_1, at_1000 = kept.sel(norm="ln_final", statistic="mean").values
     >>> bool(abs(at_1 - at_1000) < 1e-6 * at_1)
     True
@@ -133,7 +138,7 @@ def probe(
 
 
 def default_probes(model: HookedTransformer) -> list[Probe]:
-    """What `probe` measures where nothing is named: every probe of this package that the model has something for."""
+    """The probes that `probe` uses where none is named: all here that apply to the model."""
     every = (
         ResidualStream(),
         LogitLens(),

@@ -1,4 +1,4 @@
-"""Sweeps: the last query of prompts put at many places, every context read once for all that is asked about it.
+"""Sweeps: the last query of prompts is put at many places, and every context is read once.
 
 A causal context does not depend on the query behind it. So its keys and values are computed once,
 and each place of the query costs one token, whoever asks: `run` merges all sweeps over the same
@@ -32,7 +32,7 @@ Tick = Callable[[int], object]  # told of every prompt that is done
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What is asked: predictions with the last query at each of some places, and what probes read there.
+    """A request for predictions with the last query at each of some places, and for probes there.
 
     `yield from sweep` inside a planned measurement gives the predictions, `(batch, point, target)`.
 
@@ -112,11 +112,14 @@ def run(
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.models.tokens import Interleaved
     >>> from icl_interp.probes.attention import AttentionEntropy
-    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12))
-    >>> prompts = Prompts(torch.randn(4, 5, 1), torch.randn(4, 5), torch.zeros(4, 0), torch.arange(4))
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12)
+    >>> model = HookedTransformer(config)
+    >>> xs, ys = torch.randn(4, 5, 1), torch.randn(4, 5)
+    >>> prompts = Prompts(xs, ys, torch.zeros(4, 0), torch.arange(4))
     >>> sweep = Sweep(prompts, places([0.5, 1e3], 1), (0.5, 1e3), probes=(AttentionEntropy(),))
     >>> [f] = run(model, Interleaved(), [sweep])
-    >>> f.shape, sweep.probes[0].results()["visible_keys"].sel(layer=0, position=1e3, statistic="mean").values
+    >>> keys = sweep.probes[0].results()["visible_keys"]
+    >>> f.shape, keys.sel(layer=0, position=1e3, statistic="mean").values
     (torch.Size([4, 2, 1]), array([9., 9.]))
     """
     answers = [Rows() for _ in sweeps]
@@ -156,7 +159,10 @@ def _run_together(
     passes: Sequence["_Pass"],
     tick: Tick | None,
 ) -> None:
-    """Passes over the same prompts under the same interventions on the context, which is read once, chunk by chunk."""
+    """Run passes over the same prompts with the same interventions on the context.
+
+    The context is read once, chunk by chunk.
+    """
     prompts, context = shared.prompts, shared.context
     most = max(encoding.n_tokens(prompts.n_points), *(one.n_columns for one in passes))
     reading = _Reading(model, reader, encoding, context)
@@ -173,7 +179,7 @@ def _run_together(
 
 
 class _Streams:
-    """The stream of queries before each block, without interventions: each computed when it is first asked for."""
+    """Queries' streams before each block, without interventions, computed when first needed."""
 
     def __init__(self, streams: Iterator[Tensor]) -> None:
         self._rest, self._known = streams, list[Tensor]()
@@ -205,7 +211,9 @@ class _Reading:
     def memory(
         self, prompts: Prompts, n_points: int, known: dict[int, list[KeysValues]]
     ) -> list[KeysValues] | None:
-        """What a model remembers of the context in prompts of `n_points`; None where that depends on the query.
+        """What a model remembers of the context in prompts of `n_points`.
+
+        None where that depends on the query.
 
         `known` keeps what was remembered of these prompts, by their points.
         """
@@ -238,7 +246,10 @@ class _Reading:
 
 
 class _Pass:
-    """Sweeps over the same contexts under the same interventions: their queries side by side, equal ones once."""
+    """Sweeps over the same contexts under the same interventions.
+
+    Their queries stand side by side, and equal queries are computed once.
+    """
 
     def __init__(
         self, sweeps: Sequence[Sweep], hooks: Sequence[list[Hook]], answers: Sequence[Rows]
@@ -339,7 +350,7 @@ def _whole_prompts(
     query: Sequence[Intervention],
     hooks: Sequence[Hook],
 ) -> Tensor:
-    """A whole prompt for every query; listeners see their activations at the queries side by side."""
+    """Run a whole prompt for every query; hooks see the activations at the queries side by side."""
     n = tokens.shape[1]
     edits = [At(tuple(range(n - 1)), i) for i in context] + [At((n - 1,), i) for i in query]
     seen: list[list[Tensor]] = [[] for _ in hooks]

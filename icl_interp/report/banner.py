@@ -1,4 +1,4 @@
-"""The first screen of the page: the model, the answer, counts by study, and what to know before reading on."""
+"""The first screen of the page: the model, the answer, counts by study, and warnings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -69,7 +69,7 @@ def _count(verdict: str, findings: Sequence[Finding]) -> Markup:
 
 
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
-    """What limits a report: a model that has not learned, models that could not be read, claims that failed."""
+    """What limits a report: an untrained model, unreadable models, claims that failed."""
     if n := sum(NOT_LEARNED.lower() in f.reason.lower() for f in findings):
         claims = (
             "1 claim about what training made is"
@@ -86,7 +86,8 @@ def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[
 def describe(model: Mapping[str, Any]) -> str:
     """What a model is, in a line.
 
-    >>> describe({"config": {"n_layers": 3, "d_model": 64, "n_heads": 4, "normalization_type": None}})
+    >>> config = {"n_layers": 3, "d_model": 64, "n_heads": 4, "normalization_type": None}
+    >>> describe({"config": config})
     '3 layers · width 64 · 4 heads a layer · no normalisation'
     """
     config = model.get("config", {})
@@ -170,8 +171,10 @@ def _law(law: Any) -> str:
 def task_words(task: Mapping[str, Any]) -> str:
     """A task in a line: its functions, where the inputs lie, and the length of prompts.
 
-    >>> task_words({"kind": "Polynomial", "degrees": [1, 3], "inputs": {"kind": "Uniform", "low": -1, "high": 1},
-    ...     "coefficients": {"kind": "Normal", "std": 1}, "n_points": 20})
+    >>> inputs = {"kind": "Uniform", "low": -1, "high": 1}
+    >>> coefficients = {"kind": "Normal", "std": 1}
+    >>> task_words({"kind": "Polynomial", "degrees": [1, 3], "inputs": inputs,
+    ...     "coefficients": coefficients, "n_points": 20})
     'degree 1, 3; coefficients N(0, 1²); x ~ U(−1, 1); 20 points'
     >>> task_words({"kind": "Mine", "n_dims": 5, "query": None})
     'Mine; n dims 5'

@@ -1,4 +1,4 @@
-"""A small bar for one claim: its number with its interval between the zones that the criterion fixed, as SVG."""
+"""A small SVG bar for one claim: its number and interval between the zones of its criterion."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -126,7 +126,7 @@ def _square(x: float) -> Markup:
 
 
 def _ends(condition: Condition, across: Callable[[float], float], unit: str) -> Iterator[Markup]:
-    """The numbers at which zones begin and end; one that has no room beside the last is left out."""
+    """The numbers at the ends of zones, except one without room beside the last number."""
     bounds = {*condition.supports, *(condition.contradicts or ())}
     last = -math.inf
     for bound in sorted(b for b in bounds if math.isfinite(b)):

@@ -51,7 +51,10 @@ def markdown(
     findings: Sequence[Finding],
     provenance: Mapping[str, Any],
 ) -> str:
-    """The card of a report: the model, the answer, a table of verdicts for each question, how to load it, its origin.
+    """The model card of a report.
+
+    It holds the model, the answer, a table of verdicts for each question, how to load the model,
+    and the report's provenance.
 
     Args:
         checkpoint: the name, step and origin of the model.

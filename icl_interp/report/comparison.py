@@ -55,7 +55,11 @@ class Comparison:
 
     @property
     def table(self) -> DataFrame:
-        """A row a claim and model: verdict, the quantity that decided with its interval and unit, and whether firm."""
+        """A table with a row for each claim and model.
+
+        It holds the verdict, the deciding quantity with its interval and unit, and whether the
+        verdict is firm.
+        """
         rows = [
             (name, report, report[claim]) for claim in self.claims for name, report in self._named()
         ]
@@ -78,7 +82,9 @@ class Comparison:
 
     @property
     def pooled(self) -> DataFrame:
-        """A row a claim and recipe with several seeds: how many give each verdict, and mean and spread of the value.
+        """A table with a row for each claim and each recipe of several seeds.
+
+        It holds the number of seeds with each verdict, and mean and spread of the value.
 
         "sd" is the standard deviation between seeds, with n - 1; seeds for which a claim does not
         apply, or has no number, are left out. The intervals of single models say nothing about
@@ -143,7 +149,7 @@ class Comparison:
         return "\n".join(lines)
 
     def figure(self, name: str, panel: int | str = 1, lines: Sequence[str] | None = None) -> Figure:
-        """Lines of all models over each other: one panel of a figure of their reports, a colour a model.
+        """One panel of a figure with the lines of all models, in a colour for each model.
 
         `comparison.figure("context")` shows how far each model's predictions differ between
         contexts.

@@ -18,7 +18,10 @@ OPEN = 8  # rows of a table of details that are shown unasked
 
 
 def body(f: Finding, drawn: Collection[str] = ()) -> Markup:
-    """A finding in full, without its short sentence; `drawn` are the figures of the page, which it leads to."""
+    """A finding in full, without its short sentence.
+
+    It links to those of its figures that are `drawn` on the page.
+    """
     pairs: dict[str, object] = {"claim": f.statement}
     if f.quote:
         pairs["the paper says"] = _quote(f.quote)
@@ -127,7 +130,7 @@ def anchor(text: str) -> str:
 
 
 def shown_key(key: object) -> str:
-    """A stored key in the words of the glossary: what files call a sham is shown as a control intervention.
+    """A stored key in the words of the glossary: "sham" becomes "control intervention".
 
     >>> shown_key("sham effect"), shown_key("error, intact")
     ('control intervention effect', 'error, unchanged model')

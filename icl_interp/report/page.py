@@ -55,7 +55,9 @@ HOW = (
 
 
 def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
-    """One self-contained page: the answer on the first screen, then the claims by question, method and provenance.
+    """One self-contained page.
+
+    It shows the answer on the first screen, then the claims by question, method and provenance.
 
     Args:
         report: as `Report.to_dict` gives it, also after a trip through JSON; of its "results" only
@@ -146,7 +148,9 @@ def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A light fragment for notebooks: the banner in a line and the table of verdicts, with inline styles.
+    """A short HTML fragment for notebooks: the banner in a line, and the table of verdicts.
+
+    Its styles are inline.
 
     Claims that do not apply close it, a line for each reason.
     """

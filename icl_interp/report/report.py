@@ -1,4 +1,7 @@
-"""`Report`: findings, the results they rest on, and figures; saved, loaded, judged and drawn without the model."""
+"""`Report`: findings, the results they rest on, and figures.
+
+It is saved, loaded, judged and drawn without the model.
+"""
 
 import textwrap
 from collections import Counter
@@ -78,7 +81,7 @@ class Report:
         panel: int | str | None = None,
         style: str | Style = "sans",
     ) -> Figure:
-        """A figure in the size that it has in print, without its title: see `icl_interp.figures.for_paper`.
+        """A figure in its size for print, without its title: see `icl_interp.figures.for_paper`.
 
         `report.figure("boundary", width="page").write_image("boundary.pdf")` gives a file for a
         paper.
@@ -116,7 +119,11 @@ class Report:
         return replace(self, findings=[self._again(finding, facts) for finding in self.findings])
 
     def _again(self, finding: Finding, facts: Facts) -> Finding:
-        """A finding judged again, unless its claim is not registered or rests on measurements of another version."""
+        """A finding judged again, or as it is.
+
+        It stays where its claim is not registered, or where it rests on measurements of another
+        version.
+        """
         claim = registry.REGISTRY.get(finding.id)
         if claim is None:
             return finding
@@ -191,12 +198,15 @@ class Report:
         return Path(path)
 
     def to_markdown(self) -> str:
-        """A model card in Markdown: the answer, the verdicts in tables, how to load the model, where it comes from."""
+        """A model card in Markdown: the answer, tables of verdicts, how to load the model.
+
+        It also says where the model comes from.
+        """
         with self.reads("the model card"):
             return card.markdown(self.checkpoint, self.model, self.findings, self.provenance)
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("html", "json")) -> Path:
-        """Write `report.html`, `report.json`, `model_card.md` ("md"), and a file a figure under `figures/`.
+        """Write `report.html`, `report.json`, `model_card.md` ("md"), and figures under `figures/`.
 
         Where static figures need a browser that is not there, the rest is written and a warning
         says how to get it.
@@ -263,7 +273,7 @@ class Report:
 
     @contextmanager
     def reads(self, reader: str) -> Iterator[None]:
-        """Where a stored report does not hold what a reader of it needs, the error says so in a line.
+        """Turn an error from a stored report that lacks data into an error of one line.
 
         Args:
             reader: who reads it, for example "the page".

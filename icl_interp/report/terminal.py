@@ -55,7 +55,7 @@ class _Printable(Console):
 
 
 def console(width: int | None = None) -> Console:
-    """A console on standard output: as wide as the terminal, `WIDTH` where there is none, unless a width is given."""
+    """A console on standard output, as wide as given, else as the terminal, else `WIDTH`."""
     return _Printable(highlight=False, width=width or (None if sys.stdout.isatty() else WIDTH))
 
 
@@ -112,7 +112,7 @@ def _model(report: Report) -> Text:
 
 
 def as_data(report: Report) -> dict[str, Any]:
-    """The findings as JSON data, with the model's name, and with the note where there is one on the checkpoint."""
+    """The findings as JSON data, with the model's name and, where there is one, its note."""
     note = {"note": report.checkpoint["note"]} if report.checkpoint.get("note") else {}
     return {
         "name": report.checkpoint["name"],
@@ -202,7 +202,9 @@ def zoo() -> str:
 
 
 def claim(asked: Claim, finding: Finding | None = None) -> Group:
-    """All that is known of a claim: what it says, the quoted sentence, how it is measured, what decides, its result.
+    """All that is known of a claim, for the terminal.
+
+    It shows the statement, the quoted sentence, how it is measured, what decides, and the result.
 
     Args:
         asked: the claim.
@@ -233,7 +235,10 @@ def claim(asked: Claim, finding: Finding | None = None) -> Group:
 
 
 def about(asked: Claim) -> dict[str, str]:
-    """What is known of a claim before anything is measured, by a word for it: for a terminal, and for the catalogue."""
+    """What is known of a claim before anything is measured, by a word for each part.
+
+    The terminal and the catalogue show it.
+    """
     rows: dict[str, str] = {"says": asked.statement}
     if asked.quote:
         rows["the work says"] = f"“{asked.quote.text}” ({asked.quote.place})"

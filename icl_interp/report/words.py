@@ -1,4 +1,7 @@
-"""What a report says in words, for a terminal, a table or a model card: answers, numbers with units, what is needed."""
+"""The words of a report: answers, numbers with units, and what claims need.
+
+A terminal, a table and a model card use them.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +36,9 @@ MOST = 3  # claims that a sentence of the answer names
 
 
 def answer(findings: Sequence[Finding]) -> str:
-    """Two sentences: what holds for the model, and what does not; firm verdicts first, one of each question.
+    """Two sentences: what holds for the model, and what does not.
+
+    Firm verdicts, and findings of different questions, are preferred.
 
     >>> answer([])
     'No claim was decided.'
@@ -46,7 +51,10 @@ def answer(findings: Sequence[Finding]) -> str:
 
 
 def answered(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings that the answer names: at most three that are supported, then as many that are contradicted."""
+    """The findings that the answer names: at most three supported and three contradicted ones.
+
+    Supported ones come first.
+    """
     named = []
     for verdict in ("supported", "contradicted"):
         found = sorted(
@@ -60,7 +68,10 @@ def answered(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def by_question(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
-    """Findings by the question that they answer, in the order of the questions; those of no question come last."""
+    """Findings by the question that they answer, in the order of the questions.
+
+    Findings of no question come last.
+    """
     for question in (*QUESTIONS, ""):
         of_it = [
             f
@@ -138,7 +149,9 @@ def sentence(f: Finding) -> str:
 
 
 def value_words(model: Mapping[str, Any]) -> str:
-    """What values are where they are vectors, from an architecture's config as plain data; nothing for numbers.
+    """The kind of vectors that values are, from an architecture's config as plain data.
+
+    It is empty where values are numbers.
 
     >>> value_words({"d_out": 3}), value_words({"d_out": 1})
     ('vectors of 3 coordinates', '')

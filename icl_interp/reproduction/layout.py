@@ -1,4 +1,4 @@
-"""Tables for readers: numbers rounded, and rows by sigma turned into the layout of a paper, a column for each sigma."""
+"""Tables for readers: rounded numbers, and rows by sigma as columns, as in a paper."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,8 @@ def readable(table: DataFrame, intervals: bool = True) -> DataFrame:
         intervals: show those of our numbers, where the table is by sigma.
 
     >>> from icl_interp.results import text
-    >>> t = make_table({"model": ["a", "a"], "sigma": [1, 2], "paper": [0.0, 2.0], "ours": [1.0, 3.0],
+    >>> t = make_table({"model": ["a", "a"], "sigma": [1, 2],
+    ...     "paper": [0.0, 2.0], "ours": [1.0, 3.0],
     ...     "low": [0.5, 2.0], "high": [1.5, 4.0], "ours / paper": [float("nan"), 1.5]})
     >>> print(text(readable(t, intervals=False)))
     model       sigma: 1   2

@@ -1,4 +1,4 @@
-"""Experiments as HTML pages that open offline: what came out first, then the figures, then the numbers."""
+"""Experiments as HTML pages that open offline: the outcome, then the figures, then the numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | 
 
 
 def says(lines: Sequence[str]) -> Markup:
-    """Sentences with a sign for those that agree or disagree with the source; what is not counted stands apart."""
+    """Sentences, marked if they agree or disagree with the source; uncounted ones stand apart."""
     main, beside = apart(lines)
     shown = markup("<ul>{}</ul>", joined(markup("<li>{}</li>", _marked(line)) for line in main))
     if not beside:
@@ -52,7 +52,10 @@ def says(lines: Sequence[str]) -> Markup:
 
 
 def apart(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What the source found, with notes; and what is not counted: formulas, misprints, models that are left out."""
+    """The sentences on what the source found, with notes, and those that are not counted.
+
+    Not counted are formulas, misprints, and models that are left out.
+    """
     both: tuple[list[str], list[str]] = ([], [])
     for line in lines:
         both[line.startswith(statements.BESIDE)].append(line)

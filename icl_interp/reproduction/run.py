@@ -127,7 +127,10 @@ def reproduce(
 
 
 def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | None:
-    """Write one experiment's folder; a line that says what is missing where static figures cannot be made."""
+    """Write one experiment's folder.
+
+    Returns a line about what is missing where static figures cannot be made, else None.
+    """
     folder, figures, comparison = out / result.experiment.id, result.figures, result.comparison
     write_json(folder / "results.json", result.record)
     if comparison is not None:
@@ -174,7 +177,10 @@ def _record(
 def _hedged(
     experiment: Experiment, results: Mapping[str, Result], scale: str
 ) -> tuple[Statement, ...]:
-    """What it says; at scale smoke no model has learned anything, so nothing agrees with a paper or differs from it."""
+    """The experiment's statements; at scale smoke, none agrees or disagrees with a paper.
+
+    There no model has learned anything.
+    """
     found = experiment.statements(results)
     if scale != "smoke" or not experiment.models:
         return found

@@ -1,4 +1,6 @@
-"""Paths s_{t+1} = W s_t with a new matrix W in each sequence, which keeps lengths: what is learned in context is W.
+"""Paths s_{t+1} = W s_t with a new matrix W in each sequence, which is learned in context.
+
+W keeps lengths.
 
 Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), "How do Transformers perform in-context
 autoregressive learning?", sections 3, 5.2, 5.3 and 6.
@@ -175,7 +177,7 @@ class AutoregressiveProcess(Task):
     def closed_mean(
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point target"]:
-        """(E W) x, with E e^(i theta) = e^(i pi / mu) sin(pi / mu) / (pi / mu), which is 0 for mu = 1."""
+        """(E W) x, with E e^(i theta) = e^(i pi / mu) sin(pi / mu) / (pi / mu), or 0 for mu = 1."""
         if self.mu == 1:
             return torch.zeros_like(xs)
         size = math.sin(math.pi / self.mu) / (math.pi / self.mu)
@@ -259,7 +261,9 @@ class AutoregressiveProcess(Task):
 
 
 def complex_states(states: Float[Tensor, "*batch dim"]) -> Complex[Tensor, "*batch half"]:
-    """Complex coordinates from pairs of numbers, the real part first: what theory and complex heads read.
+    """Complex coordinates from pairs of numbers, the real part first.
+
+    The theory and complex heads read these.
 
     Args:
         states: of an `AutoregressiveProcess` with "unitary" or "conjugate_pairs", or blocks of

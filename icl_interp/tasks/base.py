@@ -90,13 +90,13 @@ class Task(ABC):
 
     @property
     def default_encoding(self) -> str:
-        """How models read prompts of this task, where nothing else is said: the name of an encoding."""
+        """The name of the encoding with which models read this task unless another is given."""
         return "states" if self.autoregressive else "interleaved"
 
     @property
     @abstractmethod
     def n_determining(self) -> int:
-        """How many points determine the function: earlier predictions are guesses and not scored."""
+        """The number of points that determine the function; earlier predictions are not scored."""
 
     @abstractmethod
     def sample_parameters(
@@ -142,7 +142,9 @@ class Task(ABC):
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
     ) -> Float[Tensor, "function parameter"] | None:
-        """The centre about which the law of functions is symmetric: parameters a and 2 centre - a are equally likely.
+        """The centre about which the law of functions is symmetric.
+
+        Parameters a and 2 centre - a are equally likely.
 
         The value must be affine in the parameters that differ from the centre. Those that it is not
         affine in, the hidden weights of a network say, are their own centre, and so is a
@@ -159,14 +161,14 @@ class Task(ABC):
 
     @property
     def says_symmetric_noise(self) -> bool:
-        """Whether `symmetric_noise` is said of the points that this task draws: no subclass draws them anew."""
+        """Whether `symmetric_noise` holds of this task's points: no subclass draws them anew."""
         return self.symmetric_noise and still_said(
             self, "symmetric_noise", "sample_points", "sample"
         )
 
     @property
     def paired(self) -> bool:
-        """Whether functions can be drawn in antithetic pairs, each partner of which follows the law of the task.
+        """Whether functions can be drawn in antithetic pairs that follow the law of the task.
 
         The law of functions has a centre, values are reflected with it, and so is the noise of
         labels. No for paths, whose inputs depend on the function. A subclass that draws parameters
@@ -198,22 +200,30 @@ class Task(ABC):
         return None
 
     def expected(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
-        """E[f(x)] over the law of functions, a mixture over degrees included: the best guess without any example.
+        """E[f(x)] over the law of functions: the best guess without any example.
+
+        The law includes the mixture over degrees.
 
         In closed form where the task has one. Else the mean over 4,096 functions of a fixed stream:
         of their values at x or, in a task of pairs, of the values of their centres, which have the
         same mean and spread less.
 
         >>> from icl_interp.tasks import Polynomial, Uniform
-        >>> task = Polynomial(degrees=(0, 1), inputs=Uniform(-1, 1), coefficients=Uniform(0, 2), n_points=4)
-        >>> task.expected(torch.tensor([[[3.0]]]))  # 1 + x for half of the functions, 1 for the others
+        >>> task = Polynomial(
+        ...     degrees=(0, 1), inputs=Uniform(-1, 1), coefficients=Uniform(0, 2), n_points=4
+        ... )
+        >>> x = torch.tensor([[[3.0]]])
+        >>> task.expected(x)  # 1 + x for half of the functions, 1 for the others
         tensor([[[2.5000]]])
         """
         return self._mean_and_error(xs)[0].to(xs.dtype)
 
     @property
     def centred(self) -> bool:
-        """Whether E[f(x)] is 0, tried at 64 inputs: exactly in closed form, else within 4 standard errors."""
+        """Whether E[f(x)] is 0 at 64 inputs: exactly, or within 4 standard errors.
+
+        It is exact where E[f(x)] has a closed form.
+        """
         mean, error = self._mean_and_error(self._tried_inputs(64))
         return bool((mean.abs() <= 4 * error).all())
 
@@ -271,7 +281,9 @@ class Task(ABC):
         n_points: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Prompts:
-        """Fresh prompts of antithetic pairs of functions, pair-major: A's contexts, then those of its partner B.
+        """Fresh prompts of antithetic pairs of functions A and B, pair by pair.
+
+        A's contexts come first, then those of its partner B.
 
         B has the parameters 2 centre - a (`mean_parameters`), A's inputs, context by context, and
         A's noise negated, so that y_B = 2 m(x) - y_A with m the function at the centre. Each
@@ -295,7 +307,9 @@ class Task(ABC):
 
         >>> from icl_interp.provenance import generator
         >>> from icl_interp.tasks import Polynomial, Uniform
-        >>> task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=4)
+        >>> task = Polynomial(
+        ...     degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=4
+        ... )
         >>> prompts = task.sample_pairs(2, generator(0, "doc"), n_contexts=2)
         >>> prompts.function.tolist(), bool((prompts.ys[:2] == -prompts.ys[2:4]).all())
         ([0, 0, 1, 1, 2, 2, 3, 3], True)
@@ -347,7 +361,9 @@ class Task(ABC):
         n_points: int | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Prompts:
-        """Fresh prompts: `n_functions` functions, each with `n_contexts` independent contexts, function-major.
+        """Fresh prompts of `n_functions` functions, each with `n_contexts` independent contexts.
+
+        The contexts of one function follow each other.
 
         Raises:
             InputError: what draws is no generator, or a number is none.

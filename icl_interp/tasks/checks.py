@@ -1,4 +1,4 @@
-"""What is refused of a task: fields that hide a property, sizes, shapes of what its methods return, numbers too large.
+"""Checks of tasks: fields that hide a property, sizes, shapes of results, numbers too large.
 
 A task of one's own may return anything. A shape that is off by an axis would broadcast against
 predictions, and a model would be trained on it without a word.
@@ -41,7 +41,7 @@ class Sized(Protocol):
 
 
 def check_fields(cls: type) -> None:
-    """Refuse a field without a default in place of an inherited property: each instance would fail on setting it."""
+    """Refuse a field without a default that hides an inherited property: setting it would fail."""
     for name in inspect.get_annotations(cls):
         if isinstance(getattr(cls, name, None), property):
             raise InputError(
@@ -52,7 +52,10 @@ def check_fields(cls: type) -> None:
 
 
 def check_sizes(task: Sized) -> None:
-    """Refuse numbers of coordinates that are no whole numbers, and values of a path that cannot be its next inputs."""
+    """Refuse numbers of coordinates that are not whole, and path values unlike the next inputs.
+
+    A path's values must have as many coordinates as its inputs.
+    """
     name = type(task).__name__
     for size in ("dim", "n_targets"):
         value = getattr(task, size)
@@ -133,7 +136,9 @@ def sampled(
 
 
 def checked(task: Sized, prompts: Prompts) -> Prompts:
-    """The prompts, if an error can be computed on them: the sum of some million squares must be a number.
+    """The prompts, if an error can be computed on them.
+
+    The sum of some million squares must be a finite number.
 
     Raises:
         InputError: numbers that are NaN, infinite or too large for their dtype.

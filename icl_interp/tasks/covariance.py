@@ -88,7 +88,7 @@ def _are_rows(value: object, width: int) -> TypeGuard[Rows]:
 
 
 def _why(value: object, dim: int) -> str:
-    """What is wrong with a list of numbers or rows that is no covariance; nothing for what is no list."""
+    """What makes a list of numbers or rows no covariance; empty for a value that is no list."""
     if are_numbers(value):
         return (
             f": these are {len(value)}" if len(value) != dim else ": not all of them are positive"

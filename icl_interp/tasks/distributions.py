@@ -13,7 +13,10 @@ from icl_interp.errors import InputError, is_real, shown
 
 @runtime_checkable
 class Distribution(Protocol):
-    """What a law of inputs or coefficients offers: `Uniform` and `Normal` do, and so may one that you register."""
+    """The interface of a law of inputs or coefficients.
+
+    `Uniform` and `Normal` have it, and so can a law that you register.
+    """
 
     def sample(
         self, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
@@ -47,7 +50,9 @@ def is_law(value: object) -> bool:
 
 
 def still_said(thing: object, what: str, *about: str) -> bool:
-    """Whether what a class says holds of this object: no subclass defines anew what it is said about.
+    """Whether a statement of a class holds of this object.
+
+    It does not where a subclass redefines a method that the statement is about.
 
     Args:
         thing: a task or a law.
@@ -65,7 +70,9 @@ def still_said(thing: object, what: str, *about: str) -> bool:
 
 
 def is_symmetric(law: object) -> bool:
-    """Whether a law is known to be symmetric about its mean: it says `symmetric = True`, as `Uniform` and `Normal` do.
+    """Whether a law is known to be symmetric about its mean.
+
+    Such a law sets `symmetric = True`, as `Uniform` and `Normal` do.
 
     A subclass with a `sample` of its own must say so anew.
     """
@@ -146,5 +153,5 @@ class Normal:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Two standard deviations to each side: the band called *in distribution* (95 % of draws)."""
+        """Two standard deviations to each side: the band *in distribution* (95 % of draws)."""
         return self.mean - 2 * self.std, self.mean + 2 * self.std

@@ -1,4 +1,4 @@
-"""Functions of one number: polynomials and a few continuous functions that polynomials approximate."""
+"""Functions of one number: polynomials, and continuous functions that polynomials approximate."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -16,13 +16,17 @@ MAX_DEGREE = 10**6  # a function has a number for each degree up to it
 
 @dataclass(frozen=True, kw_only=True)
 class Polynomial(Task):
-    """a_0 + a_1 x + ... + a_n x^n with independent coefficients; n is drawn uniformly from `degrees` for each function.
+    """a_0 + a_1 x + ... + a_n x^n with independent coefficients.
+
+    n is drawn uniformly from `degrees` for each function.
 
     Source: Naim & Asher (2025), section 3.2, equation (2). `degrees=(1,)` are affine functions;
     `degrees=(1, 3, 5)` is their mixture with gaps.
 
     >>> from icl_interp.provenance import generator
-    >>> task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
+    >>> task = Polynomial(
+    ...     degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20
+    ... )
     >>> prompts = task.sample(3, generator(0, "doc"), n_contexts=2)
     >>> prompts.xs.shape, prompts.ys.shape, prompts.parameters.shape
     (torch.Size([6, 20, 1]), torch.Size([6, 20, 1]), torch.Size([6, 2]))
@@ -134,7 +138,7 @@ CONTINUOUS = {"exp": torch.exp, "sin": torch.sin, "log1p": torch.log1p, "abs": t
 
 @dataclass(frozen=True, kw_only=True)
 class Continuous(Task):
-    """One fixed function, exp(x), sin(x), ln(1+x) or |x|, times a random amplitude where one is given.
+    """One fixed function: exp(x), sin(x), ln(1+x) or |x|, times a random amplitude if given.
 
     Source: Naim & Asher (2025), section 4.2, Figures 1 and 6. A model trained on polynomials is
     asked to follow a function outside its family. `amplitude=None` keeps the function itself: then

@@ -1,4 +1,4 @@
-"""Sparse linear functions, two-layer ReLU networks and decision trees: function classes that are learned in context.
+"""Function classes learned in context: sparse linear, two-layer ReLU networks, decision trees.
 
 Source: Garg, Tsipras, Liang & Valiant (2022), "What can transformers learn in-context? A case study
 of simple function classes", and the code released with it (github.com/dtsip/in-context-learning),
@@ -38,7 +38,7 @@ MAX_DEPTH = 12
 
 @dataclass(frozen=True, kw_only=True)
 class _OfManyInputs(Task):
-    """What the tasks of this file share: inputs of `n_dims` coordinates, by default from N(0, I)."""
+    """What the tasks of this file share: inputs of `n_dims` coordinates, N(0, I) by default."""
 
     n_dims: int
     inputs: Distribution = STANDARD
@@ -55,7 +55,9 @@ class _OfManyInputs(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseLinearRegression(_OfManyInputs):
-    """y = <w, x>, where all but `sparsity` coordinates of w, drawn anew for each function, are 0; Var y = sparsity.
+    """y = <w, x>, where all but `sparsity` coordinates of w are 0.
+
+    w is drawn anew for each function, and Var y = sparsity.
 
     Source: Garg et al. (2022), sparse linear functions, with n_dims = 20 and sparsity = 3;
     `SparseLinearRegression` of their src/tasks.py. Lasso finds w from fewer points than least
@@ -92,7 +94,10 @@ class SparseLinearRegression(_OfManyInputs):
 
     @property
     def n_determining(self) -> int:
-        """s + 1 points determine w: almost surely no other s coordinates fit them. d points do if s = d."""
+        """s + 1 points determine w, or d points if s = d.
+
+        Almost surely no other s coordinates fit them.
+        """
         return min(self.sparsity + 1, self.n_dims, self.n_points - 1)
 
     def sample_parameters(
@@ -229,7 +234,9 @@ class ReLUNetwork(_OfManyInputs):
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionTree(_OfManyInputs):
-    """y is the number at the leaf that x reaches: each inner node asks whether one coordinate is positive; Var y = 1.
+    """y is the number at the leaf that x reaches in a decision tree; Var y = 1.
+
+    Each inner node asks whether one coordinate is positive.
 
     Source: Garg et al. (2022), decision trees, with n_dims = 20 and depth = 4; `DecisionTree` of
     their src/tasks.py. The tree is complete. The coordinate of each node is drawn uniformly and
@@ -243,7 +250,8 @@ class DecisionTree(_OfManyInputs):
         inputs: the law of each coordinate of x. Only its sign counts.
 
     >>> task = DecisionTree(n_dims=2, depth=1, n_points=3)
-    >>> parameters = torch.tensor([[1.0, -3.0, 5.0]])  # the second coordinate is tested; leaves -3 and 5
+    >>> # The second coordinate is tested, and the leaves hold -3 and 5.
+    >>> parameters = torch.tensor([[1.0, -3.0, 5.0]])
     >>> task.value(parameters, torch.tensor([[[9.0, 0.1], [9.0, 0.0], [9.0, -2.0]]]))
     tensor([[ 5., -3., -3.]])
     """
@@ -274,7 +282,10 @@ class DecisionTree(_OfManyInputs):
     def sample_parameters(
         self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "function parameter"]:
-        """The coordinate that each inner node tests, counted from 0 and level by level, then the numbers at leaves."""
+        """The coordinate that each inner node tests, then the numbers at leaves.
+
+        Coordinates are counted from 0, and nodes level by level.
+        """
         tests = torch.randint(self.n_dims, (n_functions, self.n_leaves - 1), generator=generator)
         return torch.cat(
             [tests.to(dtype), self.leaves.sample((n_functions, self.n_leaves), generator, dtype)],
@@ -319,14 +330,19 @@ class DecisionTree(_OfManyInputs):
 def _with_last(
     parameters: Float[Tensor, "function parameter"], n: int, law: Distribution
 ) -> Float[Tensor, "function parameter"] | None:
-    """The parameters, the last `n` of them at the mean of their law; None where it is not known to be symmetric."""
+    """The parameters, with the last `n` of them replaced by the mean of their law.
+
+    None where the law is not known to be symmetric.
+    """
     if not is_symmetric(law):
         return None
     return torch.cat([parameters[:, :-n], torch.full_like(parameters[:, -n:], law.mean)], -1)
 
 
 def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> Rows | Vector:
-    """A covariance for `LinearRegression` with eigenvalues proportional to 1 / i^power, i = 1, ..., d, and trace d.
+    """A covariance for `LinearRegression` with eigenvalues proportional to 1 / i^power and trace d.
+
+    i runs from 1 to d.
 
     Source: Garg et al. (2022), skewed covariance, power = 2: `build_evals` of their src/eval.py
     multiplies x ~ N(0, I) by a symmetric matrix with eigenvalues proportional to 1 / i. A config

@@ -1,4 +1,4 @@
-"""Whether functions of a task come in antithetic pairs: what its class says, put to the test on draws of its own.
+"""Whether functions of a task come in antithetic pairs: a test of what its class says.
 
 A pair is right where its partner follows the law of the task: of functions, inputs and noise. That
 the law of the parameters is symmetric about a centre, and that noise is symmetric and independent
@@ -112,7 +112,10 @@ def tried(task: Paired) -> str | None:
 
 
 def _noise_is_symmetric(task: Paired) -> bool:
-    """Whether labels miss values upwards as they do downwards: at each point, over a prompt, and along each input."""
+    """Whether labels miss values upwards as they do downwards.
+
+    This is tried at each point, over a prompt, and along each input.
+    """
     n = max(TRIED, min(NOISY, NUMBERS // (task.n_points * task.dim)))
     parameters = task.sample_parameters(n, stream(1, "tasks/paired"), torch.float64)
     xs, ys = _points(task, parameters)
@@ -171,7 +174,10 @@ def _exchangeable(
 def _compared(
     a: Float[Tensor, "row n"], b: Float[Tensor, "row n"]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The numbers, and steps at several heights of both together, smooth so that rounding moves nothing."""
+    """The numbers of both samples, and smooth steps of them at several heights.
+
+    The steps are smooth, so that rounding changes nothing.
+    """
     yield a, b
     both = torch.cat([a, b])
     middle, spread = both.mean(0), both.std(0).clamp(min=torch.finfo(both.dtype).tiny)

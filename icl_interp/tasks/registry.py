@@ -1,4 +1,4 @@
-"""Which class a `kind` in a config means: the tasks and laws of this package, and those that a user registers."""
+"""The class that a `kind` in a config means: tasks and laws of this package and of users."""
 
 from typing import TypeVar
 
@@ -15,7 +15,9 @@ T = TypeVar("T")
 
 
 def register(cls: type[T]) -> type[T]:
-    """Make a class of one's own known by its name, so that runs on it can be saved, loaded, resumed and analysed.
+    """Register a class of your own by its name.
+
+    Runs on it can then be saved, loaded, resumed and analysed.
 
     It may be called, or stand above `@dataclass` as a decorator. Registering a class again from the
     same place (a notebook cell that runs a second time) replaces it. Whoever loads the run has to
@@ -75,7 +77,7 @@ def register(cls: type[T]) -> type[T]:
 
 
 def find(kind: object) -> None:
-    """Where no config may name this class yet, import the packages that bring studies: one may register it."""
+    """Import the packages that bring studies if no class has this name: one may register it."""
     if isinstance(kind, str) and kind not in KINDS:
         plugins.found()
 

@@ -1,4 +1,4 @@
-"""Linear regression in context: y = <w, x>, with every shift that the study `linear_attention` asks about."""
+"""Linear regression in context, y = <w, x>, with the shifts of the study `linear_attention`."""
 
 import math
 from dataclasses import dataclass, replace
@@ -95,7 +95,9 @@ def moment(law: PositiveLaw, order: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearRegression(Task):
-    """y = <w, x> + noise with x ~ N(0, Lambda) and w ~ N(0, I): w is new in each function, x and noise in each prompt.
+    """y = <w, x> + noise with x ~ N(0, Lambda) and w ~ N(0, I).
+
+    w is new in each function, and x and noise in each prompt.
 
     Source: Zhang, Frei & Bartlett (2023), sections 3 and 4; the orthant, Garg et al. (2022), as
     Wu's slides cite it. A prompt of n_points points has the paper's N (in training) or M (at
@@ -327,14 +329,17 @@ class LinearRegression(Task):
         return covariance.root(value, dtype, self.covariance_scale)
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
-        """Task shift and covariate shift: the same task with weights and inputs scaled, each by its own factor."""
+        """Task and covariate shift: the same task with weights and inputs scaled separately."""
         task = self if inputs == 1 else self.with_inputs_scaled(inputs)
         if isinstance(self.weights, tuple):
             return replace(task, weights=tuple(functions * w for w in self.weights))
         return replace(task, weights=self.weights.scaled(functions))
 
     def with_inputs_scaled(self, c: float) -> Self:
-        """Covariate shift: the same task with every x scaled by `c`, so Lambda by c^2 (a query of its own stays)."""
+        """Covariate shift: the same task with every x scaled by `c`, so Lambda by c^2.
+
+        A query with a law of its own stays as it is.
+        """
         return replace(self, covariance_scale=self.covariance_scale * c**2)
 
     def with_query(self, query: Distribution | Vector | None) -> Self:

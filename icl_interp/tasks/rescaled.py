@@ -32,8 +32,11 @@ class Rescaled(Task):
 
     >>> from icl_interp.provenance import generator
     >>> from icl_interp.tasks import Polynomial, Uniform
-    >>> task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=4)
-    >>> mine, other = (one.sample(2, generator(0, "doc")) for one in (task, Rescaled.of(task, scale=3.0, shift=1.0)))
+    >>> task = Polynomial(
+    ...     degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=4
+    ... )
+    >>> rescaled = Rescaled.of(task, scale=3.0, shift=1.0)
+    >>> mine, other = (one.sample(2, generator(0, "doc")) for one in (task, rescaled))
     >>> torch.allclose(other.ys, 3 * mine.ys + 1), bool((other.xs == mine.xs).all())
     (True, True)
     """

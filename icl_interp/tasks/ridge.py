@@ -1,4 +1,6 @@
-"""Ridge functions on a sphere or an ellipsoid: functions of one direction of x, with a known Lipschitz constant.
+"""Ridge functions on a sphere or an ellipsoid: functions of one direction of x.
+
+Their Lipschitz constant is known.
 
 Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, ITA 2024:
 "Intuition Summary" (the ReLU-based class), "Results Part II" (linear functions of a low-dimensional
@@ -69,7 +71,9 @@ class RidgeFunction(Task):
             sphere in d dimensions.
 
     >>> from icl_interp.provenance import generator
-    >>> task = RidgeFunction(inputs=Sphere(3), link="relu", lipschitz=2.0, noise_std=0.1, n_points=21)
+    >>> task = RidgeFunction(
+    ...     inputs=Sphere(3), link="relu", lipschitz=2.0, noise_std=0.1, n_points=21
+    ... )
     >>> prompts = task.sample(4, generator(0, "doc"), n_contexts=2)
     >>> prompts.xs.shape, prompts.parameters.shape  # q, l1, l2, b
     (torch.Size([8, 21, 3]), torch.Size([8, 6]))
@@ -206,7 +210,10 @@ class RidgeFunction(Task):
     def sample_parameters(
         self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "function parameter"]:
-        """q of each function, then its coefficients: l1, l2, b, or l, b, or the cosine and the sine of phi."""
+        """q of each function, then its coefficients.
+
+        These are l1, l2, b, or l, b, or the cosine and the sine of phi.
+        """
         q = Sphere(self.rank).sample((n_functions, self.rank), generator, dtype)
         if self.directions is not None:
             q = q @ self.basis.T.to(dtype)
@@ -223,7 +230,10 @@ class RidgeFunction(Task):
     def mean_parameters(
         self, parameters: Float[Tensor, "function parameter"]
     ) -> Float[Tensor, "function parameter"] | None:
-        """The function's own q, and coefficients 0; of linear functions q = 0; None for "cosine" and "quadratic"."""
+        """The function's own q, with coefficients of 0; None for "cosine" and "quadratic".
+
+        For linear functions q is 0, too.
+        """
         if self.link in ("cosine", "quadratic"):
             return None
         n_kept = 0 if self.link == "linear" else self.dim
@@ -282,7 +292,11 @@ class RidgeFunction(Task):
     def features(
         self, xs: Float[Tensor, "batch point dim"]
     ) -> Float[Tensor, "batch point feature"] | None:
-        """B^T u for linear functions, with a 1 for a constant; products of two of these for "quadratic"; else None."""
+        """The features that the function is linear in, else None.
+
+        For linear functions they are B^T u, with a 1 for a constant; for "quadratic", products of
+        two of these.
+        """
         if self.link not in ("affine", "linear", "quadratic"):
             return None
         found = self._relevant(xs)
@@ -309,7 +323,9 @@ class RidgeFunction(Task):
         return xs, ys
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
-        """Values scaled by `functions`, so L and the intercept; inputs scaled by `inputs`, with functions as they are.
+        """Values scaled by `functions`, so L and the intercept, too; inputs scaled by `inputs`.
+
+        Scaling the inputs leaves functions as they are.
 
         Sigma and the frequency stay what they were.
         """

@@ -42,7 +42,8 @@ class Sphere:
     Inputs of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024) have this law or that of
     `Ellipsoid`.
 
-    >>> draws = Sphere(3, radius=2.0).sample((5, 3), torch.Generator().manual_seed(0), torch.float64)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> draws = Sphere(3, radius=2.0).sample((5, 3), generator, torch.float64)
     >>> bool(((draws.norm(dim=-1) - 2).abs() < 1e-12).all())
     True
     """

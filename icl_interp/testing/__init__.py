@@ -1,4 +1,4 @@
-"""Checks that a study keeps the rules of the house: for its tests, in this package or in one of your own."""
+"""Checks that a study keeps the rules of the house, for tests here or in your own package."""
 
 import icl_interp.studies  # noqa: F401  (the bundled ones are then registered)
 from icl_interp.testing.study import StudyError, check_study

@@ -48,7 +48,8 @@ class Battery:
             the change, and how many did not survive it ("wrong": another verdict or estimate after
             an edit, support by a model that knows nothing, the opposite of a draw, an idle model's
             verdict beside another one).
-        wrong: the rows of `trials.run` and `known_models.run_known` whose verdict did not survive.
+        wrong: the rows of `metamorphic.run` and `known_models.run_known` whose verdict did not
+            survive.
         draws: a row a construction and claim, as `draws` gives it.
         settings: what was run: models, edits, samples, draws, and a hash of the code ("sources").
     """
@@ -72,7 +73,7 @@ class Battery:
         ]
 
     def undecided(self, kind: str) -> list[str]:
-        """Claims without any decided verdict in a kind of trial: there "0 wrong" says nothing of them."""
+        """Claims without any decided verdict in a kind of trial: "0 wrong" says nothing of them."""
         rows = [row for row in self.claims.to_dict("records") if row["trial"] == kind]
         return [row["claim"] for row in rows if not row["decided"]]
 
@@ -116,7 +117,9 @@ class Battery:
         return lines
 
     def by_trial(self) -> list[str]:
-        """A table for the terminal, at most `WIDTH` columns wide: a row a claim, with its trials beside each other.
+        """A table for the terminal, at most `WIDTH` columns wide.
+
+        Each claim has a row, with its trials beside each other.
 
         Of each kind of trial it has how many verdicts were decided, of how many, and how many of
         them are wrong.
@@ -164,7 +167,7 @@ class Battery:
 
 
 def falls_short(row: dict[str, Any]) -> str:
-    """What is wrong with a row of `draws`; nothing where enough draws get the verdict that they must get."""
+    """What is wrong with a row of `draws`; empty where enough draws get the required verdict."""
     n, kept, wrong = row["draws"], row["as expected"], row["wrong"]
     if kept < AS_EXPECTED / DRAWS * n or wrong > WRONG / DRAWS * n:
         return (
@@ -279,7 +282,7 @@ def run(
 def stamp(study: Study, done: Path, sample: metamorphic.Sample, seed: int) -> dict[str, Any]:
     """What the parts of a battery depend on.
 
-    Its folder is refused where it keeps others (`parts.claim`).
+    Its folder is refused where it keeps others (`job_cache.claim`).
     """
     made_by = {"sources": job_cache.sources(study), "sample": asdict(sample), "seed": seed}
     job_cache.claim(done, made_by)
@@ -303,7 +306,7 @@ def _table(rows: Sequence[Row], columns: Iterable[str]) -> DataFrame:
 
 
 def subject(row: Row) -> str:
-    """A row of `trials.run`, as exceptions from the rule "models" of `check_study` name it."""
+    """A row of `metamorphic.run`, as exceptions from the rule "models" of `check_study` name it."""
     return f"{row['claim']} on {row['model']}, {row['trial']}: {row['variant']}"
 
 
@@ -321,7 +324,7 @@ def excepted(row: Row, study: Study) -> bool:
 
 
 def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
-    """A row a claim and kind of trial of the rows of `trials.run`.
+    """A row a claim and kind of trial of the rows of `metamorphic.run`.
 
     Verdicts that do not apply after the change are left out, unless they had to.
     """

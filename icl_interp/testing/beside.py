@@ -298,7 +298,10 @@ def attending(model: HookedTransformer, factor: float) -> HookedTransformer:
 
 
 def rivals_of(model: HookedTransformer) -> Iterator[tuple[str, HookedTransformer]]:
-    """Models of the same shape that predict something else: one number, or by heads that attend otherwise."""
+    """Models of the same shape that predict something else.
+
+    They predict one number, or have heads that attend to other tokens.
+    """
     yield "one number", null_models.constant(model)
     if not model.cfg.mlp_only:
         for name, factor in FACTORS.items():
@@ -306,7 +309,10 @@ def rivals_of(model: HookedTransformer) -> Iterator[tuple[str, HookedTransformer
 
 
 def idle_beside(idle: HookedTransformer, name: str, rival: HookedTransformer) -> Iterator[Idle]:
-    """The ways in which a model can stand idle beside a rival of this name; none where shapes do not allow any."""
+    """The ways in which a model can stand idle beside a rival of this name.
+
+    There are none where their shapes do not fit.
+    """
     if no_cover(idle, rival) is None:
         yield Idle(f"behind {name}", Covered.of(idle, rival), rival)
     try:

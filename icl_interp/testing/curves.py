@@ -46,7 +46,7 @@ class Curves:
     settings: dict[str, Any]
 
     def short(self) -> list[str]:
-        """What falls short, a line each; none where every curve rises from contradicted to supported."""
+        """What falls short, a line each; empty if curves rise from contradicted to supported."""
         return [
             f"{name}: {missed}"
             for name, table in self.tables.items()
@@ -89,7 +89,10 @@ class Curves:
 
 
 def falls_short(table: DataFrame) -> str:
-    """What is wrong with a power curve; nothing where it goes from contradicted to supported and does not turn back."""
+    """What is wrong with a power curve, or nothing.
+
+    A curve must go from contradicted to supported and not turn back.
+    """
     yes, no = ((table[verdict] / table["draws"]).to_numpy(dtype=float) for verdict in (YES, NO))
     wrong = (
         no[0] < SURE and f"only {no[0]:.0%} are contradicted where the claim is false",

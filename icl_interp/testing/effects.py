@@ -1,4 +1,4 @@
-"""What measurements do with a model: whether they run it, and which interventions moved what a run returned.
+"""Whether measurements run a model, and which interventions changed the results of its runs.
 
 Each run under interventions is compared with the same run without them.
 """
@@ -60,7 +60,9 @@ def counted() -> Iterator[Runs]:
 
 @contextmanager
 def observed() -> Iterator[dict[str, bool]]:
-    """Whether each kind of intervention that is used inside moved what a run returned at least once, by its name.
+    """Whether each kind of intervention used inside changed the result of a run, by its name.
+
+    Once is enough.
 
     One that is attached with others must move what the others alone return.
     """

@@ -1,4 +1,4 @@
-"""The parts of a long run: made beside each other, kept in a folder that refuses those made otherwise."""
+"""The jobs of a long run, made in parallel, and kept in a folder that refuses other code's."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,9 @@ SHOWING = (
 
 
 def sources(study: Study) -> str:
-    """A hash of all that a verdict of a study depends on: the package's code and models, and the study's own folder.
+    """A hash of all that the verdicts of a study depend on.
+
+    It covers the package's code and models, and the study's own folder.
 
     Other studies are left out, since no study imports another. So is what shows verdicts: a word in
     the caption of a figure does not forbid a run of hours to go on.
@@ -74,7 +76,7 @@ def file_of(folder: Path, key: str) -> Path:
 
 
 def made(work: Sequence[Callable[[], T]], processes: int) -> Iterator[T]:
-    """What some functions return, as each is done; with several processes each computes with one thread."""
+    """The results of some functions, as each is done; each of several processes has one thread."""
     if processes == 1:
         for part in work:
             yield part()

@@ -1,7 +1,7 @@
-"""Trials on models of known truth: edits of their weights, and another model that makes the prediction.
+"""Trials on models of known truth: edits of weights, and another model that makes the prediction.
 
-The four kinds of trials are those of `trials`. *Beside* is tried here only: it needs models whose
-truth is known.
+The four kinds of trials are those of `metamorphic`. *Beside* is tried here only: it needs models
+whose truth is known.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ from icl_interp.testing.reparameterisations.targets import Posed
 
 @dataclass(frozen=True)
 class Known:
-    """A construction on which claims are decided, with the member that is tried and these claims."""
+    """A construction that decides claims, with the member that is tried, and these claims."""
 
     construction: Construction
     case: Case
@@ -54,7 +54,7 @@ class Known:
 def known(
     constructions: Sequence[Construction], claims: Sequence[Claim], seed: int = 0
 ) -> list[Known]:
-    """For each claim the first construction that must support it, and the first that must contradict it.
+    """For each claim the first construction that must support it and the first that contradicts it.
 
     What predicts in a model's place has no weights that an edit could change, so it is passed over.
     """
@@ -90,7 +90,7 @@ def judged_case(
 
 
 def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
-    """A case after an edit of its model, and of every companion and snapshot that the edit applies to.
+    """A case after an edit of its model, and of every companion and snapshot that it applies to.
 
     Snapshots are of one run, so what is drawn for the edit is the same for each; companions draw
     for themselves.
@@ -122,7 +122,7 @@ def posed_case(case: Case) -> Posed:
 def try_edit_of_known(
     one: Known, edit: Edit, before: Findings, seed: int = 0, twins: Twins | None = None
 ) -> list[Row]:
-    """A row a claim: its verdict and estimate on a model of known truth, before and after an edit."""
+    """A row for each claim: verdict and estimate on a known model, before and after an edit."""
     name, case = one.construction.name, one.case
     other = edited_case(case, edit, seed)
     if not differ(case.model, other.model):
@@ -167,7 +167,7 @@ def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, 
 
 
 def misled(claim: Claim, found: Finding, rival: Finding) -> str:
-    """What is wrong with a finding about an idle model in front of a rival; nothing where it may be so.
+    """What is wrong with a finding about an idle model in front of a rival, or nothing.
 
     A claim about weights must have the rival's verdict or none. Any other one must not be supported
     where it is not of the rival. It may be contradicted: that a part is not the cause of something
@@ -187,7 +187,9 @@ def misled(claim: Claim, found: Finding, rival: Finding) -> str:
 def try_beside(
     one: Known, claims: Sequence[Claim], every: Sequence[Known], seed: int = 0
 ) -> Iterator[list[Row]]:
-    """For each claim, a row for each way in which the model stands idle beside a rival that has another verdict.
+    """For each claim, a row for each way in which the model stands idle beside a rival.
+
+    The rival is one that has another verdict.
 
     Where both have the same verdict there is nothing to be seen, and no row. Claims that no model
     can be put beside get none either.
@@ -213,7 +215,10 @@ def try_beside(
 
 
 def jobs_of_known(one: Known, every: Sequence[Known], seed: int = 0) -> Iterator[tuple[str, Job]]:
-    """All trials of a model of known truth, by name; each edit of weights that applies, and every rival."""
+    """All trials of a model of known truth, by name.
+
+    There is one for each edit of weights that applies, and for every rival.
+    """
     lab, _ = calibration.lab_for(one.case, seed=seed)
     twins = lab.twins
     for edit in EDITS:

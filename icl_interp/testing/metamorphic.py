@@ -113,7 +113,7 @@ def judged(
 
 
 def twins_of(model: Posed, sample: Sample) -> Twins:
-    """The untrained twins of a model: edits of its weights, and ignorant models of its config, have the same."""
+    """The untrained controls of a model, which edited and ignorant models share."""
     return _lab(model, sample).twins
 
 
@@ -255,7 +255,9 @@ def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Find
 
 
 def config_of_twins(before: HookedTransformer, after: HookedTransformer) -> HookedTransformerConfig:
-    """The config of an edited model's untrained twins: the source's, with as many layers as the edited model has.
+    """The config of an edited model's untrained controls.
+
+    It is that of the source, with as many layers as the edited model has.
 
     How far random weights are from what training made depends on their shape. An edit of the shape
     is not to change what the model is compared with; measurements that go layer by layer need as
@@ -280,7 +282,10 @@ def try_edit(
     sample: Sample,
     twins: Twins | None = None,
 ) -> list[Row]:
-    """A row a claim: its verdict and estimate before and after an edit; `twins` are those of the model, if at hand."""
+    """A row for each claim: its verdict and estimate before and after an edit.
+
+    `twins` are the untrained controls of the model, if they are known already.
+    """
     other = edited(model, edit, sample.seed)
     if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
         return []
@@ -441,7 +446,7 @@ def done_or_made(
     done: Path | None,
     watch: Callable[[str], object] | None,
 ) -> list[Row]:
-    """The rows of all trials of a model: those that a folder keeps, and the others made and kept there."""
+    """The rows of all trials of a model; trials not kept in the folder are made and kept there."""
     rows: list[Row] = []
     findings: Findings | None = None
     for trial, job in trials:

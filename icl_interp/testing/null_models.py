@@ -1,4 +1,4 @@
-"""Models that know nothing of the function in their prompt: no claim about the use of a context may hold for them.
+"""Models that know nothing of a prompt's function: no claim about using a context may hold.
 
 Each is of the same config as a given model, so that whatever can be asked of that model can be
 asked of these. A constant one says one number; a blind one sees its own token only; a copier says
@@ -114,7 +114,9 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
 
 
 def copier(cfg: HookedTransformerConfig, channel: int = 0) -> HookedTransformer:
-    """A model that says at each token what the token before it shows: in a prompt, the last value again. In float64.
+    """A model that predicts at each token the content of the token before it, in float64.
+
+    In a prompt this is the last value again.
 
     One head of the first layer attends to the position before its own: positions are angles, and
     the query's is turned back by one step. It writes what stands there in the value's channels, and

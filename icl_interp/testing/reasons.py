@@ -6,7 +6,7 @@ from icl_interp.analyses.reasons import MOST_SENTENCES, MOST_WORDS
 
 
 def too_long(reason: str) -> str | None:
-    """Says by how much a reason exceeds `MOST_WORDS` or `MOST_SENTENCES`; None if it is short enough.
+    """By how much a reason exceeds `MOST_WORDS` or `MOST_SENTENCES`; None if it is short enough.
 
     >>> too_long("It levels off. It changes by 0.1 % (asked: at most 1 %).")
     >>> too_long("Yes. " * 4)

@@ -1,4 +1,4 @@
-"""What `icl-interp selfcheck` says of the battery and the power curves of every study: those kept, or made anew."""
+"""What `icl-interp selfcheck` shows: each study's battery and power curves, kept or made anew."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,11 @@ from icl_interp.testing.curves import Curves
 
 
 def said(found: Battery | Curves) -> str:
-    """What came out: of a battery the trials of each claim; the sentences about it; what falls short, a line each."""
+    """The outcome of a battery or of power curves.
+
+    It holds the trials of each claim (for a battery), the sentences about them, and a line for each
+    shortcoming.
+    """
     lines = [*(found.by_trial() if isinstance(found, Battery) else ())]
     for sentence in found.summary():
         lines += wrap(sentence, battery.WIDTH, subsequent_indent="  ")

@@ -58,7 +58,7 @@ class Judged:
 
 
 class Examined:
-    """A study with one member of each of its constructions, measured when a rule first asks for that."""
+    """A study with one member of each of its constructions, measured when a rule first needs it."""
 
     def __init__(self, study: Study, seed: int, done: Path | None = None) -> None:
         self.study, self.seed, self.done = study, seed, done
@@ -79,7 +79,9 @@ class Examined:
 
     @cached_property
     def plain(self) -> list[tuple[Judged, list[Claim]]]:
-        """For each claim the first of its cases that supports it and is a model by itself; claims of one case together.
+        """The cases on which claims are tried alone, each with its claims.
+
+        For each claim it is the first case that supports it and is a model by itself.
 
         What is predicted in a model's place, or known of its companions or its training, does not
         change with weights.
@@ -99,7 +101,10 @@ class Examined:
 
     @cached_property
     def known(self) -> list[known_models.Known]:
-        """For each claim a model of which it is true and one of which it is false, as far as these are of weights."""
+        """For each claim a model of which it is true and one of which it is false.
+
+        Constructions that predict without weights are left out.
+        """
         return known_models.known(self.study.constructions, self.study.claims, self.seed)
 
     @cached_property
@@ -241,7 +246,10 @@ def interventions(it: Examined) -> Iterator[Outcome]:
 
 
 def edits(it: Examined) -> Iterator[Outcome]:
-    """An edit that leaves what a model computes leaves verdict and estimate: one edit a family, on a construction."""
+    """An edit that keeps a model's function keeps verdict and estimate.
+
+    One edit of each family is tried on a construction.
+    """
     for one, claims in it.plain:
         model, before = _posed(one.case), None
         twins = metamorphic.twins_of(model, SMALL)
@@ -297,7 +305,9 @@ def _applies(one: Judged, claim: Claim) -> bool:
 
 
 def beside(it: Examined) -> Iterator[Outcome]:
-    """An idle part decides nothing: the verdict is that of the model beside it, which makes the prediction, or none.
+    """An idle part decides nothing.
+
+    The verdict is none, or that of the model beside it, which makes the prediction.
 
     Each claim about weights has a model that can be put beside another one.
     """
@@ -332,7 +342,7 @@ def _posed(case: calibration.Case) -> Posed:
 
 
 def pure(it: Examined) -> Iterator[Outcome]:
-    """A finding is a function of what a report stores: read back from JSON, that gives the finding again."""
+    """A finding is a function of what a report stores, also after a trip through JSON."""
     for one in it.judged:
         changed = _stored(one.results) != one.stored
         read = Results(
@@ -377,7 +387,7 @@ def drawn(it: Examined) -> Iterator[Outcome]:
 
 
 def experiments(it: Examined) -> Iterator[Outcome]:
-    """What an experiment says and draws is a function of its results, where the study keeps some."""
+    """An experiment's statements and figures are functions of its results, where these are kept."""
     for experiment in it.study.experiments:
         if kept.path(experiment.id) is None:
             yield experiment.id, "the study keeps no results of it"
@@ -415,7 +425,9 @@ RULES: tuple[Rule, ...] = (
 
 
 def models(it: Examined) -> Iterator[Outcome]:
-    """Verdicts survive edits, on bundled models and on constructions; on the former, other samples too.
+    """Verdicts survive edits, on bundled models and on constructions.
+
+    On bundled models they also survive other samples.
 
     No claim holds for models that know nothing, and none is decided by an idle part.
     """
@@ -439,7 +451,7 @@ def models(it: Examined) -> Iterator[Outcome]:
 
 
 def coverage(it: Examined) -> Iterator[Outcome]:
-    """Of many draws of each construction most get the verdict that they must get, and few decide otherwise."""
+    """Of many draws of each construction most get the required verdict, and few another."""
     for construction in it.study.constructions:
         for row in battery.draws(
             construction.name, seed=it.seed, done=it.done and it.done / "draws"

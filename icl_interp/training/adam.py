@@ -30,7 +30,7 @@ class Adam:
         }
 
     def step(self, learning_rate: float) -> None:
-        """Update every parameter by its gradient, which is 0 for fixed ones, and drop the gradients."""
+        """Update every parameter by its gradient (0 for fixed ones), and drop the gradients."""
         # The kernel reads moments and gradients up to the size of the parameter, whatever their own
         # size is.
         state = [self.state[name] for name in self.named]

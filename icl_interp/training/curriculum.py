@@ -1,4 +1,4 @@
-"""Schedules, each a pure function of the step: that is why a resumed run repeats nothing and skips nothing."""
+"""Schedules as pure functions of the step, so that a resumed run repeats and skips nothing."""
 
 import math
 

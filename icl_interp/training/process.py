@@ -1,4 +1,4 @@
-"""A run and its process: nobody else trains in the folder, and a request to end is granted once the run is saved."""
+"""A run and its process: one process a folder, which ends on request after saving the run."""
 
 import contextlib
 import signal

@@ -17,7 +17,7 @@ LARGEST = 10**5  # bytes of a recipe
 
 
 def resolve(source: str | Path | dict | RunConfig, overrides: Iterable[str] = ()) -> RunConfig:
-    """The config that a recipe's name, a YAML file, a mapping or a config stands for, with `key=value` changes.
+    """The config of a recipe's name, a YAML file, a mapping or a config, with `key=value` changes.
 
     >>> resolve("affine", ["training.steps=10"]).training.steps
     10
@@ -55,7 +55,10 @@ def _read(source: str | Path) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only: no aliases, which can grow without bound, no key twice, no dates, and no depth without end."""
+    """A YAML loader for plain data: no aliases, repeated keys or dates, and a limited depth.
+
+    Aliases could grow without bound.
+    """
 
     depth = 0
 

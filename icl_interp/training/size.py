@@ -1,4 +1,4 @@
-"""How much memory a run needs at least, told from its config alone: absurd sizes are refused before they are tried."""
+"""The least memory that a run needs, from its config alone, so that absurd sizes are refused."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What a run goes on from, read from disk: weights, moments and step, and the lines of metrics up to there.
+"""The state from which a run goes on, read from disk: weights, moments, step, metrics so far.
 
 Everything is checked before anything of it is used: torch's fused Adam reads past the end of a
 moment that is too short.
@@ -27,7 +27,7 @@ _MEND = "restore the file, or start in a fresh folder"
 
 @dataclass
 class State:
-    """Weights, both moments of Adam, and the number of steps that led to them; tensors by parameter name."""
+    """Weights, both moments of Adam, and the number of steps taken; tensors by parameter name."""
 
     step: int
     weight: dict[str, Tensor]

@@ -54,7 +54,7 @@ def train(
     progress: bool = True,
     device: str | None = None,
 ) -> Checkpoint:
-    """Train a model into the run folder `out`; where that holds a started run of the same config, go on with it.
+    """Train a model into the run folder `out`, or continue the run of the same config in it.
 
     Args:
         config: a recipe's name, a YAML file, or the config itself.
@@ -272,7 +272,7 @@ class _Run:
         return store.read_provenance(self.out, self.config)
 
     def _finished(self) -> bool:
-        """Whether the last file of the last checkpoint, the provenance, was written, with the error of the model."""
+        """Whether the provenance, the last file of the last checkpoint, holds the model's error."""
         facts = self._provenance()
         return bool(facts.get("finished")) and set(MEASURED) <= set(
             facts.get("in_distribution", ())

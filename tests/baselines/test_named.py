@@ -1,4 +1,4 @@
-"""Which algorithms each task is compared with, and the two that only these tasks need: linear fits without features."""
+"""The algorithms that each task is compared with, and linear fits of tasks without features."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The two-layer network against its gradients and Adam written out in numpy, one prefix of one prompt at a time."""
+"""The two-layer network against gradients and Adam in numpy, one prefix of a prompt at a time."""
 
 import math
 from dataclasses import replace
@@ -92,7 +92,10 @@ def test_gradients_are_not_switched_off_by_the_caller():
 
 
 def check_initial(parts, dim, hidden):
-    """Uniform between +-1 / sqrt(inputs of the layer): the largest is close to that end, the mean square a third."""
+    """Initial weights are uniform between +-1 / sqrt(inputs of the layer).
+
+    Then the largest is close to that end, and the mean square is a third of its square.
+    """
     for part, n in zip(parts, (dim, dim, hidden, hidden), strict=True):
         assert part.abs().max() <= 1 / math.sqrt(n)
     assert parts[0].square().mean().item() * dim == pytest.approx(1 / 3, rel=0.05)
@@ -105,7 +108,7 @@ def test_the_first_weights_have_their_size():
 
 
 def check_memorises(predictor):
-    """The query is a point that has been seen: a network that is trained for long knows its label."""
+    """The query is a point that was seen, so a network that is trained for long knows its label."""
     prompts = draw().first(4)
     xs, ys = prompts.xs.clone(), prompts.ys.clone()
     xs[:, -1], ys[:, -1] = xs[:, 1], ys[:, 1]

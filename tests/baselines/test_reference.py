@@ -1,4 +1,4 @@
-"""The best reference: the posterior mean where labels have noise, least squares else; and who is compared with it."""
+"""The best reference: the posterior mean where labels have noise, else least squares."""
 
 import math
 from dataclasses import replace
@@ -121,14 +121,20 @@ def rated(task, predictor=None):
 
 
 def test_under_noise_errors_are_rated_against_ridge():
-    """After d points least squares has an infinite expected error, and zero used to seem better than the optimum."""
+    """After d points least squares has an infinite expected error, so it cannot be the reference.
+
+    Against it, zero would seem better than the optimum.
+    """
     rated(NOISY)
     must_fail(rated, FIXED, LeastSquares(FIXED))
     assert {"error", BEST_UNDER_NOISE, "zero"} < set(in_distribution(BestRidge(NOISY), NOISY, 2))
 
 
 def test_a_best_that_is_worse_than_zero_rates_nothing():
-    """Inputs of rank 1 but for rounding, and much noise: least squares of the one function explodes."""
+    """Least squares of one function explodes for much noise and inputs of rank 1.
+
+    The inputs have rank 1 up to rounding.
+    """
     task = LinearRegression(n_dims=3, n_points=5, noise_std=50.0, weights=(1.0, 0.0, 0.0))
     table = evaluate(LeastSquares(task), task, **SMALL)
     errors = {row["predictor"]: row for row in table.to_dict("records")}

@@ -1,4 +1,4 @@
-"""Lasso against its optimality conditions, greedy and boosted trees against a search in numpy, and no scikit-learn."""
+"""Lasso against its optimality conditions, trees against a numpy search, and no scikit-learn."""
 
 import logging
 import subprocess
@@ -50,7 +50,7 @@ def noisy(task: Task = SPARSE, n=4):
 
 
 def coefficients(predictor, xs, ys):
-    """w of a fit to these points: one prompt for each coordinate, whose query is that unit vector."""
+    """w of a fit to these points, from one prompt a coordinate whose query is that unit vector."""
     d = xs.shape[1]
     asked = torch.cat([xs.expand(d, -1, -1), torch.eye(d, dtype=xs.dtype)[:, None]], 1)
     labels = torch.cat([ys.expand(d, -1), torch.zeros(d, 1, dtype=ys.dtype)], 1)
@@ -58,7 +58,7 @@ def coefficients(predictor, xs, ys):
 
 
 def check_optimal(predictor, penalty, n_seen):
-    """X'(y - X w) / k is penalty sign(w_j) where w_j is not 0, and at most the penalty elsewhere."""
+    """X'(y - X w) / k is penalty sign(w_j) where w_j is not 0, elsewhere at most the penalty."""
     prompts = noisy()
     for xs, ys in zip(prompts.xs[:, :n_seen], as_numbers(prompts.ys)[:, :n_seen], strict=True):
         w = coefficients(predictor, xs, ys)
@@ -148,7 +148,10 @@ def test_fits_that_end_too_early_are_told_in_one_line(caplog, monkeypatch):
 
 
 def greedy(xs, ys, x, depth):
-    """The best split of one coordinate by trying all of them, again on the side of x, down to `depth`."""
+    """The prediction at x of the greedy tree: it tries all splits of one coordinate.
+
+    It goes on with the points on the side of x, down to `depth`.
+    """
     if depth == 0 or len(set(ys)) == 1:
         return ys.mean()
     order = np.argsort(xs)

@@ -1,4 +1,7 @@
-"""The Bayes predictor with a uniform prior: against quadrature as the noise goes to 0, and where it says nothing."""
+"""The Bayes predictor with a uniform prior, against quadrature as the noise goes to 0.
+
+It is also tested where it does not apply.
+"""
 
 import itertools
 
@@ -32,7 +35,10 @@ def prompts_of(parameters, n_points=7) -> Prompts:
 
 
 def by_quadrature(prompts: Prompts, degrees, low: float, high: float, noise: float) -> np.ndarray:
-    """The posterior mean at the query under normal noise: sums over a grid of all coefficients of every degree."""
+    """The posterior mean at the query under normal noise, by sums over a grid.
+
+    The grid holds all coefficients of every degree.
+    """
     found = []
     for x, y in zip(prompts.xs[..., 0].numpy(), as_numbers(prompts.ys).numpy(), strict=True):
         logs, values = [], []
@@ -61,7 +67,7 @@ CASES = [
 
 
 def check_limit(predictor):
-    """The posterior mean under ever less noise comes ever nearer, up to the quadrature's own grid."""
+    """The posterior mean converges as the noise goes to 0, up to the quadrature's own grid."""
     for degrees, low, high, parameters in CASES:
         prompts = prompts_of(parameters)
         said = as_numbers(predictor(degrees, low, high).predict(prompts))[:, -1].numpy()
@@ -74,7 +80,10 @@ def check_limit(predictor):
 
 
 class Clamped(BayesUniformPrior):
-    """Moves each coefficient of the free fit to the nearest one that can come, which is no least-squares fit."""
+    """A mutant that moves each coefficient of the free fit into its range.
+
+    That is not the least-squares fit with coefficients in the range.
+    """
 
     def predict(self, prompts):
         features = Powers(max(self.degrees)).features(prompts.xs)

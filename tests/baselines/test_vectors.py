@@ -84,7 +84,7 @@ def test_predictions_that_are_no_tensor_are_refused():
 
 
 def test_a_checkpoint_is_evaluated_on_tasks_that_fit_it():
-    """As `analyze` does; before, the model failed on its input's shape, or read the first coordinate of the values."""
+    """A task whose inputs or values do not fit the model is refused, as `analyze` refuses it."""
     run = checkpoint()
     for task, match in (
         (

@@ -1,4 +1,4 @@
-"""Models from elsewhere: adopted when they compute what their names say, refused when they merely share the names."""
+"""Models from elsewhere: those that compute what their names say are adopted, others refused."""
 
 from types import SimpleNamespace
 
@@ -31,7 +31,7 @@ CFG = {
 
 
 class Foreign(nn.Module):
-    """Another implementation with TransformerLens' config words and weight names, written with einsum."""
+    """Another implementation with TransformerLens' config and weight names, in einsum."""
 
     def __init__(self, size=0.5, seed=0, arithmetic="", **cfg):
         super().__init__()
@@ -172,7 +172,7 @@ def test_a_model_with_other_arithmetic_is_refused(arithmetic, size):
 
 @pytest.mark.parametrize("arithmetic", ["parallel", "gelu", "one per cent"])
 def test_small_outputs_are_no_excuse(arithmetic):
-    """Without a norm, fresh weights make outputs of 1e-3: what differs by 1e-5 of that is not what differs by 1e-5."""
+    """Errors are relative to the outputs, which are 1e-3 for fresh weights without a norm."""
     tiny = Foreign(0.02, arithmetic=arithmetic, normalization_type=None)
     with torch.no_grad():
         tiny.unembed.b_U.zero_()

@@ -1,4 +1,4 @@
-"""Models of Garg et al. (2022) and of forks: read from files made here, they predict what the originals predict."""
+"""Models of Garg et al. (2022) and of forks, from files made here, predict like the originals."""
 
 import pytest
 import tiny_runs

@@ -1,4 +1,7 @@
-"""A GPT2Model between a read-in and a read-out, as a state dict and in memory, computes what the original computes."""
+"""A GPT2Model between a read-in and a read-out computes what the original computes.
+
+It is read from a state dict and from memory.
+"""
 
 import pytest
 import torch

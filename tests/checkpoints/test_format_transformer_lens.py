@@ -162,7 +162,9 @@ def inside(**config):
 
 
 def outputs(model, tokens):
-    """In float64: without a norm, large scores make float32 differ from kernel to kernel by more than 1e-5.
+    """The outputs in float64.
+
+    Without a norm, large scores make float32 differ between kernels by more than 1e-5.
 
     TransformerLens' norms compute in float32 all the same.
     """

@@ -1,4 +1,4 @@
-"""The list of formats and the one loop over it: what is read, what is refused by name, and what nobody knows."""
+"""The list of formats and the loop over it: what is read, what is refused, what is unknown."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What forks of Garg et al. (2022) write beside the weights: it is read, or refused by name, and never ignored."""
+"""Files that forks of Garg et al. (2022) write beside the weights are read or refused by name."""
 
 from dataclasses import fields
 

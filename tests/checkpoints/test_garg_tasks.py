@@ -1,4 +1,4 @@
-"""The task of a run of Garg et al. (2022) or a fork, from its config.yaml; what no task stands for is refused."""
+"""The task of a run of Garg et al. (2022) or a fork, from config.yaml, or a refusal."""
 
 import pytest
 import torch
@@ -77,7 +77,10 @@ def test_each_of_their_tasks_is_one_of_ours(changes, task):
 
 
 def same_labels(task, theirs):
-    """Their law and ours, as moments of labels over many functions: mean 0, variance and correlation along a prompt."""
+    """Their law and ours have the same moments of labels over many functions.
+
+    The mean is 0; variance and correlation along a prompt are compared.
+    """
     prompts = task.sample(20000, generator(0, "test"), n_points=3, dtype=torch.float64)
     xs = task.inputs.sample((20000, 3, task.dim), generator(1, "test"), torch.float64)
     labels = as_numbers(prompts.ys), theirs(xs, generator(2, "test"))

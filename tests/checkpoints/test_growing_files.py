@@ -1,4 +1,7 @@
-"""Files of torch.save that would grow, archives that unpack and pickles of many objects, are refused before they do."""
+"""Files of torch.save that would grow are refused before they do.
+
+They are archives that unpack to much more, and pickles of many objects.
+"""
 
 import io
 import pickle
@@ -77,7 +80,7 @@ def test_a_compressed_member_is_refused_before_it_is_unpacked(tmp_path, name):
 
 
 def test_members_that_lie_over_each_other_are_refused(tmp_path):
-    """Two entries of the directory with the same bytes: their sizes add up to more than the file has."""
+    """Two entries of the directory with the same bytes have more bytes together than the file."""
     content = {**members(), "archive/data/0": b"\0" * 10**5}
     archived(tmp_path / "x.pt", content)
     data = (tmp_path / "x.pt").read_bytes()

@@ -1,4 +1,4 @@
-"""Run folders that were made to hurt: no size, number or fact in them is believed before it was checked."""
+"""Hostile run folders: every size, number and fact is checked before it is used."""
 
 import json
 

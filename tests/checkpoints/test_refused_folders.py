@@ -232,7 +232,10 @@ def test_configs_that_do_not_fit_are_refused(folder, name):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_flipped_bytes_of_a_header_are_refused_or_harmless(folder, seed):
-    """Whatever happens to a header, it is one clear line or (in padding, in a name of metadata) the same model."""
+    """A changed header gives one clear line or the same model.
+
+    The model stays the same where the change is in padding or in a name of metadata.
+    """
     rng = torch.Generator().manual_seed(seed)
     path = folder / "model.safetensors"
     data = bytearray(path.read_bytes())

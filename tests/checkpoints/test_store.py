@@ -81,7 +81,10 @@ def test_two_files_are_enough(folder):
 
 @pytest.mark.slow
 def test_a_header_whose_length_looks_like_a_pickle_is_read(folder):
-    """The first byte of a safetensors file is the lowest byte of the header's length, 0x80 once in 32 files."""
+    """The first byte of a safetensors file is 0x80, like a pickle's, once in 32 files.
+
+    It is the lowest byte of the header's length.
+    """
     path = folder / "model.safetensors"
     tensors = parse(path.read_bytes())
     heads = set()

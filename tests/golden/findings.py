@@ -49,7 +49,7 @@ Findings = Mapping[str, Mapping[str, Any]]
 
 
 def findings_of(model: str) -> dict[str, dict[str, Any]]:
-    """Verdict, estimate and tested quantity of each claim, by its id; claims that do not apply are left out."""
+    """Verdict, estimate and tested quantity of each claim that applies, by its id."""
     return condensed(pipeline.analyze(model, progress=False))
 
 

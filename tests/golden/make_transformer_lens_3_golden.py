@@ -1,4 +1,4 @@
-"""Made the golden files transformer_lens_3_*.safetensors beside this file, with TransformerLens' own HookedTransformer.
+"""The script that made transformer_lens_3_*.safetensors with TransformerLens' HookedTransformer.
 
 TransformerLens 4 no longer has that class, so this runs in an environment of its own, once:
 

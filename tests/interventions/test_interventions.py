@@ -1,4 +1,4 @@
-"""Interventions: each moves the output while attached and at no other time, and does what its name says and no more."""
+"""Each intervention moves the output only while attached, and does exactly what its name says."""
 
 import inspect
 import math
@@ -35,7 +35,10 @@ from icl_interp.provenance import generator
 
 @pytest.fixture(autouse=True)
 def _no_gradients():
-    """Within one route numbers are bit-identical; with gradients on, the norms take another when nobody listens."""
+    """Without gradients, as numbers are compared bit by bit.
+
+    With gradients and without hooks, norms take another route.
+    """
     with torch.no_grad():
         yield
 

@@ -37,7 +37,10 @@ def full_name(activation, layer):
 
 
 def is_the_loop(result, model, activation, by, skip=()):
-    """The same as a hand-written loop over layers and places; `skip` leaves out an axis, as a mutant would."""
+    """The result equals that of a loop over layers and places.
+
+    `skip` leaves out an axis, as a mutant would.
+    """
     assert list(result.indexes) == ["layer", *by]
     with torch.no_grad():
         _, cache = model.run_with_cache(CLEAN)
@@ -117,7 +120,7 @@ def setup():
 
 @pytest.mark.parametrize("name", BY_POSITION)
 def test_transformer_lens_alone_is_refused(name):
-    """Shape (batch, token, d_in) reads as (.., position), with one position: it would patch one token only."""
+    """TransformerLens would read (batch, token, d_in) as (.., position): it patches one token."""
     model, cache = setup()
     for tokens in (CORRUPTED, CORRUPTED.expand(-1, -1, 1)):
         with (
@@ -160,7 +163,7 @@ def test_where_no_position_is_listed_transformer_lens_is_right(name):
 
 
 def test_patching_the_stream_before_the_first_block_moves_one_tokens_input():
-    """The last block's stream at the query alone decides the prediction there, and other tokens' do not."""
+    """Only the last block's stream at the query decides the prediction there."""
     model = make()
     values = patch(model, CLEAN, CORRUPTED, recovered, "resid_post").values
     with torch.no_grad():

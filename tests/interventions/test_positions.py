@@ -1,4 +1,4 @@
-"""Interventions by position: at some tokens only, on a remembered context, on last tokens after it."""
+"""Interventions by position: at some tokens, on a remembered context, on last tokens after it."""
 
 import pytest
 import torch
@@ -20,7 +20,10 @@ WHOLE = pytest.mark.parametrize("build", WHOLE.values(), ids=WHOLE)
 
 @pytest.fixture(autouse=True)
 def _no_gradients():
-    """Within one route numbers are bit-identical; with gradients on, the norms take another when nobody listens."""
+    """Without gradients, as numbers are compared bit by bit.
+
+    With gradients and without hooks, norms take another route.
+    """
     with torch.no_grad():
         yield
 
@@ -63,7 +66,7 @@ def test_at_every_position_is_everywhere():
 
 
 def check_after(name, everywhere, in_context, at_query):
-    """One prompt a query, run whole, against one context for all queries; float64, so to rounding."""
+    """A whole prompt for each query equals one context for all queries, up to float64 rounding."""
     model = make(name)
     tokens, queries = (
         tokens_for(model),

@@ -1,4 +1,4 @@
-"""Values put in the place of activations: exactly these, there and nowhere else; what does not fit is refused."""
+"""Activations are replaced by given values, there and nowhere else; misfits are refused."""
 
 import pytest
 import torch
@@ -26,7 +26,10 @@ KEYS, Z = "blocks.1.attn.hook_k", "blocks.1.attn.hook_z"
 
 @pytest.fixture(autouse=True)
 def _no_gradients():
-    """Within one route numbers are bit-identical; with gradients on, the norms take another when nobody listens."""
+    """Without gradients, as numbers are compared bit by bit.
+
+    With gradients and without hooks, norms take another route.
+    """
     with torch.no_grad():
         yield
 
@@ -223,7 +226,7 @@ def test_means_are_over_prompts_however_these_are_read():
 
 
 def check_gradient(edit, moves):
-    """Whether what decides the patterns, W_Q of the last layer, has a gradient under an intervention."""
+    """Whether W_Q of the last layer, which decides the patterns, has a gradient under an edit."""
     model = make(attn_only=True)
     with torch.enable_grad(), intervene(model, edit):
         model(tokens_for(model)).sum().backward()
@@ -232,7 +235,7 @@ def check_gradient(edit, moves):
 
 
 def test_swapped_patterns_have_their_own_gradient():
-    """Of a hardmax that is 0: softmax's, which a hardmax model is trained with, stays out of edits."""
+    """The gradient of a hardmax is 0; softmax's, used in training, does not enter edits."""
     check_gradient(SwapPattern("hardmax"), moves=False)
     check_gradient(SwapPattern("hardmax", ((1, 0),)), moves=True)  # other heads keep theirs
 

@@ -1,4 +1,4 @@
-"""Augmented tokens (0, s_t, s_{t-1}) of paths: what they hold, their queries, and one step of gradient descent."""
+"""Augmented tokens (0, s_t, s_{t-1}) of paths: content, queries, one step of gradient descent."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""TransformerLens' own helpers on our cache: they find what they look for, and what they return is true."""
+"""TransformerLens' own helpers work on our cache, and what they return is true."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Bad configurations and inputs are refused by name; encodings show what they should and never the answer."""
+"""Bad configs and inputs are refused by name; encodings never show the answer."""
 
 from dataclasses import fields
 
@@ -19,7 +19,7 @@ SMALL = {"n_layers": 1, "d_model": 8, "n_heads": 2}
 
 
 def configure(**change):
-    """A config as a user makes it: without the run-time check of annotations, which tests have and users do not."""
+    """A config as a user makes it, without the run-time check of annotations that tests have."""
     config = object.__new__(HookedTransformerConfig)
     for field in fields(HookedTransformerConfig):
         object.__setattr__(config, field.name, {**SMALL, **change}.get(field.name, field.default))
@@ -191,7 +191,7 @@ def with_label(prompts, k, value):
 
 
 def never_shows_the_answer(encoding, direction):
-    """No label reaches the prediction of its own point: neither in the tokens nor through attention."""
+    """Neither the tokens nor attention carry a label to the prediction of its own point."""
     model = make(d_in=encoding.d_in(1), attention_dir=direction)
     read, points = encoding.read_at(6, direction)
     with torch.no_grad():

@@ -14,7 +14,7 @@ UNIT = DiagonalAttention.random(N_HEADS, DIM, N_CTX, generator(0, "test/diagonal
 
 
 def states_of(batch=2, n=5):
-    """s_t = lambda^t with angles at random: an AR process of unitary diagonal W that starts at (1, ..., 1)."""
+    """s_t = lambda^t with random angles: a path of unitary diagonal W from (1, ..., 1) on."""
     angles = 6.3 * torch.rand(
         batch, 1, DIM, generator=generator(0, "test/angles"), dtype=torch.float64
     )

@@ -1,4 +1,4 @@
-"""The model is the transformer it says it is: against torch.nn, GPT2Model, TransformerLens 3 and the plain formulas."""
+"""The model against torch.nn, GPT2Model, TransformerLens 3 and the plain formulas."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Every hook point: it is there, reading it changes nothing, editing it changes the output, and it leaves no trace."""
+"""Every hook point: reading changes nothing, editing changes the output, nothing is left behind."""
 
 import copy
 from functools import cache

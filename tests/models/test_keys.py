@@ -1,4 +1,4 @@
-"""Labelled examples as the only keys: nobody sees the query's column, on every route, and everything else stays."""
+"""Labelled examples as the only keys: no token sees the query's column, on every route."""
 
 import math
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_it_is_the_ordinary_model_without_the_last_key(name):
 
 
 def ignores_the_query(model):
-    """What the model makes of the examples does not depend on the query, and of the query on them alone."""
+    """Examples' activations do not depend on the query, and the query's depend on them alone."""
     tokens = tokens_of()
     other = tokens.clone()
     other[:, -1] = 3.0
@@ -130,7 +130,7 @@ def after_is_whole(model, context, remembered):
 @EVERY
 @pytest.mark.parametrize("n_context", [1, 6])
 def test_alternative_queries_after_a_context_of_examples(n_context, name):
-    """In what is remembered no token is the query, not even the last one; so it may see the others both ways."""
+    """A remembered context holds no query, so its tokens may see each other both ways."""
     context, model = tokens_of(n_context), MODELS[name]
     with torch.no_grad():
         after_is_whole(model, context, context)

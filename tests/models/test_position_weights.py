@@ -1,4 +1,4 @@
-"""Queries of the token before, and patterns times weights of positions: every route, and an independent computation."""
+"""Queries of the token before, and weights of positions: every route, and a second computation."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Weights under TransformerLens' names, attributions to a numeric read-out, and where a model says that it is."""
+"""Weights under TransformerLens' names, attributions to a numeric read-out, and the device."""
 
 import copy
 import io
@@ -75,7 +75,7 @@ def test_weights_that_a_model_lacks_are_said_to_lack(model, names, match):
 
 
 def adds_up(model, channel, part=slice(None)):
-    """Attributions of all components are the prediction, less what does not depend on the prompt."""
+    """Attributions of all components add up to the prediction, less what no prompt changes."""
     tokens = torch.randn(4, 7, 1, generator=generator(0, "test/attribution"), dtype=torch.float64)
     with torch.no_grad():
         out, cache = model.run_with_cache(tokens)

@@ -1,4 +1,4 @@
-"""The remedies as options of the model: other score functions, tanh normalisation, bounded read-in."""
+"""Remedies as options: other score functions, tanh normalisation, bounded read-in."""
 
 import math
 from dataclasses import replace
@@ -110,7 +110,7 @@ def test_another_formula_is_noticed(name, mutation):
 
 
 def hook_names(model):
-    """As the model of the same shape without remedies has them, but no scale where there is none."""
+    """The hooks of a model without remedies, less the scale where there is none."""
     plain = HookedTransformer(
         replace(model.cfg, score_fn="softmax", embed_bound=None, **_plain_norm(model.cfg))
     )
@@ -187,7 +187,10 @@ def test_a_tanh_norm_hides_no_scale():
 
 
 def short_ways_agree(model, other, tolerance):
-    """Positions only, and alternative last tokens after a remembered context, as `other` sees whole prompts."""
+    """Predictions at some positions, and of alternative last tokens, equal those of whole prompts.
+
+    `other` sees the whole prompts.
+    """
     tokens = tokens_of(model)
     with torch.no_grad():
         want = other(tokens)
@@ -307,7 +310,10 @@ def test_every_remedy_gets_a_whole_report(name):
 
 @pytest.mark.slow
 def test_a_bounded_read_in_takes_layernorms_part():
-    """f levels off because the query does: LayerNorm's closed form is void, and freezing the norms changes nothing."""
+    """f levels off because the query does, so freezing the norms changes nothing.
+
+    LayerNorm's closed form does not apply.
+    """
     found = report("bounded")
     assert "embed_bound" in found["limits.layernorm_saturation"].reason
     assert found["limits.layernorm_causes_saturation"].verdict == "contradicted"

@@ -1,4 +1,4 @@
-"""The short ways give what the long way gives: fused attention, only the positions read, alternative last tokens."""
+"""Short routes give what long ones give: fused attention, some positions, other last tokens."""
 
 import copy
 
@@ -155,7 +155,7 @@ def test_labelled_scores_too():
 
 
 def test_hooks_fire_on_alternative_last_tokens():
-    """An edit moves them, and a probe reads a row of the pattern for each: the context and itself."""
+    """An edit moves alternative last tokens, and a probe reads a row of the pattern for each."""
     model = make()
     memory, queries, seen = model.remember(tokens_of(model, 6)), tokens_of(model, 4), []
     before = model.after(memory, queries, 6)
@@ -172,7 +172,7 @@ def test_hooks_fire_on_alternative_last_tokens():
 
 
 def test_a_context_is_read_up_to_the_last_blocks_keys_and_values():
-    """Edits reach what is remembered of the context; what the last block adds to it nobody reads, so nothing runs."""
+    """Edits reach the remembered context; the last block adds to it nothing that is read."""
     model, fired = make(), []
     context, last = tokens_of(model, 6), len(model.blocks) - 1
     before = model.remember(context)

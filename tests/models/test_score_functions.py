@@ -1,4 +1,4 @@
-"""Scaled softmax, sigmoid, ReLU and entmax: against independent routes, at their limits, and what must not matter."""
+"""Scaled softmax, sigmoid, ReLU and entmax: independent routes, limits and invariances."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The linear self-attention unit: its formula, its hooks, and that `HookedTransformer` contains it."""
+"""The linear self-attention unit: its formula, its hooks, and its `HookedTransformer`."""
 
 from dataclasses import replace
 
@@ -155,7 +155,7 @@ def predicted_by(layer, prompts):
 
 
 def check_layer(model, layer):
-    """Also where biases count n + 1 keys against a division by n: they stand in the form like any other entry."""
+    """The form holds, also where biases count n + 1 keys against a division by n."""
     with torch.no_grad():
         for prompts in (PROMPTS, PROMPTS.first(3)):
             out = model(Stacked().encode(prompts))[:, -1, 0]

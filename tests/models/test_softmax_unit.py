@@ -1,4 +1,4 @@
-"""The softmax unit: its formula, its hooks, that `HookedTransformer` contains it, and that only its weights learn."""
+"""The softmax unit: its formula, hooks, `HookedTransformer`, and that only its weights learn."""
 
 import math
 from dataclasses import replace
@@ -258,7 +258,7 @@ def test_a_fresh_unit_is_a_kernel_with_a_random_m():
 
 
 def test_the_linear_counterpart_is_the_layer_of_linear_attention():
-    """`LinearSelfAttention` with values y and scores of x alone: its query is a key whose value is 0."""
+    """`LinearSelfAttention` with values y and scores of x has the query as a key of value 0."""
     model = fresh(unit="M", score_fn="linear", score_norm="visible")
     reference = LinearSelfAttention.from_product(model.W_Q[0, 0, :3, :3].detach().T)
     predicts_as(model, reference)

@@ -30,7 +30,7 @@ def test_weights_come_back(tmp_path):
 
 
 def test_a_header_of_any_length_is_read(tmp_path):
-    """A safetensors file begins with the length of its header, whose first byte may be the one a pickle begins with."""
+    """The length of the header comes first, and its first byte may look like a pickle's."""
     path = tmp_path / "model.safetensors"
     for padding in range(64):
         header = (

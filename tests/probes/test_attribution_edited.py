@@ -1,4 +1,4 @@
-"""Direct attribution of edited models: shares of the prediction that the edited model makes, or a refusal.
+"""Direct attribution of edited models: shares of the edited prediction, or a refusal.
 
 Every hook point is edited in turn, and what must come out is worked out from the cache of the
 edited run.
@@ -59,7 +59,7 @@ EDITS = {"nudged": nudged, "halved": halved, "shifted": shifted, "replaced": rep
 
 
 def in_sum(model, tokens):
-    """Whether the prediction is the sum of what parts write and something alike in all prompts; and shares by hand.
+    """Whether the prediction is the sum of what parts write and a constant; and shares by hand.
 
     They are NaN for a coordinate that does not vary.
     """
@@ -156,7 +156,7 @@ def heads_of(model, found, layer):
 
 
 def test_heads_that_write_nothing_have_no_share():
-    """Pairs of ways to ablate a layer's heads that leave one prediction, and so one set of shares."""
+    """Pairs of ways to ablate a layer's heads with one prediction, and so one set of shares."""
     model, tokens = model_of("pre"), tokens_of("pre")
     heads = [(1, h) for h in range(model.cfg.n_heads)]
     ways = {
@@ -220,7 +220,7 @@ def test_edits_at_some_positions_count_there_only(position):
 
 
 def by_whole_prompts(model, queries, edit):
-    """Shares with the last query at each place, from whole prompts under an edit of the last position."""
+    """Shares with the last query at each place, from whole prompts edited at the last position."""
     shares = []
     for x in queries:
         xs = PROMPTS.xs.double().clone()

@@ -40,7 +40,7 @@ def leading(matrix, share):
 
 
 def written(model, prompts=PROMPTS):
-    """What each head adds to the stream, as a LayerNorm reads it: (batch, token, head, d_model) of each layer."""
+    """Each head's output as a LayerNorm reads it: (batch, token, head, d_model) of each layer."""
     with torch.no_grad():
         _, cache = model.run_with_cache(
             tokens_for(model, prompts), names_filter=lambda name: name.endswith("result")
@@ -61,7 +61,10 @@ def over_all_positions(outputs):
 
 
 def check_outputs(results, model, share, centre=at_each_position):
-    """Of every kind and of all tokens, by `hook_result`; returns how many heads have fewer directions than d_head."""
+    """Compare results for every kind and for all tokens with outputs from `hook_result`.
+
+    Returns how many heads have fewer directions than d_head.
+    """
     fewer = 0
     for layer, outputs in enumerate(written(model)):
         for kind, places in {**KINDS, "all": range(outputs.shape[1])}.items():
@@ -135,7 +138,7 @@ def test_other_ways_to_centre_and_pool_are_noticed(mutant):
 
 
 def test_what_heads_write_whatever_the_prompt_does_not_count():
-    """Two heads that write the same large constant at each position are no more alike than without it."""
+    """A large constant that two heads write at each position makes them no more alike."""
     model, other = make(), make()
     with torch.no_grad():
         other.blocks[1].attn.b_V[:2] += 100.0
@@ -177,14 +180,20 @@ def test_inner_products_of_each_prompt():
 
 
 def fewest(flat, share=0.99):
-    """Directions that hold this share of what heads write, each scaled to one size: (row, head, d_model)."""
+    """The number of directions that hold this share of heads' outputs, each scaled to one size.
+
+    The outputs are (row, head, d_model).
+    """
     scaled = flat / np.linalg.norm(flat, axis=(0, 2), keepdims=True)
     squares = np.linalg.svd(scaled.reshape(-1, flat.shape[2]), compute_uv=False) ** 2
     return int(np.searchsorted(squares.cumsum() / squares.sum(), share) + 1)
 
 
 def check_chance(found, directions, model, extra=0):
-    """|A^T B| / (|A| |B| sqrt(D)) of whole matrices of outputs: exact, where drawn rotations tell 6 % apart."""
+    """Chance is |A^T B| / (|A| |B| sqrt(D)) of whole matrices of outputs, exactly.
+
+    Random rotations would differ by 6 %.
+    """
     for layer, outputs in enumerate(written(model)):
         flat = at_each_position(outputs).reshape(-1, *outputs.shape[2:])
         n = fewest(flat) + extra
@@ -209,7 +218,7 @@ def test_chance_turns_in_the_dimensions_that_heads_write_to(change):
 
 
 def check_told_apart(of):
-    """A copy, an opposite, a chain of nearly parallel ones, one that writes nothing, and two that cancel."""
+    """A copy, an opposite, a chain of near parallels, a head that writes 0, two that cancel."""
     plane = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, -1.0], [0.0, 0.0]])
     assert of(torch.from_numpy(plane @ plane.T)) == [0, 1, 0, 1, NO_HEAD]
     fan = np.array(
@@ -226,7 +235,10 @@ def test_copies_are_one_head_and_heads_that_cancel_none():
 
 
 def check_maps(results, model, gain=True, centre=True):
-    """Against whole matrices: with C the removal of the mean and G the gains, maps are C G W_V W_O C and C G W_Q ..."""
+    """Against whole matrices: maps are C G W_V W_O C and C G W_Q ...
+
+    C removes the mean, and G holds the gains.
+    """
     d = model.cfg.d_model
     norm = model.cfg.normalization_type
     remove = np.eye(d) - 1 / d if centre and norm == "LN" else np.eye(d)
@@ -266,7 +278,7 @@ def test_head_maps(name):
 
 
 def test_maps_of_bare_weights_are_those_of_the_model():
-    """Without a norm nothing is folded and nothing removed: `model.OV` and `model.QK` as they are."""
+    """Without a norm, nothing is folded in or removed: `model.OV` and `model.QK` as they are."""
     model = make("no norm")
     results = map_orthogonality(model, angles=False)
     for kind, factored in (("ov", model.OV), ("qk", model.QK)):

@@ -1,4 +1,7 @@
-"""Paths can be read in two ways by a model without a task, so that nothing is guessed; and states show nothing else."""
+"""A model without a task can read paths in two ways, so nothing is guessed.
+
+States show nothing but themselves.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What one row of weights is measured to be: entropy, deficit, distance to hardmax; and scores drawn anew."""
+"""Measures of a row of weights: entropy, deficit, distance to hardmax; and scores drawn anew."""
 
 import itertools
 import math
@@ -31,7 +31,10 @@ def random_patterns(n_keys: int = 17) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def check_deficits(deficit):
-    """log n - H, by numpy, zeros included; 0 for uniform and log n for one-hot; at most min(R, R^2 / 8)."""
+    """The deficit is log n - H in numpy, zeros included, and at most min(R, R^2 / 8).
+
+    It is 0 for uniform and log n for one-hot weights.
+    """
     scores, pattern = random_patterns()
     p = pattern.numpy()
     assert np.allclose(deficit(pattern), math.log(17) + (p * np.log(p)).sum(-1), rtol=0, atol=1e-13)
@@ -92,7 +95,7 @@ def test_weights_among_some_keys_add_up_to_1_unless_these_have_none(dtype):
 
 
 def check_deltas(delta):
-    """One minus the mass on the arg-max set, ties merged; a set of more than half of the keys is evenness."""
+    """One minus the mass on all largest keys; if more than half of the keys tie, it is 1."""
     for pattern, expected in (
         ([1.0, 0, 0, 0, 0], 0.0),
         ([0.6, 0.1, 0.1, 0.1, 0.1], 0.4),
@@ -133,7 +136,7 @@ def test_deltas_merge_ties():
 
 
 def test_a_token_shown_twice_counts_once():
-    """A hardmax onto the largest token stays one where that token stands several times in the context."""
+    """A hardmax onto the largest token stays one where the context repeats that token."""
     tokens = torch.tensor([3.0, -1.0, 3.0, 0.5, 3.0, 1.0, 0.0]).double()
     pattern = (1e4 * tokens).softmax(-1)
     assert float(hardmax_distance(pattern)) == 0
@@ -195,7 +198,10 @@ def test_kinds_keep_their_proportions():
 
 
 def check_resampled(resampled):
-    """The query's own score first, then scores of each kind from the row's own contexts, each as frequent."""
+    """The query's own score comes first, then scores of each kind, each as frequent.
+
+    They are drawn from the row's own contexts.
+    """
     kinds = ("x", "y", "x", "y", "x")
     # (row, context, key): a number tells the row, the context and the key it was read at.
     scores = (

@@ -1,4 +1,4 @@
-"""Probes at alternative queries under interventions, against whole prompts that end in each query."""
+"""Probes at alternative queries under interventions, against whole prompts with each query."""
 
 from dataclasses import replace
 
@@ -124,7 +124,7 @@ def test_what_is_refused(call, message):
 
 
 def test_queries_inside_an_intervention_are_refused():
-    """Each would be taken for a token of the context, and get what was kept for the first positions."""
+    """Each query would be taken for a context token and get the value kept for a first position."""
     model = make()
     with intervene(model, frozen(model)), pytest.raises(InputError, match=r"query=\[...\]"):
         probe(model, PROMPTS, queries=XS)

@@ -1,4 +1,4 @@
-"""What is read of attention: against Jacobians by differences, and weights of which it is known who reads them."""
+"""Reading of attention: against Jacobians by differences, and weights with known readers."""
 
 import pytest
 import torch
@@ -75,7 +75,7 @@ def one_sign(low, shape, generator):
 
 @pytest.mark.slow
 def test_several_predictions_do_not_mix(monkeypatch):
-    """Products of two different predictions cancel over the signs: about 1 / sqrt(draws x prompts) of G is left."""
+    """Products of two predictions cancel over signs, up to 1 / sqrt(draws x prompts) of G."""
     model, read = make("post"), [8, 10, 12]
     tokens = tokens_for(model)[:12]
     monkeypatch.setattr(module, "N_DRAWS", 64)
@@ -99,7 +99,7 @@ def test_it_does_not_depend_on_how_many_prompts_run_at_once(monkeypatch):
 
 
 def test_what_nobody_reads_is_not_read():
-    """The last layer's outputs at y tokens go nowhere, nor does what a silenced read-out would show."""
+    """Nobody reads the last layer's outputs at y tokens, or what a silenced read-out shows."""
     model = make()
     tokens = tokens_for(model)
     at_inputs = Reading.measure(model, tokens, range(0, 13, 2))

@@ -1,4 +1,4 @@
-"""Probes that compute a thing anew see every edit between what they read and that thing, or refuse."""
+"""Probes that compute a thing anew see every edit before it, or refuse."""
 
 import numpy as np
 import pytest
@@ -139,7 +139,7 @@ def test_the_scale_of_a_norm_is_the_one_in_use():
 
 
 def check_entropy(attach):
-    """Against the pattern that is in use: n counts the keys that are seen, or weighed all the same."""
+    """The entropy of the pattern in use; n counts the keys seen, or weighed all the same."""
     model, tokens = model_of("pre"), tokens_of("pre")
     with torch.no_grad(), attach(model, tokens):
         _, cache = model.run_with_cache(tokens)

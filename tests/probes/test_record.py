@@ -1,4 +1,4 @@
-"""Activations as they are: every prompt, every position that is probed, each hook with its own axes."""
+"""Activations as they are: every prompt, every probed position, each hook with its own axes."""
 
 import numpy as np
 import pytest

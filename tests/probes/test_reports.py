@@ -1,4 +1,4 @@
-"""A report's numbers are the probes' numbers: `icl_interp.probe` on a report's prompts gives what the report shows."""
+"""A report's numbers equal those of `icl_interp.probe` on the report's prompts."""
 
 import copy
 import functools
@@ -101,7 +101,10 @@ def softmax_entropy(seed=0, settings=FAR, move=0.0):
 
 
 def head_orthogonality(seed=0, settings=FAR, move=0.0):
-    """Cosines of every two heads, what chance gives them, and inner products by unit: `heads/overlap`."""
+    """Cosines of head pairs, their values by chance, and inner products: `heads/overlap`.
+
+    Inner products are given by unit.
+    """
     shown, lab = results()["heads/overlap"], bench(seed)
     model = make().float()
     with torch.no_grad():
@@ -134,7 +137,7 @@ def head_orthogonality(seed=0, settings=FAR, move=0.0):
 
 
 def last_layer(seed=0, settings=FAR, move=0.0):
-    """How far the logit lens after each block is from the final prediction, by unit: `layers/lens`."""
+    """Distance of the logit lens after each block from the prediction, by unit: `layers/lens`."""
     shown, lab = results()["layers/lens"].sel(lens="logit", statistic="residual"), bench(seed)
     lens, prompts = LogitLens(per_prompt=True), lab.functions("layers/prompts")
     moved = replace(prompts, xs=prompts.xs + move)
@@ -144,7 +147,7 @@ def last_layer(seed=0, settings=FAR, move=0.0):
 
 
 def frozen_norms(seed=0, settings=FAR, move=0.0):
-    """The prediction far out where every norm keeps its usual scale at the query: `far/norm arms`."""
+    """The far prediction with every norm's usual scale at the query: `far/norm arms`."""
     shown, lab = results()["far/norm arms"].sel(arm="frozen", statistic="mean"), bench(seed)
     model = make().float()
     frozen = FreezeNorms.measure(copy.deepcopy(model).double(), lab.tokens(lab.few))

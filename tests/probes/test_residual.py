@@ -1,4 +1,4 @@
-"""What the residual stream is measured to be, against a second route: all activations, and plain numpy."""
+"""Measures of the residual stream, against all activations and plain numpy."""
 
 import numpy as np
 import pytest
@@ -134,7 +134,7 @@ def check_undisturbed(together, alone):
 
 
 def test_the_lens_and_the_scales_do_not_disturb_each_other():
-    """The lens runs the final norm itself, at every depth: that is no scale that the model divides by."""
+    """The lens runs the final norm at every depth; the model divides by none of these scales."""
     model = make()
     alone = {**probe(model, PROMPTS, [LayerNormScale()]), **probe(model, PROMPTS, [LogitLens()])}
     for order in ([LogitLens(), LayerNormScale()], [LayerNormScale(), LogitLens()]):
@@ -149,7 +149,7 @@ def test_the_lens_and_the_scales_do_not_disturb_each_other():
 
 
 def test_an_unguarded_lens_is_noticed():
-    """Read by a hook that is no probe's, the final norm runs once for every depth beside its own run."""
+    """A hook of no probe sees the final norm run once for every depth beside its own run."""
     model, p = make(), LayerNormScale()
     alone = probe(model, PROMPTS, [p])["layernorm_scale.scale"]
 

@@ -1,4 +1,4 @@
-"""Sweeps run together: each gets what whole prompts give it, and nothing is read or computed twice."""
+"""Sweeps run together: each equals whole prompts, and nothing is read or computed twice."""
 
 import copy
 from dataclasses import replace
@@ -178,7 +178,7 @@ def counted(model: HookedTransformer, asked, run_all=run) -> tuple[int, int]:
 
 
 def check_contexts(run_all):
-    """All nine contexts once for each set of interventions on them, whoever asks about however much of them."""
+    """Nine contexts are read once for each set of interventions, whatever is asked of them."""
     names = (
         "nothing read",
         "every probe",

@@ -1,4 +1,7 @@
-"""What sweeps share beside contexts: the stream before an edit; and contexts in another precision than queries."""
+"""What sweeps share beside contexts: the stream before an edit, and contexts in float32.
+
+Queries may have another precision than contexts.
+"""
 
 import copy
 
@@ -68,7 +71,7 @@ def test_from_the_block_after_the_edit_is_noticed(monkeypatch):
 
 
 def check_reader(reader_of, case="every probe"):
-    """Contexts in float32 and queries in float64 give what float64 gives, up to float32's rounding."""
+    """Contexts in float32 and queries in float64 give float64's results but for rounding."""
     model = make()
     names = (case, "edited context", "both edited", "edited late", "shorter", "own query")
     plain, mixed = ([sweeps(model)[name] for name in names] for _ in range(2))
@@ -146,7 +149,7 @@ def test_what_overflows_in_float32_is_read_in_float64(monkeypatch):
 
 
 def test_queries_far_out_are_read_in_float64():
-    """With the context in float32 what tells 1e6 from 1e6 + 1 is still there; with all in float32 it is lost."""
+    """With only the context in float32, 1e6 and 1e6 + 1 differ; with all in float32 they do not."""
     model = make("no norm")
     far = at((1e6, 1e6 + 1))
     step = run(model, encoding_of(model), [far])[0].diff(dim=1)

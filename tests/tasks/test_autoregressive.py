@@ -1,4 +1,4 @@
-"""Paths s_{t+1} = W s_t: the laws of W, starts and noise, copies, their way through configs, and what is refused."""
+"""Paths s_{t+1} = W s_t: laws of W, starts and noise, copies, configs, and what is refused."""
 
 import json
 import math
@@ -223,7 +223,10 @@ def test_the_path_of_minus_w_alternates(matrices):
 @ANGLES
 @pytest.mark.parametrize("mu", [1.0, 7.0])
 def test_angles_are_symmetric_about_the_middle_of_their_range(matrices, mu):
-    """theta -> 2 pi / mu - theta keeps the law for every mu; W -> -W for mu = 1 only, theta -> -theta too."""
+    """theta -> 2 pi / mu - theta keeps the law for every mu.
+
+    W -> -W and theta -> -theta do so for mu = 1 only.
+    """
     task = process(matrices, mu=mu)
     lam = eigenvalues(task)
     turn = torch.polar(torch.ones(()).double(), torch.tensor(2 * math.pi / mu).double())

@@ -1,4 +1,4 @@
-"""What a task of one's own may return, and what is refused in one line before anything is trained on it."""
+"""What a user's task may return, and what is refused in one line before any training."""
 
 from dataclasses import dataclass, replace
 
@@ -65,7 +65,10 @@ def test_points_of_numbers_need_no_last_axis():
 
 
 def test_a_mean_of_numbers_needs_no_last_axis():
-    """Without the axis (batch, point) would broadcast against (batch, point, 1), and errors were of nothing."""
+    """Without the axis, (batch, point) would broadcast against (batch, point, 1).
+
+    Errors would then compare unrelated numbers.
+    """
     xs = torch.linspace(-1, 1, 8, dtype=torch.float64).view(2, 4, 1)
 
     def check(mean):

@@ -1,4 +1,4 @@
-"""Sparse linear functions, ReLU networks and decision trees: values by hand and by loops, laws by Monte Carlo."""
+"""Sparse linear functions, ReLU networks and trees: values by loops, laws by Monte Carlo."""
 
 import itertools
 import math
@@ -60,7 +60,7 @@ def network(parameters, xs, task):
 
 
 def tree(parameters, xs, task):
-    """Down from the root, for one input after the other: the left half of the nodes below, or the right half."""
+    """Down from the root for each input: the left or the right half of the nodes below."""
 
     def leaf(x):
         node, low, high = 0, 0, task.n_leaves

@@ -1,4 +1,4 @@
-"""The tasks of `tasks/garg.py` through configs and run folders: written, read, trained on, loaded, evaluated."""
+"""The tasks of `tasks/garg.py` are written, read, trained on, loaded and evaluated."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Antithetic pairs: a partner is reflected about the law's centre, shares inputs, and follows the same law."""
+"""Antithetic pairs: a partner is reflected about the law's centre, shares inputs, has the law."""
 
 import math
 from dataclasses import dataclass
@@ -136,7 +136,10 @@ def powers_of(values):
 
 
 def check_law(task, prompts):
-    """Moments of partners, of each parameter and of values, are those of single functions, within 4 errors."""
+    """Partners have the moments of single functions, within 4 standard errors.
+
+    Moments are those of each parameter and of values.
+    """
     fresh = task.sample(N, generator(1, "test/law"), dtype=torch.float64)
     for found, expected in ((prompts.parameters, fresh.parameters), (prompts.ys, fresh.ys)):
         one, other = powers_of(found), powers_of(expected)

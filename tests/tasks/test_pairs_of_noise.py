@@ -1,4 +1,4 @@
-"""Noise of one's own: functions come in pairs only where the partner's prompts are prompts that the task draws."""
+"""A user's noise: functions are paired only if the partner's prompts follow the task's law."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -92,7 +92,7 @@ def clipped(self, values, xs, generator):
 
 
 def relative(self, values, xs, generator):
-    """Noise as large as the value, which is not the same for a partner about another centre than 0."""
+    """Noise as large as the value, which differs for a partner about another centre than 0."""
     return values * (1 + 0.3 * normal(values, generator))
 
 
@@ -157,7 +157,7 @@ def noise(task, prompts):
 
 
 def check_noise_is_that_of_sample(task, n=3000):
-    """Every point of a partner's noise lies between the same quantiles, within 5 standard errors."""
+    """Each point of a partner's noise has the same quantiles, within 5 standard errors."""
     draws = [
         task.sample_pairs(n, generator(0, "test/noise"), dtype=torch.float64)[1::2],
         task.sample(n, generator(1, "test/noise"), dtype=torch.float64),

@@ -41,7 +41,7 @@ def by_hand(task, parameters, x):
 
 
 def check_values(task, prompts, parameters=None, xs=None):
-    """The task's values against those by hand, of other parameters or inputs where these are given."""
+    """The task's values against those by hand, for other parameters or inputs if given."""
     rows = zip(
         prompts.parameters if parameters is None else parameters,
         prompts.xs if xs is None else xs,
@@ -104,7 +104,10 @@ def test_values_depend_on_the_directions_alone(task):
 
 
 def check_directions(task):
-    """q is uniform on the unit sphere of the column space: E q = 0, E q q^T = B B^T / k, fourth moments too."""
+    """q is uniform on the unit sphere of the column space.
+
+    E q = 0, E q q^T = B B^T / k, and fourth moments agree, too.
+    """
     q = draw(task).parameters[:, : task.dim] @ task.basis
     k = task.rank
     within(q, 0)

@@ -1,4 +1,4 @@
-"""Ridge functions: Lipschitz constants, the condition of invariance, shifts, configs and what is refused."""
+"""Ridge functions: Lipschitz constants, invariance, shifts, configs and what is refused."""
 
 import json
 import math
@@ -22,7 +22,9 @@ from icl_interp.tasks.base import Scalable
 
 
 def slopes(task, n=400):
-    """The largest |f(u) - f(u')| / |u - u'| of each function over close points of the ball whose surface inputs are on.
+    """The largest |f(u) - f(u')| / |u - u'| of each function over close points of the ball.
+
+    Inputs lie on the surface of this ball.
 
     Along the function's own direction, where a function of <q, u> changes fastest.
     """
@@ -74,7 +76,10 @@ def test_two_inputs_never_differ_by_more():
 
 
 def check_invariant(task):
-    """E f(x) f(x') depends on u and u' through their angle: the same after a rotation of u, here one of the axes."""
+    """E f(x) f(x') depends on u and u' through their angle: a rotation of u keeps it.
+
+    Here it is a rotation of the axes.
+    """
     u = torch.nn.functional.normalize(
         torch.tensor([[1.0, 0.2, -0.1], [1.0, -0.1, 0.2]]).double(), dim=-1
     )

@@ -1,4 +1,4 @@
-"""Laws of whole vectors: their surfaces and covariances, their way through configs, and hostile settings."""
+"""Laws of whole vectors: surfaces, covariances, configs, and hostile settings."""
 
 import json
 import math
@@ -50,7 +50,7 @@ class Box(Sphere):
 
 @dataclass(frozen=True)
 class BoxOnSphere(Box):
-    """Directions of points in a box: on the sphere, with its covariance, but more often along the diagonals."""
+    """Directions of points in a box: on the sphere, with its covariance, but mostly diagonal."""
 
     def sample(self, shape, generator, dtype):
         return self.radius * torch.nn.functional.normalize(
@@ -208,7 +208,7 @@ def test_inner_points_of_a_law_of_numbers_lie_a_quarter_from_its_ends():
 
 
 def test_a_matrix_that_is_nearly_singular_gives_numbers():
-    """Where Cholesky's factorisation goes through, the smallest eigenvalue may still come out below 0."""
+    """Even if Cholesky's factorisation succeeds, the smallest eigenvalue may come out below 0."""
     n = 3
     nearly = Ellipsoid(tuple(tuple(1 + 2.0**-52 * (i == j) for j in range(n)) for i in range(n)))
     x = draws(nearly, 100)

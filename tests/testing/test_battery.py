@@ -186,7 +186,7 @@ def test_a_single_trial_can_be_excepted(quick, tmp_path):
 
 
 def test_an_exception_of_a_single_trial_can_be_seen_to_be_needed(monkeypatch):
-    """`check_study` asks for exceptions to be needed, so its rule still says what is wrong with that trial."""
+    """`check_study` needs exceptions to be necessary, so its rule still reports that trial."""
     monkeypatch.setattr(metamorphic, "run", lambda *_, **__: table_of_rows(TRIED))
     monkeypatch.setattr(known_models, "run_known", lambda *_, **__: table_of_rows(KNOWN[:1]))
     one = f"{CLAIM} on affine, edit: three"
@@ -354,7 +354,7 @@ def test_the_table_of_trials_fits_a_terminal():
 
 
 def test_all_edit_verdicts_of_the_claims_that_had_none_can_be_decided():
-    """Each claim has a model of weights on which it must be decided, or bundled models on which it was."""
+    """Each claim is decided on a model of weights, or was decided on bundled models."""
     missing = {}
     for study in BUNDLED:
         kept = battery.kept(study)

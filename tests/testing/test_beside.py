@@ -1,4 +1,4 @@
-"""Idle models in front of rivals: predictions are the rival's however the model is run, and weights the idle one's."""
+"""Idle models beside rivals: predictions are the rival's on every route, weights the idle one's."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_in_front_of_a_rival_each_way_gives_its_predictions(name, rival):
 
 
 def test_from_a_stream_too(monkeypatch):
-    """A run that is taken up before a block reads the tokens off the stream, where they can be told."""
+    """A run that starts before a block reads the tokens off the stream, where this is possible."""
     idle, rival = model_of("no norm"), rival_of("no norm", "queries times 4")
     covered, tokens = beside.Covered.of(idle, rival), tokens_of("no norm")
     before = [f"blocks.{i}.hook_resid_pre" for i in range(2)]
@@ -158,7 +158,7 @@ def window(lab):
 
 @measurement("beside/tie")
 def window_tied(lab):
-    """How far the unit that was read predicts what the model does, and what is left without its head."""
+    """How well the unit that was read predicts the model, and what is left without its head."""
     predicted = lab.predict(lab.prompts)[:, -1].double()
     reading = read_softmax_unit(lab.model, INF).predict(lab.prompts)[:, -1]
     with intervene(lab.single, lab.head_means):

@@ -1,4 +1,4 @@
-"""`check_study`: it passes the example study, and each rule refuses the same study with one thing broken."""
+"""`check_study` passes the example study, and each rule refuses one broken thing in it."""
 
 import itertools
 import sys
@@ -105,7 +105,7 @@ def alone(results, facts):
 
 
 def careless(study):
-    """A learning claim that any model supports: nothing asks whether it learned, or what an untrained one gives."""
+    """A learning claim that any model supports, with no control and no test of learning."""
     rule = Criterion("any number", (Condition("departure", (-INF, INF), None),))
     claim = with_claim(study, kind="learning", criterion=rule, learned=lambda facts: None).claims[0]
     return replace(claim, evidence=alone)
@@ -164,7 +164,7 @@ def with_figure(study, draw):
 
 
 def read_off(study, **changes):
-    """A claim whose number is read off weights: the share of one position in all that are marked for attention."""
+    """A claim on weights: the share of one position in all that are marked for attention."""
 
     def weights(lab):
         marked = lab.model.W_pos[:, 1].abs()

@@ -1,4 +1,4 @@
-"""Power curves of a study: kept as they come, refused where other code made them, and what falls short of rising."""
+"""Power curves of a study: kept, refused after a change of code, and checked to rise."""
 
 from dataclasses import replace
 

@@ -38,7 +38,10 @@ def test_a_folder_is_refused_to_parts_made_otherwise(tmp_path):
 
 
 def check_what_shows_is_not_asked(files):
-    """Nothing of the package imports what shows verdicts, but what hands it to users, and lists of what a study has."""
+    """Only code that hands verdicts to users, and lists of a study's parts, imports figures.
+
+    The same holds for all other modules that show verdicts.
+    """
     hand = ("pipeline.py", "__init__.py", "__main__.py")
     shown = tuple(f"icl_interp.{name.removesuffix('.py')}" for name in job_cache.SHOWING)
     for path, text in files.items():
@@ -52,7 +55,7 @@ def check_what_shows_is_not_asked(files):
 
 
 def imported(text):
-    """Modules that a source imports where it is loaded; what a function imports for itself is its own affair."""
+    """Modules that a source imports when it is loaded; imports inside functions do not count."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

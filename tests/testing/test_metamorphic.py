@@ -252,7 +252,7 @@ def test_what_a_verdict_must_survive():
 
 
 class Reader(HookedTransformer):
-    """Reads a coordinate of its own read-in, so that another basis of the stream is another function."""
+    """Reads a coordinate of its read-in, so that its function depends on the stream's basis."""
 
     def forward(self, tokens, positions=None):
         """The predictions, and that coordinate."""

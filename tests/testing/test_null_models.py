@@ -1,4 +1,4 @@
-"""Ignorant models: what each says about prompts whose context changes, of every config that has one."""
+"""Ignorant models: their predictions as the context changes, for every config that has one."""
 
 import pytest
 import torch

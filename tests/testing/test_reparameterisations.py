@@ -1,4 +1,4 @@
-"""Edits of weights: each leaves what every architecture that it applies to computes, and an edit by half does not."""
+"""Edits of weights keep the function of each architecture they apply to; half an edit does not."""
 
 import functools
 import re

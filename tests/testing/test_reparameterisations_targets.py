@@ -1,4 +1,4 @@
-"""Edits of targets: in other units a model answers scale f + shift, whichever way its tokens show the values."""
+"""Edits of targets: in other units a model predicts scale f + shift, for every encoding."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def units_of(edit):
 
 
 def answers_in_units(posed, other, units, size=1.0):
-    """The same functions at the same inputs: the other model says scale f + shift of what the first one says."""
+    """On the same functions and inputs the other model predicts scale f + shift of the first."""
     mine, theirs = (
         one.task.sample(6, generator(0, "test"), dtype=torch.float64) for one in (posed, other)
     )

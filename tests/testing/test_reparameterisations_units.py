@@ -1,4 +1,4 @@
-"""Edits of units: their weights are then free, since an edit changes those that a unit does not learn."""
+"""Edits of units: all weights are then free, as edits change those that a unit does not learn."""
 
 import pytest
 import torch

@@ -39,7 +39,7 @@ def poisoned(step, patch):
 
 
 def check_last_good_kept(folder, reference, match):
-    """Training stops with one clear line, and the checkpoint of step 5 is there, whole and usable."""
+    """Training stops with one clear line, and the checkpoint of step 5 is whole and usable."""
     config = tiny_runs.data(**RUNS["growing prompts"])
     with pytest.raises(TrainingDiverged, match=match) as stopped:
         train(config, folder, progress=False)

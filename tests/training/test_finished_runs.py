@@ -1,4 +1,4 @@
-"""A finished run whose provenance was damaged: its error is evaluated again, or a line says what is wrong."""
+"""A finished run with damaged provenance: its error is evaluated again, or a line explains."""
 
 import json
 

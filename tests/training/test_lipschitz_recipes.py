@@ -1,4 +1,4 @@
-"""Recipes of units and small layers on ridge functions: each trains, comes back, and its loss falls."""
+"""Recipes of units and small layers on ridge functions: train, load, and the loss falls."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A run and its process: one process a folder, a request to end that loses nothing, and what a kill leaves behind."""
+"""A run and its process: one process a folder, requests to end, and what a kill leaves behind."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def mine(*_):
 
 
 def check_terminated(folder, whole, step):
-    """The present step ends and is saved, the handler from before is back, and the run goes on exactly."""
+    """The step ends and is saved, the earlier handler is back, and the run goes on exactly."""
     before = signal.signal(signal.SIGTERM, mine)
     try:
         with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Recipes and the changes to them: what cannot be meant is refused in one line, and costs no time."""
+"""Recipes and changes to them: what cannot be meant is refused at once, in one line."""
 
 import time
 

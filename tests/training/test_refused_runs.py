@@ -1,4 +1,4 @@
-"""Folders and configs that no run can go on from are refused in one clear line, and left as they are."""
+"""Folders and configs from which no run can go on are refused in one line and left unchanged."""
 
 import shutil
 

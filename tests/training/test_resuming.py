@@ -120,7 +120,7 @@ N_WRITES = 1 + 3 * 4  # the config, then four files a checkpoint
 
 
 def train_for_writes(config, folder, n_writes):
-    """Train, and die in the middle of the file after this many; what a dead process leaves beside it stays there."""
+    """Train, and die in the middle of the file after this many; leftovers stay there."""
     written = []
     replace = os.replace
 

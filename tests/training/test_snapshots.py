@@ -38,7 +38,7 @@ def check_same(model, other):
 
 
 def check_weights(folder, shift=0):
-    """The first is the fresh model, the last the trained one, the others those of runs that were cut off there."""
+    """The first is the fresh model, the last the trained one, others are of interrupted runs."""
     found = store.load(folder)
     kept = found.snapshots()
     assert found.config.training is not None

@@ -50,7 +50,7 @@ def check_refused(folder, match, run=RUN):
 
 
 class Fresh(trainer.HookedTransformer):
-    """A model whose fresh weights are not copied, so that every copy in a test is one from the file."""
+    """A model whose fresh weights are not copied, so every copy in a test is from the file."""
 
     def __init__(self, cfg, seed=0):
         with torch.device("meta"):

@@ -65,7 +65,10 @@ def test_metrics_and_provenance_tell_the_run(uninterrupted):
 
 
 def check_recorded_loss(folder, scale):
-    """The loss on record is the squared error over all prefixes of the prompts of that step, before its update."""
+    """The recorded loss is the squared error over all prefixes of that step's prompts.
+
+    It is the error before the step's update.
+    """
     run = tiny_runs.config(training={"log_every": 1, "steps": 1})
     model = trainer.HookedTransformer(run.model, seed=run.training.seed)
     prompts = run.task.sample(4, provenance.generator(run.training.seed, "train/prompts", 0))
@@ -104,7 +107,7 @@ def test_a_finished_run_returns_at_once(uninterrupted, monkeypatch):
 
 
 def check_learns(folder, learning_rate):
-    """Constant functions can be read off the prompt: most of what the zero predictor misses is found."""
+    """Constant functions can be read off the prompt, so most of zero's error is removed."""
     config = tiny_runs.data(
         model={"d_model": 16},
         task={"degrees": [0], "n_points": 4},

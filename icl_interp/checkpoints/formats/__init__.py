@@ -1,4 +1,4 @@
-"""Kinds of files and models that can be read: one file a format, and one list that is tried in order."""
+"""Kinds of files and models that can be read: a file for each format, tried in a fixed order."""
 
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
 from icl_interp.checkpoints.formats.registry import FORMATS, find

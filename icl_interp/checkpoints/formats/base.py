@@ -47,7 +47,10 @@ _HOW = {
 
 
 def lacking(where: object, names: Iterable[str]) -> InputError:
-    """The error for what a file does not tell: it says how to give it, in Python and (in brackets) in the shell."""
+    """The error for settings that a file does not contain.
+
+    It says how to give them in Python and, in brackets, on the command line.
+    """
     names = list(names)
     whats = " and ".join(_HOW[name][0] for name in names)
     return InputError(f"{where} does not tell {whats}: give {' and '.join(how_to_give(names))}")

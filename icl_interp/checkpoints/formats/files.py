@@ -1,4 +1,4 @@
-"""Files of other programs: what is read is told by their content, and nothing in them can run code."""
+"""Files of other programs: their content decides how they are read, and cannot run any code."""
 
 import functools
 import pickle
@@ -39,7 +39,10 @@ _DTYPES = ("b1", "i4", "i8", "f4", "f8")  # of numbers of numpy that stand besid
 
 
 def _dtype(code: str, *_: bool) -> np.dtype[Any]:
-    """`numpy.dtype` as a file may ask for it: a plain type only, since another one may be of any size."""
+    """`numpy.dtype` for a type that a file names.
+
+    Only plain types are allowed, because another type may have any size.
+    """
     if code not in _DTYPES:
         raise pickle.UnpicklingError("Unsupported global: GLOBAL numpy.dtype")
     return np.dtype(code)
@@ -58,7 +61,10 @@ _NUMBERS = [
 
 
 def kind(path: Path) -> str | None:
-    """What a file is by its first bytes: "safetensors", "zip" (torch's format), "pickle" (its old one), or None."""
+    """The kind of a file by its first bytes, or None.
+
+    The kinds are "safetensors", "zip" (torch's format) and "pickle" (torch's old format).
+    """
     try:
         with opened(path, LARGEST_WEIGHTS) as file:
             head = file.read(9)
@@ -101,7 +107,7 @@ def _binary(folder: Path) -> Iterator[Path]:
 
 
 def why_unread(folder: Path) -> InputError | None:
-    """What is wrong with the first file of a folder that begins as one of weights, but is not read."""
+    """Why the first file of a folder that begins like a file of weights is not read."""
     for file in _binary(folder):
         if not _is_other_zip(file):
             try:
@@ -159,7 +165,9 @@ def _names(source: Source) -> Mapping[str, Shape]:
 
 
 def read(source: Source) -> State:
-    """The tensors of a module, of a file, or of a folder's file of weights, with the training step where it is told.
+    """The tensors of a module, of a file, or of the file of weights in a folder.
+
+    The training step is included where the source contains it.
 
     Raises:
         InputError: no such file or several, a file that is cut off, no state dict, or a pickle of
@@ -295,7 +303,7 @@ def _is_state_dict(data: Mapping[Any, Any]) -> bool:
 
 
 def _check(name: str, tensor: Tensor, file: Path) -> None:
-    """Refuse a tensor that is larger than what the file holds of it, or that has no plain storage."""
+    """Refuse a tensor that is larger than its data in the file, or that has no plain storage."""
     weights.check_plain(name, tensor, file)
     if (
         tensor.device.type != "cpu"
@@ -330,7 +338,10 @@ def config(source: Path) -> Stored | None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data, no deeper than configs are: the time that a parser takes over brackets grows with their square."""
+    """A YAML loader for plain data, no deeper than configs are.
+
+    The time of the parser grows with the square of the number of nested brackets.
+    """
 
     depth = 0
 

@@ -72,7 +72,10 @@ def read(source: Source, given: Given) -> Parts:
 
 
 def _config(source: Path, given: Given) -> Stored | None:
-    """The config.yaml beside the weights; None where there is none, or another program's that is overruled.
+    """The config.yaml beside the weights, or None.
+
+    None where there is no such file, or where it belongs to another program and given settings
+    replace it.
 
     Raises:
         InputError: it is not one of Garg et al.'s, and what it would tell was not given.
@@ -97,7 +100,10 @@ def _config(source: Path, given: Given) -> Stored | None:
 def _split(
     found: State, where: Path
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Body and ends, told apart by name (their widths may all be 1), and the settings that shapes tell."""
+    """The tensors of the body and of the ends, and the settings that follow from their shapes.
+
+    Tensors are told apart by name, since their widths may all be 1.
+    """
     body, around, _ = gpt2.body_of(found, where)
     told = gpt2.sizes(body)
     inputs, outputs = (
@@ -122,7 +128,9 @@ def _size(tensors: Mapping[str, Tensor], name: str, axis: int) -> int:
 
 
 def _sizes(model: Stored, told: dict[str, Any]) -> dict[str, Any]:
-    """The number of heads and whether there are positions, once the config's sizes are those of the weights.
+    """The number of heads, and whether there are positions.
+
+    The config's sizes are first checked against those of the weights.
 
     Raises:
         InputError: another family or size, or a key that Garg et al. do not have: a fork's word for

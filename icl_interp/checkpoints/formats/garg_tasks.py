@@ -82,7 +82,9 @@ def task_of(config: Stored, step: int | None = None) -> Task:
 
 
 def reached(schedule: Stored, step: int | None) -> int:
-    """What a schedule (start, end, inc, interval) has reached at a step: it grows by inc every interval steps.
+    """The value that a schedule (start, end, inc, interval) has reached at a training step.
+
+    It grows by inc every interval steps.
 
     >>> reached(Stored({"start": 11, "end": 61, "inc": 2, "interval": 2000}, "points"), 5000)
     15
@@ -95,7 +97,7 @@ def reached(schedule: Stored, step: int | None) -> int:
 
 
 class _Told:
-    """What the makers of tasks read: settings they know, taken out one by one, so that none is left unread."""
+    """The settings of a task: each is removed when it is used, so that none is left unread."""
 
     def __init__(
         self,
@@ -181,7 +183,10 @@ def _polynomial(told: _Told) -> Task:
 
 
 def _affine(told: _Told) -> Task:
-    """A slope for each input and a constant from N(0, 1); `scale` would multiply the slopes alone."""
+    """Affine functions of one input: a slope and a constant from N(0, 1).
+
+    A `scale` other than 1 is refused, because it would multiply the slope alone.
+    """
     if told.n_dims != 1:
         raise InputError(
             f"affine functions of n_dims={told.n_dims} inputs are what no task here says"

@@ -95,7 +95,9 @@ def _told(model: nn.Module) -> dict[str, Any]:
 
 
 def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, Tensor], str]:
-    """A GPT2Model's tensors by its own names, but for the table of words; the tensors around it; and its prefix.
+    """A GPT2Model's tensors by its own names, the tensors around it, and the prefix of its names.
+
+    The table of word embeddings is left out.
 
     Raises:
         InputError: masks that are not causal, or no first block.

@@ -88,7 +88,10 @@ def compare(
 def _inputs(
     mine: HookedTransformer, call: Callable[..., Any]
 ) -> tuple[list[Tensor], Tensor, Encoding | None]:
-    """Random inputs as the model takes them, our outputs on them, and the encoding that it does itself."""
+    """Random inputs as the model takes them, our outputs on them, and the model's own encoding.
+
+    The encoding is None for a model that takes tokens.
+    """
     cfg, rng = mine.cfg, generator(0, "adopt")
     with torch.no_grad():
         if _takes_labels(call):
@@ -102,7 +105,10 @@ def _inputs(
 
 
 def _takes_labels(call: Callable[..., Any]) -> bool:
-    """Whether inputs and labels are two arguments, as in the models of Garg et al. (2022): by number or by name."""
+    """Whether inputs and labels are two arguments, as in the models of Garg et al. (2022).
+
+    The number or the names of the arguments decide.
+    """
     function = call.forward if isinstance(call, nn.Module) else call
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = [p for p in inspect.signature(function).parameters.values() if p.kind in positional]

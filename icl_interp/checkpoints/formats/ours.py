@@ -1,4 +1,7 @@
-"""Our own: run folders (`config.json` and `model.safetensors`), and a `HookedTransformer` in memory."""
+"""Our own format: run folders with `config.json` and `model.safetensors`, and models in memory.
+
+A model in memory is a `HookedTransformer`.
+"""
 
 import math
 from dataclasses import fields
@@ -29,7 +32,7 @@ _FACTS = {
 
 
 def recognises(source: Source) -> bool:
-    """Whether it is a run folder, one of the two files of it that make a checkpoint, or our own model.
+    """Whether the source is a run folder, one of the two files of its checkpoint, or our own model.
 
     Other programs call files so, too: beside files of theirs these two are ours only if the config
     says so.
@@ -91,7 +94,9 @@ def read(source: Source, given: Given) -> Parts:
 
 
 def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
-    """The facts in a run folder's provenance.json, the numbers of `in_distribution` as floats; empty without the file.
+    """The facts in a run folder's provenance.json; empty where there is no such file.
+
+    The numbers of `in_distribution` are floats.
 
     Raises:
         InputError: a fact is of the wrong type or out of range, or the file belongs to a run of
@@ -127,7 +132,11 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
 
 
 def _id_in(folder: Path) -> str:
-    """The run id by the data of config.json: a run of an earlier version lacks the fields that came later."""
+    """The run id from the data of config.json as they are stored.
+
+    The loaded config would give another id for a run of an earlier version, which lacks later
+    fields.
+    """
     data = {
         key: value
         for key, value in read_json(folder / CONFIG, LARGEST_FACTS).items()

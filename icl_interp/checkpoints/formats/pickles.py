@@ -100,7 +100,7 @@ def _listed(stream: Bytes, file: Path) -> list[zipfile.ZipInfo]:
 
 
 def _check_directory(stream: Bytes, file: Path) -> None:
-    """Refuse a directory that is too large to look at, or that does not stand right before the end of the file."""
+    """Refuse a directory of a zip file that is too large or not just before the file's end."""
     size = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, size - _N_END - _N_PLACE_64 - _N_END_64))
     tail = stream.read()
@@ -254,7 +254,7 @@ def _count(stream: Bytes, file: Path) -> _Walk:
 
 
 def _check_name(name: str, argument: Any) -> None:
-    """Refuse what fills memory by itself, and the opcodes of later pickles, which torch.save does not write."""
+    """Refuse opcodes that fill memory or are of later pickles, which torch.save does not write."""
     if name in ("GLOBAL", "INST") and argument in _FILLS:
         raise pickle.UnpicklingError(f"weights_only: GLOBAL {argument.replace(' ', '.')}")
     if name in ("STACK_GLOBAL", "FRAME", "MEMOIZE", "EXT1", "EXT2", "EXT4"):
@@ -289,7 +289,7 @@ def _apply(name: str, argument: Any, stack: list[_Made | None]) -> int:
 
 
 def _effect(opcode: pickletools.OpcodeInfo) -> tuple[int, bool, int]:
-    """How many objects an opcode takes, whether all above a mark besides, and how many it leaves."""
+    """How many objects an opcode takes, whether also all above a mark, and how many it leaves."""
     before = opcode.stack_before
     to_mark = pickletools.markobject in before
     n_before = before.index(pickletools.markobject) if to_mark else len(before)

@@ -1,4 +1,7 @@
-"""State dicts: names without what wrappers add, masks apart from weights, and the comparison with what a format has."""
+"""State dicts: plain names, masks apart from weights, and the comparison with a format.
+
+A plain name lacks the prefixes that wrappers add.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -20,7 +23,7 @@ NAMED = 8  # names that a message lists
 
 
 class State(NamedTuple):
-    """The tensors of a model by name, the masks among them apart, and the training step where it is known."""
+    """The tensors of a model by name, its masks apart, and the training step where it is known."""
 
     tensors: dict[str, Tensor]
     masks: dict[str, Tensor]
@@ -38,7 +41,9 @@ def plain(name: str) -> str:
 
 
 def plain_names(names: Iterable[str], rename: Callable[[str], str] = plain) -> dict[str, str]:
-    """Plain names (or other ones) by the names in a file; `model.` goes too where every name begins with it.
+    """Plain names (or names changed by `rename`), by the names in a file.
+
+    The prefix `model.` is removed, too, where every name begins with it.
 
     >>> plain_names(["model._read_in.weight", "model._read_in.bias"])
     {'model._read_in.weight': '_read_in.weight', 'model._read_in.bias': '_read_in.bias'}
@@ -50,7 +55,9 @@ def plain_names(names: Iterable[str], rename: Callable[[str], str] = plain) -> d
 
 
 def is_mask(name: str, shape: Shape) -> bool:
-    """Whether a tensor is a buffer that holds a mask or its constant, by the end of its name and its shape.
+    """Whether a tensor is a buffer that holds a mask or its constant.
+
+    The end of its name and its shape decide.
 
     GPT-2 has attn.bias (1, 1, T, T) and attn.masked_bias; TransformerLens attn.mask (T, T),
     attn.IGNORE and attn.causal_mask.
@@ -140,7 +147,8 @@ def sizes(tensors: Mapping[str, Tensor], axes: Mapping[str, tuple[str, int]]) ->
         tensors: by name.
         axes: where each setting is found: the name of a tensor, and the axis whose length it is.
 
-    >>> sizes({"embed.W_E": torch.zeros(3, 8)}, {"d_in": ("embed.W_E", 0), "d_model": ("embed.W_E", 2)})
+    >>> axes = {"d_in": ("embed.W_E", 0), "d_model": ("embed.W_E", 2)}
+    >>> sizes({"embed.W_E": torch.zeros(3, 8)}, axes)
     {'d_in': 3}
     """
     return {
@@ -186,7 +194,9 @@ def check_names(
 
 
 def head_width(columns: int, n_heads: Any, where: object) -> dict[str, int]:
-    """The width of each head, as a setting, where heads share that many columns; nothing for no whole number of heads.
+    """The width of each head as a setting, where the heads share that many columns.
+
+    The result is empty where `n_heads` is no whole number.
 
     Raises:
         InputError: the columns cannot be shared out; numbers of heads among which they can are

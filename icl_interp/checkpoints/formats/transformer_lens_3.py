@@ -35,7 +35,10 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, given: Given) -> Parts:
-    """The model; its task and encoding have to be given, and for a file what its weights do not tell.
+    """The model in a file or in memory.
+
+    Its task and encoding have to be given, and for a file also the settings that weights do not
+    show.
 
     Raises:
         InputError: no such tensors, something that is not told, or (in memory) other outputs than
@@ -54,7 +57,10 @@ def read(source: Source, given: Given) -> Parts:
 
 
 def _copy(model: nn.Module, found: State, given: Given) -> HookedTransformer:
-    """Ours, checked against the original on random prompts: a model that merely shares the names is refused."""
+    """Our copy of the model, compared with the original on random prompts.
+
+    A model that only has the same names is refused.
+    """
     if not hasattr(model, "cfg"):
         raise InputError(
             "the model has TransformerLens' weight names but no cfg, the config that goes with them"

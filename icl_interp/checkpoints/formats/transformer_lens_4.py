@@ -1,4 +1,6 @@
-"""TransformerLens 4's own models (`TransformerBridge.boot_native`) between a linear read-in and read-out.
+"""TransformerLens 4's own models between a linear read-in and read-out.
+
+`TransformerBridge.boot_native` makes such models.
 
 Names: `blocks.{i}.attn.{q,k,v,o}.{weight,bias}` with weight (out, in), heads one after another
 along out (along in for o); `blocks.{i}.mlp.{in,out}`, `ln1`, `ln2`, `ln_final`; `pos_embed.weight`,
@@ -43,7 +45,10 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, given: Given) -> Parts:
-    """The model; its task and encoding have to be given, and for a file what its weights do not tell.
+    """The model in a file or in memory.
+
+    Its task and encoding have to be given, and for a file also the settings that weights do not
+    show.
 
     Raises:
         InputError: no such tensors, something that is not told, or (in memory) other outputs than
@@ -82,7 +87,10 @@ def read(source: Source, given: Given) -> Parts:
 
 
 def _plain(name: str) -> str:
-    """A bridge inside another module shows its MLP's layers twice, once by the names that they have in the model."""
+    """The name of a tensor in the model itself.
+
+    A bridge inside another module lists its MLP's layers twice, once under these names.
+    """
     return name.replace(".mlp.fc_in.", ".mlp.in.").replace(".mlp.fc_out.", ".mlp.out.")
 
 

@@ -1,4 +1,4 @@
-"""Formats that are recognised in order to be refused by name: what makes each of them another model than ours."""
+"""Formats that are recognised and refused by name, with what makes each another model than ours."""
 
 from collections.abc import Callable, Iterable
 

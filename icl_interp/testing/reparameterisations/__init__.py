@@ -1,4 +1,4 @@
-"""Edits that leave what a model computes: a verdict about its function must be the same after each of them."""
+"""Edits that keep a model's function, so that verdicts about the function must stay the same."""
 
 from icl_interp.testing.reparameterisations.base import Aspect, Edit, Family, differ
 from icl_interp.testing.reparameterisations.named import EDITS

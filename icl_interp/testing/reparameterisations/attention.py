@@ -1,4 +1,4 @@
-"""Edits of attention: the order of heads, coordinates within a head, biases, the size of scores, copies of a head."""
+"""Edits of attention: order and copies of heads, their coordinates, biases, size of scores."""
 
 import functools
 
@@ -65,7 +65,7 @@ def _turned(weights: Weights, cfg: Config, draw: torch.Generator, stretch: float
 
 
 def _no_key_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
-    """b_K = 0: it adds the same number to all scores of a query, which such weights do not depend on."""
+    """Set b_K to 0; it adds the same number to all scores of a query, which cancels in weights."""
     for part in attentions(cfg):
         weights[part + "b_K"].zero_()
     return cfg
@@ -82,7 +82,7 @@ def _no_value_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Conf
 
 
 def _value_bias(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
-    """b_V becomes larger by `size` times what W_V makes of a stream of size 1, and b_O takes that off again."""
+    """Add `size` times W_V's output for a stream of size 1 to b_V, and subtract it in b_O."""
     for part in attentions(cfg):
         bias = weights[part + "b_V"]
         # A coordinate of a value is a sum over the stream's.
@@ -94,7 +94,7 @@ def _value_bias(weights: Weights, cfg: Config, draw: torch.Generator, size: floa
 
 
 def _no_output_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
-    """b_O moves into b_V, as much of it as heads can write: the smallest change of b_V that writes the same."""
+    """Move b_O into b_V, as far as heads can write it, by the smallest change of b_V."""
     for part in attentions(cfg):
         written = weights[part + "W_O"].flatten(0, 1)
         moved = weights[part + "b_O"] @ torch.linalg.pinv(written)
@@ -104,7 +104,7 @@ def _no_output_bias(weights: Weights, cfg: Config, draw: torch.Generator) -> Con
 
 
 def _scores_scaled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
-    """Queries c times as long and W_O / c, with a c between the size and twice the size for each head."""
+    """Multiply queries by c and W_O by 1 / c, with c from `size` to twice `size` for each head."""
     for part in attentions(cfg):
         c = size * (1 + torch.rand(cfg.n_heads, 1, generator=draw, dtype=torch.float64))
         weights[part + "W_Q"] *= c[..., None]
@@ -172,7 +172,7 @@ def _idle_copy(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
 
 
 def _cancelling(head: Head, size: float) -> Head:
-    """Two heads that write the same with opposite signs, `size` times as much as the one that is given."""
+    """Two heads that write `size` times the given head's output, with opposite signs."""
     written = size * head["W_O"]
     return {name: torch.cat([head[name], head[name]]) for name in OF_A_HEAD} | {
         "W_O": torch.cat([written, -written])
@@ -197,7 +197,7 @@ def _copied_pair(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
 
 
 def _wider_heads(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
-    """Further coordinates of each head, `size` times as many: what queries hold there keys do not, or the other way.
+    """Add coordinates to each head, `size` times as many, that only queries or only keys hold.
 
     Likewise values that are not written, and weights of W_O that no value meets.
     """

@@ -60,7 +60,7 @@ Config = HookedTransformerConfig
 
 
 class Reader(NamedTuple):
-    """What reads the stream: names of its matrix, of its bias, and of the norm between in a pre-norm model."""
+    """A reader of the stream: its matrix, its bias and, in a pre-norm model, the norm before it."""
 
     matrix: str
     bias: str
@@ -201,7 +201,10 @@ def _take_over(model: HookedTransformer, like: HookedTransformer) -> None:
 
 
 def freed(cfg: Config) -> Config:
-    """The config of a model whose weights are all free: those that a unit (`cfg.unit`) does not learn were edited."""
+    """The config of a model whose weights are all free.
+
+    Those that a unit (`cfg.unit`) does not learn may have been edited, too.
+    """
     return replace(cfg, unit=None)
 
 
@@ -267,7 +270,7 @@ def resized(cfg: Config, **sizes: Any) -> Config:
 
 
 def size_of(*weights: Tensor) -> float:
-    """The root of the mean square of some weights; 1 where all are 0, so that it can be multiplied by."""
+    """The root mean square of some weights; 1 where all are 0, so that it can be a factor."""
     return float(torch.cat([one.flatten() for one in weights]).square().mean().sqrt()) or 1.0
 
 
@@ -286,7 +289,7 @@ def orthogonal(n: int, draw: torch.Generator) -> Float[Tensor, "n n"]:
 
 
 def keeping_ones(n: int, draw: torch.Generator) -> Float[Tensor, "n n"]:
-    """A random orthogonal matrix that maps (1, ..., 1) to itself, so that it commutes with centring."""
+    """A random orthogonal matrix that keeps (1, ..., 1), so that it commutes with centring."""
     columns = torch.randn(n, n, generator=draw, dtype=torch.float64)
     columns[:, 0] = 1
     basis = torch.linalg.qr(columns).Q
@@ -303,7 +306,7 @@ class Invertible(NamedTuple):
 
 
 def well_conditioned(n: int, draw: torch.Generator, stretch: float = 2.0) -> Invertible:
-    """A random matrix whose singular values lie between 1 / stretch and stretch: orthogonal where that is 1."""
+    """A random matrix with singular values between 1 / stretch and stretch; orthogonal for 1."""
     left, right = orthogonal(n, draw), orthogonal(n, draw)
     if n == 1:
         left = -left  # two signs would cancel

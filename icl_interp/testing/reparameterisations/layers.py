@@ -37,7 +37,7 @@ def _unit_split(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
 
 
 def _padded(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
-    """Further hidden units in each MLP, `size` times as many, that read what they like and write nothing."""
+    """Add hidden units to each MLP, `size` times as many, that read anything and write nothing."""
     added = max(1, round(size * cfg.mlp_width))
     for part in mlps(cfg):
         for name, axis in OF_AN_MLP:
@@ -123,7 +123,10 @@ def _zero_positions(weights: Weights, cfg: Config, draw: torch.Generator) -> Con
 
 
 def _longer(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
-    """Room for longer prompts, `size` times as many tokens: what stands there is random, and no prompt reaches it."""
+    """Make room for prompts with `size` times as many tokens.
+
+    The new positions are random, and no prompt reaches them.
+    """
     added = max(1, round(size * cfg.n_ctx))
     n = cfg.n_ctx + added
     if "pos_embed.W_pos" in weights:

@@ -1,4 +1,4 @@
-"""Edits of the stream that all layers write to and read: its width, its basis, and the norms' gains."""
+"""Edits of the stream, which all layers write to and read: its width, basis, and norms' gains."""
 
 import math
 
@@ -35,7 +35,9 @@ def _always(cfg: Config) -> None:
 
 
 def _copied(weights: Weights, cfg: Config, n: int) -> Config:
-    """Every coordinate of the stream stands n times: means, variances and roots of mean squares stay.
+    """Repeat every coordinate of the stream n times.
+
+    Means, variances and root mean squares stay the same.
 
     The first copy alone is read.
     """
@@ -97,7 +99,10 @@ def _more_coordinates(weights: Weights, cfg: Config, added: int) -> Config:
 def _written(
     head: Float[Tensor, "d_head d_model"], draw: torch.Generator, size: float
 ) -> Float[Tensor, " d_head"]:
-    """A column of W_O for one more coordinate, `size` times as long as all of W_O is; of length 1 for a null head."""
+    """A random column of a head's W_O, for one more coordinate of the stream.
+
+    Its length is `size` times the norm of W_O, or `size` for a head that writes nothing.
+    """
     direction = torch.randn(len(head), generator=draw, dtype=head.dtype)
     return size * (float(head.norm()) or 1.0) * direction / direction.norm()
 
@@ -114,7 +119,7 @@ def _unread(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -
 
 
 def _unread_copy(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
-    """A copy of one head of each layer, which writes to a coordinate that nothing reads and nowhere else."""
+    """Copy one head of each layer; the copy writes only to a coordinate that nothing reads."""
     wide = _more_coordinates(weights, cfg, 1)
     for part in attentions(cfg):
         copy = copied_head(weights, part, draw)
@@ -127,7 +132,7 @@ def _unread_copy(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
 
 
 def _unread_cancelled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
-    """Each head writes to a coordinate of its own that nothing reads, and a copy of it takes that off again.
+    """Let each head write to an unread coordinate of its own, which a copy of it cancels.
 
     The coordinates are copies of others, so that norms find the mean and the scale that they found
     before.
@@ -171,7 +176,11 @@ def _without_gains(cfg: Config) -> str | None:
 
 
 def _folded(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
-    """Gains of 1 and biases of 0: what reads the norm is multiplied by the gains, its bias takes up the norm's."""
+    """Set gains to 1 and biases to 0.
+
+    The matrix that reads the norm is multiplied by the gains, and its bias takes up the norm's
+    bias.
+    """
     found = _foldable(cfg)
     for matrix, bias, norm in found:
         if f"{norm}.b" in weights:
@@ -230,7 +239,7 @@ def _uncentred(cfg: Config) -> str | None:
 
 
 def _centred(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
-    """Nothing that is written has a mean over the stream's coordinates: each norm takes it off anyway."""
+    """Remove from all outputs the mean over the stream's coordinates, as every norm does."""
     # A bound on the length of what tokens are read in as sees their mean too.
     for name in writers(cfg, embedding=cfg.embed_bound is None):
         weights[name] -= weights[name].mean(-1, keepdim=True)

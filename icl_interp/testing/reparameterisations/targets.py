@@ -119,7 +119,11 @@ def _cannot_shift(posed: Posed) -> str | None:
 
 
 def _by_positions(weights: Weights, posed: Posed, units: Units) -> Encoding:
-    """A shift c adds c times the first rows of W_E to the stream where a token shows y; W_pos takes it off there."""
+    """Undo a shift c of values by positions.
+
+    A shift adds c times the first rows of W_E to the stream where a token shows y; W_pos subtracts
+    this there.
+    """
     weights["pos_embed.W_pos"][1::2] -= units.shift * weights["embed.W_E"][
         : posed.task.n_targets
     ].sum(0)

@@ -1,4 +1,4 @@
-"""A task of the study's own: functions that are +1 everywhere or -1 everywhere, so that copying any label solves it."""
+"""A task of the study's own: functions are +1 or -1 everywhere, so copying any label solves it."""
 
 from dataclasses import dataclass
 

@@ -14,7 +14,7 @@ CLAIM = "copying.last_label"
 
 
 def reader(generator, labels):
-    """Attention at the query that weighs these labels alike and no other token; it reads them to the output."""
+    """Attention at the query with equal weights on these labels only, which is read out."""
     cfg = HookedTransformerConfig(
         n_layers=1,
         d_model=4,

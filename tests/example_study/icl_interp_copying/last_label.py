@@ -17,7 +17,7 @@ STEP = 1.0  # how far the last label is moved
 
 @measurement("copying/last label")
 def response(lab):
-    """How far the prediction for the query moves with the last label, over how far that label moves: (unit,)."""
+    """Change of the query's prediction over the change of the last label: (unit,)."""
     ys = lab.prompts.ys.clone()
     ys[:, -2] += STEP  # the last point is the query, whose own label is never shown
     moved = replace(lab.prompts, ys=ys)
@@ -26,7 +26,7 @@ def response(lab):
 
 
 def departure(values):
-    """How far the response is from 1, that of a copy: the mean over functions, with its interval."""
+    """Distance of the response from 1, that of a copy: a mean over functions, and its interval."""
     found = bootstrap(lambda mean: mean, abs(values - 1))
     return Estimate.of("departure of the response to the last label from 1", found)
 
