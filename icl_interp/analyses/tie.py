@@ -5,20 +5,16 @@ prediction. So each claim about weights shares two preconditions (`TIED`): the r
 model's, and the prediction moves when the part that was read is replaced by its mean.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.bench import Bench
 from icl_interp.analyses.criterion import INF, Estimate, Precondition
+from icl_interp.prompts import Prompts
 from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import make_array
-
-if TYPE_CHECKING:
-    from icl_interp.analyses.bench import Bench
-    from icl_interp.prompts import Prompts
 
 EXPLAINED = 0.99  # share of the model's predictions that a reading explains at least
 MOVED = 0.1  # share of the variance of predictions by which they move at least without the part that was read
@@ -38,7 +34,7 @@ TIED = (
 
 
 def tie(
-    bench: "Bench",
+    bench: Bench,
     predicted: Float[Tensor, "batch target"],
     reading: Float[Tensor, "batch target"],
     without: Float[Tensor, "batch target"],

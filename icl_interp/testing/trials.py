@@ -23,8 +23,7 @@ from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.twins import Twins
+from icl_interp.analyses.lab import Lab, Twins
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
 from icl_interp.models import tokens

@@ -11,7 +11,7 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import intervene, mean_activations
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.studies.autoregression.measurements.unit import (
@@ -110,16 +110,16 @@ def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
     return by_arm(lab, (INTACT, *changed), found)
 
 
-@measurement("autoregression/positions cut", version=2)
-def positions_cut(lab: Lab) -> Planned[DataArray]:
+@measurement("autoregression/positions cut", version=2, needs=(positions,))
+def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
     """Normalised errors of the model, with the named tokens alone, and without them: (unit, point, arm)."""
-    p = torch.from_numpy((yield from lab.need(positions)).values.copy())
+    p = torch.from_numpy(weights.values.copy())
     tokens = named_tokens(process_of(lab), len(p))
     return _arms(lab, {NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
 
 
-@measurement("autoregression/positions averaged", version=2)
-def positions_averaged(lab: Lab) -> Planned[DataArray]:
+@measurement("autoregression/positions averaged", version=2, needs=(positions,))
+def positions_averaged(lab: Lab, weights: DataArray) -> DataArray:
     """Normalised errors of the model, and with the mean of each diagonal of P along it: (unit, point, arm)."""
-    p = torch.from_numpy((yield from lab.need(positions)).values.copy())
+    p = torch.from_numpy(weights.values.copy())
     return _arms(lab, {AVERAGED: averaged(p, first_row(lab.model.cfg))})

@@ -21,7 +21,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, E
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.probes.record import Activations
@@ -103,8 +103,8 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 # ---- measurements ---------------------------------------------------------------------------------------------------
 
 
-@measurement("patterns/degrees", version=3)
-def distances(lab: Lab) -> Planned[DataArray]:
+@measurement("patterns/degrees", version=3, needs=(relevance.relevance,))
+def distances(lab: Lab, effects: DataArray) -> DataArray:
     """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
 
     Of heads that move predictions (`relevance.that_move`); NaN for a layer without any.
@@ -121,7 +121,7 @@ def distances(lab: Lab) -> Planned[DataArray]:
             of one degree at the same inputs, less 1: sees what means over prompts do not.
     """
     levels, n_layers = degrees(lab), lab.model.cfg.n_layers
-    moving = relevance.that_move((yield from lab.need(relevance.relevance)))
+    moving = relevance.that_move(effects)
     kept: dict[int, list[int]] = {i: [] for i in range(n_layers)}
     for (layer, head), moves in zip(lab.heads, moving, strict=True):
         kept[layer] += [head] if moves else []
