@@ -78,11 +78,13 @@ def levels(measurements: Sequence[Measurement[Any]]) -> list[list[Measurement[An
     >>> [[m.name for m in level] for level in levels([two, one, Measurement("three", print)])]
     [['one', 'three'], ['two']]
     """
-    by_name = {one.name: one for one in measurements}
-    needs = {
-        one.name: [need.name for need in one.needs if need.name in by_name] for one in measurements
-    }
-    order = TopologicalSorter(needs)
+    order: TopologicalSorter[str] = TopologicalSorter()
+    names = {one.name for one in measurements}
+    for one in measurements:
+        order.add(one.name)
+        for need in one.needs:
+            if need.name in names:
+                order.add(one.name, need.name)
     try:
         order.prepare()
     except CycleError as error:
@@ -90,10 +92,11 @@ def levels(measurements: Sequence[Measurement[Any]]) -> list[list[Measurement[An
         raise InputError(
             f"these measurements need one another, so none can be the first: {circle}"
         ) from error
+    # Within a level they stand as they were given.
     found = []
     while order.is_active():
         ready = order.get_ready()
-        found.append([one for name, one in by_name.items() if name in ready])
+        found.append([one for one in measurements if one.name in ready])
         order.done(*ready)
     return found
 
@@ -108,10 +111,11 @@ def _begun(
     if one.name in results or one.name in errors:  # another one has measured it on its own
         return None
     try:
+        needed = []
         for need in one.needs:
             if need.name in errors:
                 raise errors[need.name]
-        needed = [results[need.name] for need in one.needs]
+            needed.append(results[need.name])
         if one.asks is not None:
             return _Open(one, needed, one.ask(lab, needed))
         results[one.name] = one.reduce(lab, None, needed)
@@ -146,7 +150,10 @@ def _run(
 
     Where that fails, one measurement after another, so that an error is its own.
     """
-    new = lab.unanswered([sweep for sweeps in asked for sweep in sweeps])
+    every = []
+    for sweeps in asked:
+        every += sweeps
+    new = lab.unanswered(every)
     done = 0
     total = n_read(new)
 
@@ -161,5 +168,8 @@ def _run(
     except Exception as error:
         if len(asked) == 1:
             return [error]
-        return [_run([sweeps], lab, watch)[0] for sweeps in asked]
-    return [None for _ in asked]
+        errors = []
+        for sweeps in asked:
+            errors += _run([sweeps], lab, watch)
+        return errors
+    return [None] * len(asked)

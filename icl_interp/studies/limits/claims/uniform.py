@@ -69,7 +69,7 @@ def _keys_by_kind(lab: Lab, n_points: int) -> list[list[int]]:
 
 def _directly(lab: Lab, swept: Swept) -> np.ndarray:
     """(statistic, head), at prompts of one length."""
-    *patterns, outputs = swept.sweep.probes
+    *patterns, _ = swept.sweep.probes
     found = [one.results() for one in patterns]
     none = np.full(len(lab.heads), np.nan)
 
