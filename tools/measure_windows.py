@@ -2,9 +2,9 @@
 
 python tools/measure_windows.py RUNS [RECIPE ...]     # writes icl_interp/studies/lipschitz/results/family.json
 
-RUNS is a folder that keeps the runs: those that it holds are not trained again, and one that was stopped goes on. With
-recipes named, their families alone are made, and the file keeps the others. The 48 softmax units take about 12 minutes
-on one core, the 48 layers about 25.
+RUNS is a folder that keeps the runs: those that it holds are not trained again, and one that was
+stopped goes on. With recipes named, their families alone are made, and the file keeps the others.
+The 48 softmax units take about 12 minutes on one core, the 48 layers about 25.
 """
 
 import itertools

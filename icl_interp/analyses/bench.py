@@ -1,13 +1,14 @@
 """The bench: one model, its task, and a fixed sample of prompts, with all ways to run the model on them.
 
-Everything runs on a float64 copy (at x = 1e6 float32 loses the intercept). The *query arm* is the default: the context
-stays in distribution and only the last query goes far, read at the last position so that no label follows the far x.
-Contexts are as long as in training, never longer.
+Everything runs on a float64 copy (at x = 1e6 float32 loses the intercept). The *query arm* is the
+default: the context stays in distribution and only the last query goes far, read at the last
+position so that no label follows the far x. Contexts are as long as in training, never longer.
 
-What intervals resample are *units*: antithetic pairs of functions, each shown in several contexts. The two functions of
-a pair lie symmetrically about the mean of the law of functions and are shown at the same inputs, so whatever is linear
-in the function cancels within a unit. Where that law has no such symmetry, or there is one function only, a unit is a
-single function with twice as many contexts. Units are left out, folded, permuted and swapped whole.
+What intervals resample are *units*: antithetic pairs of functions, each shown in several contexts.
+The two functions of a pair lie symmetrically about the mean of the law of functions and are shown
+at the same inputs, so whatever is linear in the function cancels within a unit. Where that law has
+no such symmetry, or there is one function only, a unit is a single function with twice as many
+contexts. Units are left out, folded, permuted and swapped whole.
 """
 
 import copy
@@ -50,7 +51,8 @@ from icl_interp.results import Result
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.vectors import inner, rays
 
-# Far queries are multiples of `Bench.x_unit`, so that far means the same whatever interval the model was trained on.
+# Far queries are multiples of `Bench.x_unit`, so that far means the same whatever interval the
+# model was trained on.
 MAGNITUDES = np.round(10.0 ** np.arange(-1, 6.01, 0.25), 12)  # 0.1 .. 1e6, four a decade
 GRID = np.concatenate([-MAGNITUDES[::-1], MAGNITUDES])
 ENOUGH = 32  # units for an interval that only says whether a head matters
@@ -64,8 +66,8 @@ class Bench:
         model: what is measured; a float64 copy is made.
         task: gives the in-distribution prompts.
         encoding: how the model reads them.
-        n_units: antithetic pairs of functions, or single functions where the law of functions has no symmetry
-            (`Task.paired`); intervals come from resampling them.
+        n_units: antithetic pairs of functions, or single functions where the law of functions has
+            no symmetry (`Task.paired`); intervals come from resampling them.
         n_contexts: contexts of each function of a pair; a single function has twice as many.
         seed: of the sample and of every random draw.
         device: where models run; it must know float64. Results come back to the CPU.
@@ -84,7 +86,8 @@ class Bench:
     ) -> None:
         if n_units < 2 or n_contexts < 1:
             raise InputError(
-                f"an analysis needs at least 2 units and 1 context of each function, but got {n_units} and {n_contexts}"
+                "an analysis needs at least 2 units and 1 context of each function, but got "
+                f"{n_units} and {n_contexts}"
             )
         check_unhooked(model, type(self).__name__)  # a copy would keep them
         self.device = device or "cpu"
@@ -111,7 +114,8 @@ class Bench:
     ) -> Self:
         """The bench of a report: `analyze` with the same arguments measures on these very prompts.
 
-        `prompts` are those that most claims are measured on; `few` (two of each unit) those of the overlap of heads.
+        `prompts` are those that most claims are measured on; `few` (two of each unit) those of the
+        overlap of heads.
 
         Args:
             checkpoint: what `icl_interp.analyze` takes.
@@ -122,8 +126,8 @@ class Bench:
             settings: `encoding`, `n_heads` and `settings` of `icl_interp.load`.
 
         Raises:
-            InputError: what `icl_interp.load` refuses, a model to which anything is attached, or a sample of no such
-                size.
+            InputError: what `icl_interp.load` refuses, a model to which anything is attached, or a
+                sample of no such size.
 
         >>> import icl_interp
         >>> bench = Bench.of("affine", n_prompts=256)
@@ -167,7 +171,8 @@ class Bench:
     def units(self, stream: str, *, n_contexts: int = 1, n_units: int | None = None) -> Prompts:
         """A sample of units: the same number of prompts for each, those of one unit together.
 
-        Whoever asks for a sample again gets the same object, so that its contexts are read once for all.
+        Whoever asks for a sample again gets the same object, so that its contexts are read once for
+        all.
 
         Args:
             stream: name of the random stream.
@@ -316,8 +321,9 @@ class Bench:
     def predictions(self, *interventions: Intervention) -> tuple[Tensor, Tensor]:
         """Predictions and truth at the scored points of `head_sample`, in distribution: each (batch, point, target).
 
-        In the model's own float32: in distribution nothing needs more, and it is done for every head. What lies before
-        the first block that the interventions touch is computed once for all of them.
+        In the model's own float32: in distribution nothing needs more, and it is done for every
+        head. What lies before the first block that the interventions touch is computed once for all
+        of them.
         """
         prompts, model = self.head_sample, self.single
         read, points = self.encoding.read_at(prompts.n_points, model.cfg.attention_dir)
@@ -389,9 +395,11 @@ class Bench:
             xs: queries (the first coordinate; others 0); each prompt's own query by default.
             context: interventions while the context is read.
             query: interventions while the query is read.
-            probes: what reads at the queries, which are their position kinds ("query" for a prompt's own).
+            probes: what reads at the queries, which are their position kinds ("query" for a
+                prompt's own).
             prompts: contexts; those of the lab by default.
-            n_points: cuts the contexts to prompts of so many points; each prompt's own query is then its last of these.
+            n_points: cuts the contexts to prompts of so many points; each prompt's own query is
+                then its last of these.
         """
         prompts = prompts or self.prompts
         last = (n_points or prompts.n_points) - 1

@@ -32,10 +32,14 @@ class Lab(Bench):
     Args:
         model, task, encoding, n_units, n_contexts, seed, device: of the `Bench`.
         counterpart: a model trained like this one but without normalisation, where there is one.
-        companions: checkpoints that differ from this model in one respect, by role (`checkpoints.companions`).
-        snapshots: gives the models that the run kept on the way, by step; called when a measurement asks for them.
-        twin_config: of the untrained twins; the model's own by default. An edited model's twins are its source's.
-        config: of the run that made the model, training included; by default one that does not know the training.
+        companions: checkpoints that differ from this model in one respect, by role
+            (`checkpoints.companions`).
+        snapshots: gives the models that the run kept on the way, by step; called when a measurement
+            asks for them.
+        twin_config: of the untrained twins; the model's own by default. An edited model's twins are
+            its source's.
+        config: of the run that made the model, training included; by default one that does not know
+            the training.
     """
 
     def __init__(
@@ -117,7 +121,8 @@ class Lab(Bench):
     def twins(self) -> "Twins":
         """The same bench with untrained models: same config, fresh weights, one context of each function.
 
-        Their weights do not depend on the seed of the sample: a verdict must not change with it because of a twin.
+        Their weights do not depend on the seed of the sample: a verdict must not change with it
+        because of a twin.
         """
         return Twins(lambda seed: self._beside(HookedTransformer(self.twin_config, seed=seed), 1))
 
@@ -148,7 +153,8 @@ class Lab(Bench):
 class Twins:
     """The labs of untrained twins, each made when it is first asked for: most verdicts need one or two of three.
 
-    It is no `Sequence`: whoever checks types at run time looks at an item of a sequence, which would make it.
+    It is no `Sequence`: whoever checks types at run time looks at an item of a sequence, which
+    would make it.
 
     Args:
         make: makes the one with weights of this seed.

@@ -22,7 +22,9 @@ TWIN = TWINS[0]  # the one whose numbers are shown
 
 @dataclass(frozen=True)
 class Measurement(Generic[R]):
-    """A named measurement: a function of the lab. The lab runs each once, however many claims ask for it.
+    """A named measurement: a function of the lab.
+
+    The lab runs each once, however many claims ask for it.
 
     It is also the key of its result: `results[far.intact]`. No two may have one name.
 
@@ -34,7 +36,8 @@ class Measurement(Generic[R]):
 
     Attributes:
         function: of the lab, of the answers where it asks for any, and of the results of `needs`.
-        version: goes up when the same model would give another result: stored results are then not judged again.
+        version: goes up when the same model would give another result: stored results are then not
+            judged again.
         needs: measurements whose results it builds on; they are taken before it.
         asks: gives the sweeps that it asks for, from the lab and the results of `needs`: one
             (`lab.ask(...)`), several in a list or by key, or None for nothing. The answers come in
@@ -123,7 +126,10 @@ def _answered(lab: Any, asked: Asked) -> Any:
 
 
 class MissingResult(InputError, KeyError):
-    """There is no such result. It is a `KeyError` too, as every mapping's `pop` and `setdefault` expect."""
+    """There is no such result.
+
+    It is a `KeyError` too, as every mapping's `pop` and `setdefault` expect.
+    """
 
     __str__ = InputError.__str__  # a KeyError's own shows the message in quotes
 
@@ -226,8 +232,8 @@ def _check(name: str, result: Any) -> None:
         raise _is_generator(name)
     if not isinstance(result, (DataArray, DataFrame)):
         raise TypeError(
-            f"the measurement {name!r} returned {type(result).__name__}: return an xarray.DataArray or a "
-            "pandas.DataFrame (icl_interp.results.make_array, make_table)"
+            f"the measurement {name!r} returned {type(result).__name__}: return an "
+            "xarray.DataArray or a pandas.DataFrame (icl_interp.results.make_array, make_table)"
         )
     for column, values in (
         result.indexes.items() if isinstance(result, DataArray) else result.items()
@@ -235,5 +241,6 @@ def _check(name: str, result: Any) -> None:
         for value in values:
             if not isinstance(value, (str, int, float, type(None))):
                 raise TypeError(
-                    f"{column!r} of the measurement {name!r} holds a {type(value).__name__}: use numbers and text"
+                    f"{column!r} of the measurement {name!r} holds a {type(value).__name__}: use "
+                    "numbers and text"
                 )

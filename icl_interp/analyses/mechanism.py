@@ -1,4 +1,6 @@
-"""Where a model makes its prediction: for the report's section on the mechanism. No claim rests on it.
+"""Where a model makes its prediction: for the report's section on the mechanism.
+
+No claim rests on it.
 
 Everything is measured in distribution, on two prompts of each unit, at their own queries.
 """
@@ -100,7 +102,8 @@ def attribution(lab: Lab, swept: Swept) -> DataArray:
 def variance(lab: Lab, swept: Swept) -> DataArray:
     """Variance of each coordinate of the prediction over the prompts of `attribution`, (target,).
 
-    It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody needs it.
+    It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody
+    needs it.
     """
     values = swept.f[:, 0].double().var(0, unbiased=False).numpy()
     return make_array(
@@ -111,8 +114,8 @@ def variance(lab: Lab, swept: Swept) -> DataArray:
 def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
     """Shares of the summed variance of a prediction's coordinates, (part,), from the shares of each.
 
-    That is the sum of covariances over the sum of variances. A mean of shares would count a coordinate that hardly
-    varies as much as one that varies a lot.
+    That is the sum of covariances over the sum of variances. A mean of shares would count a
+    coordinate that hardly varies as much as one that varies a lot.
 
     Args:
         shares: (part, target), what `attribution` found.
@@ -132,8 +135,8 @@ def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
 def lens(lab: Lab, swept: Swept) -> DataArray:
     """The logit lens after 0, 1, ..., all blocks: (statistic, depth, unit), means over targets.
 
-    error: its squared error at the query; distance: its squared distance from the model's own prediction; zero: the
-    squared error of predicting 0.
+    error: its squared error at the query; distance: its squared distance from the model's own
+    prediction; zero: the squared error of predicting 0.
     """
     read = _arrays(swept.probe(LogitLens))["prediction"].sel(position=QUERY)
     said = read.transpose("depth", "prompt", "target").values

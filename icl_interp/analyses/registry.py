@@ -10,17 +10,20 @@ from icl_interp.registers import Register, whole_or_not_at_all
 REGISTRY: Register[Claim] = Register("claim")
 
 
-# Ids of claims that were registered one by one, not by a study: whoever registers such an id again means to replace it.
+# Ids of claims that were registered one by one, not by a study: whoever registers such an id again
+# means to replace it.
 _ALONE: set[str] = set()
 
 
 def register(claim: Claim) -> Claim:
     """Add a claim: it then appears in every report. The id must be "study.claim", and no study's.
 
-    A claim of one's own that is registered again, as by a notebook cell that runs a second time, replaces the first.
+    A claim of one's own that is registered again, as by a notebook cell that runs a second time,
+    replaces the first.
 
     Raises:
-        InputError: the id is malformed or that of a study's claim, or a measurement has the name of another one.
+        InputError: the id is malformed or that of a study's claim, or a measurement has the name of
+            another one.
     """
     check_id(claim)
     if REGISTRY.get(claim.id) is claim:
@@ -49,8 +52,8 @@ def check_id(claim: Claim) -> None:
 def check_measurements() -> None:
     """Refuse two measurements of one name among the registered claims.
 
-    Two of one place in the code are one that was defined again: claims of a cell that runs a second time are replaced
-    one after another.
+    Two of one place in the code are one that was defined again: claims of a cell that runs a second
+    time are replaced one after another.
     """
     taken: dict[str, Measurement[Any]] = {}
     for claim in REGISTRY.values():

@@ -1,11 +1,13 @@
 """Which heads matter: every verdict over heads counts these only.
 
-A head matters by the size of its effect, not by its significance: with enough prompts every effect is significant.
-Where the sample cannot tell, the head counts both ways: a share of heads is an interval from the lowest to the highest.
+A head matters by the size of its effect, not by its significance: with enough prompts every effect
+is significant. Where the sample cannot tell, the head counts both ways: a share of heads is an
+interval from the lowest to the highest.
 
-Heads of a layer that attend alike in every prompt are one head of several parts: together they write the same mixture
-of tokens, read by the sum of their matrices. So they are ablated together and count once. Two copies of a head whose
-outputs cancel do nothing together, though either alone would be missed.
+Heads of a layer that attend alike in every prompt are one head of several parts: together they
+write the same mixture of tokens, read by the sum of their matrices. So they are ablated together
+and count once. Two copies of a head whose outputs cancel do nothing together, though either alone
+would be missed.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,15 +33,17 @@ MATTERS, IDLE = (
     2.0,
     1.25,
 )  # factors on the error from which a head matters, and up to which it does not
-# The same where the error says nothing: root mean square change of the prediction, in u. What doubles the error of a
-# model with an R2 of .999 moves its prediction by .03 u.
+# The same where the error says nothing: root mean square change of the prediction, in u. What
+# doubles the error of a model with an R2 of .999 moves its prediction by .03 u.
 MOVES, STILL = 0.03, 0.015
 SMALLEST = 1e-24  # mean square change, in u^2, up to which nothing moved
-SAME = 1e-10  # share of a pattern's square that another's multiple leaves, up to which they are one pattern
+# Share of a pattern's square that another's multiple leaves, up to which they are one pattern.
+SAME = 1e-10
 N_SEEN = 16  # prompts on which patterns are compared
 FIRST = "first alike"
-# A share of heads rests on two families of intervals: which heads matter, and what these do. Both hold together at
-# 95 %; those of the second level as often as the rarest of `EXTREMES` asks, which firm verdicts rest on.
+# A share of heads rests on two families of intervals: which heads matter, and what these do. Both
+# hold together at 95 %; those of the second level as often as the rarest of `EXTREMES` asks, which
+# firm verdicts rest on.
 USUAL, STRICT = 1 - 0.05 / 2, 1 - 2 * EXTREMES[-1] / 2
 
 Role = Literal["yes", "no", "unclear"]
@@ -55,7 +59,8 @@ def labels(lab: Lab) -> tuple[str, ...]:
 def first_alike(lab: Lab) -> list[int]:
     """For each head the place of the first head of its layer with the same pattern, its own where it is the first.
 
-    Patterns are the same where one is a multiple of the other at every query of some prompts, up to rounding.
+    Patterns are the same where one is a multiple of the other at every query of some prompts, up to
+    rounding.
     """
     names = (
         [f"blocks.{i}.attn.hook_pattern" for i in range(lab.model.cfg.n_layers)]
@@ -80,10 +85,11 @@ def first_alike(lab: Lab) -> list[int]:
 def relevance(lab: Lab, own: DataArray) -> DataArray:
     """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 
-    rise: of the squared error over scored points; movement: squared change of the prediction, in u^2 (for models that
-    learned nothing, whose error says nothing); intact: the squared error itself; first alike: `first_alike`. Heads that
-    attend alike are ablated together. Of vectors errors are means over coordinates, and changes are squared lengths, as
-    u^2 is the sum of their variances.
+    rise: of the squared error over scored points; movement: squared change of the prediction, in
+    u^2 (for models that learned nothing, whose error says nothing); intact: the squared error
+    itself; first alike: `first_alike`. Heads that attend alike are ablated together. Of vectors
+    errors are means over coordinates, and changes are squared lengths, as u^2 is the sum of their
+    variances.
     """
     unit = float(own.sel(statistic="u"))
     base, truth = lab.predictions()
@@ -127,10 +133,12 @@ def copies(results: Results) -> frozenset[str]:
 
 
 def that_move(result: DataArray) -> list[bool]:
-    """For each head whether predictions move without it, by `STILL` u at least; copies do not count.
+    """For each head whether predictions move without it, by `STILL` u at least.
 
-    For what is measured over heads, where nothing is known of how well the model has learned. It is by the mean over
-    the sample, without an interval.
+    Copies do not count.
+
+    For what is measured over heads, where nothing is known of how well the model has learned. It is
+    by the mean over the sample, without an interval.
 
     Args:
         result: of `relevance`.
@@ -148,7 +156,8 @@ class Effect:
     """What a head's ablation does: the largest effect of the two interventions, on the mean and on a typical unit.
 
     Attributes:
-        value: factor on the error, or root mean square change of the prediction in u. low, high: of its interval.
+        value: factor on the error, or root mean square change of the prediction in u. low, high: of
+            its interval.
         on_error: which of the two it is.
     """
 
@@ -170,11 +179,14 @@ class Effect:
 
 
 def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, Effect]:
-    """What ablating each head does; intervals hold for all heads at once, and are made on the logarithm.
+    """What ablating each head does.
 
-    In a model that learned its task it is the factor on the error. An error of one that did not means nothing: there
-    it is the change of the prediction in u. Either is asked of the mean error and of that of a typical unit (the
-    geometric mean); a head matters if one of them says so, and does not if both say so.
+    Intervals hold for all heads at once, and are made on the logarithm.
+
+    In a model that learned its task it is the factor on the error. An error of one that did not
+    means nothing: there it is the change of the prediction in u. Either is asked of the mean error
+    and of that of a typical unit (the geometric mean); a head matters if one of them says so, and
+    does not if both say so.
     """
     result = results[relevance]
     on_error = facts.has_learned
@@ -183,8 +195,8 @@ def effects(results: Results, facts: Facts, level: float = USUAL) -> dict[str, E
         result.sel(statistic=s).values.reshape(-1, n_units).T
         for s in ("rise", "movement", "intact")
     )  # each (unit, head and intervention)
-    # The error of the mean unit and that of a typical one: a few functions can make nearly all of the mean error, and
-    # then no sample tells by what factor it rises.
+    # The error of the mean unit and that of a typical one: a few functions can make nearly all of
+    # the mean error, and then no sample tells by what factor it rises.
     each = 1 - (1 - level) / 2
     if on_error:
         tiny = np.finfo(float).tiny
@@ -218,7 +230,7 @@ def relevant(results: Results, facts: Facts) -> list[str]:
     return [name for name, role in roles(results, facts).items() if role == "yes"]
 
 
-# ---- shares of heads ------------------------------------------------------------------------------------------------
+# ---- shares of heads -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -332,11 +344,12 @@ def proportions(
 ) -> tuple[Float[np.ndarray, "*member"], Float[np.ndarray, "*member"]]:
     """Intervals of shares of prompts, all members at once (Bonferroni): Clopper and Pearson's, for fewer prompts.
 
-    Prompts of a unit are alike, so there are fewer independent ones: p (1 - p) / variance of the mean over units. A
-    share of 0 or 1 has no such variance, and intervals with a width all the same.
+    Prompts of a unit are alike, so there are fewer independent ones: p (1 - p) / variance of the
+    mean over units. A share of 0 or 1 has no such variance, and intervals with a width all the
+    same.
 
-    Source: Korn & Graubard (1998), Confidence intervals for proportions with small expected number of positive counts
-    estimated from survey data.
+    Source: Korn & Graubard (1998), Confidence intervals for proportions with small expected number
+    of positive counts estimated from survey data.
 
     Args:
         shares: of the prompts of each unit.

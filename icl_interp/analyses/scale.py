@@ -14,8 +14,8 @@ def own(lab: Lab, swept: Swept) -> DataArray:
 
     Of vectors, the root of the summed variances, and the mean over coordinates.
 
-    The standard deviation is u, the unit of every size of f: it belongs to the function that a model computes, not to
-    its weights. Edits that leave the function leave it.
+    The standard deviation is u, the unit of every size of f: it belongs to the function that a
+    model computes, not to its weights. Edits that leave the function leave it.
     """
     f = swept.f[:, 0]
     u = f.var(0, unbiased=False).sum().sqrt()

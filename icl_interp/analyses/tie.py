@@ -1,8 +1,9 @@
 """What is read off weights is judged only where it predicts what the model predicts, and where it is used.
 
-A map, a window or a product of matrices may stand in a head that writes nothing, while a path beside it makes the
-prediction. So each claim about weights shares two preconditions (`TIED`): the reading's own predictions explain the
-model's, and the prediction moves when the part that was read is replaced by its mean.
+A map, a window or a product of matrices may stand in a head that writes nothing, while a path
+beside it makes the prediction. So each claim about weights shares two preconditions (`TIED`): the
+reading's own predictions explain the model's, and the prediction moves when the part that was read
+is replaced by its mean.
 """
 
 import numpy as np
@@ -17,18 +18,21 @@ from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import make_array
 
 EXPLAINED = 0.99  # share of the model's predictions that a reading explains at least
-MOVED = 0.1  # share of the variance of predictions by which they move at least without the part that was read
+# Share of the variance of predictions by which they move at least without the part that was read.
+MOVED = 0.1
 
 TIED = (
     Precondition(
         "reading",
         (EXPLAINED, INF),
-        f"What is read explains {{value:.3g}} of the predictions ({EXPLAINED} needed), so something else makes them.",
+        f"What is read explains {{value:.3g}} of the predictions ({EXPLAINED} needed), so "
+        "something else makes them.",
     ),
     Precondition(
         "used",
         (MOVED, INF),
-        f"Without the part that was read, predictions move by {{value:.3g}} of their variance ({MOVED} needed).",
+        "Without the part that was read, predictions move by {value:.3g} of their variance "
+        f"({MOVED} needed).",
     ),
 )
 
@@ -65,8 +69,8 @@ def tie(
 def tied(result: DataArray) -> dict[str, Estimate]:
     """The quantities that `TIED` asks for: the share of predictions that a reading explains, and how far they move.
 
-    Both are relative to the variance of the model's predictions over the sample. Predictions that never vary are made
-    by nothing: there no part counts as used.
+    Both are relative to the variance of the model's predictions over the sample. Predictions that
+    never vary are made by nothing: there no part counts as used.
 
     Args:
         result: what `tie` gave.

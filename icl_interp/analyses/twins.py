@@ -19,8 +19,9 @@ def measure(
 ) -> dict[str, Exception]:
     """Everything that claims need, each measurement once; returns those that failed, with the error.
 
-    Of the untrained twins the first is always measured, each further one only for claims whose verdict could still turn
-    on it (`Claim.needs_another_twin`): verdicts are the same as with all of them.
+    Of the untrained twins the first is always measured, each further one only for claims whose
+    verdict could still turn on it (`Claim.needs_another_twin`): verdicts are the same as with all
+    of them.
 
     Args:
         lab: the model; results of its twins are stored under `TWINS`.

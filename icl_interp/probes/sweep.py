@@ -1,8 +1,8 @@
 """Sweeps: the last query of prompts put at many places, every context read once for all that is asked about it.
 
-A causal context does not depend on the query behind it. So its keys and values are computed once, and each place of
-the query costs one token, whoever asks: `run` merges all sweeps over the same contexts. A bidirectional context reacts
-to the query, and every place is a prompt of its own.
+A causal context does not depend on the query behind it. So its keys and values are computed once,
+and each place of the query costs one token, whoever asks: `run` merges all sweeps over the same
+contexts. A bidirectional context reacts to the query, and every place is a prompt of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,8 @@ from icl_interp.products import fast
 from icl_interp.prompts import Prompts
 from icl_interp.reductions import Rows
 
-# Prompts at once: a pass over a few queries of each should have some work to do, so of small models more.
+# Prompts at once: a pass over a few queries of each should have some work to do, so of small models
+# more.
 FEWEST, WORK = 32, 2**24  # WORK: multiplications of a pass over one query of each
 Tick = Callable[[int], object]  # told of every prompt that is done
 P = TypeVar("P", bound=Probe)
@@ -38,10 +39,12 @@ class Sweep:
 
     Attributes:
         prompts: the contexts.
-        queries: places of the last query, `(point, dim)` for all prompts alike, or `(batch, point, dim)`.
+        queries: places of the last query, `(point, dim)` for all prompts alike, or
+            `(batch, point, dim)`.
         labels: a name for each place: the position kinds of the probes.
-        n_points: cuts the prompts to so many points, the query included. A shorter context is the beginning of the
-            whole one, in every encoding, so a causal model reads it no second time.
+        n_points: cuts the prompts to so many points, the query included. A shorter context is the
+            beginning of the whole one, in every encoding, so a causal model reads it no second
+            time.
         context: interventions while the context is read.
         query: interventions while the queries are read (`Intervention.at_query` of each).
         probes: what reads the activations at the queries, as they are under the interventions.
@@ -119,18 +122,20 @@ def run(
     *,
     reader: HookedTransformer | None = None,
 ) -> list[Float[Tensor, "batch point target"]]:
-    """The predictions that each sweep asks for, on the CPU; its probes have then read what they wanted.
+    """The predictions that each sweep asks for, on the CPU.
 
-    Sweeps over the same prompts (the same object) under the same interventions share their passes. What each gets is
-    what it would get alone, up to rounding.
+    Its probes have then read what they wanted.
+
+    Sweeps over the same prompts (the same object) under the same interventions share their passes.
+    What each gets is what it would get alone, up to rounding.
 
     Args:
         model: what reads the queries.
         encoding: of the prompts.
         sweeps: what is asked.
         tick: told of every prompt that is done.
-        reader: what reads causal contexts: the same model in another precision; `model` itself by default, and where
-            numbers get too large for that precision.
+        reader: what reads causal contexts: the same model in another precision; `model` itself by
+            default, and where numbers get too large for that precision.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.models.tokens import Interleaved
@@ -210,8 +215,9 @@ class _Streams:
 class _Reading:
     """What reads contexts under some interventions.
 
-    In another precision than the queries': what is remembered of each chunk is then copied to where that of the chunk
-    before stood. (New tensors each time leave holes in the process's memory that nothing else fits in.)
+    In another precision than the queries': what is remembered of each chunk is then copied to where
+    that of the chunk before stood. (New tensors each time leave holes in the process's memory that
+    nothing else fits in.)
     """
 
     def __init__(
@@ -237,7 +243,8 @@ class _Reading:
             return None
         if whole not in known:
             known[whole] = self._remembered(prompts.first(whole))
-        # No token of a causal context sees those after it, so a shorter context is the start of this one.
+        # No token of a causal context sees those after it, so a shorter context is the start of
+        # this one.
         return [m.first(n_tokens(n_points) - 1) for m in known[whole]]
 
     def _remembered(self, prompts: Prompts) -> list[KeysValues]:
@@ -270,7 +277,8 @@ class _Pass:
         for sweep in sweeps:
             for place in sweep.queries.tolist() if sweep.queries.ndim == 2 else ():
                 shared.setdefault(tuple(place), len(shared))
-        # Places of each prompt's own, which several sweeps may share as one tensor: they are then read once.
+        # Places of each prompt's own, which several sweeps may share as one tensor: they are then
+        # read once.
         each = {id(sweep.queries): sweep.queries for sweep in sweeps if sweep.queries.ndim == 3}
         self.own = list(each.values())
         self.shared = torch.tensor(list(shared), dtype=torch.float64)
@@ -324,8 +332,8 @@ class _Pass:
     ) -> None:
         """Predictions for one chunk of prompts, appended to the answers.
 
-        `intact` keeps what passes over the same queries share: the stream before the first block that interventions
-        touch.
+        `intact` keeps what passes over the same queries share: the stream before the first block
+        that interventions touch.
         """
         n_points = self.n_points or prompts.n_points
         position = encoding.n_tokens(n_points) - 1
@@ -377,7 +385,8 @@ def _whole_prompts(
         tokens = torch.cat([tokens[:, :-1], queries[:, k : k + 1]], 1)
         with intervene(model, *edits), model.hooks(fwd_hooks=gathering):
             outs.append(model(tokens)[:, -1])
-    # Under the interventions, for a probe that runs a part of the model itself; all tokens are queries here.
+    # Under the interventions, for a probe that runs a part of the model itself; all tokens are
+    # queries here.
     with intervene(model, *query):
         for (name, read), parts in zip(hooks, seen, strict=True):
             read(torch.cat(parts, token_axis(name)), hook=model.hook_dict[name])

@@ -1,6 +1,7 @@
 """Trials on models of known truth: edits of their weights, and another model that makes the prediction.
 
-The four kinds of trials are those of `trials`. *Beside* is tried here only: it needs models whose truth is known.
+The four kinds of trials are those of `trials`. *Beside* is tried here only: it needs models whose
+truth is known.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +92,8 @@ def judged_case(
 def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:
     """A case after an edit of its model, and of every companion and snapshot that the edit applies to.
 
-    Snapshots are of one run, so what is drawn for the edit is the same for each; companions draw for themselves.
+    Snapshots are of one run, so what is drawn for the edit is the same for each; companions draw
+    for themselves.
     """
 
     def after(model: HookedTransformer, drawn_by: str = "") -> HookedTransformer:
@@ -134,7 +136,7 @@ def try_edit_of_known(
     return rows_after(name, edit, asked, before, after)
 
 
-# ---- beside another model -------------------------------------------------------------------------------------------
+# ---- beside another model ------------------------------------------------------------------------
 
 
 SHAPES = {
@@ -147,8 +149,9 @@ SHAPES = {
 def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, HookedTransformer]]:
     """What makes the prediction in the place of a model of known truth: other models of its shape.
 
-    They say one number, attend otherwise, or are those on which the claim has the other verdict. What a claim about
-    depth asks of a prediction depends on the number of layers, so the other models have as many.
+    They say one number, attend otherwise, or are those on which the claim has the other verdict.
+    What a claim about depth asks of a prediction depends on the number of layers, so the other
+    models have as many.
     """
     expected, model = one.construction.expected[claim.id], one.case.model
     shape = {SHAPES[aspect] for aspect in claim.aspects if aspect in SHAPES}
@@ -166,8 +169,9 @@ def rivals(one: Known, claim: Claim, every: Sequence[Known]) -> list[tuple[str, 
 def misled(claim: Claim, found: Finding, rival: Finding) -> str:
     """What is wrong with a finding about an idle model in front of a rival; nothing where it may be so.
 
-    A claim about weights must have the rival's verdict or none. Any other one must not be supported where it is not of
-    the rival. It may be contradicted: that a part is not the cause of something is true of an idle part.
+    A claim about weights must have the rival's verdict or none. Any other one must not be supported
+    where it is not of the rival. It may be contradicted: that a part is not the cause of something
+    is true of an idle part.
 
     Args:
         claim: what was judged.
@@ -185,8 +189,8 @@ def try_beside(
 ) -> Iterator[list[Row]]:
     """For each claim, a row for each way in which the model stands idle beside a rival that has another verdict.
 
-    Where both have the same verdict there is nothing to be seen, and no row. Claims that no model can be put beside get
-    none either.
+    Where both have the same verdict there is nothing to be seen, and no row. Claims that no model
+    can be put beside get none either.
     """
     if not one.alone:
         return

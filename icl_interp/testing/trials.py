@@ -1,11 +1,13 @@
 """Trials of verdicts: a model is changed in a way that a verdict must survive, and judged again.
 
-Four kinds. An *edit* leaves what the model computes, so verdict and estimate must stay. An *ignorant* model knows
-nothing of the function in its prompt, so it must support nothing about that. Another *draw* of the sample, or half of
-it, must not turn a verdict into its opposite. *Beside* another model, which makes the prediction, a model that a claim
-is true or false of decides nothing: the verdict is the other model's, or none.
+Four kinds. An *edit* leaves what the model computes, so verdict and estimate must stay. An
+*ignorant* model knows nothing of the function in its prompt, so it must support nothing about that.
+Another *draw* of the sample, or half of it, must not turn a verdict into its opposite.
+*Beside* another model, which makes the prediction, a model that a claim is true or false of decides
+nothing: the verdict is the other model's, or none.
 
-Edits are tried on bundled models and on constructions (models of known truth), the other model on constructions.
+Edits are tried on bundled models and on constructions (models of known truth), the other model on
+constructions.
 """
 
 import copy
@@ -39,15 +41,17 @@ from icl_interp.testing.edits.named import EDITS
 from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
 
 SEEDS = tuple(range(8))  # of the sample
-# An estimate stays where it moves by less than this share of itself, or of its interval: edits leave the function up to
-# rounding, but bootstraps of a model whose heads stand in another order need not draw the same.
+# An estimate stays where it moves by less than this share of itself, or of its interval: edits
+# leave the function up to rounding, but bootstraps of a model whose heads stand in another order
+# need not draw the same.
 CLOSE, OF_INTERVAL = 1e-3, 0.1
 ROUNDING = 1e-6  # that of float32 in predictions of size 1
 # An edited model says the same up to rounding: at the prompts' own queries, and far out.
 NEARBY, FAR = 1.0, (1e2, 1e4)
 SAME, SAME_FAR = 1e-9, 1e-6  # far out numbers that cancel may be larger than the prediction
 ORDINARY = 1e6  # weights below which rounding cannot explain that an edit moves the prediction
-LEFT_OUT = "left out"  # in the place of a trial's name: an edit that is not exact for a model, or its class
+# in the place of a trial's name: an edit that is not exact for a model, or its class
+LEFT_OUT = "left out"
 COLUMNS = (
     "trial",
     "model",
@@ -93,7 +97,8 @@ def judged(
         claims: what is judged of it.
         sample: of prompts.
         twin_config: of the untrained twins; the model's own by default.
-        twins: `twins_of` the same task, encoding, sample and config, which are then not measured again.
+        twins: `twins_of` the same task, encoding, sample and config, which are then not measured
+            again.
     """
     lab = _lab(model, sample, twin_config)
     if twins is not None:
@@ -127,7 +132,7 @@ def _encoding(encoding: Encoding) -> str:
     return tokens.name_of(encoding.inner if isinstance(encoding, RescaledValues) else encoding)
 
 
-# ---- what may differ ------------------------------------------------------------------------------------------------
+# ---- what may differ -----------------------------------------------------------------------------
 
 
 def stays(before: Estimate | None, after: Estimate | None) -> bool:
@@ -164,7 +169,7 @@ def row_of(
     )
 
 
-# ---- edits ----------------------------------------------------------------------------------------------------------
+# ---- edits ---------------------------------------------------------------------------------------
 
 
 def edits_of(model: Posed, one_a_family: bool = False) -> list[Edit | TargetEdit]:
@@ -205,11 +210,13 @@ def moves(before: HookedTransformer, after: HookedTransformer, model: Posed, siz
 def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
     """Why an edit does not leave the function of this very model; None where it does.
 
-    Far out the numbers that cancel may grow past what float64 holds beside the prediction, and so may weights of a
-    hand-built model, as those that hide a key. A class of its own may read weights in its own way.
+    Far out the numbers that cancel may grow past what float64 holds beside the prediction, and so
+    may weights of a hand-built model, as those that hide a key. A class of its own may read weights
+    in its own way.
 
     Raises:
-        AssertionError: the edit moves what a `HookedTransformer` of ordinary weights predicts nearby: it is wrong.
+        AssertionError: the edit moves what a `HookedTransformer` of ordinary weights predicts
+            nearby: it is wrong.
     """
     if isinstance(edit, TargetEdit):
         return None
@@ -232,8 +239,8 @@ def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
 def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Finding) -> str:
     """What a finding did not survive; nothing where verdict and estimate stay.
 
-    A claim about what the edit changes the shape of, as layers of one head, may say that it does not apply any more. A
-    claim that did not apply may be open.
+    A claim about what the edit changes the shape of, as layers of one head, may say that it does
+    not apply any more. A claim that did not apply may be open.
     """
     shapes = () if isinstance(edit, TargetEdit) else edit.may_refuse
     if before.verdict != after.verdict:
@@ -249,8 +256,9 @@ def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Find
 def config_of_twins(before: HookedTransformer, after: HookedTransformer) -> HookedTransformerConfig:
     """The config of an edited model's untrained twins: the source's, with as many layers as the edited model has.
 
-    How far random weights are from what training made depends on their shape. An edit of the shape is not to change
-    what the model is compared with; measurements that go layer by layer need as many of them.
+    How far random weights are from what training made depends on their shape. An edit of the shape
+    is not to change what the model is compared with; measurements that go layer by layer need as
+    many of them.
     """
     if before.cfg.n_layers == after.cfg.n_layers:
         return before.cfg
@@ -306,7 +314,7 @@ def rows_left_out(
     ]
 
 
-# ---- models that know nothing ---------------------------------------------------------------------------------------
+# ---- models that know nothing --------------------------------------------------------------------
 
 
 def try_ignorant(
@@ -314,7 +322,8 @@ def try_ignorant(
 ) -> Iterator[list[Row]]:
     """For each model of the same config that knows nothing, a row a claim: none may be supported.
 
-    Untrained ones are asked about what training made only: what follows from the design holds for them too.
+    Untrained ones are asked about what training made only: what follows from the design holds for
+    them too.
     """
     for variant, other in ignorant.ignorant(model.model, model.task, model.encoding):
         of_these = (
@@ -337,7 +346,7 @@ def try_ignorant(
         ]
 
 
-# ---- other draws ----------------------------------------------------------------------------------------------------
+# ---- other draws ---------------------------------------------------------------------------------
 
 
 def try_draw(
@@ -358,7 +367,7 @@ def try_draw(
     ]
 
 
-# ---- all of them ----------------------------------------------------------------------------------------------------
+# ---- all of them ---------------------------------------------------------------------------------
 
 Job = Callable[[Findings], list[Row]]
 
@@ -411,7 +420,8 @@ def run(
         watch: is told the name of each trial before it begins.
 
     Returns:
-        A row a trial, model, variant and claim. "wrong" says what a verdict did not survive; it is empty where it did.
+        A row a trial, model, variant and claim. "wrong" says what a verdict did not survive; it is
+        empty where it did.
     """
     kept: list[Row] = []
     for name, model in models.items():

@@ -79,7 +79,10 @@ def analyze(*claims):
 
 
 def check_broken(report, claim, *words):
-    """One claim is inconclusive with these words; the bundled one stands, and the report can be written."""
+    """One claim is inconclusive with these words.
+
+    The bundled one stands, and the report can be written.
+    """
     finding = report[claim]
     assert finding.verdict == "inconclusive"
     assert finding.error

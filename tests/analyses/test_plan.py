@@ -90,7 +90,7 @@ def test_every_bundled_measurement_gives_the_same_in_company(name, monkeypatch):
     check_as_alone(lab, list(wanted.values()))
 
 
-# ---- levels ---------------------------------------------------------------------------------------------------------
+# ---- levels --------------------------------------------------------------------------------------
 
 
 class Counts(Lab):
@@ -103,7 +103,10 @@ class Counts(Lab):
 
 
 def check_levels(take):
-    """Two runs: what all ask that need nothing, then what the others ask; a context is read once in each."""
+    """Two runs: what all ask that need nothing, then what the others ask.
+
+    A context is read once in each.
+    """
     lab = bench(lab_class=Counts)
     take(lab, [built, two_steps, plain, grid, two_at_once, first_step])
     assert lab.runs == [5, 1, 1]
@@ -124,7 +127,9 @@ def check_order():
 
         def of(name, *needs, done=done):
             return Measurement(
-                name, lambda lab, *_: done.append(name) or by_row(lab.prompts.xs[:, :1]), needs=needs
+                name,
+                lambda lab, *_: done.append(name) or by_row(lab.prompts.xs[:, :1]),
+                needs=needs,
             )
 
         a = of("a")
@@ -217,7 +222,7 @@ def test_what_another_measured_in_the_same_level_is_not_measured_again():
             assert {str(e) for e in errors.values()} <= {"no such thing"}
 
 
-# ---- progress -------------------------------------------------------------------------------------------------------
+# ---- progress ------------------------------------------------------------------------------------
 
 
 def check_progress(told):
@@ -258,7 +263,10 @@ def test_who_watches_is_told_what_is_under_way():
 
 @pytest.mark.slow
 def test_contexts_under_interventions_are_counted_as_often_as_they_are_read(monkeypatch):
-    """One sample is read once as it is and once under each intervention on its context: the bar is full at the end."""
+    """One sample is read once as it is and once under each intervention on its context.
+
+    The bar is full at the end.
+    """
 
     def check():
         lab, told = bench(), []

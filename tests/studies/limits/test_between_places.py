@@ -1,7 +1,7 @@
 """Far claims on models that behave at known places and along known directions only, and on late plateaus.
 
-Each model is small and plainly written. Each is judged a second time with the mend taken away: then the old, wrong
-verdict appears.
+Each model is small and plainly written. Each is judged a second time with the mend taken away: then
+the old, wrong verdict appears.
 """
 
 import math
@@ -69,7 +69,7 @@ def looks_both_ways(model: HookedTransformer) -> HookedTransformer:
     return other
 
 
-# ---- swings between known places ------------------------------------------------------------------------------------
+# ---- swings between known places -----------------------------------------------------------------
 
 
 def swinging(per_decade: float, only_above: bool = False) -> HookedTransformer:
@@ -160,7 +160,7 @@ def test_a_line_that_winds_between_known_places_is_none(judged, monkeypatch):
     assert judged(winding(1.0), LINEAR)[LINEAR].verdict == "supported"
 
 
-# ---- directions -----------------------------------------------------------------------------------------------------
+# ---- directions ----------------------------------------------------------------------------------
 
 VECTORS = LinearRegression(n_dims=4, inputs=Normal(1), weights=Normal(1), n_points=12)
 
@@ -214,7 +214,7 @@ def test_what_levels_off_in_all_directions_asked_does(judged):
     assert along(judged, [0.0] * 4, SATURATES, CAUSE) == ["supported"] * 2
 
 
-# ---- late plateaus --------------------------------------------------------------------------------------------------
+# ---- late plateaus -------------------------------------------------------------------------------
 
 
 def late(eps: float, n_layers: int = 1) -> HookedTransformer:
@@ -284,7 +284,7 @@ def test_a_norm_whose_input_stands_still_has_no_onset():
     assert far._begins(sizes, sizes[None] ** 2, 1e10 * one) == pytest.approx(1e5)
 
 
-# ---- every context --------------------------------------------------------------------------------------------------
+# ---- every context -------------------------------------------------------------------------------
 
 
 def of_one_in(n: int, change: float) -> str:
@@ -318,7 +318,7 @@ def test_a_scope_says_how_rare_a_context_may_be():
     assert "along inputs drawn" in asked(facts(task=VECTORS), "|x| = 1e4", 1024)
 
 
-# ---- what is asked --------------------------------------------------------------------------------------------------
+# ---- what is asked -------------------------------------------------------------------------------
 
 
 def check_places(bench: Bench):

@@ -1,14 +1,16 @@
 """The map that a model has made of its context: from the last state to the prediction, beside maps of known algorithms.
 
-A prompt is a path s_0, ..., s_T of which s_{T+1} is predicted. On the path the last state follows from those before it,
-and all good algorithms say the same. So the last state is also replaced by that of another prompt, drawn apart: a
-typical state that does not continue the path. What an algorithm makes of it, and what the model makes of it, is a
-property of the map that the context has become. Further last states lie between these two, or are longer or shorter.
-All are asked after paths of every length that training scored.
+A prompt is a path s_0, ..., s_T of which s_{T+1} is predicted. On the path the last state follows
+from those before it, and all good algorithms say the same. So the last state is also replaced by
+that of another prompt, drawn apart: a typical state that does not continue the path. What an
+algorithm makes of it, and what the model makes of it, is a property of the map that the context has
+become. Further last states lie between these two, or are longer or shorter. All are asked after
+paths of every length that training scored.
 
-Forms are A + c B with predictions A and B that the prompt gives, and a number c, one for all prompts, that is chosen so
-that the form is nearest to the model: the step size of gradient descent is such a number. What is kept of each unit are
-means of squares and products of f, A and B, of which distances are made.
+Forms are A + c B with predictions A and B that the prompt gives, and a number c, one for all
+prompts, that is chosen so that the form is nearest to the model: the step size of gradient descent
+is such a number. What is kept of each unit are means of squares and products of f, A and B, of
+which distances are made.
 """
 
 from collections.abc import Mapping
@@ -57,7 +59,7 @@ class Form(NamedTuple):
     free: Float[Tensor, "batch dim"]
 
 
-# ---- whom it is about ------------------------------------------------------------------------------------------------
+# ---- whom it is about ----------------------------------------------------------------------------
 
 
 def commute(task: AutoregressiveProcess) -> bool:
@@ -70,7 +72,10 @@ def needs_paths(facts: Facts) -> str | None:
     if reason := needs_task(facts, AutoregressiveProcess):
         return reason
     if facts.encoding not in ("states", "augmented"):
-        return f"The claim is about prompts of states or augmented states; this model's are {facts.encoding}"
+        return (
+            "The claim is about prompts of states or augmented states; this model's are "
+            f"{facts.encoding}"
+        )
     if facts.config.mlp_only:
         return "The claim is about attention; this model has none (mlp_only)"
     return None
@@ -98,10 +103,9 @@ def predicted_form(task: AutoregressiveProcess, encoding: str, n_layers: int) ->
             "The claim is about paths of plain states that start at s_0 = 1; here s_0 is drawn"
         )
     raise InputError(
-        "The claim is about one layer on augmented states, one on plain states with matrices that commute, and two on "
-        f"plain states; here are {n_layers} on {'plain' if encoding == 'states' else encoding} "
-        "states with "
-        f"{task.matrices} matrices"
+        "The claim is about one layer on augmented states, one on plain states with matrices that "
+        f"commute, and two on plain states; here are {n_layers} on "
+        f"{'plain' if encoding == 'states' else encoding} states with {task.matrices} matrices"
     )
 
 
@@ -128,7 +132,7 @@ def needs_predicted_form(facts: Facts) -> str | None:
     return None
 
 
-# ---- forms -----------------------------------------------------------------------------------------------------------
+# ---- forms ---------------------------------------------------------------------------------------
 
 
 def forms(
@@ -136,11 +140,12 @@ def forms(
 ) -> dict[str, Form]:
     """What algorithms predict after the last state of each path, up to a number c.
 
-    * `STEP`: c sum_t s_t s_{t-1}^* s_T, one step of gradient descent from 0 on the errors of the prompt. Where
-      matrices commute and a layer has two heads or more, * is that of complex coordinates: it takes two real heads.
-    * `TURN`, where matrices commute: r s_T with r = s_T conj(s_{T-1}), entry by entry. That is what all minimisers of
-      Propositions 3 and 6 predict where entries have size 1: the further term of Proposition 6,
-      c (s_{T-1} - conj(r) s_T), is then 0, on the path and off it.
+    * `STEP`: c sum_t s_t s_{t-1}^* s_T, one step of gradient descent from 0 on the errors of the
+      prompt. Where matrices commute and a layer has two heads or more, * is that of complex
+      coordinates: it takes two real heads.
+    * `TURN`, where matrices commute: r s_T with r = s_T conj(s_{T-1}), entry by entry. That is what
+      all minimisers of Propositions 3 and 6 predict where entries have size 1: the further term of
+      Proposition 6, c (s_{T-1} - conj(r) s_T), is then 0, on the path and off it.
     * `SQUARES`: W s_T, W the least-squares solution of smallest norm of s_t = W s_{t-1}.
     * `COPY`: c s_T.
 
@@ -203,7 +208,8 @@ def moments(f: Float[Tensor, "batch dim"], form: Form) -> Float[Tensor, "batch m
 def distance(means: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
     """E|f - A - c B|^2 over the larger of E|f|^2 and E|A + c B|^2, at the c >= `lowest` where its numerator is least.
 
-    0 for a model of this form, near 1 for one whose predictions have nothing to do with it, or say next to nothing.
+    0 for a model of this form, near 1 for one whose predictions have nothing to do with it, or say
+    next to nothing.
 
     Args:
         means: `MOMENTS` along the first axis.
@@ -224,7 +230,7 @@ LOWEST: Mapping[str, float] = {STEP: 0.0}
 """Step sizes are positive; other forms admit any c."""
 
 
-# ---- last states -----------------------------------------------------------------------------------------------------
+# ---- last states ---------------------------------------------------------------------------------
 
 
 def with_state(prompts: Prompts, at: int, state: Float[Tensor, "batch dim"]) -> Prompts:
@@ -256,9 +262,9 @@ def between(
 def last_states(lab: Lab, n_points: int) -> dict[str, list[Prompts]]:
     """Two prompts of each unit with each kind of state at the last of so many points.
 
-    As they are; with the states of others there, `N_OTHERS` at the whole length and one at others; between the two; and
-    those of others, from half to twice as long. The prompts stay whole, as in training, where attention does not see
-    what comes later; else they are cut.
+    As they are; with the states of others there, `N_OTHERS` at the whole length and one at others;
+    between the two; and those of others, from half to twice as long. The prompts stay whole, as in
+    training, where attention does not see what comes later; else they are cut.
     """
     task, at, prompts = process_of(lab), n_points - 1, lab.few
     if lab.model.cfg.attention_dir != "causal":
@@ -289,7 +295,7 @@ def lengths(lab: Lab) -> tuple[int, ...]:
     return (*sorted(scored[i] for i in chosen.tolist()), scored[-1])
 
 
-# ---- the measurements ------------------------------------------------------------------------------------------------
+# ---- the measurements ----------------------------------------------------------------------------
 
 
 def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim"]:
@@ -301,8 +307,8 @@ def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim
 def in_context_map(lab: Lab, parts: DataFrame) -> DataArray:
     """`MOMENTS` of the predictions after the longest prompts: (last state, who, form, moment, unit).
 
-    Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a form beside itself, and
-    for forms that need matrices that commute.
+    Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a
+    form beside itself, and for forms that need matrices that commute.
     """
     task, names = process_of(lab), (STEP, TURN, SQUARES, COPY)
     n_heads = heads_in_use(parts)
@@ -313,7 +319,8 @@ def in_context_map(lab: Lab, parts: DataFrame) -> DataArray:
         for prompts in asked[last]:
             known = forms(task, prompts.xs, n_heads)
             said = {MODEL: _said(lab, prompts, lab.few.n_points)}
-            # Of a form without a number of its own the prediction itself, of one with a number its direction.
+            # Of a form without a number of its own the prediction itself, of one with a number its
+            # direction.
             said |= {
                 name: form.fixed + form.free * (name in (STEP, COPY))
                 for name, form in known.items()

@@ -1,9 +1,9 @@
 """Steps of gradient descent beside a model, at the late points of prompts: how many of them its layers are worth.
 
-Descent starts at W = 0 and minimises 1/2 sum_t |s_t - W s_{t-1}|^2 over the transitions of the prompt. Its step size is
-the same for all steps and prompts: of those with which it diverges on none of many prompts drawn apart, the best one
-there for this number of steps. Early points are left out: before d transitions W is not determined, and all methods
-fail alike.
+Descent starts at W = 0 and minimises 1/2 sum_t |s_t - W s_{t-1}|^2 over the transitions of the
+prompt. Its step size is the same for all steps and prompts: of those with which it diverges on none
+of many prompts drawn apart, the best one there for this number of steps. Early points are left out:
+before d transitions W is not determined, and all methods fail alike.
 """
 
 import functools
@@ -42,17 +42,21 @@ from icl_interp.tasks.autoregressive import AutoregressiveProcess, complex_state
 STEPS = (*range(1, 17), 20, 24, 32)
 LATE = 0.25  # share of the points that are late
 N_FITTED = 2048  # prompts that step sizes are chosen on
-# Over 1 / the largest curvature of these prompts: from 2 on descent diverges on one of them, and on others like it.
+# Over 1 / the largest curvature of these prompts: from 2 on descent diverges on one of them, and on
+# others like it.
 SIZES = torch.logspace(math.log10(0.02), math.log10(2), 50, dtype=torch.float64)
 
 
 def layers_left(facts: Facts, parts: DataFrame | None = None) -> int:
-    """Layers that can take steps: all of them on augmented states; on plain ones the first has to make these.
+    """Layers that can take steps: all of them on augmented states.
+
+    On plain ones the first has to make these.
 
     Args:
         facts: about the model.
-        parts: of `parts.in_use`: layers that predictions do not depend on are then not counted. Where none is left but
-            the first one, what follows it must be made elsewhere, and all are counted.
+        parts: of `parts.in_use`: layers that predictions do not depend on are then not counted.
+            Where none is left but the first one, what follows it must be made elsewhere, and all
+            are counted.
     """
     first, n_layers = facts.encoding == "states", facts.config.n_layers
     if parts is None:
@@ -66,11 +70,20 @@ def needs_layers_for_steps(facts: Facts) -> str | None:
     if reason := needs_paths(facts):
         return reason
     if layers_left(facts) < 1:
-        return "The claim is about layers after the one that makes augmented tokens; this model has one layer"
+        return (
+            "The claim is about layers after the one that makes augmented tokens; this model has "
+            "one layer"
+        )
     if layers_left(facts) > max(STEPS[:16]):
-        return f"The claim is about at most {max(STEPS[:16])} layers that take steps; this model has {layers_left(facts)}"
+        return (
+            f"The claim is about at most {max(STEPS[:16])} layers that take steps; this model has "
+            f"{layers_left(facts)}"
+        )
     if facts.config.attention_dir != "causal":
-        return "The claim is about causal attention, since else the token after a state shows what is to be predicted"
+        return (
+            "The claim is about causal attention, since else the token after a state shows what is "
+            "to be predicted"
+        )
     return None
 
 
@@ -97,7 +110,8 @@ class Path:
     def descended(self, sizes: Float[Tensor, " size"], n_steps: int) -> Tensor:
         """W s_T after steps of each size, (batch, dim, size).
 
-        Along a direction of curvature g, W is (1 - (1 - size g)^steps) times the least-squares solution.
+        Along a direction of curvature g, W is (1 - (1 - size g)^steps) times the least-squares
+        solution.
         """
         g = self.curvatures[..., None]
         share = torch.where(
@@ -165,5 +179,8 @@ def descent(lab: Lab, parts: DataFrame) -> DataArray:
             rows[str(n_steps)].append(_errors(after, truth[:, t]))
     axes = {"who": tuple(rows), "point": tuple(points), "unit": tuple(range(lab.n_units))}
     values = torch.stack([torch.stack(row, 1) for row in rows.values()], 1)
-    note = f"{len(prompts)} prompts, the last {len(points)} of {prompts.n_points} points; step sizes from {N_FITTED}"
+    note = (
+        f"{len(prompts)} prompts, the last {len(points)} of {prompts.n_points} points; step sizes "
+        f"from {N_FITTED}"
+    )
     return make_array(lab.by_unit(values, prompts).transpose(1, 2, 0), axes, note=note)

@@ -1,10 +1,11 @@
 """What the first layer of a model puts beside each state: whether it makes the augmented tokens (0, s_t, s_{t-1}).
 
-Lemma 1 makes them with attention that sees positions only: one head looks at its own token, one at the token before. So
-the patterns of the first layer are replaced by their means over prompts, which no prompt tells anything, and these are
-cut to the two tokens of the lemma, or to the own token alone. All heads are cut in the same way, so that it does not
-matter how the layer's work is shared among heads. What the layer writes keeps its mean over prompts at each position:
-tokens that are cut off go to their means, not to 0. The first layer is the first whose attention is in use.
+Lemma 1 makes them with attention that sees positions only: one head looks at its own token, one at
+the token before. So the patterns of the first layer are replaced by their means over prompts, which
+no prompt tells anything, and these are cut to the two tokens of the lemma, or to the own token
+alone. All heads are cut in the same way, so that it does not matter how the layer's work is shared
+among heads. What the layer writes keeps its mean over prompts at each position: tokens that are cut
+off go to their means, not to 0. The first layer is the first whose attention is in use.
 """
 
 from dataclasses import dataclass
@@ -45,11 +46,17 @@ def needs_layers_on_states(facts: Facts) -> str | None:
     if reason := needs_paths(facts):
         return reason
     if facts.encoding != "states":
-        return f"The claim is about plain states, which the first layer may augment; these are {facts.encoding} already"
+        return (
+            "The claim is about plain states, which the first layer may augment; these are "
+            f"{facts.encoding} already"
+        )
     if facts.config.n_layers < 2:
         return "The claim is about a first layer that others follow; this model has one layer"
     if facts.config.attention_dir != "causal":
-        return "The claim is about causal attention, since else the token after a state shows what is to be predicted"
+        return (
+            "The claim is about causal attention, since else the token after a state shows what is "
+            "to be predicted"
+        )
     return None
 
 
@@ -77,9 +84,9 @@ def cut(pattern: Pattern) -> dict[str, Pattern]:
 def first_layer(lab: Lab, parts: DataFrame) -> DataArray:
     """What becomes of predictions with other patterns in the first layer: (arm, number, point, unit).
 
-    Numbers: "moved", the squared change of the prediction; "error", its squared error; both over the variance of the
-    next state over prompts; and "share", the squared change over the variance of the model's own predictions. At each
-    scored point, means over two prompts of a unit.
+    Numbers: "moved", the squared change of the prediction; "error", its squared error; both over
+    the variance of the next state over prompts; and "share", the squared change over the variance
+    of the model's own predictions. At each scored point, means over two prompts of a unit.
     """
     layer = first_layer_in_use(parts)
     prompts, first = lab.few, lab.task.n_determining
@@ -108,9 +115,9 @@ def first_layer(lab: Lab, parts: DataFrame) -> DataArray:
 def first_pattern(lab: Lab, parts: DataFrame) -> DataArray:
     """Where heads of the first layer look, from the second token on: (head, number).
 
-    Numbers: "weight at the token before", the share of the squares of a head's mean weights that lies there; "alike in
-    all prompts", the squares of the mean weights over the means of their squares, 1 where the pattern is made of
-    positions alone.
+    Numbers: "weight at the token before", the share of the squares of a head's mean weights that
+    lies there; "alike in all prompts", the squares of the mean weights over the means of their
+    squares, 1 where the pattern is made of positions alone.
     """
     layer = first_layer_in_use(parts)
     mean, square = (part[:, 1:] for part in mean_pattern(lab, lab.few, layer))

@@ -1,7 +1,8 @@
 """What is read off the weights of a layer, beside what the model predicts, after every scored state.
 
-Each reading makes predictions of its own. They are compared with the model's at every length of the prompt, since a
-claim on a layer covers them all, and beside that stands the model whose heads write their means: `analyses.tie`.
+Each reading makes predictions of its own. They are compared with the model's at every length of the
+prompt, since a claim on a layer covers them all, and beside that stands the model whose heads write
+their means: `analyses.tie`.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """What the weights of positions P do: the tokens that the propositions name, the others, and the diagonals of P.
 
-Predictions with another P are those of the plain layer with the model's weights, which `ties.layer_tie` compares with
-the model. What attention writes keeps its mean over prompts at each position, whatever P is: what is cut goes to its
-mean, not to 0.
+Predictions with another P are those of the plain layer with the model's weights, which
+`ties.layer_tie` compares with the model. What attention writes keeps its mean over prompts at each
+position, whatever P is: what is cut goes to its mean, not to 0.
 """
 
 import torch

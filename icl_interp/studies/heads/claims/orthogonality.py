@@ -33,7 +33,8 @@ MARGIN = 1.25  # factor by which an overlap must lie beyond chance
 TAIL = 0.025  # of overlaps by chance, on each side
 N_BY_CHANCE = 2**20  # overlaps drawn by chance, over all pairs; at most 20,000 means
 LESS = "what two heads of a layer write, as it is read, overlaps less than random directions would"
-MOST_PAIRS = 32  # of heads that are ablated together: each takes a run of the model, and what is shown is a median
+# of heads that are ablated together: each takes a run of the model, and what is shown is a median
+MOST_PAIRS = 32
 
 
 def pairs_of(cfg: HookedTransformerConfig) -> list[tuple[int, int, int]]:
@@ -54,11 +55,12 @@ def _names(pairs: Iterable[tuple[int, int, int]]) -> tuple[str, ...]:
 def overlap(lab: Lab) -> DataArray:
     """Overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and what the claim needs to compare them.
 
-    All of it is `probes.HeadOrthogonality` on whole prompts in distribution, with what is read of a layer measured on
-    the same prompts (`probes.Reading`): OV, QK and outputs are its cosines without sign; chance is its output_chance;
-    "directions" is its D; "counts as", of a head beside itself, the head as which it counts (`NO_HEAD`: writes
-    nothing). Then follow its inner products, each a mean over the prompts of a unit. A head beside itself is its mean
-    square. NaN for heads that write nothing that is read.
+    All of it is `probes.HeadOrthogonality` on whole prompts in distribution, with what is read of a
+    layer measured on the same prompts (`probes.Reading`): OV, QK and outputs are its cosines
+    without sign; chance is its output_chance; "directions" is its D; "counts as", of a head beside
+    itself, the head as which it counts (`NO_HEAD`: writes nothing). Then follow its inner products,
+    each a mean over the prompts of a unit. A head beside itself is its mean square. NaN for heads
+    that write nothing that is read.
     """
     prompts = lab.head_sample if is_large(lab.model) else lab.few
     read, _ = lab.encoding.read_at(prompts.n_points, lab.model.cfg.attention_dir)
@@ -143,7 +145,8 @@ class Comparison(NamedTuple):
 def distinct_heads(overlaps: DataArray) -> dict[str, list[str]]:
     """The heads that count, each with those that are one with it (itself the first): copies count once.
 
-    Heads that write nothing which is read are left out, and so are layers whose heads write along one direction.
+    Heads that write nothing which is read are left out, and so are layers whose heads write along
+    one direction.
     """
     found: dict[str, list[str]] = {}
     shown = overlaps.sel(value=list(OF_LAYER)).values.tolist()
@@ -183,7 +186,8 @@ def compared(overlaps: DataArray, pairs: Sequence[str]) -> Comparison | None:
     second = np.stack([products(b, b) for _, b in ends])
     chance = np.array([rows[pair][len(MAPS)] for pair in pairs])
     n_directions = np.array([rows[pair][len(SHOWN)] for pair in pairs])
-    # Each unit's influence on the mean overlap (infinitesimal jackknife): one number a unit, however many the pairs.
+    # Each unit's influence on the mean overlap (infinitesimal jackknife): one number a unit,
+    # however many the pairs.
     means = [part.mean(1, keepdims=True) for part in (inner, first, second)]
     cosine = means[0] / np.sqrt(means[1] * means[2])
     influence = np.sign(cosine) * inner / np.sqrt(means[1] * means[2])
@@ -208,8 +212,8 @@ def by_chance(
 ) -> Float[np.ndarray, " draw"]:
     """Mean overlaps of pairs that are each turned at random, given their root mean squares and D of their layers.
 
-    One entry of a Haar rotation in D dimensions has the square of a Beta(1/2, (D - 1)/2); so has the overlap of two
-    heads that write a direction each, in its units, and of others nearly.
+    One entry of a Haar rotation in D dimensions has the square of a Beta(1/2, (D - 1)/2); so has
+    the overlap of two heads that write a direction each, in its units, and of others nearly.
     """
     n_draws = max(2000, min(20_000, N_BY_CHANCE // len(sizes)))
     rng, found = np.random.default_rng(0), np.zeros(n_draws)
@@ -254,8 +258,8 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
         CRITERION,
         quantities,
         f"{LESS.capitalize()}.",
-        "Heads of a layer are not orthogonal: what two of them write, as it is read, overlaps more than random "
-        "directions would.",
+        "Heads of a layer are not orthogonal: what two of them write, as it is read, overlaps more "
+        "than random directions would.",
         LESS,
     )
     threshold = bound(
@@ -266,8 +270,9 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
         f"above {ends[1]:.3f} by a factor of {MARGIN:g}",
     )
     says += (
-        f" The mean overlap of {low} pairs that matter is {estimate.value:.3f} [{estimate.low:.3f}, "
-        f"{estimate.high:.3f}] (0: orthogonal) and {middle:.3f} by chance ({threshold})."
+        f" The mean overlap of {low} pairs that matter is {estimate.value:.3f} "
+        f"[{estimate.low:.3f}, {estimate.high:.3f}] (0: orthogonal) and {middle:.3f} by chance "
+        f"({threshold})."
     )
     caveat = (
         f"The interval allows for up to {high} pairs, with heads that may matter."
@@ -295,14 +300,16 @@ def _causal(
     for name in ablation.indexes["pair"]:
         if unknown := set(name.split(" ~ ")) - roles.keys():  # in a report that was edited
             raise InputError(
-                f"{pair_ablation.name} has a pair of the head {shown(min(unknown))}, which is none here"
+                f"{pair_ablation.name} has a pair of the head {shown(min(unknown))}, which is none "
+                "here"
             )
         both, first, second = ablation.sel(pair=name).values
         if name in pairs and first + second > 0:
             interactions[name] = float((both - first - second) / (first + second))
     sizes = np.abs(list(interactions.values()))
     return {
-        "intervention": "outputs of two heads of a layer that matter replaced by their mean, alone and together",
+        "intervention": "outputs of two heads of a layer that matter replaced by their mean, alone "
+        "and together",
         "effect": float(np.median(sizes)) if interactions else float("nan"),
         "share of pairs with interaction <= 10 %": float((sizes <= 0.1).mean())
         if interactions
@@ -312,7 +319,9 @@ def _causal(
 
 
 def _details(overlaps: DataArray) -> tuple[dict[str, object], ...]:
-    """Mean overlaps over all pairs of heads of a layer, relevant or not; those of weights are shown only.
+    """Mean overlaps over all pairs of heads of a layer, relevant or not.
+
+    Those of weights are shown only.
 
     Then each layer: directions of what its heads write, as it is read, and heads that count there.
     """
@@ -344,17 +353,18 @@ def _one_head(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    f"mean overlap of the outputs of two heads of a layer that matter (less their mean over prompts, weighed by how "
-    f"far they move the predictions), and {MARGIN} times the end of its interval beyond it, among overlaps of random "
-    "directions in as many dimensions as what the heads of the layer write has: below the "
-    f"{TAIL:.1%} / above the {1 - TAIL:.1%} quantile. Heads whose outputs are parallel or opposite count as one",
+    "mean overlap of the outputs of two heads of a layer that matter (less their mean over "
+    f"prompts, weighed by how far they move the predictions), and {MARGIN} times the end of its "
+    "interval beyond it, among overlaps of random directions in as many dimensions as what the "
+    f"heads of the layer write has: below the {TAIL:.1%} / above the {1 - TAIL:.1%} quantile. "
+    "Heads whose outputs are parallel or opposite count as one",
     (Condition("position", (-INF, TAIL), (1 - TAIL, INF)),),
     (
         Precondition(
             "pairs",
             (1.0, INF),
-            "No layer has two heads that are sure to matter, differ in what they write, and write along more than one "
-            "direction that is read.",
+            "No layer has two heads that are sure to matter, differ in what they write, and write "
+            "along more than one direction that is read.",
         ),
     ),
 )
@@ -364,18 +374,20 @@ ORTHOGONALITY_CLAIM = Claim(
     question="attention",
     short="The heads of a layer are orthogonal to each other after training.",
     quote=Quote(
-        "To further relate our experimental findings to our theory, we also exhibit an orthogonality "
-        "property between heads after training.",
-        "Sander et al. (2024), section 6, 'Non-Augmented setting', with Figure 8 (theory: section 5.1, "
-        "after Proposition 3)",
+        "To further relate our experimental findings to our theory, we also exhibit an "
+        "orthogonality property between heads after training.",
+        "Sander et al. (2024), section 6, 'Non-Augmented setting', with Figure 8 (theory: section "
+        "5.1, after Proposition 3)",
         "The paper shows it for one layer of linear attention that is trained on autoregressive "
-        "sequences; the formula of its measure is missing from our copy. We ask it of any attention: what"
-        " two heads of a layer write, over functions and weighed by how far it moves the predictions, must "
-        "overlap less than random directions would.",
+        "sequences; the formula of its measure is missing from our copy. We ask it of any "
+        "attention: what"
+        " two heads of a layer write, over functions and weighed by how far it moves the "
+        "predictions, must overlap less than random directions would.",
     ),
     kind="learning",
     statement="The heads of a layer are orthogonal: what they write points in different directions",
-    source="Sander et al. (2024), sections 5.1 and 6, there for linear attention; here for any attention",
+    source="Sander et al. (2024), sections 5.1 and 6, there for linear attention; here for any "
+    "attention",
     criterion=CRITERION,
     measurements=(scale.own, relevance.relevance, overlap, pair_ablation),
     twin=(overlap,),

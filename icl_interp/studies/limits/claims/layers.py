@@ -1,16 +1,19 @@
 """The claim of `limits` that the prediction is formed in the last layer: what is there before it, and what is without.
 
-What can be decoded before the last layer need not be what the prediction is made of. So two questions are asked, and a
-verdict needs the same answer to both. How much of the prediction does a read-out of the stream before the last layer
-see? How much of it is left with the last layer's outputs at their mean? Both are shares of the part of the prediction
-that the context makes: what differs from the mean over all functions at that query.
+What can be decoded before the last layer need not be what the prediction is made of. So two
+questions are asked, and a verdict needs the same answer to both. How much of the prediction does a
+read-out of the stream before the last layer see? How much of it is left with the last layer's
+outputs at their mean? Both are shares of the part of the prediction that the context makes: what
+differs from the mean over all functions at that query.
 
-The logit lens reads the stream as if the remaining blocks wrote nothing. A prediction in another basis escapes it, so
-the first question is judged by the best affine read-out instead, fitted to each depth and tested on functions that it
-has not seen. A post-norm model has no final norm: there both lenses read the stream as it is.
+The logit lens reads the stream as if the remaining blocks wrote nothing. A prediction in another
+basis escapes it, so the first question is judged by the best affine read-out instead, fitted to
+each depth and tested on functions that it has not seen. A post-norm model has no final norm: there
+both lenses read the stream as it is.
 
-Sources: nostalgebraist (2020), "interpreting GPT: the logit lens"; Belrose et al. (2023), "Eliciting latent predictions
-from transformers with the tuned lens", which fits an affine map at each depth.
+Sources: nostalgebraist (2020), "interpreting GPT: the logit lens"; Belrose et al. (2023),
+"Eliciting latent predictions from transformers with the tuned lens", which fits an affine map at
+each depth.
 """
 
 from collections.abc import Sequence
@@ -47,12 +50,11 @@ from icl_interp.studies.limits.measurements.ablation import (
     without_attention,
 )
 
-# Shares of the prediction before the last layer, and without it. At a share of a half the standard error is 0.03 with
-# 128 units, at half the sample 0.05: the zone between is four of these wide.
+# Shares of the prediction before the last layer, and without it. At a share of a half the standard
+# error is 0.03 with 128 units, at half the sample 0.05: the zone between is four of these wide.
 MAINLY, ALREADY = 0.4, 0.6
-ROUNDING = (
-    1e-10  # of the prediction's variance: what varies less without the last layer is rounding
-)
+# of the prediction's variance: what varies less without the last layer is rounding
+ROUNDING = 1e-10
 CONSTANT = 1e-140  # a variance below is none; its square times `ROUNDING` is still a number
 PARTS = ("1", "intact", "edited", "law mean")
 EDITS = ("last block", "last attention", "last MLP")
@@ -132,10 +134,10 @@ def _through_lenses(lab: Lab) -> Sweep:
 def lens(lab: Lab, swept: Swept) -> DataArray:
     """How much of the final prediction for the last query each lens sees after 0, 1, ..., all blocks.
 
-    Squared difference from the final prediction (residual), beside that from its mean (total); both predictions less
-    the mean of the law of functions. Prompts as from `prompts_of`: groups of them are what intervals resample. Where
-    the task has antithetic pairs a group holds whole pairs; where it has none, each prompt is of a function of its own,
-    too.
+    Squared difference from the final prediction (residual), beside that from its mean (total); both
+    predictions less the mean of the law of functions. Prompts as from `prompts_of`: groups of them
+    are what intervals resample. Where the task has antithetic pairs a group holds whole pairs;
+    where it has none, each prompt is of a function of its own, too.
     """
     prompts, per = swept.prompts, lab.unit_size
     model, names = lab.model, depths(lab.model)
@@ -185,9 +187,9 @@ def _intact_and_without(lab: Lab) -> list[Sweep]:
 def without_last(lab: Lab, swept: Sequence[Swept]) -> DataArray:
     """What the prediction for the last query has to do with that of the model whose last layer is made its mean.
 
-    Means over groups of prompts (those of `layers/lens`) of products of 1, the prediction d less the law's mean m, the
-    prediction g with an edit, and m. Edits: the last block's outputs at their mean, those of its attention or of its
-    MLP alone. NaN for an MLP that does not exist.
+    Means over groups of prompts (those of `layers/lens`) of products of 1, the prediction d less
+    the law's mean m, the prediction g with an edit, and m. Edits: the last block's outputs at their
+    mean, those of its attention or of its MLP alone. NaN for an MLP that does not exist.
     """
     prompts = swept[0].prompts
     intact, *edited = (one.f[:, 0] for one in swept)
@@ -227,7 +229,7 @@ def curves(lab: Lab, swept: Swept) -> DataArray:
     )
 
 
-# ---- the evidence ----------------------------------------------------------------------------------------------------
+# ---- the evidence --------------------------------------------------------------------------------
 
 
 def seen_by(result: DataArray, name: str, depth: int) -> Interval:
@@ -244,8 +246,8 @@ def seen_by(result: DataArray, name: str, depth: int) -> Interval:
 def left(result: DataArray, edit: str) -> Interval:
     """Share of the prediction's variance that is left under an edit, scale and offset of what is left set right.
 
-    The squared partial correlation of the prediction before and after the edit, given the mean of the law of functions:
-    an edited model that knows that mean, and no context, has none.
+    The squared partial correlation of the prediction before and after the edit, given the mean of
+    the law of functions: an edited model that knows that mean, and no context, has none.
     """
 
     def share(mean: Float[np.ndarray, "draw 4 4"]) -> Float[np.ndarray, " draw"]:
@@ -296,8 +298,8 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
         CRITERION, quantities, "before", f"at most {MAINLY:g}", f"at least {ALREADY:g}"
     )
     says = (
-        f"{first} A read-out before it (affine) sees {_bracketed(seen)} of its variance, and without the "
-        f"last layer {_bracketed(without)} is left ({threshold})."
+        f"{first} A read-out before it (affine) sees {_bracketed(seen)} of its variance, and "
+        f"without the last layer {_bracketed(without)} is left ({threshold})."
     )
     caveat = f"Without that layer the error is {causal['effect']:.2g} times that of {NO_PROMPT}."
     if seen.low >= ALREADY and without.high <= MAINLY:
@@ -335,7 +337,8 @@ def _blocks(results: Results, n_layers: int) -> dict[str, Any]:
         for points in (ALL, QUERY)
     }
     return {
-        "intervention": "outputs of one layer (attention and MLP) replaced by their mean, at every position",
+        "intervention": "outputs of one layer (attention and MLP) replaced by their mean, at every "
+        "position",
         "effect": rates[ALL][-1],
         "the same for another block (the largest effect)": max(rates[ALL][:-1]),
         "by block": rates[ALL],
@@ -350,16 +353,20 @@ def _bracketed(interval: Interval) -> str:
 
 def _one_layer(facts: Facts) -> str | None:
     if facts.config.mlp_only:
-        return "The claim is about what layers make of a context; this model has no attention to read one."
+        return (
+            "The claim is about what layers make of a context; this model has no attention to read "
+            "one."
+        )
     if facts.config.n_layers == 1:
         return "The claim compares the last layer with those before; this model has one layer."
     return None
 
 
 CRITERION = Criterion(
-    f"share of the variance of the final prediction, less {NO_PROMPT}, that the best affine read-out (cross-validated "
-    "over functions) sees in the stream before the last layer, and share that is left with the last layer's outputs "
-    f"replaced by their mean (scale and offset set right): both at most {MAINLY} / both at least {ALREADY}",
+    f"share of the variance of the final prediction, less {NO_PROMPT}, that the best affine "
+    "read-out (cross-validated over functions) sees in the stream before the last layer, and share "
+    "that is left with the last layer's outputs replaced by their mean (scale and offset set "
+    f"right): both at most {MAINLY} / both at least {ALREADY}",
     (Condition("before", (-INF, MAINLY), (ALREADY, INF)),),
 )
 
@@ -368,12 +375,14 @@ LAST_LAYER_CLAIM = Claim(
     question="algorithm",
     short="The prediction is mainly formed in the last layer.",
     quote=Quote(
-        "Evolution of predictions over layers show that the final prediction is mainly generated in the last layer.",
+        "Evolution of predictions over layers show that the final prediction is mainly generated "
+        "in the last layer.",
         "Naim & Asher (2025), appendix F, with Figure 8 (also section 4.1)",
         "The paper shows a plot for f(x) = x and does not say how predictions were read from inner "
-        "layers. We fit the best affine read-out before the last layer, and we replace the last layer's "
-        "outputs by their mean over prompts, because what can be decoded need not be what the prediction is made of. "
-        "Either way at most 0.4 of the variance of the prediction may be there.",
+        "layers. We fit the best affine read-out before the last layer, and we replace the last "
+        "layer's outputs by their mean over prompts, because what can be decoded need not be what "
+        "the prediction is made of. Either way at most 0.4 of the variance of the prediction may "
+        "be there.",
     ),
     kind="learning",
     statement="The prediction is mainly formed in the last layer",

@@ -1,8 +1,9 @@
 """The claim of `limits` that attention patterns are alike whatever the degree of the polynomial that a context shows.
 
-Every degree meets the same inputs. Points are exchangeable, so a mean pattern by position would average away whatever
-attention makes of their content: keys are therefore lined up by how near their x is to the query's. Heads without which
-predictions do not move are left out, and so are layers that have no others.
+Every degree meets the same inputs. Points are exchangeable, so a mean pattern by position would
+average away whatever attention makes of their content: keys are therefore lined up by how near
+their x is to the query's. Heads without which predictions do not move are left out, and so are
+layers that have no others.
 """
 
 from collections.abc import Callable
@@ -38,19 +39,23 @@ from icl_interp.studies.limits.measurements.classes import (
     prompts_per_unit,
 )
 
-ALIKE = 0.2  # a small effect: the mean patterns of two degrees, in units of the distance between two prompts
+# A small effect: the mean patterns of two degrees, in units of the distance between two prompts.
+ALIKE = 0.2
 UNLIKE = 0.5  # a medium one
-RESPONDS = 0.05  # distance between prompts, in weight moved, below which patterns do not depend on the prompt
+# Distance between prompts, in weight moved, below which patterns do not depend on the prompt.
+RESPONDS = 0.05
 CHUNK = 64  # prompts at once where whole patterns are kept
-N_PROMPTS = (
-    2  # of each unit, and one where two functions meet the same inputs: a report must stay quick
-)
+# of each unit, and one where two functions meet the same inputs: a report must stay quick
+N_PROMPTS = 2
 N_SHIFTS = 4  # other prompts that each one is compared with
 LARGEST = "largest"
-SCOPE = "these weights, this task, the last query in distribution, polynomials of degree 1 to the largest trained on"
+SCOPE = (
+    "these weights, this task, the last query in distribution, polynomials of degree 1 to the "
+    "largest trained on"
+)
 
 
-# ---- prompts and patterns -------------------------------------------------------------------------------------------
+# ---- prompts and patterns ------------------------------------------------------------------------
 
 
 def degrees(lab: Lab) -> list[int]:
@@ -71,7 +76,10 @@ def others(lab: Lab, degree: int) -> Prompts:
 
 
 def some(lab: Lab, prompts: Prompts, n: int = N_PROMPTS) -> Prompts:
-    """So many prompts of each unit: as many of either partner of a pair; one prompt is the first partner's."""
+    """So many prompts of each unit: as many of either partner of a pair.
+
+    One prompt is the first partner's.
+    """
     per = prompts_per_unit(lab)
     return prompts[torch.arange(len(prompts)) % per % max(per // n, 1) == 0]
 
@@ -100,7 +108,7 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
     return 0.5 * (a - b).abs().sum(-1).mean(-1)
 
 
-# ---- measurements ---------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 @measurement("patterns/degrees", version=3, needs=(relevance.relevance,))
@@ -111,14 +119,17 @@ def distances(lab: Lab, effects: DataArray) -> DataArray:
 
     Statistics, in weight moved (total variation, mean over heads):
         between: distance of the two degrees' mean patterns, keys lined up by nearness.
-        within: mean distance between two prompts of the same degree (other functions, other inputs), lined up alike.
-        ratio: between / within, within no less than `RESPONDS`; low and high from 2,000 draws of units. "largest"
-            is the maximum over pairs, over layers, or both, in every draw.
-        response low, response high: of the interval of the mean of "within" over layers and pairs; in "largest" only.
-        by position: the ratio with keys as they stand. shuffled: with the degrees of each unit permuted, which
-            leaves what the sample's size makes.
-        excess: the distance between functions of the two degrees at the *same* inputs over that between two functions
-            of one degree at the same inputs, less 1: sees what means over prompts do not.
+        within: mean distance between two prompts of the same degree (other functions, other
+            inputs), lined up alike.
+        ratio: between / within, within no less than `RESPONDS`; low and high from 2,000 draws of
+            units. "largest" is the maximum over pairs, over layers, or both, in every draw.
+        response low, response high: of the interval of the mean of "within" over layers and pairs;
+            in "largest" only.
+        by position: the ratio with keys as they stand. shuffled: with the degrees of each unit
+            permuted, which leaves what the sample's size makes.
+        excess: the distance between functions of the two degrees at the *same* inputs over that
+            between two functions of one degree at the same inputs, less 1: sees what means over
+            prompts do not.
     """
     levels, n_layers = degrees(lab), lab.model.cfg.n_layers
     moving = relevance.that_move(effects)
@@ -215,7 +226,8 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
     same = [float(variation(own[:, a], other[:, a]).mean()) for a in range(own.shape[1])]
     out = []
     for a, b in pairs:
-        # Functions of two degrees share their first coefficients where they have the same number: take another.
+        # Functions of two degrees share their first coefficients where they have the same number:
+        # take another.
         across = (variation(own[:, a], other[:, b]) + variation(other[:, a], own[:, b])).mean() / 2
         base = (same[a] + same[b]) / 2
         out.append(
@@ -228,9 +240,9 @@ def _excess(own: Tensor, other: Tensor, pairs: list[tuple[int, int]]) -> list[fl
 def swapped(lab: Lab) -> DataArray:
     """Squared error at the last query when the model attends as it would to another function at the same inputs.
 
-    Sources: "own" (nothing replaced), "degree d" (all patterns, at every position, from another function of degree d;
-    the target's own degree is the control), "uniform". Also the error of always saying 0. One prompt of each unit; the
-    lowest degree and the highest.
+    Sources: "own" (nothing replaced), "degree d" (all patterns, at every position, from another
+    function of degree d; the target's own degree is the control), "uniform". Also the error of
+    always saying 0. One prompt of each unit; the lowest degree and the highest.
     """
     levels = degrees(lab)[:: len(degrees(lab)) - 1]
     sources = ("own", *(f"degree {d}" for d in levels), "uniform", "zero")
@@ -267,7 +279,7 @@ def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "b
         return lab.single(tokens, range(last, last + 1))[:, 0].double().cpu()
 
 
-# ---- the evidence ----------------------------------------------------------------------------------------------------
+# ---- the evidence --------------------------------------------------------------------------------
 
 
 def _quantities(result: DataArray) -> dict[str, Estimate]:
@@ -303,9 +315,9 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
         CRITERION, quantities, "ratio", f"at most {percent(ALIKE)}", f"more than {percent(UNLIKE)}"
     )
     says = (
-        f"{_answer(CRITERION.decide(quantities))} The largest distance between the mean patterns of two degrees is "
-        f"{of(ratio)} that between two prompts of one degree ({threshold}; degrees {first} and {second}, layer "
-        f"{layer})."
+        f"{_answer(CRITERION.decide(quantities))} The largest distance between the mean patterns "
+        f"of two degrees is {of(ratio)} that between two prompts of one degree ({threshold}; "
+        f"degrees {first} and {second}, layer {layer})."
     )
     caveat = (
         f"With the degrees shuffled over prompts, which leaves only noise, it is {of(shuffled)} it."
@@ -349,8 +361,8 @@ def _answer(decision: Decision) -> str:
         return "Attention patterns differ between polynomials of different degrees."
     if undecided(decision) == "response":
         return (
-            "It is not decided whether attention patterns are alike for a reason: they hardly depend on the prompt at "
-            "all."
+            "It is not decided whether attention patterns are alike for a reason: they hardly "
+            "depend on the prompt at all."
         )
     return "It is not decided whether attention patterns are alike for polynomials of every degree."
 
@@ -372,7 +384,8 @@ def _causal(patched: DataArray) -> dict[str, object]:
         ).value
 
     return {
-        "intervention": "attend as the model would to another function at the same inputs, all layers and positions",
+        "intervention": "attend as the model would to another function at the same inputs, all "
+        "layers and positions",
         "effect": rate(lambda target: [t for t in targets if t != target]),
         "sham: the other function has the same degree": rate(lambda target: [target]),
         "intact": rate(lambda target: ["own"]),
@@ -398,10 +411,11 @@ def _one_degree(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    "Distance of the mean attention patterns of two degrees (total variation: the attention weight that moves; keys "
-    "lined up by nearness to the query), over that of two prompts of one degree, the largest over pairs of degrees and "
-    f"layers. Supported if it is at most {ALIKE} and patterns depend on the prompt (distance of two prompts at least "
-    f"{RESPONDS}). Contradicted if it is more than {UNLIKE}.",
+    "Distance of the mean attention patterns of two degrees (total variation: the attention weight "
+    "that moves; keys lined up by nearness to the query), over that of two prompts of one degree, "
+    f"the largest over pairs of degrees and layers. Supported if it is at most {ALIKE} and "
+    f"patterns depend on the prompt (distance of two prompts at least {RESPONDS}). Contradicted if "
+    f"it is more than {UNLIKE}.",
     (
         Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)),
         Condition("response", (RESPONDS, INF), None),
@@ -414,10 +428,11 @@ PATTERNS_ALIKE_CLAIM = Claim(
     short="Attention patterns are alike for polynomials of every degree.",
     quote=Quote(
         "Moreover, an analysis of the attention weights at all 12 layers in our best models showed "
-        "remarkably similar patterns, regardless of the complexity of the polynomial being computed ...",
+        "remarkably similar patterns, regardless of the complexity of the polynomial being "
+        "computed ...",
         "Naim & Asher (2025), section 4.1, before Proposition 1 (repeated in section 6)",
-        "The paper does not say how patterns were compared. We compare the mean patterns of two degrees "
-        "with the usual distance between two prompts of one degree, at the last query.",
+        "The paper does not say how patterns were compared. We compare the mean patterns of two "
+        "degrees with the usual distance between two prompts of one degree, at the last query.",
     ),
     kind="learning",
     statement="Attention patterns are alike whatever the degree of the polynomial",

@@ -28,15 +28,16 @@ from icl_interp.studies.limits.measurements import between, far
 from icl_interp.studies.limits.measurements.far import power
 
 CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
-# Shares of contexts far out, from which and up to which. The first was 0.95, in each of four conditions at once and for
-# all heads simultaneously: then 1,024 prompts do not tell a head that turns in 96 % of contexts from one that turns in
-# 94 %, and models stay open all of whose heads turn. 0.9 is nearly all as well (it is what is asked of heads), and
-# between 0.8 and 0.9 lie more than two standard errors of a share at half the sample, .02 each.
+# Shares of contexts far out, from which and up to which. The first was 0.95, in each of four
+# conditions at once and for all heads simultaneously: then 1,024 prompts do not tell a head that
+# turns in 96 % of contexts from one that turns in 94 %, and models stay open all of whose heads
+# turn. 0.9 is nearly all as well (it is what is asked of heads), and between 0.8 and 0.9 lie more
+# than two standard errors of a share at half the sample, .02 each.
 TURNED, NOT_TURNED = 0.9, 0.8
-NEARBY = 0.5  # share of contexts in distribution from which a head is concentrated before anything goes far
-SAME = (
-    0.02  # change of the prediction far from the data, in u, up to which two patterns do the same
-)
+# Share of contexts in distribution from which a head is concentrated before anything goes far.
+NEARBY = 0.5
+# Change of the prediction far from the data, in u, up to which two patterns do the same.
+SAME = 0.02
 MOST, HALF = 0.9, 0.5  # shares of heads: from which on the claim holds, and up to which it does not
 FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
 DRAWN = ("drawn, x < 0", "drawn, x > 0")  # places drawn from 1e4 to 1e5, one for each pair of units
@@ -66,11 +67,11 @@ def _near_and_far(lab: Lab) -> dict[str, Sweep]:
 def concentration(lab: Lab, swept: Mapping[str, Swept]) -> DataArray:
     """Share of each unit's contexts in which a head's pattern at the last query is concentrated.
 
-    Conditions: in distribution; each far query; a drawn one for each sign, from 1e4 to 1e5 and along the ray of the
-    unit (`Bench.rays`); and "later" for each sign: the context is concentrated at 1e5, or the
-    gap between its largest score and the next one still grows there. The pattern then turns into a hardmax at some
-    larger |x|: where the gap reaches log 19 (n - 1), with n keys, delta is at most 0.05. "prompts" holds the number of
-    prompts in a unit.
+    Conditions: in distribution; each far query; a drawn one for each sign, from 1e4 to 1e5 and
+    along the ray of the unit (`Bench.rays`); and "later" for each sign: the context is concentrated
+    at 1e5, or the gap between its largest score and the next one still grows there. The pattern
+    then turns into a hardmax at some larger |x|: where the gap reaches log 19 (n - 1), with n keys,
+    delta is at most 0.05. "prompts" holds the number of prompts in a unit.
     """
     queries = [lab.x_unit * x for x in FAR_CONDITIONS]
     probes = [swept[name].probe(AttentionEntropy) for name in ("near", "far", "drawn")]
@@ -153,7 +154,8 @@ def _swapped(lab: Lab) -> dict[str, Sweep]:
 def far_swap(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
     """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square.
 
-    Of vectors the squared lengths, because u, the unit that they are measured in, is the root of summed variances.
+    Of vectors the squared lengths, because u, the unit that they are measured in, is the root of
+    summed variances.
     """
     xs = arms["intact"].xs
     f, *swapped = (arm.f for arm in arms.values())
@@ -165,8 +167,8 @@ def far_swap(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
 def _standings(result: DataArray, level: float) -> dict[str, Standing]:
     """How each head counts: whether it turns into a hardmax, or is concentrated already in distribution ("out")."""
     shares = np.moveaxis(result.values[:, :-1], -1, 0)  # (unit, head, condition)
-    # Whether a head is concentrated nearby; whether it has turned, where the least share decides; and for two signs
-    # whether it has not, where the larger of two shares decides.
+    # Whether a head is concentrated nearby; whether it has turned, where the least share decides;
+    # and for two signs whether it has not, where the larger of two shares decides.
     n_decisions = 4 * shares.shape[1]
     low, high = relevance.proportions(shares, int(result.values[0, -1, 0]), level, n_decisions)
     rows = zip(result.indexes["head"], shares.mean(0), low, high, strict=True)
@@ -241,14 +243,15 @@ def _says(
     first = answer(
         HARDMAX,
         quantities,
-        f"Far from the data {'all' if share.low == 1 else 'nearly all'} heads that matter put their attention on one "
-        "token.",
-        "Far from the data at least half of the heads that matter do not put their attention on one token.",
+        f"Far from the data {'all' if share.low == 1 else 'nearly all'} heads that matter put "
+        "their attention on one token.",
+        "Far from the data at least half of the heads that matter do not put their attention on "
+        "one token.",
         "the heads that matter put their attention on one token far from the data",
     )
     second = (
-        f"At |x| = {far_at[0]} and {far_at[1]}, {n_yes} of {n} put {1 - CONCENTRATED:.0%} or more of it there in "
-        f"{TURNED:.0%} of contexts ({threshold(HARDMAX, quantities)})."
+        f"At |x| = {far_at[0]} and {far_at[1]}, {n_yes} of {n} put {1 - CONCENTRATED:.0%} or more "
+        f"of it there in {TURNED:.0%} of contexts ({threshold(HARDMAX, quantities)})."
     )
     open_ways = sum({"yes", "no"} <= head.possible for head in heads.values())
     third = ""
@@ -284,12 +287,14 @@ def _causal(swap: DataArray, u: float) -> dict[str, Any]:
             )
     effect, uniform = found["one-hot", "far out"], found["uniform", "far out"]
     return {
-        "intervention": "all attention of every head at the query put on the token with the largest weight",
+        "intervention": "all attention of every head at the query put on the token with the "
+        "largest weight",
         "effect": effect.value,
         "low": effect.low,
         "high": effect.high,
         "unit": "u",
-        "criterion": f"changes the prediction there by at most {SAME} of its standard deviation in distribution (u)",
+        "criterion": f"changes the prediction there by at most {SAME} of its standard deviation in "
+        "distribution (u)",
         "meets the criterion": bool(effect.high <= SAME),
         "power: the same swap in distribution": found["one-hot", "in distribution"].value,
         "uniform instead": uniform.value,
@@ -321,9 +326,15 @@ def needs_softmax(facts: Facts) -> str | None:
     if config.mlp_only:
         return "The claim is about softmax attention; this model has no attention."
     if config.score_fn != "softmax":
-        return f"The claim is about softmax attention; this model's score function is {config.score_fn}."
+        return (
+            "The claim is about softmax attention; this model's score function is "
+            f"{config.score_fn}."
+        )
     if config.position_weights:
-        return "The claim is about softmax attention; this model multiplies what softmax gives by weights of positions."
+        return (
+            "The claim is about softmax attention; this model multiplies what softmax gives by "
+            "weights of positions."
+        )
     return None
 
 
@@ -337,13 +348,14 @@ LEFT = Precondition(
 )
 
 HARDMAX = Criterion(
-    f"share of the heads that matter that put at least {1 - CONCENTRATED:.0%} of their attention on one token in at "
-    f"least {TURNED:.0%} of contexts, with the query at 1e4, 1e5 and places drawn between, in both directions: at "
-    f"least {MOST} / at most {HALF}. A head matters where its ablation at least doubles the error (at most 1.25 times: "
-    f"not). A head does not turn where, in some direction, in at most {NOT_TURNED:.0%} of contexts its attention is on "
-    "one token, at drawn places and at 1e5, where it counts too if the gap between its largest scores still grows. "
-    f"Heads in between count both ways; heads that attend to one token in at least {NEARBY:.0%} of contexts in "
-    "distribution do not count",
+    f"share of the heads that matter that put at least {1 - CONCENTRATED:.0%} of their attention "
+    f"on one token in at least {TURNED:.0%} of contexts, with the query at 1e4, 1e5 and places "
+    f"drawn between, in both directions: at least {MOST} / at most {HALF}. A head matters where "
+    "its ablation at least doubles the error (at most 1.25 times: not). A head does not turn "
+    f"where, in some direction, in at most {NOT_TURNED:.0%} of contexts its attention is on one "
+    "token, at drawn places and at 1e5, where it counts too if the gap between its largest scores "
+    "still grows. Heads in between count both ways; heads that attend to one token in at least "
+    f"{NEARBY:.0%} of contexts in distribution do not count",
     (Condition("share", (MOST, INF), (-INF, HALF)),),
     (RELEVANT, LEFT),
 )
@@ -356,9 +368,10 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
         "First, when one input value is significantly larger than the rest, softmax, like hardmax, "
         "assigns a probability close to 1 to the largest value and nearly zero to all others.",
         "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2 and Table 4)",
-        "The paper shows softmax of five given numbers (Table 4). We look at the trained heads that "
-        "matter for the prediction, with the query at 1e4 and 1e5 units, and count those that put their "
-        "attention on one token there. Heads that do so near the data already are left out: distance did not cause it.",
+        "The paper shows softmax of five given numbers (Table 4). We look at the trained heads "
+        "that matter for the prediction, with the query at 1e4 and 1e5 units, and count those that "
+        "put their attention on one token there. Heads that do so near the data already are left "
+        "out: distance did not cause it.",
     ),
     kind="architecture",
     statement="Far from the data softmax attention acts as a hardmax: all weight on one token",

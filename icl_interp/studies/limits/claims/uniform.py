@@ -105,12 +105,14 @@ def _scores(lab: Lab) -> Sweep:
 def dispersion(lab: Lab, swept: Sequence[Swept]) -> DataArray:
     """Entropy deficit log n - H and more, of every head at an in-distribution query, as the prompt grows.
 
-    Directly for prompts of 3 points up to the trained length; beyond it by resampling the scores of that query at
-    trained positions (exact in layer 0, where a key's score depends on its own token only; a counterfactual deeper).
+    Directly for prompts of 3 points up to the trained length; beyond it by resampling the scores of
+    that query at trained positions (exact in layer 0, where a key's score depends on its own token
+    only; a counterfactual deeper).
 
-    Statistics: deficit; max weight; deficit within x tokens and within y tokens; and the share of the head output's
-    variance that is due to the samples, not the function (direct lengths only). The last one compares two contexts of
-    one function, the first of each pair; it is NaN where the sample has one context of each function.
+    Statistics: deficit; max weight; deficit within x tokens and within y tokens; and the share of
+    the head output's variance that is due to the samples, not the function (direct lengths only).
+    The last one compares two contexts of one function, the first of each pair; it is NaN where the
+    sample has one context of each function.
     """
     *direct, scores = swept
     n_points = _lengths(lab)
@@ -140,15 +142,17 @@ def dispersion(lab: Lab, swept: Sequence[Swept]) -> DataArray:
 def deficit(lab: Lab, swept: Swept) -> DataArray:
     """Entropy deficit of every head, a mean over each unit: at the trained length, at ten of them, and in the limit.
 
-    Resampled from all keys that prompts of one function show to the same query; the functions of a pair are not mixed.
-    The limit is exact for that law: with n keys drawn from a pool of N, log n - H tends to sum_i p_i log(p_i N), p the
-    softmax over the pool. range is that of the scores: the deficit is at most min(range, range^2 / 8).
+    Resampled from all keys that prompts of one function show to the same query; the functions of a
+    pair are not mixed. The limit is exact for that law: with n keys drawn from a pool of N, log
+    n - H tends to sum_i p_i log(p_i N), p the softmax over the pool. range is that of the scores:
+    the deficit is at most min(range, range^2 / 8).
     """
     seen = swept.probe(Activations)
     trained, layers = lab.encoding.n_tokens(lab.task.n_points), []
     for scores in seen.recorded.values():
         pool = by_context(lab, scores)
-        # No prompt shows the pooled scores, so no probe sees their pattern: the claim's softmax (`needs_softmax`) does.
+        # No prompt shows the pooled scores, so no probe sees their pattern: the claim's softmax
+        # (`needs_softmax`) does.
         now, limit = _deficit(pool).mean((2, 3)), _deficit(pool[..., :-1].flatten(-2)).mean(-1)
         lowest = pool.where(pool > -torch.inf, torch.inf).amin(-1)
         layers.append(torch.stack([now, limit, (pool.amax(-1) - lowest).mean((2, 3))]))
@@ -220,7 +224,10 @@ def softmax_uniform(results: Results, facts: Facts) -> Evidence:
         results[deficit],
         relevance.Mattering.of(results, facts),
     )
-    scope = "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled scores)"
+    scope = (
+        "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled "
+        "scores)"
+    )
     trained = curve["n"].values[-len(BEYOND) - 1]
     quantities = {
         "relevant heads": mattering.counted,
@@ -275,12 +282,16 @@ def _says(
     )
     share, counts = quantities["share"], _counts(heads, mine)
     second = (
-        f"At ten trained lengths {counts['uniform at 10 trained lengths']} of {len(mine)} are uniform (attention as "
-        f"even as over {EVENLY:.0%} of the tokens; {threshold(CRITERION, quantities)})."
+        f"At ten trained lengths {counts['uniform at 10 trained lengths']} of {len(mine)} are "
+        f"uniform (attention as even as over {EVENLY:.0%} of the tokens; "
+        f"{threshold(CRITERION, quantities)})."
     )
     third = f"In the limit of many tokens {counts['uniform in the limit']} are uniform."
     if share.low < share.high:
-        third = f"{third[:-1]}; with unclear heads counted both ways, {share.low:.0%} to {share.high:.0%} are."
+        third = (
+            f"{third[:-1]}; with unclear heads counted both ways, {share.low:.0%} to "
+            f"{share.high:.0%} are."
+        )
     return f"{first} {second}", third
 
 
@@ -349,10 +360,11 @@ LONG = Precondition(
 )
 
 CRITERION = Criterion(
-    f"share of the heads that matter whose attention, at ten trained lengths, is spread as evenly as over {EVENLY:.0%} "
-    f"of the n tokens (log n less the entropy of the attention at most {UNIFORM}): at least {MOST} / at most {HALF}. A "
-    "head matters where its ablation at least doubles the error (at most 1.25 times: not). Heads in between, and those "
-    "that are uniform in the limit of many tokens only, count both ways",
+    "share of the heads that matter whose attention, at ten trained lengths, is spread as evenly "
+    f"as over {EVENLY:.0%} of the n tokens (log n less the entropy of the attention at most "
+    f"{UNIFORM}): at least {MOST} / at most {HALF}. A head matters where its ablation at least "
+    "doubles the error (at most 1.25 times: not). Heads in between, and those that are uniform in "
+    "the limit of many tokens only, count both ways",
     (Condition("share", (MOST, INF), (-INF, HALF)),),
     (LONG, RELEVANT),
 )
@@ -362,12 +374,14 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
     question="attention",
     short="Over many tokens softmax attention becomes a uniform average.",
     quote=Quote(
-        "Second, when dealing with long sequences where the input values are both numerous and similar in"
+        "Second, when dealing with long sequences where the input values are both numerous and "
+        "similar in"
         " magnitude, softmax tends to a uniform distribution.",
         "Naim & Asher (2025), section 6, after Proposition 4 (also appendix G.2)",
-        "The paper gives no measurement, and appendix G.2 drops the condition of similar values. We "
-        "measure how far each head that matters is from uniform at ten times the trained number of "
-        "tokens; beyond the trained length its scores are drawn from those at trained positions.",
+        "The paper gives no measurement, and appendix G.2 drops the condition of similar values. "
+        "We measure how far each head that matters is from uniform at ten times the trained number "
+        "of tokens; beyond the trained length its scores are drawn from those at trained "
+        "positions.",
     ),
     kind="architecture",
     statement="Over many tokens softmax attention acts as a uniform average",

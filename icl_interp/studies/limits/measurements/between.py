@@ -1,7 +1,7 @@
 """Measurements at far queries whose places are drawn, beside the known ones of `far`.
 
-What a model does at the places of a known grid it need not do between them, and along the first coordinate it need not
-do along others.
+What a model does at the places of a known grid it need not do between them, and along the first
+coordinate it need not do along others.
 """
 
 import numpy as np
@@ -68,12 +68,14 @@ def drawn_places(lab: Lab) -> DataArray:
 def drawn(lab: Lab, swept: Swept) -> DataArray:
     """f at far queries whose places are drawn: (statistic, unit, x), x being the middle of a place's stratum.
 
-    Each pair of units has places of its own, one in each stratum (`Bench.drawn_sizes`), and for inputs of several
-    coordinates a direction of its own (`Bench.rays`). Statistics, means over the prompts of a unit but for the largest
-    ones: "gap", squared distance from f at 1e6 units in the same direction, and "largest gap", the largest distance of
-    a single prompt; "step", squared change from the stratum before (NaN at the first); "spread", the variance over
-    prompts by the two units that share a place, and "largest deviation", the largest distance of one from their mean;
-    "squared error", and that of the "law's mean"; "size", the squared distance of f from the law's mean.
+    Each pair of units has places of its own, one in each stratum (`Bench.drawn_sizes`), and for
+    inputs of several coordinates a direction of its own (`Bench.rays`). Statistics, means over the
+    prompts of a unit but for the largest ones: "gap", squared distance from f at 1e6 units in the
+    same direction, and "largest gap", the largest distance of a single prompt; "step", squared
+    change from the stratum before (NaN at the first); "spread", the variance over prompts by the
+    two units that share a place, and "largest deviation", the largest distance of one from their
+    mean; "squared error", and that of the "law's mean"; "size", the squared distance of f from the
+    law's mean.
     """
     queries = lab.drawn_queries
     f = as_numbers(swept.f)

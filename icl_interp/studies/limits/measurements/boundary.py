@@ -24,10 +24,10 @@ from icl_interp.results import make_curve, make_table
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.far import power
 
-LEVEL = (
-    0.1  # of u, the spread of f in distribution: f counts as level within so much of where it ends
-)
-FOLLOWS = 0.1  # of the error of the law's mean: up to this squared error f counts as following the function
+# of u, the spread of f in distribution: f counts as level within so much of where it ends
+LEVEL = 0.1
+# of the error of the law's mean: up to this squared error f counts as following the function
+FOLLOWS = 0.1
 # |x| in units of `Lab.x_unit`:
 LAST = 1e5  # an onset beyond is none: at 1e6 every curve meets its own end
 RATE = (
@@ -41,7 +41,7 @@ SIGNS = {"+": 1, "-": -1}
 NEVER = Interval(float("nan"), float("nan"), float("nan"))
 
 
-# ---- measurements ---------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 def gap_to_end(f: torch.Tensor, xs: Xs) -> torch.Tensor:
@@ -74,8 +74,9 @@ def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> Dat
 def approach(lab: Lab, swept: Swept) -> DataArray:
     """Squares that tell where f follows the function and where it levels off.
 
-    Statistics, each a mean over the prompts of a unit: "gap", squared distance of f from its own end at 1e6; "squared
-    error"; "law's mean", the squared error of E f over the law of functions, the best guess without any example.
+    Statistics, each a mean over the prompts of a unit: "gap", squared distance of f from its own
+    end at 1e6; "squared error"; "law's mean", the squared error of E f over the law of functions,
+    the best guess without any example.
     """
     return _squares(lab, as_numbers(swept.f), lab.grid, lab.prompts)
 
@@ -101,8 +102,8 @@ def _with_scales(lab: Lab) -> Sweep:
 def logs(lab: Lab, swept: Swept) -> DataArray:
     """log |f - c| and the log of the last norm's scale at the query, mean over contexts: elasticities are its slopes.
 
-    c is the certificate's centre, what the output is where the norm passes on nothing (0 without a certificate). A
-    model without a norm has the scale 1.
+    c is the certificate's centre, what the output is where the norm passes on nothing (0 without a
+    certificate). A model without a norm has the scale 1.
     """
     xs = lab.x_unit * np.sort(far.DECADES)
     f = as_numbers(swept.f)
@@ -136,10 +137,11 @@ def _arms(lab: Lab) -> dict[tuple[str, float], Sweep]:
 def arms(lab: Lab, swept: Mapping[tuple[str, float], Swept]) -> DataArray:
     """f, the truth and the law's mean as one thing is scaled: the query alone, all inputs, or the function.
 
-    Functions are scaled about the law's mean E f, so that a constant added to all values changes nothing.
+    Functions are scaled about the law's mean E f, so that a constant added to all values changes
+    nothing.
 
-    One context of each unit. The query is the same for all of them (times the scale in the first two arms), so that
-    f's spread is over contexts.
+    One context of each unit. The query is the same for all of them (times the scale in the first
+    two arms), so that f's spread is over contexts.
     """
     # (curve, unit, x) of each.
     curves = {}
@@ -178,7 +180,7 @@ def _scaled(lab: Lab, prompts: Prompts, arm: str, factor: float) -> Prompts:
     return replace(prompts, xs=xs, ys=lab.task.targets(prompts.parameters, xs) + prompts.ys - clean)
 
 
-# ---- from squares to places -----------------------------------------------------------------------------------------
+# ---- from squares to places ----------------------------------------------------------------------
 
 
 def direction(curve: DataArray, sign: int) -> tuple[np.ndarray, np.ndarray]:
@@ -269,7 +271,7 @@ def elasticities(curve: DataArray, sign: int, low: float, high: float) -> dict[s
     }
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 
 
 def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Tensor]:
@@ -304,10 +306,11 @@ def boundary(
 ) -> DataFrame:
     """The boundary values of this model in numbers: a row a direction and quantity, with intervals over units.
 
-    Rows: trained range (the largest |x| in it); zone; peak, the mean over contexts of the largest |f|, where it is
-    (geometric mean over contexts) and the share of contexts whose peak exceeds the end's |f| by `LEVEL` u; onset; level
-    and the spread over contexts there; the same one decade beyond the trained range; level in closed form; approach
-    rate; far elasticities. NaN for what a model that does not level off lacks: peak, onset, level and rate.
+    Rows: trained range (the largest |x| in it); zone; peak, the mean over contexts of the largest
+    |f|, where it is (geometric mean over contexts) and the share of contexts whose peak exceeds the
+    end's |f| by `LEVEL` u; onset; level and the spread over contexts there; the same one decade
+    beyond the trained range; level in closed form; approach rate; far elasticities. NaN for what a
+    model that does not level off lacks: peak, onset, level and rate.
     """
     u = float(own.sel(statistic="u"))
     known = _Known(as_numbers(swept.f), squares, logarithms, certificate, u)
@@ -315,8 +318,9 @@ def boundary(
     columns = {key: [row[i] for row in rows] for i, key in enumerate(("direction", "quantity"))}
     columns |= {key: [getattr(row[2], key) for row in rows] for key in ("value", "low", "high")}
     note = (
-        f"query arm; {lab.n_units} units x {lab.unit_size} prompts; level: within {LEVEL} u of the end at "
-        f"{power(1e6 * lab.x_unit)}, u being the standard deviation of f in distribution; 95 % bootstrap over units"
+        f"query arm; {lab.n_units} units x {lab.unit_size} prompts; level: within {LEVEL} u of the "
+        f"end at {power(1e6 * lab.x_unit)}, u being the standard deviation of f in distribution; "
+        "95 % bootstrap over units"
     )
     return make_table({**columns, "unit": [row[3] for row in rows]}, note=note)
 

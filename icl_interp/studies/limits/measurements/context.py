@@ -43,11 +43,12 @@ def _inner_and_high(lab: Lab) -> list[float]:
 def use(lab: Lab, swept: Swept) -> DataArray:
     """Whether the context helps at inner queries and far out, each query the same for all prompts.
 
-    Statistics, each a mean over the prompts of a unit: "squared error"; squared errors of guesses without the context,
-    "law's mean" (E f over the law of functions) and "context-free" (f averaged over the prompts of all other units);
-    "swapped", f before another unit's contexts; "change", the squared change of f by that swap; "size" and "f size",
-    squares of the truth and of f; "f less law's mean", the square of that difference. Then moments for correlations,
-    both curves less their means over all prompts: "f", "truth", "f squared", "truth squared", "product".
+    Statistics, each a mean over the prompts of a unit: "squared error"; squared errors of guesses
+    without the context, "law's mean" (E f over the law of functions) and "context-free" (f averaged
+    over the prompts of all other units); "swapped", f before another unit's contexts; "change", the
+    squared change of f by that swap; "size" and "f size", squares of the truth and of f; "f less
+    law's mean", the square of that difference. Then moments for correlations, both curves less
+    their means over all prompts: "f", "truth", "f squared", "truth squared", "product".
     """
     xs = _inner_and_high(lab)
     f = as_numbers(swept.f)
@@ -87,8 +88,9 @@ def use(lab: Lab, swept: Swept) -> DataArray:
 def information(lab: Lab, swept: Swept) -> DataArray:
     """How well the function's coefficients predict f far out: what it still tells about the context.
 
-    Cross-validated least squares over units (no unit is in training and test at once) of f at +-1e4 units on the
-    coefficients and their products; the null is the same with coefficients permuted over units.
+    Cross-validated least squares over units (no unit is in training and test at once) of f at +-1e4
+    units on the coefficients and their products; the null is the same with coefficients permuted
+    over units.
     """
     out = ERASED_AT * lab.x_unit
     f = as_numbers(swept.f)
@@ -135,7 +137,10 @@ def beyond(lab: Lab, both: Sequence[Swept]) -> DataArray:
 
 
 def far_out(used: DataArray, x_unit: float) -> list[np.ndarray]:
-    """Where the queries of `HIGH` stand in `context/use`, both directions of each |x|; the inner ones are `INNER`."""
+    """Where the queries of `HIGH` stand in `context/use`, both directions of each |x|.
+
+    The inner ones are `INNER`.
+    """
     sizes = np.abs(used["x"].values) / x_unit
     return [np.flatnonzero(np.isclose(sizes, x)) for x in HIGH]
 
@@ -155,8 +160,12 @@ def held_out_errors(
     target: Float[Tensor, " batch"],
     unit: Int[Tensor, " batch"],
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """Squared error of the held-out prediction and of the held-out mean, for each prompt; folds are of whole units."""
-    # Relative to its spread: far out f may vary by 1e-4 only, and that is what is to be explained. Rounding is not.
+    """Squared error of the held-out prediction and of the held-out mean, for each prompt.
+
+    Folds are of whole units.
+    """
+    # Relative to its spread: far out f may vary by 1e-4 only, and that is what is to be explained.
+    # Rounding is not.
     size, target = target.abs().max(), target - target.mean()
     target = target / target.std() if target.std() > ROUNDING * size else torch.zeros_like(target)
     residual, total = torch.empty_like(target), torch.empty_like(target)

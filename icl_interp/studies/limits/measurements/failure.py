@@ -25,11 +25,13 @@ QUERIES = {
     "query x 10": 10.0,
     "query x 1000": 1e3,
 }  # |x| in units of `Lab.x_unit`
-# The same with a place for each pair of units, drawn within an eighth of a decade on either side, and along its ray.
+# The same with a place for each pair of units, drawn within an eighth of a decade on either side,
+# and along its ray.
 DRAWN = {"drawn about x 10": 10.0, "drawn about x 1000": 1e3}
 FUNCTIONS = {"functions x 3": 3.0, "functions x 10": 10.0}
 PLACES = (NEAR, *QUERIES, *DRAWN, *FUNCTIONS)
-# At which scales norms are frozen: statistics of the scale at in-distribution queries, over prompts.
+# At which scales norms are frozen: statistics of the scale at in-distribution queries, over
+# prompts.
 SCALES: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda scale: scale.mean(),
     "quantile .1": lambda scale: scale.quantile(0.1),
@@ -60,7 +62,8 @@ def _frozen_and_sham(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Swe
     drawn = lab.drawn(prompts, drawn_sizes(lab))
     scaled = {name: _scaled(lab, prompts, factor) for name, factor in FUNCTIONS.items()}
     asked = {}
-    # Prompts with scales of their own must be run at once, so all are asked about in parts that are.
+    # Prompts with scales of their own must be run at once, so all are asked about in parts that
+    # are.
     for start in range(0, len(prompts), FEWEST):
         rows = slice(start, start + FEWEST)
         shown = prompts[rows]
@@ -87,16 +90,17 @@ def _frozen_and_sham(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Swe
 def failure(lab: Lab, swept: Mapping[tuple[str, str, int], Swept], own: DataArray) -> DataArray:
     """Squared errors, intact and with norms frozen, where models fail: (arm, unit, place), means over prompts.
 
-    Arms: the mean of the law of functions as a predictor; intact; every norm frozen at the query only, at the mean of
-    its in-distribution scales over prompts, at three quantiles, at each prompt's own scale; the sham, frozen at the
-    context positions only; "context-free", the prediction frozen at the mean scale, averaged over all prompts; and of
-    how far predictions are from the law's mean the squares, "size" of the intact one, and "size, frozen" at the scale
-    at which it is largest.
+    Arms: the mean of the law of functions as a predictor; intact; every norm frozen at the query
+    only, at the mean of its in-distribution scales over prompts, at three quantiles, at each
+    prompt's own scale; the sham, frozen at the context positions only; "context-free", the
+    prediction frozen at the mean scale, averaged over all prompts; and of how far predictions are
+    from the law's mean the squares, "size" of the intact one, and "size, frozen" at the scale at
+    which it is largest.
 
-    Places: each prompt's own query; one query 3, 10 or 1,000 half-widths out, both directions, and about two of these a
-    drawn one; each prompt's own query where the function in the context is 3 or 10 times as far from the mean of its
-    law. There the context itself is unusual, so to freeze its norms would be no sham: NaN, and so is "context-free" but
-    for queries of one place.
+    Places: each prompt's own query; one query 3, 10 or 1,000 half-widths out, both directions, and
+    about two of these a drawn one; each prompt's own query where the function in the context is 3
+    or 10 times as far from the mean of its law. There the context itself is unusual, so to freeze
+    its norms would be no sham: NaN, and so is "context-free" but for queries of one place.
     """
     prompts = lab.few
     xs = known_sizes(lab)
@@ -159,7 +163,10 @@ def _errors(
     both = squares[..., far_out].unflatten(-1, (-1, 2)).mean(-1)
     squares = torch.cat([squares[..., :1], both, squares[..., far_out.stop :]], -1)
     axes = {"arm": ARMS, "unit": tuple(range(lab.units_in(prompts))), "place": PLACES}
-    note = f"{len(prompts)} prompts; norms frozen at the query; errors against the function without noise; float64"
+    note = (
+        f"{len(prompts)} prompts; norms frozen at the query; errors against the function without "
+        "noise; float64"
+    )
     return make_array([lab.by_unit(one, prompts) for one in squares], axes, note=note)
 
 

@@ -55,7 +55,8 @@ def _moments(lab: Lab, f: torch.Tensor) -> np.ndarray:
 
 def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") -> DataArray:
     """Mean, mean square and variance over the prompts of each unit."""
-    # The difference of the first two would lose the variance to rounding: far out f is large or its spread tiny.
+    # The difference of the first two would lose the variance to rounding: far out f is large or its
+    # spread tiny.
     variance = f.view(lab.n_units, -1, f.shape[1]).var(1, unbiased=False).numpy()
     axes = {
         "statistic": ("mean", "mean square", "variance"),
@@ -98,7 +99,8 @@ def contexts(lab: Lab, swept: Swept) -> DataArray:
 def in_distribution(lab: Lab, swept: Swept) -> DataArray:
     """f in distribution, at two fixed queries a quarter from each end of the inputs' interval.
 
-    The query is the same for all prompts, so that the spread over contexts can be compared with that far out.
+    The query is the same for all prompts, so that the spread over contexts can be compared with
+    that far out.
     """
     return _over_contexts(lab, as_numbers(swept.f), np.array(lab.inner))
 
@@ -134,7 +136,8 @@ def _norm_arms(lab: Lab) -> dict[str, Sweep]:
     }
     if names:
         at_query = lab.frozen.at_query()
-        # The sham reads every context anew and there are many norms: few contexts, and an exponent needs no more.
+        # The sham reads every context anew and there are many norms: few contexts, and an exponent
+        # needs no more.
         arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     xs = lab.x_unit * GROWTH
@@ -148,9 +151,10 @@ def _norm_arms(lab: Lab) -> dict[str, Sweep]:
 def norm_arms(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
     """f far out, intact and with norm scales frozen at in-distribution values.
 
-    Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context positions only; each
-    norm alone, at the query. The last two on one context of each function. Beside them the mean of the law of functions
-    as a predictor. Statistics are means over the prompts of a unit; "squared increment" is that of f(10 x) - f(x).
+    Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context
+    positions only; each norm alone, at the query. The last two on one context of each function.
+    Beside them the mean of the law of functions as a predictor. Statistics are means over the
+    prompts of a unit; "squared increment" is that of f(10 x) - f(x).
     """
     xs = lab.x_unit * GROWTH
     values = [_growth(lab, arm.prompts, as_numbers(arm.f)) for arm in arms.values()]
@@ -243,9 +247,10 @@ def _about_onset(lab: Lab) -> dict[str, Sweep]:
 def certificate(lab: Lab, swept: Mapping[str, Swept]) -> DataFrame:
     """What the weights alone say: outputs lie in [c - r, c + r]; the plateaus of a pre-norm model; their onset.
 
-    "onset" is the |x| from which a norm divides the query out, with its interval over units: of pre-norm models
-    `predicted_onset`, of post-norm ones `norms_begin`. NaN where a formula does not apply: no final norm, a read-in
-    that centring removes or `embed_bound` bounds. The plateaus are those along the first coordinate.
+    "onset" is the |x| from which a norm divides the query out, with its interval over units: of
+    pre-norm models `predicted_onset`, of post-norm ones `norms_begin`. NaN where a formula does not
+    apply: no final norm, a read-in that centring removes or `embed_bound` bounds. The plateaus are
+    those along the first coordinate.
     """
     model = lab.model
     above = below = float("nan")
@@ -334,9 +339,10 @@ def plateaus(lab: Lab, swept: Swept | None) -> DataArray:
 def predicted_onset(lab: Lab, near: Swept) -> Interval:
     """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times: then f is level.
 
-    The rest is eps and, measured in distribution, the final norm's input without what x is read in as: what 95 % of
-    prompts have at most. The read-in is the least along any direction that is asked about. `near`
-    has each prompt's own query, with the stream before the final norm (`Activations`).
+    The rest is eps and, measured in distribution, the final norm's input without what x is read in
+    as: what 95 % of prompts have at most. The read-in is the least along any direction that is
+    asked about. `near` has each prompt's own query, with the stream before the final norm
+    (`Activations`).
     """
     (stream,) = near.probe(Activations).recorded.values()
     read_in = lab.model.embed.W_E[: lab.task.dim].cpu()
@@ -370,16 +376,17 @@ def _inputs_of_norms(lab: Lab) -> dict[str, Sweep]:
 def norms_begin(lab: Lab, near: Swept, far: Swept) -> Interval:
     """|x| from which the first norm of a post-norm model divides the query out: then all that follows it is level.
 
-    There the variance of its input outweighs eps and its own in-distribution value under the root twenty times, as in
-    `predicted_onset`: this value of 95 % of prompts, that far out of 5 %. It is looked for up to 1e12 units; infinite
-    where a norm's input grows but is not there yet, NaN where none grows. `near` and `far` are those
-    of `_inputs_of_norms`.
+    There the variance of its input outweighs eps and its own in-distribution value under the root
+    twenty times, as in `predicted_onset`: this value of 95 % of prompts, that far out of 5 %. It is
+    looked for up to 1e12 units; infinite where a norm's input grows but is not there yet, NaN where
+    none grows. `near` and `far` are those of `_inputs_of_norms`.
     """
     sizes = lab.x_unit * ONSET_SIZES
     probes = [one.probe(Activations) for one in (near, far)]
     each = []
     for name in lab.model.norms:
-        # The normalised input squared is variance / scale^2, which says more than scale^2 - eps where eps is large.
+        # The normalised input squared is variance / scale^2, which says more than scale^2 - eps
+        # where eps is large.
         variances = [
             probe.recorded[f"{name}.hook_scale"] * probe.recorded[f"{name}.hook_normalized"]
             for probe in probes
@@ -432,7 +439,10 @@ def _quantiles(per_prompt: np.ndarray, q: float, n_units: int) -> np.ndarray:
 
 
 def _around(value: float, rows: np.ndarray) -> Interval:
-    """A value with the percentiles of its draws (all rows but the first); a quantile has no standard error to use."""
+    """A value with the percentiles of its draws (all rows but the first).
+
+    A quantile has no standard error to use.
+    """
     if np.isnan(value):
         return NO_ONSET
     ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2

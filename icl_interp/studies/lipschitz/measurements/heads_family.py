@@ -1,9 +1,10 @@
 """Families of runs that differ in L, sigma and seed alone, and the window that each of them learned.
 
-A claim about how windows follow the task is about a kind of training, so it rests on many runs. For two kinds the
-windows of all runs come with the package (`results/family.json`, made by tools/measure_windows.py, which names the
-weights by their hash). The model at hand joins the family that it is a member of: one of the same
-recipe, whose run may differ from theirs in L, the noise, the seed and its length.
+A claim about how windows follow the task is about a kind of training, so it rests on many runs. For
+two kinds the windows of all runs come with the package (`results/family.json`, made by
+tools/measure_windows.py, which names the weights by their hash). The model at hand joins the family
+that it is a member of: one of the same recipe, whose run may differ from theirs in L, the noise,
+the seed and its length.
 """
 
 import functools
@@ -40,7 +41,8 @@ FILE = Path(__file__).parent.parent / "results" / "family.json"
 UNIT, LAYER = "softmax units", "layers with an MLP and norms"
 N, D, LINK = 100, 3, "relu"  # of all runs: labelled examples, coordinates, functions
 THIS, BUNDLED = "this model", "comes with the package"
-# Settings of a run that make it no other kind of training. That it is no shorter than the runs is asked apart.
+# Settings of a run that make it no other kind of training. That it is no shorter than the runs is
+# asked apart.
 FREE = {
     "task.lipschitz",
     "task.noise_std",
@@ -66,11 +68,15 @@ def needs_family(facts: Facts) -> str | None:
     task = task_in(facts)
     if task.link != LINK or task.n_points != N + 1 or task.dim != D or not on_unit_sphere(task):
         return (
-            f"The claim is about runs at several L and noises, which come with the package for F_L^+ and {N} examples "
-            f"on the unit sphere in {D} dimensions; this model learned another task"
+            "The claim is about runs at several L and noises, which come with the package for "
+            f"F_L^+ and {N} examples on the unit sphere in {D} dimensions; this model learned "
+            "another task"
         )
     if family_in(facts.config) is None:
-        return f"The claim is about {UNIT} and {LAYER}, of which runs come with the package; this model is neither"
+        return (
+            f"The claim is about {UNIT} and {LAYER}, of which runs come with the package; this "
+            "model is neither"
+        )
     return needs_training(facts)
 
 
@@ -106,8 +112,8 @@ def _settings(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 def kind_of_training(lab: Lab) -> DataFrame:
     """How this model's run differs from the recipe of the runs that come with the package: a row a setting.
 
-    The first row names the recipe and the second the steps of training; "differs" is 1 where a setting makes another
-    kind of training, or where the run is shorter than theirs.
+    The first row names the recipe and the second the steps of training; "differs" is 1 where a
+    setting makes another kind of training, or where the run is shorter than theirs.
     """
     name = family_in(lab.model.cfg) or ""
     mine, other = (_settings(encode(config)) for config in (lab.config, recipe_of(name)))
@@ -144,7 +150,10 @@ def window_of(table: DataFrame, matrices: DataArray) -> dict[str, float]:
 
 @measurement("lipschitz/family", needs=(scores, kernel))
 def family(lab: Lab, table: DataFrame, matrices: DataArray) -> DataFrame:
-    """A row a run: L, the noise, the seed, the window w that it learned and the best one; this model comes last."""
+    """A row a run: L, the noise, the seed, the window w that it learned and the best one.
+
+    This model comes last.
+    """
     task = task_of(lab)
     own = window_of(table, matrices)
     name = family_in(lab.model.cfg)

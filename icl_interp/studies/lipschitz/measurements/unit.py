@@ -1,12 +1,13 @@
 """The window of one softmax head: the matrix M with which it scores the examples, and whom the claims on M are about.
 
-The head of a layer gives the example (x_i; y_i) a score s_i at the query x_q. For a unit of equation (2) of Collins et
-al. (2024) it is x_i^T M x_q plus a number that all examples share. M is found by least squares on the head's own
-scores, with terms for the label beside it: exact for any layer whose scores are bilinear in the tokens, whatever its
-width or basis, and the nearest such matrix for others. How much of the scores it explains is reported as "fit".
+The head of a layer gives the example (x_i; y_i) a score s_i at the query x_q. For a unit of
+equation (2) of Collins et al. (2024) it is x_i^T M x_q plus a number that all examples share. M is
+found by least squares on the head's own scores, with terms for the label beside it: exact for any
+layer whose scores are bilinear in the tokens, whatever its width or basis, and the nearest such
+matrix for others. How much of the scores it explains is reported as "fit".
 
-With u = Sigma^(-1/2) x, which is uniform on the unit sphere, x_i^T M x_q = u_i^T (Sigma^(1/2) M Sigma^(1/2)) u_q: the
-matrix in the middle is "whitened" M. It is w I where Lemma 1 holds.
+With u = Sigma^(-1/2) x, which is uniform on the unit sphere, x_i^T M x_q = u_i^T (Sigma^(1/2) M
+Sigma^(1/2)) u_q: the matrix in the middle is "whitened" M. It is w I where Lemma 1 holds.
 """
 
 import numpy as np
@@ -31,13 +32,12 @@ from icl_interp.theory import lipschitz as theory
 
 SOURCE = "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari"
 SCORES = "blocks.0.attn.hook_attn_scores"
-NOTHING = (
-    1e-24  # mean square of scores about their mean below which a head attends to all examples alike
-)
+# Mean square of scores about their mean below which a head attends to all examples alike.
+NOTHING = 1e-24
 SAME_SIGMA = 1e-6  # relative; rows in a config are rounded
 
 
-# ---- whom the claims are about ---------------------------------------------------------------------------------------
+# ---- whom the claims are about -------------------------------------------------------------------
 
 
 def task_in(facts: Facts) -> RidgeFunction:
@@ -70,9 +70,15 @@ def needs_unit(facts: Facts) -> str | None:
         return reason
     if more := beyond_a_head(facts.config):
         having = ", ".join(more)
-        return f"The claim is about one softmax head whose keys are the labelled examples; this model has {having}"
+        return (
+            "The claim is about one softmax head whose keys are the labelled examples; this model "
+            f"has {having}"
+        )
     if facts.encoding != "stacked":
-        return f"The claim is about stacked prompts, a column (x; y) an example; this model's are {facts.encoding}"
+        return (
+            "The claim is about stacked prompts, a column (x; y) an example; this model's are "
+            f"{facts.encoding}"
+        )
     return None
 
 
@@ -82,11 +88,14 @@ def needs_sphere(facts: Facts) -> str | None:
         return reason
     task = task_in(facts)
     if not isinstance(task.inputs, (Sphere, Ellipsoid)):
-        return f"The claim is about inputs on a sphere or an ellipsoid; this model was trained on {task.inputs}"
+        return (
+            "The claim is about inputs on a sphere or an ellipsoid; this model was trained on "
+            f"{task.inputs}"
+        )
     if not reads_whitened(task):
         return (
-            "The claim is about functions with the same distribution in all directions of the whitened inputs; this "
-            "task's `sigma` is not the covariance of its inputs"
+            "The claim is about functions with the same distribution in all directions of the "
+            "whitened inputs; this task's `sigma` is not the covariance of its inputs"
         )
     return None
 
@@ -98,8 +107,8 @@ def needs_all_directions(facts: Facts) -> str | None:
     task = task_in(facts)
     if task.rank < task.dim:
         return (
-            f"The claim is about functions of all {task.dim} directions; this task's functions depend on {task.rank} "
-            "of them (see lipschitz.irrelevant_directions)"
+            f"The claim is about functions of all {task.dim} directions; this task's functions "
+            f"depend on {task.rank} of them (see lipschitz.irrelevant_directions)"
         )
     return None
 
@@ -123,7 +132,7 @@ def sigma_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
     return (root @ root.T + root.T @ root) / 2  # symmetric to the last bit
 
 
-# ---- M ---------------------------------------------------------------------------------------------------------------
+# ---- M -------------------------------------------------------------------------------------------
 
 
 def _scores_at_query(lab: Lab) -> Sweep:
@@ -136,8 +145,9 @@ def _scores_at_query(lab: Lab) -> Sweep:
 def scores(lab: Lab, swept: Swept) -> DataFrame:
     """What least squares of the head's scores at the query finds, row by row; "share" is its part of their variance.
 
-    Terms: M, (d, d), of x_i^T M x_q; "key" of x_i alone; "label" of y_i and of y_i x_q. Scores and terms are taken
-    about their mean over the examples of a prompt, since softmax does not see what all of them share.
+    Terms: M, (d, d), of x_i^T M x_q; "key" of x_i alone; "label" of y_i and of y_i x_q. Scores and
+    terms are taken about their mean over the examples of a prompt, since softmax does not see what
+    all of them share.
     """
     d = task_of(lab).dim
     prompts = swept.prompts
@@ -179,8 +189,8 @@ def scores(lab: Lab, swept: Swept) -> DataFrame:
 def scores_by_function(lab: Lab, swept: Swept, table: DataFrame) -> DataArray:
     """The variance of the head's scores within prompts, and what x_i^T M x_q leaves of it, by function.
 
-    M is that of `scores`; so far as it is fitted to these prompts, it leaves less of them than of others, by about
-    d^2 over the number of scores.
+    M is that of `scores`; so far as it is fitted to these prompts, it leaves less of them than of
+    others, by about d^2 over the number of scores.
     """
     d = task_of(lab).dim
     prompts = swept.prompts

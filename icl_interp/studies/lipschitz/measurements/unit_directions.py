@@ -1,8 +1,8 @@
 """Directions that the functions do not depend on: what M keeps of them, and what happens when they are taken out.
 
-Functions read B^T u, u = Sigma^(-1/2) x. A direction of u is relevant if it lies in col(B). The causal part leaves the
-weights alone: the head attends as it would if some directions of every input were 0, which is their
-mean, and reads the examples' own values (`PutPatterns`).
+Functions read B^T u, u = Sigma^(-1/2) x. A direction of u is relevant if it lies in col(B). The
+causal part leaves the weights alone: the head attends as it would if some directions of every input
+were 0, which is their mean, and reads the examples' own values (`PutPatterns`).
 """
 
 from collections.abc import Mapping
@@ -43,9 +43,9 @@ CONTEXTS, KEYS = 6000, 300_000  # at most, for the best pair: contexts, and exam
 def directions(lab: Lab, result: DataArray) -> DataFrame:
     """How much of whitened M acts in each direction of u, the relevant ones first; the shares sum to 1.
 
-    That of a unit vector b is (|M b|^2 + |M^T b|^2) / (2 |M|_F^2), for B's columns and a basis of the rest. Entries
-    of M that join a relevant direction to an irrelevant one count for both by half; `outside_energy` counts them as
-    outside.
+    That of a unit vector b is (|M b|^2 + |M^T b|^2) / (2 |M|_F^2), for B's columns and a basis of
+    the rest. Entries of M that join a relevant direction to an irrelevant one count for both by
+    half; `outside_energy` counts them as outside.
     """
     task, m = task_of(lab), whitened_kernel(result)
     basis = completed(task.basis)
@@ -71,7 +71,8 @@ def completed(basis: Float[Tensor, "dim rank"]) -> Float[Tensor, "dim dim"]:
 def subspace(lab: Lab, result: DataArray) -> DataFrame:
     """Energy of M outside col(B), the largest principal angle, c and c', and the same of the best c, c' for this task.
 
-    The best pair is found on fixed contexts without a cap, which Theorem 4 has and training has not.
+    The best pair is found on fixed contexts without a cap, which Theorem 4 has and training has
+    not.
     """
     task, m = task_of(lab), whitened_kernel(result)
     basis, n = task.basis, task.n_points - 1

@@ -1,7 +1,8 @@
 """What a window costs: the least loss over windows w I, and the losses of the model's own M on the same contexts.
 
-Losses are mean squared errors against the noiseless f(x_q), in squared units of the labels. They are those of the
-estimator of equation (2) with some M: what else a model does (a gain on the labels, an MLP) is not in them.
+Losses are mean squared errors against the noiseless f(x_q), in squared units of the labels. They
+are those of the estimator of equation (2) with some M: what else a model does (a gain on the
+labels, an MLP) is not in them.
 """
 
 import math
@@ -53,8 +54,8 @@ def best_window(task: RidgeFunction) -> theory.Optimum:
 def optimum(lab: Lab) -> DataFrame:
     """w* with its interval by Monte Carlo, the windows whose loss exceeds the least by 1 % at most, and that loss.
 
-    "low" and "high" span the 95 % interval of w*; "flat low" and "flat high" the windows that are no worse. An end is 0
-    or infinite where the table's first or last window is among them.
+    "low" and "high" span the 95 % interval of w*; "flat low" and "flat high" the windows that are
+    no worse. An end is 0 or infinite where the table's first or last window is among them.
     """
     task = task_of(lab)
     table, best = loss_table_of(task), best_window(task)
@@ -110,8 +111,9 @@ def window_loss(lab: Lab) -> DataArray:
 def matrix_losses(lab: Lab, result: DataArray) -> DataArray:
     """Losses of several matrices on the same contexts, in groups of them: (group, matrix).
 
-    The model's whitened M; w I with its own w; w* I; w* I with two eigenvalues moved by a quarter of w*, one up and one
-    down, which says how well the loss can tell a matrix that is not isotropic; and M = 0, equal weights.
+    The model's whitened M; w I with its own w; w* I; w* I with two eigenvalues moved by a quarter
+    of w*, one up and one down, which says how well the loss can tell a matrix that is not
+    isotropic; and M = 0, equal weights.
     """
     task = task_of(lab)
     d, n = task.dim, task.n_points - 1
