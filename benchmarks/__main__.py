@@ -16,9 +16,11 @@ ABOUT = {
     "product": "products of activations and weights, against those of torch",
     "train_step": "a training step, against torch's fused attention and GPT2Model",
     "evaluation": "the evaluation of a model, against the forward passes that it needs",
-    "probes": "the default probes, together and each alone, against forward passes and cached activations",
+    "probes": "the default probes, together and each alone, against forward passes and cached "
+    "activations",
     "report": "the default report of a large model, and of a bundled one, from a cold start",
-    "large": "verdicts and intervals of models, analysed as if they were small and as if they were large",
+    "large": "verdicts and intervals of models, analysed as if they were small and as if they were "
+    "large",
 }
 
 

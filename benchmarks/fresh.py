@@ -25,8 +25,8 @@ class Fresh:
     Attributes:
         wall: seconds from the start of the process to its end.
         processor: seconds of the processor, all threads together.
-        started: seconds, by the clock and of the processor, from the start of the process until the function was
-            called: the interpreter and all imports.
+        started: seconds, by the clock and of the processor, from the start of the process until the
+            function was called: the interpreter and all imports.
         peak: the most memory that the process held, in bytes.
         result: what the function returned.
     """
@@ -49,7 +49,8 @@ def call(
 
     Args:
         function: it takes and returns what JSON holds.
-        here: call it in this process instead, for a quick trial; peak memory is then that of all that ran before.
+        here: call it in this process instead, for a quick trial; peak memory is then that of all
+            that ran before.
         threads: how many threads torch has there; by default as many as it takes by itself.
         arguments: of the function.
 
@@ -102,8 +103,9 @@ def call(
 def peak_bytes() -> float:
     """The most memory that this process has held since it began.
 
-    Where Linux tells, from there: the number of `getrusage` outlives the start of a new program, so a child would
-    report the peak of the process that started it. NaN on Windows, where neither is to be had.
+    Where Linux tells, from there: the number of `getrusage` outlives the start of a new program, so
+    a child would report the peak of the process that started it. NaN on Windows, where neither is
+    to be had.
     """
     if STATUS.exists() and (found := re.search(r"VmHWM:\s*(\d+) kB", STATUS.read_text("utf-8"))):
         return int(found[1]) * 1024

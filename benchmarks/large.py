@@ -1,7 +1,8 @@
 """What it costs that a large model is measured on fewer prompts: models, analysed as if small and as if large.
 
-A large model's contexts are read in float32, its sample is smaller, and heads and blocks are ablated on a part of it
-(`analyses.facts.is_large`). Here any model is measured both ways, whatever its size: bundled ones, or those asked for.
+A large model's contexts are read in float32, its sample is smaller, and heads and blocks are
+ablated on a part of it (`analyses.facts.is_large`). Here any model is measured both ways, whatever
+its size: bundled ones, or those asked for.
 """
 
 import math
@@ -104,7 +105,8 @@ def run(options: Options) -> list[Row]:
                         low=found[len(found) // 10],
                         high=found[-1 - len(found) // 10],
                         seconds=Seconds(large.wall, large.processor) if key == "widths" else None,
-                        note="as wide as on the plain sample; the range leaves out a tenth at either end",
+                        note="as wide as on the plain sample; the range leaves out a tenth at "
+                        "either end",
                     )
                 )
     counts = [

@@ -18,7 +18,8 @@ class Options:
     Attributes:
         turns: how often each variant is run; None for the benchmark's own number.
         quick: the smallest sizes, all in this process. The numbers then mean nothing.
-        models: what `large` analyses: bundled models, or files of others; empty for the benchmark's own choice.
+        models: what `large` analyses: bundled models, or files of others; empty for the benchmark's
+            own choice.
     """
 
     turns: int | None = None
@@ -40,7 +41,10 @@ class Goal:
 
 
 def judged(value: float, goal: Goal) -> Judgement:
-    """Whether a value keeps a goal; the limit itself does. NaN stands for what could not be measured."""
+    """Whether a value keeps a goal; the limit itself does.
+
+    NaN stands for what could not be measured.
+    """
 
     def keeps(limit: float) -> bool:
         return value <= limit if goal.kind == "at most" else value >= limit
@@ -122,7 +126,8 @@ def take_turns(
 ) -> dict[str, list[Seconds]]:
     """Seconds of each variant, turn by turn: whatever else the machine does slows all variants of a turn alike.
 
-    Every other turn goes through them in reverse order, because what ran before leaves its mark on memory and caches.
+    Every other turn goes through them in reverse order, because what ran before leaves its mark on
+    memory and caches.
 
     Args:
         variants: by name.

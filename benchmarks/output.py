@@ -34,7 +34,10 @@ WIDTH = 150  # of a table that is not on a terminal
 
 
 def environment(threads: int) -> dict[str, Any]:
-    """What the numbers depend on: versions, processor, threads, load, date and commit. No host name, user or path."""
+    """What the numbers depend on: versions, processor, threads, load, date and commit.
+
+    No host name, user or path.
+    """
     from icl_interp import provenance  # it imports torch
 
     return {

@@ -1,7 +1,7 @@
 """The default probes of `icl_interp.probe` against bare forward passes, and against caching what they read.
 
-The peer caches the same activations with `run_with_cache`, batch by batch, and feeds them to the same reductions
-afterwards.
+The peer caches the same activations with `run_with_cache`, batch by batch, and feeds them to the
+same reductions afterwards.
 """
 
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""The models and tasks that are timed. They are untrained: weights make no difference to the time."""
+"""The models and tasks that are timed.
+
+They are untrained: weights make no difference to the time.
+"""
 
 from dataclasses import dataclass
 

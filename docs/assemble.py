@@ -1,7 +1,8 @@
 """Puts the sources of the documentation together: `python docs/assemble.py FOLDER`.
 
-What stands elsewhere is taken from there, so that nothing is said twice: guides from README.md and CONTRIBUTING.md, one
-a heading; notebooks; the catalogue of claims, the command line and the names of hooks from the code.
+What stands elsewhere is taken from there, so that nothing is said twice: guides from README.md and
+CONTRIBUTING.md, one a heading; notebooks; the catalogue of claims, the command line and the names
+of hooks from the code.
 """
 
 import importlib
@@ -101,7 +102,8 @@ def linked(text: str, path: Path, folder: str | None = None) -> str:
     Args:
         text: Markdown.
         path: the file that it stands in.
-        folder: of the site, that the page goes to; where it stands below `docs/` if it is not given.
+        folder: of the site, that the page goes to; where it stands below `docs/` if it is not
+            given.
     """
     folder = path.parent.relative_to(DOCS).as_posix() if folder is None else folder
 
@@ -148,8 +150,9 @@ def api() -> dict[str, str]:
         found[f"theory.{name}"] = _module(f"icl_interp.theory.{name}", homes)
     listed = "\n".join(found)
     found["api"] = (
-        '# Python\n\nFrom the docstrings. Shapes are written as `Float[Tensor, "batch token"]`: the kind of number, '
-        f"and a name for each axis.\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
+        '# Python\n\nFrom the docstrings. Shapes are written as `Float[Tensor, "batch token"]`: '
+        "the kind of number, and a name for each axis.\n\n```{toctree}\n:maxdepth: 1\n\n"
+        f"{listed}\n```\n"
     )
     return found
 
@@ -200,7 +203,10 @@ def command_line() -> str:
         "icl-interp",
     ]
     text = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    status = "0 done; 2 the input is wrong (one line on standard error); 130 interrupted; 143 terminated."
+    status = (
+        "0 done; 2 the input is wrong (one line on standard error); 130 interrupted; 143 "
+        "terminated."
+    )
     text = text.replace("# `icl-interp`", "# Command line", 1)
     return f"{text.rstrip()}\n\n## Exit status\n\n{status} See also [errors](errors.md).\n"
 

@@ -44,7 +44,10 @@ def page(claim: Claim) -> str:
     known = about(claim)
     parts = [
         f"# {plain(claim.short or claim.statement)}",
-        f"`{claim.id}`, a claim of the study `{claim.study}`. In a terminal: `icl-interp explain {claim.id}`.",
+        (
+            f"`{claim.id}`, a claim of the study `{claim.study}`. In a terminal: `icl-interp "
+            f"explain {claim.id}`."
+        ),
         "## What it says",
         _ended(plain(claim.statement)),
         *_said(claim),
@@ -52,8 +55,9 @@ def page(claim: Claim) -> str:
         "\n".join(f"* {_measurement(line)}" for line in known["measured"].split("\n")),
         "## What decides",
         _ended(plain(claim.criterion.text)),
-        "The claim is supported where every quantity lies in its region with its whole interval, and contradicted "
-        "where one lies in the opposite region. Both were fixed before anything was measured.",
+        "The claim is supported where every quantity lies in its region with its whole interval, "
+        "and contradicted where one lies in the opposite region. Both were fixed before anything "
+        "was measured.",
         _table(("quantity", "supported", "contradicted"), _conditions(claim)),
         *_asked_first(claim),
         "## Controls",
@@ -120,14 +124,17 @@ def _without_numbers(sentence: str) -> str:
 
 def _hand_built(claim: Claim) -> Iterator[str]:
     yield "## Hand-built models"
-    yield "Models whose weights were written down, so that the right verdict is known (`icl-interp selfcheck`)."
+    yield (
+        "Models whose weights were written down, so that the right verdict is known (`icl-interp "
+        "selfcheck`)."
+    )
     kept, drawn = BATTERIES[claim.study], {}
     if kept:
         of_it = [row for row in kept.draws.to_dict("records") if row["claim"] == claim.id]
         drawn = {row["construction"]: f"{row['as expected']} of {row['draws']}" for row in of_it}
         yield (
-            "The last column counts members of each family, drawn at random, that were judged so; at least "
-            f"{battery.AS_EXPECTED} of {battery.DRAWS} are asked for."
+            "The last column counts members of each family, drawn at random, that were judged so; "
+            f"at least {battery.AS_EXPECTED} of {battery.DRAWS} are asked for."
         )
     head = ("model", "why", "must be", *(["was"] if kept else []))
     rows = [
@@ -153,8 +160,8 @@ def _power(claim: Claim) -> Iterator[str]:
         return
     yield "## Power"
     yield (
-        "How surely the claim is judged, as one number takes hand-built models from where it is false to where it is "
-        f"true (`{curves.COMMAND}`)."
+        "How surely the claim is judged, as one number takes hand-built models from where it is "
+        f"false to where it is true (`{curves.COMMAND}`)."
     )
     for name, table in tables.items():
         dial = DIALS[name]
@@ -175,12 +182,14 @@ def _withstood(claim: Claim) -> Iterator[str]:
     yield "## What its verdicts withstood"
     models = ", ".join(f"`{name}`" for name in kept.settings["models"])
     yield (
-        f"On {models} and, for edits and idle models, on hand-built ones, by `{battery.COMMAND}`. An edit must leave "
-        "verdict and estimate. A model that knows nothing must support nothing. No other sample may turn a verdict "
-        "into its opposite. An idle model in front of another must not decide. Only verdicts that are decided before "
-        "the change (for models that know nothing: after it) say anything: an open one cannot turn. "
-        "Randomly initialised controls of an edited model have the config of the model before the edit; in a report "
-        "they have the config of the model that is given, so its shape is a part of what they are compared by."
+        f"On {models} and, for edits and idle models, on hand-built ones, by `{battery.COMMAND}`. "
+        "An edit must leave verdict and estimate. A model that knows nothing must support nothing. "
+        "No other sample may turn a verdict into its opposite. An idle model in front of another "
+        "must not decide. Only verdicts that are decided before the change (for models that know "
+        "nothing: after it) say anything: an open one cannot turn. Randomly initialised controls "
+        "of an edited model have the config of the model before the edit; in a report they have "
+        "the config of the model that is given, so its shape is a part of what they are compared "
+        "by."
     )
     rows = [
         (TRIALS[row["trial"]], str(row["verdicts"]), str(row["decided"]), str(row["wrong"]))
@@ -211,8 +220,8 @@ def _verdicts(claim: Claim) -> str:
     if not rows:
         return "It applies to none of them."
     note = (
-        "The number is the one that decided, in the unit of the table under *What decides*, with its 95 % interval. "
-        "Models to which the claim does not apply are left out."
+        "The number is the one that decided, in the unit of the table under *What decides*, with "
+        "its 95 % interval. Models to which the claim does not apply are left out."
     )
     return (
         _table(("model", "verdict", "measured"), rows)
@@ -235,8 +244,9 @@ def _table(head: Row, rows: Iterator[Row] | Sequence[Row]) -> str:
 def _index(claims: Sequence[Claim]) -> str:
     parts = [
         "# Catalogue of claims",
-        f"All {len(claims)} claims that reports judge, by study. Each page has the sentence of the work, how it is "
-        "measured, what decides, the controls, and the verdicts on the bundled models.",
+        f"All {len(claims)} claims that reports judge, by study. Each page has the sentence of the "
+        "work, how it is measured, what decides, the controls, and the verdicts on the bundled "
+        "models.",
     ]
     for study in BUNDLED:
         of_it = [claim for claim in claims if claim.study == study.name]

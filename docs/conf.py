@@ -1,4 +1,7 @@
-"""Sphinx: `make docs`. `assemble.py` makes the sources in build/docs/source; pages fetch nothing from a network."""
+"""Sphinx: `make docs`.
+
+`assemble.py` makes the sources in build/docs/source; pages fetch nothing from a network.
+"""
 
 import hashlib
 import os
@@ -84,7 +87,10 @@ def _kernel() -> None:
 def _plain_docstring(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
-    """Docstrings are plain text with code in backticks: bars, stars and underscores of formulas are no markup."""
+    """Docstrings are plain text with code in backticks.
+
+    Bars, stars and underscores of formulas are no markup.
+    """
     for i, line in enumerate(lines):
         parts = re.split(r"(``.*?``|`[^`]*`|:[A-Za-z]+(?: [\w\\*]+)*:|\*\*[\w\\, ]+\*\*)", line)
         if not line.lstrip().startswith((">>>", "...", ".. ")):

@@ -104,7 +104,8 @@ def __getattr__(name: str) -> Any:
 def _loaded(name: str) -> ModuleType:
     """A module of this package, imported with the garbage collector paused.
 
-    What imports make stays, but the collector looks through all of it again and again: half a second of two and a half.
+    What imports make stays, but the collector looks through all of it again and again: half a
+    second of two and a half.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -1,7 +1,10 @@
-"""The command line, thin: it parses, calls the library, and prints. Heavy imports wait inside the commands.
+"""The command line, thin: it parses, calls the library, and prints.
 
-Exit status: 0 done; 2 the input is wrong (one line on stderr, no traceback); 130 interrupted; 143 terminated, with the
-training saved and a line on stderr (`training.process.Terminated` passes through here); anything else is a bug.
+Heavy imports wait inside the commands.
+
+Exit status: 0 done; 2 the input is wrong (one line on stderr, no traceback); 130 interrupted; 143
+terminated, with the training saved and a line on stderr (`training.process.Terminated` passes
+through here); anything else is a bug.
 """
 
 import datetime
@@ -20,7 +23,8 @@ from icl_interp.errors import Formatter, InputError, printable
 
 app = typer.Typer(
     name="icl-interp",
-    help="Mechanistic interpretability of in-context learning: verdicts on published claims, on your own weights.",
+    help="Mechanistic interpretability of in-context learning: verdicts on published claims, on "
+    "your own weights.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,7 +55,8 @@ Settings = Annotated[
         "--setting", help="What the weights do not tell, such as act_fn=relu; repeatable."
     ),
 ]
-# BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older ones import it.
+# BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older
+# ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 SIGMAS = (1e-9, 1e9)  # so that no square leaves the range of float32
 
@@ -61,8 +66,8 @@ def analyze(
     checkpoints: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Run folders, somebody else's checkpoints, or names of bundled models; several are compared.  "
-            f"[default: {bundled.DEFAULT}]"
+            help="Run folders, somebody else's checkpoints, or names of bundled models; several "
+            f"are compared.  [default: {bundled.DEFAULT}]"
         ),
     ] = None,
     out: Out = None,
@@ -179,7 +184,8 @@ def train(
     checkpoint = trainer.train(config, folder, device=device)
     error = checkpoint.provenance["in_distribution"]
     _say(
-        f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 {error['r2']:.4f}"
+        f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 "
+        f"{error['r2']:.4f}"
     )
     _say(f"run: {folder.resolve()}")
 
@@ -259,7 +265,10 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
 ) -> None:
-    """Reproduce the tables and figures of a paper. A run that was stopped goes on, with the same --out."""
+    """Reproduce the tables and figures of a paper.
+
+    A run that was stopped goes on, with the same --out.
+    """
     from icl_interp.experiments import base, scales
 
     if list_:
@@ -334,7 +343,8 @@ def selfcheck(
     if full or power:
         if out is None:
             raise InputError(
-                "--full and --power take hours and keep their parts: name a folder for these with --out"
+                "--full and --power take hours and keep their parts: name a folder for these with "
+                "--out"
             )
         right = True
         sizes = {"draws": draws, "seed": seed, "processes": processes or 1}
@@ -348,7 +358,8 @@ def selfcheck(
         return
     if processes is not None:
         raise InputError(
-            "--processes is for --full and --power: without these, one process draws each model a few times"
+            "--processes is for --full and --power: without these, one process draws each model a "
+            "few times"
         )
     from icl_interp import results
     from icl_interp.experiments import calibration
@@ -425,7 +436,8 @@ def _listed(text: str | None, option: str) -> list[str] | None:
     parts = [part.strip() for part in (text or "").split(",") if part.strip()]
     if text is not None and not parts:
         raise InputError(
-            f"{option} is empty: name one or several, with commas between them, or leave the option out"
+            f"{option} is empty: name one or several, with commas between them, or leave the "
+            "option out"
         )
     return parts or None
 

@@ -17,22 +17,23 @@ def checked_device(
         dtype: what the device must be able to hold and to add.
 
     Raises:
-        InputError: torch knows no such device, this machine has none, or it cannot compute with `dtype`.
+        InputError: torch knows no such device, this machine has none, or it cannot compute with
+            `dtype`.
 
     >>> checked_device(None)
     device(type='cpu')
     """
     try:
         device = torch.device("cpu" if name is None else name)
-        # One check for a name with a typo, a torch built without the device, a number too high, and the meta device,
-        # whose tensors hold no numbers.
+        # One check for a name with a typo, a torch built without the device, a number too high, and
+        # the meta device, whose tensors hold no numbers.
         torch.ones(1, dtype=dtype, device=device).add(1).item()
     except (
         Exception
     ) as error:  # whatever the backend of the device raises: each has errors of its own
         reason = textwrap.shorten(str(error) or type(error).__name__, 200).rstrip(".")
         raise InputError(
-            f"cannot compute with {str(dtype).removeprefix('torch.')} on the device {str(name)!r} ({reason}): give a "
-            "device that this machine has, or none for the CPU"
+            f"cannot compute with {str(dtype).removeprefix('torch.')} on the device {str(name)!r} "
+            f"({reason}): give a device that this machine has, or none for the CPU"
         ) from error
     return device

@@ -1,7 +1,8 @@
 """The one error a user is meant to read: what was expected, what came, what to do; and text that is safe to show.
 
-Names of tensors, keys of a config and names of folders come from strangers, and a terminal obeys the control characters
-in what it prints. All text goes through `printable` on its way to a terminal, to a log and into an error.
+Names of tensors, keys of a config and names of folders come from strangers, and a terminal obeys
+the control characters in what it prints. All text goes through `printable` on its way to a
+terminal, to a log and into an error.
 """
 
 import difflib
@@ -22,8 +23,8 @@ LISTED = 80  # names that a message lists at most
 def printable(text: object) -> str:
     r"""Text without what steers a terminal or turns its order: each such character stands as its escape, such as \x1b.
 
-    Escaped are control characters, marks of direction and others without a shape, and halves of surrogate pairs, which
-    no encoding can write. Line breaks and tabs stay.
+    Escaped are control characters, marks of direction and others without a shape, and halves of
+    surrogate pairs, which no encoding can write. Line breaks and tabs stay.
 
     >>> print(printable("a\x1b[31mb\u202ec\udcff"))
     a\x1b[31mb\u202ec\udcff
@@ -45,7 +46,8 @@ def _shown_as(found: re.Match[str]) -> str:
 class InputError(ValueError):
     """The input is wrong, and the message says so in one line of printable characters.
 
-    The command line prints it without a traceback and exits with status 2; in Python it is an ordinary `ValueError`.
+    The command line prints it without a traceback and exits with status 2; in Python it is an
+    ordinary `ValueError`.
     """
 
     def __init__(self, message: str) -> None:
@@ -183,7 +185,8 @@ def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) 
     """The value itself, where it is a finite number from `low` up, or above it.
 
     Raises:
-        InputError: it is anything else, such as nan, True, "many" or a whole number beyond the range of a float.
+        InputError: it is anything else, such as nan, True, "many" or a whole number beyond the
+            range of a float.
 
     >>> real(0.0, "noise_std", 0)
     0.0
@@ -194,7 +197,8 @@ def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) 
     if not is_real(value) or value < low or (above and value == low):
         where = "" if low == -math.inf else f" above {low:g}" if above else f" from {low:g} up"
         raise InputError(
-            f"{name} must be a {'finite ' if not where else ''}number{where}, but got {shown(value)}"
+            f"{name} must be a {'finite ' if not where else ''}number{where}, but got "
+            f"{shown(value)}"
         )
     return value
 

@@ -28,10 +28,11 @@ from icl_interp.resampling import Interval, r_squared
 from icl_interp.results import make_array, table_of_rows
 from icl_interp.tasks.base import Scalable, Task
 
-CHUNK = (
-    2048  # prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
-)
-BATCH = 64  # prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice as long
+# Prompts drawn at once: memory stays flat however many are asked for. Draws depend on it.
+CHUNK = 2048
+# Prompts predicted at once: with all of a chunk a transformer leaves a CPU's cache and takes twice
+# as long.
+BATCH = 64
 Arm = Literal["functions", "inputs", "both"]
 
 
@@ -53,13 +54,16 @@ class Sample:
         whole(self.seed, "seed", 0)
         if self.task.n_points <= self.task.n_determining:
             raise InputError(
-                f"prompts of {self.task.n_points} points leave none to score: {self.task.n_determining} points "
-                "determine the function"
+                f"prompts of {self.task.n_points} points leave none to score: "
+                f"{self.task.n_determining} points determine the function"
             )
 
     @property
     def scored(self) -> slice:
-        """The first n + 1 predictions are dropped: they are guesses (Naim & Asher 2025, section 3.3)."""
+        """The first n + 1 predictions are dropped.
+
+        They are guesses (Naim & Asher 2025, section 3.3).
+        """
         return slice(self.task.n_points - 1 if self.last else self.task.n_determining, None)
 
     def __iter__(self) -> Iterator[Prompts]:
@@ -73,8 +77,8 @@ class Sample:
     def __str__(self) -> str:
         first = self.task.n_points if self.last else self.task.n_determining + 1
         return (
-            f"mean squared error over points {first}..{self.task.n_points} of {self.n_functions} functions x "
-            f"{self.n_contexts} contexts, seed {self.seed}"
+            f"mean squared error over points {first}..{self.task.n_points} of {self.n_functions} "
+            f"functions x {self.n_contexts} contexts, seed {self.seed}"
         )
 
 
@@ -96,7 +100,8 @@ def point_errors(predictor: Predictor, sample: Sample, at_values: bool = False) 
     Args:
         predictor: what predicts.
         sample: the prompts.
-        at_values: whether predictions are compared with the functions' values, not with labels, which may have noise.
+        at_values: whether predictions are compared with the functions' values, not with labels,
+            which may have noise.
     """
     parts, predicted = (
         [],
@@ -141,9 +146,9 @@ def function_errors(
 ) -> dict[str, Float[np.ndarray, " function"]]:
     """Mean squared error of each function, for several predictors on the same prompts.
 
-    Points that the function is not determined by yet are not scored, nor are points at which one of the predictors
-    makes no prediction in any prompt (its encoding predicts the query only, say): all are scored at the same points. A
-    NaN among predictions makes the error NaN.
+    Points that the function is not determined by yet are not scored, nor are points at which one of
+    the predictors makes no prediction in any prompt (its encoding predicts the query only, say):
+    all are scored at the same points. A NaN among predictions makes the error NaN.
 
     Args:
         predictors: by name.
@@ -152,7 +157,8 @@ def function_errors(
         n_contexts: prompts of each function.
         seed: of the prompts.
         last: score the query only.
-        references: add the errors of the references of `evaluate`, or of these; they are kept for the next call.
+        references: add the errors of the references of `evaluate`, or of these; they are kept for
+            the next call.
 
     Returns:
         An array `(n_functions,)` for each predictor.
@@ -181,26 +187,32 @@ def evaluate(
     """Squared error of a predictor beside the best reference and the zero predictor, on the same fresh prompts.
 
     Args:
-        predictor: a checkpoint, its path or bundled name, a model with TransformerLens' names, or anything with
-            `predict(prompts)`. A model runs with whatever `intervene` or hooks have attached to it.
+        predictor: a checkpoint, its path or bundled name, a model with TransformerLens' names, or
+            anything with `predict(prompts)`. A model runs with whatever `intervene` or hooks have
+            attached to it.
         task: what to evaluate on; a checkpoint's own by default.
         n_functions: functions; intervals come from resampling these.
         n_contexts: prompts of each function.
         seed: of the prompts.
         last: score the query only.
-        encoding: by name ("interleaved", ...), where neither the task nor a bare model's width tells.
-        baselines: a row for each of `baselines.classical(task)` too; those of scikit-learn fit each point by itself.
+        encoding: by name ("interleaved", ...), where neither the task nor a bare model's width
+            tells.
+        baselines: a row for each of `baselines.classical(task)` too; those of scikit-learn fit each
+            point by itself.
 
     Returns:
-        A row a predictor: error (mean squared, over the coordinates of a value too), its 95 % interval, error_rate =
-        error / |best - zero| (Naim & Asher 2025, section 3.3), and r2 = 1 - error / error of the law's mean E[f(x)],
-        so that a constant that is added to all values changes nothing. In a centred law that is 1 - error / mean(y^2);
-        for others there is a row "law mean", or "mean value" where every function is one. The best is least squares,
-        under noise ridge (`baselines.reference.BestRidge`). For a task without features there is none and no
-        error_rate; the note says so. Where the best is no better than zero, error_rate is NaN.
+        A row a predictor: error (mean squared, over the coordinates of a value too), its 95 %
+        interval, error_rate = error / |best - zero| (Naim & Asher 2025, section 3.3), and
+        r2 = 1 - error / error of the law's mean E[f(x)], so that a constant that is added to all
+        values changes nothing. In a centred law that is 1 - error / mean(y^2); for others there is
+        a row "law mean", or "mean value" where every function is one. The best is least squares,
+        under noise ridge (`baselines.reference.BestRidge`). For a task without features there is
+        none and no error_rate; the note says so. Where the best is no better than zero, error_rate
+        is NaN.
 
     Raises:
-        InputError: nothing that predicts, no task, or an encoding or prompts that do not fit the model.
+        InputError: nothing that predicts, no task, or an encoding or prompts that do not fit the
+            model.
     """
     if isinstance(predictor, (str, Path)):
         from icl_interp.checkpoints import store  # only here: a predictor need not be a checkpoint
@@ -239,7 +251,8 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
     """The predictor itself, or a bare model as one.
 
     Raises:
-        InputError: neither, prompts that do not fit a model, or an encoding for what reads prompts by itself.
+        InputError: neither, prompts that do not fit a model, or an encoding for what reads prompts
+            by itself.
     """
     from icl_interp.checkpoints import (
         foreign,
@@ -261,8 +274,9 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
         )
     if not isinstance(predictor, nn.Module):
         raise InputError(
-            "a predictor is a Checkpoint, its folder or bundled name, a model with TransformerLens' names, or an "
-            f"object with predict(prompts) -> (batch, point, target), but got {_named(predictor)}"
+            "a predictor is a Checkpoint, its folder or bundled name, a model with "
+            "TransformerLens' names, or an object with predict(prompts) -> (batch, point, target), "
+            f"but got {_named(predictor)}"
         )
     return foreign.as_checkpoint(predictor, task, encoding)
 
@@ -272,7 +286,10 @@ def _named(value: object) -> str:
 
 
 def _row(errors: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
-    """A predictor's error, error rate and R^2. All that vary with the sample are resampled together."""
+    """A predictor's error, error rate and R^2.
+
+    All that vary with the sample are resampled together.
+    """
     error = resampling.bootstrap(lambda mean: mean, errors[name], positive=True)
     row = {"error": error.value, "low": error.low, "high": error.high}
     if best := reference.best_of(errors):
@@ -293,8 +310,9 @@ def in_distribution(predictor: Predictor, task: Task, n_contexts: int = 8) -> di
     """A checkpoint's error on fresh prompts of its own task, as it stands in provenance files.
 
     Returns:
-        What `evaluate` says of it, the errors of the references, and how well it learned, each with its 95 % interval
-        (`_low`, `_high`): "r2", and "learned", the share of what can be explained that it explains (`_learned`).
+        What `evaluate` says of it, the errors of the references, and how well it learned, each with
+        its 95 % interval (`_low`, `_high`): "r2", and "learned", the share of what can be explained
+        that it explains (`_learned`).
     """
     predictor = as_predictor(predictor, task)
     sample = Sample(task, 256, n_contexts, 0)
@@ -322,9 +340,10 @@ def _learned(
 ) -> dict[str, float]:
     """R^2, and the share of what can be explained that a predictor explains, each with its interval.
 
-    Noise in labels can be explained by nobody. Where a best predictor under noise is known, the share is R^2 over that
-    one's R^2 ("best_r2"). Where it is not, but labels are seen to differ from values, the share is the R^2 of the
-    values ("noise_free" is then 1). Elsewhere it is R^2 itself.
+    Noise in labels can be explained by nobody. Where a best predictor under noise is known, the
+    share is R^2 over that one's R^2 ("best_r2"). Where it is not, but labels are seen to differ
+    from values, the share is the R^2 of the values ("noise_free" is then 1). Elsewhere it is R^2
+    itself.
     """
     own, nothing = errors["model"], errors[uninformed(errors)]
     found = _share("r2", own, nothing)
@@ -374,19 +393,21 @@ def shifted(
 ) -> DataArray:
     """Errors under a shift: functions, inputs or both scaled by each of `sigmas`.
 
-    The protocol of Naim & Asher (2025), section 3.3: N = 100 functions, N_b = 64 batches, one seed for all models, the
-    first n + 1 predictions dropped. Draws are scaled and not drawn anew, so functions are paired over predictors, over
-    sigmas and over separate calls.
+    The protocol of Naim & Asher (2025), section 3.3: N = 100 functions, N_b = 64 batches, one seed
+    for all models, the first n + 1 predictions dropped. Draws are scaled and not drawn anew, so
+    functions are paired over predictors, over sigmas and over separate calls.
 
-    Errors are means over the scored points. Formula (3) of the paper divides their sum by N_p = 41, scored or not; what
-    its tables hold seems to be the mean, too. Its reference f = 0 (Table 2, over ten sigmas) is .97, .97, .98, .98 and
-    1.00 times E f^2 for degrees 1 to 5, with a standard error of .023 that the degrees share. Sums of 41 - (n + 1)
-    points over 41 would be .95 falling to .85: excluded. If 2 points are dropped at every degree, as (3) has it, sums
-    over 41 would be .95 throughout, which these numbers do not exclude; a factor of 1.05 is what hangs on it.
+    Errors are means over the scored points. Formula (3) of the paper divides their sum by N_p = 41,
+    scored or not; what its tables hold seems to be the mean, too. Its reference f = 0 (Table 2,
+    over ten sigmas) is .97, .97, .98, .98 and 1.00 times E f^2 for degrees 1 to 5, with a standard
+    error of .023 that the degrees share. Sums of 41 - (n + 1) points over 41 would be .95 falling
+    to .85: excluded. If 2 points are dropped at every degree, as (3) has it, sums over 41 would be
+    .95 throughout, which these numbers do not exclude; a factor of 1.05 is what hangs on it.
 
     Args:
         predictors: by name; the references of `evaluate` are added.
-        task: at sigma 1; prompts have its length, which no checkpoint among the predictors may be too short for.
+        task: at sigma 1; prompts have its length, which no checkpoint among the predictors may be
+            too short for.
         sigmas: factors of the coefficients, the inputs or both.
         arm: what sigma scales.
         n_functions: functions of the sample.
@@ -474,7 +495,8 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
             raise InputError(
                 f"{name!r} is the name of a reference that is added by itself: choose another one"
             )
-        # Baselines bring a task for its features, a checkpoint brings the one that it was trained on.
+        # Baselines bring a task for its features, a checkpoint brings the one that it was trained
+        # on.
         trained = (
             predictor.task.n_points
             if hasattr(predictor, "model") and hasattr(predictor, "task")
@@ -482,8 +504,8 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
         )
         if task.n_points > trained:
             raise InputError(
-                f"{name!r} was trained on prompts of {trained} points, but the task has {task.n_points}: pass "
-                f"task.with_points({trained})"
+                f"{name!r} was trained on prompts of {trained} points, but the task has "
+                f"{task.n_points}: pass task.with_points({trained})"
             )
     return task
 
@@ -491,8 +513,9 @@ def _check(predictors: Mapping[str, Any], task: Task, sigmas: Sequence[float]) -
 def error_table(errors: DataArray) -> DataFrame:
     """`shifted`'s errors as rows of predictor and sigma: epsilon_sigma and the error rate with intervals, and R^2.
 
-    error_rate = epsilon / |epsilon_best - epsilon_0|, where there is a best: 0 is as good as that, 1 as bad as
-    predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon of the law's mean, as in `evaluate`.
+    error_rate = epsilon / |epsilon_best - epsilon_0|, where there is a best: 0 is as good as that,
+    1 as bad as predicting 0 (Naim & Asher 2025, section 3.3). r2 = 1 - epsilon / epsilon of the
+    law's mean, as in `evaluate`.
     """
     rows = []
     for name in errors.indexes["predictor"]:

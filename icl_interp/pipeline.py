@@ -54,35 +54,38 @@ def analyze(
     """Put published claims to the test on a model's own weights.
 
     Args:
-        checkpoint: a run folder or a file in it, the name of a bundled model, somebody else's folder or file in one of
-            the formats that `load` reads, a `Checkpoint`, or any model with TransformerLens' hook and weight names.
+        checkpoint: a run folder or a file in it, the name of a bundled model, somebody else's
+            folder or file in one of the formats that `load` reads, a `Checkpoint`, or any model
+            with TransformerLens' hook and weight names.
         task: for what brings none, such as a bare model; it replaces a checkpoint's own.
         claims: ids of claims; all registered ones by default.
-        n_prompts: size of the sample: 8 for each antithetic pair of functions (two functions x 4 contexts). Fewer than
-            256 leave every verdict inconclusive. By default 128 pairs: 1,024 prompts; of a model with more than two
-            million parameters 64 pairs x 4 prompts, which takes far less time (`analyses.facts.is_large` says what it
-            costs).
+        n_prompts: size of the sample: 8 for each antithetic pair of functions (two functions x 4
+            contexts). Fewer than 256 leave every verdict inconclusive. By default 128 pairs: 1,024
+            prompts; of a model with more than two million parameters 64 pairs x 4 prompts, which
+            takes far less time (`analyses.facts.is_large` says what it costs).
         seed: of the sample.
-        encoding: "interleaved", "stacked", "states" or "augmented", where a bare model's width does not tell, or a
-            file of weights.
+        encoding: "interleaved", "stacked", "states" or "augmented", where a bare model's width does
+            not tell, or a file of weights.
         n_heads: attention heads of a block, where a file of weights does not tell.
         settings: further settings of the model that a file of weights does not tell; see `load`.
-        companions: further checkpoints that differ from this one in a single respect (no normalisation, no attention,
-            another degree, another seed, ...), for claims about what that changes; bundled ones are found by
-            themselves. Several in one respect must be alike but for their seed: claims about a kind of training ask
-            for several seeds of each kind. Those that do not fit are left out: a warning and
-            `report.model["companions_left_out"]` say which and why.
+        companions: further checkpoints that differ from this one in a single respect (no
+            normalisation, no attention, another degree, another seed, ...), for claims about what
+            that changes; bundled ones are found by themselves. Several in one respect must be alike
+            but for their seed: claims about a kind of training ask for several seeds of each kind.
+            Those that do not fit are left out: a warning and `report.model["companions_left_out"]`
+            say which and why.
         device: where to run; it must know float64.
         progress: a progress bar (none where there is no terminal).
 
     Returns:
-        The report: a finding for every claim, figures, and all numbers behind them. A claim whose measurement or
-        judge fails is inconclusive, with the error in its reason; the others stand.
+        The report: a finding for every claim, figures, and all numbers behind them. A claim whose
+        measurement or judge fails is inconclusive, with the error in its reason; the others stand.
 
     Raises:
-        InputError: not a checkpoint, unknown claims, a bare model without a task, a task of one's own that is not
-            registered, a model to which hooks or interventions are attached, weights that hold NaN or infinity, a
-            sample of no such size, a device that is not there or does not know float64.
+        InputError: not a checkpoint, unknown claims, a bare model without a task, a task of one's
+            own that is not registered, a model to which hooks or interventions are attached,
+            weights that hold NaN or infinity, a sample of no such size, a device that is not there
+            or does not know float64.
     """
     claims = None if claims is None else several(claims, "claims")
     n_prompts = None if n_prompts is None else checked(n_prompts)
@@ -175,7 +178,9 @@ def _steps(loaded: Checkpoint) -> int:
 
 
 def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
-    """Analyse several models and put their verdicts side by side; seeds of one recipe are pooled too.
+    """Analyse several models and put their verdicts side by side.
+
+    Seeds of one recipe are pooled too.
 
     Args:
         checkpoints: each a `Report`, or what `analyze` takes.
@@ -186,7 +191,8 @@ def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:
     """
     if isinstance(checkpoints, (str, Path, Report, Checkpoint)):
         raise InputError(
-            f"compare takes a list of models, but got {shown(checkpoints)}: put it in [ ] with another"
+            f"compare takes a list of models, but got {shown(checkpoints)}: put it in [ ] with "
+            "another"
         )
     given = list(checkpoints)
     if len(given) < 2:
@@ -262,8 +268,8 @@ def _free(role: Role, other: Checkpoint, matched: Mapping[Role, Checkpoint]) -> 
         encode(alike[0].config)
     ):
         raise InputError(
-            f"{alike[0].name} has the same role, {str(role)!r}, and came first; several companions in one role must "
-            "be alike but for their seed"
+            f"{alike[0].name} has the same role, {str(role)!r}, and came first; several companions "
+            "in one role must be alike but for their seed"
         )
     if any(one.config == other.config for one in alike if other.config.training):
         raise InputError(
@@ -277,8 +283,8 @@ def _refuse_copy(other: Checkpoint, known: Iterable[Checkpoint]) -> None:
     for one in known:
         if weights.are_copies(one.model, other.model):
             raise InputError(
-                f"its weights are those of {one.name} but for changes below {weights.COPY:g} of their size: a copy is "
-                "no further model"
+                f"its weights are those of {one.name} but for changes below {weights.COPY:g} of "
+                "their size: a copy is no further model"
             )
 
 

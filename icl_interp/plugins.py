@@ -18,12 +18,14 @@ _LOCK = threading.RLock()  # another thread waits until all are imported
 def found() -> list[tuple[EntryPoint, Any]]:
     """The entry points of the group, and what each holds; one that cannot be imported is left out with a warning.
 
-    Importing happens once in a process. It also registers the tasks that such a package has of its own.
+    Importing happens once in a process. It also registers the tasks that such a package has of its
+    own.
     """
     global _found
     with _LOCK:
         if _found is None:
-            _found = []  # a package that asks again while it is imported does not start a second round
+            # A package that asks again while it is imported does not start a second round.
+            _found = []
             for point in sorted(
                 entry_points(group=GROUP), key=lambda point: (point.name, point.value)
             ):

@@ -1,12 +1,13 @@
 """Products of activations, with weights and with themselves, by the kernel that is fastest for them.
 
-On a CPU torch computes products with MKL and convolutions with oneDNN. MKL leaves half of the vector units of AMD's
-processors idle and oneDNN does not, so there a large product in float32 takes half the time as a convolution of width 1
-(`python -m benchmarks product`). oneDNN knows no float64, and with a single thread torch does not ask it for such small
-batches, so then nothing changes.
+On a CPU torch computes products with MKL and convolutions with oneDNN. MKL leaves half of the
+vector units of AMD's processors idle and oneDNN does not, so there a large product in float32 takes
+half the time as a convolution of width 1 (`python -m benchmarks product`). oneDNN knows no float64,
+and with a single thread torch does not ask it for such small batches, so then nothing changes.
 
-The package's own loops (training, evaluation, probes, analyses) run within `fast`. Outside it, and wherever it is
-compiled, a model is made of torch's usual operations, for whoever traces it or compares it with another library.
+The package's own loops (training, evaluation, probes, analyses) run within `fast`. Outside it, and
+wherever it is compiled, a model is made of torch's usual operations, for whoever traces it or
+compares it with another library.
 """
 
 import platform
@@ -28,10 +29,12 @@ _FAST = ContextVar("large products by the faster kernel", default=False)
 
 @contextmanager
 def fast() -> Iterator[None]:
-    """A context, or a decorator, in which large products run in the faster kernel. Numbers agree up to rounding.
+    """A context, or a decorator, in which large products run in the faster kernel.
 
-    Not around a `yield` and not on a generator function: it would hold for whoever runs in between, or not at all. A
-    new thread starts without it.
+    Numbers agree up to rounding.
+
+    Not around a `yield` and not on a generator function: it would hold for whoever runs in between,
+    or not at all. A new thread starts without it.
 
     >>> x = torch.randn(1024, 128)
     >>> with fast():
@@ -79,7 +82,8 @@ def gram(x: Float[Tensor, "row d"]) -> Float[Tensor, "d d"]:
 
 def _by_convolution(x: Float[Tensor, "*row n_in"], n_out: int) -> bool:
     """Whether a product is computed by oneDNN."""
-    # First: what compiles a model can't look into a ContextVar, and would compile anew for each size asked for below.
+    # First: what compiles a model can't look into a ContextVar, and would compile anew for each
+    # size asked for below.
     if (
         torch.compiler.is_compiling()
         or not _FAST.get()

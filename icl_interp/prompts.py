@@ -27,11 +27,12 @@ class Prompts:
 
     Attributes:
         xs: inputs, `(batch, point, dim)`.
-        ys: f(x) at every point, `(batch, point, target)`; the last one is what the query asks for. `(batch, point)` is
-            taken as one target. `as_numbers(ys)` gives that back.
-        parameters: what identifies f, `(batch, parameter)`; zero columns for a task with a fixed function.
-        function: index of the function of each prompt, `(batch,)`. Prompts with the same index differ in their
-            context only: statistics resample functions, not prompts.
+        ys: f(x) at every point, `(batch, point, target)`; the last one is what the query asks for.
+            `(batch, point)` is taken as one target. `as_numbers(ys)` gives that back.
+        parameters: what identifies f, `(batch, parameter)`; zero columns for a task with a fixed
+            function.
+        function: index of the function of each prompt, `(batch,)`. Prompts with the same index
+            differ in their context only: statistics resample functions, not prompts.
     """
 
     xs: Float[Tensor, "batch point dim"]
@@ -43,8 +44,8 @@ class Prompts:
         for name in ("xs", "ys", "parameters", "function"):
             if not isinstance(getattr(self, name), Tensor):
                 raise InputError(
-                    f"{name} of prompts must be a torch.Tensor, but got a {type(getattr(self, name)).__name__}: "
-                    "torch.as_tensor(...) makes one"
+                    f"{name} of prompts must be a torch.Tensor, but got a "
+                    f"{type(getattr(self, name)).__name__}: torch.as_tensor(...) makes one"
                 )
         if self.ys.ndim == 2:
             object.__setattr__(self, "ys", self.ys[..., None])
@@ -53,7 +54,8 @@ class Prompts:
         return self.xs.shape[0]
 
     def __repr__(self) -> str:
-        # The functions are not counted: their indices may lie on another device, and a repr should cost nothing.
+        # The functions are not counted: their indices may lie on another device, and a repr should
+        # cost nothing.
         values = f", values of {self.n_targets} coordinates" if self.n_targets > 1 else ""
         n_dims = counted(self.xs.shape[2], "dimension")
         return (
@@ -75,7 +77,10 @@ class Prompts:
         return Prompts(self.xs[rows], self.ys[rows], self.parameters[rows], self.function[rows])
 
     def first(self, n_points: int) -> "Prompts":
-        """The same prompts cut to their first `n_points` points; the last of these is then the query."""
+        """The same prompts cut to their first `n_points` points.
+
+        The last of these is then the query.
+        """
         return replace(self, xs=self.xs[:, :n_points], ys=self.ys[:, :n_points])
 
     def reordered(self, generator: torch.Generator) -> "Prompts":
@@ -110,6 +115,7 @@ def as_numbers(values: Float[Tensor, "*batch target"]) -> Float[Tensor, "*batch"
     if values.shape[-1] != 1:
         n = values.shape[-1]
         raise InputError(
-            f"this is for functions whose values are numbers, but these are vectors of {n} coordinates"
+            f"this is for functions whose values are numbers, but these are vectors of {n} "
+            "coordinates"
         )
     return values[..., 0]

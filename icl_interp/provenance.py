@@ -1,7 +1,7 @@
 """Where a number came from: configurations as JSON, run ids, named random streams, the environment.
 
-Randomness is a function of (seed, stream name, step, rank). Nothing seeds a global generator, so nothing has to be
-saved to resume a run exactly, and two measurements never disturb each other.
+Randomness is a function of (seed, stream name, step, rank). Nothing seeds a global generator, so
+nothing has to be saved to resume a run exactly, and two measurements never disturb each other.
 """
 
 import dataclasses
@@ -50,8 +50,9 @@ def generator(seed: int, stream: str, step: int = 0, rank: int = 0) -> torch.Gen
 def encode(value: Any, *, identity: bool = False) -> Any:
     """A dataclass as plain JSON data, tagged with its class under "kind"; tuples become lists.
 
-    A field that says what is recorded besides, `field(metadata={"records": True})`, is left out while it holds its
-    default, and of the `identity` always: two runs that differ in it alone are one.
+    A field that says what is recorded besides, `field(metadata={"records": True})`, is left out
+    while it holds its default, and of the `identity` always: two runs that differ in it alone are
+    one.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = [
@@ -69,7 +70,10 @@ def encode(value: Any, *, identity: bool = False) -> Any:
 
 
 def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
-    """The inverse of `encode` for the dataclasses listed in `kinds`. Unknown kinds and keys are refused by name."""
+    """The inverse of `encode` for the dataclasses listed in `kinds`.
+
+    Unknown kinds and keys are refused by name.
+    """
     if isinstance(data, list):
         return tuple(decode(item, kinds, where) for item in data)
     if not isinstance(data, Mapping) or "kind" not in data:
@@ -111,7 +115,8 @@ def check_scalar(value: Any, annotation: Any, where: str) -> None:
     """Refuse a value that is not the number, truth value or text that a field asks for; other fields see to theirs.
 
     Raises:
-        InputError: the value is of another kind, or a number that is not finite or that 64 bits do not hold.
+        InputError: the value is of another kind, or a number that is not finite or that 64 bits do
+            not hold.
     """
     options = get_args(annotation) if get_origin(annotation) is types.UnionType else (annotation,)
     kind = next((option for option in options if option in _SCALARS), None)
@@ -127,7 +132,8 @@ def check_scalar(value: Any, annotation: Any, where: str) -> None:
             else ""
         )
         raise InputError(f"{where} must be {_SCALARS[kind]}, but got {shown(value)}{hint}")
-    # A comparison, because math.isfinite() and float() fail on a whole number beyond the range of a float.
+    # A comparison, because math.isfinite() and float() fail on a whole number beyond the range of a
+    # float.
     largest = {float: sys.float_info.max, int: 2**63 - 1}.get(kind)
     if largest is not None and isinstance(value, (int, float)) and not abs(value) <= largest:
         what = (
@@ -165,7 +171,10 @@ def environment() -> dict[str, str]:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN or infinity: they become the strings "nan", "inf", "-inf". `float()` reads them back."""
+    """JSON has no NaN or infinity: they become the strings "nan", "inf", "-inf".
+
+    `float()` reads them back.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -196,7 +205,8 @@ def number(value: Any) -> float:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace `path` whole or not at all, also when the process is killed in between."""
     path = Path(path)
-    # Half a surrogate pair, which JSON and names of files may hold, has no bytes: it is written as its escape.
+    # Half a surrogate pair, which JSON and names of files may hold, has no bytes: it is written as
+    # its escape.
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -256,8 +266,8 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
         largest: bytes that it may have.
 
     Raises:
-        InputError: the file is missing, no regular one or too large, is not JSON in UTF-8, or holds a number that is
-            not finite as a float. The error names the file.
+        InputError: the file is missing, no regular one or too large, is not JSON in UTF-8, or holds
+            a number that is not finite as a float. The error names the file.
     """
     return parse_json(read_bytes(Path(path), largest), str(path))
 
@@ -273,8 +283,8 @@ def parse_json(data: bytes, where: str) -> Any:
         return json.loads(text, parse_int=_whole, parse_float=_fraction, parse_constant=_constant)
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{where} is not JSON (byte {error.start} is not UTF-8); was it cut off, edited, or saved in another "
-            "encoding?"
+            f"{where} is not JSON (byte {error.start} is not UTF-8); was it cut off, edited, or "
+            "saved in another encoding?"
         ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON ({error}); was it cut off or edited?") from error

@@ -1,7 +1,8 @@
 """Statistics of a stream in constant memory: each takes batches, and two of them can be merged into one.
 
-All of them add up in float64 whatever comes in, keep their state where the batches live, and give the same numbers (up
-to rounding) however the stream was cut or merged. Rows, the first axis of a batch, are what is reduced.
+All of them add up in float64 whatever comes in, keep their state where the batches live, and give
+the same numbers (up to rounding) however the stream was cut or merged. Rows, the first axis of a
+batch, are what is reduced.
 """
 
 from collections.abc import Sequence
@@ -17,11 +18,12 @@ from icl_interp.products import gram
 class Moments:
     """Count, mean and variance of every element of a row.
 
-    Merging: n = n_a + n_b, delta = mean_b - mean_a, mean = mean_a + delta n_b / n, M = M_a + M_b + delta^2 n_a n_b / n
-    with M the sum of squared deviations. Nothing cancels, also where the mean is far larger than the spread.
+    Merging: n = n_a + n_b, delta = mean_b - mean_a, mean = mean_a + delta n_b / n,
+    M = M_a + M_b + delta^2 n_a n_b / n with M the sum of squared deviations. Nothing cancels, also
+    where the mean is far larger than the spread.
 
-    Source: Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance: analysis and
-    recommendations", section 2.
+    Source: Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance: analysis
+    and recommendations", section 2.
 
     Attributes:
         count: rows seen, for each element, `(*shape)`.
@@ -166,8 +168,8 @@ class Extremes:
 class Gram:
     """Mean and covariance of vectors: the centred Gram matrix, merged as in `Moments`.
 
-    Rows may hold several vectors, one for each of a few places. Each place then has a mean of its own, and what is
-    pooled over places is the covariance about these means.
+    Rows may hold several vectors, one for each of a few places. Each place then has a mean of its
+    own, and what is pooled over places is the covariance about these means.
 
     Attributes:
         count: rows seen.
@@ -197,8 +199,9 @@ class Gram:
         if len(batch):
             part = Gram()
             values = batch.detach()
-            # The products of a batch keep its own precision, which spares a copy in float64: once it is centred nothing
-            # cancels. It is centred twice, because a mean in its precision may miss by more than the spread.
+            # The products of a batch keep its own precision, which spares a copy in float64: once
+            # it is centred nothing cancels. It is centred twice, because a mean in its precision
+            # may miss by more than the spread.
             about = values.mean(0)
             centred = values - about
             rest = centred.mean(0)
@@ -240,8 +243,8 @@ class Gram:
     def participation_ratio(self) -> Float[Tensor, ""]:
         """(sum_i l_i)^2 / sum_i l_i^2 over the eigenvalues: how many directions share the variance, from 1 to d.
 
-        NaN where nothing varies. Source: Abbott, Rajan & Sompolinsky (2011), "Interactions between intrinsic and
-        stimulus-evoked activity in recurrent neural networks".
+        NaN where nothing varies. Source: Abbott, Rajan & Sompolinsky (2011), "Interactions between
+        intrinsic and stimulus-evoked activity in recurrent neural networks".
         """
         # The traces of C and C^2: the same numbers without a decomposition.
         covariance = self.covariance
@@ -251,8 +254,8 @@ class Gram:
 class Rows:
     """Rows of a stream, one after the other in one tensor that doubles when it is full.
 
-    Many small tensors that stay, made between large ones that go, would leave holes in a process's memory that no later
-    large one fits in.
+    Many small tensors that stay, made between large ones that go, would leave holes in a process's
+    memory that no later large one fits in.
 
     >>> r = Rows()
     >>> for i in range(3):
@@ -272,7 +275,8 @@ class Rows:
             self._kept = rows.clone(memory_format=torch.contiguous_format)
         elif self._kept.shape[1:] != rows.shape[1:]:
             raise InputError(
-                f"rows of shape {tuple(rows.shape[1:])} cannot join rows of {tuple(self._kept.shape[1:])}"
+                f"rows of shape {tuple(rows.shape[1:])} cannot join rows of "
+                f"{tuple(self._kept.shape[1:])}"
             )
         elif n > len(self._kept):
             grown = self._kept.new_empty(max(n, 2 * len(self._kept)), *self._kept.shape[1:])
@@ -288,7 +292,9 @@ class Rows:
 
 
 class PerPrompt:
-    """A value for each prompt: the mean over the tokens of a kind. The only state that grows with the prompts.
+    """A value for each prompt: the mean over the tokens of a kind.
+
+    The only state that grows with the prompts.
 
     >>> p = PerPrompt()
     >>> p.update(torch.tensor([[1.0, 3.0], [5.0, 5.0]]))  # two prompts of two tokens

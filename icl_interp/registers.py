@@ -1,4 +1,7 @@
-"""Registers: what studies bring, by name. The first reader of any of them waits for the studies of other packages."""
+"""Registers: what studies bring, by name.
+
+The first reader of any of them waits for the studies of other packages.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
@@ -10,7 +13,8 @@ from icl_interp.errors import InputError, shown, unknown
 T = TypeVar("T")
 _all: list["Register[Any]"] = []
 _waiting: list[Callable[[], None]] = []
-# Held while registers are filled: no thread reads what another one has filled by half. What is loaded may read itself.
+# Held while registers are filled: no thread reads what another one has filled by half. What is
+# loaded may read itself.
 _LOCK = threading.RLock()
 
 

@@ -1,14 +1,15 @@
 """Intervals: the studentised bootstrap over units, and its simultaneous form over heads.
 
-Prompts of one unit are not independent, so what is resampled are units. A statistic is any function of weighted means,
-and weights are how often a unit was drawn. Ends come from the draws of t = (statistic - value) / standard error, with a
-standard error of its own in every draw: for skewed quantities such intervals hold the truth as often as they say, where
-percentiles of the draws do not.
+Prompts of one unit are not independent, so what is resampled are units. A statistic is any function
+of weighted means, and weights are how often a unit was drawn. Ends come from the draws of
+t = (statistic - value) / standard error, with a standard error of its own in every draw: for skewed
+quantities such intervals hold the truth as often as they say, where percentiles of the draws do
+not.
 
-Source: Efron (1981), Nonparametric standard errors and confidence intervals, section 10 (bootstrap-t); Hall (1988),
-Theoretical comparison of bootstrap confidence intervals (second-order accuracy). Standard errors are those of the delta
-method, also called the infinitesimal jackknife: Efron and Tibshirani (1993), chapter 21. `scipy.stats.bootstrap` has no
-studentised form.
+Source: Efron (1981), Nonparametric standard errors and confidence intervals, section 10
+(bootstrap-t); Hall (1988), Theoretical comparison of bootstrap confidence intervals (second-order
+accuracy). Standard errors are those of the delta method, also called the infinitesimal jackknife:
+Efron and Tibshirani (1993), chapter 21. `scipy.stats.bootstrap` has no studentised form.
 """
 
 import functools
@@ -24,20 +25,24 @@ from icl_interp.tails import far_quantile
 
 N_DRAWS = 2000
 LEVEL = 0.95
-N_TAILS = 6  # conditions up to which a criterion finds the interval that it needs among an estimate's tails
+# Conditions up to which a criterion finds the interval that it needs among an estimate's tails.
+N_TAILS = 6
 
-STEP = 1e-4  # by which a mean is raised for a slope, in standard deviations of its units: a thousandth of its error
+# For a slope a mean is raised by so many standard deviations of its units: a thousandth of its
+# error.
+STEP = 1e-4
 CONSTANT = 1e-13  # of the size: a spread below is rounding
 NEGLIGIBLE = 1e-6  # of the largest: a slope below is rounding
 TOO_SMALL = 0.1  # of the sample's standard error: a draw with a smaller one uses the sample's
 TOO_MANY = 0.05  # share of such draws from which on t means nothing
 ALIKE = 3.0  # largest ratio of the draws' spread and the standard error where a statistic is smooth
-CENTRED = 0.07  # by which the share of draws below the value may differ from a half where a statistic has no kink
+# Where a statistic has no kink, the share of draws below the value may differ from a half by this.
+CENTRED = 0.07
 TINY = float(np.finfo(float).tiny)
 # Chances that the truth lies beyond one end, for verdicts that are to hold among many claims.
 EXTREMES = (1e-3, 1e-4, 1e-5)
-# Far ends allow for so many further units like the one that pulls the value most: what happens in 3 of n units is
-# missing from a sample of n with a chance of 5 %.
+# Far ends allow for so many further units like the one that pulls the value most: what happens in 3
+# of n units is missing from a sample of n with a chance of 5 %.
 UNSEEN = 3
 CHUNK = 2**18  # numbers that a statistic sees in one call
 PILOT = 2**20  # numbers spent on finding out which means a statistic uses
@@ -54,8 +59,8 @@ class Interval:
         se: standard error of the value; NaN where none was computed.
         tails: the ends at level 1 - (1 - level) / k for k = 1, 2, ..., from the same draws.
         positive: whether the interval was made on the logarithm.
-        extremes: for each chance in `EXTREMES`, ends beyond which the truth lies with that chance on either side;
-            empty where none were computed.
+        extremes: for each chance in `EXTREMES`, ends beyond which the truth lies with that chance
+            on either side; empty where none were computed.
     """
 
     value: float
@@ -120,21 +125,22 @@ def bootstrap(
 ) -> Interval:
     """A function of means over units, with its studentised interval.
 
-    Where t means nothing, because the statistic has no slope (a share of heads, a clipped number) or its draws spread
-    otherwise than its slopes say, the ends are percentiles of the draws. The larger of two numbers that are nearly
-    alike is biased: most draws lie on one side of the value. Such an interval is made for half the error, and reaches
-    at least as far as a normal one; for the largest of many that are alike this is too little, and `simultaneous` is
-    right. An end never lies beyond what any draw gave, so a share stays within 0 and 1. A statistic that never varies
+    Where t means nothing, because the statistic has no slope (a share of heads, a clipped number)
+    or its draws spread otherwise than its slopes say, the ends are percentiles of the draws. The
+    larger of two numbers that are nearly alike is biased: most draws lie on one side of the value.
+    Such an interval is made for half the error, and reaches at least as far as a normal one; for
+    the largest of many that are alike this is too little, and `simultaneous` is right. An end never
+    lies beyond what any draw gave, so a share stays within 0 and 1. A statistic that never varies
     has an interval without width; one that is NaN in a draw has NaN for ends.
 
     Args:
-        statistic: takes the mean of each array over its units, with a leading axis of draws, and returns one number a
-            draw.
+        statistic: takes the mean of each array over its units, with a leading axis of draws, and
+            returns one number a draw.
         per_unit: arrays whose first axis runs over the units that are resampled, all of one length.
         seed: of the draws.
         level: of confidence, below 1.
-        positive: makes the interval on the logarithm, for errors and ratios. A value of 0 that never varies is exact;
-            where single draws are 0 the ends are percentiles.
+        positive: makes the interval on the logarithm, for errors and ratios. A value of 0 that
+            never varies is exact; where single draws are 0 the ends are percentiles.
 
     Raises:
         ValueError: a statistic that was called positive is negative.
@@ -169,7 +175,8 @@ def simultaneous(
 ]:
     """A statistic of many members with intervals that all hold at once (max-T): (value, low, high).
 
-    Every member has its own standard error in every draw; one without slopes has that of its draws instead.
+    Every member has its own standard error in every draw; one without slopes has that of its draws
+    instead.
 
     Args:
         statistic: as for `bootstrap`, but returns `(draw, member)`.
@@ -179,7 +186,8 @@ def simultaneous(
     """
     values, errors = _resampled(statistic, per_unit, seed)
     each = [_Studentised.of(*of) for of in zip(values.T, errors.T, strict=True)]
-    # A member that never varies, or that is not finite, says nothing about how far the others reach.
+    # A member that never varies, or that is not finite, says nothing about how far the others
+    # reach.
     t = [np.abs(one.draws - one.value) / one.errors for one in each if one.se > 0]
     reach = (far_quantile(np.max(t, 0), level) if t else 1.0) * np.array([one.se for one in each])
     return values[0], values[0] - reach, values[0] + reach
@@ -204,8 +212,8 @@ def r_squared(
     Args:
         residual: squares of what the fit leaves, added up or averaged.
         total: squares of what is to be explained, likewise: about their mean, or about 0.
-        empty: the value where there is nothing to explain and nothing is missed. 1 says that all of it is explained, 0
-            that none is: a verdict may rest on which.
+        empty: the value where there is nothing to explain and nothing is missed. 1 says that all of
+            it is explained, 0 that none is: a verdict may rest on which.
         least: a total up to this is nothing, and so is a residual: rounding.
 
     >>> r_squared(np.array([0.0, 1.0, 0.0]), np.array([4.0, 4.0, 0.0]), empty=0.0)
@@ -216,7 +224,7 @@ def r_squared(
     return np.asarray(np.where(nothing, empty, 1 - residual / np.maximum(total, least)))
 
 
-# ---- from draws to ends ---------------------------------------------------------------------------------------------
+# ---- from draws to ends --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -276,15 +284,16 @@ class _Studentised:
     ) -> list[tuple[float, float]]:
         """Ends beyond which the truth lies with small chances, on either side.
 
-        They reach at least as far as a normal law's, and start also from samples with further units like their most
-        extreme ones: of a skewed quantity, most samples lack the units that make its mean, so their standard error is
-        too small just where their mean is.
+        They reach at least as far as a normal law's, and start also from samples with further units
+        like their most extreme ones: of a skewed quantity, most samples lack the units that make
+        its mean, so their standard error is too small just where their mean is.
 
         Args:
             chances: of each side, so small that no draw is expected to lie beyond.
-            more: value and standard error with further units that lower the value, and with some that raise it.
-            reach: the smallest and the largest value of single units. No end lies beyond, where all draws lie between:
-                a share is at most 1.
+            more: value and standard error with further units that lower the value, and with some
+                that raise it.
+            reach: the smallest and the largest value of single units. No end lies beyond, where all
+                draws lie between: a share is at most 1.
         """
         if not self.se > 0:  # it never varies, or is not finite
             return [(self.value, self.value) if self.se == 0 else (math.nan, math.nan)] * len(
@@ -316,7 +325,7 @@ def _quantile(draws: np.ndarray, q: float | np.ndarray) -> np.ndarray:
     return np.asarray(np.quantile(draws, q, method="nearest"))
 
 
-# ---- standard errors ------------------------------------------------------------------------------------------------
+# ---- standard errors -----------------------------------------------------------------------------
 
 
 class _Sample:
@@ -324,7 +333,8 @@ class _Sample:
 
     Attributes:
         weights: of the sample (first) and of all draws, `(row, unit)`.
-        units: every unit's numbers, in standard deviations from their mean; 0 where they never vary, `(unit, number)`.
+        units: every unit's numbers, in standard deviations from their mean; 0 where they never
+            vary, `(unit, number)`.
         varying: which numbers vary.
         means: `(row, number)`.
     """
@@ -348,8 +358,8 @@ class _Sample:
         self.varying = np.flatnonzero(varies)
         self._spread = np.where(varies, spread, 1.0)
         self.units = np.where(varies, (flat - centre) / self._spread, 0.0)
-        # A mean lies among its numbers, whatever rounding says: a share is at most 1. What never varies, or is not
-        # finite, is in every draw what it is in the sample.
+        # A mean lies among its numbers, whatever rounding says: a share is at most 1. What never
+        # varies, or is not finite, is in every draw what it is in the sample.
         with np.errstate(invalid="ignore"):
             means = np.clip(self.weights @ flat, flat.min(0), flat.max(0))
         self.means = np.where(varies, means, centre)
@@ -407,7 +417,8 @@ def _resampled(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         columns = _columns(sample, values)
         errors = _errors(sample, values, np.arange(len(values)), columns)
-        # A draw may be the only one to use a number. So those without a slope are looked at again, with every number.
+        # A draw may be the only one to use a number. So those without a slope are looked at again,
+        # with every number.
         small = np.flatnonzero((~(errors > TOO_SMALL * errors[0])).any(1))[
             : PILOT // max(1, sample.varying.size**2)
         ]
@@ -503,8 +514,9 @@ def _columns(
 ) -> Int[np.ndarray, "group member"]:
     """Which number of a unit each member of the statistic uses in each group; -1 where it uses none.
 
-    Numbers of one group are used by different members (heads, say), so their slopes come from one call. Which numbers
-    are used is seen in draws over the statistic's whole range: a largest or a first one is another one in other draws.
+    Numbers of one group are used by different members (heads, say), so their slopes come from one
+    call. Which numbers are used is seen in draws over the statistic's whole range: a largest or a
+    first one is another one in other draws.
 
     Source: Curtis, Powell and Reid (1974), On the estimation of sparse Jacobian matrices.
     """

@@ -1,8 +1,8 @@
 """What measurements return: `xarray.DataArray`s and `pandas.DataFrame`s, which go to JSON and back without loss.
 
-An array has a coordinate for every axis. Its `attrs` hold "units" (of the values), "note" (how they were measured, in a
-sentence) and "kind": "curve" where the last axis is a number that runs, an abscissa to draw against, else "matrix". A
-table's `attrs` hold "units" by column and "note".
+An array has a coordinate for every axis. Its `attrs` hold "units" (of the values), "note" (how they
+were measured, in a sentence) and "kind": "curve" where the last axis is a number that runs, an
+abscissa to draw against, else "matrix". A table's `attrs` hold "units" by column and "note".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,8 @@ def make_array(
 
     Args:
         values: float64 after this; one dimension for each axis.
-        axes: coordinates of each axis by its name, in the order of the dimensions: numbers or names.
+        axes: coordinates of each axis by its name, in the order of the dimensions: numbers or
+            names.
         units: of the values.
         note: how they were measured, in a sentence.
         kind: "matrix" or "curve".
@@ -44,7 +45,8 @@ def make_array(
     >>> m.sel(layer=1).values
     array([3., 4.])
     """
-    # In the order of the axes also in memory: sums then have the last bits that they have after a trip through JSON.
+    # In the order of the axes also in memory: sums then have the last bits that they have after a
+    # trip through JSON.
     array = np.array(values, dtype=np.float64, order="C")
     coordinates = {name: _index(items, name) for name, items in axes.items()}
     expected = tuple(map(len, coordinates.values()))

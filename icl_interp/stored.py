@@ -1,7 +1,7 @@
 """Plain data from a file, read with a check at every step: whatever is wrong gets one line that names the place.
 
-Whatever a user names, or a run folder holds, is opened by `opened` or looked at by `check_file` first: a pipe would
-wait without end, and a device never ends.
+Whatever a user names, or a run folder holds, is opened by `opened` or looked at by `check_file`
+first: a pipe would wait without end, and a device never ends.
 """
 
 import errno
@@ -96,11 +96,12 @@ def _unread(path: Path, error: Exception) -> InputError:
 class Stored:
     """A piece of JSON or YAML data, and where it stands.
 
-    Each reader returns plain Python data or raises an `InputError`, such as "report.json: findings[3].estimate.low must
-    be a number, but got 'x'".
+    Each reader returns plain Python data or raises an `InputError`, such as "report.json:
+    findings[3].estimate.low must be a number, but got 'x'".
 
     Attributes:
-        value: the data. where: its place, for messages; one that ends with a space names the file only.
+        value: the data.
+        where: its place, for messages; one that ends with a space names the file only.
 
     >>> Stored({"low": "x"}, "report.json: ")["low"].number()
     Traceback (most recent call last):
@@ -200,7 +201,8 @@ class Stored:
             return self.value
         if depth < 1:
             raise InputError(
-                f"{self.where[:200].rstrip(' :')} nests deeper than the {DEPTH} levels that are read"
+                f"{self.where[:200].rstrip(' :')} nests deeper than the {DEPTH} levels that are "
+                "read"
             )
         for stored in below:
             stored.plain(depth - 1)

@@ -5,7 +5,9 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-TAIL = 0.05  # share of the draws from which the law of the others is told, for ends that few draws or none lie beyond
+# Share of the draws from which the law of the others is told, for ends that few draws or none lie
+# beyond.
+TAIL = 0.05
 FEW = 25  # draws: an end with fewer beyond it comes from that law
 SHAPES = -0.5, 0.5  # shapes of that law, at least and at most: others are an accident of the draws
 ALIKE = 1e-13  # of their size: excesses below are rounding
@@ -16,10 +18,11 @@ def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
 
     Where at least `FEW` draws lie beyond it, it is one of the draws.
 
-    Source: Pickands (1975), Statistical inference using extreme order statistics (the law of excesses over a high
-    threshold); Hosking and Wallis (1987), Parameter and quantile estimation for the generalized Pareto distribution
-    (its probability-weighted moments: shape 2 - a / (a - 2 b), scale 2 a b / (a - 2 b), with a the mean excess and b
-    the mean of the excesses weighted by the share of larger ones).
+    Source: Pickands (1975), Statistical inference using extreme order statistics (the law of
+    excesses over a high threshold); Hosking and Wallis (1987), Parameter and quantile estimation
+    for the generalized Pareto distribution (its probability-weighted moments: shape 2 - a / (a - 2
+    b), scale 2 a b / (a - 2 b), with a the mean excess and b the mean of the excesses weighted by
+    the share of larger ones).
 
     >>> draws = -np.log((np.arange(2000) + 0.5) / 2000)  # an exponential law, whose quantile at 1 - e is -log(e)
     >>> round(far_quantile(draws, 1 - 1e-4) / -math.log(1e-4), 1)

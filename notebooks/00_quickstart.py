@@ -13,11 +13,13 @@
 # %% [markdown]
 # # What does this small transformer really do?
 #
-# A transformer was trained to learn functions from examples. Its prompt is $x_1, f(x_1), x_2, f(x_2), \dots, x$, with
-# a function $f$ that it has never seen, and it answers with a prediction $\hat y$ of $f(x)$. The last input $x$ is
-# called the *query*. Naim & Asher (2025) make claims about such models: LayerNorm makes the prediction level off far
-# from the data, softmax attention turns into a hardmax (all attention on one token), the prompt is forgotten there,
-# and LayerNorm is the reason why such models fail far out. Which of these claims hold on **these very weights**?
+# A transformer was trained to learn functions from examples. Its prompt is
+# $x_1, f(x_1), x_2, f(x_2), \dots, x$, with a function $f$ that it has never seen, and it answers
+# with a prediction $\hat y$ of $f(x)$. The last input $x$ is called the *query*. Naim & Asher
+# (2025) make claims about such models: LayerNorm makes the prediction level off far from the data,
+# softmax attention turns into a hardmax (all attention on one token), the prompt is forgotten
+# there, and LayerNorm is the reason why such models fail far out. Which of these claims hold on
+# **these very weights**?
 #
 # The notebook takes about a minute and trains nothing.
 
@@ -33,8 +35,9 @@ model, task = checkpoint.model, checkpoint.task
 
 # %% [markdown]
 # ## One prompt
-# *What does the model get to see?* Here is one prompt: nineteen examples of a straight line, and a query. The
-# training data had inputs from -1 to 1 only. We ask at many queries, also outside of that interval.
+# *What does the model get to see?* Here is one prompt: nineteen examples of a straight line, and a
+# query. The training data had inputs from -1 to 1 only. We ask at many queries, also outside of
+# that interval.
 
 # %%
 prompt = task.sample(1, torch.Generator().manual_seed(1))
@@ -61,8 +64,8 @@ figure.add_scatter(
 figure.update_layout(xaxis_title="query x", yaxis_title="value", legend={"y": 1.02})
 
 # %% [markdown]
-# *How to read it.* Inside the interval the answers lie on the line. Outside they leave it. What happens farther out,
-# and why?
+# *How to read it.* Inside the interval the answers lie on the line. Outside they leave it. What
+# happens farther out, and why?
 #
 # ## One call judges all claims
 # `analyze` measures the model and judges every claim that can apply to it.
@@ -72,8 +75,8 @@ report = icl_interp.analyze("affine", progress=False)
 report
 
 # %% [markdown]
-# A *finding* is what came out for one claim. Its verdict rests on a number with an interval, and on a criterion that
-# was fixed before anything was measured.
+# A *finding* is what came out for one claim. Its verdict rests on a number with an interval, and on
+# a criterion that was fixed before anything was measured.
 
 # %%
 finding = report["limits.layernorm_saturation"]
@@ -82,20 +85,22 @@ print("criterion:", finding.criterion.text)
 
 # %% [markdown]
 # ## Far from the data
-# *Where do the predictions go?* The figure shows 32 prompts. The query runs over seven orders of magnitude in both
-# directions, on an axis that is linear near 0 and logarithmic far out.
+# *Where do the predictions go?* The figure shows 32 prompts. The query runs over seven orders of
+# magnitude in both directions, on an axis that is linear near 0 and logarithmic far out.
 
 # %%
 report.figures["far_query"]
 
 # %% [markdown]
-# *How to read it.* The dotted lines are the functions. The thin lines are the model's predictions. Far out they all
-# arrive at one value (orange), which follows from the weights alone: the prompt no longer matters.
+# *How to read it.* The dotted lines are the functions. The thin lines are the model's predictions.
+# Far out they all arrive at one value (orange), which follows from the weights alone: the prompt no
+# longer matters.
 #
-# *Is LayerNorm the cause?* LayerNorm divides each token's vector by its scale, which grows with the query. We hold
-# the scale of every norm at its value in distribution, at the query only. As a control we do the same at the tokens
-# of the context, where it should change nothing. The number is the exponent of growth: -1 where the prediction levels
-# off like $1/|x|$, 1 where it grows like $|x|$.
+# *Is LayerNorm the cause?* LayerNorm divides each token's vector by its scale, which grows with the
+# query. We hold the scale of every norm at its value in distribution, at the query only. As a
+# control we do the same at the tokens of the context, where it should change nothing. The number is
+# the exponent of growth: -1 where the prediction levels off like $1/|x|$, 1 where it grows like
+# $|x|$.
 
 # %%
 causal = report["limits.layernorm_causes_saturation"].causal
@@ -131,8 +136,8 @@ for finding in without.findings:
 without.figures["far_query"]
 
 # %% [markdown]
-# Without a norm the prediction becomes a straight line in each direction. The weights fix its slope, and the prompt
-# does not. So this model fails far out as well, in another way.
+# Without a norm the prediction becomes a straight line in each direction. The weights fix its
+# slope, and the prompt does not. So this model fails far out as well, in another way.
 #
 # ## Look inside
 # The models have TransformerLens' hook names, weight names and cache.
@@ -144,8 +149,8 @@ with torch.no_grad():
 cache["blocks.2.attn.hook_pattern"].shape  # (prompt, head, query token, key token)
 
 # %% [markdown]
-# *What does the model lose if layer 0 attends to every token alike?* Interventions act inside a `with` block and
-# leave the model as it was.
+# *What does the model lose if layer 0 attends to every token alike?* Interventions act inside a
+# `with` block and leave the model as it was.
 
 # %%
 from icl_interp.interventions import SwapPattern
@@ -163,8 +168,8 @@ with icl_interp.intervene(model, SwapPattern("uniform", heads=((0, 0), (0, 1), (
 print("afterwards     ", error())
 
 # %% [markdown]
-# Probes measure many prompts in constant memory, and `plot` draws what they return. *How does the scale of each norm
-# grow with the query?*
+# Probes measure many prompts in constant memory, and `plot` draws what they return. *How does the
+# scale of each norm grow with the query?*
 
 # %%
 far = icl_interp.probe(
@@ -173,9 +178,11 @@ far = icl_interp.probe(
 icl_interp.figures.plot(far["layernorm_scale.scale"], "Scale of each norm at the query")
 
 # %% [markdown]
-# *How to read it.* Both axes are logarithmic. Beyond 10 every scale grows in proportion to the query.
+# *How to read it.* Both axes are logarithmic. Beyond 10 every scale grows in proportion to the
+# query.
 #
-# *Are these the scales that the report judges by?* On the report's own prompts (`Bench.of`) they are, to rounding.
+# *Are these the scales that the report judges by?* On the report's own prompts (`Bench.of`) they
+# are, to rounding.
 
 # %%
 from icl_interp.probes import LayerNormScale
@@ -192,8 +199,9 @@ print("largest difference", (logarithms - torch.from_numpy(shown.values)).abs().
 
 # %% [markdown]
 # ## Keep it
-# A report is one HTML page that opens offline, and JSON with every number. A saved report is judged and drawn again
-# without the model. `report.figure("far_query", width="column")` gives a figure the size and the letters of a paper.
+# A report is one HTML page that opens offline, and JSON with every number. A saved report is judged
+# and drawn again without the model. `report.figure("far_query", width="column")` gives a figure the
+# size and the letters of a paper.
 
 # %%
 import tempfile
@@ -205,6 +213,6 @@ print(again)
 
 # %% [markdown]
 # ## Exercise
-# Analyse `affine_post_ln`, which normalises after each sum instead of before each block. Is one norm enough to make
-# its plateau? (`report["limits.layernorm_causes_saturation"].causal["each norm alone"]`.) The notebook `mechanism`
-# asks next which heads make the predictions.
+# Analyse `affine_post_ln`, which normalises after each sum instead of before each block. Is one
+# norm enough to make its plateau? (`report["limits.layernorm_causes_saturation"].causal["each norm
+# alone"]`.) The notebook `mechanism` asks next which heads make the predictions.

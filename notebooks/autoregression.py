@@ -13,14 +13,15 @@
 # %% [markdown]
 # # How does linear attention learn the rule of a sequence?
 #
-# A model sees the first states of a path, $s_0, s_1, \dots, s_t$, and has to say the next one. Each state is the one
-# before it times a matrix, $s_{t+1} = W s_t$. The matrix is new in every prompt, so the weights cannot hold it: it has
-# to be estimated from the prompt. Nothing else is asked, as in a language model: the prediction of the next token, at
-# every token.
+# A model sees the first states of a path, $s_0, s_1, \dots, s_t$, and has to say the next one. Each
+# state is the one before it times a matrix, $s_{t+1} = W s_t$. The matrix is new in every prompt,
+# so the weights cannot hold it: it has to be estimated from the prompt. Nothing else is asked, as
+# in a language model: the prediction of the next token, at every token.
 #
-# Sander, Giryes, Suzuki, Blondel & Peyré (2024) find the best weights of one layer of *linear* attention (attention
-# without the softmax) in closed form. This notebook looks at one path first, builds their layer by hand, lets gradient
-# descent look for it, and then asks what trained transformers do. It runs in about a minute and trains no transformer.
+# Sander, Giryes, Suzuki, Blondel & Peyré (2024) find the best weights of one layer of
+# *linear* attention (attention without the softmax) in closed form. This notebook looks at one path
+# first, builds their layer by hand, lets gradient descent look for it, and then asks what trained
+# transformers do. It runs in about a minute and trains no transformer.
 
 # %%
 import plotly.graph_objects as go
@@ -44,8 +45,8 @@ def finish(
 
 # %% [markdown]
 # ## One path
-# *What does the model get to see?* Here $W$ rotates three planes, each by an angle of its own, so a state has six
-# numbers: two for each plane. We draw each plane by itself.
+# *What does the model get to see?* Here $W$ rotates three planes, each by an angle of its own, so a
+# state has six numbers: two for each plane. We draw each plane by itself.
 
 # %%
 checkpoint = icl_interp.load("autoregression_rotations")
@@ -76,13 +77,13 @@ figure.update_yaxes(range=[-1.35, 1.35])
 finish(figure, 960, 380, legend=False)
 
 # %% [markdown]
-# The numbers count the states; the star is the state that is asked for. In each plane every step turns by the same
-# angle. So two states in a row show all that there is to know: turn the last state once more by the angle between
-# them.
+# The numbers count the states; the star is the state that is asked for. In each plane every step
+# turns by the same angle. So two states in a row show all that there is to know: turn the last
+# state once more by the angle between them.
 #
-# A plane with two coordinates is a complex number $z$, and a rotation multiplies it by a number $\lambda$ of size 1.
-# From two states in a row $\lambda = s_t \overline{s_{t-1}}$ (the bar is the complex conjugate), and the next state is
-# $\lambda s_t$.
+# A plane with two coordinates is a complex number $z$, and a rotation multiplies it by a number
+# $\lambda$ of size 1. From two states in a row $\lambda = s_t \overline{s_{t-1}}$ (the bar is the
+# complex conjugate), and the next state is $\lambda s_t$.
 
 # %%
 path = complex_states(states)  # (point, plane)
@@ -96,13 +97,15 @@ print("the true one:      ", complex_states(target).numpy().round(3))
 #
 # $$\sum_{h} \sum_{t \le T} P_{T t}\; \langle s_{T-1}, A_h s_t \rangle \; B_h s_t .$$
 #
-# It is attention: $\langle s_{T-1}, A_h s_t \rangle$ is the score of key $t$ for head $h$, with the state *before* the
-# last as the query. $B_h s_t$ is the value. There is no softmax; instead each score is multiplied by a number $P_{Tt}$
-# that depends on the positions alone. $A_h$ and $B_h$ are diagonal matrices.
+# It is attention: $\langle s_{T-1}, A_h s_t \rangle$ is the score of key $t$ for head $h$, with the
+# state *before* the last as the query. $B_h s_t$ is the value. There is no softmax; instead each
+# score is multiplied by a number $P_{Tt}$ that depends on the positions alone. $A_h$ and $B_h$ are
+# diagonal matrices.
 #
-# Proposition 3 says what the best weights are when there are as many heads as coordinates. All weight lies on the last
-# state, $P_{TT} = 1$, and head $h$ has a single 1 in $A_h$ and $B_h$, at coordinate $h$. Then head $h$ computes
-# $\overline{s_{T-1}}\, s_T\, s_T$ in its coordinate: the rule from above.
+# Proposition 3 says what the best weights are when there are as many heads as coordinates. All
+# weight lies on the last state, $P_{TT} = 1$, and head $h$ has a single 1 in $A_h$ and $B_h$, at
+# coordinate $h$. Then head $h$ computes $\overline{s_{T-1}}\, s_T\, s_T$ in its coordinate: the
+# rule from above.
 
 # %%
 A, B, _ = theory.unitary_heads(3, n_tokens=10)
@@ -122,14 +125,16 @@ model = unit.to_transformer()
 with torch.no_grad():
     real = model(states[None])[0]
 print(
-    f"{model.cfg.n_heads} real heads; largest difference: {float((complex_states(real) - predicted).abs().max()):.1e}"
+    f"{model.cfg.n_heads} real heads; largest difference: "
+    f"{float((complex_states(real) - predicted).abs().max()):.1e}"
 )
 
 # %% [markdown]
 # ## Does gradient descent find it?
-# *These weights are the best. Does training from small random weights end there?* The loss of this layer is known
-# exactly: it is a polynomial in $C = B^\top A$ and in the row $p$ of $P$. So we can follow gradient flow (gradient
-# descent with steps that tend to 0) without any sampling. A loss of 1 is that of predicting 0.
+# *These weights are the best. Does training from small random weights end there?* The loss of this
+# layer is known exactly: it is a polynomial in $C = B^\top A$ and in the row $p$ of $P$. So we can
+# follow gradient flow (gradient descent with steps that tend to 0) without any sampling. A loss of
+# 1 is that of predicting 0.
 
 # %%
 d, n_tokens = 3, 8
@@ -151,8 +156,8 @@ figure.update_yaxes(title="loss over that of predicting 0", type="log", exponent
 finish(figure, 620, 340, legend=False)
 
 # %% [markdown]
-# All five runs reach 0. Where do they end? Proposition 3 says $p_T\, C = I$, the identity matrix, and $p_t = 0$ for all
-# other positions.
+# All five runs reach 0. Where do they end? Proposition 3 says $p_T\, C = I$, the identity matrix,
+# and $p_t = 0$ for all other positions.
 
 # %%
 C, p = flow.values[-1].T @ flow.queries[-1], flow.positions[-1]
@@ -164,9 +169,9 @@ figure.update_xaxes(title="key", row=1, col=2)
 finish(figure, 760, 340, legend=False)
 
 # %% [markdown]
-# They do. The identity of the heads can be anything: only the product $C$ of all heads counts. What follows is that
-# the key diagonal $a_h$ and the value diagonal $b_{h'}$ of *different* heads are orthogonal. This is the orthogonality
-# of heads that the paper speaks of.
+# They do. The identity of the heads can be anything: only the product $C$ of all heads counts. What
+# follows is that the key diagonal $a_h$ and the value diagonal $b_{h'}$ of *different* heads are
+# orthogonal. This is the orthogonality of heads that the paper speaks of.
 
 # %%
 products = theory.head_products(flow.queries[-1], flow.values[-1]).products
@@ -174,8 +179,9 @@ print("p_T a_h . b_h', row h:\n", (p[-1] * products).numpy().round(3))
 
 # %% [markdown]
 # ## Fewer heads
-# *Are as many heads as coordinates needed?* In general yes. But eigenvalues of a real rotation come in pairs $\lambda$
-# and $\overline\lambda$. Then $d / 2$ heads suffice, if they also look at the state before the last: $2 \cos(\theta) R
+# *Are as many heads as coordinates needed?* In general yes. But eigenvalues of a real rotation come
+# in pairs $\lambda$ and $\overline\lambda$. Then $d / 2$ heads suffice, if they also look at the
+# state before the last: $2 \cos(\theta) R
 # - I = R^2$ for a rotation $R$ by $\theta$ (Lemma 3).
 
 # %%
@@ -187,7 +193,8 @@ print(
 print(f"p, the weights of positions: {layer.positions.numpy()}")
 
 # %% [markdown]
-# *Does training find these weights as well?* We follow gradient flow from ten random starts for each number of heads.
+# *Does training find these weights as well?* We follow gradient flow from ten random starts for
+# each number of heads.
 
 # %%
 late = torch.tensor([0.0, 300.0], dtype=torch.float64)
@@ -216,13 +223,14 @@ figure.update_yaxes(
 finish(figure, 560, 360, legend=False)
 
 # %% [markdown]
-# Each dot is a start. Weights that work exist for two heads; they are found from few starts. *Enough
-# heads to represent the rule* and *enough heads to learn it* are two numbers.
+# Each dot is a start. Weights that work exist for two heads; they are found from few starts.
+# *Enough heads to represent the rule* and *enough heads to learn it* are two numbers.
 
 # %% [markdown]
 # ## What a trained transformer does
-# *Does a transformer that is trained on samples find the same?* `autoregression_rotations` has six real heads of linear
-# attention on these rotations, and all its matrices are free. It predicts almost without error:
+# *Does a transformer that is trained on samples find the same?* `autoregression_rotations` has six
+# real heads of linear attention on these rotations, and all its matrices are free. It predicts
+# almost without error:
 
 # %%
 error = checkpoint.provenance["in_distribution"]
@@ -252,27 +260,29 @@ for finding in report.findings:
     print(f"{finding.verdict:>14}  {finding.short}\n{'':>16}{finding.reason}\n")
 
 # %% [markdown]
-# The model predicts as well as the paper's layer and does not do what that layer does. Look at the heat map again:
-# every query puts its weight on one key, the *second* state $s_1$. All paths of this task start at $s_0 = 1$ (in
-# complex coordinates), so $s_1 = W s_0$ shows the eigenvalues themselves. No ratio of two states is needed: the model
-# multiplies the last state by $s_1$.
+# The model predicts as well as the paper's layer and does not do what that layer does. Look at the
+# heat map again: every query puts its weight on one key, the *second* state $s_1$. All paths of
+# this task start at $s_0 = 1$ (in complex coordinates), so $s_1 = W s_0$ shows the eigenvalues
+# themselves. No ratio of two states is needed: the model multiplies the last state by $s_1$.
 
 # %%
 share = P.tril().square() / P.tril().square().sum(1, keepdim=True)
 print(
-    f"share of each row's squared weight on the second state: {float(share[1:, 1].min()):.3f} at least"
+    f"share of each row's squared weight on the second state: {float(share[1:, 1].min()):.3f} at "
+    "least"
 )
 
 # %% [markdown]
-# The paper asks for diagonal $A_h$ and $B_h$; there the best weights are what Proposition 3 says. A transformer with
-# free matrices has more ways, and training took another one. The verdict on the map shows it by an intervention: the
-# last state is replaced by that of another path, which no training prompt ever showed. A model that turns the last
-# state by the ratio of the last two would follow it.
+# The paper asks for diagonal $A_h$ and $B_h$; there the best weights are what Proposition 3 says. A
+# transformer with free matrices has more ways, and training took another one. The verdict on the
+# map shows it by an intervention: the last state is replaced by that of another path, which no
+# training prompt ever showed. A model that turns the last state by the ratio of the last two would
+# follow it.
 
 # %% [markdown]
 # ## With softmax
-# *Is softmax any worse?* `autoregression_rotations_softmax` is the same model, trained in the same way, with softmax
-# in the place of the linear scores.
+# *Is softmax any worse?* `autoregression_rotations_softmax` is the same model, trained in the same
+# way, with softmax in the place of the linear scores.
 
 # %%
 sample = task.sample(256, torch.Generator().manual_seed(5))
@@ -290,17 +300,18 @@ figure.update_yaxes(title="mean squared error", type="log", exponentformat="powe
 finish(figure, 720, 380)
 
 # %% [markdown]
-# After one state nothing can be known. From the second on the linear model is exact up to its training; the softmax
-# model stays orders of magnitude above it. The rule multiplies three states, $\overline{s_{T-1}} s_T s_T$. Linear
-# attention multiplies three states; softmax attention averages states.
+# After one state nothing can be known. From the second on the linear model is exact up to its
+# training; the softmax model stays orders of magnitude above it. The rule multiplies three states,
+# $\overline{s_{T-1}} s_T s_T$. Linear attention multiplies three states; softmax attention averages
+# states.
 
 # %% [markdown]
 # ## Many layers against gradient descent
-# *What if matrices do not commute?* For general orthogonal matrices one ratio is not enough: the prompt has to
-# determine a whole matrix. The classical way is gradient descent on the errors of the prompt, $\frac12 \sum_t |s_t - W
-# s_{t-1}|^2$. How many steps of it is a layer worth? We compare a transformer of two layers (softmax, MLP, norms;
-# tokens that hold $s_t$ and $s_{t-1}$) with gradient descent from $W = 0$, each number of steps with the step size
-# that is best for it.
+# *What if matrices do not commute?* For general orthogonal matrices one ratio is not enough: the
+# prompt has to determine a whole matrix. The classical way is gradient descent on the errors of the
+# prompt, $\frac12 \sum_t |s_t - W s_{t-1}|^2$. How many steps of it is a layer worth? We compare a
+# transformer of two layers (softmax, MLP, norms; tokens that hold $s_t$ and $s_{t-1}$) with
+# gradient descent from $W = 0$, each number of steps with the step size that is best for it.
 
 # %%
 deep = icl_interp.load("autoregression_full_2")
@@ -339,7 +350,7 @@ finish(figure, 760, 400)
 
 # %% [markdown]
 # ## Exercise
-# `autoregression_states` sees plain states and has to build the pairs $(s_t, s_{t-1})$ itself (Lemma 1: heads that
-# look at the position before). Analyse it with the claim `autoregression.augmented_tokens`. Which head looks back?
-# Then switch that head off with `icl_interp.interventions.AblateHeads.zero` and plot the error against the number of
-# states seen.
+# `autoregression_states` sees plain states and has to build the pairs $(s_t, s_{t-1})$ itself
+# (Lemma 1: heads that look at the position before). Analyse it with the claim
+# `autoregression.augmented_tokens`. Which head looks back? Then switch that head off with
+# `icl_interp.interventions.AblateHeads.zero` and plot the error against the number of states seen.

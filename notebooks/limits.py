@@ -13,10 +13,11 @@
 # %% [markdown]
 # # The limits of in-context learning, on small models
 #
-# Naim & Asher (2025), *Analyzing limits for in-context learning*, train transformers on polynomials and ask where they
-# fail, and why. This notebook walks through their study on the bundled models: what they can do in distribution, how
-# they fail outside, and what LayerNorm and softmax have to do with it. Nothing is trained here. Numbers are measured as
-# you run the cells, or read from the results that come with the package (`icl-interp reproduce` measures them again).
+# Naim & Asher (2025), *Analyzing limits for in-context learning*, train transformers on polynomials
+# and ask where they fail, and why. This notebook walks through their study on the bundled models:
+# what they can do in distribution, how they fail outside, and what LayerNorm and softmax have to do
+# with it. Nothing is trained here. Numbers are measured as you run the cells, or read from the
+# results that come with the package (`icl-interp reproduce` measures them again).
 
 # %%
 import icl_interp
@@ -40,14 +41,15 @@ def kept(name: str) -> dict:
 
 # %% [markdown]
 # ## In distribution (section 4)
-# An affine function, twenty points a prompt. Errors of the model beside least squares, which is exact, and beside
-# predicting 0. The error rate puts these two at 0 and 1.
+# An affine function, twenty points a prompt. Errors of the model beside least squares, which is
+# exact, and beside predicting 0. The error rate puts these two at 0 and 1.
 
 # %%
 print(icl_interp.evaluate(affine))
 
 # %% [markdown]
-# Attention does it: the same network without attention learns nothing, without MLPs it learns nearly as well.
+# Attention does it: the same network without attention learns nothing, without MLPs it learns
+# nearly as well.
 
 # %%
 for name in ("affine_mlp_only", "affine_attn_only", "affine"):
@@ -56,8 +58,9 @@ for name in ("affine_mlp_only", "affine_attn_only", "affine"):
 
 # %% [markdown]
 # ## Out of distribution (Table 1)
-# Coefficients from $U(-\sigma, \sigma)$; both models were trained at $\sigma = 1$. The functions are the same for both,
-# so errors are compared function by function: a gap of this size would drown in the sampling error otherwise.
+# Coefficients from $U(-\sigma, \sigma)$; both models were trained at $\sigma = 1$. The functions
+# are the same for both, so errors are compared function by function: a gap of this size would drown
+# in the sampling error otherwise.
 
 # %%
 errors = evaluation.shifted(
@@ -70,28 +73,31 @@ for sigma in (1, 4, 10):
     )
     ratio = evaluation.paired_ratio(errors, "without LN", "with LN", sigma)
     print(
-        f"sigma {sigma:2}: with LN {with_ln:.3g}, without {without_ln:.3g}, predicting 0 {zero:.3g}; "
-        f"without / with = {10**ratio.value:.2f} [{10**ratio.low:.2f}, {10**ratio.high:.2f}]"
+        f"sigma {sigma:2}: with LN {with_ln:.3g}, without {without_ln:.3g}, predicting 0 "
+        f"{zero:.3g}; without / with = {10**ratio.value:.2f} [{10**ratio.low:.2f}, "
+        f"{10**ratio.high:.2f}]"
     )
 
 # %% [markdown]
-# The whole table, with several seeds of each model, beside the paper's numbers (crosses). Its conclusion, that a model
-# without LayerNorm is better, is about a gap this small; that both fail is not.
+# The whole table, with several seeds of each model, beside the paper's numbers (crosses). Its
+# conclusion, that a model without LayerNorm is better, is about a gap this small; that both fail is
+# not.
 
 # %%
 kept("limits.table1")["errors"]
 
 # %% [markdown]
 # ## Degree by degree (Observation 1, Figure 3)
-# The error rate climbs in the same way for every degree, as the paper says. In distribution the degrees differ.
+# The error rate climbs in the same way for every degree, as the paper says. In distribution the
+# degrees differ.
 
 # %%
 kept("limits.figure3")["rates"]
 
 # %% [markdown]
 # ## Boundary values (section 5, Figure 4)
-# Fix a context and let the query alone go far. With LayerNorm the output levels off, within a band that the weights
-# alone certify; at which value, they say too.
+# Fix a context and let the query alone go far. With LayerNorm the output levels off, within a band
+# that the weights alone certify; at which value, they say too.
 
 # %%
 report = icl_interp.analyze(
@@ -110,8 +116,8 @@ kept("limits.figure8")["layers"]
 
 # %% [markdown]
 # ## Is it a known algorithm? (section 6)
-# How far are the model's predictions from those of classical algorithms, in distribution? Distances are relative to the
-# mean square of the truth.
+# How far are the model's predictions from those of classical algorithms, in distribution? Distances
+# are relative to the mean square of the truth.
 
 # %%
 import torch
@@ -125,25 +131,26 @@ for name, algorithm in baselines.classical(affine.task).items():
 
 # %% [markdown]
 # ## What theory says (appendix G.1)
-# One attention layer on scalar tokens, far out: by the sign of its score coefficient alpha a head attends to the query
-# itself, to the extreme token, or to all alike. Two of the three limits that the paper prints are not what its formula
-# gives. On the first layer of the model trained without LayerNorm:
+# One attention layer on scalar tokens, far out: by the sign of its score coefficient alpha a head
+# attends to the query itself, to the extreme token, or to all alike. Two of the three limits that
+# the paper prints are not what its formula gives. On the first layer of the model trained without
+# LayerNorm:
 
 # %%
 kept("limits.appendix_g")["gaps"]
 
 # %% [markdown]
 # ## Does anything help? (section 6)
-# The paper closes with advice: constrain embeddings, revise the scoring function. Eight models that differ in one such
-# respect, trained and measured alike:
+# The paper closes with advice: constrain embeddings, revise the scoring function. Eight models that
+# differ in one such respect, trained and measured alike:
 
 # %%
 kept("limits.remedies")["side_by_side"]
 
 # %% [markdown]
 # ## Everything at once
-# `icl_interp.analyze("affine")` judges all registered claims, these and more. Each of the following is done again by
-# `icl-interp reproduce ID`:
+# `icl_interp.analyze("affine")` judges all registered claims, these and more. Each of the following
+# is done again by `icl-interp reproduce ID`:
 
 # %%
 for name in icl_interp.experiments.names():

@@ -13,9 +13,10 @@
 # %% [markdown]
 # # Linear self-attention: a trained layer against its theory
 #
-# Zhang, Frei & Bartlett (2023) solve one layer of linear self-attention that learns linear regression in context: where
-# gradient flow ends, how fast, and what error is left. Here their formulas meet trained weights, the slides' misprint
-# meets a measurement, and a softmax model meets prompts longer than it has ever seen.
+# Zhang, Frei & Bartlett (2023) solve one layer of linear self-attention that learns linear
+# regression in context: where gradient flow ends, how fast, and what error is left. Here their
+# formulas meet trained weights, the slides' misprint meets a measurement, and a softmax model meets
+# prompts longer than it has ever seen.
 
 # %%
 import torch
@@ -26,9 +27,9 @@ from icl_interp.theory import linear_attention as theory
 
 # %% [markdown]
 # ## Training ends where Theorem 4.1 says
-# A transformer with linear scores was trained by Adam from random weights. All that its predictions depend on is one
-# matrix, $P = u U$, which is read off exactly. The theorem's is $\Gamma^{-1}$ - not $\Lambda^{-1}$, because prompts are
-# short.
+# A transformer with linear scores was trained by Adam from random weights. All that its predictions
+# depend on is one matrix, $P = u U$, which is read off exactly. The theorem's is
+# $\Gamma^{-1}$ - not $\Lambda^{-1}$, because prompts are short.
 
 # %%
 layer = icl_interp.load("lsa_fixed")
@@ -40,7 +41,8 @@ print("of Gamma^-1        ", best.diagonal().numpy().round(3))
 print("of Lambda^-1       ", (1 / Lambda.diagonal()).numpy().round(3))
 
 # %% [markdown]
-# The flow itself, integrated exactly from the theorem's start, and the exponential bound of Lemma 5.4: true, and loose.
+# The flow itself, integrated exactly from the theorem's start, and the exponential bound of Lemma
+# 5.4: true, and loose.
 
 # %%
 theta = torch.eye(len(Lambda), dtype=torch.float64) / len(Lambda) ** 0.25
@@ -54,8 +56,9 @@ for t, U, u, b in zip(times, path.matrices, path.scalars, bound, strict=True):
 
 # %% [markdown]
 # ## The error that is left, and a lost 1/M
-# Theorem 4.2 gives the error on prompts of $M$ examples. As the slides print it, one term has lost its factor $1/M$:
-# then more examples would not help. The results of a larger run come with the package.
+# Theorem 4.2 gives the error on prompts of $M$ examples. As the slides print it, one term has lost
+# its factor $1/M$: then more examples would not help. The results of a larger run come with the
+# package.
 
 # %%
 from icl_interp.experiments import results
@@ -65,8 +68,9 @@ draw("linear_attention.risk_formula", results("linear_attention.risk_formula"))[
 
 # %% [markdown]
 # ## Shifts: the query may move, the covariates may not
-# Scale every $x$ by $c$: least squares would not notice, the layer multiplies its predictions. For long training
-# prompts by $c^2$, as the slides say; at $N = 20$ by less, and exactly by the formula.
+# Scale every $x$ by $c$: least squares would not notice, the layer multiplies its predictions. For
+# long training prompts by $c^2$, as the slides say; at $N = 20$ by less, and exactly by the
+# formula.
 
 # %%
 for c in (1, 2, 3):
@@ -75,12 +79,13 @@ for c in (1, 2, 3):
     y, predicted = prompts.ys[:, -1], layer.predict(prompts)[:, -1]
     slope = float((predicted * y).mean() / y.square().mean())
     print(
-        f"c = {c}: slope {slope:5.2f}, formula {float(theory.prediction_slope(P, c**2 * Lambda)):5.2f}, c² = {c**2}"
+        f"c = {c}: slope {slope:5.2f}, formula "
+        f"{float(theory.prediction_slope(P, c**2 * Lambda)):5.2f}, c² = {c**2}"
     )
 
 # %% [markdown]
-# Where every prompt has a covariance of its own, the best a layer can do is to shrink: by 1/3 for long prompts and
-# Exponential(1) entries (Theorem 4.5). So does the trained one.
+# Where every prompt has a covariance of its own, the best a layer can do is to shrink: by 1/3 for
+# long prompts and Exponential(1) entries (Theorem 4.5). So does the trained one.
 
 # %%
 random = icl_interp.load("lsa_random")
@@ -91,8 +96,9 @@ print("limit      ", theory.random_limit(moments).numpy().round(3))
 
 # %% [markdown]
 # ## A trap that the assumption hides
-# The theorems start with $w_{21} = 0$. From large random weights this layer was trained into a stationary point of rank
-# one: it answers through $w_{21}$ alone, and one direction of the input is lost.
+# The theorems start with $w_{21} = 0$. From large random weights this layer was trained into a
+# stationary point of rank one: it answers through $w_{21}$ alone, and one direction of the input is
+# lost.
 
 # %%
 trap = icl_interp.load("lsa_trap")
@@ -104,8 +110,9 @@ print("minimum\n", where.product.numpy().round(3))
 
 # %% [markdown]
 # ## Beyond the trained length
-# A softmax model was trained on prompts of up to 14 examples and has position vectors for 28. Beyond 14 its error
-# jumps. Is it the position vectors that training never reached? Replace only those.
+# A softmax model was trained on prompts of up to 14 examples and has position vectors for 28.
+# Beyond 14 its error jumps. Is it the position vectors that training never reached? Replace only
+# those.
 
 # %%
 from icl_interp.studies.linear_attention.experiments.length import with_positions
@@ -127,17 +134,19 @@ for name, model in models.items():
     print(f"{name:18}", *(f"{e:6.3f}" for e in error[10:20]))
 
 # %% [markdown]
-# The jump is the positions' doing: the last trained vectors in place of the untrained ones remove nearly all of it, and
-# a model without positions has none (but is worse where the other is at home). The mean of the trained vectors does
-# not: tokens that share a position can no longer be told apart. All edits, test laws and intervals:
+# The jump is the positions' doing: the last trained vectors in place of the untrained ones remove
+# nearly all of it, and a model without positions has none (but is worse where the other is at
+# home). The mean of the trained vectors does not: tokens that share a position can no longer be
+# told apart. All edits, test laws and intervals:
 
 # %%
 draw("linear_attention.length_spike", results("linear_attention.length_spike"))["positions"]
 
 # %% [markdown]
 # ## All of it again
-# `icl-interp reproduce linear_attention.covariance` (and `.convergence`, `.length_spike`, `.risk_formula`, `.shifts`,
-# `.trap`) runs the experiments; what they said at scale "small" is kept:
+# `icl-interp reproduce linear_attention.covariance` (and `.convergence`, `.length_spike`,
+# `.risk_formula`, `.shifts`, `.trap`) runs the experiments; what they said at scale "small" is
+# kept:
 
 # %%
 from icl_interp.experiments import names, record

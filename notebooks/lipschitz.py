@@ -13,13 +13,15 @@
 # %% [markdown]
 # # How wide does softmax attention open its window?
 #
-# A model sees 100 points with labels and one point without, the *query*. It has to say what the label of the query is.
-# The labels come from a function that changes with every prompt, so nothing about the function is in the weights. What
-# can be in the weights is *how to use the points*: which of them should count, and how much?
+# A model sees 100 points with labels and one point without, the *query*. It has to say what the
+# label of the query is. The labels come from a function that changes with every prompt, so nothing
+# about the function is in the weights. What can be in the weights is *how to use the points*: which
+# of them should count, and how much?
 #
-# Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024) say what one layer of softmax attention learns here: a
-# window around the query, as wide as the functions it was trained on allow. This notebook looks at one prompt and one
-# window first, and then asks how far their statements hold. It runs in about a minute and trains nothing.
+# Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024) say what one layer of softmax attention
+# learns here: a window around the query, as wide as the functions it was trained on allow. This
+# notebook looks at one prompt and one window first, and then asks how far their statements hold. It
+# runs in about a minute and trains nothing.
 
 # %%
 import math
@@ -37,8 +39,9 @@ from icl_interp.theory import lipschitz as theory
 
 # %% [markdown]
 # ## One prompt
-# *What does the model get to see?* The 100 points lie on a sphere. To draw them we look down on the query and flatten
-# the sphere: the query is the centre, and the distance from the centre is the angle between a point and the query.
+# *What does the model get to see?* The 100 points lie on a sphere. To draw them we look down on the
+# query and flatten the sphere: the query is the centre, and the distance from the centre is the
+# angle between a point and the query.
 
 # %%
 checkpoint = icl_interp.load("lipschitz_relu")
@@ -103,29 +106,33 @@ add_map(figure, 1, torch.full((len(points),), 81.0), scale=True)
 finish(figure, 520)
 
 # %% [markdown]
-# Blue labels are positive and red ones negative. The star is the query; the dotted circles are 90° away and at the
-# opposite pole. There is a trend, but neighbours often disagree, for two reasons.
+# Blue labels are positive and red ones negative. The star is the query; the dotted circles are 90°
+# away and at the opposite pole. There is a trend, but neighbours often disagree, for two reasons.
 #
-# * **The function varies.** Here $f(x) = l_1 (q^\top x)_+ + l_2 (-q^\top x)_+ + b$: along a random direction $q$ it has
-#   one slope on either side of 0. The slopes and $b$ are uniform on $[-L, L]$. $L$ is the *Lipschitz constant*: two
-#   points at distance $r$ have values that differ by at most $L r$. Here $L = 1$.
-# * **The labels are noisy.** Every label has independent noise of standard deviation $\sigma = 1$. The answer that is
-#   asked for at the query, $f(x_q)$, has none.
+# * **The function varies.** Here $f(x) = l_1 (q^\top x)_+ + l_2 (-q^\top x)_+ + b$: along a random
+#   direction $q$ it has one slope on either side of 0. The slopes and $b$ are uniform on $[-L, L]$.
+#   $L$ is the *Lipschitz constant*: two points at distance $r$ have values that differ by at most
+#   $L r$. Here $L = 1$.
+# * **The labels are noisy.** Every label has independent noise of standard deviation $\sigma = 1$.
+#   The answer that is asked for at the query, $f(x_q)$, has none.
 
 # %%
 print(
-    f"L = {task.lipschitz:g}, sigma = {task.noise_std:g}, n = {len(points)} points, d = {task.dim} coordinates"
+    f"L = {task.lipschitz:g}, sigma = {task.noise_std:g}, n = {len(points)} points, d = {task.dim} "
+    "coordinates"
 )
 print(
-    f"the answer is {truth:.3f}; the labels range from {float(labels.min()):.2f} to {float(labels.max()):.2f}"
+    f"the answer is {truth:.3f}; the labels range from {float(labels.min()):.2f} to "
+    f"{float(labels.max()):.2f}"
 )
 
 # %% [markdown]
 # ## One window
-# *Which points does a trained model use?* The model is one head of softmax attention. It answers with a weighted mean
-# of the labels,
+# *Which points does a trained model use?* The model is one head of softmax attention. It answers
+# with a weighted mean of the labels,
 #
-# $$\hat f(x_q) = \sum_{i=1}^{n} a_i\, y_i, \qquad a_i = \frac{e^{x_i^\top M x_q}}{\sum_j e^{x_j^\top M x_q}},$$
+# $$\hat f(x_q) = \sum_{i=1}^{n} a_i\, y_i, \qquad
+# a_i = \frac{e^{x_i^\top M x_q}}{\sum_j e^{x_j^\top M x_q}},$$
 #
 # and the matrix $M$ is all that it can learn. We read the weights $a_i$ off the model as it runs.
 
@@ -152,9 +159,10 @@ figure.update_yaxes(title="weight of the point", rangemode="tozero", row=1, col=
 finish(figure, 900)
 
 # %% [markdown]
-# On the left each point has an area in proportion to its weight. Points near the query count, points on the other side
-# do not. On the right the same weights against the angle: they lie on the dashed curve, $e^{w \cos(\text{angle})}$ up
-# to a constant, with one number $w$. The dotted line is $1/n$, the weight that every point has in a plain mean.
+# On the left each point has an area in proportion to its weight. Points near the query count,
+# points on the other side do not. On the right the same weights against the angle: they lie on the
+# dashed curve, $e^{w \cos(\text{angle})}$ up to a constant, with one number $w$. The dotted line is
+# $1/n$, the weight that every point has in a plain mean.
 #
 # The curve means that $M = w I$, with $I$ the identity matrix. Training was free to find any $M$:
 
@@ -162,23 +170,27 @@ finish(figure, 900)
 print(M.numpy().round(2))
 print(f"w = {w:.3f}; the rest, |M - w I| / w, is {float(theory.isotropy(M).deviation):.3f}")
 print(
-    f"a point at {float(theory.half_weight_angle(w)):.2f} rad has half the weight of one at the query"
+    f"a point at {float(theory.half_weight_angle(w)):.2f} rad has half the weight of one at the "
+    "query"
 )
 print(
-    f"the window averages about {float(theory.effective_sample_size(weights)):.0f} of {len(points)} points here"
+    f"the window averages about {float(theory.effective_sample_size(weights)):.0f} of "
+    f"{len(points)} points here"
 )
 print(
-    f"answer {float((weights * labels).sum()):.3f}, truth {truth:.3f}, plain mean {float(labels.mean()):.3f}"
+    f"answer {float((weights * labels).sum()):.3f}, truth {truth:.3f}, plain mean "
+    f"{float(labels.mean()):.3f}"
 )
 
 # %% [markdown]
-# A model that attends like this is a *kernel smoother*. The only question left is the width: a larger $w$ is a narrower
-# window.
+# A model that attends like this is a *kernel smoother*. The only question left is the width: a
+# larger $w$ is a narrower window.
 #
 # ## Why this width? Bias against noise
-# *What would a wider or a narrower window cost?* A window makes two errors. A wide one averages points at which the
-# function has another value: the *bias*. A narrow one averages few points, so the noise of their labels stays: the
-# *noise*. The expected squared error is exactly their sum. Both can be computed without any training.
+# *What would a wider or a narrower window cost?* A window makes two errors. A wide one averages
+# points at which the function has another value: the *bias*. A narrow one averages few points, so
+# the noise of their labels stays: the *noise*. The expected squared error is exactly their sum.
+# Both can be computed without any training.
 
 # %%
 table = theory.loss_table(len(points), task.dim)
@@ -207,22 +219,23 @@ finish(figure, 800).update_layout(showlegend=True, legend={"y": 1.02})
 
 # %%
 print(
-    f"best w* = {float(best.window):.3f} [{float(best.low):.3f}, {float(best.high):.3f}], trained w = {w:.3f}"
+    f"best w* = {float(best.window):.3f} [{float(best.low):.3f}, {float(best.high):.3f}], trained "
+    f"w = {w:.3f}"
 )
 print(
     f"error {float(best.risk):.4f} at w*, {own / float(best.risk):.4f} times that at the trained w"
 )
 
 # %% [markdown]
-# Read it from left to right: the bias falls, the noise grows, and the sum has one lowest point, the diamond. (The bias
-# rises a little at the very right, where hardly more than the nearest point counts: one point lies to one side of the
-# query, several around it cancel.) The circle is the $w$ that gradient descent found from prompts alone. The two agree:
-# **training found the best window.**
+# Read it from left to right: the bias falls, the noise grows, and the sum has one lowest point, the
+# diamond. (The bias rises a little at the very right, where hardly more than the nearest point
+# counts: one point lies to one side of the query, several around it cancel.) The circle is the $w$
+# that gradient descent found from prompts alone. The two agree: **training found the best window.**
 #
 # ## Three Lipschitz constants
-# *What should the window do when functions are steeper?* The bias grows with $L^2$ and the noise stays. So a narrower
-# window must be better. Three units were trained in the same way, on $L = 0.3$, 1 and 10. Here are their windows on our
-# prompt:
+# *What should the window do when functions are steeper?* The bias grows with $L^2$ and the noise
+# stays. So a narrower window must be better. Three units were trained in the same way, on
+# $L = 0.3$, 1 and 10. Here are their windows on our prompt:
 
 # %%
 trained = results("lipschitz.window")["windows"]
@@ -240,9 +253,10 @@ finish(figure, 1080)
 print(trained[["L", "w", "best w", "half-weight angle", "keys"]].round(2).to_string(index=False))
 
 # %% [markdown]
-# For gentle functions ($L = 0.3$) nearly all points count, and for steep ones ($L = 10$) a handful around the query.
-# "best w" is the theory's $w^*$, "half-weight angle" (in degrees) is where a point has half the weight of one at the
-# query, and "keys" is the number of points that the window averages. The next figure has the whole experiment.
+# For gentle functions ($L = 0.3$) nearly all points count, and for steep ones ($L = 10$) a handful
+# around the query. "best w" is the theory's $w^*$, "half-weight angle" (in degrees) is where a
+# point has half the weight of one at the query, and "keys" is the number of points that the window
+# averages. The next figure has the whole experiment.
 #
 # *Does a unit do well at an L that it was not trained on?*
 
@@ -250,15 +264,16 @@ print(trained[["L", "w", "best w", "half-weight angle", "keys"]].round(2).to_str
 draw("lipschitz.window", results("lipschitz.window"))["window"]
 
 # %% [markdown]
-# Top: functions of each class, with the noise as a grey band. Middle: attention against distance; the dashed line is
-# the best window. Bottom: the error against the number of points. In each column the unit that was trained at this $L$
-# is the lowest at $n = 100$ (dotted line), the number of points it was trained on. At other $n$ it is not quite the
-# best possible (dashed): the best window narrows as $n$ grows, and the unit's window is fixed.
+# Top: functions of each class, with the noise as a grey band. Middle: attention against distance;
+# the dashed line is the best window. Bottom: the error against the number of points. In each column
+# the unit that was trained at this $L$ is the lowest at $n = 100$ (dotted line), the number of
+# points it was trained on. At other $n$ it is not quite the best possible (dashed): the best window
+# narrows as $n$ grows, and the unit's window is fixed.
 #
 # ## Directions of the inputs
-# *What if the inputs are not round?* Here the inputs lie on an ellipsoid, and the function depends on
-# $\Sigma^{-1/2} x$, which is on a sphere again. Lemma 1 of the slides: then $M = w\, \Sigma^{-1}$, so the window is an
-# ellipsoid, too.
+# *What if the inputs are not round?* Here the inputs lie on an ellipsoid, and the function depends
+# on $\Sigma^{-1/2} x$, which is on a sphere again. Lemma 1 of the slides: then
+# $M = w\, \Sigma^{-1}$, so the window is an ellipsoid, too.
 
 # %%
 skewed = icl_interp.load("lipschitz_relu_ellipsoid")
@@ -268,10 +283,11 @@ print("Sigma^(1/2) M Sigma^(1/2), which should be w times the identity:")
 print(theory.whitened(read_softmax_unit(skewed.model).product, Sigma).numpy().round(2))
 
 # %% [markdown]
-# *What if the function does not depend on all of x?* An *irrelevant direction* is one along which no function of the
-# task ever changes. In the next task $x$ has six coordinates, and all functions read only the two numbers $B^\top x$,
-# with a fixed matrix $B$ of two orthonormal columns. A point that is far from the query in one of the other four
-# directions is as good as a near one. Theorem 4: attention should not look at them, $M = c\, B B^\top$.
+# *What if the function does not depend on all of x?* An *irrelevant direction* is one along which
+# no function of the task ever changes. In the next task $x$ has six coordinates, and all functions
+# read only the two numbers $B^\top x$, with a fixed matrix $B$ of two orthonormal columns. A point
+# that is far from the query in one of the other four directions is as good as a near one. Theorem
+# 4: attention should not look at them, $M = c\, B B^\top$.
 
 # %%
 low_rank = icl_interp.analyze(
@@ -280,9 +296,10 @@ low_rank = icl_interp.analyze(
 low_rank.figures["lipschitz_directions"]
 
 # %% [markdown]
-# Left: how much of $M$ acts in each direction; the first two are the relevant ones, and "u" is $x$ here, because these
-# inputs are round. Right: the error as it is, and with attention that is not shown the irrelevant directions (nothing
-# should change), nor the relevant ones (the answer should get worse). The finding in words:
+# Left: how much of $M$ acts in each direction; the first two are the relevant ones, and "u" is $x$
+# here, because these inputs are round. Right: the error as it is, and with attention that is not
+# shown the irrelevant directions (nothing should change), nor the relevant ones (the answer should
+# get worse). The finding in words:
 
 # %%
 finding = low_rank["lipschitz.irrelevant_directions"]
@@ -290,8 +307,9 @@ print(finding.verdict, "-", finding.reason)
 
 # %% [markdown]
 # ## The report
-# A report measures all of this on any checkpoint and compares it with criteria that were fixed beforehand. It also asks
-# the same of untrained copies of the model, since what holds for them as well was not learned.
+# A report measures all of this on any checkpoint and compares it with criteria that were fixed
+# beforehand. It also asks the same of untrained copies of the model, since what holds for them as
+# well was not learned.
 
 # %%
 from icl_interp.studies import STUDIES
@@ -303,9 +321,9 @@ for finding in report.findings:
 
 # %% [markdown]
 # ## Where the slides are wrong
-# **1. The noise grows more slowly than printed.** The proof sketch says that the noise of a window grows like
-# $w^{d/2}$. It grows like $w^{(d-1)/2}$: the sphere has $d - 1$ dimensions, not $d$, and a window covers a part of the
-# sphere. The exponent, measured on softmax units between two windows:
+# **1. The noise grows more slowly than printed.** The proof sketch says that the noise of a window
+# grows like $w^{d/2}$. It grows like $w^{(d-1)/2}$: the sphere has $d - 1$ dimensions, not $d$, and
+# a window covers a part of the sphere. The exponent, measured on softmax units between two windows:
 
 # %%
 exponents = results("lipschitz.bias_noise")["exponents"]
@@ -316,12 +334,14 @@ print(
 )
 
 # %% [markdown]
-# "low" and "high" are a 95 % interval, "long prompts" is the exact value between the same two windows as $n$ grows; it
-# reaches $(d-1)/2$ for narrow windows only. The printed exponent lies far outside every interval.
+# "low" and "high" are a 95 % interval, "long prompts" is the exact value between the same two
+# windows as $n$ grows; it reaches $(d-1)/2$ for narrow windows only. The printed exponent lies far
+# outside every interval.
 #
-# **2. Sharing the Lipschitz constant is not enough.** The slides say that a model trained on one class of functions
-# does well on another that has the same $L$, without a condition on the classes. That holds for lines, ReLUs and slow
-# cosines. The fast cosine $\cos(10 z + \varphi) / 10$ has $L = 1$ as well:
+# **2. Sharing the Lipschitz constant is not enough.** The slides say that a model trained on one
+# class of functions does well on another that has the same $L$, without a condition on the classes.
+# That holds for lines, ReLUs and slow cosines. The fast cosine $\cos(10 z + \varphi) / 10$ has
+# $L = 1$ as well:
 
 # %%
 transfer = results("lipschitz.generalization")["transfer"]
@@ -342,19 +362,20 @@ figure.update_yaxes(title="trained on (all with L = 1)", autorange="reversed")
 finish(figure, 640, 320)
 
 # %% [markdown]
-# A number is the error over that of units trained on the tested class; 1 is as good. The first three rows are what the
-# slides show. The last row is not: a fast cosine of small amplitude drowns in the noise, the best a window can do is to
-# average everything, and a window that averages everything is useless for the others. What classes must share is the
-# best *window*; $L$ decides it for classes that differ in scale only.
+# A number is the error over that of units trained on the tested class; 1 is as good. The first
+# three rows are what the slides show. The last row is not: a fast cosine of small amplitude drowns
+# in the noise, the best a window can do is to average everything, and a window that averages
+# everything is useless for the others. What classes must share is the best *window*; $L$ decides it
+# for classes that differ in scale only.
 #
-# `icl-interp reproduce lipschitz.generalization` (and `.window`, `.bias_noise`, `.norm_growth`, `.low_rank`) runs the
-# experiments; results of the runs at scale "small" come with the package, and `icl_interp.experiments.record(name)`
-# tells what each of them says.
+# `icl-interp reproduce lipschitz.generalization` (and `.window`, `.bias_noise`, `.norm_growth`,
+# `.low_rank`) runs the experiments; results of the runs at scale "small" come with the package, and
+# `icl_interp.experiments.record(name)` tells what each of them says.
 #
 # ## Exercise
-# Take $L = 3$ and three times the noise, $\sigma = 3$. Before you compute anything: is the best window wider, narrower
-# or the same as at $L = 1$, $\sigma = 1$? The theory answers in milliseconds (the error is
-# $L^2 \beta(w) + \sigma^2 \nu(w)$: what do the two factors do?):
+# Take $L = 3$ and three times the noise, $\sigma = 3$. Before you compute anything: is the best
+# window wider, narrower or the same as at $L = 1$, $\sigma = 1$? The theory answers in milliseconds
+# (the error is $L^2 \beta(w) + \sigma^2 \nu(w)$: what do the two factors do?):
 #
 # ```python
 # theory.optimal_window(lipschitz=3, noise=3, n=100, d=3).window
@@ -370,4 +391,5 @@ finish(figure, 640, 320)
 # theory.isotropy(read_softmax_unit(icl_interp.load("l3").model).product).window
 # ```
 #
-# And with $\sigma = 1$ again, but $L = 3$: is the window wider or narrower than the one in this notebook?
+# And with $\sigma = 1$ again, but $L = 3$: is the window wider or narrower than the one in this
+# notebook?

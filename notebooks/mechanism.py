@@ -13,11 +13,12 @@
 # %% [markdown]
 # # Which heads make the prediction, and how?
 #
-# A verdict says *what* a model does. This notebook asks *how*: it takes one small transformer apart. The model was
-# trained on straight lines. Its prompt shows twenty points $x_i$, nineteen of them with their value $f(x_i)$, and it
-# has to say what $f$ is at the last one, the *query*. We look for the heads that make the prediction, for what they
-# look at, and for the heads that they need. The tools are those of TransformerLens, for prompts of numbers: a cache
-# of activations, ablation, patching, and direct attribution.
+# A verdict says *what* a model does. This notebook asks *how*: it takes one small transformer
+# apart. The model was trained on straight lines. Its prompt shows twenty points $x_i$, nineteen of
+# them with their value $f(x_i)$, and it has to say what $f$ is at the last one, the *query*. We
+# look for the heads that make the prediction, for what they look at, and for the heads that they
+# need. The tools are those of TransformerLens, for prompts of numbers: a cache of activations,
+# ablation, patching, and direct attribution.
 #
 # It takes about half a minute and trains nothing.
 
@@ -41,8 +42,8 @@ print(f"{model.cfg.n_layers} layers of {model.cfg.n_heads} heads, width {model.c
 
 # %% [markdown]
 # ## One prompt
-# *What does the model get to see?* Two tokens for each example, first $x_i$ and then $f(x_i)$, and one token for the
-# query.
+# *What does the model get to see?* Two tokens for each example, first $x_i$ and then $f(x_i)$, and
+# one token for the query.
 
 # %%
 prompts = task.sample(256, torch.Generator().manual_seed(1))
@@ -70,8 +71,8 @@ figure.add_scatter(
 figure.update_layout(xaxis_title="x", yaxis_title="f(x)", legend={"y": 1.02}, margin={"t": 50})
 
 # %% [markdown]
-# The answer lies on the line through the examples. Over all 256 prompts the squared error is a small part of what
-# predicting 0 would cost:
+# The answer lies on the line through the examples. Over all 256 prompts the squared error is a
+# small part of what predicting 0 would cost:
 
 # %%
 LAST = [tokens.shape[1] - 1]
@@ -88,10 +89,11 @@ print(f"error relative to predicting 0: {error():.5f}")
 
 # %% [markdown]
 # ## Who writes the prediction?
-# *Which heads write into the read-out?* Every head, every MLP (the two-layer network of each block) and the read-in
-# add a vector to the residual stream. The prediction is linear in that stream once the scale of the last LayerNorm is
-# held at its value. So it is a sum of what these parts write. The share of a part is its covariance with the
-# prediction over prompts, divided by the variance of the prediction. The shares add up to 1.
+# *Which heads write into the read-out?* Every head, every MLP (the two-layer network of each block)
+# and the read-in add a vector to the residual stream. The prediction is linear in that stream once
+# the scale of the last LayerNorm is held at its value. So it is a sum of what these parts write.
+# The share of a part is its covariance with the prediction over prompts, divided by the variance of
+# the prediction. The shares add up to 1.
 
 # %%
 shares = icl_interp.probe(checkpoint, prompts, [DirectAttribution()])
@@ -102,12 +104,13 @@ plot(
 )
 
 # %% [markdown]
-# *How to read it.* Each square is a head: its layer is the row. Two heads of the middle layer, 1.0 and 1.2, write
-# more than four fifths of the prediction. A share below 0 belongs to a head that writes against the others.
+# *How to read it.* Each square is a head: its layer is the row. Two heads of the middle layer, 1.0
+# and 1.2, write more than four fifths of the prediction. A share below 0 belongs to a head that
+# writes against the others.
 #
 # ## What do these two heads look at?
-# *Do they read the inputs or the values?* At the query a head spreads its attention, which adds up to 1, over all
-# tokens. We add up what falls on the $x$ tokens and on the $f(x)$ tokens.
+# *Do they read the inputs or the values?* At the query a head spreads its attention, which adds up
+# to 1, over all tokens. We add up what falls on the $x$ tokens and on the $f(x)$ tokens.
 
 # %%
 for layer, head in ((1, 0), (1, 2), (0, 2)):
@@ -118,9 +121,9 @@ for layer, head in ((1, 0), (1, 2), (0, 2)):
     print(f"head {layer}.{head}: {on_x:.3f} on tokens of x, {on_y:.3f} on tokens of f(x)")
 
 # %% [markdown]
-# Heads 1.0 and 1.2 read values and nothing else. *Which values?* First by place: the next figure shows the mean
-# attention of the query on each token, over prompts. Tokens count from 0, so the value of example $i$ is token
-# $2i - 1$.
+# Heads 1.0 and 1.2 read values and nothing else. *Which values?* First by place: the next figure
+# shows the mean attention of the query on each token, over prompts. Tokens count from 0, so the
+# value of example $i$ is token $2i - 1$.
 
 # %%
 pattern = icl_interp.probe(checkpoint, prompts, [AttentionPattern(last=True)])[
@@ -129,11 +132,12 @@ pattern = icl_interp.probe(checkpoint, prompts, [AttentionPattern(last=True)])[
 plot(pattern.sel(layer=1), "What the query looks at: heads of layer 1")
 
 # %% [markdown]
-# *How to read it.* Heads 1.0 and 1.2 look at the values of the first seven examples. The other twelve get next to
-# nothing: what these heads say of a line rests on seven points. Two points fix a line, so seven can be enough.
+# *How to read it.* Heads 1.0 and 1.2 look at the values of the first seven examples. The other
+# twelve get next to nothing: what these heads say of a line rests on seven points. Two points fix a
+# line, so seven can be enough.
 #
-# *And among these seven?* Each point of the next figure is one of the seven examples of one prompt: how far its $x_i$
-# lies from the query, and how much attention its value gets.
+# *And among these seven?* Each point of the next figure is one of the seven examples of one prompt:
+# how far its $x_i$ lies from the query, and how much attention its value gets.
 
 # %%
 FIRST = 7
@@ -166,16 +170,18 @@ names = {
 figure.update_layout(**names, legend={"y": 1.02}, margin={"t": 50})
 
 # %% [markdown]
-# *How to read it.* On average (the lines) the value of an example next to the query gets a fifth of the attention,
-# and that of an example more than 1.5 away gets less than a hundredth: among the seven, the heads look at neighbours.
-# But the points scatter: the weights depend on more than the distance, and on the other examples, with which a value
-# shares the attention. So these heads are not simply a kernel smoother, an average whose weights are a function of the
-# distance. Either way a head must know, at the token of a value, which $x$ the value belongs to. The token of $f(x_i)$
+# *How to read it.* On average (the lines) the value of an example next to the query gets a fifth of
+# the attention, and that of an example more than 1.5 away gets less than a hundredth: among the
+# seven, the heads look at neighbours. But the points scatter: the weights depend on more than the
+# distance, and on the other examples, with which a value shares the attention. So these heads are
+# not simply a kernel smoother, an average whose weights are a function of the distance. Either way
+# a head must know, at the token of a value, which $x$ the value belongs to. The token of $f(x_i)$
 # shows the value alone.
 #
 # ## Which heads does the prediction need?
-# *What happens without a head?* Mean ablation replaces what a head writes by its mean over prompts. What the head
-# says about *this* prompt is gone. We do it to each head in turn and measure the error.
+# *What happens without a head?* Mean ablation replaces what a head writes by its mean over prompts.
+# What the head says about *this* prompt is gone. We do it to each head in turn and measure the
+# error.
 
 # %%
 errors = []
@@ -191,8 +197,8 @@ plot(
 )
 
 # %% [markdown]
-# The most important head is 0.2, which writes next to nothing into the prediction. So it works through others. *What
-# does it do at the tokens of values?*
+# The most important head is 0.2, which writes next to nothing into the prediction. So it works
+# through others. *What does it do at the tokens of values?*
 
 # %%
 values_at = torch.arange(1, tokens.shape[1] - 1, 2)
@@ -200,16 +206,19 @@ for head in range(model.cfg.n_heads):
     pattern = cache["blocks.0.attn.hook_pattern"][:, head]
     own = float(pattern[:, values_at, values_at - 1].mean())
     print(
-        f"head 0.{head}: the token of f(x_i) gives {own:.2f} of its attention to the token of its own x_i"
+        f"head 0.{head}: the token of f(x_i) gives {own:.2f} of its attention to the token of its "
+        "own x_i"
     )
 
 # %% [markdown]
-# Head 0.2 carries each $x_i$ to the token of its value. There heads 1.0 and 1.2 can find it as a key.
+# Head 0.2 carries each $x_i$ to the token of its value. There heads 1.0 and 1.2 can find it as a
+# key.
 #
 # ## A causal check: patching
-# *Is that chain right?* Take two sets of prompts with the same inputs and different functions. Run the model on the
-# second set, and put in what one head writes on the first set, for every head in turn. If a head carries the
-# function, the answer moves from the second function to the first. We measure which share of the way it goes.
+# *Is that chain right?* Take two sets of prompts with the same inputs and different functions. Run
+# the model on the second set, and put in what one head writes on the first set, for every head in
+# turn. If a head carries the function, the answer moves from the second function to the first. We
+# measure which share of the way it goes.
 
 # %%
 other = task.sample(256, torch.Generator().manual_seed(2))
@@ -231,13 +240,14 @@ with torch.no_grad():
 plot(patched, "Share of the way, one head patched")
 
 # %% [markdown]
-# *How to read it.* Heads 1.0 and 1.2 carry most of the function: about a third and a half of the way. That is what
-# they write into the prediction, too. The inputs are the same in both sets, so the part of head 0.2 that carries
-# inputs moves nothing. It still moves a fifth of the way: at the query it attends to tokens of values, as the numbers
-# of its attention above say. A head can do two things at two places.
+# *How to read it.* Heads 1.0 and 1.2 carry most of the function: about a third and a half of the
+# way. That is what they write into the prediction, too. The inputs are the same in both sets, so
+# the part of head 0.2 that carries inputs moves nothing. It still moves a fifth of the way: at the
+# query it attends to tokens of values, as the numbers of its attention above say. A head can do two
+# things at two places.
 #
 # ## Exercise
-# Patch inputs instead of functions: keep the functions, and let the second set have other $x_i$ in the context. Which
-# head do you expect to matter now? Then ask how far a kernel of the distance can replace each head:
-# `icl_interp.analyze("affine", claims=("lipschitz.kernel_smoother",))` puts one in its place and measures what is
-# lost.
+# Patch inputs instead of functions: keep the functions, and let the second set have other $x_i$ in
+# the context. Which head do you expect to matter now? Then ask how far a kernel of the distance can
+# replace each head: `icl_interp.analyze("affine", claims=("lipschitz.kernel_smoother",))` puts one
+# in its place and measures what is lost.

@@ -13,9 +13,10 @@
 # %% [markdown]
 # # Test a claim of your own
 #
-# You have an idea about a mechanism. How do you put it to a test that could go against you? This notebook takes one
-# idea from a look at attention to a verdict in the report: a probe, an intervention, a criterion that is fixed before
-# the result is seen, and models on which the claim must fail.
+# You have an idea about a mechanism. How do you put it to a test that could go against you? This
+# notebook takes one idea from a look at attention to a verdict in the report: a probe, an
+# intervention, a criterion that is fixed before the result is seen, and models on which the claim
+# must fail.
 #
 # It takes about a minute and trains nothing.
 
@@ -46,13 +47,13 @@ prompts = checkpoint.task.sample(256, torch.Generator().manual_seed(0))
 
 # %% [markdown]
 # ## The idea
-# The bundled model `affine` sees two tokens for each example: first $x_i$, then $f(x_i)$. At the query it attends to
-# tokens of values. But the token of a value does not show which input the value belongs to. The idea: **one head
-# carries each input to the token of its value**, and the model needs it. In models of language this is called a
-# previous-token head.
+# The bundled model `affine` sees two tokens for each example: first $x_i$, then $f(x_i)$. At the
+# query it attends to tokens of values. But the token of a value does not show which input the value
+# belongs to. The idea: **one head carries each input to the token of its value**, and the model
+# needs it. In models of language this is called a previous-token head.
 #
-# *Is there such a head?* Look at one head's attention in one prompt. Rows are the tokens that look, columns those
-# that are looked at.
+# *Is there such a head?* Look at one head's attention in one prompt. Rows are the tokens that look,
+# columns those that are looked at.
 
 # %%
 tokens = checkpoint.encoding.encode(prompts)
@@ -65,12 +66,13 @@ plot(
 )
 
 # %% [markdown]
-# *How to read it.* In many rows of a value (y2, y3, ...) much attention is on the token just before it, its own
-# input. One prompt is no evidence. So we measure.
+# *How to read it.* In many rows of a value (y2, y3, ...) much attention is on the token just before
+# it, its own input. One prompt is no evidence. So we measure.
 #
 # ## A probe
-# A probe reads activations while the model runs and keeps running statistics. It changes nothing. Ours keeps the
-# attention that the token of each value gives to the token of its own input, for every head and prompt.
+# A probe reads activations while the model runs and keeps running statistics. It changes nothing.
+# Ours keeps the attention that the token of each value gives to the token of its own input, for
+# every head and prompt.
 
 
 # %%
@@ -114,12 +116,12 @@ share = icl_interp.probe(checkpoint, prompts, [Pairing()])["pairing.share"]
 plot(share.mean("prompt", keep_attrs=True), "Attention from values to their own inputs")
 
 # %% [markdown]
-# *How to read it.* A value's token sees 2 to 38 tokens, so attention that is spread evenly would give a few
-# hundredths to each. Head 0.2 gives 0.4.
+# *How to read it.* A value's token sees 2 to 38 tokens, so attention that is spread evenly would
+# give a few hundredths to each. Head 0.2 gives 0.4.
 #
 # ## An intervention
-# Attention is not yet use. *Does the model need this head's pattern?* We let the head attend to all tokens alike, and
-# measure the error. As a control we do the same to a head of the next layer.
+# Attention is not yet use. *Does the model need this head's pattern?* We let the head attend to all
+# tokens alike, and measure the error. As a control we do the same to a head of the next layer.
 
 
 # %%
@@ -136,15 +138,19 @@ for head in (None, (0, 2), (1, 1)):
 
 # %% [markdown]
 # ## A claim
-# Now the sentence, the measurement, and what decides. Fix the numbers before you look at other models:
+# Now the sentence, the measurement, and what decides. Fix the numbers before you look at other
+# models:
 #
-# * some head gives its value tokens' own inputs at least 0.3 of their attention (against: every head at most 0.1);
-# * with the pattern of that head made uniform, the error is at least 10 times as large (against: at most twice).
+# * some head gives its value tokens' own inputs at least 0.3 of their attention (against: every
+#   head at most 0.1);
+# * with the pattern of that head made uniform, the error is at least 10 times as large (against: at
+#   most twice).
 #
-# A measurement gets a `lab`: the model in float64, the prompts of the report, and its controls. It returns numbers
-# for each *unit* (a function that was drawn), so that intervals are over functions. This one runs the model itself. One
-# that only asks for predictions at some queries declares them, `asks=lambda lab: lab.ask(xs)`, and is given the
-# answers: `def function(lab, swept)`, with the predictions in `swept.f`. A report reads the prompts once for all of these.
+# A measurement gets a `lab`: the model in float64, the prompts of the report, and its controls. It
+# returns numbers for each *unit* (a function that was drawn), so that intervals are over functions.
+# This one runs the model itself. One that only asks for predictions at some queries declares them,
+# `asks=lambda lab: lab.ask(xs)`, and is given the answers: `def function(lab, swept)`, with the
+# predictions in `swept.f`. A report reads the prompts once for all of these.
 
 
 # %%
@@ -184,8 +190,8 @@ def evidence(results, facts):
     own = numbers(results[pairing].values)
     return Evidence(
         own,
-        f"The head with the most gives {own['share'].value:.2f} of a value's attention to its own input. Without its "
-        f"pattern the error is {own['cost'].value:.3g} times as large.",
+        f"The head with the most gives {own['share'].value:.2f} of a value's attention to its own "
+        f"input. Without its pattern the error is {own['cost'].value:.3g} times as large.",
         scope=f"prompts of {facts.n_points} points in distribution",
         twin=numbers(results.twin[pairing].values),
     )
@@ -199,9 +205,9 @@ CLAIM = Claim(
     question="attention",
     source="this notebook",
     criterion=Criterion(
-        "Supported if some head gives at least 0.3 of the attention of values to their own inputs, and the error is at "
-        "least 10 times as large with its pattern uniform. Contradicted if every head gives at most 0.1, or the error "
-        "is at most twice as large.",
+        "Supported if some head gives at least 0.3 of the attention of values to their own inputs, "
+        "and the error is at least 10 times as large with its pattern uniform. Contradicted if "
+        "every head gives at most 0.1, or the error is at most twice as large.",
         (
             Condition("share", supports=(0.3, 1), contradicts=(0, 0.1)),
             Condition("cost", supports=(10, INF), contradicts=(0, 2), scale="log"),
@@ -215,9 +221,9 @@ register(CLAIM)
 
 # %% [markdown]
 # ## The verdict
-# *Does it hold on other weights, and does it fail where it must?* Here are four trained models and an untrained one,
-# which must not pass. The engine also measures randomly initialised controls by itself, and says so where they would
-# pass.
+# *Does it hold on other weights, and does it fail where it must?* Here are four trained models and
+# an untrained one, which must not pass. The engine also measures randomly initialised controls by
+# itself, and says so where they would pass.
 
 # %%
 for name in ("affine", "affine_no_ln", "affine_attn_only", "degrees_135"):
@@ -233,15 +239,17 @@ found = icl_interp.analyze(
 print(f"untrained: {found.verdict}\n    {found.reason}")
 
 # %% [markdown]
-# *How to read it.* A verdict needs the whole interval of every quantity on one side. Three models have such a head
-# and need it. In the one without a norm the head gives 0.28 of the attention, which is neither 0.3 nor 0.1: open. The
-# numbers were fixed before, so they stay.
+# *How to read it.* A verdict needs the whole interval of every quantity on one side. Three models
+# have such a head and need it. In the one without a norm the head gives 0.28 of the attention,
+# which is neither 0.3 nor 0.1: open. The numbers were fixed before, so they stay.
 #
 # ## What is missing
-# Before you show a claim to others it has to withstand more: a model built by hand for which it is true and one for
-# which it is false, edits of weights that leave the function as it is, other samples. `CONTRIBUTING.md` shows how a
-# claim becomes part of a study, and `icl_interp.testing.check_study` tries all of that.
+# Before you show a claim to others it has to withstand more: a model built by hand for which it is
+# true and one for which it is false, edits of weights that leave the function as it is, other
+# samples. `CONTRIBUTING.md` shows how a claim becomes part of a study, and
+# `icl_interp.testing.check_study` tries all of that.
 #
 # ## Exercise
-# The head was chosen on the same prompts that then measured it. Choose it on one half of `lab.prompts` and measure on
-# the other. Do the numbers change? And does the claim survive `affine_post_ln`?
+# The head was chosen on the same prompts that then measured it. Choose it on one half of
+# `lab.prompts` and measure on the other. Do the numbers change? And does the claim survive
+# `affine_post_ln`?

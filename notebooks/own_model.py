@@ -13,9 +13,10 @@
 # %% [markdown]
 # # Bring your own model
 #
-# You have trained a model with your own code. Which published claims hold on your weights? This notebook trains a
-# small one with plain PyTorch, brings its weights into a `HookedTransformer`, checks that both compute the same, and
-# has it judged. It ends with what to do for files of other projects.
+# You have trained a model with your own code. Which published claims hold on your weights? This
+# notebook trains a small one with plain PyTorch, brings its weights into a `HookedTransformer`,
+# checks that both compute the same, and has it judged. It ends with what to do for files of other
+# projects.
 #
 # It takes about a minute.
 
@@ -30,9 +31,10 @@ from icl_interp.tasks import LinearRegression
 
 # %% [markdown]
 # ## The task
-# *What shall the model learn?* A prompt shows 20 inputs $x_i$ with two coordinates, each with its label $y_i = w^\top
-# x_i$, and a query $x$ without a label. The weights $w$ are new in every prompt. A task of the package says this in
-# one line; it is what verdicts are measured on, so it has to be the task that your model was trained on.
+# *What shall the model learn?* A prompt shows 20 inputs $x_i$ with two coordinates, each with its
+# label $y_i = w^\top x_i$, and a query $x$ without a label. The weights $w$ are new in every
+# prompt. A task of the package says this in one line; it is what verdicts are measured on, so it
+# has to be the task that your model was trained on.
 
 # %%
 task = LinearRegression(n_dims=2, covariance=[0.5, 2.0], n_points=21)
@@ -58,9 +60,10 @@ figure.update_layout(
 
 # %% [markdown]
 # ## Your model, in your code
-# One layer of attention without softmax, as Zhang, Frei & Bartlett (2023) study it. Each example is one token $(x_i,
-# y_i)$, and the query is the token $(x, 0)$. The prediction is the last coordinate of $\frac{1}{n} \sum_i W_{PV} t_i
-# \, (t_i^\top W_{KQ}\, t)$ over all tokens $t_i$, the query's own among them.
+# One layer of attention without softmax, as Zhang, Frei & Bartlett (2023) study it. Each example is
+# one token $(x_i, y_i)$, and the query is the token $(x, 0)$. The prediction is the last coordinate
+# of $\frac{1}{n} \sum_i W_{PV} t_i \, (t_i^\top W_{KQ}\, t)$ over all tokens $t_i$, the query's own
+# among them.
 
 
 # %%
@@ -102,10 +105,11 @@ print(f"loss {losses[0]:.2f} -> {sum(losses[-100:]) / 100:.3f}; predicting 0 cos
 
 # %% [markdown]
 # ## The same model, with hooks
-# *How do your matrices become those of a `HookedTransformer`?* Its configuration says what kind of model it is: one
-# layer with one head, no MLP, no norm, no positions, scores that are used as they are and divided by the number of
-# examples. Then your weights are copied. Weights have TransformerLens' names and shapes: the stream is a row vector,
-# so a map is multiplied from the right.
+# *How do your matrices become those of a `HookedTransformer`?* Its configuration says what kind of
+# model it is: one layer with one head, no MLP, no norm, no positions, scores that are used as they
+# are and divided by the number of examples. Then your weights are copied. Weights have
+# TransformerLens' names and shapes: the stream is a row vector, so a map is multiplied from the
+# right.
 
 # %%
 config = icl_interp.HookedTransformerConfig(
@@ -134,8 +138,8 @@ with torch.no_grad():
     model.unembed.W_U.copy_(identity[:, 2:])  # the prediction is the last coordinate
 
 # %% [markdown]
-# *Do both compute the same?* Always ask this before anything else. The query's token has label 0, so what the stream
-# holds before attention adds nothing to the prediction.
+# *Do both compute the same?* Always ask this before anything else. The query's token has label 0,
+# so what the stream holds before attention adds nothing to the prediction.
 
 # %%
 with torch.no_grad():
@@ -145,8 +149,9 @@ assert difference < 1e-4
 
 # %% [markdown]
 # ## Have it judged
-# A bare model brings no task, so `analyze` is told. How a prompt becomes tokens is seen from the widths: tokens are
-# one number wider than inputs, so each holds an input and its label (`encoding=` says it where that is not enough).
+# A bare model brings no task, so `analyze` is told. How a prompt becomes tokens is seen from the
+# widths: tokens are one number wider than inputs, so each holds an input and its label (`encoding=`
+# says it where that is not enough).
 
 # %%
 report = icl_interp.analyze(model, task=task, progress=False)
@@ -164,12 +169,13 @@ for finding in report.findings:
 report.figures["linear_attention"]
 
 # %% [markdown]
-# *How to read it.* The first panel compares the error at several lengths of the prompt with what theory says of the
-# optimal layer. The last one compares the predictions with those of known algorithms.
+# *How to read it.* The first panel compares the error at several lengths of the prompt with what
+# theory says of the optimal layer. The last one compares the predictions with those of known
+# algorithms.
 #
 # ## Keep it
-# A checkpoint holds the model, its task and its encoding. The folder is read by every command: `icl-interp analyze
-# FOLDER`.
+# A checkpoint holds the model, its task and its encoding. The folder is read by every command:
+# `icl-interp analyze FOLDER`.
 
 # %%
 import tempfile
@@ -184,10 +190,10 @@ print("the loaded model predicts the same:", same)
 # %% [markdown]
 # ## Files of other projects
 # `icl_interp.load` reads some formats as they are: checkpoints of Garg et al. (2022), models of
-# `transformers.GPT2Model`, and weights of TransformerLens. What the weights do not tell is given beside them, such as
-# `icl_interp.load("state.pt", task=task, n_heads=8)`. A file that does not fit is refused with a line that says what
-# was expected.
+# `transformers.GPT2Model`, and weights of TransformerLens. What the weights do not tell is given
+# beside them, such as `icl_interp.load("state.pt", task=task, n_heads=8)`. A file that does not fit
+# is refused with a line that says what was expected.
 #
 # ## Exercise
-# Train the model again on `covariance=[1.0, 1.0]`, and judge these weights with the first task. Which verdicts
-# change, and which sentence in their reasons tells you why?
+# Train the model again on `covariance=[1.0, 1.0]`, and judge these weights with the first task.
+# Which verdicts change, and which sentence in their reasons tells you why?

@@ -42,7 +42,10 @@ ARCHITECTURES = {
 
 @functools.cache
 def model_of(name: str) -> HookedTransformer:
-    """The model of that architecture, with biases and gains of its own. It is shared: nobody may change it."""
+    """The model of that architecture, with biases and gains of its own.
+
+    It is shared: nobody may change it.
+    """
     kind, changes = ARCHITECTURES[name]
     return make(kind, **changes).requires_grad_(False)
 

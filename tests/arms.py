@@ -28,7 +28,10 @@ def arm(
     training="t",
     **numbers,
 ) -> list[dict]:
-    """Rows of an arm: each number times what the seed differs by. Untrained runs have `fresh` for all of them."""
+    """Rows of an arm: each number times what the seed differs by.
+
+    Untrained runs have `fresh` for all of them.
+    """
     told = {
         "arm": name,
         "weights": "0" * 12,

@@ -35,8 +35,9 @@ def browser() -> str:
 def wait_until(tab: "Page", condition: str, seconds: float = 30) -> None:
     """Wait until the JavaScript expression ``condition`` is true in ``tab``.
 
-    Playwright's ``wait_for_function`` asks for the second time by ``eval`` in the page. Our pages forbid that (their
-    content security policy), so it would fail whenever the condition does not hold at once.
+    Playwright's ``wait_for_function`` asks for the second time by ``eval`` in the page. Our pages
+    forbid that (their content security policy), so it would fail whenever the condition does not
+    hold at once.
     """
     end = time.monotonic() + seconds
     while not tab.evaluate(condition):

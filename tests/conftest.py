@@ -9,9 +9,8 @@ import pytest
 import run_time_types
 from helpers import SURFACE
 
-os.environ["HF_HUB_OFFLINE"] = (
-    "1"  # transformer_lens would look things up on a hub, and wait for it
-)
+# transformer_lens would look things up on a hub, and wait for it
+os.environ["HF_HUB_OFFLINE"] = "1"
 if (
     "PYTEST_XDIST_WORKER" in os.environ
 ):  # workers that take all the cores each only slow one another down

@@ -3,8 +3,8 @@
     python tests/density.py            # a row a room of the package
     python tests/density.py FILE ...   # a row a file
 
-Files that are new keep to what well-read packages of the field have (`WITHIN`); the others are listed in
-`dense_files.txt` and leave the list as they are rewritten (`test_architecture.py`).
+Files that are new keep to what well-read packages of the field have (`WITHIN`); the others are
+listed in `dense_files.txt` and leave the list as they are rewritten (`test_architecture.py`).
 """
 
 import ast
@@ -33,7 +33,8 @@ class Density(NamedTuple):
         median: nodes of the syntax tree in a statement; in a compound one, of its first line.
         high: the 90 % quantile of these.
         comprehensions: of all kinds, in a hundred statements.
-        packed: assignments of several values to several names (`a, b = x, y`), in a hundred statements.
+        packed: assignments of several values to several names (`a, b = x, y`), in a hundred
+            statements.
         comments: lines of comments, in a hundred lines of code.
         wide: lines over 100 columns, in a hundred lines.
     """
@@ -47,8 +48,9 @@ class Density(NamedTuple):
     wide: float
 
 
-# What packages hold that the field likes to read, measured by this file: penzai, curvlinops, nanodo and SAELens have
-# medians of 6 to 7, 90 % quantiles of 15 to 17, 1.4 to 6.2 comprehensions and at most 1.7 packed assignments.
+# What packages hold that the field likes to read, measured by this file: penzai, curvlinops, nanodo
+# and SAELens have medians of 6 to 7, 90 % quantiles of 15 to 17, 1.4 to 6.2 comprehensions and at
+# most 1.7 packed assignments.
 WITHIN = {"median": 8.0, "high": 18.0, "comprehensions": 6.2, "packed": 1.7, "wide": 0.0}
 FEW = 20  # statements below which a file says nothing about its density
 

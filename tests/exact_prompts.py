@@ -1,7 +1,8 @@
 """What the tests of `theory` share: numbers in float64, random covariances, and exact quadrature over prompts.
 
-Gauss-Hermite quadrature over everything random in a prompt is a route of its own. Predictions are polynomials, so a few
-nodes a variable give their moments without any error, and closed forms must agree to rounding.
+Gauss-Hermite quadrature over everything random in a prompt is a route of its own. Predictions are
+polynomials, so a few nodes a variable give their moments without any error, and closed forms must
+agree to rounding.
 """
 
 import numpy as np

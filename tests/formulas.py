@@ -1,4 +1,7 @@
-"""The numeric transformer from its state dict, straight from the formulas; no code is shared with the package."""
+"""The numeric transformer from its state dict, straight from the formulas.
+
+No code is shared with the package.
+"""
 
 import math
 

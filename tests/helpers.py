@@ -22,8 +22,9 @@ SURFACE = Surface()  # attached in conftest.py
 def must_fail(check: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Assert that `check(*args, **kwargs)` fails: the mutant beside a test, which shows that the test can fail.
 
-    Only a failed assertion counts, and so does a `pytest.raises` inside the check that saw nothing raised. Any other
-    error passes through, because a mutant that crashes shows nothing about the check.
+    Only a failed assertion counts, and so does a `pytest.raises` inside the check that saw nothing
+    raised. Any other error passes through, because a mutant that crashes shows nothing about the
+    check.
     """
     try:
         check(*args, **kwargs)

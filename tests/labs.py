@@ -26,7 +26,10 @@ def bench(name: str = "causal interleaved", lab_class: type[Lab] = Lab, **sizes)
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal up to rounding in float64; other shapes are a mistake of the test's, where values would be repeated."""
+    """Equal up to rounding in float64.
+
+    Other shapes are a mistake of the test's, where values would be repeated.
+    """
     if a.shape != b.shape:
         raise ValueError(f"cannot compare values of shapes {tuple(a.shape)} and {tuple(b.shape)}")
     return torch.allclose(a, b, rtol=1e-10, atol=1e-10)

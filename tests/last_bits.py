@@ -2,12 +2,14 @@
 
     make test ARGS="-p last_bits tests/theory tests/models"
 
-The results of matrix products, reductions and factorisations, of torch and of numpy's functions, are changed by at most
-their last bit. The change is a function of the operation and of all the numbers and shapes that went in: a computation
-that is done twice gives the same, another route to the same number does not. So a test that compares two routes by `==`
-fails here, and might on another machine. Numbers with few digits, which every route gets exactly, stay as they are.
+The results of matrix products, reductions and factorisations, of torch and of numpy's functions,
+are changed by at most their last bit. The change is a function of the operation and of all the
+numbers and shapes that went in: a computation that is done twice gives the same, another route to
+the same number does not. So a test that compares two routes by `==` fails here, and might on
+another machine. Numbers with few digits, which every route gets exactly, stay as they are.
 
-It is slow (ten times, on models), and numpy's methods and `@` escape it: it is for looking, not for every run.
+It is slow (ten times, on models), and numpy's methods and `@` escape it: it is for looking, not for
+every run.
 """
 
 import functools

@@ -88,20 +88,23 @@ FACES = {
 MAX_LINES = 600
 # Files that are denser than `density.WITHIN` allows. None joins them; one that is rewritten leaves.
 DENSE = frozenset(Path(__file__).with_name("dense_files.txt").read_text("utf-8").split())
-# Verdicts come from criteria: these files decide, or hold what is expected of constructions of known truth.
+# Verdicts come from criteria: these files decide, or hold what is expected of constructions of
+# known truth.
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 JUDGES = {
     *(f"analyses/{name}.py" for name in ("criterion", "claim", "finding")),
     *(f"experiments/{name}.py" for name in ("statements", "calibration")),
     *(f"studies/{name}/study.py" for name in ("limits", "linear_attention")),
 }
-# Entropies and read-outs of the stream are computed where their one definition is; the rest asks these.
+# Entropies and read-outs of the stream are computed where their one definition is; the rest asks
+# these.
 DEFINED = {
     "xlogy": {"probes", "theory"},
     "entr": {"probes", "theory"},
     "unembed": {"probes", "models"},
 }
-# Studies read models with probes and edit them with interventions; these attach hooks themselves, and why.
+# Studies read models with probes and edit them with interventions; these attach hooks themselves,
+# and why.
 HOOKS_BY_HAND = {
     "studies/linear_attention/measurements/algorithms.py": "gradients flow through what it keeps"
 }
@@ -115,9 +118,8 @@ Sources = dict[str, str]  # path below icl_interp/ -> text
 class Import(NamedTuple):
     target: str  # the dotted module that is loaded; for a package, its __init__
     line: int
-    on_load: (
-        bool  # as the file is loaded, not later inside a function and not for type checkers only
-    )
+    # As the file is loaded, not later inside a function and not for type checkers only.
+    on_load: bool
 
 
 @functools.cache  # every rule asks, and none changes a tree
@@ -210,14 +212,19 @@ def imports_point_down(sources: Sources) -> Iterator[str]:
         for target, line, _ in ours(path, sources):
             there = unit(target)
             if path.endswith("__init__.py") and target == STUDIES:
-                continue  # whoever imports a package of the engine by its name finds the bundled studies in it
+                # Whoever imports a package of the engine by its name finds the bundled studies in
+                # it.
+                continue
             allowed = (
                 there == here
                 or there in SIDEWAYS.get(here, ())
                 or layer.get(there, -1) < layer[here]
             )
             if there and not allowed:
-                yield f"{path}:{line}: {here} (layer {layer[here]}) imports {there} (layer {layer.get(there)})"
+                yield (
+                    f"{path}:{line}: {here} (layer {layer[here]}) imports {there} (layer "
+                    f"{layer.get(there)})"
+                )
 
 
 def theory_stands_alone(sources: Sources) -> Iterator[str]:
@@ -294,7 +301,10 @@ def annotations_are_evaluated(sources: Sources) -> Iterator[str]:
     for path, text in sources.items():
         for node in nodes(text):
             if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-                yield f"{path}:{node.lineno}: from __future__ import annotations hides shapes from the run-time check"
+                yield (
+                    f"{path}:{node.lineno}: from __future__ import annotations hides shapes from "
+                    "the run-time check"
+                )
 
 
 def public_names_are_documented(sources: Sources) -> Iterator[str]:
@@ -383,7 +393,10 @@ def quantities_are_defined_once(sources: Sources) -> Iterator[str]:
                     name in DEFINED
                 ):
                     if unit(module(path)) not in DEFINED[name]:
-                        yield f"{path}:{node.lineno}: calls {name}, which only {sorted(DEFINED[name])} may"
+                        yield (
+                            f"{path}:{node.lineno}: calls {name}, which only "
+                            f"{sorted(DEFINED[name])} may"
+                        )
 
 
 def studies_attach_no_hooks(sources: Sources) -> Iterator[str]:

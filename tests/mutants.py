@@ -48,7 +48,7 @@ def draw(family: str, seed: int, number: int) -> random.Random:
     return random.Random(f"{family}/{seed}/{number}")
 
 
-# ---- data -----------------------------------------------------------------------------------------------------------
+# ---- data ----------------------------------------------------------------------------------------
 
 
 def places(data: Any, path: tuple = ()) -> Iterator[tuple]:
@@ -111,7 +111,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
-# ---- files ----------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def _pipe(path: Path) -> None:
@@ -153,7 +153,7 @@ def in_folder(folder: Path, rng: random.Random, names: list[str]) -> str:
     return f"{way} of {path.name}"
 
 
-# ---- pickles --------------------------------------------------------------------------------------------------------
+# ---- pickles -------------------------------------------------------------------------------------
 
 
 class _Calls:
@@ -235,7 +235,7 @@ def hostile(content: dict[str, bytes], rng: random.Random) -> bytes:
     return damaged(stream.getvalue(), rng) if rng.random() < 0.2 else stream.getvalue()
 
 
-# ---- words ----------------------------------------------------------------------------------------------------------
+# ---- words ---------------------------------------------------------------------------------------
 
 
 def word(rng: random.Random, known: list[str]) -> str:

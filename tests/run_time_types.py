@@ -1,9 +1,9 @@
 """Annotations checked at run time: what jaxtyping's import hook does, in less time.
 
-jaxtyping binds the arguments of each call to the signature, and checks them a second time with what is returned. That
-was two fifths of the time of all tests. Here Python binds them, they are checked once, and the value that is returned
-is checked by itself, with the sizes of axes that the arguments have set. The hook and the check of shapes are
-jaxtyping's, all other checks beartype's.
+jaxtyping binds the arguments of each call to the signature, and checks them a second time with what
+is returned. That was two fifths of the time of all tests. Here Python binds them, they are checked
+once, and the value that is returned is checked by itself, with the sizes of axes that the arguments
+have set. The hook and the check of shapes are jaxtyping's, all other checks beartype's.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from typing import Any, Self, get_type_hints
 import jaxtyping
 from beartype import BeartypeConf, FrozenDict, beartype
 
-# An int passes for a float, as type checkers have it, and so does anything for `Self`: the hook hands over methods one
-# by one, where beartype can't know the class.
+# An int passes for a float, as type checkers have it, and so does anything for `Self`: the hook
+# hands over methods one by one, where beartype can't know the class.
 _CHECKED = beartype(
     conf=BeartypeConf(
         is_pep484_tower=True,
@@ -43,8 +43,8 @@ def unused(function: Any) -> Any:
 def jaxtyped(decorated: Any = None, *, typechecker: Any = None) -> Any:
     """The decorator that the hook writes above every function and class.
 
-    A function within a function would be compiled anew whenever the outer one runs, which takes longer than most tests:
-    it is left as it is.
+    A function within a function would be compiled anew whenever the outer one runs, which takes
+    longer than most tests: it is left as it is.
     """
     if decorated is None:
         return jaxtyped
@@ -91,7 +91,8 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What takes the arguments of a function and checks them, and what takes and gives back the value it returns.
 
-    The first is a function of the same signature, written anew, because beartype reads signatures off code.
+    The first is a function of the same signature, written anew, because beartype reads signatures
+    off code.
     """
     scope: dict[str, Any] = {"A": {}, "D": {}}
     pieces, before, named = [], None, False
@@ -111,7 +112,10 @@ def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callabl
     if before is inspect.Parameter.POSITIONAL_ONLY:
         pieces.append("/")
     scope["A"]["return"] = _hint(function.__annotations__.get("return", Any), function)
-    lines = f"def parameters({', '.join(pieces)}): pass\ndef returned(value) -> A['return']: return value"
+    lines = (
+        f"def parameters({', '.join(pieces)}): pass\ndef returned(value) -> A['return']: return "
+        "value"
+    )
     exec(lines, scope)
     for name in ("parameters", "returned"):  # what messages name
         scope[name].__module__ = function.__module__

@@ -1,7 +1,7 @@
 """Reports of small random models, analysed once a test run: what the tests of figures and pages share.
 
-Few units, but enough that verdicts are given; on a model with LayerNorm (and others without, four seeds of each) and on
-one without.
+Few units, but enough that verdicts are given; on a model with LayerNorm (and others without, four
+seeds of each) and on one without.
 """
 
 import copy

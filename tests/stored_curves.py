@@ -13,7 +13,10 @@ STATISTICS = ("gap", "squared error", "law's mean")
 
 
 def approach(gap, error=None, mean=None, n=40) -> DataArray:
-    """`far/approach` of units that differ by a factor only; arguments are sizes over GRID, 1 by default."""
+    """`far/approach` of units that differ by a factor only.
+
+    Arguments are sizes over GRID, 1 by default.
+    """
     one = np.ones(len(GRID))
     factor = np.exp(0.05 * np.random.default_rng(0).standard_normal((n, 1)))
     values = [factor * np.square(one if v is None else v * one) for v in (gap, error, mean)]

@@ -21,7 +21,8 @@ from icl_interp.probes.residual import LogitLens, ResidualStream
 from icl_interp.probes.sweep import Sweep, places
 from icl_interp.provenance import generator
 
-# Angles of nearly equal directions, and the ratio of variances that are nearly rounding; cosines of small differences.
+# Angles of nearly equal directions, and the ratio of variances that are nearly rounding; cosines of
+# small differences.
 ILL_CONDITIONED, LOOSE = ("output_angles", "participation_ratio"), {"output_cosine": 1e-6}
 A, B = (
     TASK.sample(3, generator(i, "test/sweep"), n_contexts=3, dtype=torch.float64) for i in range(2)

@@ -1,6 +1,7 @@
 """The design, guarded: who may import whom, where third-party packages enter, what a file may look like.
 
-Every rule reads sources only, so each is also shown a small fake package that breaks it, and that it alone must refuse.
+Every rule reads sources only, so each is also shown a small fake package that breaks it, and that
+it alone must refuse.
 """
 
 import subprocess
@@ -87,7 +88,8 @@ def area(width, height):
 
 def test_density_is_counted():
     found, packed = measure(PLAIN), measure(PACKED)
-    # Nodes: the function, its arguments and two names; a target, a product of two names and its sign; a return.
+    # Nodes: the function, its arguments and two names; a target, a product of two names and its
+    # sign; a return.
     assert (found.statements, found.median) == (3, 4.0)
     assert found.comments == pytest.approx(100 / 4)
     assert (found.comprehensions, found.packed) == (0, 0)
@@ -98,15 +100,18 @@ def test_density_is_counted():
 
 # A package that keeps every rule, close to each of their edges.
 KEEPS = {
-    "__init__.py": "from importlib import import_module\n\ndef __getattr__(name):\n    return import_module('.models')",
+    "__init__.py": "from importlib import import_module\n\ndef __getattr__(name):\n    return "
+    "import_module('.models')",
     "__main__.py": "from icl_interp.cli import main\n\nmain()",
     "errors.py": "class InputError(ValueError):\n    '''The one.'''",
     "provenance.py": "from icl_interp.errors import InputError\n\ndef _private():\n    pass",
     "models/__init__.py": "from icl_interp.models.transformer import HookedTransformer",
     "models/hooks.py": "import transformer_lens\nimport transformer_lens.hook_points",
-    "models/transformer.py": "from icl_interp.models import hooks\nfrom . import weights\nfrom ..errors import unknown",
+    "models/transformer.py": "from icl_interp.models import hooks\nfrom . import weights\nfrom "
+    "..errors import unknown",
     "models/reading.py": "def _read(model, stream):\n    return model.unembed(stream)",
-    "models/weights.py": "def load():\n    '''Late, so no cycle.'''\n    from icl_interp.models import transformer",
+    "models/weights.py": "def load():\n    '''Late, so no cycle.'''\n    from icl_interp.models "
+    "import transformer",
     "models/units.py": "from icl_interp.models.transformer import HookedTransformer",
     "tasks/__init__.py": "",
     "tasks/base.py": "from icl_interp import errors",
@@ -116,7 +121,8 @@ KEEPS = {
     "checkpoints/store.py": "from icl_interp.models.transformer import HookedTransformer",
     "training/__init__.py": "",
     "training/trainer.py": "from icl_interp.checkpoints.store import save",
-    "probes.py": "import typing\nif typing.TYPE_CHECKING:\n    from icl_interp.models.hooks import HookPoint",
+    "probes.py": "import typing\nif typing.TYPE_CHECKING:\n    from icl_interp.models.hooks import "
+    "HookPoint",
     "analyses/__init__.py": "",
     "analyses/limits.py": "from icl_interp.theory import limits\n" + "\n" * (MAX_LINES - 1),
     "analyses/criterion.py": "SUPPORTED = 'supported'",
@@ -124,7 +130,8 @@ KEEPS = {
     "figures/curves.py": "import plotly.graph_objects as go",
     "figures/export.py": "import kaleido",
     "studies/__init__.py": "from icl_interp.studies.limits.study import STUDY",
-    "studies/limits/study.py": "from icl_interp.studies.limits.claims import far\nNAME = 'limits.far'",
+    "studies/limits/study.py": "from icl_interp.studies.limits.claims import far\nNAME = "
+    "'limits.far'",
     "studies/limits/claims/far.py": "from icl_interp.studies.limits.measurements import far",
     "studies/limits/measurements/far.py": "from icl_interp.theory import limits\nedit.hooks(model)",
     "studies/heads/study.py": "",

@@ -23,8 +23,9 @@ def posed(task, xs, parameters):
 
 
 def by_gram_matrix(features, ys, query):
-    """Least squares of least norm, without a least-squares routine: repeated inputs say nothing new when there is no
-    noise, and the rest has full rank, so X'(XX')^-1 y or (X'X)^-1 X'y."""
+    """Least squares of least norm, without a least-squares routine: repeated inputs say nothing new
+    when there is no noise, and the rest has full rank, so X'(XX')^-1 y or (X'X)^-1 X'y.
+    """
     _, first = np.unique(features, axis=0, return_index=True)
     X, y = features[first], ys[first]
     fit = (
@@ -167,7 +168,7 @@ def test_zero_predicts_zero_and_all_is_float64():
     assert LeastSquares(CUBIC).predict(prompts).dtype == torch.float64
 
 
-# ---- precision ------------------------------------------------------------------------------------------------------
+# ---- precision -----------------------------------------------------------------------------------
 
 SEXTIC = Polynomial(degrees=(6,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=41)
 

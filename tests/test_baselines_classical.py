@@ -160,7 +160,7 @@ def test_algorithms_at_the_ends_of_their_parameters():
     check_between(GradientDescent(affine.task, 200_000), affine, Averaging(), 1e-6)
 
 
-# ---- Bayes ----------------------------------------------------------------------------------------------------------
+# ---- Bayes ---------------------------------------------------------------------------------------
 
 
 def gaussian_process(degrees, mean, std, noise):
@@ -267,7 +267,7 @@ def test_nothing_beats_bayes_on_its_own_model():
         must_fail(check, other)
 
 
-# ---- what all have in common ----------------------------------------------------------------------------------------
+# ---- what all have in common ---------------------------------------------------------------------
 
 ALL = classical(MIXED) | {"degree 6": MaximumDegree(6), "zero": Zero()}
 ORDERLESS = {

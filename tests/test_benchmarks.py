@@ -1,4 +1,7 @@
-"""`python -m benchmarks`: its command line, how it compares and judges, how it measures memory. No time is asserted."""
+"""`python -m benchmarks`: its command line, how it compares and judges, how it measures memory.
+
+No time is asserted.
+"""
 
 import contextlib
 import importlib
@@ -259,7 +262,7 @@ def test_the_progress_bar_tells_the_phases(capsys):
     must_fail(keeps_phases, io.StringIO())
 
 
-# ---- what smaller samples cost --------------------------------------------------------------------------------------
+# ---- what smaller samples cost -------------------------------------------------------------------
 
 
 def check_ratios(of):

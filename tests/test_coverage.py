@@ -85,7 +85,8 @@ LAWS = {
     "standard deviation": Law(moments, lambda m, s: np.sqrt(variance(m, s)), 1.0),
     "variance, positive": Law(moments, variance, 1.0, True),
     "R2": Law(residual, lambda a, b: 1 - a / b, 0.91),
-    # Either of the two may come out too large: 2 x 25 of 1,000, and three standard errors of that number.
+    # Either of the two may come out too large: 2 x 25 of 1,000, and three standard errors of that
+    # number.
     "the larger of two alike": Law(
         lambda rng, n: (rng.normal(size=(n, 2)),), lambda m: m.max(-1), 0.0, False, 71
     ),

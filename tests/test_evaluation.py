@@ -42,7 +42,8 @@ def check_zero(task, second_moment, **settings):
 
 
 NORMAL = Polynomial(degrees=(1,), inputs=Normal(2), coefficients=Normal(0.5), n_points=6)
-# E (a_0 + a_1 x + ... + a_n x^n)^2 = E a^2 (1 + E x^2 + ... + E x^2n) for independent centred coefficients.
+# E (a_0 + a_1 x + ... + a_n x^n)^2 = E a^2 (1 + E x^2 + ... + E x^2n) for independent centred
+# coefficients.
 SECOND_MOMENTS = [
     (AFFINE, 1 / 9 + 1 / 3),
     (NORMAL, 0.25 * (1 + 4)),

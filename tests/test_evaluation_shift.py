@@ -50,7 +50,7 @@ def asked(task, sigma, **settings):
     return tuple(torch.cat([getattr(p, name) for p in own.asked]).numpy() for name in ("xs", "ys"))
 
 
-# ---- common random numbers ------------------------------------------------------------------------------------------
+# ---- common random numbers -----------------------------------------------------------------------
 
 
 def check_common(task, arm, sigma=3.0):
@@ -111,7 +111,7 @@ def test_models_evaluated_apart_are_paired():
         np.testing.assert_array_equal(apart.sel(at).values, together.sel(at).values)
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 def test_axes_and_errors_by_hand():
@@ -197,7 +197,7 @@ def test_the_lines_of_a_heat_map():
     must_fail(check_heatmap, "inputs", lambda sigma: {"inputs": 1, "functions": sigma})
 
 
-# ---- tables and intervals -------------------------------------------------------------------------------------------
+# ---- tables and intervals ------------------------------------------------------------------------
 
 
 def made_up(seed=0):
@@ -269,7 +269,7 @@ def test_a_predictor_without_error_has_a_ratio():
     assert paired_ratio(exact, "exact", "zero", 1).value < -300
 
 
-# ---- references ------------------------------------------------------------------------------------------------------
+# ---- references ----------------------------------------------------------------------------------
 
 
 def count_fits(monkeypatch):
@@ -346,7 +346,7 @@ def test_a_sample_is_drawn_anew_and_the_same_each_time():
     assert all(torch.equal(a.ys, b.ys) for a, b in zip(first, second, strict=True))
 
 
-# ---- refusals --------------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Reports that someone else wrote: loading says in one line what is wrong, or everything works; no text is markup."""
+"""Reports that someone else wrote: loading says in one line what is wrong, or everything works.
+
+No text is markup.
+"""
 
 import copy
 import json
@@ -235,7 +238,7 @@ def test_files_without_end_are_not_read(tmp_path, monkeypatch):
         Report.load(tmp_path)
 
 
-# ---- text is text ---------------------------------------------------------------------------------------------------
+# ---- text is text --------------------------------------------------------------------------------
 
 
 def tampered(data, keep=("kind", "verdict", "schema", "scale")) -> dict:
@@ -253,7 +256,8 @@ def tampered(data, keep=("kind", "verdict", "schema", "scale")) -> dict:
         )
 
     findings = [inject(f) | {"id": f"{INJECTED}{i}"} for i, f in enumerate(data["findings"])]
-    # A config and a task that are known are refused unless all their values are possible: these stand for others.
+    # A config and a task that are known are refused unless all their values are possible: these
+    # stand for others.
     model = inject(data["model"]) | {
         "config": data["model"]["config"],
         "roles": data["model"]["roles"],
@@ -357,7 +361,7 @@ def test_markup_of_figures_is_the_figures_own():
     assert "<b>" in drawn(report(), "claims").layout.title.text
 
 
-# ---- reprs ----------------------------------------------------------------------------------------------------------
+# ---- reprs ---------------------------------------------------------------------------------------
 
 
 def check_short(value, *words):
@@ -383,7 +387,7 @@ def test_reprs_are_short_and_say_what_it_is():
     check_short(prompts, "6 prompts of 5 points in 2 dimensions")
 
 
-# ---- reproductions --------------------------------------------------------------------------------------------------
+# ---- reproductions -------------------------------------------------------------------------------
 
 
 def tampered_record() -> dict:

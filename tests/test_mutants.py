@@ -1,7 +1,7 @@
 """Thousands of spoiled files and words end in a line or in work: no traceback, no escape sequence, no hang, no growth.
 
-Each family has a fixed seed and a fixed number of mutants. What fails is printed with both: the same mutant comes again
-on every run.
+Each family has a fixed seed and a fixed number of mutants. What fails is printed with both: the
+same mutant comes again on every run.
 """
 
 import json
@@ -268,7 +268,7 @@ def test_settings_and_overrides(family, tmp_path, monkeypatch):
     family(200, mutate)
 
 
-# ---- that these tests can fail --------------------------------------------------------------------------------------
+# ---- that these tests can fail -------------------------------------------------------------------
 
 
 def test_what_goes_wrong_is_noticed_and_named(family, monkeypatch):

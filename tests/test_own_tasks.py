@@ -123,7 +123,7 @@ def test_a_shift_of_such_a_task_has_no_error_rate():
     assert len(table) == 4
 
 
-# ---- what is refused, and when ---------------------------------------------------------------------------------------
+# ---- what is refused, and when -------------------------------------------------------------------
 
 
 def refuses_before_anything(task, match, folder):
@@ -201,7 +201,7 @@ def test_loading_a_run_on_an_unknown_task_says_to_register_it(relu, tmp_path, mo
         assert "\n" not in str(caught.value)
 
 
-# ---- register --------------------------------------------------------------------------------------------------------
+# ---- register ------------------------------------------------------------------------------------
 
 
 def cell(**changes):

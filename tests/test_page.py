@@ -393,7 +393,8 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
             tab.goto((tmp_path / f"{name}.html").as_uri())
             wait_until(
                 tab,
-                f"document.querySelectorAll('.js-plotly-plot .main-svg').length >= {len(expected.figures)}",
+                "document.querySelectorAll('.js-plotly-plot .main-svg').length >= "
+                f"{len(expected.figures)}",
             )
             assert tab.locator(".js-plotly-plot").count() == len(expected.figures)
             assert tab.locator(".js-plotly-plot path, .js-plotly-plot .point").count() > 0

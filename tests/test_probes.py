@@ -1,4 +1,7 @@
-"""Probes: that they stream, what they take and refuse, and that they only read. Their numbers: tests/probes."""
+"""Probes: that they stream, what they take and refuse, and that they only read.
+
+Their numbers: tests/probes.
+"""
 
 import inspect
 import json
@@ -28,7 +31,7 @@ from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 from icl_interp.results import to_dict
 
-# Streaming ------------------------------------------------------------------------------------------------------------
+# Streaming ----------------------------------------------------------------------------------------
 
 
 def check_same(one, other):
@@ -130,7 +133,7 @@ def test_a_probe_starts_anew_each_time():
     check_same(first, probe(model, PROMPTS, [p]))
 
 
-# What goes in and comes out -------------------------------------------------------------------------------------------
+# What goes in and comes out -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -288,11 +291,14 @@ def test_probes_of_ones_own():
     check_same(mine, ours)
 
 
-# They only read -------------------------------------------------------------------------------------------------------
+# They only read -----------------------------------------------------------------------------------
 
 
 def check_only_reads(model, tokens, attached):
-    """Attached: bit-identical. Afterwards, also after an exception: bit-identical, and nothing left behind."""
+    """Attached: bit-identical.
+
+    Afterwards, also after an exception: bit-identical, and nothing left behind.
+    """
     with torch.no_grad():
         before = model(tokens)
         with attached(model):

@@ -161,7 +161,7 @@ def test_the_same_operands_give_the_same_bits() -> None:
     assert torch.equal(linear(*given), linear(*given))
 
 
-# ---- products of all columns ----------------------------------------------------------------------------------------
+# ---- products of all columns ---------------------------------------------------------------------
 
 
 def is_the_gram_matrix(product, x: Tensor) -> None:
@@ -197,7 +197,7 @@ def test_only_large_ones_of_columns_too(monkeypatch: pytest.MonkeyPatch) -> None
     assert called == ["convolution"]
 
 
-# ---- when ------------------------------------------------------------------------------------------------------------
+# ---- when ----------------------------------------------------------------------------------------
 
 
 def asks_for_speed() -> bool:
@@ -296,7 +296,7 @@ def test_so_does_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert noted == [True]
 
 
-# ---- compiled models -------------------------------------------------------------------------------------------------
+# ---- compiled models -----------------------------------------------------------------------------
 
 # In a process of its own: what checks types at run time does not compile.
 COMPILED = """

@@ -15,7 +15,10 @@ PROMPTS = Prompts(XS, 3 * XS[..., 0] + 1, XS[:, 0], torch.arange(N) // 2)
 
 
 def check_reordered(reordered):
-    """The same examples, each with its label, in an order that is any with the same frequency; the query stays."""
+    """The same examples, each with its label, in an order that is any with the same frequency.
+
+    The query stays.
+    """
     found = reordered(PROMPTS)
     assert torch.equal(as_numbers(found.ys), 3 * found.xs[..., 0] + 1)
     assert torch.equal(found.xs[:, -1], PROMPTS.xs[:, -1])

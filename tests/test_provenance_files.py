@@ -18,7 +18,7 @@ from icl_interp import provenance
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite, number, read_json, write_atomically, write_json
 
-# ---- numbers --------------------------------------------------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 JSON = st.recursive(
@@ -113,7 +113,7 @@ def test_what_is_no_json_is_one_clear_line(tmp_path, content, match):
     assert len(str(refused.value)) < 500
 
 
-# ---- files ----------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def careless(path, content):

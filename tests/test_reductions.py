@@ -239,7 +239,7 @@ def test_gradients_do_not_pile_up():
         assert not getattr(state, tensor).requires_grad
 
 
-# ---- several vectors a row -------------------------------------------------------------------------------------------
+# ---- several vectors a row -----------------------------------------------------------------------
 
 PLACES = hnp.arrays(
     np.float64,
@@ -288,7 +288,7 @@ def test_vectors_of_other_places_are_refused():
             gram.update(torch.ones(shape, dtype=torch.float64))
 
 
-# ---- prompts of several tokens ---------------------------------------------------------------------------------------
+# ---- prompts of several tokens -------------------------------------------------------------------
 
 
 def check_tokens(kind, data, keep, cut):
@@ -344,7 +344,7 @@ def test_a_nan_among_the_tokens_stays_in_sight():
     assert state.result.isnan().tolist() == [True, False]
 
 
-# ---- rows that are kept ---------------------------------------------------------------------------------------------
+# ---- rows that are kept --------------------------------------------------------------------------
 
 
 def check_rows(kept, pieces):

@@ -1,4 +1,7 @@
-"""Only regular files are opened, up to a size that is said: a pipe would wait without end, and a device never ends."""
+"""Only regular files are opened, up to a size that is said.
+
+A pipe would wait without end, and a device never ends.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Intervals: units are resampled whole, invariances, what happens where slopes fail. Coverage: test_coverage.py."""
+"""Intervals: units are resampled whole, invariances, what happens where slopes fail.
+
+Coverage: test_coverage.py.
+"""
 
 import functools
 import math
@@ -47,8 +50,9 @@ def too_shy(data):
 
 
 def check_coverage(interval):
-    """95 % of intervals hold the truth, give or take 4 standard errors; and they are as wide as normal theory says, so
-    not for being endless."""
+    """95 % of intervals hold the truth, give or take 4 standard errors; and they are as wide as
+    normal theory says, so not for being endless.
+    """
     rng, hits, widths = np.random.default_rng(0), [], []
     for _ in range(N_SETS):
         i = interval(data_set(rng))
@@ -156,7 +160,7 @@ def test_a_statistic_may_use_whole_arrays():
     assert (found.low, found.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
 
 
-# ---- standard errors ------------------------------------------------------------------------------------------------
+# ---- standard errors -----------------------------------------------------------------------------
 
 
 def check_standard_error(make):
@@ -201,7 +205,7 @@ def test_numbers_that_are_used_in_few_draws_only_have_slopes_too():
     assert found.low < found.value < found.high
 
 
-# ---- invariances ----------------------------------------------------------------------------------------------------
+# ---- invariances ---------------------------------------------------------------------------------
 
 
 def numbers(i: Interval) -> np.ndarray:
@@ -257,7 +261,7 @@ def test_tails_hold_one_another():
     assert found.tails[1] == (half.low, half.high)
 
 
-# ---- where slopes fail ----------------------------------------------------------------------------------------------
+# ---- where slopes fail ---------------------------------------------------------------------------
 
 
 def percentiles(statistic, *per_unit):
@@ -287,7 +291,10 @@ def test_without_slopes_the_ends_are_percentiles(statistic, centre):
 
 
 def crossing(m):
-    """Where a falling curve crosses 0.5; beyond its end where it never does. A kink at each point, steps at the end."""
+    """Where a falling curve crosses 0.5; beyond its end where it never does.
+
+    A kink at each point, steps at the end.
+    """
     below = m < 0.5
     i = np.maximum(np.argmax(below, -1), 1)
     a, b = (np.take_along_axis(m, k[:, None], -1)[:, 0] for k in (i - 1, i))
@@ -366,7 +373,7 @@ def test_members_have_their_own_standard_errors():
     np.testing.assert_allclose((high + low) / 2, value)
 
 
-# ---- slopes of curves -----------------------------------------------------------------------------------------------
+# ---- slopes of curves ----------------------------------------------------------------------------
 
 XS = np.array([0.0, 0.5, 2.0, 3.0])
 

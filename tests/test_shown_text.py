@@ -19,8 +19,9 @@ from icl_interp.errors import Formatter, InputError, logger, printable, shown
 from icl_interp.report import Report, terminal
 from icl_interp.report.comparison import Comparison
 
-# A change of colour, a bell, a carriage return, one control character of eight bits, a mark and an override of
-# direction, an isolate, a soft hyphen, separators of lines, half a surrogate pair, a character for private use.
+# A change of colour, a bell, a carriage return, one control character of eight bits, a mark and an
+# override of direction, an isolate, a soft hyphen, separators of lines, half a surrogate pair, a
+# character for private use.
 CONTROLS = (
     "\x1b[31m \x07 \r \x9b31m \u200f \u202e \u2066 \xad \u2028 \x85 \ud800 \udcff \ue000 \U000e0041"
 )

@@ -148,7 +148,7 @@ def test_the_theory_of_a_law_without_moments_does_not_apply():
     assert "moment of order 2" in report["linear_attention.random_covariance"].reason
 
 
-# ---- a whole covariance ----------------------------------------------------------------------------------------------
+# ---- a whole covariance --------------------------------------------------------------------------
 
 
 def test_a_covariance_of_too_many_rows_is_refused_at_once():

@@ -87,7 +87,7 @@ def test_contexts_of_a_function_share_its_weights_only():
     assert PLAIN.sample(2, generator(0, "t")).ys.dtype == torch.float32
 
 
-# A fresh Lambda in every prompt ---------------------------------------------------------------------------------------
+# A fresh Lambda in every prompt -------------------------------------------------------------------
 
 
 def check_fresh_diagonal(prompts, law, scale=1.0):
@@ -132,7 +132,7 @@ def test_exponential_diagonals_are_fresh_too():
     assert_close(DIAGONAL.spectrum_moments()[:, 2], torch.tensor([4.0, 16.0, 64.0]).double())
 
 
-# Noise and shifts -----------------------------------------------------------------------------------------------------
+# Noise and shifts ---------------------------------------------------------------------------------
 
 
 def check_noise(task, std):
@@ -192,7 +192,7 @@ def test_short_prompts_are_scored_at_the_query():
     assert "points 3..3" in table.attrs["note"]
 
 
-# Refusals -------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -251,7 +251,7 @@ def test_what_makes_no_sense_is_refused(make, match):
     assert "\n" not in str(refused.value)
 
 
-# Through the rest of the package --------------------------------------------------------------------------------------
+# Through the rest of the package ------------------------------------------------------------------
 
 TASKS = [
     DIAGONAL.with_query((1.0, 2.0, 3.0)).scaled(2.0),

@@ -1,7 +1,7 @@
 """What is kept while a model runs belongs to its thread: runs side by side give what they give one after the other.
 
-Threads meet where they would disturb each other: one waits inside a hook until the other is done, so nothing is left
-to chance.
+Threads meet where they would disturb each other: one waits inside a hook until the other is done,
+so nothing is left to chance.
 """
 
 import copy

@@ -75,11 +75,14 @@ def vector(number: Lab, factors=(1.0,) * COPIES) -> Lab:
     return Lab(model, copied(factors), Interleaved(), n_units=16, n_contexts=2)
 
 
-# ---- sizes in u ------------------------------------------------------------------------------------------------------
+# ---- sizes in u ----------------------------------------------------------------------------------
 
 
 def test_sizes_in_u_do_not_change_where_a_number_is_said_four_times(number):
-    """Squares are summed over coordinates, as u^2 is a sum of their variances. Alternatives: means, half the sizes."""
+    """Squares are summed over coordinates, as u^2 is a sum of their variances.
+
+    Alternatives: means, half the sizes.
+    """
     four = vector(number)
 
     def check(lab, times=1.0):
@@ -102,11 +105,14 @@ def test_sizes_in_u_do_not_change_where_a_number_is_said_four_times(number):
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-4, atol=1e-6)
 
 
-# ---- who writes the prediction ---------------------------------------------------------------------------------------
+# ---- who writes the prediction -------------------------------------------------------------------
 
 
 def test_shares_of_a_vector_are_pooled_by_variance(number):
-    """A coordinate that hardly varies hardly counts. Alternatives: the mean of shares, where all count alike."""
+    """A coordinate that hardly varies hardly counts.
+
+    Alternatives: the mean of shares, where all count alike.
+    """
     lab = vector(number, (1.0, 1e-3))
     with torch.no_grad():  # the small coordinate is read off another direction
         for one in (lab.model, lab.single):
@@ -133,7 +139,7 @@ def test_a_coordinate_that_does_not_vary_counts_for_nothing():
     np.testing.assert_allclose(drawn.values.ravel(), [0.25, 0.75])
 
 
-# ---- whom a claim is about -------------------------------------------------------------------------------------------
+# ---- whom a claim is about -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("claim", ["limits.attention_necessary", "limits.attention_sufficient"])
@@ -219,7 +225,7 @@ def test_the_words_of_a_task_that_is_not_the_one():
     )
 
 
-# ---- the first screen ------------------------------------------------------------------------------------------------
+# ---- the first screen ----------------------------------------------------------------------------
 
 
 def test_reports_say_that_values_are_vectors():

@@ -51,7 +51,7 @@ def drawn(task, n: int = 6, n_contexts: int = 1) -> Prompts:
     return task.sample(n, generator(0, "test/vectors"), n_contexts=n_contexts, dtype=torch.float64)
 
 
-# ---- tasks and encodings --------------------------------------------------------------------------------------------
+# ---- tasks and encodings -------------------------------------------------------------------------
 
 
 def test_values_are_vectors():
@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_refused():
         as_numbers(drawn(MAPS).ys)
 
 
-# ---- training, files, errors ----------------------------------------------------------------------------------------
+# ---- training, files, errors ---------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def test_predictions_of_another_shape_are_refused():
     )  # numbers need no axis
 
 
-# ---- baselines ------------------------------------------------------------------------------------------------------
+# ---- baselines -----------------------------------------------------------------------------------
 
 ALGORITHMS = (
     baselines.Zero(),
@@ -283,7 +283,10 @@ ALGORITHMS = (
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 def test_an_algorithm_treats_each_coordinate_by_itself(algorithm):
-    """Every one of these is linear in labels or fits targets one by one: alone each coordinate gives the same."""
+    """Every one of these is linear in labels or fits targets one by one.
+
+    Alone each coordinate gives the same.
+    """
 
     def check(predict):
         prompts = drawn(MAPS)
@@ -312,7 +315,7 @@ def test_a_network_learns_all_coordinates_at_once():
     assert not (before < 0.5 * prompts.ys[:, -1].square().mean(0)).any()
 
 
-# ---- probes and sweeps ----------------------------------------------------------------------------------------------
+# ---- probes and sweeps ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -352,7 +355,7 @@ def test_a_sweep_equals_whole_prompts(encoding, direction):
     must_fail(check, lambda *args: [f.flip(-1) for f in run_sweeps(*args)])
 
 
-# ---- analysis -------------------------------------------------------------------------------------------------------
+# ---- analysis ------------------------------------------------------------------------------------
 
 OF_NUMBERS = {
     "limits.layernorm_saturation",

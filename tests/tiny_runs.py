@@ -34,7 +34,10 @@ RUNS = {
 
 
 def data(**changes) -> dict:
-    """A run as YAML would give it: one layer of width 8 on affine functions. `changes` go into its sections."""
+    """A run as YAML would give it: one layer of width 8 on affine functions.
+
+    `changes` go into its sections.
+    """
     sections = {
         "model": {"n_layers": 1, "d_model": 8, "n_heads": 2, "n_ctx": 12, "init_std": 0.2},
         "task": {

@@ -1,6 +1,8 @@
 """Copy a finished run into the package's zoo, and measure its in-distribution error again with the code as it is.
 
-python tools/bundle.py RUN_FOLDER NAME [RECIPE]     # RECIPE where the name is not the recipe's: a second seed, say
+python tools/bundle.py RUN_FOLDER NAME [RECIPE]
+
+RECIPE is given where the name is not the recipe's: for a second seed, say.
 """
 
 import shutil

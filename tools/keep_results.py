@@ -1,7 +1,7 @@
 """Copy the results of `icl-interp reproduce` into the package, where `icl_interp.experiments.results` finds them.
 
 python tools/keep_results.py OUT [ID ...]     # all experiments of the folder by default
-python tools/keep_results.py                  # none: what is kept is put into words again, as the code has them now
+python tools/keep_results.py                  # none: what is kept gets the words of today's code
 """
 
 import json
@@ -53,7 +53,8 @@ def keep(record: Mapping[str, Any]) -> None:
         place, json.dumps(in_words(record), separators=(",", ":"), allow_nan=False) + "\n"
     )
     print(
-        f"{name}: {place.stat().st_size / 1024:.0f} KiB, missing: {', '.join(record['missing']) or 'none'}"
+        f"{name}: {place.stat().st_size / 1024:.0f} KiB, missing: "
+        f"{', '.join(record['missing']) or 'none'}"
     )
 
 

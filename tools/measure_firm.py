@@ -3,10 +3,10 @@
     python tools/measure_firm.py              # prints a table; about half an hour on one core
     python tools/measure_firm.py --samples 2000
 
-Units of three claims whose errors are skewed are drawn from bundled models, far more than a report has. All of them
-together stand for the law. From it come samples of a report's size; for each, the far ends that firm verdicts rest on
-are computed as a report does, and whether the truth lies beyond them is counted. A threshold at the truth itself is the
-worst case: any other is passed less often.
+Units of three claims whose errors are skewed are drawn from bundled models, far more than a report
+has. All of them together stand for the law. From it come samples of a report's size; for each, the
+far ends that firm verdicts rest on are computed as a report does, and whether the truth lies beyond
+them is counted. A threshold at the truth itself is the worst case: any other is passed less often.
 """
 
 import argparse
@@ -74,8 +74,8 @@ def laws() -> list[Law]:
 def ends(own: np.ndarray, other: np.ndarray, chance: float) -> tuple[float, float, float, float]:
     """Far ends of log(mean of own / mean of other), and those of a normal law: what `bootstrap` gives of this ratio.
 
-    The same steps for this one statistic, whose slopes are known, so that 200,000 samples take minutes
-    (`tests/test_firm.py` compares it with `bootstrap`).
+    The same steps for this one statistic, whose slopes are known, so that 200,000 samples take
+    minutes (`tests/test_firm.py` compares it with `bootstrap`).
     """
     value, se = _at(np.ones(len(own)), own, other)
     draws, errors = _at(draw_weights(len(own)) * len(own), own, other)
@@ -124,10 +124,12 @@ def main() -> None:
     n_samples = parser.parse_args().samples
     chance = firm_chance(FEWEST_CLAIMS, 1)
     print(
-        f"allowed on each side: {chance:.5f} (claims: {FEWEST_CLAIMS}); {n_samples:,} samples of {N_UNITS} units"
+        f"allowed on each side: {chance:.5f} (claims: {FEWEST_CLAIMS}); {n_samples:,} samples of "
+        f"{N_UNITS} units"
     )
     print(
-        "| units of | skewness | truth below | truth above | below, normal ends | above, normal ends |"
+        "| units of | skewness | truth below | truth above | below, normal ends | above, normal "
+        "ends |"
     )
     print("|---|---|---|---|---|---|")
     for law in laws():

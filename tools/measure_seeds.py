@@ -1,9 +1,12 @@
 """Measure every seed of the kinds of training that come with the package; claims about kinds rest on these numbers.
 
-python tools/measure_seeds.py     # writes icl_interp/studies/limits/results/seeds.json; about 15 minutes on one core
+python tools/measure_seeds.py
 
-Kinds with four seeds or more are measured whole. Of others, which can decide nothing, the error rate alone is kept: it
-tells whether a run has learned its task. Of these, and of untrained models, it is the error on fewer functions.
+It writes icl_interp/studies/limits/results/seeds.json, and takes about 15 minutes on one core.
+
+Kinds with four seeds or more are measured whole. Of others, which can decide nothing, the error
+rate alone is kept: it tells whether a run has learned its task. Of these, and of untrained models,
+it is the error on fewer functions.
 """
 
 from pathlib import Path
@@ -97,7 +100,8 @@ def main() -> None:
                     "seed": seed_of(one),
                     "run_id": one.provenance["run_id"],
                     "weights": weights_hash(one.model),
-                    "command": f"icl-interp train {recipe} training.seed={seed_of(one)} --out FOLDER",
+                    "command": f"icl-interp train {recipe} training.seed={seed_of(one)} --out "
+                    "FOLDER",
                     "numbers": numbers[one.name],
                 }
                 for one in kinds[kind]

@@ -1,6 +1,8 @@
 """Train families of runs over L, noise and seed, and measure the window that each learned.
 
-python tools/measure_windows.py RUNS [RECIPE ...]     # writes icl_interp/studies/lipschitz/results/family.json
+python tools/measure_windows.py RUNS [RECIPE ...]
+
+It writes icl_interp/studies/lipschitz/results/family.json.
 
 RUNS is a folder that keeps the runs: those that it holds are not trained again, and one that was
 stopped goes on. With recipes named, their families alone are made, and the file keeps the others.

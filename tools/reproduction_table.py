@@ -38,7 +38,8 @@ def factors(lines: list[str]) -> str:
 if __name__ == "__main__":
     study = sys.argv[1] if len(sys.argv) > 1 else "limits"
     print(
-        "| id | what is reproduced | ✔ | ✘ | ? | not counted | ours / paper, by σ |\n|---|---|---|---|---|---|---|"
+        "| id | what is reproduced | ✔ | ✘ | ? | not counted | ours / paper, by σ |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for name in base.names():
         if base.get(name).study == study and kept.path(name):
@@ -47,5 +48,6 @@ if __name__ == "__main__":
             counts = " | ".join(str(found[word]) for word in statements.COUNTED)
             title = base.get(name).title.replace("|", "\\|")
             print(
-                f"| `{name}` | {title} | {counts} | {beside(lines) or '–'} | {factors(lines) or '–'} |"
+                f"| `{name}` | {title} | {counts} | {beside(lines) or '–'} | "
+                f"{factors(lines) or '–'} |"
             )

@@ -1,4 +1,6 @@
-"""Claims, how each is measured, and how it is judged. Importing this registers those of the bundled studies.
+"""Claims, how each is measured, and how it is judged.
+
+Importing this registers those of the bundled studies.
 
 Register your own with `register(Claim(...))`: it then appears in every report.
 """

@@ -1,4 +1,7 @@
-"""Claims: what a work says, how it is measured and what decides. Judging takes milliseconds and no model."""
+"""Claims: what a work says, how it is measured and what decides.
+
+Judging takes milliseconds and no model.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,11 +23,13 @@ __all__ = ["EXPLAINS", "LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_
 
 log = logger(__name__)
 
-NOT_LEARNED = (
-    "The model has not learned its task"  # in the reason of each claim that is open because of it
-)
+# In the reason of each claim that is open because of it.
+NOT_LEARNED = "The model has not learned its task"
 # Of a precondition on `Facts.learned`: the sentence goes on with what cannot be told then.
-EXPLAINS = f"The model explains {{value:.3g}} of what can be explained in distribution ({LEARNED_R2} needed)"
+EXPLAINS = (
+    f"The model explains {{value:.3g}} of what can be explained in distribution ({LEARNED_R2} "
+    "needed)"
+)
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
 OPPOSITE: dict[Verdict, Verdict] = {"supported": "contradicted", "contradicted": "supported"}
 QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weights and training")
@@ -37,19 +42,22 @@ def low_r2(facts: Facts) -> str | None:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a claim's function finds in the stored results: numbers, and what they are in words. It passes no verdict.
+    """What a claim's function finds in the stored results: numbers, and what they are in words.
+
+    It passes no verdict.
 
     Attributes:
         quantities: what the criterion asks for, by key. What cannot be measured is left out.
-        says: at most two sentences: the answer to the claim, and the number that decides, with its threshold. They
-            follow from the quantities, and `icl_interp.analyses.answer` helps with that.
+        says: at most two sentences: the answer to the claim, and the number that decides, with its
+            threshold. They follow from the quantities, and `icl_interp.analyses.answer` helps with
+            that.
         estimate: the effect size; the first condition's quantity where it is not given.
         scope: what the numbers hold for.
         causal: the causal counterpart: intervention, effect, sham, cost.
         twin: the same quantities of an untrained twin.
         details: further numbers, a mapping a row (heads, signs, test conditions).
-        caveat: a third sentence, about what limits the answer. It is left out of a reason that begins with something
-            else that decides (a failed precondition, or a control).
+        caveat: a third sentence, about what limits the answer. It is left out of a reason that
+            begins with something else that decides (a failed precondition, or a control).
     """
 
     quantities: Mapping[str, Estimate]
@@ -68,26 +76,29 @@ class Claim:
 
     Attributes:
         id: "study.claim".
-        kind: "architecture" follows from the design and holds for an untrained twin too; "learning" is about what
-            training made, so the verdict is at most inconclusive for a model that did not learn, or whose untrained
-            twin passes as well.
+        kind: "architecture" follows from the design and holds for an untrained twin too; "learning"
+            is about what training made, so the verdict is at most inconclusive for a model that did
+            not learn, or whose untrained twin passes as well.
         statement: what is claimed, in a sentence. short: the same in a dozen words.
         source: who claims it, where.
         criterion: fixed before looking; it alone decides.
-        measurements: what must be measured on the model. twin: what must be measured on its untrained twin; such
-            results are stored as "twin/<name>".
+        measurements: what must be measured on the model. twin: what must be measured on its
+            untrained twin; such results are stored as "twin/<name>".
         evidence: a pure function of the stored results and the facts about the model.
-        excluded: says why the claim cannot apply to a model with these facts, in a sentence, or None if it can.
-        of_numbers: whether it is about functions whose values are numbers, so that it cannot apply where they are
-            vectors.
-        twins_agree: of an architecture claim: whether it is inconclusive where most untrained twins show the opposite,
-            because the design then does not decide what the model does.
-        about_weights: whether its numbers are read off weights. Such a claim is judged only where the reading predicts
-            what the model predicts and the part that was read is used: its criterion holds the preconditions `TIED`
-            (`icl_interp.analyses.tie`).
+        excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
+            None if it can.
+        of_numbers: whether it is about functions whose values are numbers, so that it cannot apply
+            where they are vectors.
+        twins_agree: of an architecture claim: whether it is inconclusive where most untrained twins
+            show the opposite, because the design then does not decide what the model does.
+        about_weights: whether its numbers are read off weights. Such a claim is judged only where
+            the reading predicts what the model predicts and the part that was read is used: its
+            criterion holds the preconditions `TIED` (`icl_interp.analyses.tie`).
         aspects: what it is about beside the function that a model computes, in the words of
-            `icl_interp.testing.edits.Aspect`: weights of the same function may then get different verdicts.
-        learned: for learning claims: says how far a model with these facts is from having learned its task, or None.
+            `icl_interp.testing.edits.Aspect`: weights of the same function may then get different
+            verdicts.
+        learned: for learning claims: says how far a model with these facts is from having learned
+            its task, or None.
         figures: names of the report's figures that show it.
         question: one of `QUESTIONS`, under which reports list it; "" for claims of one's own.
         quote: the sentence under test, where a work has one.
@@ -129,10 +140,13 @@ class Claim:
     def finding(
         self, results: Mapping[str, Result], facts: Facts, file: Path | None = None
     ) -> Finding:
-        """The finding that these results give; an error on the way makes it inconclusive and is said and logged.
+        """The finding that these results give.
 
-        One broken claim then costs no other its finding. Errors of measurements stand in `facts.failed` by name. Where
-        the results were read from a `file`, that is at fault: the log has a line, and no traceback.
+        An error on the way makes it inconclusive and is said and logged.
+
+        One broken claim then costs no other its finding. Errors of measurements stand in
+        `facts.failed` by name. Where the results were read from a `file`, that is at fault: the log
+        has a line, and no traceback.
         """
         try:
             names = [name for name in self.needs if name in facts.failed]
@@ -160,7 +174,10 @@ class Claim:
         """Why the claim cannot apply to a model with these facts, as a sentence, or None if it can."""
         if self.of_numbers and facts.config.d_out > 1:
             values = f"vectors of {facts.config.d_out} coordinates"
-            return f"The claim is about functions whose values are numbers; this model predicts {values}."
+            return (
+                "The claim is about functions whose values are numbers; this model predicts "
+                f"{values}."
+            )
         reason = self.excluded(facts)
         return f"{reason.rstrip('.')}." if reason else None
 
@@ -186,8 +203,8 @@ class Claim:
     def needs_another_twin(self, results: Results, facts: Facts) -> bool:
         """Whether the verdict could still turn on an untrained twin that has not been measured.
 
-        The first is always needed, since its number is shown. The others matter only where twins could forbid the
-        verdict, and the third only where the first two differ.
+        The first is always needed, since its number is shown. The others matter only where twins
+        could forbid the verdict, and the third only where the first two differ.
         """
         measured = sum(TWIN + m.name in twin for twin in results.by_twin for m in self.twin[:1])
         if not self.twin or measured == len(self.twin_prefixes):
@@ -260,7 +277,10 @@ class Claim:
         if decision.verdict == "inconclusive":
             return None
         if facts.n_units < MIN_UNITS:
-            return f"An interval from {facts.n_units} units means little ({MIN_UNITS} needed): raise n_prompts."
+            return (
+                f"An interval from {facts.n_units} units means little ({MIN_UNITS} needed): raise "
+                "n_prompts."
+            )
         if self.kind == "learning" and (short := self.learned(facts)):
             return f"{NOT_LEARNED} ({short}), so this says nothing about training."
         forbids = self._forbidding(decision)
@@ -326,7 +346,10 @@ class Claim:
 
 def blamed(file: Path, error: Exception) -> str:
     """What is said of results from a file that a claim or a figure could not read."""
-    return f"{file} does not hold what it needs ({in_one_line(error)}): was it edited, or written by another version?"
+    return (
+        f"{file} does not hold what it needs ({in_one_line(error)}): was it edited, or written by "
+        "another version?"
+    )
 
 
 def in_one_line(error: Exception) -> str:
@@ -338,8 +361,9 @@ def in_one_line(error: Exception) -> str:
 def asked_once(claim: Claim) -> Claim:
     """The same claim, whose evidence is found once for the same results.
 
-    An analysis asks for it before and after further twins are measured. The same are the very objects, under the same
-    names. What further twins gave is not looked at, since no evidence sees it (`Results.twin` is the first).
+    An analysis asks for it before and after further twins are measured. The same are the very
+    objects, under the same names. What further twins gave is not looked at, since no evidence sees
+    it (`Results.twin` is the first).
     """
     known: list[tuple[dict[str, Result], Facts, Evidence]] = []
 

@@ -1,7 +1,10 @@
-"""Criteria: where quantities must lie for a verdict. They are fixed in the code before anything is measured.
+"""Criteria: where quantities must lie for a verdict.
 
-A criterion decides by itself: it compares intervals with regions. So its words, the zones in a figure and the verdict
-come from one object, and no claim can pass a verdict that its criterion does not say.
+They are fixed in the code before anything is measured.
+
+A criterion decides by itself: it compares intervals with regions. So its words, the zones in a
+figure and the verdict come from one object, and no claim can pass a verdict that its criterion does
+not say.
 """
 
 import math
@@ -18,12 +21,10 @@ Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
 Region = tuple[float, float]  # low and high, these included
 INF = float("inf")
 
-FAMILY = (
-    0.05  # chance that any of the firm verdicts of a report is wrong by the draw of its prompts
-)
-FEWEST_CLAIMS = (
-    50  # a family of claims is taken to be at least so large, however few are registered
-)
+# Chance that any of the firm verdicts of a report is wrong by the draw of its prompts.
+FAMILY = 0.05
+# A family of claims is taken to be at least so large, however few are registered.
+FEWEST_CLAIMS = 50
 MARGIN = 0.05  # of a region's end: a firm number without error lies at least so far inside
 
 
@@ -49,7 +50,8 @@ class Estimate:
         value: the number. low: end of its interval. high: end of its interval.
         unit: what it is measured in.
         se: standard error of the value; NaN where none was computed.
-        tails: the ends of its intervals at level 1 - 0.05 / k, k = 1, 2, ...; empty where none were computed.
+        tails: the ends of its intervals at level 1 - 0.05 / k, k = 1, 2, ...; empty where none were
+            computed.
         positive: whether its intervals were made on the logarithm.
         extremes: its ends for the chances in `resampling.EXTREMES`; empty where none were computed.
     """
@@ -106,14 +108,18 @@ class Estimate:
         return bool(np.isfinite([self.low, self.high]).all())
 
     def within(self, region: Region | None, k: int = 1) -> bool:
-        """Whether the whole interval, at level 1 - 0.05 / k, lies in a region; no interval lies in None."""
+        """Whether the whole interval, at level 1 - 0.05 / k, lies in a region.
+
+        No interval lies in None.
+        """
         low, high = self.tail(k)
         return region is not None and bool(region[0] <= low and high <= region[1])
 
     def tail(self, k: int) -> Region:
         """The interval at level 1 - 0.05 / k.
 
-        Where it was not computed, the ends at level 0.95 move away from the value as a normal law's would.
+        Where it was not computed, the ends at level 0.95 move away from the value as a normal law's
+        would.
         """
         if k == 1:
             return self.low, self.high
@@ -131,8 +137,8 @@ class Estimate:
     def beyond(self, chance: float) -> Region:
         """The ends beyond which the truth lies with a small chance, on either side.
 
-        Between two chances in `EXTREMES` ends lie on a line in the logarithm of the chance. Where none were computed,
-        the ends at level 0.95 move away from the value as a normal law's would.
+        Between two chances in `EXTREMES` ends lie on a line in the logarithm of the chance. Where
+        none were computed, the ends at level 0.95 move away from the value as a normal law's would.
 
         >>> found = Estimate("share", 0.5, 0.4, 0.6, extremes=((0.3, 0.7), (0.2, 0.8), (0.1, 0.9)))
         >>> found.beyond(1e-4), Estimate.exactly("share", 0.5).beyond(1e-4)
@@ -150,8 +156,9 @@ class Estimate:
     def firmly_within(self, region: Region, chance: float) -> bool:
         """Whether it lies in a region for all but a small chance; a number without error with a margin.
 
-        The margin is 5 % of the region's end. Only ends that are thresholds count: no size is below the 0 where a
-        region like (0, 0.1) begins, and no share above the 1 where one like (0.9, 1) stops.
+        The margin is 5 % of the region's end. Only ends that are thresholds count: no size is below
+        the 0 where a region like (0, 0.1) begins, and no share above the 1 where one like (0.9, 1)
+        stops.
 
         >>> balance = Estimate.exactly("imbalance", 0.209)
         >>> balance.firmly_within((0.2, INF), 1e-4), balance.firmly_within((0.1, INF), 1e-4)
@@ -174,9 +181,11 @@ class Condition:
     Attributes:
         quantity: its key in the evidence.
         supports: the region that supports the claim.
-        contradicts: the region that contradicts it; None where the quantity can only fail to support.
+        contradicts: the region that contradicts it; None where the quantity can only fail to
+            support.
         scale: how a figure should draw the axis.
-        optional: not asked where the evidence lacks the quantity (a companion that is not at hand, say).
+        optional: not asked where the evidence lacks the quantity (a companion that is not at hand,
+            say).
 
     >>> c = Condition("share", supports=(0.9, 1.0), contradicts=(0.0, 0.5))
     >>> [c.outcome(Estimate("share", value, value, high)) for value, high in ((0.95, 1.0), (0.85, 1.0), (0.1, 0.4))]
@@ -198,7 +207,8 @@ class Condition:
 
         Args:
             estimate: of the quantity.
-            k: conditions of which any may contradict: the interval for that is the one at level 1 - 0.05 / k.
+            k: conditions of which any may contradict: the interval for that is the one at level
+                1 - 0.05 / k.
         """
         inside = estimate.within(self.supports), estimate.within(self.contradicts, k)
         if not estimate.known or inside[0] == inside[1]:
@@ -213,8 +223,8 @@ class Precondition:
     Attributes:
         quantity: its key in the evidence.
         holds: the region in which the whole interval must lie.
-        otherwise: the sentence that says why nothing is decided, which then begins the reason; "{value}" stands for
-            the quantity's value.
+        otherwise: the sentence that says why nothing is decided, which then begins the reason;
+            "{value}" stands for the quantity's value.
         optional: not asked where the evidence lacks the quantity.
     """
 
@@ -230,8 +240,9 @@ class Precondition:
 class Decision(NamedTuple):
     """A verdict, the condition that decided, and the sentence of the precondition that failed, if one did.
 
-    `firm` says whether a verdict holds among many claims too: all supporting quantities, or the contradicting one, lie
-    inside their regions for all but the chance `firm_chance`. It is None where nothing was decided.
+    `firm` says whether a verdict holds among many claims too: all supporting quantities, or the
+    contradicting one, lie inside their regions for all but the chance `firm_chance`. It is None
+    where nothing was decided.
     """
 
     verdict: Verdict
@@ -244,8 +255,9 @@ class Decision(NamedTuple):
 class Criterion:
     """Supported where all preconditions hold and all conditions support; contradicted where one of these contradicts.
 
-    Everything else is inconclusive. Supporting intervals have level 0.95. Any of the k conditions that can contradict
-    may do so by chance, so a contradicting interval has level 1 - 0.05 / k (Bonferroni).
+    Everything else is inconclusive. Supporting intervals have level 0.95. Any of the k conditions
+    that can contradict may do so by chance, so a contradicting interval has level 1 - 0.05 / k
+    (Bonferroni).
 
     Attributes:
         text: the rule in words, with its thresholds.

@@ -19,8 +19,11 @@ from icl_interp.tasks.distributions import is_law
 from icl_interp.tasks.registry import KINDS, find
 from icl_interp.tasks.vectors import VectorLaw
 
-LEARNED_R2 = 0.9  # share of what can be explained, in distribution, from which a model counts as having learned its task
-LARGE = 2_000_000  # parameters of a model that is measured on fewer prompts, whose contexts are read in float32
+# Share of what can be explained, in distribution, from which a model counts as having learned its
+# task.
+LEARNED_R2 = 0.9
+# Parameters of a model that is measured on fewer prompts, whose contexts are read in float32.
+LARGE = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -38,20 +41,25 @@ class Facts:
         config: its shape.
         task: what it was trained on; an `UnknownTask` where its class is not registered here.
         encoding: how it reads prompts: "interleaved", "stacked", "states" or "augmented".
-        in_distribution: its error on fresh prompts, as `evaluation.in_distribution` gives it: "error", "r2" and more.
+        in_distribution: its error on fresh prompts, as `evaluation.in_distribution` gives it:
+            "error", "r2" and more.
         n_points: points of a prompt, the query included.
         x_unit: what far queries are multiples of, see `lab.x_unit`.
-        has_features: whether the task's functions are linear in fixed features, as least squares needs.
+        has_features: whether the task's functions are linear in fixed features, as least squares
+            needs.
         norms: names of its norms, in their order.
         n_parameters: of the model.
-        n_units: units of the sample that was measured: antithetic pairs of functions, or single functions.
-        optimizer: what it was trained with: "Adam" for runs of this package; "" where nothing tells.
+        n_units: units of the sample that was measured: antithetic pairs of functions, or single
+            functions.
+        optimizer: what it was trained with: "Adam" for runs of this package; "" where nothing
+            tells.
         n_steps: steps of training; 0 where it was not trained, or nothing tells.
         snapshots: steps whose weights the run kept.
         companions: names of the models beside it, by role.
         companions_left_out: those that did not fit: "name" and "reason" each.
         failed: measurements that failed, and why, by the names of their results.
-        n_claims: claims that were registered when it was analysed: firm verdicts hold among so many.
+        n_claims: claims that were registered when it was analysed: firm verdicts hold among so
+            many.
     """
 
     config: HookedTransformerConfig
@@ -114,8 +122,8 @@ class Facts:
     def learned(self) -> Estimate:
         """The share of what can be explained in distribution that the model explains, with its interval.
 
-        R^2, where labels have no noise. Else R^2 over that of the best possible predictor, where one is known, or the
-        R^2 of the noise-free values (`evaluation.in_distribution`).
+        R^2, where labels have no noise. Else R^2 over that of the best possible predictor, where
+        one is known, or the R^2 of the noise-free values (`evaluation.in_distribution`).
         """
         if "learned" not in self.in_distribution:
             return self.explained
@@ -140,8 +148,8 @@ class Facts:
         if "best_r2" in self.in_distribution:
             best = float(self.in_distribution["best_r2"])
             return (
-                f"in-distribution R2 {self.r2:.3f}, and the best possible is {best:.3f}: the share is {found}, "
-                f"{LEARNED_R2} needed"
+                f"in-distribution R2 {self.r2:.3f}, and the best possible is {best:.3f}: the share "
+                f"is {found}, {LEARNED_R2} needed"
             )
         what = "R2 of noise-free values" if "noise_free" in self.in_distribution else "R2"
         return f"in-distribution {what} {found}, {LEARNED_R2} needed"
@@ -253,8 +261,9 @@ class Facts:
 def needs_task(facts: Facts, kind: type[Task]) -> str | None:
     """Why a claim about tasks of one class says nothing about this model; None if its task is of that very class.
 
-    A class of one's own below it does not count: it may draw other functions, compute other values or give these
-    more coordinates, and what is known of the functions of the class above need not hold for them.
+    A class of one's own below it does not count: it may draw other functions, compute other values
+    or give these more coordinates, and what is known of the functions of the class above need not
+    hold for them.
     """
     if type(facts.task) is kind:
         return None
@@ -271,8 +280,8 @@ def needs_training(facts: Facts) -> str | None:
     if facts.optimizer and facts.n_steps > 0:
         return None
     return (
-        "The claim is about how models are trained, and nothing tells how this one was: its checkpoint names no "
-        "optimiser and no steps"
+        "The claim is about how models are trained, and nothing tells how this one was: its "
+        "checkpoint names no optimiser and no steps"
     )
 
 
@@ -289,7 +298,10 @@ def _items(stored: Stored, key: str) -> list[Stored]:
 
 
 def _companions(stored: Stored) -> dict[Role, str]:
-    """Names of companions by role. Reports from before roles were stored name them only; then nothing is known."""
+    """Names of companions by role.
+
+    Reports from before roles were stored name them only; then nothing is known.
+    """
     found: dict[Role, str] = {}
     for one in _items(stored, "roles"):
         values = {
@@ -317,9 +329,10 @@ def x_unit(task: Task) -> float:
 def is_large(model: HookedTransformer) -> bool:
     """Whether a model is so large that a default analysis reads fewer prompts: 64 units of 4 instead of 128 of 8.
 
-    Whether a head or a block matters is asked on half of the units, of heads on one prompt of each. Contexts are read
-    in the model's own float32 (`Bench.reader`). In the median over claims intervals are then one to two times as wide,
-    in that over heads those of their effects up to seven times: `python -m benchmarks large` analyses small models both
-    ways, and docs/speed.md has its table.
+    Whether a head or a block matters is asked on half of the units, of heads on one prompt of each.
+    Contexts are read in the model's own float32 (`Bench.reader`). In the median over claims
+    intervals are then one to two times as wide, in that over heads those of their effects up to
+    seven times: `python -m benchmarks large` analyses small models both ways, and docs/speed.md has
+    its table.
     """
     return model.cfg.n_params > LARGE

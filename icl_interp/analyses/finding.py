@@ -18,7 +18,9 @@ class Quote:
     """The sentence of a work that a claim puts to the test.
 
     Attributes:
-        text: the words. place: where they stand. differs: where the test is narrower or wider than they are.
+        text: the words.
+        place: where they stand.
+        differs: where the test is narrower or wider than they are.
     """
 
     text: str
@@ -34,13 +36,17 @@ class Finding:
     """A verdict on a claim about one model. `to_dict` gives the report's schema.
 
     Attributes:
-        estimate: the effect size. test: the quantity that decided. twin: the same of an untrained twin.
+        estimate: the effect size.
+        test: the quantity that decided.
+        twin: the same of an untrained twin.
         decided_by: the condition that decided; the criterion's first one where none could.
         evidence: every quantity that the criterion asked for, by its key.
-        error: what went wrong where a measurement or the evidence failed; the verdict is then inconclusive.
+        error: what went wrong where a measurement or the evidence failed; the verdict is then
+            inconclusive.
         kept: why a verdict was not judged again, where that was asked for.
         question, short, quote: the claim's.
-        firm: whether the verdict holds among many claims too (`Decision.firm`); None where nothing was decided.
+        firm: whether the verdict holds among many claims too (`Decision.firm`); None where nothing
+            was decided.
     """
 
     id: str

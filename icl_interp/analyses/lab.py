@@ -61,18 +61,19 @@ class Lab(Bench):
         super().__init__(
             model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, device=device
         )
-        self.counterpart_model, self.companions = counterpart, dict(companions or {})
-        self._snapshots, self.twin_config, self._config = (
-            snapshots,
-            twin_config or model.cfg,
-            config,
-        )
+        self.counterpart_model = counterpart
+        self.companions = dict(companions or {})
+        self.twin_config = twin_config or model.cfg
+        self._snapshots = snapshots
+        self._config = config
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
 
     def measure(self, measurement: Measurement[R]) -> R:
-        """The result of a measurement, taken once; where it failed, its error again, without a second attempt.
+        """The result of a measurement, taken once.
+
+        Where it failed, its error again, without a second attempt.
 
         Raises:
             InputError: another measurement of this name was taken before.
@@ -85,9 +86,9 @@ class Lab(Bench):
     def measure_all(
         self, measurements: Sequence[Measurement[Any]], watch: Watch | None = None
     ) -> dict[str, Exception]:
-        """Take measurements, and run what they ask for together; returns those that failed, with the error.
+        """Take measurements; returns those that failed, with the error.
 
-        What they need is taken before them, and kept as well.
+        What they ask for is run together. What they need is taken before them, and kept as well.
 
         Args:
             measurements: which; those taken before are not taken again.
@@ -119,7 +120,9 @@ class Lab(Bench):
 
     @cached_property
     def twins(self) -> "Twins":
-        """The same bench with untrained models: same config, fresh weights, one context of each function.
+        """The same bench with untrained models: same config, fresh weights.
+
+        Of each function they are shown one context.
 
         Their weights do not depend on the seed of the sample: a verdict must not change with it
         because of a twin.
@@ -146,12 +149,14 @@ class Lab(Bench):
 
     @cached_property
     def snapshots(self) -> dict[int, HookedTransformer]:
-        """Models on the way to this one, by step, as its run kept them; empty where it kept none."""
+        """Models on the way to this one, by step, as its run kept them; empty for none."""
         return dict(self._snapshots()) if self._snapshots else {}
 
 
 class Twins:
-    """The labs of untrained twins, each made when it is first asked for: most verdicts need one or two of three.
+    """The labs of untrained twins, each made when it is first asked for.
+
+    Most verdicts need one or two of three.
 
     It is no `Sequence`: whoever checks types at run time looks at an item of a sequence, which
     would make it.

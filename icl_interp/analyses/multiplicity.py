@@ -15,13 +15,15 @@ WRONG = (
 def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
     """How many verdicts are firm, and how many of the others are expected to be wrong; nothing where none is decided.
 
-    A verdict asks that a 95 % interval lies inside a region. So where the truth lies outside, it comes with a chance of
-    at most 2.5 %. It is firm where the interval lies inside at a level so strict that the chance of a wrong firm
-    verdict among all registered claims is at most 5 % (Bonferroni, `criterion.firm_chance`).
+    A verdict asks that a 95 % interval lies inside a region. So where the truth lies outside, it
+    comes with a chance of at most 2.5 %. It is firm where the interval lies inside at a level so
+    strict that the chance of a wrong firm verdict among all registered claims is at most 5 %
+    (Bonferroni, `criterion.firm_chance`).
 
     Args:
         findings: of a report.
-        n_prompts: of its sample: what happens in 3 of n prompts is missing from n of them with a chance of 5 %.
+        n_prompts: of its sample: what happens in 3 of n prompts is missing from n of them with a
+            chance of 5 %.
     """
     decided = [f for f in findings if f.verdict in OPPOSITE]
     if not decided:
@@ -29,11 +31,18 @@ def by_chance(findings: Iterable[Finding], n_prompts: object = 0) -> str:
     firm = sum(f.firm is True for f in decided)
     others = len(decided) - firm
     text = (
-        f"{firm} of {len(decided)} verdicts are firm: they hold at a level so strict that the draw of prompts makes "
-        f"any firm verdict wrong with a chance of at most {100 * FAMILY:g} %, all registered claims taken together."
+        f"{firm} of {len(decided)} verdicts are firm: they hold at a level so strict that the draw "
+        f"of prompts makes any firm verdict wrong with a chance of at most {100 * FAMILY:g} %, all "
+        "registered claims taken together."
     )
     if others:
-        text += f" Of the other {others}, at most {WRONG * others:.2g} are expected to be wrong by the draw of the prompts."
+        text += (
+            f" Of the other {others}, at most {WRONG * others:.2g} are expected to be wrong by the "
+            "draw of the prompts."
+        )
     if isinstance(n_prompts, int) and n_prompts > 0:  # a stored report may hold anything
-        text += f" No verdict speaks of prompts that are rarer than one in {max(1, n_prompts // UNSEEN):,}."
+        text += (
+            " No verdict speaks of prompts that are rarer than one in "
+            f"{max(1, n_prompts // UNSEEN):,}."
+        )
     return text

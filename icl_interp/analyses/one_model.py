@@ -1,8 +1,9 @@
 """Whether a model is one function: all ways to run it agree.
 
-A report runs a model in several ways. `forward` reads whole prompts; `after` reads many queries behind one context;
-`resume` and `resume_after` take a pass up in the middle. Verdicts mix numbers of all of them. A subclass whose
-`forward` clamps its output, or that adds noise in each pass, would be two functions under one name.
+A report runs a model in several ways. `forward` reads whole prompts; `after` reads many queries
+behind one context; `resume` and `resume_after` take a pass up in the middle. Verdicts mix numbers
+of all of them. A subclass whose `forward` clamps its output, or that adds noise in each pass, would
+be two functions under one name.
 """
 
 from collections.abc import Iterator
@@ -113,7 +114,8 @@ def _behind_contexts(
     for k, scale in enumerate(SCALES):
         where, query = f"for queries at {scale:g} times their place", queries[:, k : k + 1]
         whole = model(torch.cat([context, query], 1))[:, -1]
-        # What rounding of the query does: far out a model may swing faster than numbers can tell places apart.
+        # What rounding of the query does: far out a model may swing faster than numbers can tell
+        # places apart.
         rounded = model(torch.cat([context, query * (1 + ROUNDING)], 1))[:, -1]
         if (rounded - whole).abs().amax() > AGREE * whole.abs().amax():
             continue
@@ -129,8 +131,8 @@ def _behind_contexts(
 def _refuse_difference(what: str, found: Tensor, expected: Tensor) -> None:
     if found.shape != expected.shape:
         raise InputError(
-            f"the model is not one function: {what} gives predictions of shape {tuple(found.shape)}, and `forward` "
-            f"{tuple(expected.shape)}"
+            f"the model is not one function: {what} gives predictions of shape "
+            f"{tuple(found.shape)}, and `forward` {tuple(expected.shape)}"
         )
     finite = expected.isfinite()  # far out numbers may overflow, in either way
     difference = (
@@ -141,6 +143,7 @@ def _refuse_difference(what: str, found: Tensor, expected: Tensor) -> None:
     size = float(expected[finite].abs().amax()) if finite.any() else 0.0
     if difference > AGREE * max(size, torch.finfo(torch.float32).tiny):
         raise InputError(
-            f"the model is not one function: {what} differs from `forward` by {difference:.3g} of {size:.3g}; a report "
-            "needs all ways to run a model to agree (change what its layers compute, not one way alone)"
+            f"the model is not one function: {what} differs from `forward` by {difference:.3g} of "
+            f"{size:.3g}; a report needs all ways to run a model to agree (change what its layers "
+            "compute, not one way alone)"
         )

@@ -1,9 +1,10 @@
 """Two groups of few numbers: the exact permutation interval of the difference of their means.
 
-Claims about a kind of training compare runs that differ by their seed, and there are few of them: a bootstrap of five
-numbers covers too little, and pairs of seeds are not independent. The permutation test asks how many of the ways to
-split all numbers into groups of these sizes give a difference at least as large, and the interval holds every shift
-that the test does not reject. No shape is assumed.
+Claims about a kind of training compare runs that differ by their seed, and there are few of them: a
+bootstrap of five numbers covers too little, and pairs of seeds are not independent. The permutation
+test asks how many of the ways to split all numbers into groups of these sizes give a difference at
+least as large, and the interval holds every shift that the test does not reject. No shape is
+assumed.
 """
 
 import math
@@ -24,15 +25,17 @@ def difference(
 ) -> Interval:
     """Mean of the first group less that of the second, with its exact permutation interval.
 
-    Both groups are taken to be draws of one law but for a shift d. Of all N splits into groups of these sizes the one
-    that exchanges x_I and y_J, as many of each, makes the difference of (x - d, y) larger if and only if
-    d > mean(x_I) - mean(y_J). So the test of d with equal tails rejects below the c-th smallest and above the c-th
-    largest of these numbers, with c = floor(N (1 - level) / 2): these are the ends. Where c is 0 no split is rare
-    enough and the ends are infinite: 3 against 3 have 20 splits, so two sides have p >= 0.10 whatever the numbers are.
-    5 against 5 (252 splits, c = 6) cover 1 - 12 / 252 = 95.2 % for laws without ties, 4 against 4 (70, c = 1) 97.1 %.
-    Groups that differ in spread, too, are covered about as often, not exactly.
+    Both groups are taken to be draws of one law but for a shift d. Of all N splits into groups of
+    these sizes the one that exchanges x_I and y_J, as many of each, makes the difference of (x - d,
+    y) larger if and only if d > mean(x_I) - mean(y_J). So the test of d with equal tails rejects
+    below the c-th smallest and above the c-th largest of these numbers, with c = floor(N
+    (1 - level) / 2): these are the ends. Where c is 0 no split is rare enough and the ends are
+    infinite: 3 against 3 have 20 splits, so two sides have p >= 0.10 whatever the numbers are. 5
+    against 5 (252 splits, c = 6) cover 1 - 12 / 252 = 95.2 % for laws without ties, 4 against 4
+    (70, c = 1) 97.1 %. Groups that differ in spread, too, are covered about as often, not exactly.
 
-    Source: Tritchler (1984), On inverting permutation tests; Fisher (1935), The design of experiments, section 21.
+    Source: Tritchler (1984), On inverting permutation tests; Fisher (1935), The design of
+    experiments, section 21.
 
     Args:
         first: finite numbers, one a run.
@@ -97,7 +100,10 @@ def p_value(
 
 
 def _exchanged(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """mean(x_I) - mean(y_J) of all exchanges of as many of each, in ascending order; the identity is none."""
+    """mean(x_I) - mean(y_J) of all exchanges of as many of each, in ascending order.
+
+    The identity is none.
+    """
     n, m = len(first), len(second)
     if not n or not m or not np.isfinite([*first, *second]).all():
         raise InputError(

@@ -1,4 +1,4 @@
-"""The plan of an analysis: measurements in the order of their needs, and what they ask run together."""
+"""The plan of an analysis: measurements in the order of their needs, their sweeps run together."""
 
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ from icl_interp.results import make_array
 
 @measurement("scale/own", asks=lambda lab: lab.ask())
 def own(lab: Lab, swept: Swept) -> DataArray:
-    """Mean and standard deviation of the output f over in-distribution prompts, each at its own query.
+    """Mean and standard deviation of the output f in distribution, each prompt at its own query.
 
     Of vectors, the root of the summed variances, and the mean over coordinates.
 

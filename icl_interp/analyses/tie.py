@@ -1,4 +1,4 @@
-"""What is read off weights is judged only where it predicts what the model predicts, and where it is used.
+"""What is read off weights is judged only where it predicts as the model does, and is used.
 
 A map, a window or a product of matrices may stand in a head that writes nothing, while a path
 beside it makes the prediction. So each claim about weights shares two preconditions (`TIED`): the
@@ -67,7 +67,7 @@ def tie(
 
 
 def tied(result: DataArray) -> dict[str, Estimate]:
-    """The quantities that `TIED` asks for: the share of predictions that a reading explains, and how far they move.
+    """The quantities of `TIED`: how much of predictions a reading explains, how far they move.
 
     Both are relative to the variance of the model's predictions over the sample. Predictions that
     never vary are made by nothing: there no part counts as used.

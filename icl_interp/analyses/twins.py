@@ -17,7 +17,7 @@ def measure(
     beside: Sequence[Measurement[Any]] = (),
     watch: Watch | None = None,
 ) -> dict[str, Exception]:
-    """Everything that claims need, each measurement once; returns those that failed, with the error.
+    """All that claims need, each measurement once; returns those that failed, with the error.
 
     Of the untrained twins the first is always measured, each further one only for claims whose
     verdict could still turn on it (`Claim.needs_another_twin`): verdicts are the same as with all

@@ -1,8 +1,9 @@
 """Predictors that see the prompt only: what a model in context is compared with.
 
-Each has the interface of a checkpoint, `predict(prompts) -> (batch, point, target)`: the prediction of every point from
-the points before it, of all prefixes at once, in float64. Before the first point all guess 0, except for the Bayes
-predictor, which guesses the mean of its prior, and for `LawMean` and `MeanValue`, which look at no point.
+Each has the interface of a checkpoint, `predict(prompts) -> (batch, point, target)`: the prediction
+of every point from the points before it, of all prefixes at once, in float64. Before the first
+point all guess 0, except for the Bayes predictor, which guesses the mean of its prior, and for
+`LawMean` and `MeanValue`, which look at no point.
 """
 
 from icl_interp.baselines.base import Features, Inputs, Law, Powers, Predictor, Signs, Zero

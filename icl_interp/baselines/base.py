@@ -59,16 +59,17 @@ def predictions(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch 
     out = predictor.predict(prompts)
     if not isinstance(out, Tensor):
         raise InputError(
-            f"predict(prompts) must return a torch tensor, shape {tuple(prompts.ys.shape)} here, but "
-            f"{type(predictor).__name__} returned {shown(out)} ({type(out).__name__}): wrap it in torch.as_tensor"
+            f"predict(prompts) must return a torch tensor, shape {tuple(prompts.ys.shape)} here, "
+            f"but {type(predictor).__name__} returned {shown(out)} ({type(out).__name__}): wrap it "
+            "in torch.as_tensor"
         )
     out = out.double().cpu()
     if prompts.n_targets == 1 and out.ndim == 2:
         out = out[..., None]
     if out.shape != prompts.ys.shape:
         raise InputError(
-            f"predict(prompts) must return a value for each point, shape {tuple(prompts.ys.shape)} here, but "
-            f"{type(predictor).__name__} returned shape {tuple(out.shape)}"
+            f"predict(prompts) must return a value for each point, shape {tuple(prompts.ys.shape)} "
+            f"here, but {type(predictor).__name__} returned shape {tuple(out.shape)}"
         )
     return out
 
@@ -145,13 +146,14 @@ def features_of(
     """The features of inputs.
 
     Raises:
-        InputError: the source has none, so that nothing can be regressed on them, or none for each point.
+        InputError: the source has none, so that nothing can be regressed on them, or none for each
+            point.
     """
     features = source.features(xs)
     if features is None:
         raise InputError(
-            f"the functions of a {type(source).__name__} are linear in no fixed features, so regression does not "
-            "apply: give the task a features method if they are"
+            f"the functions of a {type(source).__name__} are linear in no fixed features, so "
+            "regression does not apply: give the task a features method if they are"
         )
     got = (
         f"shape {tuple(features.shape)}"
@@ -160,8 +162,8 @@ def features_of(
     )
     if not isinstance(features, Tensor) or features.ndim != 3 or features.shape[:2] != xs.shape[:2]:
         raise InputError(
-            f"{type(source).__name__}.features must return a torch tensor (batch, point, feature), shape "
-            f"({xs.shape[0]}, {xs.shape[1]}, number of features) here, but returned {got}"
+            f"{type(source).__name__}.features must return a torch tensor (batch, point, feature), "
+            f"shape ({xs.shape[0]}, {xs.shape[1]}, number of features) here, but returned {got}"
         )
     return features
 

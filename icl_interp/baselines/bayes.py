@@ -18,11 +18,12 @@ class BayesOverDegrees:
 
     Of vectors it predicts each coordinate by itself, as though each had a degree of its own.
 
-    E[f(x) | prefix] = sum_d P(d | prefix) E[f(x) | prefix, d], in closed form for a model that differs from the task in
-    two ways: coefficients are normal with the mean and variance of `coefficients` (not uniform, say), and labels carry
-    normal noise with a standard deviation of `noise` times theirs. The noise makes evidences finite: without it a
-    degree that fits exactly would be certain, and one that does not impossible. Which degree is at work is then plain
-    from about d + 2 points on, and from there the predictor is as good as least squares that knows it.
+    E[f(x) | prefix] = sum_d P(d | prefix) E[f(x) | prefix, d], in closed form for a model that
+    differs from the task in two ways: coefficients are normal with the mean and variance of
+    `coefficients` (not uniform, say), and labels carry normal noise with a standard deviation of
+    `noise` times theirs. The noise makes evidences finite: without it a degree that fits exactly
+    would be certain, and one that does not impossible. Which degree is at work is then plain from
+    about d + 2 points on, and from there the predictor is as good as least squares that knows it.
 
     Args:
         degrees: those that can come, equally likely.
@@ -69,7 +70,8 @@ class BayesOverDegrees:
         """(mean of the next value, log evidence of the points before it), were this the degree."""
         features, ys = Powers(degree).features(prompts.xs.double()), prompts.ys.double()
         prior = torch.full((degree + 1, 1), float(self.coefficients.mean), dtype=torch.float64)
-        # The posterior mean is ridge regression around the prior's mean, its covariance noise^2 (R' R)^-1.
+        # The posterior mean is ridge regression around the prior's mean, its covariance noise^2 (R'
+        # R)^-1.
         factors = prefixes.factors(features, ys, prefixes.prior_rows(prior, self.noise))
         mean = as_numbers(prefixes.at_next_point(features, prefixes.solve(factors, degree + 1)))
         whitened = torch.linalg.solve_triangular(

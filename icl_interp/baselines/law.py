@@ -28,8 +28,8 @@ class HasMean(Protocol):
 class LawMean:
     """Predicts E[f(x)] over the law of the functions (`Task.expected`): it knows the law, and looks at no example.
 
-    A constant that is added to every function is added to it, too, so that errors relative to it stay what they are. In
-    a centred law it is 0.
+    A constant that is added to every function is added to it, too, so that errors relative to it
+    stay what they are. In a centred law it is 0.
     """
 
     task: HasMean
@@ -44,8 +44,8 @@ class LawMean:
 class MeanValue:
     """Predicts the mean of the values that a task's functions take at its inputs: the same at every x.
 
-    Where every function is one, `LawMean` is that function, which leaves nothing to explain. This constant is what R^2
-    is relative to then.
+    Where every function is one, `LawMean` is that function, which leaves nothing to explain. This
+    constant is what R^2 is relative to then.
 
     Args:
         task: gives the prompts that the mean is over, with `sample`.
@@ -81,8 +81,8 @@ RELATIVE = {
 def without_examples(task: Any) -> Zero | LawMean | MeanValue:
     """What R^2 is relative to: the prediction of somebody who knows the law of functions, but sees no example.
 
-    That is `LawMean`, or `Zero` where the law is centred. Where every function is one, it is its `MeanValue`, because
-    E[f(x)] is the function itself then.
+    That is `LawMean`, or `Zero` where the law is centred. Where every function is one, it is its
+    `MeanValue`, because E[f(x)] is the function itself then.
 
     Args:
         task: with `single_function`, `centred`, `expected` and `sample`.

@@ -29,19 +29,21 @@ WIDTHS = (1 / 6, 1 / 2, 2.0)  # of the kernel, in standard deviations of the inp
 def classical(task: Any) -> dict[str, Predictor]:
     """Algorithms for a task by name, each told the task's features and the laws it draws from.
 
-    Averaging, nearest neighbours and kernel regression; for a task with features least squares, ridge (with the penalty
-    that suits the noise too, where labels have any) and gradient descent; for polynomials the Bayes predictor over
-    degrees. Where nothing fixes an algorithm's parameter, several values stand for it: a model that implements it with
-    another one is close to one of these.
+    Averaging, nearest neighbours and kernel regression; for a task with features least squares,
+    ridge (with the penalty that suits the noise too, where labels have any) and gradient descent;
+    for polynomials the Bayes predictor over degrees. Where nothing fixes an algorithm's parameter,
+    several values stand for it: a model that implements it with another one is close to one of
+    these.
 
-    A task may ask for more in `compared_with`, a tuple of words in `MORE`; the tasks of Garg et al. (2022) name what
-    that work compares them with. Of these algorithms, those that need scikit-learn are left out with a line in the log
-    where it is not installed. They take longer than the others when they predict, because each point of each prompt
-    gets a fit of its own; boosting and the two-layer network by far the longest.
+    A task may ask for more in `compared_with`, a tuple of words in `MORE`; the tasks of Garg et al.
+    (2022) name what that work compares them with. Of these algorithms, those that need scikit-learn
+    are left out with a line in the log where it is not installed. They take longer than the others
+    when they predict, because each point of each prompt gets a fit of its own; boosting and the
+    two-layer network by far the longest.
 
     Args:
-        task: with `inputs` and `dim`, perhaps `features`; for the Bayes predictor `degrees` and `coefficients`; perhaps
-            `compared_with`, and what its words ask of a task.
+        task: with `inputs` and `dim`, perhaps `features`; for the Bayes predictor `degrees` and
+            `coefficients`; perhaps `compared_with`, and what its words ask of a task.
 
     Raises:
         InputError: a word in `compared_with` that is not known.

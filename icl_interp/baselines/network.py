@@ -13,7 +13,8 @@ from icl_interp.baselines.base import positive, whole
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 
-# The settings of `torch.optim.Adam`. That class would import torch's compiler, which takes seconds and leaves a folder.
+# The settings of `torch.optim.Adam`. That class would import torch's compiler, which takes seconds
+# and leaves a folder.
 ADAM: dict[str, Any] = {
     "fused": True,
     "amsgrad": False,
@@ -23,7 +24,8 @@ ADAM: dict[str, Any] = {
     "weight_decay": 0.0,
     "maximize": False,
 }
-# The weights and biases of the hidden layer, then those of the output, of one network for each prompt.
+# The weights and biases of the hidden layer, then those of the output, of one network for each
+# prompt.
 Weights = tuple[
     Float[Tensor, "batch dim hidden"],
     Float[Tensor, "batch 1 hidden"],
@@ -36,10 +38,11 @@ Weights = tuple[
 class TwoLayerNetwork:
     """A relu(W x + b) + c, trained for `steps` of Adam on the mean squared error of the points seen, all in a step.
 
-    Source: Garg et al. (2022), for two-layer networks; the defaults are those of `get_relevant_baselines` in their
-    src/models.py. Every prefix of every prompt trains a network of its own. Here all of them start from the same
-    weights, uniform between +-1 / sqrt(number of inputs of the layer), so that predictions depend on the prompt and on
-    `seed` only. The time of a prediction is proportional to the number of points squared.
+    Source: Garg et al. (2022), for two-layer networks; the defaults are those of
+    `get_relevant_baselines` in their src/models.py. Every prefix of every prompt trains a network
+    of its own. Here all of them start from the same weights, uniform between +-1 / sqrt(number of
+    inputs of the layer), so that predictions depend on the prompt and on `seed` only. The time of a
+    prediction is proportional to the number of points squared.
 
     Attributes:
         hidden: units of the hidden layer.
@@ -81,7 +84,8 @@ class TwoLayerNetwork:
             n_targets: coordinates of a value.
 
         Returns:
-            W transposed, (dim, hidden); b, (1, hidden); A transposed, (hidden, target); c, (1, target).
+            W transposed, (dim, hidden); b, (1, hidden); A transposed, (hidden, target); c, (1,
+            target).
         """
         stream = generator(self.seed, "baselines/network")
         shapes = ((dim, self.hidden), (1, self.hidden), (self.hidden, n_targets), (1, n_targets))
@@ -108,7 +112,8 @@ class TwoLayerNetwork:
                 gradients = torch.autograd.grad(
                     (_value(weights, xs) - ys).square().mean((1, 2)).sum(), weights
                 )
-            # Adam works number by number, so that networks that are trained together do not know of one another.
+            # Adam works number by number, so that networks that are trained together do not know of
+            # one another.
             with torch.no_grad():
                 adam(
                     list(weights),

@@ -1,15 +1,17 @@
 """Linear regression on every prefix of many prompts at once: one QR factor, carried from prefix to prefix.
 
-The factor [R d] of the points seen so far takes in the next point by the QR of itself with one more row. Its error
-grows with the condition number of the features. Sums of their products (the normal equations) would square it: with the
-powers of x up to the sixth on [-1, 1] the first full prefixes would keep 4 digits of the 11 that they have.
+The factor [R d] of the points seen so far takes in the next point by the QR of itself with one more
+row. Its error grows with the condition number of the features. Sums of their products (the normal
+equations) would square it: with the powers of x up to the sixth on [-1, 1] the first full prefixes
+would keep 4 digits of the 11 that they have.
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-DEPENDENT = 1e-12  # share of a column that is new below which it counts as a combination of the columns before it
+# Share of a column that is new below which it counts as a combination of the columns before it.
+DEPENDENT = 1e-12
 
 
 def prior_rows(

@@ -17,9 +17,10 @@ from icl_interp.prompts import Prompts
 class BestRidge:
     """Ridge with the penalty that suits the noise: noise variance / weight variance, about the mean of the weights.
 
-    Of all predictors that are linear in the labels it has the smallest expected error. For Gaussian weights it is the
-    posterior mean, and no predictor at all has a smaller one. Least squares is no such reference under noise: after as
-    many points as there are weights its expected error is infinite.
+    Of all predictors that are linear in the labels it has the smallest expected error. For Gaussian
+    weights it is the posterior mean, and no predictor at all has a smaller one. Least squares is no
+    such reference under noise: after as many points as there are weights its expected error is
+    infinite.
 
     Attributes:
         task: with `features`, `noise_std` and `weights`, the law of each weight.
@@ -81,6 +82,6 @@ def note(task: Any) -> str:
     if not is_noisy(task):
         return ""
     return (
-        f"; labels have noise: {BEST_UNDER_NOISE} has the penalty noise variance / weight variance = "
-        f"{BestRidge(task).penalty:g}, which is the posterior mean where weights are normal"
+        f"; labels have noise: {BEST_UNDER_NOISE} has the penalty noise variance / weight variance "
+        f"= {BestRidge(task).penalty:g}, which is the posterior mean where weights are normal"
     )

@@ -17,8 +17,8 @@ from icl_interp.prompts import Prompts
 class LeastSquares:
     """Least squares on the task's own features, fitted to each prefix; of least norm where the fit is not unique.
 
-    Without noise it is exact from `task.n_determining` points on. Prefixes of deficient rank, few points or repeated
-    ones, are left to LAPACK's gelsd.
+    Without noise it is exact from `task.n_determining` points on. Prefixes of deficient rank, few
+    points or repeated ones, are left to LAPACK's gelsd.
 
     >>> from icl_interp.provenance import generator
     >>> from icl_interp.tasks.distributions import Uniform
@@ -53,8 +53,8 @@ class LeastSquares:
 class AveragingEstimator:
     """<w, Phi> with w = sum_i y_i Phi_i / k over the k points seen, which is unbiased for features from N(0, I).
 
-    Source: Garg et al. (2022), `AveragingModel` of their src/models.py. `Averaging` is another algorithm: it predicts
-    the mean of the labels.
+    Source: Garg et al. (2022), `AveragingModel` of their src/models.py. `Averaging` is another
+    algorithm: it predicts the mean of the labels.
     """
 
     task: Features
@@ -91,7 +91,8 @@ class MaximumDegree:
 class Ridge:
     """argmin_w |Phi w - y|^2 + penalty |w|^2 on the task's features, fitted to each prefix.
 
-    With noise of variance s^2 and coefficients from N(0, c^2) the posterior mean has penalty = s^2 / c^2.
+    With noise of variance s^2 and coefficients from N(0, c^2) the posterior mean has
+    penalty = s^2 / c^2.
     """
 
     task: Features
@@ -121,8 +122,8 @@ class Ridge:
 class GradientDescent:
     """`steps` of gradient descent on each prefix's squared loss |Phi w - y|^2 / 2 from w = 0, all points in every step.
 
-    The step size is `learning_rate` / largest eigenvalue of the prefix's Gram matrix Phi' Phi: 1 is the largest without
-    oscillation, from 2 on it diverges.
+    The step size is `learning_rate` / largest eigenvalue of the prefix's Gram matrix Phi' Phi: 1 is
+    the largest without oscillation, from 2 on it diverges.
     """
 
     task: Features
@@ -133,7 +134,8 @@ class GradientDescent:
         whole("steps", self.steps, 0)
         if not 0 < self.learning_rate < 2:
             raise InputError(
-                f"learning_rate must lie between 0 and 2, where it diverges, but got {self.learning_rate}"
+                "learning_rate must lie between 0 and 2, where it diverges, but got "
+                f"{self.learning_rate}"
             )
 
     @property

@@ -1,7 +1,8 @@
 """Predictors of scikit-learn, fitted to each prefix of each prompt: Lasso, a greedy regression tree, boosted trees.
 
-scikit-learn is optional (`pip install scikit-learn`) and is imported here only, when something is predicted.
-Each point of each prompt is a fit of its own; boosting, which fits a hundred trees, takes by far the longest.
+scikit-learn is optional (`pip install scikit-learn`) and is imported here only, when something is
+predicted. Each point of each prompt is a fit of its own; boosting, which fits a hundred trees,
+takes by far the longest.
 """
 
 import importlib.util
@@ -20,8 +21,8 @@ from icl_interp.errors import InputError, logger
 from icl_interp.prompts import Prompts
 
 HOW_TO_INSTALL = "pip install scikit-learn"
-# Coordinate descent ends when the duality gap is below this share of |y|^2. With scikit-learn's own 1e-4 coefficients
-# of a small penalty would be off by a few percent.
+# Coordinate descent ends when the duality gap is below this share of |y|^2. With scikit-learn's own
+# 1e-4 coefficients of a small penalty would be off by a few percent.
 GAP, WIDE_GAP = 1e-10, 1e-4
 MAX_ITERATIONS = 100_000
 log = logger(__name__)
@@ -36,10 +37,11 @@ def installed() -> bool:
 class Lasso:
     """argmin_w |y - Phi w|^2 / (2 k) + penalty |w|_1 over the k points seen, without an intercept.
 
-    Source: Garg et al. (2022), for sparse linear functions; `get_relevant_baselines` of their src/models.py tries
-    penalties of 1, 0.1, 0.01, 0.001 and 0.0001. scikit-learn finds the minimum by coordinate descent. With a penalty
-    that is tiny beside the labels some fits end at `MAX_ITERATIONS`, most of them with a gap of some 1e-6 of |y|^2. Of
-    those that end above scikit-learn's own 1e-4 a line in the log tells how many there are.
+    Source: Garg et al. (2022), for sparse linear functions; `get_relevant_baselines` of their
+    src/models.py tries penalties of 1, 0.1, 0.01, 0.001 and 0.0001. scikit-learn finds the minimum
+    by coordinate descent. With a penalty that is tiny beside the labels some fits end at
+    `MAX_ITERATIONS`, most of them with a gap of some 1e-6 of |y|^2. Of those that end above
+    scikit-learn's own 1e-4 a line in the log tells how many there are.
 
     Attributes:
         penalty: in units of a label times a feature. From max_j |sum_i y_i Phi_ij| / k on, w is 0.
@@ -63,7 +65,8 @@ class Lasso:
         Raises:
             InputError: scikit-learn is not installed.
         """
-        # Coordinates are taken in turn, and yet scikit-learn draws from numpy's global generator without a seed.
+        # Coordinates are taken in turn, and yet scikit-learn draws from numpy's global generator
+        # without a seed.
         settings = {
             "fit_intercept": False,
             "tol": GAP,
@@ -83,7 +86,8 @@ class GreedyTree:
 
     Attributes:
         depth: tests on the way to a leaf at most; None: until every leaf holds equal labels.
-        task: the features that are tested, by default the inputs; `Signs()` tells the algorithm that signs decide.
+        task: the features that are tested, by default the inputs; `Signs()` tells the algorithm
+            that signs decide.
         seed: which of equally good splits is taken.
     """
 
@@ -118,13 +122,15 @@ class GradientBoosting:
     """The mean label plus `n_trees` small greedy trees, each fitted to what those before it leave.
 
     Source: Garg et al. (2022), for decision trees, where it is XGBoost; this is scikit-learn's
-    `GradientBoostingRegressor` with its own defaults, which has no penalty on the numbers at leaves.
+    `GradientBoostingRegressor` with its own defaults, which has no penalty on the numbers at
+    leaves.
 
     Attributes:
         n_trees: how many; the time of a fit is proportional to it.
         depth: of each tree.
         learning_rate: what each tree's prediction is multiplied by.
-        task: the features that are tested, by default the inputs; `Signs()` tells the algorithm that signs decide.
+        task: the features that are tested, by default the inputs; `Signs()` tells the algorithm
+            that signs decide.
         seed: which of equally good splits is taken.
     """
 
@@ -143,7 +149,10 @@ class GradientBoosting:
     @property
     def name(self) -> str:
         """With the number and the depth of its trees."""
-        return f"boosting, {self.n_trees} tree{'s' * (self.n_trees != 1)}{_depth(self.depth)}{_on(self.task)}"
+        return (
+            f"boosting, {self.n_trees} "
+            f"tree{'s' * (self.n_trees != 1)}{_depth(self.depth)}{_on(self.task)}"
+        )
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point; 0 before the first point.

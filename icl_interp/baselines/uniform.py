@@ -20,27 +20,30 @@ INSIDE = 1e-9  # of the interval's length: so far outside a coefficient still co
 class BayesUniformPrior:
     """Posterior mean of the next value for polynomials with coefficients from U(low, high), seen without noise.
 
-    The degree is drawn uniformly from `degrees`. Of vectors each coordinate is predicted by itself, as though it had a
-    degree of its own. Points that outnumber the coefficients determine the function, so there the posterior is a single
-    function. It is the limit of posteriors under normal noise, as the noise goes to 0: that concentrates where the
-    squared error is smallest among all functions that the law can draw. So the prediction is that of least squares with
-    every coefficient kept within [low, high], with the degree that leaves the smallest error.
+    The degree is drawn uniformly from `degrees`. Of vectors each coordinate is predicted by itself,
+    as though it had a degree of its own. Points that outnumber the coefficients determine the
+    function, so there the posterior is a single function. It is the limit of posteriors under
+    normal noise, as the noise goes to 0: that concentrates where the squared error is smallest
+    among all functions that the law can draw. So the prediction is that of least squares with every
+    coefficient kept within [low, high], with the degree that leaves the smallest error.
 
-    On data of the law itself this is the function itself. On functions that the law cannot draw, such as functions
-    scaled by 3, the posterior without noise does not exist. Its limit does, and is the nearest function that the law
-    can draw: somebody who believes in the law never says more than its largest function.
+    On data of the law itself this is the function itself. On functions that the law cannot draw,
+    such as functions scaled by 3, the posterior without noise does not exist. Its limit does, and
+    is the nearest function that the law can draw: somebody who believes in the law never says more
+    than its largest function.
 
-    Where the points do not outnumber the coefficients, the posterior is uniform on a polytope, and there is no
-    prediction here. Under a normal law the limit is least squares itself; see `BayesOverDegrees`.
+    Where the points do not outnumber the coefficients, the posterior is uniform on a polytope, and
+    there is no prediction here. Under a normal law the limit is least squares itself; see
+    `BayesOverDegrees`.
 
-    Where the free fit leaves the interval, `scipy.optimize.lsq_linear` solves it. Source: Stark & Parker (1995),
-    Bounded-variable least squares.
+    Where the free fit leaves the interval, `scipy.optimize.lsq_linear` solves it. Source: Stark &
+    Parker (1995), Bounded-variable least squares.
 
     Args:
         degrees: those that can come, equally likely.
         low: end of the coefficients' interval. high: its other end.
-        first: the first point that is predicted; by default the first one that has as many points before it as the
-            largest degree has coefficients. Fewer points take less time.
+        first: the first point that is predicted; by default the first one that has as many points
+            before it as the largest degree has coefficients. Fewer points take less time.
 
     >>> import torch
     >>> xs = torch.tensor([[0.0, 1.0, -1.0, 0.5]], dtype=torch.float64)[..., None]
@@ -65,7 +68,8 @@ class BayesUniformPrior:
             whole("a degree", degree, 0)
         if not self.low < self.high:
             raise InputError(
-                f"coefficients need an interval, its lower end first, but got ({self.low}, {self.high})"
+                f"coefficients need an interval, its lower end first, but got ({self.low}, "
+                f"{self.high})"
             )
         whole("first", self.first, 0)
 
@@ -76,7 +80,8 @@ class BayesUniformPrior:
         out = torch.full(prompts.ys.shape, torch.nan, dtype=torch.float64)
         if first >= prompts.n_points:
             return out
-        # An interval that holds 0 has every function of a smaller degree among those of the largest one.
+        # An interval that holds 0 has every function of a smaller degree among those of the largest
+        # one.
         degrees = (largest,) if self.low <= 0 <= self.high else self.degrees
         for target, one in enumerate(by_coordinate(prompts)):
             found = [self._fitted(degree, first, one) for degree in degrees]

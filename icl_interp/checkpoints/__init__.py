@@ -1,6 +1,7 @@
 """Models on disk: run folders, and the bundled ones.
 
-The names load when they are first used: the command line lists bundled models without importing torch.
+The names load when they are first used: the command line lists bundled models without importing
+torch.
 """
 
 import importlib

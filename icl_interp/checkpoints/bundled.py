@@ -31,7 +31,8 @@ def not_found(source: str) -> InputError:
     close = difflib.get_close_matches(source[:80], names(), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return InputError(
-        f"no such path or bundled model: {shown(source)}; {hint}bundled models: {', '.join(names())}"
+        f"no such path or bundled model: {shown(source)}; {hint}bundled models: "
+        f"{', '.join(names())}"
     )
 
 

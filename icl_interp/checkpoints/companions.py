@@ -1,7 +1,9 @@
-"""Companions: models that differ from one in a single respect, found by comparing configs. Light: no weights are read.
+"""Companions: models that differ from one in a single respect, found by comparing configs.
 
-Many claims are about what a change of design or of training does. Such a claim needs a second model, the same in
-everything else; its *role* says in what it differs.
+Light: no weights are read.
+
+Many claims are about what a change of design or of training does. Such a claim needs a second
+model, the same in everything else; its *role* says in what it differs.
 """
 
 from collections.abc import Mapping
@@ -39,13 +41,16 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Role:
-    """In what a companion differs from the model beside which it stands. As text it is a coordinate of results.
+    """In what a companion differs from the model beside which it stands.
+
+    As text it is a coordinate of results.
 
     Attributes:
         kind: one of `KINDS`.
         degrees: those that it was trained on, for "degrees".
         half_width: the a of its U(-a, a), for "interval".
-        further: 0 for the first companion in this role; 1, 2, ... for those that differ from it by their seed alone.
+        further: 0 for the first companion in this role; 1, 2, ... for those that differ from it by
+            their seed alone.
 
     >>> str(Role("degrees", degrees=(1, 3))), str(Role("interval", half_width=5.0))
     ('degrees 1,3', 'interval 5')

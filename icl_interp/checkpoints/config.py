@@ -25,7 +25,8 @@ class Curriculum:
     Attributes:
         first_points: prompt length at step 0; it grows linearly to the task's `n_points`.
         until: the step from which prompts are full length.
-        degrees: pairs (step, degrees): from that step on, polynomials of these degrees. Empty: the task's own, always.
+        degrees: pairs (step, degrees): from that step on, polynomials of these degrees. Empty: the
+            task's own, always.
     """
 
     first_points: int = 3
@@ -47,14 +48,16 @@ class Curriculum:
         for entry in self.degrees:
             if not (isinstance(entry, tuple) and list(map(type, entry)) == [int, tuple]):
                 raise InputError(
-                    f"curriculum.degrees holds pairs (step, degrees) such as (0, (1,)), but got {shown(entry)}"
+                    "curriculum.degrees holds pairs (step, degrees) such as (0, (1,)), but got "
+                    f"{shown(entry)}"
                 )
         if any(
             later[0] <= earlier[0]
             for earlier, later in zip(self.degrees, self.degrees[1:], strict=False)
         ):
             raise InputError(
-                f"curriculum.degrees must come in the order of their steps, but got {shown(self.degrees)}"
+                "curriculum.degrees must come in the order of their steps, but got "
+                f"{shown(self.degrees)}"
             )
 
 
@@ -65,13 +68,16 @@ class TrainingConfig:
     Attributes:
         steps: total, fixed from the start because the schedules depend on it.
         batch_size: fresh prompts a step.
-        learning_rate: its peak. warmup_steps: of the linear rise to it. decay: what follows, to zero at the end.
+        learning_rate: its peak.
+        warmup_steps: of the linear rise to it.
+        decay: what follows, to zero at the end.
         grad_clip: largest gradient norm.
         seed: of weights and prompts.
-        log_every: steps between lines of metrics.jsonl. checkpoint_every: steps between checkpoints.
+        log_every: steps between lines of metrics.jsonl.
+        checkpoint_every: steps between checkpoints.
         curriculum: easier prompts first.
-        snapshots: steps whose weights are kept in snapshots.safetensors, for claims about the way there; 0 is before
-            the first step, steps past the last are not reached.
+        snapshots: steps whose weights are kept in snapshots.safetensors, for claims about the way
+            there; 0 is before the first step, steps past the last are not reached.
     """
 
     steps: int
@@ -90,17 +96,20 @@ class TrainingConfig:
         for name in ("steps", "batch_size", "log_every", "checkpoint_every"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InputError(
-                    f"training.{name} must be a whole number from 1 up, but got {shown(getattr(self, name))}"
+                    f"training.{name} must be a whole number from 1 up, but got "
+                    f"{shown(getattr(self, name))}"
                 )
         if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
             raise InputError(
-                f"training.warmup_steps must be a whole number from 0 up, but got {shown(self.warmup_steps)}"
+                "training.warmup_steps must be a whole number from 0 up, but got "
+                f"{shown(self.warmup_steps)}"
             )
         for name in ("learning_rate", "grad_clip"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise InputError(
-                    f"training.{name} must be a positive number, but got {shown(value)} (write 0.001 or 1.0e-3)"
+                    f"training.{name} must be a positive number, but got {shown(value)} (write "
+                    "0.001 or 1.0e-3)"
                 )
         if not isinstance(self.decay, str) or self.decay not in ("cosine", "linear", "constant"):
             raise InputError(
@@ -112,7 +121,8 @@ class TrainingConfig:
         )
         if not whole or (steps and steps[0] < 0) or any(b <= a for a, b in pairwise(steps)):
             raise InputError(
-                f"training.snapshots must be whole numbers that increase from 0 up, but got {shown(steps)}"
+                "training.snapshots must be whole numbers that increase from 0 up, but got "
+                f"{shown(steps)}"
             )
         for f in fields(self):  # what is left: True for a number, a seed that is none
             check_scalar(getattr(self, f.name), f.type, f"training.{f.name}")
@@ -124,7 +134,10 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A whole run. `training` is None for a model that came from elsewhere; no `encoding` means the task's default."""
+    """A whole run.
+
+    `training` is None for a model that came from elsewhere; no `encoding` means the task's default.
+    """
 
     model: HookedTransformerConfig
     task: Task
@@ -134,8 +147,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.task, Task):
             raise InputError(
-                f"task must be a task such as icl_interp.tasks.Polynomial(...), but got {_short(self.task)}; one of "
-                "your own is a class below icl_interp.tasks.Task"
+                "task must be a task such as icl_interp.tasks.Polynomial(...), but got "
+                f"{_short(self.task)}; one of your own is a class below icl_interp.tasks.Task"
             )
         if self.encoding == "":
             object.__setattr__(self, "encoding", self.task.default_encoding)
@@ -145,38 +158,43 @@ class RunConfig:
         if (d_in := encoding.d_in(dim, n_targets)) != self.model.d_in:
             values = "" if n_targets == 1 else f" and values of {n_targets}"
             raise InputError(
-                f"{self.encoding} prompts with inputs of {counted(dim, 'coordinate')}{values} have d_in={d_in}, but "
-                f"the model has d_in={self.model.d_in}: train one with model.d_in={d_in}, or choose another encoding "
-                "or task"
+                f"{self.encoding} prompts with inputs of {counted(dim, 'coordinate')}{values} have "
+                f"d_in={d_in}, but the model has d_in={self.model.d_in}: train one with "
+                f"model.d_in={d_in}, or choose another encoding or task"
             )
         if self.model.d_out != n_targets:
             raise InputError(
-                f"the task's values have {counted(n_targets, 'coordinate')} (n_targets), but the model has "
-                f"d_out={self.model.d_out}: train one with model.d_out={n_targets}, or choose another task"
+                f"the task's values have {counted(n_targets, 'coordinate')} (n_targets), but the "
+                f"model has d_out={self.model.d_out}: train one with model.d_out={n_targets}, or "
+                "choose another task"
             )
         if self.model.keys and self.encoding != "stacked":
             raise InputError(
-                f"keys={self.model.keys!r} hides the query's own column from attention, which only stacked prompts "
-                f"have, but the encoding is {self.encoding!r}: use stacked, or leave keys out"
+                f"keys={self.model.keys!r} hides the query's own column from attention, which only "
+                f"stacked prompts have, but the encoding is {self.encoding!r}: use stacked, or "
+                "leave keys out"
             )
         needed = encoding.n_tokens(self.task.n_points)
         if needed > self.model.n_ctx:
             raise InputError(
-                f"n_ctx={self.model.n_ctx} tokens is too short for prompts of n_points={self.task.n_points}: "
-                f"{self.encoding} prompts of that length need {needed}"
+                f"n_ctx={self.model.n_ctx} tokens is too short for prompts of "
+                f"n_points={self.task.n_points}: {self.encoding} prompts of that length need "
+                f"{needed}"
             )
         degrees = self.training.curriculum.degrees if self.training else ()
         if not degrees:
             return
         if not isinstance(self.task, functions.Polynomial):
             raise InputError(
-                f"a curriculum over degrees needs a Polynomial task, but got {type(self.task).__name__}"
+                "a curriculum over degrees needs a Polynomial task, but got "
+                f"{type(self.task).__name__}"
             )
         for _, stage in degrees:
             self.task.with_degrees(stage)  # refuses what are no degrees
 
 
-# Words that are often written for a setting whose name is too far from them to be found by its letters.
+# Words that are often written for a setting whose name is too far from them to be found by its
+# letters.
 _MEANT = {
     "norm": "normalization_type",
     "normalization": "normalization_type",
@@ -203,9 +221,12 @@ _SECTIONS: dict[str, type] = {
 
 
 def parse(data: Any, where: str = "config") -> RunConfig:
-    """A `RunConfig` from JSON or YAML data; every unknown key is refused with the nearest known one.
+    """A `RunConfig` from JSON or YAML data.
 
-    Sections know their own class; distributions and tasks name theirs: `{kind: Uniform, low: -1, high: 1}`.
+    Every unknown key is refused with the nearest known one.
+
+    Sections know their own class; distributions and tasks name theirs:
+    `{kind: Uniform, low: -1, high: 1}`.
     """
     if not isinstance(data, Mapping):
         raise InputError(f"{where} must be a mapping with the sections model, task and training")
@@ -251,8 +272,9 @@ def _check_kind(kind: Any, known: Collection[str], where: str) -> None:
     if isinstance(kind, str) and kind in known:
         return
     hint = (
-        f"; a class of your own is registered first: icl_interp.tasks.register({kind}), in the script that loads it, "
-        "or for the command line in a package with an entry point of the group icl_interp.studies"
+        f"; a class of your own is registered first: icl_interp.tasks.register({kind}), in the "
+        "script that loads it, or for the command line in a package with an entry point of the "
+        "group icl_interp.studies"
     )
     own = isinstance(kind, str) and kind.isidentifier()
     raise InputError(f"{unknown(f'kind in {where}', kind, known)}{hint if own else ''}")
@@ -280,7 +302,8 @@ def check_round_trip(config: RunConfig) -> None:
     """Refuse a config that could not be read back from its own `config.json`, before anything is spent on it.
 
     Raises:
-        InputError: a class that is not registered, or a setting that JSON does not give back as it was; it is named.
+        InputError: a class that is not registered, or a setting that JSON does not give back as it
+            was; it is named.
     """
     task = config.task
     for part in (task, *(getattr(task, f.name) for f in fields(task))):
@@ -300,12 +323,12 @@ def check_round_trip(config: RunConfig) -> None:
         mine, theirs = getattr(task, f.name), getattr(back.task, f.name)
         if not _same(mine, theirs):
             raise InputError(
-                f"task.{f.name} does not come back from a config.json as it was: {_short(mine)} became "
-                f"{_short(theirs)}; use numbers, text, tuples of these, and registered laws"
+                f"task.{f.name} does not come back from a config.json as it was: {_short(mine)} "
+                f"became {_short(theirs)}; use numbers, text, tuples of these, and registered laws"
             )
     raise InputError(
-        f"a {type(task).__name__} does not come back from a config.json equal to itself: make it a dataclass with "
-        "eq=True whose fields say everything about it"
+        f"a {type(task).__name__} does not come back from a config.json equal to itself: make it a "
+        "dataclass with eq=True whose fields say everything about it"
     )
 
 
@@ -317,12 +340,12 @@ def _check_registered(part: Any) -> None:
     if cls.__name__ in registry.KINDS:
         raise InputError(
             f"{cls.__name__} means another class now, {registry.KINDS[cls.__name__].__module__}."
-            f"{registry.KINDS[cls.__name__].__qualname__}: make the task anew from the class that is registered, or "
-            "give yours another name"
+            f"{registry.KINDS[cls.__name__].__qualname__}: make the task anew from the class that "
+            "is registered, or give yours another name"
         )
     raise InputError(
-        f"the class {cls.__name__} is not registered, so a run with it could not be read back: call "
-        f"icl_interp.tasks.register({cls.__name__}) first"
+        f"the class {cls.__name__} is not registered, so a run with it could not be read back: "
+        f"call icl_interp.tasks.register({cls.__name__}) first"
     )
 
 
@@ -331,8 +354,8 @@ def _check_json(value: Any, where: str) -> None:
         json.dumps(finite(encode(value)))
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{where} cannot be written to a config.json, because it holds {_short(value)}: use numbers, text, tuples "
-            "of these, and registered laws"
+            f"{where} cannot be written to a config.json, because it holds {_short(value)}: use "
+            "numbers, text, tuples of these, and registered laws"
         ) from error
 
 

@@ -27,7 +27,8 @@ def as_checkpoint(model: Any, task: Task, encoding: Encoding | str | None = None
     Args:
         model: see `adopt`.
         task: what the model is asked about.
-        encoding: "interleaved", "stacked", "states" or "augmented", where neither the task nor the model's width tells.
+        encoding: "interleaved", "stacked", "states" or "augmented", where neither the task nor the
+            model's width tells.
 
     Raises:
         InputError: what `adopt` refuses, or prompts that do not fit the model.
@@ -38,11 +39,12 @@ def as_checkpoint(model: Any, task: Task, encoding: Encoding | str | None = None
 def adopt(model: Any) -> HookedTransformer:
     """A `HookedTransformer` with the weights of a model that one of the formats knows.
 
-    The copy is checked against the original on random prompts, so a model that merely shares the names is refused.
+    The copy is checked against the original on random prompts, so a model that merely shares the
+    names is refused.
 
     Raises:
-        InputError: no config or weights of that form, tensors that do not fit or hold NaN or infinity (named), or
-            other outputs.
+        InputError: no config or weights of that form, tensors that do not fit or hold NaN or
+            infinity (named), or other outputs.
     """
     model = modules.unwrapped(model)
     return registry.find(model).read(model, Given()).model

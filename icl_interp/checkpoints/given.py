@@ -16,12 +16,16 @@ from icl_interp.tasks.base import Task
 
 
 def read_task(file: Path) -> Task:
-    """The task that a YAML file describes in its section `task`, as recipes do. Other sections are not read.
+    """The task that a YAML file describes in its section `task`, as recipes do.
 
-    A config.yaml of Garg et al. (2022), which has the sections `model` and `training`, gives the task that it trains.
+    Other sections are not read.
+
+    A config.yaml of Garg et al. (2022), which has the sections `model` and `training`, gives the
+    task that it trains.
 
     Raises:
-        InputError: no such file, no YAML of plain data, no such section, or a task that is not known.
+        InputError: no such file, no YAML of plain data, no such section, or a task that is not
+            known.
     """
     data = plain_yaml(file)
     if "task" not in data.mapping() and {"model", "training"} <= {*data.mapping()}:

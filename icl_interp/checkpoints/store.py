@@ -63,7 +63,9 @@ class Checkpoint:
         return models
 
     def save(self, folder: str | Path) -> Path:
-        """Write `config.json`, `model.safetensors` and `provenance.json`; each file is replaced whole or not at all.
+        """Write `config.json`, `model.safetensors` and `provenance.json`.
+
+        Each file is replaced whole or not at all.
 
         Snapshots come along where the run kept any.
         """
@@ -87,7 +89,8 @@ class Checkpoint:
 
         Args:
             folder: where the files go.
-            card: Markdown for the folder's `README.md`; one that is there already stays where none is given.
+            card: Markdown for the folder's `README.md`; one that is there already stays where none
+                is given.
         """
         folder = self.save(folder)
         if card is not None:
@@ -112,8 +115,8 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
     """Weights by step, as `write_snapshots` left them; empty where there is no such file.
 
     Raises:
-        InputError: a tensor is missing, unexpected, of another shape or type, or holds NaN or infinite numbers, or the
-            steps do not increase from 0 to the config's last.
+        InputError: a tensor is missing, unexpected, of another shape or type, or holds NaN or
+            infinite numbers, or the steps do not increase from 0 to the config's last.
     """
     path = folder / SNAPSHOTS
     if not path.exists():
@@ -153,8 +156,8 @@ def predict(
     """
     if not isinstance(prompts, Prompts):
         raise InputError(
-            f"predict takes Prompts, as task.sample draws them, but got a {type(prompts).__name__}; a model itself "
-            "reads tokens"
+            "predict takes Prompts, as task.sample draws them, but got a "
+            f"{type(prompts).__name__}; a model itself reads tokens"
         )
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
     weight = model.unembed.W_U
@@ -182,21 +185,23 @@ def load(
 ) -> Checkpoint:
     """A checkpoint from a run folder (or a file in it), a bundled model's name, somebody else's files, or a model.
 
-    Formats are told by what is in a file (`icl_interp.checkpoints.formats`). The folders of Garg et al. (2022) bring
-    their task; most other files of weights do not.
+    Formats are told by what is in a file (`icl_interp.checkpoints.formats`). The folders of Garg et
+    al. (2022) bring their task; most other files of weights do not.
 
     Args:
-        source: a path, the name of a bundled model, a `Checkpoint`, or a model in memory that one of the formats knows.
+        source: a path, the name of a bundled model, a `Checkpoint`, or a model in memory that one
+            of the formats knows.
         task: what the model is asked about. It replaces the source's own.
-        encoding: "interleaved", "stacked", "states" or "augmented". It replaces the source's own. What neither
-            tells, the task's default and the model's width tell.
+        encoding: "interleaved", "stacked", "states" or "augmented". It replaces the source's own.
+            What neither tells, the task's default and the model's width tell.
         n_heads: attention heads of a block, where weights do not tell.
         settings: further settings of the model that its weights do not tell, in the words of
             `HookedTransformerConfig`, for example {"act_fn": "relu"}.
 
     Raises:
-        InputError: no such path or name, nothing that is known here, weights that do not fit or hold NaN, something
-            that neither the source nor the caller tells, or a setting that contradicts the source.
+        InputError: no such path or name, nothing that is known here, weights that do not fit or
+            hold NaN, something that neither the source nor the caller tells, or a setting that
+            contradicts the source.
     """
     given = Given.of(task, encoding, n_heads, settings)
     if isinstance(source, Checkpoint):
@@ -235,8 +240,9 @@ def _whole(parts: Parts, given: Given, provenance: dict[str, Any]) -> Checkpoint
     task = given.task or parts.task
     if task is None:
         raise InputError(
-            "a bare model brings no task: pass task=, for example icl_interp.tasks.Polynomial(degrees=(1,), "
-            "inputs=icl_interp.tasks.Uniform(-1, 1), coefficients=icl_interp.tasks.Uniform(-1, 1), n_points=20)"
+            "a bare model brings no task: pass task=, for example "
+            "icl_interp.tasks.Polynomial(degrees=(1,), inputs=icl_interp.tasks.Uniform(-1, 1), "
+            "coefficients=icl_interp.tasks.Uniform(-1, 1), n_points=20)"
         )
     encoding = given.encoding or parts.encoding or tokens.infer_for(task, parts.model.cfg.d_in)
     config = RunConfig(parts.model.cfg, task, tokens.name_of(encoding), parts.training)
@@ -254,7 +260,10 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
     with torch.no_grad():
         values = model(torch.zeros(1, 1, cfg.d_in).to(model.unembed.W_U))[0, 0].tolist()
     output = _listed(values)
-    note = f"constant output: a LayerNorm of width 1 erases its input, so the output is {output} for every prompt"
+    note = (
+        f"constant output: a LayerNorm of width 1 erases its input, so the output is {output} for "
+        "every prompt"
+    )
     if cfg.normalization_type == "LN" and cfg.norm_position == "pre":
         weight = model.state_dict()
         gamma, beta = weight["ln_final.w"], weight["ln_final.b"]

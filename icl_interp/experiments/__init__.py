@@ -1,6 +1,7 @@
 """Experiments: whole procedures with a result that is known or published.
 
-`icl-interp reproduce` runs them; `results` reads what they gave on the bundled models, without running anything.
+`icl-interp reproduce` runs them; `results` reads what they gave on the bundled models, without
+running anything.
 """
 
 import icl_interp.studies  # noqa: F401  (their experiments are then among these)

@@ -66,10 +66,13 @@ class Experiment:
         source: where it stands.
         models: what has to be trained for it.
         run: measures. Whatever costs time goes through the bench, which keeps it.
-        states: what came out, a statement each, with the criterion that decides whether it is what the source says; a
-            pure function of the results. Plain text is a note that nothing decides.
-        compare: the published numbers beside ours, or ours alone where none are printed; pure, like `states`.
-        sample: what is measured on, with the fields of a scale in braces; the protocol of section 3.3 by default.
+        states: what came out, a statement each, with the criterion that decides whether it is what
+            the source says; a pure function of the results. Plain text is a note that nothing
+            decides.
+        compare: the published numbers beside ours, or ours alone where none are printed; pure, like
+            `states`.
+        sample: what is measured on, with the fields of a scale in braces; the protocol of section
+            3.3 by default.
         sizes: its models at each scale in words, where they are not those of `scales.SCALES`.
     """
 

@@ -24,8 +24,9 @@ REFERENCES = ("least squares", "zero")
 class Bench:
     """Models by name and the protocol of a scale.
 
-    What takes long is kept on disk as soon as it is measured, under a name made of everything that it depends on: an
-    experiment that was cut off goes on there, and two experiments that need the same numbers share them.
+    What takes long is kept on disk as soon as it is measured, under a name made of everything that
+    it depends on: an experiment that was cut off goes on there, and two experiments that need the
+    same numbers share them.
 
     Attributes:
         models: checkpoints by name; those that were not to be had are missing.
@@ -129,7 +130,8 @@ class Bench:
         todo = [name for name in shown if name not in rows]
         if todo:
             started = time.perf_counter()
-            # Each model draws the same prompts, so only those whose row is not kept yet have to be asked.
+            # Each model draws the same prompts, so only those whose row is not kept yet have to be
+            # asked.
             result = evaluation.shifted(
                 {name: self.models[name] for name in todo if name in self.models},
                 task,

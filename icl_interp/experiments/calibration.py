@@ -1,4 +1,7 @@
-"""Calibration: every claim on every construction of known truth. What a verdict is worth is measured here."""
+"""Calibration: every claim on every construction of known truth.
+
+What a verdict is worth is measured here.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,13 +49,15 @@ class Case:
     Attributes:
         model: the model.
         task: where it is not the affine one.
-        predictor: predicts the points of prompts in the model's place, such as least squares: for claims about what a
-            model computes, which need no weights.
+        predictor: predicts the points of prompts in the model's place, such as least squares: for
+            claims about what a model computes, which need no weights.
         companions: models that differ from it in one respect, by role.
         snapshots: the models that its run would have kept on the way, by step.
         encoding: how the model reads prompts, where its width does not tell.
-        training: how it counts as trained, for claims about kinds of training; None where nothing tells.
-        n_units: of the sample that it is judged on: half of a report's, which leaves room, or as many.
+        training: how it counts as trained, for claims about kinds of training; None where nothing
+            tells.
+        n_units: of the sample that it is judged on: half of a report's, which leaves room, or as
+            many.
         n_contexts: likewise.
     """
 
@@ -104,7 +109,8 @@ def between(
         g: draws it.
         low: end of the interval.
         high: end of the interval.
-        dtype: of the draw. Another one draws other numbers, so a family whose verdicts are stored keeps its own.
+        dtype: of the draw. Another one draws other numbers, so a family whose verdicts are stored
+            keeps its own.
 
     >>> between(generator(0, "doc"), 2, 2)
     2.0
@@ -127,7 +133,10 @@ class Predicting(Lab):
         return self.predictor(prompts)
 
     def run_single(self, sweeps: Sequence[Sweep]) -> list[Float[Tensor, "batch point target"]]:
-        """What the predictor says with the last query put at each place; sweeps here have no probes and no edits."""
+        """What the predictor says with the last query put at each place.
+
+        Sweeps here have no probes and no edits.
+        """
         return [self._asked(sweep.prompts, sweep.queries) for sweep in sweeps]
 
     def _asked(self, prompts: Prompts, queries: Float[Tensor, "batch point dim"]) -> Tensor:
@@ -141,7 +150,10 @@ class Predicting(Lab):
 def lab_for(
     case: Case, *, n_units: int | None = None, n_contexts: int | None = None, seed: int = 0
 ) -> tuple[Lab, Facts]:
-    """A lab with the model of a case, and the facts that claims are told; sizes are the case's by default."""
+    """A lab with the model of a case, and the facts that claims are told.
+
+    Sizes are the case's by default.
+    """
     task, n_units, n_contexts = (
         case.task or TASK,
         n_units or case.n_units,

@@ -80,7 +80,10 @@ def ratios(matrix: DataArray, pairs: Iterable[tuple[str, str]], **key: Any) -> D
                 }
             )
     names = rows[0] if rows else (*key, "a", "b", "sigma", "log10 ratio", "low", "high")
-    note = "log10 of mean error a / mean error b; 95 % cluster bootstrap over functions, both on the same prompts"
+    note = (
+        "log10 of mean error a / mean error b; 95 % cluster bootstrap over functions, both on the "
+        "same prompts"
+    )
     return make_table({name: [row[name] for row in rows] for name in names}, note=note)
 
 
@@ -120,7 +123,8 @@ def side_by_side(
 def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tuple[str, ...]:
     """How far apart the paper's numbers and ours lie at each sigma: a sentence, or none without numbers.
 
-    Sigmas are not pooled: errors grow with sigma for every predictor, so what is common to all sigmas says nothing.
+    Sigmas are not pooled: errors grow with sigma for every predictor, so what is common to all
+    sigmas says nothing.
 
     Args:
         comparison: the paper's numbers beside ours; None where there is nothing to lay out.
@@ -136,7 +140,10 @@ def in_numbers(comparison: DataFrame | None, what: str = "", **key: Any) -> tupl
     parts = [f"{_ratios_text(found)} at sigma {sigma:g}" for sigma, found in sorted(ratios.items())]
     single = all(len(found) == 1 for found in ratios.values())
     return (
-        f"{FACTORS}{f' {what}' if what else ''}{'' if single else ', median (range)'}: {', '.join(parts)}.",
+        (
+            f"{FACTORS}{f' {what}' if what else ''}{'' if single else ', median (range)'}: "
+            f"{', '.join(parts)}."
+        ),
     )
 
 
@@ -152,9 +159,10 @@ def rank_correlations(
 ) -> DataFrame:
     """By sigma: do the error rates of several cells rank as the published ones do?
 
-    Spearman's rank correlation over the cells of one sigma, of error rates: errors over those of predicting 0, which
-    differ between cells (degrees, say) for every predictor. So the zero predictor, whose rates are all 1, gets 0, while
-    errors pooled over sigmas would give it nearly 1. Sigmas whose published rates are all alike are left out.
+    Spearman's rank correlation over the cells of one sigma, of error rates: errors over those of
+    predicting 0, which differ between cells (degrees, say) for every predictor. So the zero
+    predictor, whose rates are all 1, gets 0, while errors pooled over sigmas would give it
+    nearly 1. Sigmas whose published rates are all alike are left out.
 
     Args:
         published: error rates by cell and sigma.

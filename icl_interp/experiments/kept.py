@@ -37,7 +37,8 @@ def record(name: str) -> dict[str, Any]:
     if file is None:
         have = ", ".join(n for n in base.names() if path(n)) or "none"
         raise InputError(
-            f"no results of {name} come with the package (there are: {have}): icl-interp reproduce {name}"
+            f"no results of {name} come with the package (there are: {have}): icl-interp reproduce "
+            f"{name}"
         )
     return checked(read_json(file), str(file))
 

@@ -29,8 +29,10 @@ class Dial:
         name: what the number is, in words: it is the title of an axis.
         claim: the id of the claim.
         why: what the number does, in a sentence.
-        build: a random model for a value of the number, from a generator; a model alone is one on the affine task.
-        values: from one for which the claim is false, across its threshold, to one for which it is true.
+        build: a random model for a value of the number, from a generator; a model alone is one on
+            the affine task.
+        values: from one for which the claim is false, across its threshold, to one for which it is
+            true.
         quantity: of the claim's criterion, the one that the number moves; the first by default.
     """
 
@@ -42,7 +44,10 @@ class Dial:
     quantity: str = ""
 
     def draw(self, value: float, seed: int) -> Case:
-        """One model, in float64. The same seed draws the same for every value, but for what the value changes."""
+        """One model, in float64.
+
+        The same seed draws the same for every value, but for what the value changes.
+        """
         built = self.build(value, generator(seed, f"dial/{self.name}"))
         case = built if isinstance(built, Case) else Case(built)
         case.model.double().eval()
@@ -66,8 +71,8 @@ def curve(name: str, n_draws: int, seed: int = 0) -> DataFrame:
         seed: of the first draw.
 
     Returns:
-        How many of the draws are "supported", "contradicted" and "undecided" (any other verdict), and "measured", the
-        median over draws of the dial's quantity; NaN where no draw has it.
+        How many of the draws are "supported", "contradicted" and "undecided" (any other verdict),
+        and "measured", the median over draws of the dial's quantity; NaN where no draw has it.
     """
     whole(n_draws, "draws", 1, 10**6)
     whole(seed, "seed", 0)

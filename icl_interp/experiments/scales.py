@@ -61,9 +61,9 @@ def named(name: str) -> Scale:
 def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe at another scale; "small" is the recipe as it stands.
 
-    The paper's (section 3 and appendix A): 12 layers, 8 heads, width 256, 41 points, 500,000 steps of Adam at 1e-4 with
-    batches of 64. What it leaves open stays the recipe's: warm-up, clipping, the share of the run that the curriculum
-    takes.
+    The paper's (section 3 and appendix A): 12 layers, 8 heads, width 256, 41 points, 500,000 steps
+    of Adam at 1e-4 with batches of 64. What it leaves open stays the recipe's: warm-up, clipping,
+    the share of the run that the curriculum takes.
 
     >>> at_scale(recipes.resolve("affine"), "smoke").model.d_model
     32
@@ -127,7 +127,8 @@ def config(
     if recipe in PAPER_ONLY:
         if scale != "paper":
             raise InputError(
-                f"{recipe} exists at scale paper only, where its size is the point; got scale {scale}"
+                f"{recipe} exists at scale paper only, where its size is the point; got scale "
+                f"{scale}"
             )
         return recipes.resolve(recipe, overrides)
     return recipes.resolve(scaled(recipes.resolve(recipe), scale), overrides)

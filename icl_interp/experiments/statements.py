@@ -1,7 +1,10 @@
-"""Statements: what an experiment says about its source. A criterion decides each, as it decides a claim's verdict.
+"""Statements: what an experiment says about its source.
 
-No statement is free prose with a verdict in front: its first words follow from a `Criterion` and the `Estimate`s that
-this compares with its regions, and the rule stands at the end of the sentence. What nothing decides is a note.
+A criterion decides each, as it decides a claim's verdict.
+
+No statement is free prose with a verdict in front: its first words follow from a `Criterion` and
+the `Estimate`s that this compares with its regions, and the rule stands at the end of the sentence.
+What nothing decides is a note.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,9 +48,9 @@ class Statement:
         text: the sentence without its first words and its rule.
         criterion: decides the first words; None for a note.
         evidence: what the criterion asks for, by key.
-        kind: "finding", what the source found on models, is counted. "formula" checks algebra, "printed" a formula as
-            the source prints it: neither is evidence about trained models, and neither is counted. "note" is decided by
-            nothing.
+        kind: "finding", what the source found on models, is counted. "formula" checks algebra,
+            "printed" a formula as the source prints it: neither is evidence about trained models,
+            and neither is counted. "note" is decided by nothing.
         trained: whether the models have been trained at all; without, no finding is decided.
     """
 
@@ -60,7 +63,8 @@ class Statement:
     def __post_init__(self) -> None:
         if self.text.startswith(WORDS):
             raise InputError(
-                f"the words in front of a statement come from its criterion: leave them off {self.text!r}"
+                "the words in front of a statement come from its criterion: leave them off "
+                f"{self.text!r}"
             )
         if (self.criterion is None) != (self.kind == "note"):
             raise InputError(
@@ -133,7 +137,8 @@ def statement(
     Args:
         text: the sentence.
         rule: has one condition.
-        found: one number, or several that must all lie in one region; a plain number is one without error.
+        found: one number, or several that must all lie in one region; a plain number is one without
+            error.
         given: what its preconditions ask for.
         kind: as `Statement` has it.
     """
@@ -145,7 +150,10 @@ def statement(
 
 
 def spanning(quantity: str, *found: Estimate | Interval | SupportsFloat) -> Estimate:
-    """One estimate from the lowest end of several numbers to the highest; a plain number is one without error."""
+    """One estimate from the lowest end of several numbers to the highest.
+
+    A plain number is one without error.
+    """
     each = [
         one if isinstance(one, (Estimate, Interval)) else Estimate.exactly(quantity, one)
         for one in found
@@ -163,7 +171,7 @@ def as_statements(lines: Iterable[Statement | str]) -> tuple[Statement, ...]:
     return tuple(note(line) if isinstance(line, str) else line for line in lines)
 
 
-# ---- rules ---------------------------------------------------------------------------------------------------------
+# ---- rules ---------------------------------------------------------------------------------------
 
 
 def at_most(

@@ -11,7 +11,8 @@ class VariedModel(Model):
     """A recipe with other settings; each study has a function that makes them.
 
     Attributes:
-        label: what differs, in words: it tells the models of one recipe apart, and so do their folders.
+        label: what differs, in words: it tells the models of one recipe apart, and so do their
+            folders.
     """
 
     label: str = ""

@@ -1,4 +1,7 @@
-"""Figures: plotly, and nothing but drawing. Each is a pure function of stored results and findings."""
+"""Figures: plotly, and nothing but drawing.
+
+Each is a pure function of stored results and findings.
+"""
 
 import icl_interp.studies  # noqa: F401  (their figures are then among these)
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw

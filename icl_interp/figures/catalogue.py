@@ -38,9 +38,10 @@ FIGURES.add(
     "claims",
     ReportFigure(
         forest,
-        "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded zones were fixed "
-        "before anything was measured. Hollow marks are controls: a diamond is the same measurement on a randomly "
-        "initialised model, a square the same intervention where it should do nothing.",
+        "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded "
+        "zones were fixed before anything was measured. Hollow marks are controls: a diamond is "
+        "the same measurement on a randomly initialised model, a square the same intervention "
+        "where it should do nothing.",
     ),
 )
 FIGURES.add("mechanism", ReportFigure(mechanism.where, mechanism.WHERE))
@@ -56,9 +57,10 @@ def draw(
 ) -> dict[str, Figure]:
     """Every figure that the stored results allow, in a fixed order.
 
-    A figure is a pure function of what is stored and changes no number. Results that no figure knows are left alone;
-    a finding on any claim, also one of your own, has its row in "claims". A figure that cannot be drawn, for want of a
-    measurement that failed, say, is left out and the log says why: it costs no other.
+    A figure is a pure function of what is stored and changes no number. Results that no figure
+    knows are left alone; a finding on any claim, also one of your own, has its row in "claims". A
+    figure that cannot be drawn, for want of a measurement that failed, say, is left out and the log
+    says why: it costs no other.
 
     Args:
         results: what is stored.

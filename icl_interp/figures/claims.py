@@ -53,8 +53,8 @@ def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
         _closing(marks, skipped, 1 - top / plot)
     marks.put(figure)
     below = (
-        "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict needs the whole "
-        "interval in one zone, and zones were fixed before looking.<br>"
+        "A row a claim: the estimate with its 95 % interval on the claim's own axis. A verdict "
+        "needs the whole interval in one zone, and zones were fixed before looking.<br>"
         + _legend([f for f in findings if drawable(f)])
     )
     finish(figure, "Which claims hold on these weights", below, plot, l=LEFT, r=RIGHT, b=BOTTOM)
@@ -222,7 +222,10 @@ def _zones(
 
 
 def extent(condition: Condition, values: list[float], unit: str) -> tuple[str, tuple[float, float]]:
-    """The axis: it holds all values and both zones. Logarithmic only where every value is positive."""
+    """The axis: it holds all values and both zones.
+
+    Logarithmic only where every value is positive.
+    """
     bounds = [b for b in (*condition.supports, *(condition.contradicts or ())) if np.isfinite(b)]
     held = np.array([*values, *bounds, *WHOLE.get(unit, ())])
     if condition.scale == "log" and (held > 0).all():
@@ -285,7 +288,10 @@ def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
     right = f"<b>{look.sign} {look.word}</b>"
     if drawable(finding):
         assert finding.test is not None
-        right += f'<br><span style="font-size:11px;color:{INK}">{interval(finding.test, unit=False)}</span>'
+        right += (
+            "<br><span "
+            f'style="font-size:11px;color:{INK}">{interval(finding.test, unit=False)}</span>'
+        )
     common = {"xref": "paper", "yref": "paper", "align": "left", "xanchor": "left"}
     marks.note(
         text=left,

@@ -24,13 +24,12 @@ from icl_interp.figures.text import markup
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
 _CONFIG = {"displaylogo": False, "responsive": True}
-PATIENCE = (
-    100  # seconds in which a browser has to start; each file gets one more, ten times what it takes
-)
+# Seconds in which a browser has to start; each file gets one more, ten times what it takes.
+PATIENCE = 100
 _WHAT = "PNG, SVG and PDF figures"
 _HELP = (
-    "install it (Debian, Ubuntu: apt install chromium; elsewhere: https://www.google.com/chrome) or point BROWSER_PATH "
-    "at its executable"
+    "install it (Debian, Ubuntu: apt install chromium; elsewhere: https://www.google.com/chrome) "
+    "or point BROWSER_PATH at its executable"
 )
 
 
@@ -43,8 +42,8 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
         formats: of "png", "svg", "pdf".
 
     Returns:
-        None when all were written; one line that says what is missing and how to get it, where static figures cannot
-        be made on this machine (they need kaleido and a Chrome or Chromium).
+        None when all were written; one line that says what is missing and how to get it, where
+        static figures cannot be made on this machine (they need kaleido and a Chrome or Chromium).
 
     Raises:
         InputError: the folder cannot be written to.
@@ -76,7 +75,8 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
         for name, figure in figures.items()
         for kind in formats
     ]
-    # One call starts one browser for all. MathJax would come from the network, and no figure needs it.
+    # One call starts one browser for all. MathJax would come from the network, and no figure needs
+    # it.
     options = {"mathjax": False, **({"path": browser} if (browser := _browser()) else {})}
     named = os.environ.get("BROWSER_PATH")
     try:
@@ -88,7 +88,10 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
         return f"{_WHAT} need Chrome or Chromium, and {problem}: {_HELP}"
     except (errors.BrowserFailedError, asyncio.CancelledError, TimeoutError):
         which = f"the one that BROWSER_PATH={named} names" if named else "the one that was found"
-        return f"{_WHAT} need Chrome or Chromium, and {which} did not start, or ended or hung: try again, or {_HELP}"
+        return (
+            f"{_WHAT} need Chrome or Chromium, and {which} did not start, or ended or hung: try "
+            f"again, or {_HELP}"
+        )
     if failed:
         raise RuntimeError(
             f"the browser could not draw {len(failed)} of {len(jobs)} figures: {failed[0]}"
@@ -99,8 +102,8 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
 def _within(seconds: float, write: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """What a coroutine returns, run on a thread of its own.
 
-    kaleido's own call of this kind waits without end for a browser that is gone. The thread is a daemon, so that one
-    that is stuck does not keep the program from ending.
+    kaleido's own call of this kind waits without end for a browser that is gone. The thread is a
+    daemon, so that one that is stuck does not keep the program from ending.
 
     Raises:
         TimeoutError: it takes longer.
@@ -137,7 +140,8 @@ def plotly_js() -> str:
 def to_div(figure: Figure, div_id: str) -> Markup:
     """A figure as HTML for a page that holds `plotly_js`, as wide as the page has room; the same text every time.
 
-    On a narrow screen its panels stand below each other, where it has the class "folds" (`figures.narrow`).
+    On a narrow screen its panels stand below each other, where it has the class "folds"
+    (`figures.narrow`).
     """
     data, div_id = figure.to_dict(), re.sub(r"[^\w-]", "-", div_id)
     # In the plain data: a figure that is made anew checks every number again.
@@ -157,8 +161,8 @@ def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
     """What the head of a page needs for the figures in it, as `to_div` gives them.
 
     Returns:
-        A policy that lets the browser run these figures' scripts and plotly.js, nothing else, and load nothing; and
-        plotly.js itself, where there is a figure.
+        A policy that lets the browser run these figures' scripts and plotly.js, nothing else, and
+        load nothing; and plotly.js itself, where there is a figure.
     """
     source = plotly_js() if figures else ""
     inside = [
@@ -174,8 +178,8 @@ def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
     )
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) if figures else "'none'"
     policy = markup(
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data: blob:; '
-        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {}\">",
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data: '
+        "blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {}\">",
         Markup(allowed),
     )
     return policy, Markup(f"<script>{source}</script>" if figures else "")

@@ -208,7 +208,10 @@ def add_band(
     name: str = "",
     opacity: float = 0.18,
 ) -> None:
-    """An interval over x, shaded; in the legend where it has a name. Places without numbers are left out."""
+    """An interval over x, shaded; in the legend where it has a name.
+
+    Places without numbers are left out.
+    """
     held = np.isfinite(low) & np.isfinite(high)
     xs, low, high = xs[held], low[held], high[held]
     figure.add_trace(

@@ -20,16 +20,17 @@ HEIGHT = 220  # pixels of a row of panels
 def plot(result: DataArray, title: str = "") -> Figure:
     """What a probe returned, as a picture: `plot(probe(model, prompts)["attention_entropy.entropy"])`.
 
-    Lines where an axis runs over numbers (`queries=` of a probe, or the last axis of a curve), else squares: a panel
-    for each position, or for each entry of the first axis. Of the axis "statistic" the mean is drawn. `for_paper` gives
-    the figure the size that it has in print.
+    Lines where an axis runs over numbers (`queries=` of a probe, or the last axis of a curve), else
+    squares: a panel for each position, or for each entry of the first axis. Of the axis "statistic"
+    the mean is drawn. `for_paper` gives the figure the size that it has in print.
 
     Args:
         result: up to three axes beside "statistic"; axes of one entry do not count.
         title: above the figure.
 
     Raises:
-        InputError: the array has more axes than a figure can show, or too many panels: select some first.
+        InputError: the array has more axes than a figure can show, or too many panels: select some
+            first.
 
     >>> from icl_interp.results import make_array
     >>> entropy = make_array([[0.1, 2.0], [0.7, 0.3]], {"layer": (0, 1), "head": (0, 1)}, "nats")
@@ -53,8 +54,8 @@ def plot(result: DataArray, title: str = "") -> Figure:
     panelled = len(others) + bool(across) > inside
     if len(others) + bool(across) > inside + 1 or values.ndim == 0:
         raise InputError(
-            f"a figure shows up to three axes, but this array has {shown(list(values.dims))}: select some first, for "
-            'example result.sel(position="query")'
+            f"a figure shows up to three axes, but this array has {shown(list(values.dims))}: "
+            'select some first, for example result.sel(position="query")'
         )
     pieces = (
         [(f"{over} {name}", values.sel({over: name})) for name in values[over].values]
@@ -63,7 +64,8 @@ def plot(result: DataArray, title: str = "") -> Figure:
     )
     if len(pieces) > MOST:
         raise InputError(
-            f"a figure has up to {MOST} panels, but {over} has {len(pieces)} entries: select some first"
+            f"a figure has up to {MOST} panels, but {over} has {len(pieces)} entries: select some "
+            "first"
         )
     units, note = values.attrs.get("units", ""), values.attrs.get("note", "")
     draw = _lines if across else _squares

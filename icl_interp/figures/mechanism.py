@@ -31,19 +31,20 @@ SQUARE = 210  # pixels of a panel of patterns
 LETTERS = 16  # squares in a row, up to which each shows its number
 LEAST = 1e-3  # of what predicting 0 would cost, where the axis of errors ends at the latest
 WHERE = (
-    "First, shares of the prediction's variance that each part writes straight into the read-out, with the scale of "
-    "the last norm held. The shares add up to 1; a part with a negative one works against the others. The rest is what "
-    "biases of attention write: it varies with that scale only. Of predictions "
-    "that are vectors they are shares of the summed variance of all coordinates. Second, what happens when a head's "
-    "output is replaced by its mean over prompts: the factor on the squared error, or, for a model that has not "
-    "learned its task, the change of the prediction in u, the standard deviation of predictions (of vectors the root "
-    "of the summed variances of coordinates, and the length of the change). "
-    "Third, the logit lens, which reads the residual stream after each layer as the read-out would."
+    "First, shares of the prediction's variance that each part writes straight into the read-out, "
+    "with the scale of the last norm held. The shares add up to 1; a part with a negative one "
+    "works against the others. The rest is what biases of attention write: it varies with that "
+    "scale only. Of predictions that are vectors they are shares of the summed variance of all "
+    "coordinates. Second, what happens when a head's output is replaced by its mean over prompts: "
+    "the factor on the squared error, or, for a model that has not learned its task, the change of "
+    "the prediction in u, the standard deviation of predictions (of vectors the root of the summed "
+    "variances of coordinates, and the length of the change). Third, the logit lens, which reads "
+    "the residual stream after each layer as the read-out would."
 )
 PATTERNS = (
-    "Mean attention weights over prompts in distribution. Tokens are named by what they show: x and y for the inputs "
-    "and values of the context, in their order. A head that looks for something, wherever that stands in the prompt, "
-    "has an even mean pattern."
+    "Mean attention weights over prompts in distribution. Tokens are named by what they show: x "
+    "and y for the inputs and values of the context, in their order. A head that looks for "
+    "something, wherever that stands in the prompt, has an even mean pattern."
 )
 
 
@@ -71,7 +72,10 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
 
 
 def _by_part(shares: DataArray) -> DataArray:
-    """Shares as a matrix of layers by parts; the read-in stands on a row of its own, above, and the rest below."""
+    """Shares as a matrix of layers by parts.
+
+    The read-in stands on a row of its own, above, and the rest below.
+    """
     share = {str(part): float(shares.sel(part=part)) for part in shares.indexes["part"]}
     apart = [name for name in (mechanism.READ_IN, mechanism.REST) if name in share]
     written = [name.split() for name in share if name not in apart]
@@ -207,7 +211,10 @@ def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
         labels=("head", "token"),
         signed=signed,
     )
-    below = "Mean attention of the query on every token. A head is named by its layer and its place in it, from 0."
+    below = (
+        "Mean attention of the query on every token. A head is named by its layer and its place in "
+        "it, from 0."
+    )
     return finish(figure, "What the query looks at", below, max(180, 16 * len(names)), r=90)
 
 
@@ -220,7 +227,10 @@ def _squares(every: Sequence[tuple[int, int, DataArray]], columns: int, signed: 
         place = across[i % columns], up[i // columns]
         bar = _scale() if i == 0 else None
         add_matrix(figure, i, *place, f"head {layer}.{head}", one, largest, bar, ("", ""), signed)
-    below = "Rows: the token that looks. Columns: the token that is looked at. Means over prompts; a row adds up to 1."
+    below = (
+        "Rows: the token that looks. Columns: the token that is looked at. Means over prompts; a "
+        "row adds up to 1."
+    )
     return finish(figure, "What each head looks at", below, SQUARE * rows, r=90)
 
 

@@ -1,4 +1,7 @@
-"""A figure on a narrow screen: its panels stand below each other, and its words take more lines. No number changes."""
+"""A figure on a narrow screen: its panels stand below each other, and its words take more lines.
+
+No number changes.
+"""
 
 import html
 import re
@@ -45,9 +48,9 @@ def narrow(figure: Figure, width: float = WIDTH) -> Data | None:
         width: pixels; up to 453 (120 mm) panels stand below each other, else beside each other.
 
     Returns:
-        "layout", whole but for its template and width, and "traces": for each trace the name and the bar of colours
-        that it has then ("bar" is that of its markers). None for a table, or where a panel would have no room: such a
-        figure keeps its width.
+        "layout", whole but for its template and width, and "traces": for each trace the name and
+        the bar of colours that it has then ("bar" is that of its markers). None for a table, or
+        where a panel would have no room: such a figure keeps its width.
     """
     if (figure.to_plotly_json()["layout"].get("meta") or {}).get("layout") == "fixed":
         return None

@@ -38,9 +38,9 @@ def overlay(
 ) -> Figure:
     """One panel of the same figure of several models, with all their lines.
 
-    Each model has a colour, each line of the panel a dash. A line that is the same for all of them, such as a bound, is
-    drawn once, in black. What is no line with a name (areas, single contexts) is left out. `for_paper` gives the figure
-    the size that it has in print.
+    Each model has a colour, each line of the panel a dash. A line that is the same for all of them,
+    such as a bound, is drawn once, in black. What is no line with a name (areas, single contexts)
+    is left out. `for_paper` gives the figure the size that it has in print.
 
     Args:
         figures: of one name, by the name of the model.
@@ -49,8 +49,8 @@ def overlay(
         title: above the figure; the heading of the panel by default.
 
     Raises:
-        InputError: fewer than two figures, more than there are colours, no such panel or line, a panel without lines,
-            or axes of different kinds.
+        InputError: fewer than two figures, more than there are colours, no such panel or line, a
+            panel without lines, or axes of different kinds.
     """
     if not 2 <= len(figures) <= len(COLOURS):
         raise InputError(
@@ -148,7 +148,8 @@ def _same(lines: Sequence[Sequence[Data]]) -> bool:
 def _axis(axes: Sequence[Data]) -> Data:
     """The axis of the first model, so long that it holds those of all, with the ticks of all.
 
-    The title says how places are computed from numbers, where that is neither linear nor logarithmic.
+    The title says how places are computed from numbers, where that is neither linear nor
+    logarithmic.
     """
     kinds = sorted(
         {(axis.get("title", {}).get("text", ""), axis.get("type", "linear")) for axis in axes}
@@ -156,7 +157,8 @@ def _axis(axes: Sequence[Data]) -> Data:
     if len(kinds) > 1:
         words = " and ".join(f"{title} ({kind})" for title, kind in kinds)
         raise InputError(
-            f"the models' axes differ, so that lines cannot be compared: {words}; choose another panel"
+            f"the models' axes differ, so that lines cannot be compared: {words}; choose another "
+            "panel"
         )
     kept = {
         key: value for key, value in axes[0].items() if key not in ("domain", "anchor", "matches")

@@ -1,7 +1,7 @@
 """Figures for print: real size in millimetres, letters in points, and no title, since a paper has its caption.
 
-A figure is laid out anew, and no number in it changes: at the width of a column its panels stand below each other, at
-the width of a page they stand as they do in the report.
+A figure is laid out anew, and no number in it changes: at the width of a column its panels stand
+below each other, at the width of a page they stand as they do in the report.
 """
 
 import html
@@ -50,8 +50,9 @@ def for_paper(
 ) -> Figure:
     """A figure in the size that it has in print.
 
-    `write_image("name.pdf")` of what is returned gives a file of that size; a PNG of 300 dots an inch needs
-    `scale=300 / 96`. The words that stood above the figure are in `layout.meta["title"]`.
+    `write_image("name.pdf")` of what is returned gives a file of that size; a PNG of 300 dots an
+    inch needs `scale=300 / 96`. The words that stood above the figure are in
+    `layout.meta["title"]`.
 
     Args:
         figure: of a report, an experiment or `icl_interp.figures`; it is not changed.
@@ -81,8 +82,9 @@ def for_paper(
     narrowest = min((one.across[1] - one.across[0]) * sheet.room for one in sheet.places.values())
     if narrowest < LEAST * MM:
         raise InputError(
-            f"this figure has no room at {sheet.size / MM:.0f} mm: a panel would be {max(narrowest, 0) / MM:.0f} mm "
-            f"wide, and needs {LEAST:.0f}; ask for a greater width, or for one panel"
+            f"this figure has no room at {sheet.size / MM:.0f} mm: a panel would be "
+            f"{max(narrowest, 0) / MM:.0f} mm wide, and needs {LEAST:.0f}; ask for a greater "
+            "width, or for one panel"
         )
     _move(sheet)
     return _finished(sheet)
@@ -93,8 +95,8 @@ def _smaller(figure: Figure, look: Style, size: float) -> Style:
     points = SCREEN * size / PT / figure.to_plotly_json()["layout"]["width"]
     if points < SMALLEST:
         raise InputError(
-            f"this figure is a table whose letters would have {points:.1f} points at {size / MM:.0f} mm, and need "
-            f"{SMALLEST:.0f}: ask for width='page'"
+            f"this figure is a table whose letters would have {points:.1f} points at "
+            f"{size / MM:.0f} mm, and need {SMALLEST:.0f}: ask for width='page'"
         )
     return replace(look, points=points)
 
@@ -173,7 +175,9 @@ def _height(sheet: Sheet, panel: Panel, room: float) -> float:
 
 
 def _spread(sheet: Sheet, fits: bool) -> None:
-    """Panels as on the screen; the room between them is that of their letters, and panels share what is left.
+    """Panels as on the screen.
+
+    The room between them is that of their letters, and panels share what is left.
 
     Args:
         sheet: is changed.
@@ -242,7 +246,10 @@ def _above(sheet: Sheet, panel: Panel, room: float) -> float:
 
 
 def _wrap(sheet: Sheet, words: Data, room: float) -> int:
-    """Break words in lines that fit, unless there are marks inside them. Returns the number of lines."""
+    """Break words in lines that fit, unless there are marks inside them.
+
+    Returns the number of lines.
+    """
     inside = re.fullmatch(r"(<b>|<span [^>]*>)?((?:[^<]|<br>)*)(</b>|</span>)?", words["text"])
     if not inside:
         return words["text"].count("<br>") + 1
@@ -290,7 +297,10 @@ def _thin(axis: Data, look: Style, room: float) -> None:
 
 
 def _moved(value: float, old: Span, new: Span, outside: float) -> float:
-    """A place in an interval as one in another; beyond its ends, so many times as far away as it was."""
+    """A place in an interval as one in another.
+
+    Beyond its ends, so many times as far away as it was.
+    """
     if value < old[0]:
         return new[0] + (value - old[0]) * outside
     if value > old[1]:

@@ -46,7 +46,10 @@ def power_curve(table: DataFrame, title: str, moved: str) -> Figure:
         tickvals=list(range(len(rows))), ticktext=ticks, title=plain(rows[0]["dial"])
     )
     figure.update_yaxes(title="share of draws", range=[0, 1], tickformat=".0%")
-    below = f"{rows[0]['draws']} draws a value. Below each bar: the value, and the median of the measured {plain(moved)}."
+    below = (
+        f"{rows[0]['draws']} draws a value. Below each bar: the value, and the median of the "
+        f"measured {plain(moved)}."
+    )
     return finish(figure, title, below, HEIGHT, b=92)
 
 

@@ -155,7 +155,8 @@ def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) ->
 def safe(figure: Figure) -> Figure:
     """The figure without any tag in its texts that figures here do not use.
 
-    Whoever draws passes what they were given through `plain`; this holds for what one of them forgets.
+    Whoever draws passes what they were given through `plain`; this holds for what one of them
+    forgets.
     """
     changed = False
 

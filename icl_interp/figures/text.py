@@ -63,8 +63,8 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
 def markup(template: LiteralString, *values: object, **named: object) -> Markup:
     """HTML: a template, as in `str.format`, whose values are escaped unless they are `Markup` already.
 
-    All HTML of the package is made here, so that text from a file can't become a tag. Templates stand in the code in
-    full: no f-string, no variable.
+    All HTML of the package is made here, so that text from a file can't become a tag. Templates
+    stand in the code in full: no f-string, no variable.
 
     >>> markup("<td>{}</td>", "<b>").join(["a & b", markup("<i>{x}</i>", x=1)])
     Markup('a &amp; b<td>&lt;b&gt;</td><i>1</i>')

@@ -1,11 +1,12 @@
 """Edits of a running model: small, composable, and gone when the `with` block ends.
 
-An intervention is a list of functions at hook points. `intervene` attaches several in the order given (each sees what
-the one before left) and detaches them at the end, also after an exception. Each says what it assumes.
+An intervention is a list of functions at hook points. `intervene` attaches several in the order
+given (each sees what the one before left) and detaches them at the end, also after an exception.
+Each says what it assumes.
 
-Several read a reference first, such as a norm's mean scale on in-distribution prompts: `X.measure(model, tokens)`.
-References are kept by position; `.at_query()` keeps the last position's only, which is what alternative last tokens
-(`HookedTransformer.after`) need.
+Several read a reference first, such as a norm's mean scale on in-distribution prompts:
+`X.measure(model, tokens)`. References are kept by position; `.at_query()` keeps the last position's
+only, which is what alternative last tokens (`HookedTransformer.after`) need.
 """
 
 from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature

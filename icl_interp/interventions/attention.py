@@ -29,8 +29,8 @@ from icl_interp.models.transformer import HookedTransformer, model_in
 class SwapPattern(Intervention):
     """Replace attention patterns by their hardmax (one-hot at the largest weight) or by uniform weights.
 
-    Uniform covers the keys a query sees. Hardmax takes the first of several keys that weigh the same, as
-    `models.scores.hardmax` does. Assumes nothing about scores; values stay as they are.
+    Uniform covers the keys a query sees. Hardmax takes the first of several keys that weigh the
+    same, as `models.scores.hardmax` does. Assumes nothing about scores; values stay as they are.
 
     Attributes:
         to: "hardmax" or "uniform".
@@ -76,8 +76,9 @@ class SwapPattern(Intervention):
         def swap(pattern: Tensor, hook: object) -> Tensor:
             seen = visible[0]
             if self.to == "hardmax":
-                # Linear weights can be negative, and hidden keys weigh 0: they must not win. Detached, because hardmax
-                # hands softmax's gradient back, for training: an edit keeps its own, which is 0 almost everywhere.
+                # Linear weights can be negative, and hidden keys weigh 0: they must not win.
+                # Detached, because hardmax hands softmax's gradient back, for training: an edit
+                # keeps its own, which is 0 almost everywhere.
                 weights = hardmax(pattern.detach().masked_fill(~seen, -torch.inf))
             else:
                 weights = seen.to(pattern) / seen.sum(-1, keepdim=True)
@@ -88,13 +89,15 @@ class SwapPattern(Intervention):
 
 @dataclass(frozen=True)
 class PutPatterns(Intervention):
-    """Attend as in other prompts: patterns that were kept replace the model's own. Values stay the prompt's own.
+    """Attend as in other prompts: patterns that were kept replace the model's own.
 
-    Assumes that the other prompts have the same number of tokens, and that prompt i is to attend as the i-th of them.
-    It is `PutActivations` of patterns, measured by layer.
+    Values stay the prompt's own.
 
-    Source: Elhage et al. (2021), *A mathematical framework for transformer circuits*, which runs a model with the
-    patterns forced that it had recorded.
+    Assumes that the other prompts have the same number of tokens, and that prompt i is to attend as
+    the i-th of them. It is `PutActivations` of patterns, measured by layer.
+
+    Source: Elhage et al. (2021), *A mathematical framework for transformer circuits*, which runs a
+    model with the patterns forced that it had recorded.
 
     Attributes:
         patterns: by hook ("blocks.0.attn.hook_pattern"), `(batch, head, query, key)`.
@@ -152,7 +155,8 @@ class PutPatterns(Intervention):
 class Temperature(Intervention):
     """Divide attention scores by a temperature: above 1 flattens a softmax, below 1 sharpens it.
 
-    Does nothing to a hardmax. Hidden keys stay hidden. Dividing a head's W_Q and b_Q by the temperature does the same.
+    Does nothing to a hardmax. Hidden keys stay hidden. Dividing a head's W_Q and b_Q by the
+    temperature does the same.
 
     Attributes:
         value: the temperature, positive and finite.
@@ -199,19 +203,21 @@ class Temperature(Intervention):
 class AblateHeads(Intervention):
     """Replace what heads write by nothing ("zero") or by its mean over reference prompts ("mean").
 
-    Mean ablation keeps what a head writes whatever the prompt, and removes only what it tells about the prompt. It
-    assumes that the reference prompts are like those on which the model is to keep working, and as long.
+    Mean ablation keeps what a head writes whatever the prompt, and removes only what it tells about
+    the prompt. It assumes that the reference prompts are like those on which the model is to keep
+    working, and as long.
 
-    Source: Michel, Levy & Neubig (2019), *Are sixteen heads really better than one?*, for zero ablation of heads; Wang,
-    Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*, for mean ablation.
+    Source: Michel, Levy & Neubig (2019), *Are sixteen heads really better than one?*, for zero
+    ablation of heads; Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in
+    the wild*, for mean ablation.
 
     Attributes:
         heads: the (layer, head) pairs to ablate.
         means: mean of `hook_z` by layer, `(token, head, d_head)`; empty for zero ablation.
 
     Raises:
-        InputError: a head's layer was not measured, the model has no such head, or (in a run) prompts are longer than
-            those the means were taken over.
+        InputError: a head's layer was not measured, the model has no such head, or (in a run)
+            prompts are longer than those the means were taken over.
 
     Without all heads of a layer, its bias b_O alone is left:
 

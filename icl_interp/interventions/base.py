@@ -17,7 +17,8 @@ from icl_interp.models.transformer import HookedTransformer, chunks, model_in, t
 
 Hook = tuple[str, Callable[..., Tensor | None]]
 Head = tuple[int, int]  # (layer, head)
-# Called with the model and the interventions before these are attached; what it returns ends after they are gone.
+# Called with the model and the interventions before these are attached; what it returns ends after
+# they are gone.
 Observer = Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]
 OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar(
     "who watches interventions of this thread", default=()
@@ -27,8 +28,9 @@ OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar(
 class Intervention(ABC):
     """Something that can be attached to a model: functions by the hook point that they edit.
 
-    A function gets an activation and its hook, and returns a new tensor, or None to leave it; it never edits the old
-    one in place. Wrong settings are refused where it is made, a wrong model by `hooks`, wrong prompts in the run.
+    A function gets an activation and its hook, and returns a new tensor, or None to leave it; it
+    never edits the old one in place. Wrong settings are refused where it is made, a wrong model by
+    `hooks`, wrong prompts in the run.
 
     One factor undoes the other, and powers of 2 leave no rounding behind:
 
@@ -59,7 +61,8 @@ class Intervention(ABC):
     def at_query(self) -> "Intervention":
         """What of it acts on a last token that is read apart from its context, as sweeps read queries.
 
-        It is the same for what acts on every token alike. What is kept by position keeps the last one only.
+        It is the same for what acts on every token alike. What is kept by position keeps the last
+        one only.
 
         Raises:
             InputError: it acts on other tokens only.
@@ -73,7 +76,8 @@ def intervene(
 ) -> Iterator[HookedTransformer]:
     """Run a model under interventions: attached in the order given, detached at the end, also after an exception.
 
-    They act in the thread that opens this context only, as torch's `no_grad` does: other threads run the model intact.
+    They act in the thread that opens this context only, as torch's `no_grad` does: other threads
+    run the model intact.
 
     Args:
         model: what runs; a `Checkpoint` stands for its model.
@@ -83,7 +87,8 @@ def intervene(
         The model.
 
     Raises:
-        InputError: the model does not have a hook, or whatever else an intervention needs; then none is attached.
+        InputError: the model does not have a hook, or whatever else an intervention needs; then
+            none is attached.
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
@@ -99,7 +104,8 @@ def intervene(
     model = model_in(model)
     if wrong := [one for one in interventions if not isinstance(one, Intervention)]:
         raise InputError(
-            f"an intervention is needed, but got {shown(wrong[0])}: pass them one after another, not as a list"
+            f"an intervention is needed, but got {shown(wrong[0])}: pass them one after another, "
+            "not as a list"
         )
     hooks = [hook for intervention in interventions for hook in intervention.hooks(model)]
     check_names([name for name, _ in hooks], model.hook_dict)
@@ -199,8 +205,8 @@ class At(Intervention):
         """The inner one at the last token, where that is one of the positions."""
         if -1 not in self.positions:
             raise InputError(
-                f"at the query there is the last token alone, but this acts at positions {self.positions}: "
-                "count from the last (-1), or intervene on the context"
+                "at the query there is the last token alone, but this acts at positions "
+                f"{self.positions}: count from the last (-1), or intervene on the context"
             )
         return self.inner.at_query()
 
@@ -237,7 +243,8 @@ def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int
     for layer, head in pairs_of(heads):
         if not (0 <= layer < cfg.n_layers and 0 <= head < cfg.n_heads):
             raise InputError(
-                f"there is no head ({layer}, {head}): the model has {cfg.n_layers} layers of {cfg.n_heads} heads"
+                f"there is no head ({layer}, {head}): the model has {cfg.n_layers} layers of "
+                f"{cfg.n_heads} heads"
             )
         grouped.setdefault(layer, []).append(head)
     return grouped
@@ -247,7 +254,8 @@ def reference(rows: Tensor, t: Tensor) -> Tensor:
     """What was measured, a row a position, in the shape of the activation `t` it replaces."""
     if len(rows) != 1 and t.shape[1] > len(rows):
         raise InputError(
-            f"the reference covers {len(rows)} positions, but there are {t.shape[1]} tokens: measure on longer prompts"
+            f"the reference covers {len(rows)} positions, but there are {t.shape[1]} tokens: "
+            "measure on longer prompts"
         )
     return rows[: t.shape[1]].to(t).expand_as(t)
 
@@ -266,8 +274,9 @@ def mean_activations(
         names: of the hooks.
 
     Returns:
-        By hook, the activation's mean over its first axis: `(token, d_model)` for the stream and what sublayers write,
-        `(token, head, d_head)` for `hook_z`, `(head, query, key)` for patterns.
+        By hook, the activation's mean over its first axis: `(token, d_model)` for the stream and
+        what sublayers write, `(token, head, d_head)` for `hook_z`, `(head, query, key)` for
+        patterns.
 
     Raises:
         InputError: the model has no hook of a name, or there is no prompt.

@@ -17,15 +17,17 @@ from icl_interp.models.transformer import HookedTransformer, model_in
 class FreezeNorms(Intervention):
     """Divide by fixed scales instead of the input's own: the norm becomes an affine map.
 
-    Assumes that the scales are those of inputs on which the model is to keep working: the in-distribution ones.
+    Assumes that the scales are those of inputs on which the model is to keep working: the
+    in-distribution ones.
 
     Attributes:
-        scales: for each norm, the scale at each position, `(token, 1)`. Or one scale for each prompt, `(prompt, 1, 1)`,
-            at every position alike: the intervention then serves runs of exactly these prompts.
+        scales: for each norm, the scale at each position, `(token, 1)`. Or one scale for each
+            prompt, `(prompt, 1, 1)`, at every position alike: the intervention then serves runs of
+            exactly these prompts.
 
     Raises:
-        InputError: in a run, where prompts are longer than those that were measured, or (with a scale for each prompt)
-            their number is another.
+        InputError: in a run, where prompts are longer than those that were measured, or (with a
+            scale for each prompt) their number is another.
 
     The mean over a single prompt is its own scale, so that prompt keeps its output:
 
@@ -51,7 +53,8 @@ class FreezeNorms(Intervention):
         """Scales at their mean over prompts, for all norms or those named ("blocks.0.ln1", ..., "ln_final").
 
         Raises:
-            InputError: the model has no norm of that name, none at all that divides by a scale, or there is no prompt.
+            InputError: the model has no norm of that name, none at all that divides by a scale, or
+                there is no prompt.
         """
         its = model_in(model)
         named = () if norms is None else several(norms, "norms")
@@ -94,7 +97,8 @@ def _of_each(scales: Float[Tensor, "prompt 1 1"], t: Float[Tensor, "batch token 
     """`reference` where every prompt has its own scale."""
     if len(scales) != len(t):
         raise InputError(
-            f"these are the scales of {len(scales)} prompts, but {len(t)} are run at once: run exactly these prompts"
+            f"these are the scales of {len(scales)} prompts, but {len(t)} are run at once: run "
+            "exactly these prompts"
         )
     return scales.to(t).expand_as(t)
 
@@ -103,13 +107,16 @@ def _of_each(scales: Float[Tensor, "prompt 1 1"], t: Float[Tensor, "batch token 
 class InsertNorm(Intervention):
     """Normalise a vector of the stream (centre it, divide by its standard deviation) where the model does not.
 
-    Assumes that what reads the stream there can live with unit variance: a test of what a norm alone brings about.
+    Assumes that what reads the stream there can live with unit variance: a test of what a norm
+    alone brings about.
 
     Attributes:
-        hook: where, for example "blocks.2.hook_resid_post"; its activation is `(batch, token, d_model)`.
+        hook: where, for example "blocks.2.hook_resid_post"; its activation is
+            `(batch, token, d_model)`.
         eps: added to the variance under the root.
 
-    The length of what comes there no longer matters. Here eps is 0 and the stream is 7 times as long:
+    The length of what comes there no longer matters. Here eps is 0 and the stream is 7 times as
+    long:
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene

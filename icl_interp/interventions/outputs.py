@@ -16,12 +16,15 @@ from icl_interp.models.transformer import HookedTransformer
 class MeanOutputs(Intervention):
     """Replace what sublayers write to the stream by its mean over reference prompts, at each position.
 
-    It keeps what a sublayer writes whatever the prompt, and removes what it tells about the prompt. For attention this
-    is `AblateHeads` of all heads of a layer, since what a layer writes is linear in them.
+    It keeps what a sublayer writes whatever the prompt, and removes what it tells about the prompt.
+    For attention this is `AblateHeads` of all heads of a layer, since what a layer writes is linear
+    in them.
 
-    Assumes that the reference prompts are like those on which the model is to keep working, and as long.
+    Assumes that the reference prompts are like those on which the model is to keep working, and as
+    long.
 
-    Source: Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*, for mean ablation.
+    Source: Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*,
+    for mean ablation.
 
     Attributes:
         means: by hook, `(token, d_model)`.

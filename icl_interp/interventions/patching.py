@@ -1,8 +1,9 @@
 """Activation patching for prompts of numbers: which activation carries what tells two prompts apart?
 
-The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt; a metric of the
-output says how much of the clean answer comes back. (TransformerLens' own patching reads the number of positions off
-the last axis of its input, which for tokens of shape (batch, token, d_in) is d_in: it would patch one token only.)
+The model runs on a corrupted prompt with one activation replaced by its value on the clean prompt;
+a metric of the output says how much of the clean answer comes back. (TransformerLens' own patching
+reads the number of positions off the last axis of its input, which for tokens of shape (batch,
+token, d_in) is d_in: it would patch one token only.)
 """
 
 from collections.abc import Callable
@@ -25,7 +26,8 @@ from icl_interp.results import make_array
 Metric = Callable[[Float[Tensor, "batch token d_out"]], Float[Tensor, ""] | float]
 Where = Literal["token", "head"]
 
-# The axes of each activation after the batch that can be patched, in their order; "token" is the query of a pattern.
+# The axes of each activation after the batch that can be patched, in their order; "token" is the
+# query of a pattern.
 AXES: dict[str, tuple[Where, ...]] = {
     **dict.fromkeys(
         ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post"), ("token",)
@@ -45,8 +47,9 @@ def patch(
 ) -> DataArray:
     """The metric of a corrupted run with one activation at a time taken from the clean run.
 
-    Source: Meng, Bau, Andonian & Belinkov (2022), *Locating and editing factual associations in GPT* (causal tracing);
-    Zhang & Nanda (2023), *Towards best practices of activation patching in language models*, compares metrics.
+    Source: Meng, Bau, Andonian & Belinkov (2022), *Locating and editing factual associations in
+    GPT* (causal tracing); Zhang & Nanda (2023), *Towards best practices of activation patching in
+    language models*, compares metrics.
 
     Args:
         model: runs on both prompts.
@@ -54,15 +57,15 @@ def patch(
         corrupted: tokens the model runs on, of the same shape.
         metric: a number made of the model's output.
         activation: TransformerLens' short name of a hook: one of `AXES`.
-        by: which places are patched one by one; along the others all are patched at once. Default: every token and,
-            where there are heads, every head.
+        by: which places are patched one by one; along the others all are patched at once. Default:
+            every token and, where there are heads, every head.
 
     Returns:
         The metric over "layer" and the axes of `by`.
 
     Raises:
-        InputError: an activation or axis that cannot be patched, one that the model does not have, or clean and
-            corrupted tokens of two shapes.
+        InputError: an activation or axis that cannot be patched, one that the model does not have,
+            or clean and corrupted tokens of two shapes.
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig
@@ -91,7 +94,8 @@ def patch(
     clean, corrupted = tokens_in(clean, holder), tokens_in(corrupted, holder)
     if clean.shape != corrupted.shape:
         raise InputError(
-            f"clean and corrupted tokens must have one shape, but got {tuple(clean.shape)} and {tuple(corrupted.shape)}"
+            f"clean and corrupted tokens must have one shape, but got {tuple(clean.shape)} and "
+            f"{tuple(corrupted.shape)}"
         )
     sizes = {"layer": model.cfg.n_layers, "token": clean.shape[1], "head": model.cfg.n_heads}
     axes = {name: tuple(range(sizes[name])) for name in ("layer", *by)}
@@ -129,8 +133,8 @@ def _number(value: object) -> float:
             else shown(value)
         )
         raise InputError(
-            "metric must return one number for the whole output, for example lambda out: out[:, -1].square().mean(), "
-            f"but returned {what}"
+            "metric must return one number for the whole output, for example lambda out: out[:, "
+            f"-1].square().mean(), but returned {what}"
         ) from error
 
 

@@ -18,20 +18,23 @@ from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
 class PutActivations(Intervention):
     """Replace whole activations by those that were kept from other prompts, for example the keys of a layer.
 
-    Assumes that the other prompts have the same number of tokens, and that prompt i is to get what the i-th has.
-    `PutPatterns` does this for attention patterns by layer; `patch` takes one place at a time from a clean prompt.
+    Assumes that the other prompts have the same number of tokens, and that prompt i is to get what
+    the i-th has. `PutPatterns` does this for attention patterns by layer; `patch` takes one place
+    at a time from a clean prompt.
 
-    Source: Vig et al. (2020), *Investigating gender bias in language models using causal mediation analysis*; Geiger,
-    Lu, Icard & Potts (2021), *Causal abstractions of neural networks*, calls it an interchange intervention.
+    Source: Vig et al. (2020), *Investigating gender bias in language models using causal mediation
+    analysis*; Geiger, Lu, Icard & Potts (2021), *Causal abstractions of neural networks*, calls it
+    an interchange intervention.
 
     Attributes:
-        values: by hook, what replaces its activation: `(batch, token, ...)`; for scores and patterns `(batch, head,
-            query, key)`.
+        values: by hook, what replaces its activation: `(batch, token, ...)`; for scores and
+            patterns `(batch, head, query, key)`.
 
     Raises:
         InputError: in a run, where the shape of a value is not that of the activation it replaces.
 
-    The stream before the last block decides the output, so with that of other prompts the model answers them:
+    The stream before the last block decides the output, so with that of other prompts the model
+    answers them:
 
     >>> import torch
     >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
@@ -85,8 +88,8 @@ def _put(name: str, value: Tensor) -> Callable[..., Tensor]:
     def edit(t: Tensor, hook: object) -> Tensor:
         if value.shape != t.shape:
             raise InputError(
-                f"{what} of shape {tuple(value.shape)} {axes} cannot replace those of shape {tuple(t.shape)}: "
-                "measure them on as many prompts of the same length"
+                f"{what} of shape {tuple(value.shape)} {axes} cannot replace those of shape "
+                f"{tuple(t.shape)}: measure them on as many prompts of the same length"
             )
         return value.to(t)
 
@@ -95,8 +98,8 @@ def _put(name: str, value: Tensor) -> Callable[..., Tensor]:
 
 def _whole_prompts_only(what: str) -> InputError:
     return InputError(
-        f"{what} belong to whole prompts, and cannot act on last tokens that are read apart from their context: run "
-        "whole prompts under `intervene`"
+        f"{what} belong to whole prompts, and cannot act on last tokens that are read apart from "
+        "their context: run whole prompts under `intervene`"
     )
 
 
@@ -104,7 +107,8 @@ def _whole_prompts_only(what: str) -> InputError:
 class PutHeadOutputs(Intervention):
     """Replace what heads of one layer make of the values, their `hook_z`, each at one position.
 
-    Assumes that row i of `outputs` is meant for prompt i of the run. Other heads and other positions are left alone.
+    Assumes that row i of `outputs` is meant for prompt i of the run. Other heads and other
+    positions are left alone.
 
     Attributes:
         layer: of the heads.
@@ -113,8 +117,9 @@ class PutHeadOutputs(Intervention):
         positions: at which token, one for each replacement; negative ones count from the last.
 
     Raises:
-        InputError: the numbers of heads, outputs and positions differ; the model has no such head; or in a run, where
-            the outputs are those of another number of prompts or of another width, or a position is not in the prompt.
+        InputError: the numbers of heads, outputs and positions differ; the model has no such head;
+            or in a run, where the outputs are those of another number of prompts or of another
+            width, or a position is not in the prompt.
 
     A head's own outputs change nothing:
 
@@ -137,8 +142,8 @@ class PutHeadOutputs(Intervention):
     def __post_init__(self) -> None:
         if not len(self.heads) == len(self.positions) == self.outputs.shape[1]:
             raise InputError(
-                f"each output needs a head and a position, but got {self.outputs.shape[1]} outputs, "
-                f"{len(self.heads)} heads and {len(self.positions)} positions"
+                f"each output needs a head and a position, but got {self.outputs.shape[1]} "
+                f"outputs, {len(self.heads)} heads and {len(self.positions)} positions"
             )
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
@@ -159,8 +164,9 @@ class PutHeadOutputs(Intervention):
     def _edit(self, z: Float[Tensor, "batch token head d_head"], hook: object) -> Tensor:
         if (len(self.outputs), self.outputs.shape[-1]) != (len(z), z.shape[-1]):
             raise InputError(
-                f"outputs of shape {tuple(self.outputs.shape)} (batch, edit, d_head) do not fit heads of shape "
-                f"{tuple(z.shape)} (batch, token, head, d_head): give one for each prompt of the run"
+                f"outputs of shape {tuple(self.outputs.shape)} (batch, edit, d_head) do not fit "
+                f"heads of shape {tuple(z.shape)} (batch, token, head, d_head): give one for each "
+                "prompt of the run"
             )
         if any(not -z.shape[1] <= position < z.shape[1] for position in self.positions):
             raise InputError(

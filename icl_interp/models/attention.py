@@ -17,8 +17,9 @@ from icl_interp.models.hooks import HookPoint, at, listened
 from icl_interp.products import linear
 
 Projections = dict[str, tuple[Tensor, Tensor]]
-# Projections put together, by the id of their layer and by letters, while the weights of these layers are fixed
-# (`HookedTransformer.fixed_weights`). Not kept in the layers: another thread, or a copy, must not find them there.
+# Projections put together, by the id of their layer and by letters, while the weights of these
+# layers are fixed (`HookedTransformer.fixed_weights`). Not kept in the layers: another thread, or a
+# copy, must not find them there.
 FIXED: ContextVar[Mapping[int, Projections]] = ContextVar(
     "layers of fixed weights", default=MappingProxyType({})
 )
@@ -61,14 +62,15 @@ class KeysValues(NamedTuple):
 class Attention(nn.Module):
     """Multi-head attention.
 
-    Shapes at the hooks: `hook_q`, `hook_k`, `hook_v`, `hook_z` (batch, token, head, d_head); `hook_attn_scores` (after
-    masking with -inf, before the score function) and `hook_pattern` (batch, head, query, key), with
-    `position_weights` in it; `hook_result`, each head's own addition to the stream, (batch, token, head, d_model),
-    computed only when somebody listens to it. `hook_q` is the query that a token has: with `queries="previous"` it was
-    made by another.
+    Shapes at the hooks: `hook_q`, `hook_k`, `hook_v`, `hook_z` (batch, token, head, d_head);
+    `hook_attn_scores` (after masking with -inf, before the score function) and `hook_pattern`
+    (batch, head, query, key), with `position_weights` in it; `hook_result`, each head's own
+    addition to the stream, (batch, token, head, d_model), computed only when somebody listens to
+    it. `hook_q` is the query that a token has: with `queries="previous"` it was made by another.
 
-    Explicit matrix products, not torch's fused attention: at the 40 tokens of these prompts they take half the time
-    on a CPU, and every step can be hooked. On a GPU the fused kernel runs when nobody listens to scores or pattern.
+    Explicit matrix products, not torch's fused attention: at the 40 tokens of these prompts they
+    take half the time on a CPU, and every step can be hooked. On a GPU the fused kernel runs when
+    nobody listens to scores or pattern.
     """
 
     W_Q: Float[Tensor, "head d_model d_head"]
@@ -106,8 +108,9 @@ class Attention(nn.Module):
         self.scale = 1 / math.sqrt(d_head) if cfg.use_attn_scale else 1.0
         # None: fused on a GPU where the steps between are not read. True and False are for tests.
         self.fused: bool | None = None
-        # A mask, and whether no query of it sees the last token. A plain attribute: masks do not belong in the state
-        # dict. One tuple, so that a thread never finds half of what another one left.
+        # A mask, and whether no query of it sees the last token. A plain attribute: masks do not
+        # belong in the state dict. One tuple, so that a thread never finds half of what another one
+        # left.
         self._mask: tuple[Tensor, bool] = (torch.empty(0), False)
 
     def forward(
@@ -118,7 +121,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of every token, or of the tokens in `rows` only, over all tokens they see.
 
-        Keys and values are appended to `memory` where one is given, for `after`: then no token is the query.
+        Keys and values are appended to `memory` where one is given, for `after`: then no token is
+        the query.
         """
         made = None
         if self.cfg.queries:
@@ -168,7 +172,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of alternative last tokens: each sees the context and itself, none sees another.
 
-        Row i of the pattern is what the last row would be in a prompt that ends in token i, its own weight last.
+        Row i of the pattern is what the last row would be in a prompt that ends in token i, its own
+        weight last.
         """
         q, k, v = self._project(x, "QKV")
         if context.queries is not None:
@@ -238,7 +243,8 @@ class Attention(nn.Module):
             result = torch.einsum("bqhe,hed->bqhd", z, self.W_O)
             untouched = None if torch.is_grad_enabled() else result.clone()
             result = self.hook_result(result)
-            # A sum of heads rounds otherwise than one product: who only read must leave the output bit-identical.
+            # A sum of heads rounds otherwise than one product: who only read must leave the output
+            # bit-identical.
             if untouched is None or not torch.equal(result, untouched):
                 return result.sum(2) + self.b_O
         return linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)

@@ -7,7 +7,8 @@ import torch
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 
-# Every example counts alike, and the query is no key: linear attention as the theorems about it have it.
+# Every example counts alike, and the query is no key: linear attention as the theorems about it
+# have it.
 LINEAR = {"attention_dir": "bidirectional", "score_fn": "linear", "score_norm": "labelled"}
 NORMS = ("ln1", "ln2", "ln_final")
 

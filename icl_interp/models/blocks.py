@@ -21,9 +21,10 @@ Kept = Float[Tensor, "batch query d_model"]  # the stream at the tokens somebody
 class Embed(nn.Module):
     """Read-in: v = tokens W_E + b_E, or v b / sqrt(b^2 + |v|^2) where `embed_bound` b is set.
 
-    Of the ways to keep |v| below b this one has a derivative everywhere and maps no two vectors to one (a clip at b
-    would give every far query of a direction the same vector, so that nothing after it could be measured). For |v| well
-    below b it is the identity up to a factor 1 - |v|^2 / (2 b^2).
+    Of the ways to keep |v| below b this one has a derivative everywhere and maps no two vectors to
+    one (a clip at b would give every far query of a direction the same vector, so that nothing
+    after it could be measured). For |v| well below b it is the identity up to a factor
+    1 - |v|^2 / (2 b^2).
     """
 
     W_E: Float[Tensor, "d_in d_model"]
@@ -40,7 +41,8 @@ class Embed(nn.Module):
         v = F.linear(tokens, self.W_E.T, self.b_E)
         if self.bound is None:
             return v
-        # As 1 / sqrt(1 + |v / b|^2), whose square does not overflow before |v| itself is out of all proportion.
+        # As 1 / sqrt(1 + |v / b|^2), whose square does not overflow before |v| itself is out of all
+        # proportion.
         return v * (1 + (v / self.bound).square().sum(-1, keepdim=True)).rsqrt()
 
 

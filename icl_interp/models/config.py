@@ -30,31 +30,35 @@ class HookedTransformerConfig:
         d_in: numbers in a token.
         d_out: numbers predicted at a token.
         act_fn: "gelu" (erf), "gelu_new" (tanh) or "relu".
-        normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only), "Tanh" (no statistics: tanh(alpha x) with
-            a learned alpha a norm, gain and bias) or None.
-        norm_position: "pre" (x += f(norm(x)), a final norm) or "post" (x = norm(x + f(x)), no final norm).
+        normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only), "Tanh" (no
+            statistics: tanh(alpha x) with a learned alpha a norm, gain and bias) or None.
+        norm_position: "pre" (x += f(norm(x)), a final norm) or "post" (x = norm(x + f(x)), no final
+            norm).
         attn_only: no MLP. mlp_only: no attention.
         positional_embedding_type: "standard" (learned) or "none".
         use_attn_scale: divide scores by sqrt(d_head).
         attention_dir: "causal" or "bidirectional".
-        score_fn: what turns scores into a pattern: "softmax", "scaled_softmax" (of scores times log n, with n visible
-            keys), "entmax" (of order 1.5: exact zeros), "sigmoid" (of scores minus log n), "relu" (divided by n),
-            "hardmax" (one-hot at the arg max), "linear", or "constant" (1 for each visible key, whatever its score);
-            see `models.scores`.
-        score_norm: what linear scores are divided by: "visible" keys, "labelled" examples (the visible keys but the
-            query's own column; for stacked prompts), or None.
-        keys: None: every token that a query sees is a key. "labelled": all but the last token, which is the query, so
-            that labelled examples alone are keys; for stacked prompts.
-        queries: None: the query of a token is made of the token itself. "previous": of the token before it, so that the
-            first has a query of zeros. An attention layer can then compare a state with its successor (Sander et al.
-            (2024), equation (6), read the output of the second to last token, which may see the last one: the same).
-        position_weights: None: the pattern is what the score function makes of the scores. "free": each weight is
-            multiplied by an entry of a learned matrix, `W_P` of each layer, (query position, key position), which all
-            its heads share. "softmax": by the softmax over the visible keys of that entry.
-        unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens themselves, of which
-            only M, or only W_K, W_Q and W_V, are learned; see `models.softmax_unit`.
-        embed_bound: tokens are read in as v b / sqrt(b^2 + |v|^2) with v = token W_E + b_E and this b, so that no
-            vector is longer than b; None reads v itself.
+        score_fn: what turns scores into a pattern: "softmax", "scaled_softmax" (of scores times log
+            n, with n visible keys), "entmax" (of order 1.5: exact zeros), "sigmoid" (of scores
+            minus log n), "relu" (divided by n), "hardmax" (one-hot at the arg max), "linear", or
+            "constant" (1 for each visible key, whatever its score); see `models.scores`.
+        score_norm: what linear scores are divided by: "visible" keys, "labelled" examples (the
+            visible keys but the query's own column; for stacked prompts), or None.
+        keys: None: every token that a query sees is a key. "labelled": all but the last token,
+            which is the query, so that labelled examples alone are keys; for stacked prompts.
+        queries: None: the query of a token is made of the token itself. "previous": of the token
+            before it, so that the first has a query of zeros. An attention layer can then compare a
+            state with its successor (Sander et al. (2024), equation (6), read the output of the
+            second to last token, which may see the last one: the same).
+        position_weights: None: the pattern is what the score function makes of the scores. "free":
+            each weight is multiplied by an entry of a learned matrix, `W_P` of each layer, (query
+            position, key position), which all its heads share. "softmax": by the softmax over the
+            visible keys of that entry.
+        unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens
+            themselves, of which only M, or only W_K, W_Q and W_V, are learned; see
+            `models.softmax_unit`.
+        embed_bound: tokens are read in as v b / sqrt(b^2 + |v|^2) with v = token W_E + b_E and this
+            b, so that no vector is longer than b; None reads v itself.
         eps: added to the variance under the norm's root.
         init_std: standard deviation of fresh weight matrices; biases start at 0.
     """
@@ -98,8 +102,8 @@ class HookedTransformerConfig:
         if self.d_head is None:
             if self.d_model % self.n_heads:
                 raise InputError(
-                    f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}: choose another number, or "
-                    "give d_head as well"
+                    f"d_model={self.d_model} is not a multiple of n_heads={self.n_heads}: choose "
+                    "another number, or give d_head as well"
                 )
             object.__setattr__(self, "d_head", self.d_model // self.n_heads)
         if self.d_mlp is None:
@@ -139,8 +143,8 @@ class HookedTransformerConfig:
             raise InputError(f"keys={self.keys!r} needs attention, but mlp_only leaves none")
         if self.keys and self.score_norm == "labelled":
             raise InputError(
-                "with keys='labelled' the visible keys are the labelled examples: use score_norm='visible', which "
-                "divides by their number"
+                "with keys='labelled' the visible keys are the labelled examples: use "
+                "score_norm='visible', which divides by their number"
             )
         if self.mlp_only and (self.queries or self.position_weights):
             name = "queries" if self.queries else "position_weights"
@@ -150,7 +154,8 @@ class HookedTransformerConfig:
         if self.keys and (self.queries or self.position_weights):
             name = "queries" if self.queries else "position_weights"
             raise InputError(
-                f"{name}={getattr(self, name)!r} and keys={self.keys!r} exclude each other: choose one"
+                f"{name}={getattr(self, name)!r} and keys={self.keys!r} exclude each other: choose "
+                "one"
             )
         self._check_bound()
         self._check_unit()
@@ -182,8 +187,8 @@ class HookedTransformerConfig:
             needed = ", ".join(f"{name}={wanted[name]!r}" for name in wrong) or "d_in of 2 at least"
             got = ", ".join(f"{name}={getattr(self, name)!r}" for name in wrong or ("d_in",))
             raise InputError(
-                f"unit={self.unit!r} is one head of attention on tokens (x; y) as they are, without anything else: it "
-                f"needs {needed}, but got {got}"
+                f"unit={self.unit!r} is one head of attention on tokens (x; y) as they are, "
+                f"without anything else: it needs {needed}, but got {got}"
             )
 
     def _check_bound(self) -> None:
@@ -194,8 +199,8 @@ class HookedTransformerConfig:
             or not 0 < bound < math.inf
         ):
             raise InputError(
-                f"embed_bound must be a positive number, or null for none, but got {bound!r}: give the longest vector "
-                "that a token may be read in as"
+                f"embed_bound must be a positive number, or null for none, but got {bound!r}: give "
+                "the longest vector that a token may be read in as"
             )
 
     def _check_whole_number(self, name: str) -> None:
@@ -234,7 +239,10 @@ class HookedTransformerConfig:
 
     @property
     def device(self) -> str:
-        """Where the model's weights are, and TransformerLens' helpers put what they make. `model.cfg` keeps it true."""
+        """Where the model's weights are, and TransformerLens' helpers put what they make.
+
+        `model.cfg` keeps it true.
+        """
         return self.__dict__.get("_device", "cpu")
 
     def on(self, device: str) -> Self:

@@ -1,12 +1,14 @@
 """A unit of linear attention with diagonal matrices and weights of positions, over complex states: alone, and inside.
 
-It predicts the state after s_T as sum_h sum_{t <= T} P_{T t} <s_{T-1}, A_h s_t> B_h s_t with A_h and B_h diagonal and
-<u, v> = sum_i conj(u_i) v_i: the query is the state before the last one, and the first state has no prediction (0).
-Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), equation (6) with Assumption 3. Their A_h stands on the query's
-side; on the key's side it is its conjugate.
+It predicts the state after s_T as sum_h sum_{t <= T} P_{T t} <s_{T-1}, A_h s_t> B_h s_t with A_h
+and B_h diagonal and <u, v> = sum_i conj(u_i) v_i: the query is the state before the last one, and
+the first state has no prediction (0). Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024),
+equation (6) with Assumption 3. Their A_h stands on the query's side; on the key's side it is its
+conjugate.
 
-A `HookedTransformer` is real. It holds a state of d complex coordinates as 2d real ones, `pairs`, and one complex head
-as two real heads: one weighs by the real part of <s_{T-1}, A_h s_t>, the other by the imaginary part.
+A `HookedTransformer` is real. It holds a state of d complex coordinates as 2d real ones, `pairs`,
+and one complex head as two real heads: one weighs by the real part of <s_{T-1}, A_h s_t>, the other
+by the imaginary part.
 """
 
 from typing import Self
@@ -51,14 +53,16 @@ def diagonals_of(matrix: Float[Tensor, "*head two_dim two_dim"]) -> Complex[Tens
 class DiagonalAttention(HookedRootModule):
     """The unit, with every step at a hook point.
 
-    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` (batch, token, dim), `hook_attn_scores`
-    (batch, head, query, key; later keys at 0), `hook_pattern` (scores times P), `hook_z` (batch, token, head, dim: a
-    head's part of the prediction) and `hook_attn_out` (the prediction). All are complex.
+    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` (batch, token, dim),
+    `hook_attn_scores` (batch, head, query, key; later keys at 0), `hook_pattern` (scores times P),
+    `hook_z` (batch, token, head, dim: a head's part of the prediction) and `hook_attn_out` (the
+    prediction). All are complex.
 
     Args:
         a: diagonals of the A_h, (head, dim), complex.
         b: diagonals of the B_h, (head, dim), complex.
-        p: P, (n_ctx, n_ctx), real: row T holds the weights of the keys t <= T for the prediction after s_T.
+        p: P, (n_ctx, n_ctx), real: row T holds the weights of the keys t <= T for the prediction
+            after s_T.
 
     >>> one = torch.ones(1, 1, dtype=torch.complex128)
     >>> unit = DiagonalAttention(one, one, torch.eye(4, dtype=torch.float64))  # P takes the last state alone
@@ -104,8 +108,8 @@ class DiagonalAttention(HookedRootModule):
             or states.shape[1] > len(self.W_P)
         ):
             raise InputError(
-                f"states must be (batch, token, dim={self.A.shape[1]}) with at most n_ctx={len(self.W_P)} tokens, but "
-                f"got {tuple(states.shape)}"
+                f"states must be (batch, token, dim={self.A.shape[1]}) with at most "
+                f"n_ctx={len(self.W_P)} tokens, but got {tuple(states.shape)}"
             )
         states = self.hook_resid_pre(states)
         n = states.shape[1]
@@ -119,7 +123,8 @@ class DiagonalAttention(HookedRootModule):
     def to_transformer(self) -> HookedTransformer:
         """A `HookedTransformer` of twice as many real heads on the `pairs` of the states, with the same predictions.
 
-        Its stream holds the prediction in the first half of its coordinates, and the state in the second.
+        Its stream holds the prediction in the first half of its coordinates, and the state in the
+        second.
         """
         (n_heads, dim), wide = self.A.shape, 2 * self.A.shape[1]
         model = blank(

@@ -16,9 +16,10 @@ LEARNED: dict[UnitName, tuple[str, ...]] = {
 def fix_weights(model: nn.Module, unit: UnitName) -> None:
     """Give a fresh model the weights that its unit does not learn, and take these out of training.
 
-    Tokens are the residual stream, one head reads and writes all of it, and the last coordinate is read out. In the
-    unit "M" keys are x, values are y, and W_Q is 0 outside its block of x. It stays 0 there, because the loss has no
-    gradient outside the block: the label slot of the query holds 0, and so does that coordinate of every key.
+    Tokens are the residual stream, one head reads and writes all of it, and the last coordinate is
+    read out. In the unit "M" keys are x, values are y, and W_Q is 0 outside its block of x. It
+    stays 0 there, because the loss has no gradient outside the block: the label slot of the query
+    holds 0, and so does that coordinate of every key.
 
     Args:
         model: a `HookedTransformer` with this `cfg.unit`; it is changed.

@@ -1,7 +1,8 @@
 """The only import of transformer_lens: hook points, and a cache that knows what it must refuse.
 
-TransformerLens keeps `HookedRootModule`, `HookPoint` and `ActivationCache` as its supported way to hook any module
-(versions 3.9 to 4). Importing any part of it takes seconds, so nothing imports this file before a model is needed.
+TransformerLens keeps `HookedRootModule`, `HookPoint` and `ActivationCache` as its supported way to
+hook any module (versions 3.9 to 4). Importing any part of it takes seconds, so nothing imports this
+file before a model is needed.
 """
 
 import difflib
@@ -42,7 +43,8 @@ __all__ = [
 HookName = str | Callable[[str], bool]  # a name, or a filter of names
 Functions = Sequence[tuple[HookName, Callable[..., Any]]]
 NAMED = 5  # names of hooks that a message lists at most
-# Held while functions are attached, detached or looked at: torch's own bookkeeping is not made for several threads.
+# Held while functions are attached, detached or looked at: torch's own bookkeeping is not made for
+# several threads.
 _LOCK = threading.RLock()
 
 # Each of these reads the residual stream as a sum of components.
@@ -132,7 +134,8 @@ def _belonging_to(opened: Opened, function: Callable[..., Any], dir: str) -> Cal
         return function(t, hook=hook) if opened.is_here else None
 
     def backward(t: Tensor, hook: Any) -> Any:
-        # A gradient may be asked for after the context. On a GPU torch computes it in threads of its own.
+        # A gradient may be asked for after the context. On a GPU torch computes it in threads of
+        # its own.
         here = threading.get_ident() == opened.thread or getattr(t, "is_cuda", False)
         return function(t, hook=hook) if here else None
 
@@ -149,7 +152,8 @@ def attached(
 ) -> Iterator[HookedRootModule]:
     """A context in which functions are attached to hook points, for the thread that opens it.
 
-    TransformerLens' own takes away what stands at its depth of nesting, which two threads would share.
+    TransformerLens' own takes away what stands at its depth of nesting, which two threads would
+    share.
 
     Args:
         model: whose hook points.
@@ -206,24 +210,27 @@ def _points(model: HookedRootModule, wanted: HookName) -> list[Any]:
 class NumericCache(ActivationCache):
     """TransformerLens' `ActivationCache` for numeric prompts.
 
-    Its helpers work as they are wherever the residual stream is a sum of components. In a post-norm model it is not
-    (each block rescales what came before), so those helpers are refused by name instead of returning wrong numbers.
-    Those that ask for what heads write are refused where there are no heads.
+    Its helpers work as they are wherever the residual stream is a sum of components. In a post-norm
+    model it is not (each block rescales what came before), so those helpers are refused by name
+    instead of returning wrong numbers. Those that ask for what heads write are refused where there
+    are no heads.
     """
 
     def __getattribute__(self, name: str) -> Any:
         if name in _ADDITIVE and object.__getattribute__(self, "model").cfg.norm_position == "post":
             raise InputError(
-                f"{name} needs a residual stream that is the sum of its components, but this model normalises after "
-                "each sublayer (norm_position='post'); read hook_resid_mid and hook_resid_post instead"
+                f"{name} needs a residual stream that is the sum of its components, but this model "
+                "normalises after each sublayer (norm_position='post'); read hook_resid_mid and "
+                "hook_resid_post instead"
             )
         if (
             name == "apply_ln_to_stack"
             and object.__getattribute__(self, "model").cfg.normalization_type == "Tanh"
         ):
             raise InputError(
-                "apply_ln_to_stack divides components by the norm's scale, but this model's Tanh norms have none and "
-                "do not act on each component by itself; read the components without apply_ln"
+                "apply_ln_to_stack divides components by the norm's scale, but this model's Tanh "
+                "norms have none and do not act on each component by itself; read the components "
+                "without apply_ln"
             )
         if name in _OF_HEADS and object.__getattribute__(self, "model").cfg.mlp_only:
             raise InputError(f"{name} needs attention heads, but this model has none (mlp_only)")
@@ -238,7 +245,8 @@ def token_axis(name: str) -> int:
 def listened(module: nn.Module) -> bool:
     """Whether any forward, backward or native torch hook is attached to this very module, for this thread.
 
-    `HookPoint.has_hooks` would miss native `register_forward_hook`s, so torch's own dictionaries are read.
+    `HookPoint.has_hooks` would miss native `register_forward_hook`s, so torch's own dictionaries
+    are read.
     """
     if not any(_native(module)):
         return False
@@ -287,9 +295,9 @@ def check_unhooked(model: object, who: str) -> None:
     names = hooked_modules(model) if isinstance(model, nn.Module) else []
     if names:
         raise InputError(
-            f"{who} measures a model as it is, but hooks or interventions are attached to this one, at "
-            f"{_listed(names)}: leave the `with` block, or remove them (model.reset_hooks(); handle.remove() for "
-            "torch's own)"
+            f"{who} measures a model as it is, but hooks or interventions are attached to this "
+            f"one, at {_listed(names)}: leave the `with` block, or remove them "
+            "(model.reset_hooks(); handle.remove() for torch's own)"
         )
 
 
@@ -346,9 +354,9 @@ def at(hook: HookPoint, shared: Tensor) -> Tensor:
 def refuse_patching_by_position() -> None:
     """Refuse a run inside TransformerLens' activation patching where it lists positions by itself.
 
-    It takes the last axis of its input for the positions, which for numeric tokens is d_in: it would patch the first
-    d_in tokens only. Nothing that it hands to the model tells, so its own arguments are read. With an `index_df`, or
-    without positions among the axes, it is right.
+    It takes the last axis of its input for the positions, which for numeric tokens is d_in: it
+    would patch the first d_in tokens only. Nothing that it hands to the model tells, so its own
+    arguments are read. With an `index_df`, or without positions among the axes, it is right.
 
     Raises:
         InputError: naming `interventions.patch`.
@@ -361,9 +369,10 @@ def refuse_patching_by_position() -> None:
         ):
             if any("pos" in axis for axis in frame.f_locals.get("index_axis_names") or ()):
                 raise InputError(
-                    "TransformerLens' patching takes the last axis of its input for positions, but tokens of numbers "
-                    "have shape (batch, token, d_in), so it would patch the first tokens only: use "
-                    "icl_interp.interventions.patch(model, clean, corrupted, metric, activation), or pass index_df"
+                    "TransformerLens' patching takes the last axis of its input for positions, but "
+                    "tokens of numbers have shape (batch, token, d_in), so it would patch the "
+                    "first tokens only: use icl_interp.interventions.patch(model, clean, "
+                    "corrupted, metric, activation), or pass index_df"
                 )
             return
         frame = frame.f_back
@@ -381,7 +390,8 @@ def check_names(requested: HookName | Sequence[HookName] | None, available: Iter
     if callable(requested):
         if not any(requested(name) for name in names):
             raise InputError(
-                f"the hook filter matches none of the {len(names)} hooks; names look like {names[:3]}"
+                f"the hook filter matches none of the {len(names)} hooks; names look like "
+                f"{names[:3]}"
             )
         return
     for name in [requested] if isinstance(requested, str) else requested:
@@ -413,6 +423,6 @@ blocks.0.hook_mlp_out, hook_embed; list(model.hook_dict) has all 3)
     if extends or ratio >= 0.5:
         hint, others = f"did you mean {nearest[0]!r}? ", nearest[1:]
     return InputError(
-        f"unknown hook {shown(name)}: {hint}(other names: {', '.join(others)}; list(model.hook_dict) has all "
-        f"{len(names)})"
+        f"unknown hook {shown(name)}: {hint}(other names: {', '.join(others)}; "
+        f"list(model.hook_dict) has all {len(names)})"
     )

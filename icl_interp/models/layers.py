@@ -16,8 +16,9 @@ from icl_interp.products import linear
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """x P(Z <= x) with Z standard normal, which is x (1 + erf(x / sqrt 2)) / 2.
 
-    In float64 torch's own kernel is faster or slower than this, by processor: 1.6 to 3.6 ns a number against 2.1 to 3.7
-    on one; on another it took 25, and erfc 8. Both round by about 1e-16 |x|.
+    In float64 torch's own kernel is faster or slower than this, by processor: 1.6 to 3.6 ns a
+    number against 2.1 to 3.7 on one; on another it took 25, and erfc 8. Both round by about 1e-16
+    |x|.
 
     Source: Hendrycks & Gimpel (2016), Gaussian error linear units.
 
@@ -41,8 +42,8 @@ ACTIVATIONS = {"gelu": gelu, "gelu_new": partial(F.gelu, approximate="tanh"), "r
 class Norm(nn.Module):
     """LayerNorm ("LN"), LayerNorm without gain and bias ("LNPre"), or root mean square with gain only ("RMS").
 
-    `hook_scale` is what the centred input is divided by; `hook_normalized` comes before the gain and bias (as in
-    TransformerLens 4), `hook_out` after them. The variance is the biased one.
+    `hook_scale` is what the centred input is divided by; `hook_normalized` comes before the gain
+    and bias (as in TransformerLens 4), `hook_out` after them. The variance is the biased one.
     """
 
     w: Float[Tensor, " d_model"] | None
@@ -79,8 +80,9 @@ class Norm(nn.Module):
     ) -> Float[Tensor, "batch token d_model"]:
         """The centred input, divided by what `hook_scale` gives.
 
-        With gradients off torch's kernel does both, several times as fast as step by step. Only where a listener
-        replaced the scale it is divided anew: one that only reads leaves every output bit-identical.
+        With gradients off torch's kernel does both, several times as fast as step by step. Only
+        where a listener replaced the scale it is divided anew: one that only reads leaves every
+        output bit-identical.
         """
         if torch.is_grad_enabled() or not self.centred:
             x = x - x.mean(-1, keepdim=True) if self.centred else x
@@ -100,9 +102,10 @@ class Norm(nn.Module):
 class TanhNorm(nn.Module):
     """gain * tanh(alpha x) + bias with one learned alpha: bounds the stream as a norm does, without any statistics.
 
-    There is no scale that a token's vector is divided by, hence no `hook_scale`, and nothing for an analysis of scales
-    to read or freeze. `hook_normalized` is tanh(alpha x), `hook_out` follows the gain and bias. Source: Zhu, Chen, He,
-    LeCun & Liu (2025), *Transformers without normalization* (their DyT), alpha starting at 0.5.
+    There is no scale that a token's vector is divided by, hence no `hook_scale`, and nothing for an
+    analysis of scales to read or freeze. `hook_normalized` is tanh(alpha x), `hook_out` follows the
+    gain and bias. Source: Zhu, Chen, He, LeCun & Liu (2025), *Transformers without
+    normalization* (their DyT), alpha starting at 0.5.
     """
 
     alpha: Float[Tensor, ""]

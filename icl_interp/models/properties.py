@@ -139,9 +139,10 @@ class WeightProperties:
     ) -> Float[Tensor, "*channels d_model"]:
         """The direction in the residual stream that an output channel reads, as `ActivationCache.logit_attrs` asks for.
 
-        TransformerLens calls an output by its token; here it is a channel, 0 to d_out - 1. The final norm's gain is
-        part of the direction (TransformerLens folds it into W_U beforehand), so that attributions of a whole
-        decomposition add up to the prediction less what no prompt changes: b_U, and W_U applied to the norm's bias.
+        TransformerLens calls an output by its token; here it is a channel, 0 to d_out - 1. The
+        final norm's gain is part of the direction (TransformerLens folds it into W_U beforehand),
+        so that attributions of a whole decomposition add up to the prediction less what no prompt
+        changes: b_U, and W_U applied to the norm's bias.
 
         Args:
             tokens: a channel, or a tensor of channels of any shape.
@@ -167,6 +168,6 @@ class WeightProperties:
 
 def _no_channel(given: object, d_out: int) -> InputError:
     return InputError(
-        f"an output is named by its channel, a whole number from 0 to {d_out - 1} or a tensor of these, but got "
-        f"{shown(given)}"
+        f"an output is named by its channel, a whole number from 0 to {d_out - 1} or a tensor of "
+        f"these, but got {shown(given)}"
     )

@@ -34,8 +34,8 @@ class RescaledValues(Encoding):
     def __post_init__(self) -> None:
         if not self.inner.shows_values:
             raise InputError(
-                f"a {type(self.inner).__name__} encoding shows no values that could be in other units: choose "
-                "interleaved or stacked"
+                f"a {type(self.inner).__name__} encoding shows no values that could be in other "
+                "units: choose interleaved or stacked"
             )
         for name in ("scale", "shift"):
             if not math.isfinite(getattr(self, name)):

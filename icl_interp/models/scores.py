@@ -1,7 +1,8 @@
 """Score functions: from attention scores (hidden keys at -inf) to an attention pattern.
 
-Each takes scores `(..., query, key)` and returns a pattern of the same shape in which hidden keys weigh 0. What is
-hidden is read off the scores themselves, so an intervention may hide a key by setting its score to -inf.
+Each takes scores `(..., query, key)` and returns a pattern of the same shape in which hidden keys
+weigh 0. What is hidden is read off the scores themselves, so an intervention may hide a key by
+setting its score to -inf.
 """
 
 import math
@@ -13,7 +14,8 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction, FunctionCtx, once_differentiable
 
 Scores = Float[Tensor, "*batch query key"]
-# Below the largest score by this much (halved scores), an entmax weight is 0 whatever the other scores are.
+# Below the largest score by this much (halved scores), an entmax weight is 0 whatever the other
+# scores are.
 _FAR_BELOW = -2.0
 
 
@@ -30,11 +32,12 @@ def visible_keys(scores: Scores) -> Int[Tensor, "*batch query 1"]:
 def scaled_softmax(scores: Scores) -> Scores:
     """softmax(s log n) with n visible keys: the sharpness grows with n, so that weights need not disperse.
 
-    Plain softmax of scores within a range R gives no key more than e^R / n. Here the same scores give up to n^R / n.
-    Source: Chiang & Cholak (2022), *Overcoming a theoretical limitation of self-attention*, a factor log n; Nakanishi
-    (2025), *Scalable-Softmax is superior for attention*, makes it s log n with a learned s for each head. No s here: a
-    head's W_Q and b_Q can take any multiple of themselves, so s would add nothing to what the model can compute, and
-    the state dict stays that of softmax.
+    Plain softmax of scores within a range R gives no key more than e^R / n. Here the same scores
+    give up to n^R / n. Source: Chiang & Cholak (2022), *Overcoming a theoretical limitation of
+    self-attention*, a factor log n; Nakanishi (2025), *Scalable-Softmax is superior for attention*,
+    makes it s log n with a learned s for each head. No s here: a head's W_Q and b_Q can take any
+    multiple of themselves, so s would add nothing to what the model can compute, and the state dict
+    stays that of softmax.
 
     >>> scaled_softmax(torch.tensor([[1.0, 0.0, 0.0, -math.inf]]))  # e^(log 3) = 3
     tensor([[0.6000, 0.2000, 0.2000, 0.0000]])
@@ -46,8 +49,8 @@ def scaled_softmax(scores: Scores) -> Scores:
 def sigmoid(scores: Scores) -> Scores:
     """1 / (1 + n exp(-s)) with n visible keys: each key weighed by itself, 1 / (n + 1) at a score of 0.
 
-    Weights do not compete and need not add up to 1. Source: Ramapuram et al. (2024), *Theory, analysis, and best
-    practices for sigmoid self-attention*, bias -log n.
+    Weights do not compete and need not add up to 1. Source: Ramapuram et al. (2024), *Theory,
+    analysis, and best practices for sigmoid self-attention*, bias -log n.
 
     >>> sigmoid(torch.tensor([[0.0, 0.0, 0.0, -math.inf]]))
     tensor([[0.2500, 0.2500, 0.2500, 0.0000]])
@@ -58,7 +61,8 @@ def sigmoid(scores: Scores) -> Scores:
 def relu(scores: Scores) -> Scores:
     """max(s, 0) / n with n visible keys: exact zeros, and weights that grow with the scores without limit.
 
-    Source: Wortsman, Lee, Gilmer & Kornblith (2023), *Replacing softmax with ReLU in vision transformers*.
+    Source: Wortsman, Lee, Gilmer & Kornblith (2023), *Replacing softmax with ReLU in vision
+    transformers*.
 
     >>> relu(torch.tensor([[3.0, -6.0, 1.5, -math.inf]]))
     tensor([[1.0000, 0.0000, 0.5000, 0.0000]])
@@ -77,7 +81,8 @@ class _Entmax(torch.autograd.Function):
         count = torch.arange(1, half.shape[-1] + 1, device=half.device, dtype=half.dtype)
         mean = ordered.cumsum(-1) / count
         spread = ordered.square().cumsum(-1) - count * mean.square()
-        # Of the k largest, tau solves sum (s / 2 - tau)^2 = 1; the support is the largest k whose own tau it exceeds.
+        # Of the k largest, tau solves sum (s / 2 - tau)^2 = 1; the support is the largest k whose
+        # own tau it exceeds.
         taus = mean - ((1 - spread) / count).clamp(min=0).sqrt()
         support = (taus <= ordered).sum(-1, keepdim=True)
         p = (half - taus.gather(-1, support - 1)).clamp(min=0).square()
@@ -98,7 +103,8 @@ def entmax(scores: Scores) -> Scores:
 
     Keys that score 2 or more below the best weigh exactly 0.
 
-    Source: Peters, Niculae & Martins (2019), *Sparse sequence-to-sequence models*, the exact algorithm for 1.5.
+    Source: Peters, Niculae & Martins (2019), *Sparse sequence-to-sequence models*, the exact
+    algorithm for 1.5.
 
     >>> entmax(torch.tensor([[1.0, 1.0, -1.5, -math.inf]]))
     tensor([[0.5000, 0.5000, 0.0000, 0.0000]])
@@ -109,7 +115,8 @@ def entmax(scores: Scores) -> Scores:
 class _Hardmax(torch.autograd.Function):
     """One-hot at the arg max going forward, softmax's gradient going back.
 
-    A function of its own because the usual trick `onehot + p - p.detach()` is one-hot only up to rounding.
+    A function of its own because the usual trick `onehot + p - p.detach()` is one-hot only up to
+    rounding.
     """
 
     @staticmethod

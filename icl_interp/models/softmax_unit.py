@@ -1,13 +1,15 @@
 """A unit of softmax attention whose keys are the labelled examples: alone, and inside a `HookedTransformer`.
 
-The unit adds to each token z_i of a prompt h(z_i) = sum_j a_ij W_V z_j with a_i the softmax over j of
-(W_K z_j)^T W_Q z_i, where j runs over the n labelled examples (x_j; y_j) and not over the query (x_q; 0). The
-prediction is the last coordinate at the query. Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024),
-slides by A. Mokhtari, ITA 2024, "Learning Model: One Layer of Softmax Self-Attention", equations (1) and (2). Tokens
-are as `tokens.Stacked` makes them: `(batch, token, d + 1)`.
+The unit adds to each token z_i of a prompt h(z_i) = sum_j a_ij W_V z_j with a_i the softmax over j
+of (W_K z_j)^T W_Q z_i, where j runs over the n labelled examples (x_j; y_j) and not over the query
+(x_q; 0). The prediction is the last coordinate at the query. Source: Collins, Parulekar, Mokhtari,
+Sanghavi & Shakkottai (2024), slides by A. Mokhtari, ITA 2024, "Learning Model: One Layer of Softmax
+Self-Attention", equations (1) and (2). Tokens are as `tokens.Stacked` makes them:
+`(batch, token, d + 1)`.
 
 Its counterpart with linear attention, yhat = (1/n) sum_i y_i x_i^T M x_q, is
-`units.LinearSelfAttention.from_product(M)`: the query is a key there, but its value is its label slot, which holds 0.
+`units.LinearSelfAttention.from_product(M)`: the query is a key there, but its value is its label
+slot, which holds 0.
 """
 
 import math
@@ -30,13 +32,17 @@ _ALONE = {"attention_dir": "bidirectional", "keys": "labelled"}
 
 
 class SoftmaxAttention(HookedRootModule):
-    """Z + h(Z), equation (1), with every step at a hook point; equation (2) is `SoftmaxAttention.from_product(M)`.
+    """Z + h(Z), equation (1), with every step at a hook point.
 
-    The slides' h has no residual term. It makes no difference to the prediction, because the query's label slot is 0.
+    Equation (2) is `SoftmaxAttention.from_product(M)`.
 
-    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` and `hook_resid_post` (batch, token, d_in),
-    `hook_q`, `hook_k`, `hook_v` (W_Q z, W_K z, W_V z of every token), `hook_attn_scores` (the query's column at -inf)
-    and `hook_pattern` (batch, query, key), `hook_attn_out` (h).
+    The slides' h has no residual term. It makes no difference to the prediction, because the
+    query's label slot is 0.
+
+    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` and `hook_resid_post`
+    (batch, token, d_in), `hook_q`, `hook_k`, `hook_v` (W_Q z, W_K z, W_V z of every token),
+    `hook_attn_scores` (the query's column at -inf) and `hook_pattern` (batch, query, key),
+    `hook_attn_out` (h).
 
     Args:
         w_k: W_K, (d + 1, d + 1).
@@ -139,7 +145,10 @@ class SoftmaxAttention(HookedRootModule):
         return out
 
     def to_transformer(self, n_ctx: int) -> HookedTransformer:
-        """A `HookedTransformer` whose stream is Z + h(Z), and so has every tool; its config says `unit="KQV"`."""
+        """A `HookedTransformer` whose stream is Z + h(Z), and so has every tool.
+
+        Its config says `unit="KQV"`.
+        """
         width = len(self.W_V)
         model = blank(width, d_head=width, n_ctx=n_ctx, d_in=width, unit="KQV", **_ALONE).to(
             self.W_V
@@ -157,16 +166,17 @@ class SoftmaxAttention(HookedRootModule):
 def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> SoftmaxAttention:
     """The unit that a transformer of one softmax head is, in float64, whatever the width of its stream and head.
 
-    Of W_V only the last row can be known, what the prediction reads. W_K and W_Q are known by their product: W_K is the
-    identity here, and W_Q all of W_K^T W_Q. A bias of keys adds the same to every score of a query and drops out.
+    Of W_V only the last row can be known, what the prediction reads. W_K and W_Q are known by their
+    product: W_K is the identity here, and W_Q all of W_K^T W_Q. A bias of keys adds the same to
+    every score of a query and drops out.
 
     Args:
         model: a transformer of one layer of softmax attention over labelled examples.
         tolerance: the largest bias, or weight past attention, that is taken for none.
 
     Raises:
-        InputError: naming what else the model has: layers, heads, norms, an MLP, positions, other scores or keys, or
-            biases larger than the tolerance.
+        InputError: naming what else the model has: layers, heads, norms, an MLP, positions, other
+            scores or keys, or biases larger than the tolerance.
     """
     cfg = model.cfg
     others = {
@@ -184,8 +194,9 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
     }
     if found := [name for name, present in others.items() if present]:
         raise InputError(
-            f"this model is no single head of softmax attention over labelled examples, it has {', '.join(found)}: "
-            "expected n_layers=1, n_heads=1, attn_only, score_fn='softmax', keys='labelled', no norm and no positions"
+            "this model is no single head of softmax attention over labelled examples, it has "
+            f"{', '.join(found)}: expected n_layers=1, n_heads=1, attn_only, score_fn='softmax', "
+            "keys='labelled', no norm and no positions"
         )
     weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
     embed, start, out = weights["embed.W_E"], weights["embed.b_E"], weights["unembed.W_U"][:, 0]
@@ -204,8 +215,8 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
     outside = max(float(part.abs().max()) for part in (scale * k @ b_q, direct, constant))
     if outside > tolerance:
         raise InputError(
-            f"biases or weights past attention reach {outside:.2g}, which a softmax unit does not have: raise "
-            "tolerance to ignore them"
+            f"biases or weights past attention reach {outside:.2g}, which a softmax unit does not "
+            "have: raise tolerance to ignore them"
         )
     w_v = torch.zeros_like(k.new_empty(len(embed), len(embed)))
     w_v[-1] = v @ write

@@ -37,11 +37,13 @@ class Shape(Protocol):
 
 @dataclass(frozen=True)
 class Encoding(ABC):
-    """How the points of a prompt become the tokens of a sequence. The query's own label is never shown.
+    """How the points of a prompt become the tokens of a sequence.
+
+    The query's own label is never shown.
 
     Attributes:
-        shows_values: of the class: whether tokens hold the values y; else they show paths only, whose values come
-            again as inputs.
+        shows_values: of the class: whether tokens hold the values y; else they show paths only,
+            whose values come again as inputs.
     """
 
     shows_values: ClassVar[bool] = True
@@ -74,8 +76,8 @@ class Encoding(ABC):
         """
         if not (self.shows_values or task.autoregressive):
             raise InputError(
-                f"the encoding {name_of(self)} shows no values, and those of a {type(task).__name__} are not the next "
-                "inputs: choose interleaved or stacked"
+                f"the encoding {name_of(self)} shows no values, and those of a "
+                f"{type(task).__name__} are not the next inputs: choose interleaved or stacked"
             )
 
     @abstractmethod
@@ -99,9 +101,10 @@ class Encoding(ABC):
 class Interleaved(Encoding):
     """x_1, y_1, x_2, y_2, ..., x_query: one token an input or value.
 
-    Tokens are as wide as the wider of the two. Each fills the first channels, so that a number y stands in channel 0.
-    The output at x_k predicts y_k, for every k when attention is causal (bidirectional attention shows y_k to x_k, so
-    there only the query counts). Source: Garg, Tsipras, Liang & Valiant (2022), section 2.
+    Tokens are as wide as the wider of the two. Each fills the first channels, so that a number y
+    stands in channel 0. The output at x_k predicts y_k, for every k when attention is causal
+    (bidirectional attention shows y_k to x_k, so there only the query counts). Source: Garg,
+    Tsipras, Liang & Valiant (2022), section 2.
 
     >>> Interleaved().kinds(3)
     ('x', 'y', 'x', 'y', 'x')
@@ -189,8 +192,9 @@ class Stacked(Encoding):
 class States(Encoding):
     """s_1, s_2, ..., s_query: one token a state, where the value of each point is the input of the next.
 
-    The output at s_k predicts s_{k+1}, for every k when attention is causal (bidirectional attention shows s_{k+1} to
-    s_k, so there only the query counts). Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section 2.
+    The output at s_k predicts s_{k+1}, for every k when attention is causal (bidirectional
+    attention shows s_{k+1} to s_k, so there only the query counts). Source: Sander, Giryes, Suzuki,
+    Blondel & Peyre (2024), section 2.
 
     >>> States().kinds(3)
     ('x', 'x', 'x')
@@ -235,9 +239,9 @@ class States(Encoding):
 class Augmented(States):
     """(0, s_1, 0), (0, s_2, s_1), (0, s_3, s_2), ...: each token holds a state and the one before it.
 
-    The first block, as wide as a state, is 0: it is where a layer that adds to its tokens writes its prediction. The
-    first state has none before it, and 0 stands there. Source: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section
-    4, after von Oswald et al. (2023).
+    The first block, as wide as a state, is 0: it is where a layer that adds to its tokens writes
+    its prediction. The first state has none before it, and 0 stands there. Source: Sander, Giryes,
+    Suzuki, Blondel & Peyre (2024), section 4, after von Oswald et al. (2023).
 
     >>> prompts = Prompts(torch.tensor([[[1.0], [2.0]]]), torch.zeros(1, 2), torch.zeros(1, 0), torch.zeros(1).long())
     >>> Augmented().encode(prompts)
@@ -260,8 +264,8 @@ class Augmented(States):
             InputError: always.
         """
         raise InputError(
-            "a query of augmented tokens holds the state before it too: use queries_after(prompts, xs) in place of "
-            "encode_queries(xs)"
+            "a query of augmented tokens holds the state before it too: use queries_after(prompts, "
+            "xs) in place of encode_queries(xs)"
         )
 
     def queries_after(
@@ -320,9 +324,9 @@ def infer(d_in: int, dim: int, n_targets: int = 1) -> Encoding:
             return ENCODINGS[name]()
     values = "" if n_targets == 1 else f" and values of {n_targets}"
     raise InputError(
-        f"a model with d_in={d_in} fits neither interleaved (d_in={widths['interleaved']}) nor stacked "
-        f"(d_in={widths['stacked']}) prompts of a task with inputs of {counted(dim, 'coordinate')}{values}: name the "
-        "encoding, or pass another task"
+        f"a model with d_in={d_in} fits neither interleaved (d_in={widths['interleaved']}) nor "
+        f"stacked (d_in={widths['stacked']}) prompts of a task with inputs of "
+        f"{counted(dim, 'coordinate')}{values}: name the encoding, or pass another task"
     )
 
 
@@ -334,7 +338,8 @@ def infer_from(prompts: Prompts, d_in: int) -> Encoding:
         d_in: the model's.
 
     Raises:
-        InputError: neither width fits, or the prompts are paths, which a model of this width could read in two ways.
+        InputError: neither width fits, or the prompts are paths, which a model of this width could
+            read in two ways.
 
     >>> path = Prompts(torch.arange(4.0).view(1, 4, 1), torch.arange(1.0, 5.0).view(1, 4), torch.zeros(1, 0),
     ...     torch.zeros(1).long())
@@ -353,19 +358,23 @@ may read them as states or interleaved: pass encoding=States() or encoding=Inter
         and torch.equal(ys[:, :-1], xs[:, 1:])
     ):
         raise InputError(
-            f"the value at each point of these prompts is the next input, so a model with d_in={d_in} may read them as "
-            "states or interleaved: pass encoding=States() or encoding=Interleaved()"
+            "the value at each point of these prompts is the next input, so a model with "
+            f"d_in={d_in} may read them as states or interleaved: pass encoding=States() or "
+            "encoding=Interleaved()"
         )
     return found
 
 
 def _check_path(prompts: Prompts, encoding: Encoding) -> None:
-    """Refuse prompts whose values would not be shown. The query may stand anywhere, and values may be unknown (NaN)."""
+    """Refuse prompts whose values would not be shown.
+
+    The query may stand anywhere, and values may be unknown (NaN).
+    """
     xs, ys = prompts.xs[:, 1:-1], prompts.ys[:, :-2]
     if xs.shape != ys.shape or not bool(((xs == ys) | ys.isnan()).all()):
         raise InputError(
-            f"{name_of(encoding)} tokens show no values, so the value at each point must be the next input, but these "
-            "prompts are no paths: choose Interleaved() or Stacked()"
+            f"{name_of(encoding)} tokens show no values, so the value at each point must be the "
+            "next input, but these prompts are no paths: choose Interleaved() or Stacked()"
         )
 
 

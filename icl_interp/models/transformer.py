@@ -52,7 +52,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     torch.Size([3, 2, 10, 10])
     """
 
-    # Only with learned positions there is a `pos_embed`, and only pre-norm models have an `ln_final`.
+    # Only with learned positions there is a `pos_embed`, and only pre-norm models have an
+    # `ln_final`.
     pos_embed: PosEmbed
     hook_pos_embed: HookPoint
     ln_final: Norm | TanhNorm
@@ -98,16 +99,18 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     ) -> Float[Tensor, "batch query d_out"]:
         """Predictions at every token, or at `positions` only (evenly spaced and increasing).
 
-        Asking for the positions that are read spares the last block all other work. With any hook attached every
-        position is computed, so that a listener sees what it expects.
+        Asking for the positions that are read spares the last block all other work. With any hook
+        attached every position is computed, so that a listener sees what it expects.
 
         Raises:
-            InputError: tokens of another width, more of them than `n_ctx`, or positions that are not among them.
+            InputError: tokens of another width, more of them than `n_ctx`, or positions that are
+                not among them.
         """
         self._check(tokens)
         if self.cfg.keys and tokens.shape[1] < 2:
             raise InputError(
-                "with keys='labelled' a prompt needs a labelled example before the query, but got none"
+                "with keys='labelled' a prompt needs a labelled example before the query, but got "
+                "none"
             )
         return self.resume(self._embed(tokens), 0, positions)
 
@@ -116,7 +119,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     ) -> Float[Tensor, "batch query d_out"]:
         """Predictions from the stream before a block (its `hook_resid_pre`): the rest of a forward pass.
 
-        Runs that differ from this block on only, as those under an intervention there, share what lies before it.
+        Runs that differ from this block on only, as those under an intervention there, share what
+        lies before it.
         """
         wanted = None if positions is None else _as_slice(positions, stream.shape[1])
         rows = None if self._anyone_listens() else wanted
@@ -128,11 +132,13 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def remember(self, tokens: Tokens) -> list[KeysValues]:
         """Keys and values of a context in every layer with attention, for `after`, where `cfg.query_is_unseen`.
 
-        Nothing reads what the last block makes of the context, so it is not computed and hooks there do not fire.
+        Nothing reads what the last block makes of the context, so it is not computed and hooks
+        there do not fire.
         """
         if not self.cfg.query_is_unseen:
             raise InputError(
-                "a bidirectional context changes with the query, so its keys and values cannot be kept"
+                "a bidirectional context changes with the query, so its keys and values cannot be "
+                "kept"
             )
         self._check(tokens)
         if self.cfg.mlp_only:
@@ -148,8 +154,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     ) -> Float[Tensor, "batch token d_out"]:
         """Predictions for alternative last tokens: token i of the input stands at `position`, after the same context.
 
-        The context's keys and values do not depend on the last token, so a sweep over it costs one token a point.
-        Hooks fire as they do in `forward`; their token axis runs over the alternatives.
+        The context's keys and values do not depend on the last token, so a sweep over it costs one
+        token a point. Hooks fire as they do in `forward`; their token axis runs over the
+        alternatives.
         """
         return self.resume_after(memory, next(self.streams_after(memory, tokens, position)), 0)
 
@@ -161,8 +168,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         known = memory[0].keys.shape[2] if memory else position
         if position != known or not 0 <= position < self.cfg.n_ctx:
             raise InputError(
-                f"alternative last tokens of a context of {known} tokens stand at position {known}, below "
-                f"n_ctx={self.cfg.n_ctx}; got position {position}"
+                f"alternative last tokens of a context of {known} tokens stand at position "
+                f"{known}, below n_ctx={self.cfg.n_ctx}; got position {position}"
             )
         stream = self._embed(tokens, position)
         for i in range(self.cfg.n_layers):
@@ -185,8 +192,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def fixed_weights(self) -> Iterator[None]:
         """A context in which no weight changes: what is made of weights alone is then made once.
 
-        Worth it for many short runs without gradients, as of alternative last tokens. It is the business of this thread
-        alone, and of this model: copies that are made meanwhile have their own weights.
+        Worth it for many short runs without gradients, as of alternative last tokens. It is the
+        business of this thread alone, and of this model: copies that are made meanwhile have their
+        own weights.
         """
         known = FIXED.get()
         layers = [id(module) for module in self.modules() if isinstance(module, Attention)]
@@ -217,18 +225,20 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     def _check_width(self, tokens: Tensor) -> None:
         if not isinstance(tokens, Tensor):
             raise InputError(
-                f"a model reads tokens, a tensor of shape (batch, token, d_in={self.cfg.d_in}), but got "
-                f"{_kind(tokens)}: encode prompts with encoding.encode(prompts), or call predict(prompts)"
+                f"a model reads tokens, a tensor of shape (batch, token, d_in={self.cfg.d_in}), "
+                f"but got {_kind(tokens)}: encode prompts with encoding.encode(prompts), or call "
+                "predict(prompts)"
             )
         if tokens.ndim != 3 or tokens.shape[-1] != self.cfg.d_in:
             raise InputError(
-                f"tokens must have shape (batch, token, d_in={self.cfg.d_in}), but got {tuple(tokens.shape)}"
+                f"tokens must have shape (batch, token, d_in={self.cfg.d_in}), but got "
+                f"{tuple(tokens.shape)}"
             )
         weight = self.unembed.W_U
         if tokens.dtype != weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
             raise InputError(
-                f"tokens are {_dtype(tokens)} and weights {_dtype(weight)}: pass tokens.to(model.unembed.W_U.dtype), "
-                f"or convert the model"
+                f"tokens are {_dtype(tokens)} and weights {_dtype(weight)}: pass "
+                "tokens.to(model.unembed.W_U.dtype), or convert the model"
             )
 
     def _check(self, tokens: Tensor) -> None:
@@ -250,8 +260,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         check_names(names_filter, self.hook_dict)
         if kwargs.get("incl_bwd"):
             raise InputError(
-                "incl_bwd would need an output that is one number, but a prediction is a tensor and its loss is yours: "
-                "use `with model.hooks(bwd_hooks=[(name, function)]):`, and call backward() on your loss inside"
+                "incl_bwd would need an output that is one number, but a prediction is a tensor "
+                "and its loss is yours: use `with model.hooks(bwd_hooks=[(name, function)]):`, and "
+                "call backward() on your loss inside"
             )
         return_cache_object = kwargs.pop("return_cache_object", True)
         out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
@@ -270,8 +281,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     ) -> Any:
         """A context in which functions are attached to hook points; `run_with_hooks` is one forward pass in it.
 
-        Like torch's `no_grad` it is the business of this thread: where another one runs the model meanwhile, nothing of
-        it acts there. What is to act in every thread is attached with `add_hook`.
+        Like torch's `no_grad` it is the business of this thread: where another one runs the model
+        meanwhile, nothing of it acts there. What is to act in every thread is attached with
+        `add_hook`.
         """
         fwd_hooks, bwd_hooks = pairs_of(fwd_hooks, "fwd_hooks"), pairs_of(bwd_hooks, "bwd_hooks")
         check_names([name for name, _ in fwd_hooks + bwd_hooks], self.hook_dict)
@@ -300,7 +312,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         config = read_json(folder / "config.json", LARGEST_FACTS)
         if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
             raise InputError(
-                f"{folder / 'config.json'} has no 'model' section: is it the config of a run folder?"
+                f"{folder / 'config.json'} has no 'model' section: is it the config of a run "
+                "folder?"
             )
         values = {key: value for key, value in config["model"].items() if key != "kind"}
         cfg = build(HookedTransformerConfig, values, "config.json, section model")
@@ -391,6 +404,7 @@ def _as_slice(positions: range | Sequence[int], n_tokens: int) -> slice:
         or positions[-1] >= n_tokens
     ):
         raise InputError(
-            f"positions must be evenly spaced, increasing and within 0 to {n_tokens - 1}, but got {list(positions)}"
+            f"positions must be evenly spaced, increasing and within 0 to {n_tokens - 1}, but got "
+            f"{list(positions)}"
         )
     return slice(positions[0], positions[-1] + 1, steps.pop())

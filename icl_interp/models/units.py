@@ -1,8 +1,9 @@
 """Single analysable units: a layer of linear self-attention, alone and inside a `HookedTransformer`.
 
-The layer is f(E) = E + W_PV E (E^T W_KQ E) / rho: E has a column (x_i; y_i) for each of the rho labelled examples and
-(x_q; 0) for the query, and the prediction is the bottom right entry of f(E). Source: Zhang, Frei & Bartlett (2023),
-equations (3.3) to (3.6). Here columns are tokens, as `tokens.Stacked` makes them: `(batch, token, d + 1)`.
+The layer is f(E) = E + W_PV E (E^T W_KQ E) / rho: E has a column (x_i; y_i) for each of the rho
+labelled examples and (x_q; 0) for the query, and the prediction is the bottom right entry of f(E).
+Source: Zhang, Frei & Bartlett (2023), equations (3.3) to (3.6). Here columns are tokens, as
+`tokens.Stacked` makes them: `(batch, token, d + 1)`.
 """
 
 import math
@@ -28,9 +29,9 @@ Tokens = Float[Tensor, "batch token d_in"]
 class LinearSelfAttention(HookedRootModule):
     """f(E) = E + W_PV E (E^T W_KQ E) / rho, with every step at a hook point.
 
-    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` and `hook_resid_post` (batch, token, d_in),
-    `hook_v` (W_PV e of every token), `hook_attn_scores` and `hook_pattern` (batch, query, key; before and after the
-    division by rho), `hook_attn_out`.
+    Hooks, named as in a block of `HookedTransformer`: `hook_resid_pre` and `hook_resid_post`
+    (batch, token, d_in), `hook_v` (W_PV e of every token), `hook_attn_scores` and `hook_pattern`
+    (batch, query, key; before and after the division by rho), `hook_attn_out`.
 
     Args:
         w_pv: W_PV, (d + 1, d + 1).
@@ -106,8 +107,9 @@ class LinearSelfAttention(HookedRootModule):
     ) -> HookedTransformer:
         """A `HookedTransformer` with linear scores that makes the same predictions, and so brings every tool.
 
-        Several heads share W_KQ: each takes some coordinates of the query. Where one head is wide enough for W_PV
-        (d_head >= d + 1) its stream is f(E), else only the last coordinate of it, the prediction.
+        Several heads share W_KQ: each takes some coordinates of the query. Where one head is wide
+        enough for W_PV (d_head >= d + 1) its stream is f(E), else only the last coordinate of it,
+        the prediction.
 
         Raises:
             InputError: n_heads * d_head is less than d + 1.
@@ -116,7 +118,8 @@ class LinearSelfAttention(HookedRootModule):
         d_head = d_head or math.ceil(width / n_heads)
         if n_heads * d_head < width:
             raise InputError(
-                f"n_heads * d_head must be at least d + 1 = {width} to hold W_KQ, but got {n_heads} * {d_head}"
+                f"n_heads * d_head must be at least d + 1 = {width} to hold W_KQ, but got "
+                f"{n_heads} * {d_head}"
             )
         model = blank(width, n_heads=n_heads, d_head=d_head, n_ctx=n_ctx, d_in=width, **LINEAR).to(
             self.W_PV
@@ -143,8 +146,9 @@ class LinearSelfAttention(HookedRootModule):
 class LayerForm(NamedTuple):
     """What a `HookedTransformer` of one linear-attention layer computes at the query, in terms of tokens.
 
-    yhat = direct . t_q + sum_h v_h^T (sum_k t_k t_k^T / rho) F_h t_q with t = (x, y, 1): the last coordinate carries
-    every bias. A layer without biases that reads nothing off the query directly is an LSA layer of several heads.
+    yhat = direct . t_q + sum_h v_h^T (sum_k t_k t_k^T / rho) F_h t_q with t = (x, y, 1): the last
+    coordinate carries every bias. A layer without biases that reads nothing off the query directly
+    is an LSA layer of several heads.
 
     Attributes:
         values: v_h, (head, d + 2).
@@ -202,13 +206,15 @@ def read_layer(model: HookedTransformer) -> LayerForm:
     """The form of a transformer that is one layer of linear attention, exactly and in float64.
 
     Raises:
-        InputError: naming what else the model has: layers, norms, an MLP, positions, another score function.
+        InputError: naming what else the model has: layers, norms, an MLP, positions, another score
+            function.
     """
     found = beyond_a_layer(model.cfg)
     if found:
         raise InputError(
-            f"this model is no single layer of linear self-attention, it has {', '.join(found)}: expected n_layers=1, "
-            "attn_only, score_fn='linear', score_norm='labelled', no norm and no positions"
+            f"this model is no single layer of linear self-attention, it has {', '.join(found)}: "
+            "expected n_layers=1, attn_only, score_fn='linear', score_norm='labelled', no norm and "
+            "no positions"
         )
     # With a constant 1 as last coordinate of every token each bias is one more row of a matrix.
     weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}

@@ -98,7 +98,8 @@ def header(path: Path) -> dict[str, Kind]:
 def _check_length(path: Path, start: bytes) -> None:
     """Refuse a header that is longer than any model's: of its text comes thirty times as much in memory."""
     length = int.from_bytes(start, "little")
-    # One that cannot be a length is refused with its own words, since it may be another kind of file.
+    # One that cannot be a length is refused with its own words, since it may be another kind of
+    # file.
     if LARGEST_HEADER < length < path.stat().st_size:
         raise InputError(
             f"{path} has a header of {length:,} bytes, but at most {LARGEST_HEADER:,} are read"
@@ -106,7 +107,8 @@ def _check_length(path: Path, start: bytes) -> None:
 
 
 def _not_whole(path: Path, start: bytes, error: Exception) -> InputError:
-    # Only now: a safetensors file begins with the length of its header, which may look like a pickle's first bytes.
+    # Only now: a safetensors file begins with the length of its header, which may look like a
+    # pickle's first bytes.
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return InputError(
             f"{path} is a pickle, which can run code when read: convert it to safetensors first"
@@ -120,10 +122,12 @@ def _not_whole(path: Path, start: bytes, error: Exception) -> InputError:
 def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: object) -> None:
     """Compare the tensors of a file with those that are asked for.
 
-    `wanted` is read only as far as it agrees with `found`, so it may be longer than any memory could hold.
+    `wanted` is read only as far as it agrees with `found`, so it may be longer than any memory
+    could hold.
 
     Raises:
-        InputError: a tensor is missing, unexpected, of another shape, or of another type of number; it is named.
+        InputError: a tensor is missing, unexpected, of another shape, or of another type of number;
+            it is named.
     """
     seen = set()
     for name, shape, dtypes in wanted:
@@ -135,7 +139,8 @@ def check_kinds(found: Mapping[str, Kind], wanted: Iterable[Wanted], where: obje
             )
         if found[name].dtype not in dtypes:
             raise InputError(
-                f"{where}: {name} holds numbers of the type {found[name].dtype}, but {' or '.join(dtypes)} is needed"
+                f"{where}: {name} holds numbers of the type {found[name].dtype}, but "
+                f"{' or '.join(dtypes)} is needed"
             )
         seen.add(name)
     for name in found:
@@ -155,7 +160,8 @@ def check_plain(name: str, tensor: Tensor, where: object) -> None:
     )
     if strange:
         raise InputError(
-            f"{where}: {shown(name)} is no plain tensor with all of its numbers: make it a dense one"
+            f"{where}: {shown(name)} is no plain tensor with all of its numbers: make it a dense "
+            "one"
         )
 
 
@@ -174,8 +180,8 @@ def check_finite(named: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], whe
         check_plain(name, tensor, where)
         if not torch.isfinite(tensor).all():
             raise InputError(
-                f"{where}: {name} holds NaN or infinite numbers (as {_dtype(tensor)}); was the training run stopped "
-                "too late?"
+                f"{where}: {name} holds NaN or infinite numbers (as {_dtype(tensor)}); was the "
+                "training run stopped too late?"
             )
 
 
@@ -184,7 +190,8 @@ def shapes(
 ) -> list[dict[str, Shape]]:
     """Shapes of a model's tensors by name: those outside the blocks, and those of the first block.
 
-    Nothing is allocated, whatever the sizes are: the model that is asked has one block, and tensors without numbers.
+    Nothing is allocated, whatever the sizes are: the model that is asked has one block, and tensors
+    without numbers.
 
     Raises:
         InputError: the sizes are beyond what a tensor can have.
@@ -227,7 +234,9 @@ def asked_for(
 def load_model(
     make: Callable[[HookedTransformerConfig], Model], cfg: HookedTransformerConfig, path: Path
 ) -> Model:
-    """A model with a file's weights. The config is compared with the file's header before the model is made.
+    """A model with a file's weights.
+
+    The config is compared with the file's header before the model is made.
 
     Raises:
         InputError: as `load_into`.
@@ -242,8 +251,8 @@ def load_into(model: nn.Module, path: Path) -> None:
     """Load a file's weights into a model of the same shape.
 
     Raises:
-        InputError: a tensor is missing, unexpected, of another shape or type, or holds numbers that are NaN or
-            infinite in the type of the model's own; it is named.
+        InputError: a tensor is missing, unexpected, of another shape or type, or holds numbers that
+            are NaN or infinite in the type of the model's own; it is named.
     """
     check_kinds(header(path), _tensors_of(model), path)
     load_tensors(model, read(path), path)
@@ -263,8 +272,8 @@ def load_tensors(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> No
 def lay_out(model: Model) -> Model:
     """The same model, whose weights from the many inputs of a product lie in memory output by output.
 
-    Products read them so (`F.linear` takes (out, in)), and take down to two thirds of the time. Names, shapes and
-    numbers stay; copies in another precision keep the order.
+    Products read them so (`F.linear` takes (out, in)), and take down to two thirds of the time.
+    Names, shapes and numbers stay; copies in another precision keep the order.
 
     >>> from icl_interp.models.transformer import HookedTransformer
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=16, n_heads=2))

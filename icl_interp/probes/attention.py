@@ -23,14 +23,17 @@ _UNITS = {"entropy": "nats", "deficit": "nats", "effective_keys": "keys", "visib
 
 
 def entropy(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
-    """H = -sum_j a_j log a_j of each row of weights a, in nats. Hidden keys weigh 0 and count for nothing.
+    """H = -sum_j a_j log a_j of each row of weights a, in nats.
+
+    Hidden keys weigh 0 and count for nothing.
 
     Source: Shannon (1948), theorem 2.
 
     >>> round(float(entropy(torch.tensor([0.25, 0.25, 0.25, 0.25, 0.0]))), 4)  # log 4
     1.3863
     """
-    # Twice as fast as torch.special.entr. A weight below the smallest normal number adds nothing either way.
+    # Twice as fast as torch.special.entr. A weight below the smallest normal number adds nothing
+    # either way.
     return -torch.linalg.vecdot(pattern, pattern.clamp(min=torch.finfo(pattern.dtype).tiny).log())
 
 
@@ -39,7 +42,8 @@ def entropy_deficit(
 ) -> Float[Tensor, "*batch"]:
     """D = log n - H of each row over the n keys it sees (all, unless `visible` says how many), in nats.
 
-    It is the Kullback-Leibler divergence of the row from uniform weights: 0 for these, log n for a one-hot row.
+    It is the Kullback-Leibler divergence of the row from uniform weights: 0 for these, log n for a
+    one-hot row.
 
     Source: Kullback & Leibler (1951), "On information and sufficiency".
 
@@ -68,8 +72,8 @@ def hardmax_distance(
 ) -> Float[Tensor, "*batch"]:
     """delta = 1 - the weight on all keys that tie for the largest: the total variation distance to the hardmax.
 
-    Where more than half of the n keys that a row sees tie, there is no largest but evenness: delta is 1. So a uniform
-    row is as far from a hardmax as can be.
+    Where more than half of the n keys that a row sees tie, there is no largest but evenness: delta
+    is 1. So a uniform row is as far from a hardmax as can be.
 
     >>> hardmax_distance(torch.tensor([[0.5, 0.5, 0.0, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2]]))
     tensor([0., 1.])
@@ -100,21 +104,24 @@ def _as_numbers(
 
 
 class PatternStatistics(NamedTuple):
-    """How concentrated each row of an attention pattern is; every field is `(*batch, query)`, in the pattern's dtype.
+    """How concentrated each row of an attention pattern is.
+
+    Every field is `(*batch, query)`, in the pattern's dtype.
 
     With a row's weights a_j over the n keys it sees (hidden keys weigh 0):
 
     Attributes:
         entropy: H, `entropy`, in nats.
-        normalised_entropy: H / log n, from 0 to 1; NaN where n = 1. Never enough alone: it tends to 1 for any bounded
-            scores as n grows, however uneven the weights stay.
+        normalised_entropy: H / log n, from 0 to 1; NaN where n = 1. Never enough alone: it tends to
+            1 for any bounded scores as n grows, however uneven the weights stay.
         deficit: log n - H, `entropy_deficit`, in nats.
         effective_keys: exp(H), from 1 to n.
         max_weight: max_j a_j.
         delta: `hardmax_distance`.
         visible_keys: n.
 
-    Source: the two ends that these tell apart, hardmax and uniform weights: Naim & Asher (2025), appendix G.2.
+    Source: the two ends that these tell apart, hardmax and uniform weights: Naim & Asher (2025),
+    appendix G.2.
 
     >>> p = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
     >>> s = PatternStatistics.of(p, torch.tensor([4]))
@@ -146,22 +153,25 @@ class PatternStatistics(NamedTuple):
 class AttentionEntropy(Probe):
     """`PatternStatistics` of every head, over prompts and the queries of each position kind.
 
-    A kind names the query: "x", "y", or "query" for the last one. Queries that see one key only (the first, if causal)
-    are left out: their weights say nothing about a head. What is visible is counted from the scores (-inf: hidden), so
-    causal, bidirectional and alternative last tokens are all served. Where an intervention puts weight on hidden keys,
-    these count as visible.
+    A kind names the query: "x", "y", or "query" for the last one. Queries that see one key only
+    (the first, if causal) are left out: their weights say nothing about a head. What is visible is
+    counted from the scores (-inf: hidden), so causal, bidirectional and alternative last tokens are
+    all served. Where an intervention puts weight on hidden keys, these count as visible.
 
     Args:
         per_prompt: keep a value for each prompt instead of mean and standard deviation.
-        keys: places of the keys that count; the weights on these are scaled to add up to 1 (`among`). Default: all.
+        keys: places of the keys that count; the weights on these are scaled to add up to 1
+            (`among`). Default: all.
 
     Results:
-        entropy, normalised_entropy, deficit, effective_keys, max_weight, delta, visible_keys: Matrix (layer, head,
-            position, statistic) each, the statistics being "mean" and "std", or with `per_prompt` (layer, head,
-            position, prompt). All NaN for a kind whose queries see one key only.
+        entropy, normalised_entropy, deficit, effective_keys, max_weight, delta, visible_keys:
+            Matrix (layer, head, position, statistic) each, the statistics being "mean" and "std",
+            or with `per_prompt` (layer, head, position, prompt). All NaN for a kind whose queries
+            see one key only.
 
     Raises:
-        InputError: a model without attention, or whose weights need not add up to 1 (raised by `probe` and `observe`).
+        InputError: a model without attention, or whose weights need not add up to 1 (raised by
+            `probe` and `observe`).
 
     Attention without queries is even, so it has the largest entropy, log n:
 
@@ -184,9 +194,15 @@ class AttentionEntropy(Probe):
         if model.cfg.mlp_only:
             return "this model has no attention"
         if model.cfg.score_fn == "linear":
-            return "linear scores are no distribution over keys (they can be negative), so they have no entropy"
+            return (
+                "linear scores are no distribution over keys (they can be negative), so they have "
+                "no entropy"
+            )
         if not model.cfg.weights_add_up:
-            return f"{model.cfg.score_fn} weights need not add up to 1, so they are no distribution and have no entropy"
+            return (
+                f"{model.cfg.score_fn} weights need not add up to 1, so they are no distribution "
+                "and have no entropy"
+            )
         return None
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
@@ -262,12 +278,13 @@ class AttentionTargets(Probe):
         kinds: what each token of the prompt shows, "x", "y" or "xy", as `Encoding.kinds` tells.
 
     Results:
-        share: Matrix (layer, head, position, target). Targets are "itself", "the first token", "an x" (another than
-            itself), "a y" and "a pair"; the first token is also an x or a pair. Of equal weights the first one counts.
+        share: Matrix (layer, head, position, target). Targets are "itself", "the first token", "an
+            x" (another than itself), "a y" and "a pair"; the first token is also an x or a pair. Of
+            equal weights the first one counts.
 
     Raises:
-        InputError: kinds that are none; a model without attention (raised by `probe` and `observe`); or in a run,
-            prompts of another length.
+        InputError: kinds that are none; a model without attention (raised by `probe` and
+            `observe`); or in a run, prompts of another length.
 
     The last token attends to itself, to an x, to a y or to a pair, so these shares add up to 1:
 
@@ -285,8 +302,8 @@ class AttentionTargets(Probe):
     def __init__(self, kinds: Sequence[str]) -> None:
         if isinstance(kinds, str) or not all(isinstance(kind, str) for kind in kinds):
             raise InputError(
-                "kinds must be a list of what each token shows ('x', 'y' or 'xy'), as encoding.kinds(n_points) gives, "
-                f"but got {shown(kinds)}"
+                "kinds must be a list of what each token shows ('x', 'y' or 'xy'), as "
+                f"encoding.kinds(n_points) gives, but got {shown(kinds)}"
             )
         self.kinds = np.array(kinds)
 
@@ -313,8 +330,8 @@ class AttentionTargets(Probe):
     ) -> None:
         if pattern.shape[-1] != len(self.kinds):
             raise InputError(
-                f"AttentionTargets was told what {len(self.kinds)} tokens show, but these prompts have "
-                f"{pattern.shape[-1]}: pass encoding.kinds(n_points) of these prompts"
+                f"AttentionTargets was told what {len(self.kinds)} tokens show, but these prompts "
+                f"have {pattern.shape[-1]}: pass encoding.kinds(n_points) of these prompts"
             )
         best = pattern.argmax(-1)
         own = len(self.kinds) - 1
@@ -348,8 +365,9 @@ def resampled_scores(
 ) -> tuple[Float[Tensor, "*batch n"], tuple[str, ...]]:
     """Scores of a query over n keys: its own, and others drawn from what several contexts show to the same query.
 
-    What a longer prompt would show, as far as the trained lengths tell: exact in the first layer, where the score of a
-    key depends on its own token only, and a counterfactual deeper. Kinds of token keep their proportion.
+    What a longer prompt would show, as far as the trained lengths tell: exact in the first layer,
+    where the score of a key depends on its own token only, and a counterfactual deeper. Kinds of
+    token keep their proportion.
 
     Args:
         scores: of the keys of each context at that query, the query's own key last.

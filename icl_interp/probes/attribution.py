@@ -16,7 +16,8 @@ from icl_interp.probes.base import Hook, Positions, Probe, at_places
 from icl_interp.reductions import Moments
 from icl_interp.results import Result, make_array
 
-ROUNDING = 100  # units in the last place of the vectors that a sum is made of, up to which two sums are one
+# Units in the last place of the vectors that a sum is made of, up to which two sums are one.
+ROUNDING = 100
 
 
 def directions(model: HookedTransformer) -> Float[Tensor, "d_model d_out"]:
@@ -53,28 +54,31 @@ class _Step(NamedTuple):
 class DirectAttribution(Probe):
     """Shares of the prediction's variance that heads, MLPs and the read-in write straight into the read-out.
 
-    With the final norm's scale held at what it is, the prediction is a sum: of what each head writes, each MLP, the
-    read-in with the positions, and a rest. The share of a part is its covariance with the model's prediction, divided
-    by the prediction's variance, over prompts: shares add up to 1. A share below 0 or above 1 belongs to parts that
-    cancel. What a part does through later layers counts as theirs: to see it, ablate (`AblateHeads`).
+    With the final norm's scale held at what it is, the prediction is a sum: of what each head
+    writes, each MLP, the read-in with the positions, and a rest. The share of a part is its
+    covariance with the model's prediction, divided by the prediction's variance, over prompts:
+    shares add up to 1. A share below 0 or above 1 belongs to parts that cancel. What a part does
+    through later layers counts as theirs: to see it, ablate (`AblateHeads`).
 
-    The rest is what the stream holds and no part has written: the bias b_O of each attention layer, and what an
-    intervention puts there. It must be alike in all prompts. (It varies with the final norm's scale only, so without
-    such a norm its share is 0.) Where an intervention puts a constant in the place of what parts have written, these
-    parts have no share. Where it makes anything else of it, the prediction is no sum of parts.
+    The rest is what the stream holds and no part has written: the bias b_O of each attention layer,
+    and what an intervention puts there. It must be alike in all prompts. (It varies with the final
+    norm's scale only, so without such a norm its share is 0.) Where an intervention puts a constant
+    in the place of what parts have written, these parts have no share. Where it makes anything else
+    of it, the prediction is no sum of parts.
 
-    Source: Elhage et al. (2021), "A mathematical framework for transformer circuits": direct logit attribution, here
-    with a number as the output.
+    Source: Elhage et al. (2021), "A mathematical framework for transformer circuits": direct logit
+    attribution, here with a number as the output.
 
-    Results, without units; NaN where the prediction does not vary, or not more than rounding makes it:
+    Results, without units; NaN where the prediction does not vary by more than rounding makes it:
         head: Matrix (layer, head, position, target); none in a model without attention.
         mlp: Matrix (layer, position, target); none in a model without MLPs.
         read_in: Matrix (position, target).
         rest: Matrix (position, target).
 
     Raises:
-        InputError: a model whose prediction is no sum of parts: a post-norm one, or one with tanh for norms (raised by
-            `probe` and `observe`); or one that is edited so that it is none (raised by `results`).
+        InputError: a model whose prediction is no sum of parts: a post-norm one, or one with tanh
+            for norms (raised by `probe` and `observe`); or one that is edited so that it is none
+            (raised by `results`).
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
@@ -93,7 +97,10 @@ class DirectAttribution(Probe):
         if model.cfg.normalization_type == "Tanh":
             return "a tanh is not linear in the stream, so the prediction is no sum of parts"
         if type(model).forward is not HookedTransformer.forward:
-            return f"a {type(model).__name__} has a forward pass of its own, which may add what no part writes"
+            return (
+                f"a {type(model).__name__} has a forward pass of its own, which may add what no "
+                "part writes"
+            )
         behind = {
             "model": model,
             "model.unembed": model.unembed,
@@ -101,7 +108,10 @@ class DirectAttribution(Probe):
         }
         for name, module in behind.items():
             if module is not None and edited(module):
-                return f"a torch hook on {name} may edit the prediction after all hook points: remove it"
+                return (
+                    f"a torch hook on {name} may edit the prediction after all hook points: remove "
+                    "it"
+                )
         return None
 
     def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
@@ -244,7 +254,10 @@ class DirectAttribution(Probe):
             shares[1:-1].unflatten(0, (n_layers, n_heads + n_mlps)) if n_layers else shares[1:-1]
         )
         axes = {"position": tuple(self._positions), "target": tuple(range(d_out))}
-        note = "share of the prediction's variance, over prompts; the final norm's scale is held; shares add up to 1"
+        note = (
+            "share of the prediction's variance, over prompts; the final norm's scale is held; "
+            "shares add up to 1"
+        )
         found: dict[str, Result] = {
             "read_in": make_array(shares[0].numpy(), axes, "", note),
             "rest": make_array(shares[-1].numpy(), axes, "", note),
@@ -272,7 +285,8 @@ class DirectAttribution(Probe):
         """Which parts are still in the prediction, whose own entry is the last one.
 
         Raises:
-            InputError: at some place what is there is no sum of what was written, and is no constant either.
+            InputError: at some place what is there is no sum of what was written, and is no
+                constant either.
         """
         kept = torch.ones_like(self._shares.sums[rows], dtype=torch.bool)
         limit = ROUNDING**2 * self._sizes.mean[rows]  # (place, step, target)
@@ -280,9 +294,10 @@ class DirectAttribution(Probe):
         for i, step in enumerate(self._steps):
             if (moves[:, i] & varies[:, i]).any():
                 raise InputError(
-                    f"probe {self.name}: at {step.hook} there is something else than the sum of what heads, MLPs and "
-                    "the read-in have written, and it differs between prompts, so the prediction is no sum of these: "
-                    "edit what the parts write (hook_z, hook_result, hook_mlp_out), or ask without that edit"
+                    f"probe {self.name}: at {step.hook} there is something else than the sum of "
+                    "what heads, MLPs and the read-in have written, and it differs between "
+                    "prompts, so the prediction is no sum of these: edit what the parts write "
+                    "(hook_z, hook_result, hook_mlp_out), or ask without that edit"
                 )
             replaced = moves[:, i] & ~varies[:, i]  # by a constant: what was written before is gone
             kept[:, step.first : step.last] &= ~replaced[:, None]

@@ -19,8 +19,8 @@ from icl_interp.prompts import Prompts
 from icl_interp.results import Result
 
 Hook = tuple[str, Callable[..., Any]]
-# Token positions by kind: "x", "y" (or "xy" where one token shows both), and "query" for the last one. In a sweep over
-# alternative last tokens a kind is the x of one of them.
+# Token positions by kind: "x", "y" (or "xy" where one token shows both), and "query" for the last
+# one. In a sweep over alternative last tokens a kind is the x of one of them.
 Positions = Mapping[str, Sequence[int]] | Mapping[str | float, Sequence[int]]
 
 
@@ -35,8 +35,8 @@ class ModelWithEncoding(Protocol):
 class Probe(ABC):
     """A read-only measurement: functions at hook points that feed running statistics.
 
-    One's own needs a `name`, `hooks` and `results`. What its functions return is ignored, and one that edits an
-    activation in place is refused, so a probe never changes an output.
+    One's own needs a `name`, `hooks` and `results`. What its functions return is ignored, and one
+    that edits an activation in place is refused, so a probe never changes an output.
 
     >>> import torch
     >>> from icl_interp.models.config import HookedTransformerConfig
@@ -89,8 +89,9 @@ def observe(
 ) -> Iterator[HookedTransformer]:
     """Attach probes to a model that you run yourself; afterwards ask each for its `results()`.
 
-    `probe` does this for whole prompts. By hand it serves other ways to run a model: under interventions (attach the
-    probe inside: it then sees what they left), or with alternative last tokens, whose axis holds queries only.
+    `probe` does this for whole prompts. By hand it serves other ways to run a model: under
+    interventions (attach the probe inside: it then sees what they left), or with alternative last
+    tokens, whose axis holds queries only.
 
     Raises:
         InputError: a probe has nothing to measure in this model, or a hook does not exist.
@@ -118,8 +119,9 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
     for kind, places in positions.items():
         if not len(places) or min(places) < 0:
             raise InputError(
-                f"each position kind needs places, counted from 0, but {kind!r} has {list(places)}: leave an empty "
-                "kind out, and give the last token's own number in place of -1"
+                f"each position kind needs places, counted from 0, but {kind!r} has "
+                f"{list(places)}: leave an empty kind out, and give the last token's own number in "
+                "place of -1"
             )
     hooks: list[Hook] = []
     for p in probes:
@@ -168,7 +170,8 @@ def _read_only(owner: Probe, name: str, function: Callable[..., Any]) -> Callabl
             _READING.reset(before)
         if edits is not None and t._version != edits:
             raise InputError(
-                f"probe {owner.name} edited {name} in place; a probe may only read (to edit, intervene)"
+                f"probe {owner.name} edited {name} in place; a probe may only read (to edit, "
+                "intervene)"
             )
 
     return read
@@ -192,7 +195,8 @@ def resolve(
         return model.model, encoding or model.encoding
     if not isinstance(model, HookedTransformer):
         raise InputError(
-            f"expected a HookedTransformer or a Checkpoint, but got {model!r}: load a path or name first"
+            f"expected a HookedTransformer or a Checkpoint, but got {model!r}: load a path or name "
+            "first"
         )
     return model, encoding
 
@@ -201,7 +205,8 @@ def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:
     """Prompts or tokens in pieces of at most `batch_size`, read from a stream one at a time.
 
     Raises:
-        InputError: `batch_size` below 1, or something that is neither prompts nor tokens `(batch, token, d_in)`.
+        InputError: `batch_size` below 1, or something that is neither prompts nor tokens
+            `(batch, token, d_in)`.
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, but got {batch_size}")
@@ -226,8 +231,8 @@ def batches(
     """Tokens for the model, `batch_size` prompts at a time.
 
     Raises:
-        InputError: what `prompts_of` refuses; no prompts at all; prompts of different lengths; tokens that are not
-            whole prompts of the encoding.
+        InputError: what `prompts_of` refuses; no prompts at all; prompts of different lengths;
+            tokens that are not whole prompts of the encoding.
     """
     first: int | None = None
     for piece in prompts_of(prompts, batch_size):
@@ -239,7 +244,8 @@ def batches(
         first = first or len(kinds)
         if len(kinds) != first:
             raise InputError(
-                f"the prompts of a stream must be equally long, but some have {first} tokens and some {len(kinds)}"
+                f"the prompts of a stream must be equally long, but some have {first} tokens and "
+                f"some {len(kinds)}"
             )
         yield Batch(tokens.to(model.unembed.W_U), _positions(kinds))
     if first is None:
@@ -253,8 +259,8 @@ def _kinds(tokens: Tensor, encoding: Encoding | None) -> tuple[str, ...]:
     n_points = encoding.n_points(n)
     if encoding.n_tokens(n_points) != n:
         raise InputError(
-            f"{n} tokens are no whole {encodings.name_of(encoding)} prompt, which ends with its query: "
-            f"one of {n_points} points has {encoding.n_tokens(n_points)}"
+            f"{n} tokens are no whole {encodings.name_of(encoding)} prompt, which ends with its "
+            f"query: one of {n_points} points has {encoding.n_tokens(n_points)}"
         )
     return encoding.kinds(n_points)
 
@@ -269,5 +275,6 @@ def _positions(kinds: Sequence[str]) -> dict[str, list[int]]:
 
 def _not_prompts(item: object) -> InputError:
     return InputError(
-        f"expected Prompts, tokens (batch, token, d_in), or an iterable of these, but got {type(item).__name__}"
+        "expected Prompts, tokens (batch, token, d_in), or an iterable of these, but got "
+        f"{type(item).__name__}"
     )

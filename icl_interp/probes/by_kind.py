@@ -14,7 +14,8 @@ from icl_interp.reductions import Extremes, Moments, PerPrompt
 class ByKind:
     """Mean and standard deviation over prompts and the positions of each kind, or a value for each prompt.
 
-    Moments are kept position by position, and those of a kind are put together at the end: one update serves all kinds.
+    Moments are kept position by position, and those of a kind are put together at the end: one
+    update serves all kinds.
 
     Args:
         positions: token positions of each kind; every batch has these.
@@ -53,7 +54,8 @@ class ByKind:
         if self._extremes:
             if where is not None:
                 raise InputError(
-                    "extremes of values at some places only are not kept: leave out `where` or `extremes`"
+                    "extremes of values at some places only are not kept: leave out `where` or "
+                    "`extremes`"
                 )
             self._extremes.update(rows)
 

@@ -22,67 +22,77 @@ ROUNDING = 1e-13  # spread of what a head mixes, in units of its size, up to whi
 ALL = "all"  # the position kind that pools every token
 
 
-PARALLEL = (
-    0.99  # |cosine| of two heads' outputs from which they are one head, which writes their sum
-)
-NOTHING = 1e-3  # size of what a head writes, over that of the largest of its layer, up to which it writes nothing
+# |cosine| of two heads' outputs from which they are one head, which writes their sum
+PARALLEL = 0.99
+# Size of what a head writes, over that of the largest of its layer, up to which it writes nothing.
+NOTHING = 1e-3
 NO_HEAD = -1  # in place of the number of a head: this one writes nothing
 
 
 class HeadOrthogonality(Probe):
     """How alike the heads of a layer are: in what they write on these prompts, and as maps.
 
-    With o_h the addition of head h to the stream (`hook_result`, without b_O) as it is read, and o~ = o - E o, its
-    deviation from the mean over prompts at that token position, so that what a head writes whatever the prompt does
-    not count:
+    With o_h the addition of head h to the stream (`hook_result`, without b_O) as it is read, and
+    o~ = o - E o, its deviation from the mean over prompts at that token position, so that what a
+    head writes whatever the prompt does not count:
 
         cosine(h, g) = E <o~_h, o~_g> / sqrt(E |o~_h|^2  E |o~_g|^2)
 
-    "As it is read" is said by a `Reading`: the inner product <a, b> is a^T G b, how far two small additions move the
-    predictions together, and the tokens at which nobody reads do not count. So nothing depends on what is written
-    where nobody reads it. This is what the report's claim on heads asks about. Without a reading the whole stream
-    counts, less its mean where a LayerNorm reads it (`maps.written`).
+    "As it is read" is said by a `Reading`: the inner product <a, b> is a^T G b, how far two small
+    additions move the predictions together, and the tokens at which nobody reads do not count. So
+    nothing depends on what is written where nobody reads it. This is what the report's claim on
+    heads asks about. Without a reading the whole stream counts, less its mean where a LayerNorm
+    reads it (`maps.written`).
 
-    Heads are told apart by what they write. Those whose outputs are parallel, or opposite (|cosine| >= `PARALLEL`,
-    also by way of others), are one head, which writes their sum; it writes nothing if that is at most `NOTHING` times
-    the largest of the layer. So a copy counts once, and two heads that take each other off do not count.
+    Heads are told apart by what they write. Those whose outputs are parallel, or opposite
+    (|cosine| >= `PARALLEL`, also by way of others), are one head, which writes their sum; it writes
+    nothing if that is at most `NOTHING` times the largest of the layer. So a copy counts once, and
+    two heads that take each other off do not count.
 
-    Chance gives each pair a cosine too. Let D be the fewest directions that hold `share` of what the heads of a layer
-    write, each distinct head scaled to the same size. Were the directions of a head turned at random (Haar) in D
-    dimensions, the mean square of its cosine would be, with M = E o~_h o~_g^T,
+    Chance gives each pair a cosine too. Let D be the fewest directions that hold `share` of what
+    the heads of a layer write, each distinct head scaled to the same size. Were the directions of a
+    head turned at random (Haar) in D dimensions, the mean square of its cosine would be, with M = E
+    o~_h o~_g^T,
 
-        chance(h, g)^2 = |M|^2 / (D  E |o~_h|^2  E |o~_g|^2)        since E tr(M Q)^2 = |M|^2 / D for Haar Q.
+        chance(h, g)^2 = |M|^2 / (D  E |o~_h|^2  E |o~_g|^2)
 
-    All of it and the subspaces follow from the covariance of `hook_z`, in which o_h = z_h W_O is linear, so nobody
-    listens to `hook_result`. Edits of it, and of what attention adds, would not be seen: where these are other than
-    their products, there is no answer. The subspace of a head is spanned by the fewest principal directions of o~_h
-    that hold `share` of its variance. The position "all" pools the tokens of every kind.
+    since E tr(M Q)^2 = |M|^2 / D for Haar Q.
+
+    All of it and the subspaces follow from the covariance of `hook_z`, in which o_h = z_h W_O is
+    linear, so nobody listens to `hook_result`. Edits of it, and of what attention adds, would not
+    be seen: where these are other than their products, there is no answer. The subspace of a head
+    is spanned by the fewest principal directions of o~_h that hold `share` of its variance. The
+    position "all" pools the tokens of every kind.
 
     Source of the question: Sander, Giryes, Suzuki, Blondel & Peyre (2024), section 6.
 
     Args:
-        share: of the variance that a head's subspace holds, and of what a layer writes that D directions hold.
-        angles: whether to compute angles between subspaces, which takes about a second for a hundred heads.
-        per_prompt: also keep a number a prompt, of what intervals are made. Memory then grows with their number: every
-            head's mixtures of values are kept.
+        share: of the variance that a head's subspace holds, and of what a layer writes that D
+            directions hold.
+        angles: whether to compute angles between subspaces, which takes about a second for a
+            hundred heads.
+        per_prompt: also keep a number a prompt, of what intervals are made. Memory then grows with
+            their number: every head's mixtures of values are kept.
         reading: what is read of the stream, measured beforehand: `Reading.measure(model, tokens)`.
 
     Results:
         output_cosine: Matrix (layer, position, head, other); NaN for a head that writes a constant.
-        output_chance: Matrix (layer, position, head, other), the root mean square of that cosine by chance.
-        distinct: Matrix (layer, position, head), the number of the head as which each counts: its own, that of the
-            first of those that are one with it, or `NO_HEAD` where it writes nothing.
+        output_chance: Matrix (layer, position, head, other), the root mean square of that cosine by
+            chance.
+        distinct: Matrix (layer, position, head), the number of the head as which each counts: its
+            own, that of the first of those that are one with it, or `NO_HEAD` where it writes
+            nothing.
         directions: Matrix (layer, position), D.
         output_inner: with `per_prompt`, <o~_h, o~_g> of each prompt, a mean over all tokens,
             Matrix (layer, head, other, prompt); 0 for a head that writes a constant.
-        output_angles: with `angles`, principal angles between these subspaces in radians, smallest first, Matrix
-            (layer, position, head, other, angle); NaN where a pair has fewer angles.
-        ov_cosine, qk_cosine: as `map_orthogonality` gives them; with `angles` also ov_read_angles, ov_write_angles,
-            qk_query_angles, qk_key_angles.
+        output_angles: with `angles`, principal angles between these subspaces in radians, smallest
+            first, Matrix (layer, position, head, other, angle); NaN where a pair has fewer angles.
+        ov_cosine, qk_cosine: as `map_orthogonality` gives them; with `angles` also ov_read_angles,
+            ov_write_angles, qk_query_angles, qk_key_angles.
 
     Raises:
-        InputError: a share that is none; in use, a model without two heads in a layer, or one in which what heads
-            write is edited behind `hook_z`.
+        InputError: a share that is none; in use, a model without two heads in a layer, or one in
+            which what heads write is edited behind `hook_z`.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe
@@ -156,8 +166,9 @@ class HeadOrthogonality(Probe):
         )
         if not (torch.linalg.vector_norm(added - written, dim=-1) <= rounding).all():
             raise InputError(
-                f"probe {self.name} reads what heads write off their hook_z, but in block {layer} it is edited after "
-                "that, at hook_result or hook_attn_out: edit hook_z instead, or ask without that edit"
+                f"probe {self.name} reads what heads write off their hook_z, but in block {layer} "
+                "it is edited after that, at hook_result or hook_attn_out: edit hook_z instead, or "
+                "ask without that edit"
             )
 
     def _read(self, layer: int, z: Float[Tensor, "batch token head d_head"], hook: object) -> None:
@@ -183,8 +194,8 @@ class HeadOrthogonality(Probe):
     def covariances(self) -> Iterator[dict[str | float, Float[Tensor, "head d_head head d_head"]]]:
         """For each layer and position kind, "all" among them, the covariance of the heads' mixtures of values.
 
-        It is 0 for a head that writes a constant, and where nobody reads; kinds count in "all" as much as they are
-        read.
+        It is 0 for a head that writes a constant, and where nobody reads; kinds count in "all" as
+        much as they are read.
         """
         cfg = self._model.cfg
         shape = (cfg.n_heads, cfg.head_width, cfg.n_heads, cfg.head_width)
@@ -348,7 +359,8 @@ def _by_chance(
 ) -> Float[Tensor, "head head"]:
     """The root mean square cosine of two heads' outputs where directions are turned at random in n dimensions.
 
-    M = W_h^T C W_g with C the covariance of two heads' mixtures, so |M|^2 = tr(C^T W_h W_h^T C W_g W_g^T).
+    M = W_h^T C W_g with C the covariance of two heads' mixtures, so |M|^2 = tr(C^T W_h W_h^T C W_g
+    W_g^T).
     """
     own = torch.stack([pairs[h, :, h] for h in range(len(pairs))])  # W_h W_h^T
     squares = torch.einsum("hegf,hek,hkgl,glf->hg", covariance, own, covariance, own).clamp(min=0)

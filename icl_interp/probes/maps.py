@@ -42,8 +42,8 @@ def read_in(
 ) -> Float[Tensor, "head d_model d_head"]:
     """W_Q, W_K or W_V (`name`) in float64, with the gain of the norm before it folded in.
 
-    Centred over the stream where that norm centres its input. Raw where norms come after their layer: their gains act
-    on the stream itself.
+    Centred over the stream where that norm centres its input. Raw where norms come after their
+    layer: their gains act on the stream itself.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
@@ -66,8 +66,9 @@ def frobenius_cosines(
 ) -> Float[Tensor, "head head"]:
     """cos(h, g) = <A_h, A_g> / (|A_h| |A_g|) for the maps A_h = left_h right_h, in the Frobenius inner product.
 
-    The absolute value is the Frobenius overlap. Never forms a map: <L R, L' R'> = sum of (L^T L') * (R R'^T), which
-    costs d_model d_head^2 instead of d_model^2 d_head. NaN for a map that is zero.
+    The absolute value is the Frobenius overlap. Never forms a map: <L R, L' R'> = sum of (L^T
+    L') * (R R'^T), which costs d_model d_head^2 instead of d_model^2 d_head. NaN for a map that is
+    zero.
 
     >>> left = torch.eye(4).view(2, 2, 4).transpose(1, 2)  # two heads that read different coordinates
     >>> frobenius_cosines(left, left.transpose(1, 2)).round(decimals=6)
@@ -85,7 +86,8 @@ def principal_angles(
     """The min(k, m) angles between two subspaces, given by orthonormal columns, in radians, smallest first.
 
     Small angles come from sines and large ones from cosines, so that all are accurate to rounding.
-    Source: Bjorck & Golub (1973), "Numerical methods for computing angles between linear subspaces".
+    Source: Bjorck & Golub (1973), "Numerical methods for computing angles between linear
+    subspaces".
 
     >>> principal_angles(torch.eye(3)[:, :2], torch.eye(3)[:, 1:])
     tensor([0.0000, 1.5708], dtype=torch.float64)
@@ -107,17 +109,19 @@ def map_orthogonality(
 ) -> dict[str, DataArray]:
     """How alike heads of a layer are as maps: cosines and principal angles, from the weights alone.
 
-    The OV map W_V W_O takes what a head reads to what it writes; the QK map W_Q W_K^T is the bilinear form of query
-    and key. Both are those of `read_in` and `written`: gains of norms folded in, and nothing that a LayerNorm removes.
-    With a `reading`, what a head writes is taken as it is read (`read_as`).
-    So they stay as they are when weights change and no output does. (`model.OV` and `model.QK` are the bare products.)
-    Subspaces are spanned by the fewest singular directions that hold `share` of a map's squared norm.
+    The OV map W_V W_O takes what a head reads to what it writes; the QK map W_Q W_K^T is the
+    bilinear form of query and key. Both are those of `read_in` and `written`: gains of norms folded
+    in, and nothing that a LayerNorm removes. With a `reading`, what a head writes is taken as it is
+    read (`read_as`).
+    So they stay as they are when weights change and no output does. (`model.OV` and `model.QK` are
+    the bare products.) Subspaces are spanned by the fewest singular directions that hold `share` of
+    a map's squared norm.
 
     Returns:
         ov_cosine, qk_cosine: `frobenius_cosines`, Matrix (layer, head, other).
-        With `angles` also ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles: `principal_angles` in
-        radians between what heads read from and write to, Matrix (layer, head, other, angle); NaN where a pair has
-        fewer angles.
+        With `angles` also ov_read_angles, ov_write_angles, qk_query_angles, qk_key_angles:
+        `principal_angles` in radians between what heads read from and write to, Matrix (layer,
+        head, other, angle); NaN where a pair has fewer angles.
 
     Raises:
         InputError: a model without two heads in a layer.
@@ -176,7 +180,8 @@ def refusal(model: HookedTransformer) -> str | None:
 def cosines_of(inner: Float[Tensor, "head head"]) -> Float[Tensor, "head head"]:
     """Inner products as cosines; NaN where one of the two is nothing but rounding."""
     norms = inner.diagonal().clamp(min=0).sqrt()
-    # One after the other: the product of two tiny norms is 0. What is no cosine comes of a spread that is rounding.
+    # One after the other: the product of two tiny norms is 0. What is no cosine comes of a spread
+    # that is rounding.
     cosines = inner / norms[:, None] / norms
     return cosines.where(cosines.abs() <= 1 + 1e-6, torch.nan)
 
@@ -224,4 +229,7 @@ def axes_of(model: HookedTransformer) -> dict[str, tuple[int, ...]]:
 
 def note_on(share: float) -> str:
     """What is said of angles."""
-    return f"subspaces hold {share:g} of the squared norm; smallest angle first, NaN where a pair has fewer"
+    return (
+        f"subspaces hold {share:g} of the squared norm; smallest angle first, NaN where a pair has "
+        "fewer"
+    )

@@ -16,23 +16,24 @@ from icl_interp.results import Result, make_array
 class LayerNormScale(Probe):
     """What every norm divides by: sigma = sqrt(mean_i (h_i - mean h)^2 + eps), for each norm and position kind.
 
-    For root-mean-square norms sigma = sqrt(mean_i h_i^2 + eps). Under an intervention: the scale in use.
-    Source: Ba, Kiros & Hinton (2016), equation (3).
+    For root-mean-square norms sigma = sqrt(mean_i h_i^2 + eps). Under an intervention: the scale in
+    use. Source: Ba, Kiros & Hinton (2016), equation (3).
 
-    As one input x grows, the elasticity E_sigma = d log sigma / d log |x| tells what a norm does: about 0 where it
-    ignores |x|, 1 where it divides |x| out. A plateau that LayerNorm causes needs an E_sigma of 1 somewhere; in a
-    post-norm model the last norm shows 0 while an earlier one saturates, so look at all. `probe(..., queries=xs)`
-    measures the scales along x.
+    As one input x grows, the elasticity E_sigma = d log sigma / d log |x| tells what a norm does:
+    about 0 where it ignores |x|, 1 where it divides |x| out. A plateau that LayerNorm causes needs
+    an E_sigma of 1 somewhere; in a post-norm model the last norm shows 0 while an earlier one
+    saturates, so look at all. `probe(..., queries=xs)` measures the scales along x.
 
     Args:
         per_prompt: keep a value for each prompt instead of mean, standard deviation and extremes.
 
     Results, in units of the residual stream:
-        scale: Matrix (norm, position, statistic), the statistics being "mean", "std", "min" and "max", or with
-            `per_prompt` (norm, position, prompt).
+        scale: Matrix (norm, position, statistic), the statistics being "mean", "std", "min" and
+            "max", or with `per_prompt` (norm, position, prompt).
 
     Raises:
-        InputError: a model without a norm that divides by a scale (raised by `probe` and `observe`).
+        InputError: a model without a norm that divides by a scale (raised by `probe` and
+            `observe`).
 
     Without positions the first norm sees a token x as the vector x W (a fresh model has no biases):
 

@@ -16,16 +16,17 @@ from icl_interp.results import Result, make_array
 class AttentionPattern(Probe):
     """Attention weight of every token on every token, for each head: mean and standard deviation over prompts.
 
-    Prompts of one task show the same kind of thing at the same place, so means over prompts tell which places a head
-    looks at. They do not tell what it looks for: a head that finds the nearest neighbour, wherever that stands, has an
-    even mean pattern (`AttentionEntropy` tells the two apart). A head that looks at places alone has no deviation.
+    Prompts of one task show the same kind of thing at the same place, so means over prompts tell
+    which places a head looks at. They do not tell what it looks for: a head that finds the nearest
+    neighbour, wherever that stands, has an even mean pattern (`AttentionEntropy` tells the two
+    apart). A head that looks at places alone has no deviation.
 
     Args:
         last: only the row of the last token, the query of a prompt.
 
     Results:
-        weight: the mean, Matrix (layer, head, query, key). "query" and "key" count the tokens of a prompt from 0; of
-            alternative last tokens "query" holds their kinds.
+        weight: the mean, Matrix (layer, head, query, key). "query" and "key" count the tokens of a
+            prompt from 0; of alternative last tokens "query" holds their kinds.
         std: the standard deviation, likewise. The mean square of a weight is weight^2 + std^2.
 
     Raises:
@@ -56,7 +57,8 @@ class AttentionPattern(Probe):
         rows = [(place, kind) for kind, places in positions.items() for place in places]
         rows = sorted(rows, key=lambda row: row[0])[-1 if self.last else 0 :]
         self._places = [place for place, _ in rows]
-        # Alternative last tokens stand at one place of the prompt: what tells them apart is their kind.
+        # Alternative last tokens stand at one place of the prompt: what tells them apart is their
+        # kind.
         self._names = [kind if isinstance(kind, float) else place for place, kind in rows]
         self._heads = range(model.cfg.n_heads)
         self._seen = [Moments() for _ in range(model.cfg.n_layers)]

@@ -1,8 +1,9 @@
 """What later weights read of what attention adds to the stream: by its effect on the predictions.
 
-Weights alone do not tell what is read. A coordinate may be read by nobody, by a head or a hidden unit that writes
-nothing, or by two that take each other off; and it may be as long or as short as one likes, with its readers to match.
-Its effect on the predictions is the same for all weights that compute the same function.
+Weights alone do not tell what is read. A coordinate may be read by nobody, by a head or a hidden
+unit that writes nothing, or by two that take each other off; and it may be as long or as short as
+one likes, with its readers to match. Its effect on the predictions is the same for all weights that
+compute the same function.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,14 +27,17 @@ N_DRAWS = 8  # of signs of the predictions
 class Reading:
     """How strongly the predictions of a model depend on what each of its attention layers adds to the stream.
 
-    With J_t the derivative of all predictions of a prompt in what a layer adds at token t, and G the mean of J_t^T J_t
-    over prompts and tokens, a small addition a moves the predictions by sqrt(a^T G a): this is its size as it is read.
+    With J_t the derivative of all predictions of a prompt in what a layer adds at token t, and G
+    the mean of J_t^T J_t over prompts and tokens, a small addition a moves the predictions by
+    sqrt(a^T G a): this is its size as it is read.
 
     Attributes:
-        factors: L of each layer with L L^T = G, (layer, d_model, d_model): a L is the addition a in coordinates whose
-            inner product is that of what is read. Units: of the predictions, per unit of the stream.
-        shares: how much each token is read beside the mean token, (layer, token): the squared movement that additions
-            like those of the whole layer make there, over its mean. 0 where nobody reads what is added.
+        factors: L of each layer with L L^T = G, (layer, d_model, d_model): a L is the addition a in
+            coordinates whose inner product is that of what is read. Units: of the predictions, per
+            unit of the stream.
+        shares: how much each token is read beside the mean token, (layer, token): the squared
+            movement that additions like those of the whole layer make there, over its mean. 0 where
+            nobody reads what is added.
 
     >>> from icl_interp.models.blank import blank
     >>> model = blank(3, d_head=1, n_ctx=5)
@@ -63,17 +67,17 @@ class Reading:
             model: what is read.
             tokens: prompts, encoded.
             read: the token positions whose outputs are predictions; all by default.
-            seed: of the signs that predictions of a prompt are added up with. Products of two different ones then
-                cancel on average, so that one derivative serves all positions; each coordinate of the predictions has
-                its own.
+            seed: of the signs that predictions of a prompt are added up with. Products of two
+                different ones then cancel on average, so that one derivative serves all positions;
+                each coordinate of the predictions has its own.
 
         Raises:
             InputError: a model without attention, or no prompts.
         """
         if model.cfg.mlp_only or not len(tokens):
             raise InputError(
-                "what is read of attention needs a model with attention and at least one prompt, but got "
-                f"{len(tokens)} prompts and mlp_only={model.cfg.mlp_only}"
+                "what is read of attention needs a model with attention and at least one prompt, "
+                f"but got {len(tokens)} prompts and mlp_only={model.cfg.mlp_only}"
             )
         cfg, tokens = model.cfg, tokens.to(model.unembed.W_U)
         n_prompts, n_tokens, _ = tokens.shape

@@ -31,7 +31,8 @@ class Activations(Probe):
     Raises:
         InputError: a hook that the model has not (raised by `probe` and `observe`).
 
-    What a head weighs by and what it writes are as the model has them: z is the pattern times the values.
+    What a head weighs by and what it writes are as the model has them: z is the pattern times the
+    values.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> from icl_interp.probes.runner import probe

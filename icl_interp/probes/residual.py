@@ -32,7 +32,10 @@ def depths(model: HookedTransformer) -> list[str]:
 def normed(
     model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
 ) -> Float[Tensor, "*batch d_model"]:
-    """The stream as the read-out would see it: through the final norm. A post-norm model has none."""
+    """The stream as the read-out would see it: through the final norm.
+
+    A post-norm model has none.
+    """
     return model.ln_final(stream) if hasattr(model, "ln_final") else stream
 
 
@@ -41,10 +44,11 @@ def logit_lens(
 ) -> Float[Tensor, "*batch d_out"]:
     """The prediction that the stream holds: what the read-out would say if the remaining blocks wrote nothing.
 
-    A post-norm model has no final norm, and its stream is read as it is. Interventions on the final norm act here too.
+    A post-norm model has no final norm, and its stream is read as it is. Interventions on the final
+    norm act here too.
 
-    Source: nostalgebraist (2020), "interpreting GPT: the logit lens"; for functions of numbers, Naim & Asher (2025),
-    appendix F.
+    Source: nostalgebraist (2020), "interpreting GPT: the logit lens"; for functions of numbers,
+    Naim & Asher (2025), appendix F.
 
     After all blocks it is the model's own prediction:
 
@@ -66,7 +70,8 @@ class LogitLens(Probe):
         per_prompt: keep a value for each prompt instead of mean and standard deviation.
 
     Results, in units of y:
-        prediction: Matrix (depth, position, target, statistic), or with `per_prompt` (depth, position, target, prompt).
+        prediction: Matrix (depth, position, target, statistic), or with `per_prompt` (depth,
+            position, target, prompt).
 
     After all blocks it is the prediction:
 
@@ -106,18 +111,19 @@ class ResidualStream(Probe):
     """Norms, mean vector and covariance spectrum of the stream, by depth and position kind.
 
     Depth counts the blocks that the stream has passed: 0 is `blocks.0.hook_resid_pre`, i + 1 is
-    `blocks.{i}.hook_resid_post`. Positions of a kind are pooled, so what tells them apart (a learned position, say) is
-    part of their covariance.
+    `blocks.{i}.hook_resid_post`. Positions of a kind are pooled, so what tells them apart (a
+    learned position, say) is part of their covariance.
 
     Results, in units of the stream (variances: squared):
         norm: |h|, Matrix (depth, position, statistic), the statistics being "mean" and "std".
         mean: E h, Matrix (depth, position, d_model).
         mean_norm: |E h|, Matrix (depth, position).
         spectrum: eigenvalues of Cov h, largest first, Curve (depth, position, component).
-        participation_ratio: (sum l)^2 / sum l^2 of these, Matrix (depth, position); NaN where nothing varies.
+        participation_ratio: (sum l)^2 / sum l^2 of these, Matrix (depth, position); NaN where
+            nothing varies.
 
-    Source: of the participation ratio, Abbott, Rajan & Sompolinsky (2011), "Interactions between intrinsic and
-    stimulus-evoked activity in recurrent neural networks".
+    Source: of the participation ratio, Abbott, Rajan & Sompolinsky (2011), "Interactions between
+    intrinsic and stimulus-evoked activity in recurrent neural networks".
 
     Where inputs are numbers and there are no positions, the stream starts on a line:
 

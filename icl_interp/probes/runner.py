@@ -22,8 +22,8 @@ from icl_interp.products import fast
 from icl_interp.prompts import Prompts
 from icl_interp.results import Result
 
-# Bytes of the widest activation on a CPU. Memory for larger ones is given back to the system after each step and asked
-# for anew, which can take longer than the arithmetic.
+# Bytes of the widest activation on a CPU. Memory for larger ones is given back to the system after
+# each step and asked for anew, which can take longer than the arithmetic.
 WIDEST = 12 * 2**20
 
 
@@ -41,37 +41,43 @@ def probe(
 ) -> dict[str, Result]:
     """Measure a model on prompts. Memory does not grow with the number of prompts.
 
-    These are the measurements that verdicts are made of: on the prompts of a report (`analyses.Bench.of`), in its
-    float64, the numbers are those of the report. (Of a model of over two million parameters a report reads contexts in
-    float32.)
+    These are the measurements that verdicts are made of: on the prompts of a report
+    (`analyses.Bench.of`), in its float64, the numbers are those of the report. (Of a model of over
+    two million parameters a report reads contexts in float32.)
 
     Args:
         model: a model, or a checkpoint, which brings its encoding.
-        prompts: `Prompts`, tokens `(batch, token, d_in)`, or an iterable of either, read once and one item at a time.
-            All must be equally long.
-        probes: what to measure; by default every probe of this package that the model has something for (of heads the
-            cosines; angles between their subspaces take longer: `HeadOrthogonality()`).
-        encoding: how prompts become tokens. By default the checkpoint's; for a bare model it is told from its `d_in`,
-            but for paths, which are as wide as interleaved prompts: pass `States()` for these.
+        prompts: `Prompts`, tokens `(batch, token, d_in)`, or an iterable of either, read once and
+            one item at a time. All must be equally long.
+        probes: what to measure; by default every probe of this package that the model has something
+            for (of heads the cosines; angles between their subspaces take longer:
+            `HeadOrthogonality()`).
+        encoding: how prompts become tokens. By default the checkpoint's; for a bare model it is
+            told from its `d_in`, but for paths, which are as wide as interleaved prompts: pass
+            `States()` for these.
             Tokens without an encoding have the position kinds "token" and "query" (the last one).
-        batch_size: prompts that are encoded at once. Of a large model fewer run at once, as many as is fastest.
-        queries: inputs; the last query of every prompt is put at each of them (first coordinate, others 0), and the
-            probes read there only. Causal models read each context once.
-        context: with `queries`, interventions while the context is read. Whole prompts are probed inside
-            `icl_interp.intervene(model, ...)` instead.
-        query: with `queries`, interventions while the last query is read; what they keep by position, such as scales of
-            norms, they put there as it was measured at the last position.
-        dtype: of a copy of the model that is measured. Far out float32 has lost the context: use torch.float64 there.
+        batch_size: prompts that are encoded at once. Of a large model fewer run at once, as many as
+            is fastest.
+        queries: inputs; the last query of every prompt is put at each of them (first coordinate,
+            others 0), and the probes read there only. Causal models read each context once.
+        context: with `queries`, interventions while the context is read. Whole prompts are probed
+            inside `icl_interp.intervene(model, ...)` instead.
+        query: with `queries`, interventions while the last query is read; what they keep by
+            position, such as scales of norms, they put there as it was measured at the last
+            position.
+        dtype: of a copy of the model that is measured. Far out float32 has lost the context: use
+            torch.float64 there.
 
     Returns:
-        Results by "probe.result", for example "residual_stream.norm". Position kinds are "x" and "y" (or "xy") for the
-        context and "query" for the last token; with `queries`, these. Each probe's class says what it returns.
+        Results by "probe.result", for example "residual_stream.norm". Position kinds are "x" and
+        "y" (or "xy") for the context and "query" for the last token; with `queries`, these. Each
+        probe's class says what it returns.
 
     Raises:
-        InputError: no prompts, prompts of different lengths or longer than `n_ctx`, tokens that are not whole prompts,
-            a probe that has nothing to measure in this model, two probes of one name; with `queries`, a model to which
-            something is attached, since that would take each query for a token of the context; without, `context` or
-            `query`.
+        InputError: no prompts, prompts of different lengths or longer than `n_ctx`, tokens that are
+            not whole prompts, a probe that has nothing to measure in this model, two probes of one
+            name; with `queries`, a model to which something is attached, since that would take each
+            query for a token of the context; without, `context` or `query`.
 
     >>> from icl_interp import tasks
     >>> from icl_interp.models.config import HookedTransformerConfig
@@ -86,7 +92,8 @@ def probe(
     >>> far["attention_entropy.max_weight"].indexes["position"].tolist()
     [1.0, 1000.0]
 
-    Under interventions, here LayerNorms whose scales at the query stay what they are in distribution:
+    Under interventions, here LayerNorms whose scales at the query stay what they are in
+    distribution:
 
     >>> from icl_interp.interventions import FreezeNorms
     >>> prompts = task.sample(32, generator(0, "doc"))
@@ -101,13 +108,15 @@ def probe(
         probes = default_probes(model)
     elif isinstance(probes, Probe) or not len(probes):
         raise InputError(
-            "probes must be a list or tuple with at least one probe, for example (ResidualStream(),)"
+            "probes must be a list or tuple with at least one probe, for example "
+            "(ResidualStream(),)"
         )
     names = [p.name for p in probes if isinstance(p, Probe)]
     for name in names:
         if names.count(name) > 1:
             raise InputError(
-                f"two probes are called {name!r}, so their results would mix: run one after the other"
+                f"two probes are called {name!r}, so their results would mix: run one after the "
+                "other"
             )
     if dtype is not None:
         model = copy.deepcopy(model).to(dtype)
@@ -115,8 +124,8 @@ def probe(
         _sweep(model, prompts, probes, encoding, queries, context, query)
     elif context or query:
         raise InputError(
-            "context= and query= are for queries=...; to probe whole prompts under interventions, call probe inside "
-            "`with icl_interp.intervene(model, ...):`"
+            "context= and query= are for queries=...; to probe whole prompts under interventions, "
+            "call probe inside `with icl_interp.intervene(model, ...):`"
         )
     else:
         _read(model, prompts, probes, encoding, batch_size)
@@ -167,9 +176,9 @@ def _sweep(
     """Alternative last tokens."""
     if is_hooked(model):
         raise InputError(
-            "with queries= the context and each query are read apart, so what is attached to the model would take a "
-            "query for a token of the context: leave `intervene`, and pass the interventions as context=[...] and "
-            "query=[...]"
+            "with queries= the context and each query are read apart, so what is attached to the "
+            "model would take a query for a token of the context: leave `intervene`, and pass the "
+            "interventions as context=[...] and query=[...]"
         )
     if not isinstance(prompts, Prompts):
         raise InputError(f"queries change the inputs of Prompts, but got {type(prompts).__name__}")
@@ -181,8 +190,8 @@ def _sweep(
         xs = [float(x) for x in queries]
     except (TypeError, ValueError):
         raise InputError(
-            f"queries must be numbers (the last input's first coordinate; the others are 0), but got {shown(queries)}; "
-            "other inputs go into the prompts themselves"
+            "queries must be numbers (the last input's first coordinate; the others are 0), but "
+            f"got {shown(queries)}; other inputs go into the prompts themselves"
         ) from None
     for x in xs:
         if not math.isfinite(x):

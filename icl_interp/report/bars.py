@@ -25,8 +25,9 @@ NARROW = 26  # pixels between two numbers below the bar, at least
 def bar(f: Finding) -> Markup:
     """The bar of a finding; nothing where it has no number.
 
-    A filled mark is the measured value with its 95 % interval, a hollow diamond that of a randomly initialised
-    control, a hollow square that of the control intervention. Numbers below are the ends of the zones.
+    A filled mark is the measured value with its 95 % interval, a hollow diamond that of a randomly
+    initialised control, a hollow square that of the control intervention. Numbers below are the
+    ends of the zones.
     """
     if not drawable(f):
         return Markup("")
@@ -95,8 +96,8 @@ def _zones(
 def _mark(e: Estimate, across: Callable[[float], float], ink: str) -> Markup:
     middle = TOP + (BOTTOM - TOP) * 0.38
     return markup(
-        '<path d="M{} {y:.1f}H{}" stroke="{ink}" stroke-width="2.2"/><circle cx="{x}" cy="{y:.1f}" r="4.2" '
-        'fill="{ink}"/>',
+        '<path d="M{} {y:.1f}H{}" stroke="{ink}" stroke-width="2.2"/><circle cx="{x}" cy="{y:.1f}" '
+        'r="4.2" fill="{ink}"/>',
         across(e.low),
         across(e.high),
         x=across(e.value),
@@ -108,7 +109,8 @@ def _mark(e: Estimate, across: Callable[[float], float], ink: str) -> Markup:
 def _diamond(x: float) -> Markup:
     y = BOTTOM - 6
     return markup(
-        '<path d="M{} {}l4 4l-4 4l-4 -4z" fill="#fff" fill-opacity=".6" stroke="#222" stroke-width="1.1"/>',
+        '<path d="M{} {}l4 4l-4 4l-4 -4z" fill="#fff" fill-opacity=".6" stroke="#222" '
+        'stroke-width="1.1"/>',
         x,
         y - 4,
     )
@@ -116,7 +118,8 @@ def _diamond(x: float) -> Markup:
 
 def _square(x: float) -> Markup:
     return markup(
-        '<rect x="{:.1f}" y="{}" width="7" height="7" fill="#fff" fill-opacity=".6" stroke="#222" stroke-width="1.1"/>',
+        '<rect x="{:.1f}" y="{}" width="7" height="7" fill="#fff" fill-opacity=".6" stroke="#222" '
+        'stroke-width="1.1"/>',
         x - 3.5,
         BOTTOM - 9.5,
     )

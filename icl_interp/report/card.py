@@ -30,9 +30,9 @@ tags:
 ---
 """
 HOW = (
-    "A claim holds where the whole 95 % interval of what was measured lies in the region that supports it. It does not "
-    "hold where the interval lies in the opposite region. Else it is open. Regions were fixed before anything was "
-    "measured."
+    "A claim holds where the whole 95 % interval of what was measured lies in the region that "
+    "supports it. It does not hold where the interval lies in the opposite region. Else it is "
+    "open. Regions were fixed before anything was measured."
 )
 
 
@@ -62,8 +62,8 @@ def markdown(
     shown = [f for f in findings if f.verdict != "not_applicable"]
     parts = [
         f"{HEAD}\n# {plain(checkpoint['name'])}",
-        f"A transformer that learns functions from the numbers in its prompt: {plain(model_words(model['config']))}; "
-        f"{model['n_parameters']:,} parameters.",
+        "A transformer that learns functions from the numbers in its prompt: "
+        f"{plain(model_words(model['config']))}; {model['n_parameters']:,} parameters.",
         plain(answer(shown)),
         "## Error in distribution",
         _error(model["in_distribution"]),
@@ -115,7 +115,10 @@ def _row(f: Finding) -> str:
     e = f.test or f.estimate
     number = f"{e.name}: {measured(e)}" if e else "not measured"
     needs = needed(f.decided_by, e.unit) if e else ""
-    return f"| {MARKS[f.verdict][0]} | {plain(sentence(f))} ({plain(f.id)}) | {plain(number)} | {plain(needs)} |"
+    return (
+        f"| {MARKS[f.verdict][0]} | {plain(sentence(f))} ({plain(f.id)}) | {plain(number)} | "
+        f"{plain(needs)} |"
+    )
 
 
 def _fenced(model: Mapping[str, Any]) -> str:

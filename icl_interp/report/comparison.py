@@ -38,7 +38,8 @@ class Comparison:
             )
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise InputError(
-                f"models to compare need a name each, but got {shown(twice[0])} twice: rename a folder"
+                f"models to compare need a name each, but got {shown(twice[0])} twice: rename a "
+                "folder"
             )
 
     @property
@@ -79,8 +80,9 @@ class Comparison:
     def pooled(self) -> DataFrame:
         """A row a claim and recipe with several seeds: how many give each verdict, and mean and spread of the value.
 
-        "sd" is the standard deviation between seeds, with n - 1; seeds for which a claim does not apply, or has no
-        number, are left out. The intervals of single models say nothing about seeds.
+        "sd" is the standard deviation between seeds, with n - 1; seeds for which a claim does not
+        apply, or has no number, are left out. The intervals of single models say nothing about
+        seeds.
         """
         rows: list[dict[str, Any]] = []
         for recipe, reports in self._recipes().items():
@@ -122,7 +124,10 @@ class Comparison:
         return make_table({name: [row[name] for row in rows] for name in columns})
 
     def to_markdown(self) -> str:
-        """A table in Markdown: a column a model, a row a claim; the number is what the criterion reads."""
+        """A table in Markdown: a column a model, a row a claim.
+
+        The number is what the criterion reads.
+        """
         errors = [f"{report.model['in_distribution']['error']:.1e}" for report in self.reports]
         lines = [
             "| | " + " | ".join(f"`{name}`" for name in self.names) + " |",
@@ -140,7 +145,8 @@ class Comparison:
     def figure(self, name: str, panel: int | str = 1, lines: Sequence[str] | None = None) -> Figure:
         """Lines of all models over each other: one panel of a figure of their reports, a colour a model.
 
-        `comparison.figure("context")` shows how far each model's predictions differ between contexts.
+        `comparison.figure("context")` shows how far each model's predictions differ between
+        contexts.
 
         Args:
             name: of a figure, as in `report.figures`.
@@ -161,7 +167,8 @@ class Comparison:
         if len(drawn) < 2:
             without = ", ".join(model for model in every if model not in drawn)
             raise InputError(
-                f"two reports at least must have the figure {shown(name)}, but it is missing for {without}"
+                f"two reports at least must have the figure {shown(name)}, but it is missing for "
+                f"{without}"
             )
         return overlay(drawn, panel, lines)
 
@@ -225,7 +232,10 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 def _in_words(row: dict[str, Any]) -> str:
     verdicts = ", ".join(f"{row[v]} {v}" for v in MARKS if row.get(v))
-    return f"{row['claim']}: {verdicts}; {row['mean']:.3g} +- {row['sd']:.2g} ({row['min']:.3g} to {row['max']:.3g})"
+    return (
+        f"{row['claim']}: {verdicts}; {row['mean']:.3g} +- {row['sd']:.2g} ({row['min']:.3g} to "
+        f"{row['max']:.3g})"
+    )
 
 
 def _cell(finding: Finding) -> str:

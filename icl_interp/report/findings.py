@@ -91,7 +91,8 @@ def found(e: Estimate) -> str:
 def verdict_mark(finding: Finding) -> Markup:
     """The verdict's sign and word, in its colour."""
     return markup(
-        '<span class="verdict" style="color:{look.ink};font-weight:bold">{look.sign} {look.word}</span>',
+        '<span class="verdict" style="color:{look.ink};font-weight:bold">{look.sign} '
+        "{look.word}</span>",
         look=VERDICTS[finding.verdict],
     )
 

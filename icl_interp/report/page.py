@@ -1,6 +1,9 @@
-"""The report as one HTML page that opens offline, and as a fragment for notebooks. Numbers are rounded here only.
+"""The report as one HTML page that opens offline, and as a fragment for notebooks.
 
-The page runs no script but those of its figures: rows unfold and filters work by HTML and CSS alone.
+Numbers are rounded here only.
+
+The page runs no script but those of its figures: rows unfold and filters work by HTML and CSS
+alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,16 +39,18 @@ MODEL = (
 )  # facts about the model that the foot of the page repeats
 OVERVIEW = "claims"  # the figure with a row a claim: for papers, since the page has a bar a claim
 MECHANISM = (
-    "Where this model makes its prediction, measured in distribution. These figures describe the model and test no "
-    "claim. Shares of the prediction are left out where the read-out sees no sum of parts (a post-norm model, a tanh)."
+    "Where this model makes its prediction, measured in distribution. These figures describe the "
+    "model and test no claim. Shares of the prediction are left out where the read-out sees no sum "
+    "of parts (a post-norm model, a tanh)."
 )
 CSS = packaged("icl_interp.report", "page.css")
 HOW = (
-    "Each row is a claim. The bar shows the measured value with its 95 % interval (filled mark) between the zones that "
-    "support the claim (blue) and contradict it (orange). They were fixed before anything was measured. A claim is "
-    "supported or contradicted where the whole interval lies in one zone, and inconclusive otherwise. A hollow diamond "
-    "is the same measurement on a randomly initialised model of this architecture, a hollow square the control "
-    "intervention. Open a row for the reason, the controls and the criterion."
+    "Each row is a claim. The bar shows the measured value with its 95 % interval (filled mark) "
+    "between the zones that support the claim (blue) and contradict it (orange). They were fixed "
+    "before anything was measured. A claim is supported or contradicted where the whole interval "
+    "lies in one zone, and inconclusive otherwise. A hollow diamond is the same measurement on a "
+    "randomly initialised model of this architecture, a hollow square the control intervention. "
+    "Open a row for the reason, the controls and the criterion."
 )
 
 
@@ -53,7 +58,8 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
     """One self-contained page: the answer on the first screen, then the claims by question, method and provenance.
 
     Args:
-        report: as `Report.to_dict` gives it, also after a trip through JSON; of its "results" only the names are read.
+        report: as `Report.to_dict` gives it, also after a trip through JSON; of its "results" only
+            the names are read.
         figures: by name.
 
     Returns:
@@ -121,9 +127,11 @@ def document(title: str, body: Markup, figures: Sequence[Markup], source: str) -
     policy, plotly_js = files.scripts(figures)
     text = markup(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy}'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>icl_interp: {title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>icl_interp: '
+        "{title}</title>"
         '<link rel="icon" href="data:,"><style>{css}</style>\n{plotly_js}</head>\n<body>{body}\n'
-        '<footer class="quiet small">Numbers are rounded for reading; {source} holds them in full.</footer>'
+        '<footer class="quiet small">Numbers are rounded for reading; {source} holds them in '
+        "full.</footer>"
         "</body></html>\n",
         policy=policy,
         title=printable(title),
@@ -187,7 +195,7 @@ def _by_reason(findings: Iterable[Finding]) -> dict[str, list[str]]:
     return found
 
 
-# ---- claims ---------------------------------------------------------------------------------------------------------
+# ---- claims --------------------------------------------------------------------------------------
 
 
 def key_figure(findings: Sequence[Finding], names: Iterable[str]) -> str | None:
@@ -197,7 +205,10 @@ def key_figure(findings: Sequence[Finding], names: Iterable[str]) -> str | None:
 
 
 def _filters(findings: Sequence[Finding], studies: Sequence[str]) -> Markup:
-    """Boxes to tick, and the rules that hide what is not ticked. Names in rules are numbers: ids may be any text."""
+    """Boxes to tick, and the rules that hide what is not ticked.
+
+    Names in rules are numbers: ids may be any text.
+    """
     if not findings:
         return Markup("")
     verdicts = [v for v in VERDICTS if any(f.verdict == v for f in findings)]
@@ -273,14 +284,15 @@ def _left_out(findings: Sequence[Finding]) -> Markup:
         for reason in _by_reason(findings)
     )
     return markup(
-        '<h2 id="left-out">Not applicable</h2><details><summary>{} not apply to this model</summary><dl>{}</dl>'
+        '<h2 id="left-out">Not applicable</h2><details><summary>{} not apply to this '
+        "model</summary><dl>{}</dl>"
         "</details>",
         n,
         lines,
     )
 
 
-# ---- below ----------------------------------------------------------------------------------------------------------
+# ---- below ---------------------------------------------------------------------------------------
 
 
 def _figure(name: str, div: Markup, findings: Iterable[Finding]) -> Markup:

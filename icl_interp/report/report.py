@@ -41,8 +41,8 @@ class Report:
         findings: one for each claim asked for, in the order of registration.
         results: what was measured, by name or by measurement.
         provenance: settings, versions and time of the analysis.
-        file: what it was loaded from; None for one that was measured here. What the page can't read in a loaded report
-            is an `InputError`: the file was edited, or another version wrote it.
+        file: what it was loaded from; None for one that was measured here. What the page can't read
+            in a loaded report is an `InputError`: the file was edited, or another version wrote it.
     """
 
     checkpoint: dict[str, Any]
@@ -80,7 +80,8 @@ class Report:
     ) -> Figure:
         """A figure in the size that it has in print, without its title: see `icl_interp.figures.for_paper`.
 
-        `report.figure("boundary", width="page").write_image("boundary.pdf")` gives a file for a paper.
+        `report.figure("boundary", width="page").write_image("boundary.pdf")` gives a file for a
+        paper.
 
         Args:
             name: one of `figures`.
@@ -96,7 +97,10 @@ class Report:
         drawn = catalogue.draw_one(name, self.results, self.findings, self.facts, self.file)
         if drawn is None:
             raise InputError(
-                f"this report has no figure {shown(name)}, since nothing that it shows was measured; it has "
+                (
+                    f"this report has no figure {shown(name)}, since nothing that it shows was "
+                    "measured; it has "
+                )
                 + ", ".join(self.figures)
             )
         return for_paper(drawn, width, panel, style)
@@ -118,7 +122,8 @@ class Report:
             return finding
         versions = self.provenance.get("measurements")
         stored = versions if isinstance(versions, Mapping) else {}
-        # What was never measured has no version: the claim does not apply, the measurement failed, or other twins did.
+        # What was never measured has no version: the claim does not apply, the measurement failed,
+        # or other twins did.
         spared = {
             name for name in claim.needs if name.startswith(TWINS[1:]) and name not in self.results
         }
@@ -193,7 +198,8 @@ class Report:
     def save(self, folder: str | Path, formats: Sequence[str] = ("html", "json")) -> Path:
         """Write `report.html`, `report.json`, `model_card.md` ("md"), and a file a figure under `figures/`.
 
-        Where static figures need a browser that is not there, the rest is written and a warning says how to get it.
+        Where static figures need a browser that is not there, the rest is written and a warning
+        says how to get it.
         """
         folder = Path(folder)
         for name in formats:
@@ -263,7 +269,8 @@ class Report:
             reader: who reads it, for example "the page".
 
         Raises:
-            InputError: what went wrong, and in which file. An error about a report that was measured here stays.
+            InputError: what went wrong, and in which file. An error about a report that was
+                measured here stays.
         """
         try:
             yield
@@ -273,8 +280,8 @@ class Report:
             reason = f"{type(error).__name__}: {error}".removeprefix("InputError: ")
             reason = textwrap.shorten(reason, 200, placeholder=" ...")
             raise InputError(
-                f"{self.file} does not hold what {shown(reader)[1:-1]} needs ({reason}): was it edited, or written by "
-                "another version?"
+                f"{self.file} does not hold what {shown(reader)[1:-1]} needs ({reason}): was it "
+                "edited, or written by another version?"
             ) from error
 
     def _repr_html_(self) -> str:

@@ -47,8 +47,8 @@ class _Printable(Console):
             isinstance(renderable, Text)
             and (plain := printable(renderable.plain)) != renderable.plain
         ):
-            # Before lines are broken, since an escape is wider than what it stands for. A text of several styles loses
-            # them here, whose places are no longer the same.
+            # Before lines are broken, since an escape is wider than what it stands for. A text of
+            # several styles loses them here, whose places are no longer the same.
             renderable = Text(plain, style=renderable.style, overflow=renderable.overflow)
         for piece in super().render(renderable, options):
             yield piece if piece.control else piece._replace(text=printable(piece.text))
@@ -59,7 +59,7 @@ def console(width: int | None = None) -> Console:
     return _Printable(highlight=False, width=width or (None if sys.stdout.isatty() else WIDTH))
 
 
-# ---- a report -------------------------------------------------------------------------------------------------------
+# ---- a report ------------------------------------------------------------------------------------
 
 
 def screen(report: Report, verbose: bool = False) -> Group:
@@ -93,7 +93,10 @@ def _model(report: Report) -> Text:
         f"{name} {error[key]:.2g}" for name, key in REFERENCES.items() if error.get(key) is not None
     ]
     interval = f"[{error['low']:.3g}, {error['high']:.3g}]"
-    measures = f"\nin distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}; {', '.join(known)}\n"
+    measures = (
+        f"\nin distribution: error {error['error']:.3g} {interval}, R2 {error['r2']:.4f}; "
+        f"{', '.join(known)}\n"
+    )
     if values := value_words(report.model["config"]):
         measures += f"values: {values}; errors are means over coordinates\n"
     note = report.checkpoint.get("note")
@@ -134,7 +137,8 @@ def _lines(findings: Sequence[Finding]) -> Table:
         mark, style = MARKS[f.verdict]
         e = f.test or f.estimate
         number = measured(e) if e else "not measured"
-        # An estimate is another quantity than the one that decides: what is needed says nothing of it.
+        # An estimate is another quantity than the one that decides: what is needed says nothing of
+        # it.
         needs = f"needs {region(f.decided_by.supports, e.unit)}" if e and e is f.test else ""
         table.add_row(
             Text(mark, style=style),
@@ -170,7 +174,7 @@ def _one_left_out(f: Finding) -> Text:
     return Text(f"– {f.id} does not apply: {f.reason}", style="bright_black")
 
 
-# ---- the bundled models ---------------------------------------------------------------------------------------------
+# ---- the bundled models --------------------------------------------------------------------------
 
 
 def zoo() -> str:
@@ -194,7 +198,7 @@ def zoo() -> str:
     return results.text(results.make_table(columns))
 
 
-# ---- a claim --------------------------------------------------------------------------------------------------------
+# ---- a claim -------------------------------------------------------------------------------------
 
 
 def claim(asked: Claim, finding: Finding | None = None) -> Group:
@@ -250,7 +254,8 @@ def about(asked: Claim) -> dict[str, str]:
 
 
 KINDS = {
-    "architecture": "architecture: it follows from the design, so it should hold for randomly initialised models too.",
+    "architecture": "architecture: it follows from the design, so it should hold for randomly "
+    "initialised models too.",
     "learning": "learning: training made it, so it must not hold for randomly initialised models.",
 }
 

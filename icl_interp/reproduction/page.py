@@ -16,7 +16,10 @@ from icl_interp.reproduction import layout
 from icl_interp.results import from_dict
 
 MARKS = dict(zip(statements.COUNTED, ("supported", "contradicted", "inconclusive"), strict=True))
-BESIDE = "Not counted: checks of formulas, errata of the source, and models that have not learned, or not equally well."
+BESIDE = (
+    "Not counted: checks of formulas, errata of the source, and models that have not learned, or "
+    "not equally well."
+)
 Record = Mapping[str, Any]
 
 
@@ -60,7 +63,8 @@ def table(shown: DataFrame) -> Markup:
     """A table with numbers rounded for reading."""
     words = layout.readable(shown)
     return markup(
-        '{note}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
+        "{note}<div "
+        'class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
         note=markup('<p class="quiet small">{}</p>', shown.attrs["note"])
         if shown.attrs["note"]
         else "",
@@ -79,7 +83,8 @@ def index(records: Sequence[Record]) -> str:
     """The page that leads to all experiments of a folder."""
     rows = joined(
         markup(
-            '<tr><td><a href="{href}/figure.html">{id}</a></td><td>{title}{says}</td><td>{scale}</td>'
+            "<tr><td><a "
+            'href="{href}/figure.html">{id}</a></td><td>{title}{says}</td><td>{scale}</td>'
             "<td>{seconds:.0f}&nbsp;s</td></tr>",
             href=quote(r["id"], safe=""),
             id=r["id"],
@@ -92,7 +97,8 @@ def index(records: Sequence[Record]) -> str:
     )
     body = markup(
         "<header><div><h1>Experiments, done again</h1></div></header><main><table>"
-        "<tr><th>experiment</th><th>what came out</th><th>scale</th><th>time</th></tr>{}</table></main>",
+        "<tr><th>experiment</th><th>what came "
+        "out</th><th>scale</th><th>time</th></tr>{}</table></main>",
         rows,
     )
     return document("experiments", body, [], "results.json")
@@ -108,7 +114,8 @@ def index_markdown(records: Sequence[Record]) -> str:
         missing = f" Missing: {', '.join(r['missing'])}." if r["missing"] else ""
         parts.append(
             f"## {r['id']}: {r['title']}\n\n{r['source']}. {_origin(r)}\n\n"
-            f"Ours: {r['scale']['words']}. The paper's: {r['scale']['published']}.{missing}\n\n{says}{_numbers(r)}"
+            f"Ours: {r['scale']['words']}. The paper's: {r['scale']['published']}.{missing}\n\n"
+            f"{says}{_numbers(r)}"
         )
     return "\n".join(parts)
 
@@ -140,13 +147,17 @@ def _origin(record: Record) -> str:
         if p["kept from before"]
         else ""
     )
-    return f"`{p['command']}`: {p['seconds']:.0f} s of measuring{kept}; seed {p['seed']}, {p['written']} UTC."
+    return (
+        f"`{p['command']}`: {p['seconds']:.0f} s of measuring{kept}; seed {p['seed']}, "
+        f"{p['written']} UTC."
+    )
 
 
 def _header(record: Record) -> Markup:
     return markup(
-        '<header><div><h1>{r[title]}</h1><p class="quiet small">{r[id]} · {r[source]}</p><p class="small"><b>Scale '
-        "{r[scale][name]}.</b> Ours: {r[scale][words]}. The paper's: {r[scale][published]}.{missing}</p></div>"
+        '<header><div><h1>{r[title]}</h1><p class="quiet small">{r[id]} · {r[source]}</p><p '
+        'class="small"><b>Scale {r[scale][name]}.</b> Ours: {r[scale][words]}. The paper\'s: '
+        "{r[scale][published]}.{missing}</p></div>"
         "</header>",
         r=record,
         missing=f" Missing models: {', '.join(record['missing'])}." if record["missing"] else "",
@@ -168,7 +179,8 @@ def _models(record: Record) -> Markup:
     if not rows:
         return markup("<p>None is needed.</p>")
     return markup(
-        "<table><tr><th>model</th><th>steps</th><th>trained in</th><th>in-distribution error</th><th>run id</th></tr>"
+        "<table><tr><th>model</th><th>steps</th><th>trained in</th><th>in-distribution "
+        "error</th><th>run id</th></tr>"
         "{}</table>",
         rows,
     )

@@ -1,4 +1,7 @@
-"""`reproduce`: experiments from models to files. Each gets a folder with its results, comparison and figures."""
+"""`reproduce`: experiments from models to files.
+
+Each gets a folder with its results, comparison and figures.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -72,15 +75,17 @@ def reproduce(
 ) -> list[Reproduction]:
     """Run experiments and write them down, one folder each, and a page that leads to all.
 
-    Models that are bundled, or finished in one of the folders `models` or in `out/models`, are taken from there; others
-    are trained into `out/models`. Trainings and measurements that were cut off go on when the same is asked for again.
+    Models that are bundled, or finished in one of the folders `models` or in `out/models`, are
+    taken from there; others are trained into `out/models`. Trainings and measurements that were cut
+    off go on when the same is asked for again.
 
     Args:
         ids: experiments; all by default.
         out: folder of everything that is written.
         scale: "smoke", "small" or "paper".
         models: folders of run folders to take finished models from.
-        train: train what is missing; otherwise experiments do with what is there and say what is not.
+        train: train what is missing; otherwise experiments do with what is there and say what is
+            not.
         seed: of every sample.
         formats: static formats of the figures, beside HTML, where a browser is there.
         device: where to train and to predict.
@@ -194,7 +199,8 @@ def _markdown(result: Reproduction, comparison: DataFrame) -> str:
     record = result.record
     says = "\n".join(f"* {line}" for line in record["says"])
     return (
-        f"# {record['id']}: {record['title']}\n\n{record['source']}\n\nOurs: {record['scale']['words']}.  \n"
+        f"# {record['id']}: {record['title']}\n\n{record['source']}\n\nOurs: "
+        f"{record['scale']['words']}.  \n"
         f"The source's: {record['scale']['published']}.\n\n{says}\n\n"
         f"{comparison.attrs['note']}\n\n{markdown(comparison)}\n"
     )

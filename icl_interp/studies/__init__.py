@@ -1,7 +1,10 @@
-"""Studies: a folder for each work, the only places that know it. Importing this registers the bundled ones.
+"""Studies: a folder for each work, the only places that know it.
 
-Register your own with `register(Study(...))`. A package brings one by an entry point of the group `icl_interp.studies`
-with the study's name; it is loaded when claims, experiments or figures are first asked for.
+Importing this registers the bundled ones.
+
+Register your own with `register(Study(...))`. A package brings one by an entry point of the group
+`icl_interp.studies` with the study's name; it is loaded when claims, experiments or figures are
+first asked for.
 """
 
 from icl_interp import registers

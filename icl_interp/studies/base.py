@@ -30,10 +30,13 @@ class Study:
         experiments: its tables and figures, done again.
         drawings: figures of experiments, by the id of the experiment.
         constructions: models of known truth, with the verdict that each must get.
-        dials: models of known truth that one number takes across the threshold of a claim, for power curves.
-        models: names of bundled models, one of each architecture, on which its verdicts are tried in full.
+        dials: models of known truth that one number takes across the threshold of a claim, for
+            power curves.
+        models: names of bundled models, one of each architecture, on which its verdicts are tried
+            in full.
         folder: where its results lie, in "results".
-        exceptions: what `icl_interp.testing.check_study` need not ask of it, by (rule, subject), and why.
+        exceptions: what `icl_interp.testing.check_study` need not ask of it, by (rule, subject),
+            and why.
     """
 
     name: str
@@ -58,12 +61,13 @@ _OWN: set[str] = set()  # names of studies that somebody registered by hand: the
 def register(study: Study) -> Study:
     """Make a study known: its claims appear in every report, its experiments in `icl-interp reproduce`.
 
-    It is made known whole or not at all. A study of one's own that is registered again, as by a notebook cell that runs
-    a second time, replaces the first; so does a claim of it one that was registered by itself.
+    It is made known whole or not at all. A study of one's own that is registered again, as by a
+    notebook cell that runs a second time, replaces the first; so does a claim of it one that was
+    registered by itself.
 
     Raises:
-        InputError: the name is taken, an id does not begin with it, or an id or the name of a figure, a construction, a
-            dial or a measurement is taken.
+        InputError: the name is taken, an id does not begin with it, or an id or the name of a
+            figure, a construction, a dial or a measurement is taken.
     """
     if STUDIES.get(study.name) is study:
         return study

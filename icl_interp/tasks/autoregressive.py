@@ -1,7 +1,7 @@
 """Paths s_{t+1} = W s_t with a new matrix W in each sequence, which keeps lengths: what is learned in context is W.
 
-Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), "How do Transformers perform in-context autoregressive
-learning?", sections 3, 5.2, 5.3 and 6.
+Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), "How do Transformers perform in-context
+autoregressive learning?", sections 3, 5.2, 5.3 and 6.
 """
 
 import math
@@ -27,34 +27,39 @@ _PAIRED = ("conjugate_pairs", "rotations")  # one angle for two coordinates
 
 @dataclass(frozen=True, kw_only=True)
 class AutoregressiveProcess(Task):
-    """s_{t+1} = W s_t + noise: the x of point t is s_t and its y is s_{t+1}. Each function is one W.
+    """s_{t+1} = W s_t + noise: the x of point t is s_t and its y is s_{t+1}.
+
+    Each function is one W.
 
     Laws of W, theta being independent and uniform on [0, 2 pi / mu]:
 
-    * "unitary": diagonal on C^d with entries e^(i theta). A complex coordinate is held as two numbers, its real part
-      and then its imaginary part, so that a state has 2 d.
-    * "conjugate_pairs": the same with entries 1, 3, 5, ... (counted from 0) the conjugates of those before them. It is
-      what an orthogonal matrix is in the basis of its eigenvectors; d is even.
-    * "rotations": the same matrices in real coordinates, blocks ((cos, -sin), (sin, cos)); d is even, a state has d
-      numbers. They are also those of "unitary" with d / 2.
-    * "orthogonal": Haar measure on all orthogonal matrices, determinants 1 and -1. They do not commute.
+    * "unitary": diagonal on C^d with entries e^(i theta). A complex coordinate is held as two
+      numbers, its real part and then its imaginary part, so that a state has 2 d.
+    * "conjugate_pairs": the same with entries 1, 3, 5, ... (counted from 0) the conjugates of those
+      before them. It is what an orthogonal matrix is in the basis of its eigenvectors; d is even.
+    * "rotations": the same matrices in real coordinates, blocks ((cos, -sin), (sin, cos)); d is
+      even, a state has d numbers. They are also those of "unitary" with d / 2.
+    * "orthogonal": Haar measure on all orthogonal matrices, determinants 1 and -1. They do not
+      commute.
 
-    The law of W is that of -W for mu = 1 (a path of -W is (-1)^t times that of W, for the same start, without noise).
-    For every mu the law of theta is that of 2 pi / mu - theta. Antithetic pairs of `sample_pairs` have the same inputs,
-    which two paths cannot have: there are none (`paired` is False), and functions are sampled one by one.
+    The law of W is that of -W for mu = 1 (a path of -W is (-1)^t times that of W, for the same
+    start, without noise). For every mu the law of theta is that of 2 pi / mu - theta. Antithetic
+    pairs of `sample_pairs` have the same inputs, which two paths cannot have: there are none
+    (`paired` is False), and functions are sampled one by one.
 
     Attributes:
         n_dims: d.
         matrices: the law of W.
         mu: what angles are divided by, 1 or more; 1 for "orthogonal".
-        start: the law of s_0, new in each prompt: of its coordinates, or of the vector. By default s_0 = 1 in all
-            (1 + 0 i in complex coordinates, (1, 0) in each block of a rotation). Of "conjugate_pairs" it is the law of
-            the first of each pair of coordinates, so of d numbers.
-        noise_std: standard deviation of each number of the noise, which enters the path at every step, the last too.
-            Conjugate coordinates have conjugate noise.
+        start: the law of s_0, new in each prompt: of its coordinates, or of the vector. By default
+            s_0 = 1 in all (1 + 0 i in complex coordinates, (1, 0) in each block of a rotation). Of
+            "conjugate_pairs" it is the law of the first of each pair of coordinates, so of d
+            numbers.
+        noise_std: standard deviation of each number of the noise, which enters the path at every
+            step, the last too. Conjugate coordinates have conjugate noise.
         tiles: how often each state stands in a point, one copy beside the other.
-        inputs: what numbers of a state are like, for analyses that ask for typical inputs; nothing is drawn from it. By
-            default centred and normal with the mean square of a number of s_0.
+        inputs: what numbers of a state are like, for analyses that ask for typical inputs; nothing
+            is drawn from it. By default centred and normal with the mean square of a number of s_0.
 
     >>> from icl_interp.provenance import generator
     >>> task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=5)
@@ -80,11 +85,13 @@ class AutoregressiveProcess(Task):
             raise unknown("law of matrices", self.matrices, get_args(MatrixName))
         if self.matrices in _PAIRED and self.n_dims % 2:
             raise InputError(
-                f"n_dims must be even for {self.matrices}, which come in pairs, but got {self.n_dims}"
+                f"n_dims must be even for {self.matrices}, which come in pairs, but got "
+                f"{self.n_dims}"
             )
         if not covariance.are_numbers((self.mu,)) or self.mu < 1:
             raise InputError(
-                f"mu, what angles are divided by, must be a number from 1 up, but got {shown(self.mu)}"
+                "mu, what angles are divided by, must be a number from 1 up, but got "
+                f"{shown(self.mu)}"
             )
         if self.mu != 1 and self.matrices == "orthogonal":
             raise InputError(
@@ -255,7 +262,8 @@ def complex_states(states: Float[Tensor, "*batch dim"]) -> Complex[Tensor, "*bat
     """Complex coordinates from pairs of numbers, the real part first: what theory and complex heads read.
 
     Args:
-        states: of an `AutoregressiveProcess` with "unitary" or "conjugate_pairs", or blocks of "rotations".
+        states: of an `AutoregressiveProcess` with "unitary" or "conjugate_pairs", or blocks of
+            "rotations".
 
     Raises:
         InputError: an odd number of coordinates.

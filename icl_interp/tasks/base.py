@@ -17,9 +17,9 @@ from icl_interp.tasks.vectors import VectorLaw
 
 TRIED = 16  # functions on which a property of a law is tried
 MANY = 4096  # functions that E[f(x)] is a mean over, where there is no closed form
-HELD = (
-    2**17
-)  # numbers held at once meanwhile, functions times points times parameters: they stay in a CPU's cache
+# Numbers held at once meanwhile, functions times points times parameters: they stay in a CPU's
+# cache.
+HELD = 2**17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,15 @@ class Task(ABC):
     """Prompts of `n_points` points of a random function; the last point is the query.
 
     Attributes:
-        inputs: the law of each coordinate of x, or that of the whole vector (`Sphere`, `Ellipsoid`).
+        inputs: the law of each coordinate of x, or that of the whole vector (`Sphere`,
+            `Ellipsoid`).
         n_points: points of a prompt, the query included: the query sees `n_points - 1` pairs.
-        autoregressive: of the class: y at each point is the x of the next one, so that a prompt is a path. Its points
-            cannot change places, and prompts may show states only (`States`).
-        symmetric_noise: of the class: what labels differ from values by, if by anything, is added to them, has a law
-            that is symmetric about 0, and depends on the function no more than inputs do. A class with a
-            `sample_points` of its own that adds noise must say so anew, or its functions are not drawn in pairs.
+        autoregressive: of the class: y at each point is the x of the next one, so that a prompt is
+            a path. Its points cannot change places, and prompts may show states only (`States`).
+        symmetric_noise: of the class: what labels differ from values by, if by anything, is added
+            to them, has a law that is symmetric about 0, and depends on the function no more than
+            inputs do. A class with a `sample_points` of its own that adds noise must say so anew,
+            or its functions are not drawn in pairs.
     """
 
     autoregressive: ClassVar[bool] = False
@@ -49,7 +51,8 @@ class Task(ABC):
     def __post_init__(self) -> None:
         if is_real(self.n_points) and self.n_points < 2:
             raise InputError(
-                f"n_points counts the query too, so it must be at least 2, but got {shown(self.n_points)}"
+                "n_points counts the query too, so it must be at least 2, but got "
+                f"{shown(self.n_points)}"
             )
         whole(self.n_points, "n_points", 2)
         checks.check_sizes(self)
@@ -60,8 +63,9 @@ class Task(ABC):
         """Refuse anything but a distribution: a mapping without its kind, a bare number."""
         if not is_law(getattr(self, name)):
             raise InputError(
-                f"{name} must be a law, for example Uniform(-1, 1), but got {shown(getattr(self, name))} (a law of "
-                "your own needs sample, scaled, interval, mean and std)"
+                f"{name} must be a law, for example Uniform(-1, 1), but got "
+                f"{shown(getattr(self, name))} (a law of your own needs sample, scaled, interval, "
+                "mean and std)"
             )
 
     def _check_dim(self, name: str, dim: int) -> None:
@@ -69,8 +73,9 @@ class Task(ABC):
         law = getattr(self, name)
         if isinstance(law, VectorLaw) and law.dim != dim:
             raise InputError(
-                f"{name} of a {type(self).__name__} have {counted(dim, 'coordinate')} here, but {law} is a law of "
-                f"vectors of {law.dim}: use one of {dim}, for example Sphere({dim})"
+                f"{name} of a {type(self).__name__} have {counted(dim, 'coordinate')} here, but "
+                f"{law} is a law of vectors of {law.dim}: use one of {dim}, for example "
+                f"Sphere({dim})"
             )
 
     @property
@@ -124,8 +129,8 @@ class Task(ABC):
     ) -> Float[Tensor, "batch point feature"] | None:
         """Features in which every function of the task is linear: what least squares regresses on.
 
-        None, as here, for functions that are linear in no fixed features, such as networks: then nothing is compared
-        with least squares.
+        None, as here, for functions that are linear in no fixed features, such as networks: then
+        nothing is compared with least squares.
         """
         return None
 
@@ -139,14 +144,16 @@ class Task(ABC):
     ) -> Float[Tensor, "function parameter"] | None:
         """The centre about which the law of functions is symmetric: parameters a and 2 centre - a are equally likely.
 
-        The value must be affine in the parameters that differ from the centre. Those that it is not affine in, the
-        hidden weights of a network say, are their own centre, and so is a coefficient above the function's degree.
+        The value must be affine in the parameters that differ from the centre. Those that it is not
+        affine in, the hidden weights of a network say, are their own centre, and so is a
+        coefficient above the function's degree.
 
         Args:
             parameters: of functions that were drawn, one a row.
 
         Returns:
-            The centre of each row. None, as here, where the law is not symmetric, or holds one function only.
+            The centre of each row. None, as here, where the law is not symmetric, or holds one
+            function only.
         """
         return None
 
@@ -161,10 +168,10 @@ class Task(ABC):
     def paired(self) -> bool:
         """Whether functions can be drawn in antithetic pairs, each partner of which follows the law of the task.
 
-        The law of functions has a centre, values are reflected with it, and so is the noise of labels. No for paths,
-        whose inputs depend on the function. A subclass that draws parameters or points in its own way must give
-        `mean_parameters` anew, and `symmetric_noise` where labels have noise. What a class says is tried on some
-        functions (`tasks.pairs`).
+        The law of functions has a centre, values are reflected with it, and so is the noise of
+        labels. No for paths, whose inputs depend on the function. A subclass that draws parameters
+        or points in its own way must give `mean_parameters` anew, and `symmetric_noise` where
+        labels have noise. What a class says is tried on some functions (`tasks.pairs`).
         """
         return self._no_pairs is None
 
@@ -174,7 +181,10 @@ class Task(ABC):
         if self.autoregressive:
             return "values of a path are its next inputs, which partners share"
         if not still_said(self, "mean_parameters", "sample_parameters", "sample_points", "sample"):
-            return "their law is not known to be symmetric (mean_parameters is said of another way to draw)"
+            return (
+                "their law is not known to be symmetric (mean_parameters is said of another way to "
+                "draw)"
+            )
         return pairs.why_none(cast(Any, self))
 
     def closed_mean(
@@ -182,16 +192,17 @@ class Task(ABC):
     ) -> Float[Tensor, "batch point target"] | None:
         """E[f(x)] over the law of functions in closed form; None, as here, where there is none.
 
-        `expected` takes it, and is a thousand times slower without it. A subclass that draws parameters or computes
-        values in its own way must give it anew.
+        `expected` takes it, and is a thousand times slower without it. A subclass that draws
+        parameters or computes values in its own way must give it anew.
         """
         return None
 
     def expected(self, xs: Float[Tensor, "batch point dim"]) -> Float[Tensor, "batch point target"]:
         """E[f(x)] over the law of functions, a mixture over degrees included: the best guess without any example.
 
-        In closed form where the task has one. Else the mean over 4,096 functions of a fixed stream: of their values at
-        x or, in a task of pairs, of the values of their centres, which have the same mean and spread less.
+        In closed form where the task has one. Else the mean over 4,096 functions of a fixed stream:
+        of their values at x or, in a task of pairs, of the values of their centres, which have the
+        same mean and spread less.
 
         >>> from icl_interp.tasks import Polynomial, Uniform
         >>> task = Polynomial(degrees=(0, 1), inputs=Uniform(-1, 1), coefficients=Uniform(0, 2), n_points=4)
@@ -262,9 +273,10 @@ class Task(ABC):
     ) -> Prompts:
         """Fresh prompts of antithetic pairs of functions, pair-major: A's contexts, then those of its partner B.
 
-        B has the parameters 2 centre - a (`mean_parameters`), A's inputs, context by context, and A's noise negated, so
-        that y_B = 2 m(x) - y_A with m the function at the centre. Each partner alone follows the law of `sample`. What
-        is odd about the centre cancels in the mean of a pair, so pairs, not functions, are independent.
+        B has the parameters 2 centre - a (`mean_parameters`), A's inputs, context by context, and
+        A's noise negated, so that y_B = 2 m(x) - y_A with m the function at the centre. Each
+        partner alone follows the law of `sample`. What is odd about the centre cancels in the mean
+        of a pair, so pairs, not functions, are independent.
 
         Source: Hammersley & Morton (1956), antithetic variates.
 
@@ -322,8 +334,8 @@ class Task(ABC):
 
     def _without_pairs(self, reason: str) -> InputError:
         return InputError(
-            f"functions of this {type(self).__name__} come in no antithetic pairs, because {reason}: use sample(), or "
-            "give the task what is missing"
+            f"functions of this {type(self).__name__} come in no antithetic pairs, because "
+            f"{reason}: use sample(), or give the task what is missing"
         )
 
     def sample(
@@ -348,8 +360,8 @@ class Task(ABC):
         xs, ys = checks.sampled(self, parameters, n_points or self.n_points, generator, dtype)
         if self.autoregressive and not torch.equal(ys[:, :-1], xs[:, 1:]):
             raise InputError(
-                f"{type(self).__name__} is autoregressive, so the value at each point must be the input of the next "
-                "one: override sample_points so that it returns a path"
+                f"{type(self).__name__} is autoregressive, so the value at each point must be the "
+                "input of the next one: override sample_points so that it returns a path"
             )
         return checks.checked(self, Prompts(xs, ys, parameters, function))
 

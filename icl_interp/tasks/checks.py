@@ -1,7 +1,7 @@
 """What is refused of a task: fields that hide a property, sizes, shapes of what its methods return, numbers too large.
 
-A task of one's own may return anything. A shape that is off by an axis would broadcast against predictions, and a model
-would be trained on it without a word.
+A task of one's own may return anything. A shape that is off by an axis would broadcast against
+predictions, and a model would be trained on it without a word.
 """
 
 import inspect
@@ -45,8 +45,9 @@ def check_fields(cls: type) -> None:
     for name in inspect.get_annotations(cls):
         if isinstance(getattr(cls, name, None), property):
             raise InputError(
-                f"{cls.__name__}.{name} is a property of every task, so a field of that name needs a default, for "
-                f"example `{name}: int = 2`; or call the field otherwise and return it from a property {name}"
+                f"{cls.__name__}.{name} is a property of every task, so a field of that name needs "
+                f"a default, for example `{name}: int = 2`; or call the field otherwise and return "
+                f"it from a property {name}"
             )
 
 
@@ -62,8 +63,9 @@ def check_sizes(task: Sized) -> None:
         whole(value, f"{name}.{size}", 1)
     if task.autoregressive and task.n_targets != task.dim:
         raise InputError(
-            f"{name} is autoregressive: its values are the next inputs and need as many coordinates, but it has "
-            f"dim={task.dim} and n_targets={task.n_targets}; make these equal, or leave autoregressive out"
+            f"{name} is autoregressive: its values are the next inputs and need as many "
+            f"coordinates, but it has dim={task.dim} and n_targets={task.n_targets}; make these "
+            "equal, or leave autoregressive out"
         )
 
 
@@ -87,7 +89,10 @@ def shaped(
         InputError: no tensor of real numbers, or one of another shape.
     """
     wanted = (*size, getattr(task, axis))
-    what = f"{type(task).__name__}.{duty}, shape {wanted} here (the last axis is {axis}={wanted[2]}), but returned"
+    what = (
+        f"{type(task).__name__}.{duty}, shape {wanted} here (the last axis is {axis}={wanted[2]}), "
+        "but returned"
+    )
     if not isinstance(returned, Tensor):
         raise InputError(f"{what} {_in_words(returned)} in place of a torch tensor")
     values = (
@@ -120,8 +125,8 @@ def sampled(
     )
     if not isinstance(drawn, tuple) or len(drawn) != 2:
         raise InputError(
-            f"{type(task).__name__}.sample_points must return a tuple (xs, ys) of two tensors, but returned "
-            f"{_in_words(drawn)}"
+            f"{type(task).__name__}.sample_points must return a tuple (xs, ys) of two tensors, but "
+            f"returned {_in_words(drawn)}"
         )
     xs = shaped(task, drawn[0], "sample_points must return inputs xs", size, "dim")
     return xs, shaped(task, drawn[1], "sample_points must return values ys", size)
@@ -141,13 +146,13 @@ def checked(task: Sized, prompts: Prompts) -> Prompts:
         largest = values.abs().amax().item()
         if math.isnan(largest):
             raise InputError(
-                f"{name} of this {type(task).__name__} reach nan: numbers overflow in {dtype}, or its functions are "
-                "not defined at these inputs; choose laws of a smaller range"
+                f"{name} of this {type(task).__name__} reach nan: numbers overflow in {dtype}, or "
+                "its functions are not defined at these inputs; choose laws of a smaller range"
             )
         if not largest <= limit:
             raise InputError(
-                f"{name} of this {type(task).__name__} reach {largest:.2g}, and squares of numbers beyond {limit:.0e} "
-                f"overflow in {dtype}: choose laws of a smaller range"
+                f"{name} of this {type(task).__name__} reach {largest:.2g}, and squares of numbers "
+                f"beyond {limit:.0e} overflow in {dtype}: choose laws of a smaller range"
             )
     return prompts
 

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, counted, shown
 
-MAX_ROWS = (
-    512  # of a whole matrix: as text in a config that is five megabytes, and a second to check
-)
+# Rows of a whole matrix: as text in a config that is five megabytes, and a second to check.
+MAX_ROWS = 512
 Vector = tuple[float, ...]
 Rows = tuple[tuple[float, ...], ...]
 
@@ -32,7 +31,8 @@ def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | R
 
     Args:
         name: of the setting, for messages.
-        value: `dim` positive numbers, its diagonal, or `dim` rows of a symmetric positive definite matrix.
+        value: `dim` positive numbers, its diagonal, or `dim` rows of a symmetric positive definite
+            matrix.
         dim: its size.
         or_else: what else the setting may be, for messages.
 
@@ -54,8 +54,9 @@ def checked(name: str, value: object, dim: int, or_else: str = "") -> Vector | R
     ):
         return tuple(map(tuple, value))
     raise InputError(
-        f"{name} must be {counted(dim, 'positive number')}{',' if or_else else ' or'} {counted(dim, 'row')} of a "
-        f"symmetric positive definite matrix{or_else}, but got {shown(value, 100)}{_why(value, dim)}"
+        f"{name} must be {counted(dim, 'positive number')}{',' if or_else else ' or'} "
+        f"{counted(dim, 'row')} of a symmetric positive definite matrix{or_else}, but got "
+        f"{shown(value, 100)}{_why(value, dim)}"
     )
 
 
@@ -74,8 +75,8 @@ def root(
 def too_many_rows(n: int, name: str = "covariance") -> str:
     """What is said of a covariance whose rows are too many to stand in a config."""
     return (
-        f"{name} has {n} rows, but at most {MAX_ROWS} can stand in a config, which holds every number as text: "
-        "give its diagonal only, or a law of it"
+        f"{name} has {n} rows, but at most {MAX_ROWS} can stand in a config, which holds every "
+        "number as text: give its diagonal only, or a law of it"
     )
 
 
@@ -101,7 +102,10 @@ def _why(value: object, dim: int) -> str:
     matrix = torch.tensor(value, dtype=torch.float64)
     if not torch.equal(matrix, matrix.T):
         return ": it is not symmetric"
-    return f": it is not positive definite, its smallest eigenvalue is {float(torch.linalg.eigvalsh(matrix)[0]):.3g}"
+    return (
+        ": it is not positive definite, its smallest eigenvalue is "
+        f"{float(torch.linalg.eigvalsh(matrix)[0]):.3g}"
+    )
 
 
 def _is_covariance(matrix: Tensor) -> bool:

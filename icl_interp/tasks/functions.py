@@ -18,8 +18,8 @@ MAX_DEGREE = 10**6  # a function has a number for each degree up to it
 class Polynomial(Task):
     """a_0 + a_1 x + ... + a_n x^n with independent coefficients; n is drawn uniformly from `degrees` for each function.
 
-    Source: Naim & Asher (2025), section 3.2, equation (2). `degrees=(1,)` are affine functions; `degrees=(1, 3, 5)` is
-    their mixture with gaps.
+    Source: Naim & Asher (2025), section 3.2, equation (2). `degrees=(1,)` are affine functions;
+    `degrees=(1, 3, 5)` is their mixture with gaps.
 
     >>> from icl_interp.provenance import generator
     >>> task = Polynomial(degrees=(1,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
@@ -36,14 +36,16 @@ class Polynomial(Task):
         self._check_law("coefficients")
         if not isinstance(self.degrees, (tuple, list)):
             raise InputError(
-                f"degrees must be a list of whole numbers, for example (1,), but got {shown(self.degrees)}"
+                "degrees must be a list of whole numbers, for example (1,), but got "
+                f"{shown(self.degrees)}"
             )
         object.__setattr__(self, "degrees", tuple(self.degrees))
         if not self.degrees or any(
             not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in self.degrees
         ):
             raise InputError(
-                f"degrees must be whole numbers from 0 up, at least one, but got {shown(self.degrees)}"
+                "degrees must be whole numbers from 0 up, at least one, but got "
+                f"{shown(self.degrees)}"
             )
         if max(self.degrees) > MAX_DEGREE:
             raise InputError(
@@ -115,8 +117,9 @@ class Polynomial(Task):
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
         """The task with coefficients and inputs scaled, each by its own factor.
 
-        From U(-1, 1) `scaled(sigma)` gives the test distribution U(-sigma, sigma) of Tables 1 to 3. A seed's draws are
-        scaled too, so that tasks that differ in these factors only have the same functions, times a number.
+        From U(-1, 1) `scaled(sigma)` gives the test distribution U(-sigma, sigma) of Tables 1 to 3.
+        A seed's draws are scaled too, so that tasks that differ in these factors only have the same
+        functions, times a number.
         """
         laws = {
             "coefficients": self.coefficients.scaled(functions),
@@ -133,8 +136,9 @@ CONTINUOUS = {"exp": torch.exp, "sin": torch.sin, "log1p": torch.log1p, "abs": t
 class Continuous(Task):
     """One fixed function, exp(x), sin(x), ln(1+x) or |x|, times a random amplitude where one is given.
 
-    Source: Naim & Asher (2025), section 4.2, Figures 1 and 6. A model trained on polynomials is asked to follow a
-    function outside its family. `amplitude=None` keeps the function itself: then every prompt shares it.
+    Source: Naim & Asher (2025), section 4.2, Figures 1 and 6. A model trained on polynomials is
+    asked to follow a function outside its family. `amplitude=None` keeps the function itself: then
+    every prompt shares it.
     """
 
     function: FunctionName
@@ -160,7 +164,10 @@ class Continuous(Task):
 
     @property
     def n_determining(self) -> int:
-        """One point fixes the amplitude; a fixed function needs none, but a first guess is not held against a model."""
+        """One point fixes the amplitude.
+
+        A fixed function needs none, but a first guess is not held against a model.
+        """
         return 1
 
     def sample_parameters(

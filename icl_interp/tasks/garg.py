@@ -1,16 +1,18 @@
 """Sparse linear functions, two-layer ReLU networks and decision trees: function classes that are learned in context.
 
-Source: Garg, Tsipras, Liang & Valiant (2022), "What can transformers learn in-context? A case study of simple function
-classes", and the code released with it (github.com/dtsip/in-context-learning), which fixes what the text leaves open.
+Source: Garg, Tsipras, Liang & Valiant (2022), "What can transformers learn in-context? A case study
+of simple function classes", and the code released with it (github.com/dtsip/in-context-learning),
+which fixes what the text leaves open.
 
-Their linear regression is `LinearRegression`: with noisy labels `noise_std: 1`, with skewed inputs `covariance: skewed`
-or numbers from `skewed_covariance`.
+Their linear regression is `LinearRegression`: with noisy labels `noise_std: 1`, with skewed inputs
+`covariance: skewed` or numbers from `skewed_covariance`.
 
-Their evaluation on noisy labels (src/eval.py, noisyLR) sets `renormalize_ys`, which multiplies each batch of labels so
-that its standard deviation is sqrt(n_dims). With noise_std = 1 the variance of a label is n_dims + 1, so that is nearly
-the factor sqrt(20 / 21) for n_dims = 20. Here labels are <w, x> + noise as they are: squared errors are 21 / 20 times
-those on their scale, and the share of the variance that is noise is the same. A factor that depends on the other
-prompts of a batch is no property of a task, so a config.yaml with `renormalize_ys: true` is refused.
+Their evaluation on noisy labels (src/eval.py, noisyLR) sets `renormalize_ys`, which multiplies each
+batch of labels so that its standard deviation is sqrt(n_dims). With noise_std = 1 the variance of a
+label is n_dims + 1, so that is nearly the factor sqrt(20 / 21) for n_dims = 20. Here labels are <w,
+x> + noise as they are: squared errors are 21 / 20 times those on their scale, and the share of the
+variance that is noise is the same. A factor that depends on the other prompts of a batch is no
+property of a task, so a config.yaml with `renormalize_ys: true` is refused.
 """
 
 import math
@@ -29,7 +31,9 @@ from icl_interp.tasks.distributions import Distribution, Normal, is_symmetric
 
 STANDARD = Normal(1.0)
 MAX_NUMBERS = 10**6  # of a network, for the same reason
-MAX_DEPTH = 12  # of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at once
+# Depth of a tree: a function has 2^(depth + 1) numbers, and an evaluation holds 2,048 functions at
+# once.
+MAX_DEPTH = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +57,14 @@ class _OfManyInputs(Task):
 class SparseLinearRegression(_OfManyInputs):
     """y = <w, x>, where all but `sparsity` coordinates of w, drawn anew for each function, are 0; Var y = sparsity.
 
-    Source: Garg et al. (2022), sparse linear functions, with n_dims = 20 and sparsity = 3; `SparseLinearRegression` of
-    their src/tasks.py. Lasso finds w from fewer points than least squares does.
+    Source: Garg et al. (2022), sparse linear functions, with n_dims = 20 and sparsity = 3;
+    `SparseLinearRegression` of their src/tasks.py. Lasso finds w from fewer points than least
+    squares does.
 
     Attributes:
         n_dims: d, coordinates of x and of w.
-        sparsity: s, coordinates of w that may differ from 0. Every set of s coordinates is equally likely.
+        sparsity: s, coordinates of w that may differ from 0. Every set of s coordinates is equally
+            likely.
         weights: the law of each of these coordinates.
         inputs: the law of each coordinate of x.
 
@@ -80,8 +86,8 @@ class SparseLinearRegression(_OfManyInputs):
         whole(self.sparsity, "sparsity", 1)
         if self.sparsity > self.n_dims:
             raise InputError(
-                f"sparsity must be at most n_dims, the number of coordinates, but got sparsity={self.sparsity} and "
-                f"n_dims={self.n_dims}"
+                "sparsity must be at most n_dims, the number of coordinates, but got "
+                f"sparsity={self.sparsity} and n_dims={self.n_dims}"
             )
 
     @property
@@ -138,9 +144,9 @@ class SparseLinearRegression(_OfManyInputs):
 class ReLUNetwork(_OfManyInputs):
     """y = sqrt(2 / h) sum_i a_i relu(<w_i, x>) with h hidden units, without biases; Var y = n_dims.
 
-    Source: Garg et al. (2022), two-layer networks, with n_dims = 20 and hidden = 100; `Relu2nnRegression` of their
-    src/tasks.py. The factor gives labels the variance that they have in linear regression, since for x ~ N(0, I)
-    E relu(<w, x>)^2 = |w|^2 / 2.
+    Source: Garg et al. (2022), two-layer networks, with n_dims = 20 and hidden = 100;
+    `Relu2nnRegression` of their src/tasks.py. The factor gives labels the variance that they have
+    in linear regression, since for x ~ N(0, I) E relu(<w, x>)^2 = |w|^2 / 2.
 
     Attributes:
         n_dims: d, coordinates of x.
@@ -170,15 +176,19 @@ class ReLUNetwork(_OfManyInputs):
         whole(self.hidden, "hidden", 1)
         if self.hidden * (self.n_dims + 1) > MAX_NUMBERS:
             raise InputError(
-                f"a network of hidden={self.hidden:,} units and n_dims={self.n_dims:,} inputs has more than the "
-                f"{MAX_NUMBERS:,} weights that a function may have: choose smaller sizes"
+                f"a network of hidden={self.hidden:,} units and n_dims={self.n_dims:,} inputs has "
+                f"more than the {MAX_NUMBERS:,} weights that a function may have: choose smaller "
+                "sizes"
             )
         self._check_law("weights")
         self._check_law("readout")
 
     @property
     def n_determining(self) -> int:
-        """d, from where on a linear fit is unique. The network has more parameters than a prompt has points."""
+        """d, from where on a linear fit is unique.
+
+        The network has more parameters than a prompt has points.
+        """
         return min(self.n_dims, self.n_points - 1)
 
     def sample_parameters(
@@ -221,9 +231,10 @@ class ReLUNetwork(_OfManyInputs):
 class DecisionTree(_OfManyInputs):
     """y is the number at the leaf that x reaches: each inner node asks whether one coordinate is positive; Var y = 1.
 
-    Source: Garg et al. (2022), decision trees, with n_dims = 20 and depth = 4; `DecisionTree` of their src/tasks.py.
-    The tree is complete. The coordinate of each node is drawn uniformly and with replacement, so that a path may test
-    one coordinate twice. A positive coordinate leads to the right, one of exactly 0 to the left, as in their code.
+    Source: Garg et al. (2022), decision trees, with n_dims = 20 and depth = 4; `DecisionTree` of
+    their src/tasks.py. The tree is complete. The coordinate of each node is drawn uniformly and
+    with replacement, so that a path may test one coordinate twice. A positive coordinate leads to
+    the right, one of exactly 0 to the left, as in their code.
 
     Attributes:
         n_dims: d, coordinates of x.
@@ -254,7 +265,10 @@ class DecisionTree(_OfManyInputs):
 
     @property
     def n_determining(self) -> int:
-        """2^depth: fewer points cannot have reached every leaf. More do not determine a tree for certain either."""
+        """2^depth: fewer points cannot have reached every leaf.
+
+        More do not determine a tree for certain either.
+        """
         return min(self.n_leaves, self.n_points - 1)
 
     def sample_parameters(
@@ -293,7 +307,10 @@ class DecisionTree(_OfManyInputs):
         return leaves.gather(1, node - (self.n_leaves - 1))
 
     def scaled(self, functions: float = 1.0, inputs: float = 1.0) -> Self:
-        """The same task with leaves and inputs scaled, each by its own factor. Scaled inputs reach the same leaves."""
+        """The same task with leaves and inputs scaled, each by its own factor.
+
+        Scaled inputs reach the same leaves.
+        """
         return replace(
             self, leaves=self.leaves.scaled(functions), inputs=self.inputs.scaled(inputs)
         )
@@ -311,9 +328,9 @@ def _with_last(
 def skewed_covariance(n_dims: int, power: float = 2.0, seed: int | None = 0) -> Rows | Vector:
     """A covariance for `LinearRegression` with eigenvalues proportional to 1 / i^power, i = 1, ..., d, and trace d.
 
-    Source: Garg et al. (2022), skewed covariance, power = 2: `build_evals` of their src/eval.py multiplies x ~ N(0, I)
-    by a symmetric matrix with eigenvalues proportional to 1 / i. A config holds the numbers themselves:
-    `yaml.safe_dump(icl_interp.provenance.encode(task))` writes them.
+    Source: Garg et al. (2022), skewed covariance, power = 2: `build_evals` of their src/eval.py
+    multiplies x ~ N(0, I) by a symmetric matrix with eigenvalues proportional to 1 / i. A config
+    holds the numbers themselves: `yaml.safe_dump(icl_interp.provenance.encode(task))` writes them.
 
     Args:
         n_dims: d.

@@ -1,8 +1,9 @@
 """Whether functions of a task come in antithetic pairs: what its class says, put to the test on draws of its own.
 
-A pair is right where its partner follows the law of the task: of functions, inputs and noise. That the law of the
-parameters is symmetric about a centre, and that noise is symmetric and independent of the function, no finite sample
-proves, so a class has to say it (`mean_parameters`, `symmetric_noise`). What it says is tried here all the same.
+A pair is right where its partner follows the law of the task: of functions, inputs and noise. That
+the law of the parameters is symmetric about a centre, and that noise is symmetric and independent
+of the function, no finite sample proves, so a class has to say it (`mean_parameters`,
+`symmetric_noise`). What it says is tried here all the same.
 """
 
 import weakref
@@ -19,8 +20,9 @@ from icl_interp.tasks import checks
 TRIED = 256  # functions, each with one prompt
 NOISY, NUMBERS = 4096, 2**17  # prompts whose noise is tried, and numbers of their inputs at most
 HEIGHTS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)  # in standard deviations
-# Of an antisymmetric statistic, divided by the root of its sum of squares. Where partners are exchangeable it is beyond
-# t with a probability of at most 2 exp(-t^2 / 2) (Hoeffding 1963): here 5e-11, for any law and any number of draws.
+# Of an antisymmetric statistic, divided by the root of its sum of squares. Where partners are
+# exchangeable it is beyond t with a probability of at most 2 exp(-t^2 / 2) (Hoeffding 1963): here
+# 5e-11, for any law and any number of draws.
 BEYOND = 7.0
 ROUNDING = 1e-9  # of the largest number beside it
 WIDEST = 256  # numbers of a function that are tried
@@ -51,7 +53,8 @@ class Paired(checks.Sized, Protocol):
         ...
 
 
-# Answers by the id of a task, while it lives: nothing may stand in a task's own attributes but its fields.
+# Answers by the id of a task, while it lives: nothing may stand in a task's own attributes but its
+# fields.
 _KNOWN: dict[int, tuple[weakref.ref[Any], str | None]] = {}
 
 
@@ -71,11 +74,12 @@ def tried(task: Paired) -> str | None:
 
     The class is asked before: here its laws are tried, on `TRIED` functions of a fixed stream.
 
-    1. Values are affine in the parameters about the centre: f_A + f_B = 2 f_centre at the inputs of a prompt.
-    2. Inputs and noise do not depend on the function: the same draws give both partners the same inputs, and labels
-       that differ from their values by the same numbers.
-    3. Parameters, values and noise are symmetric: A and its partner B are exchangeable, so that sums of functions
-       of both differ by chance only.
+    1. Values are affine in the parameters about the centre: f_A + f_B = 2 f_centre at the inputs of
+       a prompt.
+    2. Inputs and noise do not depend on the function: the same draws give both partners the same
+       inputs, and labels that differ from their values by the same numbers.
+    3. Parameters, values and noise are symmetric: A and its partner B are exchangeable, so that
+       sums of functions of both differ by chance only.
     """
     parameters = task.sample_parameters(TRIED, stream(0, "tasks/paired"), torch.float64)
     centre = task.mean_parameters(parameters)
@@ -124,9 +128,9 @@ def _noise_is_symmetric(task: Paired) -> bool:
 
 
 UNSAID = (
-    "their labels have noise, which is negated in a pair, and the class that draws it (sample_points) does not say "
-    "symmetric_noise = True: that it is added to values, has a law that is symmetric about 0 and does not depend on "
-    "the function"
+    "their labels have noise, which is negated in a pair, and the class that draws it "
+    "(sample_points) does not say symmetric_noise = True: that it is added to values, has a law "
+    "that is symmetric about 0 and does not depend on the function"
 )
 
 

@@ -17,12 +17,14 @@ T = TypeVar("T")
 def register(cls: type[T]) -> type[T]:
     """Make a class of one's own known by its name, so that runs on it can be saved, loaded, resumed and analysed.
 
-    It may be called, or stand above `@dataclass` as a decorator. Registering a class again from the same place (a
-    notebook cell that runs a second time) replaces it. Whoever loads the run has to register the class first.
+    It may be called, or stand above `@dataclass` as a decorator. Registering a class again from the
+    same place (a notebook cell that runs a second time) replaces it. Whoever loads the run has to
+    register the class first.
 
     Args:
-        cls: a task (a frozen dataclass below `Task`), or a law that such a task has in a field (a frozen dataclass with
-            `sample(shape, generator, dtype)`; a law of `inputs` also needs what `tasks.Distribution` lists).
+        cls: a task (a frozen dataclass below `Task`), or a law that such a task has in a field (a
+            frozen dataclass with `sample(shape, generator, dtype)`; a law of `inputs` also needs
+            what `tasks.Distribution` lists).
 
     Returns:
         The class itself.
@@ -50,12 +52,13 @@ def register(cls: type[T]) -> type[T]:
     )  # its own: a subclass inherits the parent's fields, but not its init
     if own is None or not own.frozen:
         raise InputError(
-            f"{name} must be a frozen dataclass to be registered: put @dataclass(frozen=True, kw_only=True) directly "
-            "above the class, and register above that"
+            f"{name} must be a frozen dataclass to be registered: put @dataclass(frozen=True, "
+            "kw_only=True) directly above the class, and register above that"
         )
     if not issubclass(cls, Task) and not callable(getattr(cls, "sample", None)):
         raise InputError(
-            f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a sample"
+            f"{name} is neither a task (a class below icl_interp.tasks.Task) nor a law with a "
+            "sample"
         )
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         raise InputError(f"{name} lacks what every task needs: {', '.join(missing)}")
@@ -64,8 +67,8 @@ def register(cls: type[T]) -> type[T]:
     known = KINDS.get(name, cls)
     if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise InputError(
-            f"another class called {name!r} is registered already, {known.__module__}.{known.__qualname__}: "
-            "choose another name"
+            f"another class called {name!r} is registered already, "
+            f"{known.__module__}.{known.__qualname__}: choose another name"
         )
     KINDS[name] = cls
     return cls

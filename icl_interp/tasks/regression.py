@@ -87,7 +87,8 @@ def moment(law: PositiveLaw, order: int) -> float:
         found = math.inf
     if not math.isfinite(found):
         raise InputError(
-            f"the moment of order {order} of {law} is beyond float64: choose a law of a smaller range"
+            f"the moment of order {order} of {law} is beyond float64: choose a law of a smaller "
+            "range"
         )
     return found
 
@@ -96,20 +97,22 @@ def moment(law: PositiveLaw, order: int) -> float:
 class LinearRegression(Task):
     """y = <w, x> + noise with x ~ N(0, Lambda) and w ~ N(0, I): w is new in each function, x and noise in each prompt.
 
-    Source: Zhang, Frei & Bartlett (2023), sections 3 and 4; the orthant, Garg et al. (2022), as Wu's slides cite it. A
-    prompt of n_points points has the paper's N (in training) or M (at test) = n_points - 1 labelled examples.
+    Source: Zhang, Frei & Bartlett (2023), sections 3 and 4; the orthant, Garg et al. (2022), as
+    Wu's slides cite it. A prompt of n_points points has the paper's N (in training) or M (at
+    test) = n_points - 1 labelled examples.
 
     Attributes:
         n_dims: d, coordinates of x and of w.
-        covariance: Lambda. None is the identity; d numbers are its diagonal, d rows the whole matrix; a positive law,
-            for example Exponential(1), draws a fresh diagonal for every prompt. In a config the word skewed stands for
-            the rows of `skewed_covariance(n_dims)`, with eigenvalues proportional to 1 / i^2.
+        covariance: Lambda. None is the identity; d numbers are its diagonal, d rows the whole
+            matrix; a positive law, for example Exponential(1), draws a fresh diagonal for every
+            prompt. In a config the word skewed stands for the rows of `skewed_covariance(n_dims)`,
+            with eigenvalues proportional to 1 / i^2.
         covariance_scale: c, Lambda is multiplied by it: c = 1, 4, 9 in the paper's figure.
         inputs: the law of each coordinate of Lambda^(-1/2) x; the theory is about Normal(1).
         weights: the law of each coordinate of w, or d numbers: then every function is that one.
         noise_std: standard deviation of the noise of every label, the query's too.
-        query: what the last x is, where that differs from the others: a law of each of its coordinates (Lambda then
-            has no part in it), or d numbers.
+        query: what the last x is, where that differs from the others: a law of each of its
+            coordinates (Lambda then has no part in it), or d numbers.
         single_orthant: each prompt has its own random signs, which every x but the query takes on.
 
     >>> from icl_interp.provenance import generator
@@ -136,7 +139,8 @@ class LinearRegression(Task):
         super().__post_init__()
         if not is_real(self.covariance_scale) or self.covariance_scale <= 0:
             raise InputError(
-                f"covariance_scale must be a positive number, but got {shown(self.covariance_scale)}"
+                "covariance_scale must be a positive number, but got "
+                f"{shown(self.covariance_scale)}"
             )
         real(self.noise_std, "noise_std", 0)
         if not isinstance(self.single_orthant, bool):
@@ -154,8 +158,8 @@ class LinearRegression(Task):
             return
         if not covariance.are_numbers(value) or len(value) != self.n_dims:
             raise InputError(
-                f"{name} must be a law, for example Normal(1), or {self.n_dims} numbers (n_dims), but got "
-                f"{shown(value)}"
+                f"{name} must be a law, for example Normal(1), or {self.n_dims} numbers (n_dims), "
+                f"but got {shown(value)}"
             )
         if not any(value) and not self.noise_std:
             what = "every label" if name == "weights" else "the query's label"
@@ -177,12 +181,13 @@ class LinearRegression(Task):
         if isinstance(value, (Uniform, Normal)):
             if isinstance(value, Normal) or value.low < 0:
                 raise InputError(
-                    f"a covariance is drawn from a positive law, for example Exponential(1), not {value}"
+                    "a covariance is drawn from a positive law, for example Exponential(1), not "
+                    f"{value}"
                 )
             return
         or_else = (
-            f", {SKEWED} for those of icl_interp.tasks.skewed_covariance({self.n_dims}), a positive law such as "
-            "Exponential(1), or nothing for the identity"
+            f", {SKEWED} for those of icl_interp.tasks.skewed_covariance({self.n_dims}), a "
+            "positive law such as Exponential(1), or nothing for the identity"
         )
         object.__setattr__(
             self, "covariance", covariance.checked("covariance", value, self.n_dims, or_else)
@@ -236,7 +241,8 @@ class LinearRegression(Task):
     def _input_variance(self) -> float:
         if not isinstance(self.inputs, Normal) or self.inputs.mean != 0:
             raise InputError(
-                f"the theory is about inputs of a centred normal law, but this task has {self.inputs}"
+                "the theory is about inputs of a centred normal law, but this task has "
+                f"{self.inputs}"
             )
         return self.inputs.std**2
 

@@ -1,7 +1,7 @@
 """A task in other units: the values of another task, times a number and plus a number.
 
-A model that has learned f answers scale f + shift as well, if its tokens show f (`models.rescaled`) and its read-out is
-changed alike. Nothing that is said about how it learns may depend on that.
+A model that has learned f answers scale f + shift as well, if its tokens show f (`models.rescaled`)
+and its read-out is changed alike. Nothing that is said about how it learns may depend on that.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ from icl_interp.tasks.registry import register
 class Rescaled(Task):
     """Functions scale f + shift, with f from another task. `Rescaled.of` makes one.
 
-    Where f is linear in fixed features that hold no constant, a shift adds one: least squares then has to find it, and
-    one more point determines the function.
+    Where f is linear in fixed features that hold no constant, a shift adds one: least squares then
+    has to find it, and one more point determines the function.
 
     Attributes:
         task: gives f. Its inputs and number of points are those of this task.
@@ -51,7 +51,8 @@ class Rescaled(Task):
             )
         if self.task.autoregressive:
             raise InputError(
-                f"values of a {type(self.task).__name__} are the next inputs, so they cannot be rescaled by themselves"
+                f"values of a {type(self.task).__name__} are the next inputs, so they cannot be "
+                "rescaled by themselves"
             )
         for name in ("scale", "shift"):
             real(getattr(self, name), name)
@@ -69,7 +70,8 @@ class Rescaled(Task):
         """The task whose values are scale f + shift, with f, inputs and number of points of `task`.
 
         Raises:
-            InputError: values of the task are its next inputs, or numbers that are not finite, or a scale of 0.
+            InputError: values of the task are its next inputs, or numbers that are not finite, or a
+                scale of 0.
         """
         return cls(task=task, scale=scale, shift=shift, inputs=task.inputs, n_points=task.n_points)
 
@@ -153,7 +155,8 @@ class Rescaled(Task):
         """
         if not isinstance(self.task, Scalable):
             raise InputError(
-                f"a {type(self.task).__name__} has no scaled(functions, inputs), so it cannot be scaled"
+                f"a {type(self.task).__name__} has no scaled(functions, inputs), so it cannot be "
+                "scaled"
             )
         inner = self.task.scaled(functions, inputs)
         return replace(self, task=inner, inputs=inner.inputs)

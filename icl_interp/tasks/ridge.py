@@ -1,8 +1,9 @@
 """Ridge functions on a sphere or an ellipsoid: functions of one direction of x, with a known Lipschitz constant.
 
-Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, ITA 2024: "Intuition Summary"
-(the ReLU-based class), "Results Part II" (linear functions of a low-dimensional projection), "Softmax Attention Learns
-Low-Dimensional Structure in Nonlinear Functions" (generalised linear models).
+Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, ITA 2024:
+"Intuition Summary" (the ReLU-based class), "Results Part II" (linear functions of a low-dimensional
+projection), "Softmax Attention Learns Low-Dimensional Structure in Nonlinear Functions"
+(generalised linear models).
 """
 
 import math
@@ -21,7 +22,8 @@ from icl_interp.tasks.covariance import Rows, Vector
 from icl_interp.tasks.vectors import Ellipsoid, Sphere, VectorLaw
 
 LinkName = Literal["relu", "affine", "linear", "cosine", "phased_cosine", "quadratic"]
-# Coefficients of a function besides its direction: l1, l2, b; l, b; the cosine and the sine of a phase.
+# Coefficients of a function besides its direction: l1, l2, b; l, b; the cosine and the sine of a
+# phase.
 _N_COEFFICIENTS = {"relu": 3, "affine": 2, "phased_cosine": 2}
 _COSINES = ("cosine", "phased_cosine")
 _ORTHONORMAL = 1e-6  # what B^T B may differ from the identity by: rows in a config are rounded
@@ -29,21 +31,27 @@ _ORTHONORMAL = 1e-6  # what B^T B may differ from the identity by: rows in a con
 
 @dataclass(frozen=True, kw_only=True)
 class RidgeFunction(Task):
-    """f(x) = g(<q, u>) + c with u = Sigma^(-1/2) x and one random unit vector q a function; labels may have noise.
+    """f(x) = g(<q, u>) + c with u = Sigma^(-1/2) x and one random unit vector q a function.
 
-    Links g(z), each with the Lipschitz constant L in u; l1, l2, l, b are independent draws from U(-L, L):
+    Labels may have noise.
+
+    Links g(z), each with the Lipschitz constant L in u; l1, l2, l, b are independent draws from
+    U(-L, L):
 
     * "relu": l1 (z)_+ + l2 (-z)_+ + b. The slides' class F_L^+, where Lip(f) = max(|l1|, |l2|).
     * "affine": l z + b, where Lip(f) = |l|.
-    * "linear": L z. With L = 1 and `directions` the slides' F_B^lin, with `intercept` 2 their affine link w^T x + 2.
-    * "cosine": (L / omega) cos(omega z) with omega = `frequency`, L itself by default: then cos(L z). L = 4 is the
-      slides' cosine link.
+    * "linear": L z. With L = 1 and `directions` the slides' F_B^lin, with `intercept` 2 their
+      affine link w^T x + 2.
+    * "cosine": (L / omega) cos(omega z) with omega = `frequency`, L itself by default: then cos(L
+      z). L = 4 is the slides' cosine link.
     * "phased_cosine": (L / omega) cos(omega z + phi), phi uniform on the circle.
-    * "quadratic": (L / 2) z^2, where |g'| <= L for |z| <= 1. L = 2 is the slides' quadratic link (w^T x)^2.
+    * "quadratic": (L / 2) z^2, where |g'| <= L for |z| <= 1. L = 2 is the slides' quadratic link
+      (w^T x)^2.
 
-    L is the largest |g'| on -1 <= z <= 1, where inputs lie: f differs by at most L |u - u'| between two of them. A
-    cosine reaches it where omega >= pi / 2. The noise is on the labels of the examples only: the last point, the query,
-    has the value f(x) itself, so that the squared error there is the population loss of the slides.
+    L is the largest |g'| on -1 <= z <= 1, where inputs lie: f differs by at most L |u - u'| between
+    two of them. A cosine reaches it where omega >= pi / 2. The noise is on the labels of the
+    examples only: the last point, the query, has the value f(x) itself, so that the squared error
+    there is the population loss of the slides.
 
     Attributes:
         inputs: a law of vectors: `Sphere`, or `Ellipsoid` for inputs that are not isotropic.
@@ -52,11 +60,13 @@ class RidgeFunction(Task):
         noise_std: sigma, standard deviation of the noise of each example's label.
         intercept: c, added to every value.
         frequency: omega, of the cosines.
-        sigma: Sigma, d positive numbers (its diagonal) or d rows. By default that of `inputs`, so that the law of f is
-            invariant under rotations of u: the condition of the slides' Lemma 1. Ones make q isotropic in the original
-            coordinates, where the lemma fails on an `Ellipsoid`.
-        directions: B, d rows of k numbers, with orthonormal columns: q = B a with a uniform on the sphere in k
-            dimensions (`random_directions` makes one). By default q is uniform on the sphere in d dimensions.
+        sigma: Sigma, d positive numbers (its diagonal) or d rows. By default that of `inputs`, so
+            that the law of f is invariant under rotations of u: the condition of the slides'
+            Lemma 1. Ones make q isotropic in the original coordinates, where the lemma fails on an
+            `Ellipsoid`.
+        directions: B, d rows of k numbers, with orthonormal columns: q = B a with a uniform on the
+            sphere in k dimensions (`random_directions` makes one). By default q is uniform on the
+            sphere in d dimensions.
 
     >>> from icl_interp.provenance import generator
     >>> task = RidgeFunction(inputs=Sphere(3), link="relu", lipschitz=2.0, noise_std=0.1, n_points=21)
@@ -79,8 +89,8 @@ class RidgeFunction(Task):
         self._check_law("inputs")
         if not isinstance(self.inputs, VectorLaw):
             raise InputError(
-                f"inputs of a {type(self).__name__} are vectors of one law, for example Sphere(3) or "
-                f"Ellipsoid((4.0, 1.0, 0.25)), but got {shown(self.inputs)}"
+                f"inputs of a {type(self).__name__} are vectors of one law, for example Sphere(3) "
+                f"or Ellipsoid((4.0, 1.0, 0.25)), but got {shown(self.inputs)}"
             )
         super().__post_init__()
         if not isinstance(self.link, str) or self.link not in get_args(LinkName):
@@ -95,7 +105,8 @@ class RidgeFunction(Task):
             self._check_number("frequency", "above 0")
             if self.link not in _COSINES:
                 raise InputError(
-                    f"frequency is for the links {' and '.join(_COSINES)}, but link is {self.link!r}"
+                    f"frequency is for the links {' and '.join(_COSINES)}, but link is "
+                    f"{self.link!r}"
                 )
         self._check_sigma()
         if self.directions is not None:
@@ -116,16 +127,17 @@ class RidgeFunction(Task):
             object.__setattr__(self, "sigma", covariance.checked("sigma", self.sigma, self.dim))
         elif not isinstance(self.inputs, (Sphere, Ellipsoid)):
             raise InputError(
-                f"sigma must be given, because that of {shown(self.inputs)} is not known: {self.dim} positive numbers "
-                f"or {self.dim} rows of a symmetric positive definite matrix"
+                f"sigma must be given, because that of {shown(self.inputs)} is not known: "
+                f"{self.dim} positive numbers or {self.dim} rows of a symmetric positive definite "
+                "matrix"
             )
         sigma = torch.tensor(self._own_sigma, dtype=torch.float64)
         # Of a diagonal its numbers: eigenvalues take as long as the cube of their number.
         variances = sigma if sigma.ndim == 1 else torch.linalg.eigvalsh(sigma)
         if not variances.min() > 1e-12 * variances.max():
             raise InputError(
-                "sigma has no inverse in float64, because its variances differ by more than a factor of 1e12: it is "
-                f"{shown(self._own_sigma, 200)}"
+                "sigma has no inverse in float64, because its variances differ by more than a "
+                f"factor of 1e12: it is {shown(self._own_sigma, 200)}"
             )
 
     def _check_directions(self) -> None:
@@ -142,8 +154,9 @@ class RidgeFunction(Task):
                 object.__setattr__(self, "directions", tuple(map(tuple, b.tolist())))
                 return
         raise InputError(
-            f"directions must be {self.dim} rows of k <= {self.dim} numbers, a matrix with orthonormal columns such as "
-            f"random_directions({self.dim}, 1), but got {shown(rows, 200)}"
+            f"directions must be {self.dim} rows of k <= {self.dim} numbers, a matrix with "
+            f"orthonormal columns such as random_directions({self.dim}, 1), but got "
+            f"{shown(rows, 200)}"
         )
 
     @property
@@ -221,8 +234,8 @@ class RidgeFunction(Task):
     ) -> Float[Tensor, "batch point target"]:
         """c, where g has mean 0; for the other two links the mean over q at the length r of B^T u.
 
-        E <a, v>^2 = r^2 / k and E cos(omega <a, v>) = 0F1(; k / 2; -(omega r)^2 / 4) for a uniform on the sphere in k
-        dimensions and |v| = r.
+        E <a, v>^2 = r^2 / k and E cos(omega <a, v>) = 0F1(; k / 2; -(omega r)^2 / 4) for a uniform
+        on the sphere in k dimensions and |v| = r.
         """
         if self.link not in ("cosine", "quadratic"):
             return torch.full_like(xs[..., :1], self.intercept)
@@ -260,9 +273,8 @@ class RidgeFunction(Task):
             case "cosine":
                 return size * (self.omega * z).cos()
             case "phased_cosine":
-                cosine, sine = (
-                    coefficients  # of the phase: so f is linear in them, and -f is as likely as f
-                )
+                # Cosine and sine of the phase: so f is linear in them, and -f is as likely as f.
+                cosine, sine = coefficients
                 return size * (cosine * (self.omega * z).cos() - sine * (self.omega * z).sin())
             case "quadratic":
                 return self.lipschitz / 2 * z.square()
@@ -321,7 +333,8 @@ class RidgeFunction(Task):
 def random_directions(n_dims: int, rank: int, seed: int = 0) -> Rows:
     """A matrix B of random orthonormal columns, uniform among these, for `RidgeFunction`.
 
-    A config holds the numbers themselves: `yaml.safe_dump(icl_interp.provenance.encode(task))` writes them.
+    A config holds the numbers themselves: `yaml.safe_dump(icl_interp.provenance.encode(task))`
+    writes them.
 
     Args:
         n_dims: d.

@@ -1,4 +1,7 @@
-"""Laws of whole vectors: their coordinates are not independent. They stand where a law of each coordinate may stand."""
+"""Laws of whole vectors: their coordinates are not independent.
+
+They stand where a law of each coordinate may stand.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,7 +19,10 @@ from icl_interp.tasks.distributions import Distribution
 
 @runtime_checkable
 class VectorLaw(Distribution, Protocol):
-    """A law of vectors with `dim` coordinates. Shapes of samples end with `dim`; moments are those of a coordinate."""
+    """A law of vectors with `dim` coordinates.
+
+    Shapes of samples end with `dim`; moments are those of a coordinate.
+    """
 
     @property
     def dim(self) -> int:
@@ -33,7 +39,8 @@ class VectorLaw(Distribution, Protocol):
 class Sphere:
     """The uniform law on the sphere of this radius in `dim` dimensions: E x x^T = radius^2 / dim I.
 
-    Inputs of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024) have this law or that of `Ellipsoid`.
+    Inputs of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024) have this law or that of
+    `Ellipsoid`.
 
     >>> draws = Sphere(3, radius=2.0).sample((5, 3), torch.Generator().manual_seed(0), torch.float64)
     >>> bool(((draws.norm(dim=-1) - 2).abs() < 1e-12).all())
@@ -86,7 +93,8 @@ class Ellipsoid:
     """The law of Sigma^(1/2) u with u uniform on the unit sphere: E x x^T = Sigma / d.
 
     Attributes:
-        sigma: Sigma, d positive numbers (its diagonal) or d rows of a symmetric positive definite matrix.
+        sigma: Sigma, d positive numbers (its diagonal) or d rows of a symmetric positive definite
+            matrix.
 
     >>> Ellipsoid((4.0, 1.0)).on_first_axis, Ellipsoid((4.0, 1.0)).interval
     (2.0, (-2.0, 2.0))
@@ -99,8 +107,8 @@ class Ellipsoid:
     def __post_init__(self) -> None:
         if not isinstance(self.sigma, (tuple, list)) or not self.sigma:
             raise InputError(
-                "sigma must be positive numbers, or rows of a symmetric positive definite matrix, but got "
-                f"{shown(self.sigma, 200)}"
+                "sigma must be positive numbers, or rows of a symmetric positive definite matrix, "
+                f"but got {shown(self.sigma, 200)}"
             )
         object.__setattr__(self, "sigma", covariance.checked("sigma", self.sigma, len(self.sigma)))
 
@@ -118,7 +126,8 @@ class Ellipsoid:
         """The law of `factor` times a draw, for a positive factor."""
         if not factor > 0:
             raise InputError(
-                f"an Ellipsoid is scaled by a positive number, but got {shown(factor)}: use its size"
+                f"an Ellipsoid is scaled by a positive number, but got {shown(factor)}: use its "
+                "size"
             )
         matrix = self._matrix * factor * factor
         rows = matrix.tolist()
@@ -171,7 +180,8 @@ class Ellipsoid:
 def inner(law: Distribution) -> tuple[float, float]:
     """Two numbers x for which (x, 0, ..., 0) is an input in distribution.
 
-    Of a law of coordinates they lie a quarter from each end of its interval, of a law of vectors on its surface.
+    Of a law of coordinates they lie a quarter from each end of its interval, of a law of vectors on
+    its surface.
 
     >>> from icl_interp.tasks.distributions import Uniform
     >>> inner(Uniform(-1, 1)), inner(Sphere(4))
@@ -184,10 +194,12 @@ def inner(law: Distribution) -> tuple[float, float]:
 
 
 def rays(inputs: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-    """Directions in which inputs lie: each divided by its length. A single coordinate and 0 give the first axis.
+    """Directions in which inputs lie: each divided by its length.
 
-    A far query along the ray of an in-distribution input is that input many times as large. Of numbers only the sign
-    would be left, and both signs are asked about anyway.
+    A single coordinate and 0 give the first axis.
+
+    A far query along the ray of an in-distribution input is that input many times as large. Of
+    numbers only the sign would be left, and both signs are asked about anyway.
 
     >>> rays(torch.tensor([[3.0, 4.0], [0.0, 0.0]])), rays(torch.tensor([[-2.0]]))
     (tensor([[0.6000, 0.8000],
@@ -207,7 +219,8 @@ def _directions(
     """Independent directions: normal vectors, made as long as 1."""
     if not shape or shape[-1] != dim:
         raise InputError(
-            f"a law of vectors of {counted(dim, 'coordinate')} gives shapes that end with {dim}, but {shape} was asked"
+            f"a law of vectors of {counted(dim, 'coordinate')} gives shapes that end with {dim}, "
+            f"but {shape} was asked"
         )
     normal = torch.randn(shape, generator=generator, dtype=dtype)
     return normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True)

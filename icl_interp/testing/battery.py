@@ -1,7 +1,7 @@
 """The whole battery of a study: all trials of its models, and many draws of its constructions.
 
-It takes hours. Each part is kept in a folder as soon as it is done, so a run that was stopped goes on. What came out
-for the bundled studies comes with the package (`results/battery.json` of each).
+It takes hours. Each part is kept in a folder as soon as it is done, so a run that was stopped goes
+on. What came out for the bundled studies comes with the package (`results/battery.json` of each).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,9 @@ from icl_interp.testing import known_models, parts, trials
 SCHEMA = "icl_interp.battery/1"
 DRAWS = 200  # of each construction
 AS_EXPECTED = 179  # of them at least: where 95 of 100 are right, fewer come with P = .0005
-WRONG = 15  # of them at most decide otherwise than they must: where 1 of 40 does, more come with P = .00004
+# So many of them at most decide otherwise than they must: where 1 of 40 does, more come with
+# P = .00004.
+WRONG = 15
 COMMAND = "icl-interp selfcheck --full --out FOLDER"
 # Trials, and the verdict that says what is at stake.
 KINDS = {"edit": "before", "ignorant": "after", "draw": "before", "beside": "before"}
@@ -41,10 +43,11 @@ class Battery:
 
     Attributes:
         study: its name.
-        claims: a row a claim and kind of trial ("edit", "ignorant", "draw", "beside"): "verdicts" that were compared,
-            how many of them are "decided" (supported or contradicted) before the change, and how many did not survive
-            it ("wrong": another verdict or estimate after an edit, support by a model that knows nothing, the opposite
-            of a draw, an idle model's verdict beside another one).
+        claims: a row a claim and kind of trial ("edit", "ignorant", "draw", "beside"): "verdicts"
+            that were compared, how many of them are "decided" (supported or contradicted) before
+            the change, and how many did not survive it ("wrong": another verdict or estimate after
+            an edit, support by a model that knows nothing, the opposite of a draw, an idle model's
+            verdict beside another one).
         wrong: the rows of `trials.run` and `known_models.run_known` whose verdict did not survive.
         draws: a row a construction and claim, as `draws` gives it.
         settings: what was run: models, edits, samples, draws, and a hash of the code ("sources").
@@ -74,7 +77,10 @@ class Battery:
         return [row["claim"] for row in rows if not row["decided"]]
 
     def summary(self) -> list[str]:
-        """The battery in a few sentences. Where none is wrong, they name the claims of which that says nothing."""
+        """The battery in a few sentences.
+
+        Where none is wrong, they name the claims of which that says nothing.
+        """
         lines = []
         for kind, said in (
             ("edit", "after edits that leave what the model computes"),
@@ -88,7 +94,10 @@ class Battery:
             counts = {
                 name: sum(row[name] for row in rows) for name in ("verdicts", "decided", "wrong")
             }
-            line = f"{counts['verdicts']} verdicts {said}: {counts['wrong']} wrong, {counts['decided']} decided"
+            line = (
+                f"{counts['verdicts']} verdicts {said}: {counts['wrong']} wrong, "
+                f"{counts['decided']} decided"
+            )
             missing = [name.partition(".")[2] for name in self.undecided(kind)]
             if kind in ("edit", "beside") and missing:
                 line += (
@@ -101,15 +110,16 @@ class Battery:
         short = sum(bool(falls_short(row)) for row in cells)
         n = self.settings["draws"]
         lines.append(
-            f"verdicts on constructions that fall short of {AS_EXPECTED} in {DRAWS}: {short} of {len(cells)} "
-            f"({n} draws each)"
+            f"verdicts on constructions that fall short of {AS_EXPECTED} in {DRAWS}: {short} of "
+            f"{len(cells)} ({n} draws each)"
         )
         return lines
 
     def by_trial(self) -> list[str]:
         """A table for the terminal, at most `WIDTH` columns wide: a row a claim, with its trials beside each other.
 
-        Of each kind of trial it has how many verdicts were decided, of how many, and how many of them are wrong.
+        Of each kind of trial it has how many verdicts were decided, of how many, and how many of
+        them are wrong.
         """
         kept = set(self.claims["trial"])
         there = [kind for kind in KINDS if kind in kept]
@@ -157,7 +167,10 @@ def falls_short(row: dict[str, Any]) -> str:
     """What is wrong with a row of `draws`; nothing where enough draws get the verdict that they must get."""
     n, kept, wrong = row["draws"], row["as expected"], row["wrong"]
     if kept < AS_EXPECTED / DRAWS * n or wrong > WRONG / DRAWS * n:
-        return f"{kept} of {n} draws are {row['expected']}, {wrong} decide otherwise ({row['other verdicts']})"
+        return (
+            f"{kept} of {n} draws are {row['expected']}, {wrong} decide otherwise "
+            f"({row['other verdicts']})"
+        )
     return ""
 
 
@@ -176,7 +189,8 @@ def draws(
         construction: its name.
         n_draws: how many members are drawn.
         seed: of the first draw.
-        done: a folder that keeps the table; a table of as many draws that it holds already is not made again.
+        done: a folder that keeps the table; a table of as many draws that it holds already is not
+            made again.
     """
     path = parts.file_of(done, construction) if done else None
     if path and path.exists():
@@ -207,8 +221,8 @@ def run(
         n_draws: of each construction.
         seed: of the first draw.
         sample: the prompts of each trial.
-        processes: that work beside each other, a model or a construction at a time. With more than one, each computes
-            with one thread.
+        processes: that work beside each other, a model or a construction at a time. With more than
+            one, each computes with one thread.
         watch: is told what is done.
 
     Raises:
@@ -263,7 +277,10 @@ def run(
 
 
 def stamp(study: Study, done: Path, sample: trials.Sample, seed: int) -> dict[str, Any]:
-    """What the parts of a battery depend on; its folder is refused where it keeps others (`parts.claim`)."""
+    """What the parts of a battery depend on.
+
+    Its folder is refused where it keeps others (`parts.claim`).
+    """
     made_by = {"sources": parts.sources(study), "sample": asdict(sample), "seed": seed}
     parts.claim(done, made_by)
     return made_by
@@ -293,7 +310,8 @@ def subject(row: Row) -> str:
 def excepted(row: Row, study: Study) -> bool:
     """Whether a study declares that a verdict need not withstand a trial.
 
-    For models that know nothing: of a claim that may hold for all of a kind ("ignorance"), or for one ("models").
+    For models that know nothing: of a claim that may hold for all of a kind ("ignorance"), or for
+    one ("models").
     """
     whole = (
         row["trial"] == "ignorant"

@@ -1,8 +1,8 @@
 """Models in which the object of a claim is idle, beside something else that makes the prediction.
 
-A map, a window or a head that weights hold is worth nothing where the model predicts by other means. So a known model
-is put beside another one: the weights of the first are all there, and the predictions are the second's. A verdict must
-then be the second model's, or none.
+A map, a window or a head that weights hold is worth nothing where the model predicts by other
+means. So a known model is put beside another one: the weights of the first are all there, and the
+predictions are the second's. A verdict must then be the second model's, or none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class Idle(NamedTuple):
     rival: HookedTransformer
 
 
-# ---- one stream -----------------------------------------------------------------------------------------------------
+# ---- one stream ----------------------------------------------------------------------------------
 
 
 def no_common_stream(idle: Config, rival: Config) -> str | None:
@@ -54,7 +54,9 @@ def no_common_stream(idle: Config, rival: Config) -> str | None:
 
 
 def side_by_side(idle: HookedTransformer, rival: HookedTransformer) -> HookedTransformer:
-    """Both models in one stream, each with coordinates, heads and hidden units of its own; the rival alone is read out.
+    """Both models in one stream, each with coordinates, heads and hidden units of its own.
+
+    The rival alone is read out.
 
     In float64.
 
@@ -134,13 +136,13 @@ def _put_positions(weights: dict[str, Tensor], *models: HookedTransformer) -> No
                 theirs = weights_of(other).get(name, weight)
                 if not torch.equal(theirs[:n, :n], weight[:n, :n]):
                     raise InputError(
-                        "these two models cannot stand in one stream: heads of a layer share their weights of "
-                        "positions, and theirs differ"
+                        "these two models cannot stand in one stream: heads of a layer share their "
+                        "weights of positions, and theirs differ"
                     )
             weights[name] = weight[:n, :n].clone()
 
 
-# ---- a path of its own ----------------------------------------------------------------------------------------------
+# ---- a path of its own ---------------------------------------------------------------------------
 
 
 def no_cover(idle: HookedTransformer, rival: HookedTransformer) -> str | None:
@@ -266,11 +268,13 @@ class Covered(HookedTransformer):
         return (stream - constant) @ reader
 
 
-# ---- what stands beside what ----------------------------------------------------------------------------------------
+# ---- what stands beside what ---------------------------------------------------------------------
 
 
 def attending(model: HookedTransformer, factor: float) -> HookedTransformer:
-    """The model with queries that are some times as long: another window, or larger weights. In float64.
+    """The model with queries that are some times as long: another window, or larger weights.
+
+    In float64.
 
     Raises:
         InputError: it has no attention.

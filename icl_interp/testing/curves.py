@@ -1,7 +1,8 @@
 """Power curves of a study: how surely its claims are judged on the way from false to true.
 
-It takes minutes to hours. Each curve is kept in a folder as soon as it is done, so a run that was stopped goes on. What
-came out for the bundled studies comes with the package (`results/power.json` of each).
+It takes minutes to hours. Each curve is kept in a folder as soon as it is done, so a run that was
+stopped goes on. What came out for the bundled studies comes with the package (`results/power.json`
+of each).
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from icl_interp.testing.battery import Watch, read_table
 SCHEMA = "icl_interp.power/1"
 DRAWS = 20  # models for each value
 COMMAND = "icl-interp selfcheck --power --out FOLDER"
-SURE = 0.9  # share of the draws at each end that must be judged as they are: fewer come from 0.95 of all with P = 0.08
+# Share of the draws at each end that must be judged as they are: fewer come from 0.95 of all with
+# P = 0.08.
+SURE = 0.9
 CHANCE = 0.2  # by which shares of neighbouring values may be the other way round
 
 
@@ -55,7 +58,10 @@ class Curves:
         n = self.settings["draws"]
         rising = len(self.tables) - len(self.short())
         return [
-            f"power curves that go from contradicted to supported: {rising} of {len(self.tables)} ({n} draws a value)"
+            (
+                f"power curves that go from contradicted to supported: {rising} of "
+                f"{len(self.tables)} ({n} draws a value)"
+            )
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,7 +124,8 @@ def run(
         done: the folder that keeps each curve.
         n_draws: models for each value.
         seed: of the first draw.
-        processes: that work beside each other, a curve at a time. With more than one, each computes with one thread.
+        processes: that work beside each other, a curve at a time. With more than one, each computes
+            with one thread.
         watch: is told what is done.
 
     Raises:

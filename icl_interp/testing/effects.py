@@ -109,7 +109,8 @@ def _without(
 ) -> HookedTransformer:
     """A copy of the model with all interventions but one.
 
-    Where that one would be, somebody listens: both models then take the same route, and what is equal is so bit by bit.
+    Where that one would be, somebody listens: both models then take the same route, and what is
+    equal is so bit by bit.
     """
     other = copy.deepcopy(model)
     for i, one in enumerate(attached):

@@ -1,9 +1,9 @@
 """Models that know nothing of the function in their prompt: no claim about the use of a context may hold for them.
 
-Each is of the same config as a given model, so that whatever can be asked of that model can be asked of these. A
-constant one says one number; a blind one sees its own token only; a copier says the last value again, and so uses its
-context without learning from it; an untrained one has fresh weights. What follows from the design of a model must hold
-for an untrained one too.
+Each is of the same config as a given model, so that whatever can be asked of that model can be
+asked of these. A constant one says one number; a blind one sees its own token only; a copier says
+the last value again, and so uses its context without learning from it; an untrained one has fresh
+weights. What follows from the design of a model must hold for an untrained one too.
 """
 
 import math
@@ -23,8 +23,8 @@ from icl_interp.testing.edits.base import attentions, made, weights_of
 
 FAINT = 1e-6  # of what heads write, in a model that is as good as blind
 SEEDS = (1, 2, 3)  # of fresh weights
-# In a copier: the constant that keeps the scale of norms, beside tokens of size 1; and by how much the key before the
-# query outscores its neighbours.
+# In a copier: the constant that keeps the scale of norms, beside tokens of size 1; and by how much
+# the key before the query outscores its neighbours.
 MAST = 1e3
 LEAD = 60.0
 
@@ -38,7 +38,9 @@ def constant(model: HookedTransformer, value: float = 0.5) -> HookedTransformer:
 
 
 def blind(model: HookedTransformer, left: float = 0.0) -> HookedTransformer:
-    """The model with every W_O times `left`: its heads see the context, and write nothing of it. In float64.
+    """The model with every W_O times `left`: its heads see the context, and write nothing of it.
+
+    In float64.
 
     Raises:
         InputError: the model has no attention, so that it is blind already.
@@ -59,7 +61,9 @@ def untrained(cfg: HookedTransformerConfig, seed: int) -> HookedTransformer:
 
 
 class _Pairs(NamedTuple):
-    """Coordinates of a copier's stream. Each thing stands in two, once with the opposite sign: the mean is always 0.
+    """Coordinates of a copier's stream.
+
+    Each thing stands in two, once with the opposite sign: the mean is always 0.
 
     Attributes:
         values: what a token shows where values stand.
@@ -103,8 +107,8 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
         "the length of what a token is read in as is bounded": cfg.embed_bound is not None,
         f"its stream has {cfg.d_model} coordinates, of which {needed} are needed": cfg.d_model
         < needed,
-        f"its heads have {cfg.head_width} coordinates, of which {max(2, cfg.d_out)} are needed": cfg.head_width
-        < max(2, cfg.d_out),
+        f"its heads have {cfg.head_width} coordinates, of which {max(2, cfg.d_out)} are "
+        "needed": cfg.head_width < max(2, cfg.d_out),
     }
     return next((reason for reason, true in others.items() if true), None)
 
@@ -112,15 +116,17 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
 def copier(cfg: HookedTransformerConfig, channel: int = 0) -> HookedTransformer:
     """A model that says at each token what the token before it shows: in a prompt, the last value again. In float64.
 
-    One head of the first layer attends to the position before its own: positions are angles, and the query's is turned
-    back by one step. It writes what stands there in the value's channels, and that is read out. All other heads and
-    MLPs write 0. Without a norm it is exact; norms keep their scale because of a large constant in the stream, as long
-    as tokens are small beside it (errors of 1e-5 for tokens of size 1). The first token sees no other, and says itself.
+    One head of the first layer attends to the position before its own: positions are angles, and
+    the query's is turned back by one step. It writes what stands there in the value's channels, and
+    that is read out. All other heads and MLPs write 0. Without a norm it is exact; norms keep their
+    scale because of a large constant in the stream, as long as tokens are small beside it (errors
+    of 1e-5 for tokens of size 1). The first token sees no other, and says itself.
 
     Args:
-        cfg: of the model. With more tokens than 2 n_points of its task it is less sharp, but still by a factor of e^60.
-        channel: of tokens, the first that holds a value: 0 where inputs and values take turns, `dim` where they are
-            stacked.
+        cfg: of the model. With more tokens than 2 n_points of its task it is less sharp, but still
+            by a factor of e^60.
+        channel: of tokens, the first that holds a value: 0 where inputs and values take turns,
+            `dim` where they are stacked.
 
     Raises:
         InputError: no such model of this config can be built; the message says why.
@@ -148,7 +154,8 @@ def copier(cfg: HookedTransformerConfig, channel: int = 0) -> HookedTransformer:
     scale = math.sqrt(2 * MAST**2 / d + cfg.eps) if has_norm else 1.0
     pre = scale if cfg.norm_position == "pre" else 1.0
     step, first = 2 * math.pi / cfg.n_ctx, "blocks.0.attn."
-    # cos of the angle between the key and the query turned back: 1 at the position before, cos(step) at the next best.
+    # cos of the angle between the key and the query turned back: 1 at the position before,
+    # cos(step) at the next best.
     sharp = (
         math.sqrt(LEAD / (1 - math.cos(step)) / model.blocks[0].attn.scale)
         if cfg.n_ctx > 1
@@ -171,7 +178,8 @@ def copier(cfg: HookedTransformerConfig, channel: int = 0) -> HookedTransformer:
             1.0,
             -1.0,
         )
-        # After a post-norm the stream has been divided once; further ones find it with a scale of 1.
+        # After a post-norm the stream has been divided once; further ones find it with a scale
+        # of 1.
         weights["unembed.W_U"][2 * written, k] = scale
     return made(weights, cfg)
 

@@ -29,8 +29,8 @@ SHOWING = (
 def sources(study: Study) -> str:
     """A hash of all that a verdict of a study depends on: the package's code and models, and the study's own folder.
 
-    Other studies are left out, since no study imports another. So is what shows verdicts: a word in the caption of a
-    figure does not forbid a run of hours to go on.
+    Other studies are left out, since no study imports another. So is what shows verdicts: a word in
+    the caption of a figure does not forbid a run of hours to go on.
     """
     found = hashlib.sha256()
     for root in (PACKAGE, *([study.folder] if study.folder else ())):
@@ -63,7 +63,8 @@ def claim(folder: Path, made_by: dict[str, Any]) -> None:
     ]
     if other:
         raise InputError(
-            f"{folder} keeps parts of a run with other {' and '.join(other)}: name another folder, or delete this one"
+            f"{folder} keeps parts of a run with other {' and '.join(other)}: name another folder, "
+            "or delete this one"
         )
 
 

@@ -19,4 +19,7 @@ def too_long(reason: str) -> str | None:
     if n_words <= MOST_WORDS and n_sentences <= MOST_SENTENCES:
         return None
     allowed = f"at most {MOST_WORDS} in {MOST_SENTENCES} are allowed"
-    return f"its reason has {n_words} words in {n_sentences} sentences, and {allowed}: {reason.strip()}"
+    return (
+        f"its reason has {n_words} words in {n_sentences} sentences, and {allowed}: "
+        f"{reason.strip()}"
+    )

@@ -34,8 +34,8 @@ LEVELS = ("fast", "thorough", "full")
 SMALL = trials.Sample(n_units=64, n_contexts=1)  # of a trial
 LONGEST = 12  # words of a claim's short sentence
 READ_OFF = (
-    "its measurements never run the model, so they would find the same in an idle part: set about_weights=True, and "
-    "put icl_interp.analyses.tie.TIED into the criterion"
+    "its measurements never run the model, so they would find the same in an idle part: set "
+    "about_weights=True, and put icl_interp.analyses.tie.TIED into the criterion"
 )
 Outcome = tuple[str, str | None]  # what was checked, and what falls short, if anything does
 
@@ -81,7 +81,8 @@ class Examined:
     def plain(self) -> list[tuple[Judged, list[Claim]]]:
         """For each claim the first of its cases that supports it and is a model by itself; claims of one case together.
 
-        What is predicted in a model's place, or known of its companions or its training, does not change with weights.
+        What is predicted in a model's place, or known of its companions or its training, does not
+        change with weights.
         """
         found: dict[str, tuple[Judged, list[Claim]]] = {}
         for claim in self.study.claims:
@@ -122,7 +123,10 @@ class Examined:
 
 
 def words(it: Examined) -> Iterator[Outcome]:
-    """Each claim says what it is about in a short sentence and a quoted one; each reason is short enough to be read."""
+    """Each claim says what it is about in a short sentence and a quoted one.
+
+    Each reason is short enough to be read.
+    """
     for claim in it.study.claims:
         short = claim.short.split()
         wrong = (
@@ -453,19 +457,21 @@ def check_study(
 ) -> DataFrame:
     """Check that a study keeps the rules of the house.
 
-    A member of each of its constructions is measured and judged, and the figures are made. The study need not be
-    registered.
-    What it cannot keep it declares in `Study.exceptions`, with the reason; an exception that is not needed is an error.
+    A member of each of its constructions is measured and judged, and the figures are made. The
+    study need not be registered.
+    What it cannot keep it declares in `Study.exceptions`, with the reason; an exception that is not
+    needed is an error.
 
     Args:
         study: the study, or the name of a registered one.
-        level: "fast" draws each construction once. "thorough" also edits models together with those beside them, and
-            puts idle models beside others, which takes minutes. "full" also draws each 200 times, and tries the
-            verdicts on `Study.models`: with every edit that leaves a model's function, on models that know nothing, and
-            over eight samples and half a sample. That takes hours.
+        level: "fast" draws each construction once. "thorough" also edits models together with those
+            beside them, and puts idle models beside others, which takes minutes. "full" also draws
+            each 200 times, and tries the verdicts on `Study.models`: with every edit that leaves a
+            model's function, on models that know nothing, and over eight samples and half a sample.
+            That takes hours.
         seed: of the draws.
-        done: a folder that keeps each part of level "full", so that a run which was stopped goes on: the folder of
-            `battery.run` for this study.
+        done: a folder that keeps each part of level "full", so that a run which was stopped goes
+            on: the folder of `battery.run` for this study.
 
     Returns:
         A row a rule and subject: "kept", or "excepted" with the declared reason.

@@ -50,7 +50,7 @@ ROUNDING = 1e-6  # that of float32 in predictions of size 1
 NEARBY, FAR = 1.0, (1e2, 1e4)
 SAME, SAME_FAR = 1e-9, 1e-6  # far out numbers that cancel may be larger than the prediction
 ORDINARY = 1e6  # weights below which rounding cannot explain that an edit moves the prediction
-# in the place of a trial's name: an edit that is not exact for a model, or its class
+# Stands in the place of a trial's name: an edit that is not exact for a model, or its class.
 LEFT_OUT = "left out"
 COLUMNS = (
     "trial",

@@ -1,21 +1,24 @@
 """Closed forms of the studied works, in float64, one module per study.
 
-This package imports nothing from the rest of `icl_interp`: it shares no helper with the models and analyses that it is
-compared with, so that their agreement is evidence. Where a published formula is wrong as printed, the correct one
-carries the plain name and the printed one stands beside it (`paper_...` or `..._as_printed`), so that tools can report
-the difference.
+This package imports nothing from the rest of `icl_interp`: it shares no helper with the models and
+analyses that it is compared with, so that their agreement is evidence. Where a published formula is
+wrong as printed, the correct one carries the plain name and the printed one stands beside it
+(`paper_...` or `..._as_printed`), so that tools can report the difference.
 
 * `limits`: Naim & Asher (2025), what LayerNorm and softmax do far from the training data.
-* `scalar_attention`, `scalar_layer`: one attention layer on scalar tokens, as the paper has it and with biases and
-  positions; `softmax`: when it is a hardmax, when uniform. Parts of `limits`, which re-exports them.
-* `scores`, `bounded`: the remedies, other score functions and other bounds on the stream, far out and for many keys.
-* `linear_attention`: Zhang, Frei & Bartlett (2023), what gradient flow makes of linear self-attention; a
-  package of `unit`, `landscape`, `flow` and `risk`.
-* `lipschitz`: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), how the window of softmax attention follows
-  the functions' Lipschitz constant; a package of `window`, `classes`, `bias`, `table`, `loss`, `rates`, `matrices` and
-  `low_rank`.
-* `autoregression`: Sander, Giryes, Suzuki, Blondel & Peyré (2024), how linear attention estimates the matrix of a path
-  s_{t+1} = W s_t; a package of `loss`, `minima`, `heads`, `descent`, `flow`, `positions` and `recurrence`.
+* `scalar_attention`, `scalar_layer`: one attention layer on scalar tokens, as the paper has it and
+  with biases and positions; `softmax`: when it is a hardmax, when uniform. Parts of `limits`, which
+  re-exports them.
+* `scores`, `bounded`: the remedies, other score functions and other bounds on the stream, far out
+  and for many keys.
+* `linear_attention`: Zhang, Frei & Bartlett (2023), what gradient flow makes of linear
+  self-attention; a package of `unit`, `landscape`, `flow` and `risk`.
+* `lipschitz`: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), how the window of softmax
+  attention follows the functions' Lipschitz constant; a package of `window`, `classes`, `bias`,
+  `table`, `loss`, `rates`, `matrices` and `low_rank`.
+* `autoregression`: Sander, Giryes, Suzuki, Blondel & Peyré (2024), how linear attention estimates
+  the matrix of a path s_{t+1} = W s_t; a package of `loss`, `minima`, `heads`, `descent`, `flow`,
+  `positions` and `recurrence`.
 """
 
 from icl_interp.theory import (

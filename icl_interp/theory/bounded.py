@@ -1,8 +1,9 @@
 """What bounds the output where LayerNorm does not: tanh normalisation, and tokens read in as bounded vectors.
 
-Naim & Asher (2025), section 6, propose to constrain embeddings. Both constraints trade LayerNorm's plateau for one of
-their own, which these closed forms give, in float64. Tanh normalisation is gamma * tanh(alpha h) + beta, Zhu et al.
-(2025); a bounded read-in is v b / sqrt(b^2 + |v|^2) with v = x W + bias.
+Naim & Asher (2025), section 6, propose to constrain embeddings. Both constraints trade LayerNorm's
+plateau for one of their own, which these closed forms give, in float64. Tanh normalisation is
+gamma * tanh(alpha h) + beta, Zhu et al. (2025); a bounded read-in is v b / sqrt(b^2 + |v|^2) with
+v = x W + bias.
 """
 
 from jaxtyping import Float
@@ -18,9 +19,9 @@ def tanh_certificate(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Centre c and half-width r of every output of a model that ends tanh norm -> linear: |y - c| < r for any prompt.
 
-    c = w.beta + b and r = sum_i |w_i gamma_i|. It cannot be improved: each coordinate saturates by itself, so y tends
-    to c + r along h = k w * gamma. LayerNorm's r (`limits.output_certificate`) is sqrt(d) |center(w * gamma)|, which is
-    no smaller where w * gamma has mean 0 (Cauchy-Schwarz).
+    c = w.beta + b and r = sum_i |w_i gamma_i|. It cannot be improved: each coordinate saturates by
+    itself, so y tends to c + r along h = k w * gamma. LayerNorm's r (`limits.output_certificate`)
+    is sqrt(d) |center(w * gamma)|, which is no smaller where w * gamma has mean 0 (Cauchy-Schwarz).
 
     Source: Naim & Asher (2025), Proposition 3, carried over to the norm of Zhu et al. (2025).
 
@@ -50,9 +51,10 @@ def tanh_plateau(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Boundary values f(+infinity) and f(-infinity) of a pre-norm tanh model whose scalar query alone goes far.
 
-    f(+-infinity) = w.(+-gamma * sign(alpha W) + beta) + b. As with LayerNorm (`limits.plateau`) the blocks read bounded
-    vectors, so the stream is x W + O(1) in any context. Only the signs of W count, and f is exponentially close once
-    |alpha x W_i| is large for every i, where LayerNorm approaches like 1/|x|.
+    f(+-infinity) = w.(+-gamma * sign(alpha W) + beta) + b. As with LayerNorm (`limits.plateau`) the
+    blocks read bounded vectors, so the stream is x W + O(1) in any context. Only the signs of W
+    count, and f is exponentially close once |alpha x W_i| is large for every i, where LayerNorm
+    approaches like 1/|x|.
 
     Source: Naim & Asher (2025), Proposition 6, carried over to the norm of Zhu et al. (2025).
 
@@ -65,10 +67,12 @@ def tanh_plateau(
         bias: b of the read-out.
 
     Returns:
-        (limit at +infinity, limit at -infinity), in the units of the output. Their mean is c of `tanh_certificate`.
+        (limit at +infinity, limit at -infinity), in the units of the output. Their mean is c of
+        `tanh_certificate`.
 
     Raises:
-        ValueError: alpha or a coordinate of embed is 0, so that the rest of the stream decides there.
+        ValueError: alpha or a coordinate of embed is 0, so that the rest of the stream decides
+            there.
 
     Example:
         >>> import torch
@@ -81,8 +85,8 @@ def tanh_plateau(
     side = (as_float64(alpha) * as_float64(embed)).sign()
     if not side.all():
         raise ValueError(
-            f"alpha * embed is 0 in {int((side == 0).sum())} of {side.numel()} coordinates: there the query's size "
-            "does not reach the norm, and the limit depends on the context"
+            f"alpha * embed is 0 in {int((side == 0).sum())} of {side.numel()} coordinates: there "
+            "the query's size does not reach the norm, and the limit depends on the context"
         )
     unembed = as_float64(unembed)
     centre = unembed @ as_float64(beta) + as_float64(bias)
@@ -93,11 +97,12 @@ def tanh_plateau(
 def read_in_limit(embed: Vector, bound: Scalar) -> tuple[Vector, Vector]:
     """What a bounded read-in makes of a scalar token at +infinity and at -infinity: +-b W / |W|.
 
-    The stream does not grow, so far out the model computes what it would for one token at the edge of what it can be
-    given: f tends to a limit that depends on the context, and LayerNorm has nothing to do with it. The read-in's own
-    bias shifts it by O(1/|x|).
+    The stream does not grow, so far out the model computes what it would for one token at the edge
+    of what it can be given: f tends to a limit that depends on the context, and LayerNorm has
+    nothing to do with it. The read-in's own bias shifts it by O(1/|x|).
 
-    Source: derived here, for the constraint on embeddings that Naim & Asher (2025), section 6, propose.
+    Source: derived here, for the constraint on embeddings that Naim & Asher (2025), section 6,
+    propose.
 
     Args:
         embed: W, read-in of the scalar token.
@@ -120,7 +125,8 @@ def read_in_limit(embed: Vector, bound: Scalar) -> tuple[Vector, Vector]:
     if not embed.any() or not bound > 0:
         size = float(embed.norm())
         raise ValueError(
-            f"embed must not be 0 and bound must be positive, got |embed| = {size:g}, bound = {bound:g}"
+            f"embed must not be 0 and bound must be positive, got |embed| = {size:g}, bound = "
+            f"{bound:g}"
         )
     limit = bound * embed / embed.norm()
     return limit, -limit

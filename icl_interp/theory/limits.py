@@ -1,12 +1,14 @@
 """What LayerNorm does far out: closed forms after Naim & Asher (2025), *Analyzing limits for in-context learning*.
 
-The output certificate, the plateau (the paper's boundary values), its first correction, its onset and the profile of
-saturation. The rest of the study is re-exported here, so that `limits` finds all of it: one attention layer on scalar
-tokens (`scalar_attention` as the paper has it, `scalar_layer` with biases and positions), and `softmax`.
+The output certificate, the plateau (the paper's boundary values), its first correction, its onset
+and the profile of saturation. The rest of the study is re-exported here, so that `limits` finds all
+of it: one attention layer on scalar tokens (`scalar_attention` as the paper has it, `scalar_layer`
+with biases and positions), and `softmax`.
 
-Everything is computed and returned in float64. LayerNorm is torch's, with the biased variance and eps inside the root:
-gamma * center(h) / sqrt(mean(center(h)^2) + eps) + beta. The paper's Proposition 6 has no eps in its root; its rho is
-gamma, and its epsilon, added last, beta. x is in the units of the prompt.
+Everything is computed and returned in float64. LayerNorm is torch's, with the biased variance and
+eps inside the root: gamma * center(h) / sqrt(mean(center(h)^2) + eps) + beta. The paper's
+Proposition 6 has no eps in its root; its rho is gamma, and its epsilon, added last, beta. x is in
+the units of the prompt.
 """
 
 import math
@@ -79,10 +81,12 @@ def output_certificate(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Centre c and half-width r of every output of a model that ends LayerNorm -> linear: |y - c| < r for any prompt.
 
-    c = w.beta + b and r = sqrt(d_model) |center(w * gamma)|, since a normalised vector has mean 0 and norm below
-    sqrt(d_model). It cannot be improved: y tends to c + r for a residual stream k center(w * gamma), k to infinity.
+    c = w.beta + b and r = sqrt(d_model) |center(w * gamma)|, since a normalised vector has mean 0
+    and norm below sqrt(d_model). It cannot be improved: y tends to c + r for a residual stream k
+    center(w * gamma), k to infinity.
 
-    Source: makes quantitative Naim & Asher (2025), Proposition 3. unembed is w, bias b, gamma their rho.
+    Source: makes quantitative Naim & Asher (2025), Proposition 3. unembed is w, bias b, gamma their
+    rho.
 
     Args:
         unembed: read-out weights of one output channel.
@@ -111,12 +115,13 @@ def plateau(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Boundary values f(+infinity) and f(-infinity) of a pre-LN model on scalar prompts when the query alone goes far.
 
-    f(+-infinity) = w . (+-gamma * center(W) / std(W) + beta) + b. The blocks read normalised, hence bounded, vectors,
-    so the residual stream is x W + O(1) at any depth and in any context, and f approaches its limit like 1/|x|. Not
-    for post-LN models of two or more layers, nor when the whole context or the functions are scaled.
+    f(+-infinity) = w . (+-gamma * center(W) / std(W) + beta) + b. The blocks read normalised, hence
+    bounded, vectors, so the residual stream is x W + O(1) at any depth and in any context, and f
+    approaches its limit like 1/|x|. Not for post-LN models of two or more layers, nor when the
+    whole context or the functions are scaled.
 
-    Source: Naim & Asher (2025), Propositions 3 and 6, carried over from one post-LN layer to pre-LN of any depth.
-    embed is W, unembed w, bias b, gamma their rho.
+    Source: Naim & Asher (2025), Propositions 3 and 6, carried over from one post-LN layer to pre-LN
+    of any depth. embed is W, unembed w, bias b, gamma their rho.
 
     Args:
         embed: read-in of the scalar token.
@@ -126,7 +131,8 @@ def plateau(
         bias: of the read-out.
 
     Returns:
-        (limit at +infinity, limit at -infinity), in the units of the output. Their mean is c of `output_certificate`.
+        (limit at +infinity, limit at -infinity), in the units of the output. Their mean is c of
+        `output_certificate`.
 
     Raises:
         ValueError: embed is constant over d_model, so that centring removes x.
@@ -148,12 +154,12 @@ def plateau(
 def layernorm_plateau(slope: Vector, gamma: Vector, beta: Vector, direction: int = 1) -> Vector:
     """The limit of LayerNorm(x slope + intercept): direction gamma * v / sqrt(mean v^2) + beta, v = center(slope).
 
-    It depends neither on the intercept nor on eps, and is odd about beta. It exists because numerator and standard
-    deviation both grow like |x|. The paper prints Var -> c |x|, with which LayerNorm would still grow like sqrt(|x|)
-    and have no boundary value: correct is Var ~ c x^2.
+    It depends neither on the intercept nor on eps, and is odd about beta. It exists because
+    numerator and standard deviation both grow like |x|. The paper prints Var -> c |x|, with which
+    LayerNorm would still grow like sqrt(|x|) and have no boundary value: correct is Var ~ c x^2.
 
-    Source: Naim & Asher (2025), Appendix G.1, Proposition 6, for one post-LN layer; slope is W + sum of zeta_h as
-    `attention_asymptote` returns it, gamma their rho.
+    Source: Naim & Asher (2025), Appendix G.1, Proposition 6, for one post-LN layer; slope is
+    W + sum of zeta_h as `attention_asymptote` returns it, gamma their rho.
 
     Args:
         slope: of the LayerNorm's input in x.
@@ -179,11 +185,12 @@ def layernorm_plateau(slope: Vector, gamma: Vector, beta: Vector, direction: int
 def layernorm_correction(slope: Vector, intercept: Vector, gamma: Vector) -> Vector:
     """The k in LayerNorm(x slope + intercept) = plateau + k / |x| + O(1 / x^2), given the intercept of that direction.
 
-    k = gamma * (B - v (v.B) / |v|^2) / sqrt(mean v^2), v = center(slope), B = center(intercept). In one layer the
-    context enters only here, through B, so the spread of outputs over contexts dies like 1/|x|; eps enters at 1 / x^2.
+    k = gamma * (B - v (v.B) / |v|^2) / sqrt(mean v^2), v = center(slope), B = center(intercept). In
+    one layer the context enters only here, through B, so the spread of outputs over contexts dies
+    like 1/|x|; eps enters at 1 / x^2.
 
-    Source: refines Naim & Asher (2025), Appendix G.1, Proposition 6. slope and intercept are as `attention_asymptote`
-    returns them (their A, plus W, and B), gamma their rho.
+    Source: refines Naim & Asher (2025), Appendix G.1, Proposition 6. slope and intercept are as
+    `attention_asymptote` returns them (their A, plus W, and B), gamma their rho.
 
     Args:
         slope: of the LayerNorm's input in x.
@@ -225,12 +232,13 @@ def layernorm_far(
 ) -> FarNorm:
     """LayerNorm(x slope + intercept) far out, whatever the slope: its limit, and what is left of the intercept.
 
-    Where the centred slope is not 0: `layernorm_plateau`, the same for every intercept and so in every context, and
-    `layernorm_correction`. Where it is 0 centring removes x, the output is LayerNorm(intercept) at every x, and the
-    context, which an intercept knows, stays in full.
+    Where the centred slope is not 0: `layernorm_plateau`, the same for every intercept and so in
+    every context, and `layernorm_correction`. Where it is 0 centring removes x, the output is
+    LayerNorm(intercept) at every x, and the context, which an intercept knows, stays in full.
 
-    Source: completes Naim & Asher (2025), Appendix G.1, Proposition 6, which is silent on a slope that is constant over
-    the width. slope and intercept are as `attention_asymptote` returns them, gamma their rho, beta their epsilon.
+    Source: completes Naim & Asher (2025), Appendix G.1, Proposition 6, which is silent on a slope
+    that is constant over the width. slope and intercept are as `attention_asymptote` returns them,
+    gamma their rho, beta their epsilon.
 
     Args:
         slope: of the LayerNorm's input in x.
@@ -270,10 +278,12 @@ def layernorm_onset(
 ) -> Float[Tensor, ""]:
     """The scale x0 at which LayerNorm(x slope + intercept) turns from growing like x to saturating.
 
-    x0 = sqrt((mean b^2 + eps) / mean v^2), v = center(slope), b the part of center(intercept) perpendicular to v.
-    Without an intercept, eps alone delays saturation. The parallel part t v only shifts x: the profile holds in x + t.
+    x0 = sqrt((mean b^2 + eps) / mean v^2), v = center(slope), b the part of center(intercept)
+    perpendicular to v. Without an intercept, eps alone delays saturation. The parallel part t v
+    only shifts x: the profile holds in x + t.
 
-    Source: derived here from the LayerNorm of Naim & Asher (2025), Appendix G.1, Proposition 6, eps in the root.
+    Source: derived here from the LayerNorm of Naim & Asher (2025), Appendix G.1, Proposition 6, eps
+    in the root.
 
     Args:
         slope: of the LayerNorm's input in x.
@@ -312,10 +322,11 @@ class SaturationProfile(NamedTuple):
 def saturation_profile(x: Float[Tensor, "*query"] | float | int, x0: Scalar) -> SaturationProfile:
     """How far LayerNorm(x v + b), v.b = 0, has saturated at x: the level reached, and which of output and scale grows.
 
-    With r = x / x0: level = r / sqrt(1 + r^2) is the output along v, without beta's share, over its limit. With growth
-    exponents E_g = d log|g| / d log|x|, that output f = N / sigma has E_f = 1 / (1 + r^2), the LayerNorm's scale sigma
-    has E_sigma = r^2 / (1 + r^2); always E_f = E_N - E_sigma, and here E_N = 1. A plateau with E_f ~ 0 and E_sigma ~ 1
-    is LayerNorm's doing; one where E_sigma ~ 0 at every LayerNorm is not.
+    With r = x / x0: level = r / sqrt(1 + r^2) is the output along v, without beta's share, over its
+    limit. With growth exponents E_g = d log|g| / d log|x|, that output f = N / sigma has
+    E_f = 1 / (1 + r^2), the LayerNorm's scale sigma has E_sigma = r^2 / (1 + r^2); always
+    E_f = E_N - E_sigma, and here E_N = 1. A plateau with E_f ~ 0 and E_sigma ~ 1 is LayerNorm's
+    doing; one where E_sigma ~ 0 at every LayerNorm is not.
 
     Source: derived here from the LayerNorm of Naim & Asher (2025), Appendix G.1, Proposition 6.
 
@@ -385,14 +396,15 @@ def _centered_slope(slope: Tensor, name: str) -> tuple[Tensor, Tensor]:
     centered = _center(slope)
     if _is_constant(slope):
         raise ValueError(
-            f"{name} is constant over its {slope.numel()} coordinates: LayerNorm's centring removes x, so the limit "
-            f"depends on the context and has no closed form. Expected a {name} that varies over d_model; "
-            "measure the limit instead."
+            f"{name} is constant over its {slope.numel()} coordinates: LayerNorm's centring "
+            "removes x, so the limit depends on the context and has no closed form. Expected a "
+            f"{name} that varies over d_model; measure the limit instead."
         )
     return centered, centered.square().mean().sqrt()
 
 
 def _is_constant(vector: Tensor) -> bool:
     vector = as_float64(vector)
-    # Relative to the vector's own size: subtracting the mean of a constant one may leave rounding errors, not zeros.
+    # Relative to the vector's own size: subtracting the mean of a constant one may leave rounding
+    # errors, not zeros.
     return bool(_center(vector).norm() <= 1e-12 * vector.norm())

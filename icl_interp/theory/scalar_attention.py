@@ -1,9 +1,10 @@
 """One attention layer on scalar tokens, as Naim & Asher (2025), Appendix G.1, have it, and its limits for a far query.
 
-Tokens x_1 .. x_p and the query x are read in as x_i W, without biases, positions or a norm before attention. A head is
-then two things: alpha_h, the coefficient of x x_j in its scores, and zeta_h, what it writes for a token of value 1. The
-layer is Attn(x) = sum_h (sum_j mu_j^h(x) + beta^h(x)) zeta_h, and far out one line in each direction. The sums S1, S2,
-S3 that the line is made of stand beside those that the paper prints. Layers with biases and positions: `scalar_layer`.
+Tokens x_1 .. x_p and the query x are read in as x_i W, without biases, positions or a norm before
+attention. A head is then two things: alpha_h, the coefficient of x x_j in its scores, and zeta_h,
+what it writes for a token of value 1. The layer is Attn(x) = sum_h (sum_j mu_j^h(x) + beta^h(x))
+zeta_h, and far out one line in each direction. The sums S1, S2, S3 that the line is made of stand
+beside those that the paper prints. Layers with biases and positions: `scalar_layer`.
 
 Everything is computed and returned in float64, x is in the units of the prompt.
 """
@@ -76,10 +77,12 @@ def scalar_heads(
 ) -> Heads:
     """alpha_h = scale W Q_h K_h^T W^T and zeta_h = W V_h gamma_h of every head of a layer.
 
-    The layer sees its weights through these only: heads that share them cannot be told apart on scalar tokens.
+    The layer sees its weights through these only: heads that share them cannot be told apart on
+    scalar tokens.
 
-    Source: Naim & Asher (2025), Appendix G.1, before equation 6. embed is W, queries Q_h, keys K_h, values V_h; outputs
-    is gamma_h, the block of the output matrix that belongs to the head. The paper divides scores by nothing.
+    Source: Naim & Asher (2025), Appendix G.1, before equation 6. embed is W, queries Q_h, keys K_h,
+    values V_h; outputs is gamma_h, the block of the output matrix that belongs to the head. The
+    paper divides scores by nothing.
 
     Args:
         embed: read-in of the scalar token.
@@ -90,7 +93,8 @@ def scalar_heads(
         scale: what scores are multiplied by, 1 / sqrt(d_head) for most models.
 
     Returns:
-        (alphas, zetas). An alpha that is the rounding of 0 is 0: only then is the head in the sum S3.
+        (alphas, zetas). An alpha that is the rounding of 0 is 0: only then is the head in the sum
+        S3.
 
     Example:
         >>> import torch
@@ -122,10 +126,11 @@ def attention_terms(
 ) -> AttentionTerms:
     """mu_j(x), the weight of token j times x_j, and beta(x), the weight of the query times x, for one head.
 
-    mu_j = x_j e^(alpha x x_j) / Z and beta = x e^(alpha x^2) / Z, Z = e^(alpha x^2) + sum_k e^(alpha x x_k).
+    mu_j = x_j e^(alpha x x_j) / Z and beta = x e^(alpha x^2) / Z, Z = e^(alpha x^2) + sum_k
+    e^(alpha x x_k).
 
-    Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7 (where the exponent of one sum lacks its end). Symbols
-    as `context_mixture`.
+    Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7 (where the exponent of one sum
+    lacks its end). Symbols as `context_mixture`.
 
     Args:
         x: queries, any shape.
@@ -156,8 +161,9 @@ def context_mixture(
 
     An attention layer without biases or normalisation is sum_h m_h(x) zeta_h.
 
-    Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7. m is their sum_j mu_j + beta, context their x_1 ..
-    x_p, alpha their alpha_h = W Q_h K_h^T W^T; divide it by sqrt(d_head) for a model that does.
+    Source: Naim & Asher (2025), Appendix G.1, equations 6 and 7. m is their sum_j mu_j + beta,
+    context their x_1 .. x_p, alpha their alpha_h = W Q_h K_h^T W^T; divide it by sqrt(d_head) for a
+    model that does.
 
     Args:
         x: queries, any shape.
@@ -187,12 +193,14 @@ def attention_sums(
 ) -> AttentionSums:
     """The lines that the heads of alpha > 0, < 0 and = 0 tend to as x goes to +infinity or to -infinity.
 
-    Per head: m = x for alpha > 0 (attends to itself), m = (x + sum_j x_j) / (p + 1) for alpha = 0 (uniform), and for
-    alpha < 0 the extreme token (hardmax): m = min_j x_j at +infinity, max_j x_j at -infinity. Exact for alpha = 0,
-    exponentially close otherwise. The slope ignores the context, the intercept knows its extreme token and sum only.
+    Per head: m = x for alpha > 0 (attends to itself), m = (x + sum_j x_j) / (p + 1) for alpha = 0
+    (uniform), and for alpha < 0 the extreme token (hardmax): m = min_j x_j at +infinity, max_j x_j
+    at -infinity. Exact for alpha = 0, exponentially close otherwise. The slope ignores the context,
+    the intercept knows its extreme token and sum only.
 
-    Source: Naim & Asher (2025), Appendix G.1, S1 to S3 in the proof of Proposition 5, S2 and S3 corrected; see
-    `paper_attention_sums`. alphas is alpha_h, zetas zeta_h = W V_h gamma_h, context x_1 .. x_p.
+    Source: Naim & Asher (2025), Appendix G.1, S1 to S3 in the proof of Proposition 5, S2 and S3
+    corrected; see `paper_attention_sums`. alphas is alpha_h, zetas zeta_h = W V_h gamma_h, context
+    x_1 .. x_p.
 
     Args:
         alphas: score coefficients of the heads.
@@ -228,13 +236,15 @@ def paper_attention_sums(
 ) -> AttentionSums:
     """The lines of `attention_sums` as the paper prints them: wrong for alpha < 0 and alpha = 0, kept for comparison.
 
-    As printed, per head at +infinity: m = x for alpha > 0 (S1, correct); m = sum_{x_j<0} x_j / p + x #{j: x_j = 0} for
-    alpha < 0 (S2; its second sum has no summand, read as 1); m = (sum_j x_j + p x) / (p + 1) for alpha = 0 (S3).
-    Correct for S2 is the extreme token, without x: softmax picks the largest score, it does not average the negative
-    tokens. Correct in S3 is x / (p + 1): the printed term counts the query's weight once for every context token.
+    As printed, per head at +infinity: m = x for alpha > 0 (S1, correct); m = sum_{x_j<0}
+    x_j / p + x #{j: x_j = 0} for alpha < 0 (S2; its second sum has no summand, read as 1);
+    m = (sum_j x_j + p x) / (p + 1) for alpha = 0 (S3). Correct for S2 is the extreme token, without
+    x: softmax picks the largest score, it does not average the negative tokens. Correct in S3 is
+    x / (p + 1): the printed term counts the query's weight once for every context token.
 
-    Source: Naim & Asher (2025), Appendix G.1, S1 to S3 in the proof of Proposition 5. For -infinity they say "the same
-    reasoning", taken here as the mirror image x -> -x, x_j -> -x_j. Symbols as `attention_sums`.
+    Source: Naim & Asher (2025), Appendix G.1, S1 to S3 in the proof of Proposition 5. For -infinity
+    they say "the same reasoning", taken here as the mirror image x -> -x, x_j -> -x_j. Symbols as
+    `attention_sums`.
 
     Args:
         alphas: score coefficients of the heads.
@@ -269,9 +279,10 @@ def attention_asymptote(
 ) -> Line:
     """The line x slope + intercept that x W + sum_h m_h(x) zeta_h tends to: x W and the three `attention_sums`.
 
-    Source: Naim & Asher (2025), Appendix G.1, Proposition 5: the asymptote is linear as they say, but their sums S2
-    (alpha < 0) and S3 (alpha = 0) are corrected here, see `paper_attention_asymptote`. embed is W, alphas alpha_h,
-    zetas zeta_h = W V_h gamma_h, context x_1 .. x_p.
+    Source: Naim & Asher (2025), Appendix G.1, Proposition 5: the asymptote is linear as they say,
+    but their sums S2 (alpha < 0) and S3 (alpha = 0) are corrected here, see
+    `paper_attention_asymptote`. embed is W, alphas alpha_h, zetas zeta_h = W V_h gamma_h, context
+    x_1 .. x_p.
 
     Args:
         embed: read-in of the scalar token, for the skip connection; zeros give the attention alone.
@@ -307,7 +318,8 @@ def paper_attention_asymptote(
 ) -> Line:
     """The line of `attention_asymptote` with the sums as the paper prints them (`paper_attention_sums`).
 
-    Source: Naim & Asher (2025), Appendix G.1, proof of Proposition 5, plus x W. Symbols as `attention_asymptote`.
+    Source: Naim & Asher (2025), Appendix G.1, proof of Proposition 5, plus x W. Symbols as
+    `attention_asymptote`.
 
     Args:
         embed: read-in of the scalar token, for the skip connection; zeros give the attention alone.
@@ -338,12 +350,14 @@ def hardmax_onset(
 ) -> Float[Tensor, ""]:
     """An |x| from which a head on scalar tokens keeps at least 1 - delta of its attention on its arg-max set.
 
-    With M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the query itself, and
-    alpha |x| (|x| - max t_j) >= M suffices. For alpha < 0 it is the extreme token, min t_j, and it takes both
-    |alpha| |x| gap >= M, gap from it to the next distinct token, and |alpha| |x| (|x| - min t_j) >= M, as the query is
-    a rival too. The smallest such |x| when p = 1.
+    With M = `hardmax_margin(p + 1, delta)` and t_j = direction x_j. For alpha > 0 the target is the
+    query itself, and alpha |x| (|x| - max t_j) >= M suffices. For alpha < 0 it is the extreme
+    token, min t_j, and it takes both |alpha| |x| gap >= M, gap from it to the next distinct token,
+    and |alpha| |x| (|x| - min t_j) >= M, as the query is a rival too. The smallest such |x| when
+    p = 1.
 
-    Source: makes quantitative Naim & Asher (2025), Appendix G.1, Proposition 5, and G.2. Symbols as `context_mixture`.
+    Source: makes quantitative Naim & Asher (2025), Appendix G.1, Proposition 5, and G.2. Symbols as
+    `context_mixture`.
 
     Args:
         context: the tokens before the query.
@@ -371,7 +385,8 @@ def hardmax_onset(
     signed = direction * context
     token = signed.max() if alpha > 0 else signed.min()
     against_query = (token + (token.square() + 4 * needed).sqrt()) / 2
-    # Equal tokens share the arg-max set, and above the largest token there is none: then the query is the only rival.
+    # Equal tokens share the arg-max set, and above the largest token there is none: then the query
+    # is the only rival.
     gaps = signed[signed > token] - token
     return torch.maximum(against_query, needed / gaps.min()) if gaps.numel() else against_query
 
@@ -402,6 +417,7 @@ def _check_context(context: Tensor, direction: int) -> Tensor:
     check_direction(direction)
     if context.numel() == 0:
         raise ValueError(
-            "context is empty: expected at least one token before the query (a query alone reads itself)"
+            "context is empty: expected at least one token before the query (a query alone reads "
+            "itself)"
         )
     return as_float64(context)

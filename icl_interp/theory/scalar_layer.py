@@ -1,9 +1,10 @@
 """One attention layer on scalar tokens with biases and positions: Naim & Asher (2025), Appendix G.1, made general.
 
-Token i is read in as x_i W + c_i, with c_i what bias and position add, and the projections may have biases. Every score
-of the query is then a polynomial in x: alpha x x_j becomes x (alpha x_j + kappa_j) + lambda x_j + nu_j, and the query's
-own score alpha x^2 + (kappa + lambda) x + nu. So for a far query one rule replaces the paper's three cases: softmax of
-polynomials keeps the keys whose polynomial grows fastest, and among these weighs by the constant terms.
+Token i is read in as x_i W + c_i, with c_i what bias and position add, and the projections may have
+biases. Every score of the query is then a polynomial in x: alpha x x_j becomes x (alpha
+x_j + kappa_j) + lambda x_j + nu_j, and the query's own score alpha x^2 + (kappa + lambda) x + nu.
+So for a far query one rule replaces the paper's three cases: softmax of polynomials keeps the keys
+whose polynomial grows fastest, and among these weighs by the constant terms.
 
 Everything is computed and returned in float64, x is in the units of the prompt.
 """
@@ -20,13 +21,17 @@ from icl_interp.theory.softmax import Vector, as_float64, check_direction
 
 __all__ = ["LayerTerms", "ScalarLayer"]
 
-# Coefficients that differ by less than this part of the largest are equal: ties must survive rounding.
+# Coefficients that differ by less than this part of the largest are equal: ties must survive
+# rounding.
 TIED = 1e-12
 Bias = Float[Tensor, "head d_head"]
 
 
 class LayerTerms(NamedTuple):
-    """What `ScalarLayer.terms` returns. Attn(x) = sum_h (sum_j mu_j^h + beta^h) zeta_h + sum_h offset^h + bias."""
+    """What `ScalarLayer.terms` returns.
+
+    Attn(x) = sum_h (sum_j mu_j^h + beta^h) zeta_h + sum_h offset^h + bias.
+    """
 
     mu: Float[Tensor, "head *query token"]
     beta: Float[Tensor, "head *query"]
@@ -107,10 +112,12 @@ class ScalarLayer:
     ) -> Self:
         """A layer from its weights: `scalar_heads`, and what biases and positions add to scores and values.
 
-        With q = c W_Q + b_Q at the last token, k_j = c_j W_K + b_K and v_j = c_j W_V + b_V: kappa_j = W W_Q . k_j,
-        lambda = q . W W_K, nu_j = q . k_j, all times scale, and omega_j = v_j W_O.
+        With q = c W_Q + b_Q at the last token, k_j = c_j W_K + b_K and v_j = c_j W_V + b_V:
+        kappa_j = W W_Q . k_j, lambda = q . W W_K, nu_j = q . k_j, all times scale, and
+        omega_j = v_j W_O.
 
-        Source: extends Naim & Asher (2025), Appendix G.1; embed is W, weights their Q, K, V and gamma.
+        Source: extends Naim & Asher (2025), Appendix G.1; embed is W, weights their Q, K, V and
+        gamma.
 
         Args:
             embed: read-in of the scalar token.
@@ -134,7 +141,8 @@ class ScalarLayer:
         """
         embed, shifts = as_float64(embed), as_float64(shifts)
         maps, (*added, bias) = [as_float64(w) for w in weights], [as_float64(b) for b in biases]
-        # Of queries, keys, values: what a token of value 1 adds (head, d_head), and what each position adds.
+        # Of queries, keys, values: what a token of value 1 adds (head, d_head), and what each
+        # position adds.
         per_one = [embed @ w for w in maps[:3]]
         q, k, v = (shifts @ w + b[:, None] for w, b in zip(maps[:3], added, strict=True))
         last = q[:, -1]
@@ -151,7 +159,10 @@ class ScalarLayer:
         )
 
     def coefficients(self, context: Float[Tensor, " token"]) -> Float[Tensor, "head key power"]:
-        """Each key's score as a polynomial in x, the powers 0, 1, 2 last; the last key is the query itself."""
+        """Each key's score as a polynomial in x, the powers 0, 1, 2 last.
+
+        The last key is the query itself.
+        """
         context = self._check(context)
         constant = torch.nn.functional.pad(self.lambdas[:, None] * context, (0, 1)) + self.nus
         linear = (
@@ -172,8 +183,8 @@ class ScalarLayer:
     ) -> LayerTerms:
         """The parts of the layer's output: the paper's mu_j^h(x) and beta^h(x), and what biases and positions add.
 
-        mu_j^h is the weight of token j times x_j, beta^h the weight of the query times x, and offset^h the weights
-        times omegas.
+        mu_j^h is the weight of token j times x_j, beta^h the weight of the query times x, and
+        offset^h the weights times omegas.
         """
         pattern = self.pattern(x, context)
         mu, beta = pattern[..., :-1] * as_float64(context), pattern[..., -1] * as_float64(x)
@@ -199,12 +210,14 @@ class ScalarLayer:
     ) -> Float[Tensor, "head key"]:
         """The attention weights that `pattern` tends to as x goes to +infinity or to -infinity.
 
-        Of the scores a x^2 + b x + c those of the largest a count, among these those of the largest direction * b, and
-        these are weighed by softmax of c. For the paper's layer: the query where alpha > 0, the extreme tokens where
-        alpha < 0, every key alike where alpha = 0. Reached exponentially fast in |x|.
+        Of the scores a x^2 + b x + c those of the largest a count, among these those of the largest
+        direction * b, and these are weighed by softmax of c. For the paper's layer: the query where
+        alpha > 0, the extreme tokens where alpha < 0, every key alike where alpha = 0. Reached
+        exponentially fast in |x|.
 
         Raises:
-            ValueError: a context of another length than the layer was made for, or direction is not +1 or -1.
+            ValueError: a context of another length than the layer was made for, or direction is not
+                +1 or -1.
         """
         check_direction(direction)
         constant, linear, square = self.coefficients(context).unbind(-1)
@@ -216,7 +229,8 @@ class ScalarLayer:
         """The line that `stream` tends to: each head writes zeta for x times the weight that the query keeps.
 
         Raises:
-            ValueError: a context of another length than the layer was made for, or direction is not +1 or -1.
+            ValueError: a context of another length than the layer was made for, or direction is not
+                +1 or -1.
         """
         limit, context = self.limit_pattern(context, direction), as_float64(context)
         slope = self.embed + limit[:, -1] @ self.zetas
@@ -229,8 +243,8 @@ class ScalarLayer:
         expected = self.kappas.shape[1] - 1
         if context.numel() != expected:
             raise ValueError(
-                f"context has {context.numel()} tokens, but this layer was made for {expected} before the query: "
-                "make another one, positions differ"
+                f"context has {context.numel()} tokens, but this layer was made for {expected} "
+                "before the query: make another one, positions differ"
             )
         return as_float64(context)
 

@@ -1,16 +1,18 @@
 """What each score function makes of scores that grow, and of keys that grow in number: closed forms and limits.
 
-Naim & Asher (2025), section 6, propose to revise the scoring function. These are the two things that softmax does to a
-far or a long prompt, hardmax and dispersion, for softmax and for what may replace it, over n visible keys of scores s:
+Naim & Asher (2025), section 6, propose to revise the scoring function. These are the two things
+that softmax does to a far or a long prompt, hardmax and dispersion, for softmax and for what may
+replace it, over n visible keys of scores s:
 
 * "softmax": exp(s) / sum exp(s).
-* "scaled_softmax": softmax of s log n. Chiang & Cholak (2022); Nakanishi (2025) with a learned factor, here in s.
+* "scaled_softmax": softmax of s log n. Chiang & Cholak (2022); Nakanishi (2025) with a learned
+  factor, here in s.
 * "entmax": of order 1.5, max(s / 2 - tau, 0)^2 adding up to 1. Peters, Niculae & Martins (2019).
 * "sigmoid": 1 / (1 + n exp(-s)). Ramapuram et al. (2024).
 * "relu": max(s, 0) / n. Wortsman et al. (2023).
 
-The first three depend on differences of scores only and add up to 1; the last two weigh each key by itself. Everything
-is computed and returned in float64; scores are what the score function receives.
+The first three depend on differences of scores only and add up to 1; the last two weigh each key by
+itself. Everything is computed and returned in float64; scores are what the score function receives.
 """
 
 import math
@@ -38,16 +40,18 @@ _SHARED = ("softmax", "scaled_softmax", "entmax")  # a weight of 1 in all, which
 def far_weights(name: str, scores: Float[Tensor, "*query key"]) -> Float[Tensor, "*query key"]:
     """The limit of the weights of t * scores as t goes to infinity: what attention becomes far out.
 
-    Softmax, scaled softmax and entmax share 1 equally among the keys of the largest score (hardmax; entmax from a
-    finite t on, see `entmax_margin`). Sigmoid is a step: 1 for every key that scores above 0, none for one below, and
-    1 / (n + 1) at 0, so that all keys on one side count. ReLU has no limit: its weights grow like t where s > 0.
+    Softmax, scaled softmax and entmax share 1 equally among the keys of the largest score (hardmax;
+    entmax from a finite t on, see `entmax_margin`). Sigmoid is a step: 1 for every key that scores
+    above 0, none for one below, and 1 / (n + 1) at 0, so that all keys on one side count. ReLU has
+    no limit: its weights grow like t where s > 0.
 
-    Source: derived here; for softmax Naim & Asher (2025), Appendix G.2. Definitions: see the module.
+    Source: derived here; for softmax Naim & Asher (2025), Appendix G.2. Definitions: see the
+    module.
 
     Args:
         name: one of `SCORE_FUNCTIONS`.
-        scores: of the visible keys. Far out a query's scores are t times these and a bounded part, which decides only
-            between keys that tie here.
+        scores: of the visible keys. Far out a query's scores are t times these and a bounded part,
+            which decides only between keys that tie here.
 
     Returns:
         Weights of the same shape; infinity where they grow without limit.
@@ -77,11 +81,12 @@ def far_weights(name: str, scores: Float[Tensor, "*query key"]) -> Float[Tensor,
 def entmax_margin(k: int = 1) -> Float[Tensor, ""]:
     """The score margin 2 / sqrt(k) makes entmax of order 1.5 exactly hardmax: k tied keys share all weight.
 
-    It is necessary and sufficient, and does not depend on the number of keys; softmax needs a margin that grows like
-    log n and never gets there (`softmax.hardmax_margin`).
+    It is necessary and sufficient, and does not depend on the number of keys; softmax needs a
+    margin that grows like log n and never gets there (`softmax.hardmax_margin`).
 
-    Source: derived here from Peters, Niculae & Martins (2019), the definition of 1.5-entmax: with k keys at weight 1/k
-    its threshold tau lies 1 / sqrt(k) below their halved score, and whoever scores less than tau weighs nothing.
+    Source: derived here from Peters, Niculae & Martins (2019), the definition of 1.5-entmax: with k
+    keys at weight 1/k its threshold tau lies 1 / sqrt(k) below their halved score, and whoever
+    scores less than tau weighs nothing.
 
     Args:
         k: size of the arg-max set.
@@ -110,11 +115,13 @@ def largest_weight(name: str, n: int, top: Scalar, rest: Scalar = 0.0) -> Float[
 
     * softmax: 1 / (1 + (n - 1) e^-g), like e^g / n;
     * scaled_softmax: 1 / (1 + (n - 1) n^-g), like n^(g - 1) for g < 1 and towards 1 for g > 1;
-    * entmax: (h + u)^2 with u = (sqrt(n (1 - h^2) + h^2) - h) / n, which falls to h^2 and not to 0; it is 1 from g = 2;
+    * entmax: (h + u)^2 with u = (sqrt(n (1 - h^2) + h^2) - h) / n, which falls to h^2 and not to 0;
+      it is 1 from g = 2;
     * sigmoid: 1 / (1 + n e^-top), and relu: max(top, 0) / n, whatever the rest.
 
-    Source: derived here; u solves (h + u)^2 + (n - 1) u^2 = 1, the weights of `entmax` whose roots differ by h.
-    Definitions: see the module. For softmax it is `softmax.max_weight_bound` with score range g.
+    Source: derived here; u solves (h + u)^2 + (n - 1) u^2 = 1, the weights of `entmax` whose roots
+    differ by h. Definitions: see the module. For softmax it is `softmax.max_weight_bound` with
+    score range g.
 
     Args:
         name: one of `SCORE_FUNCTIONS`.
@@ -156,10 +163,11 @@ def largest_weight(name: str, n: int, top: Scalar, rest: Scalar = 0.0) -> Float[
 def lasting_weight(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, ""]:
     """The limit of `largest_weight` for ever more keys: what is left of a key's weight when attention has dispersed.
 
-    0 for softmax, sigmoid and relu, whatever the (bounded) scores. Scaled softmax: 0, 1/2 or 1 for a gap top - rest
-    below, at or above 1. Entmax: min(gap / 2, 1)^2.
+    0 for softmax, sigmoid and relu, whatever the (bounded) scores. Scaled softmax: 0, 1/2 or 1 for
+    a gap top - rest below, at or above 1. Entmax: min(gap / 2, 1)^2.
 
-    Source: limits of `largest_weight`. That softmax disperses: Chiang & Cholak (2022), Nakanishi (2025).
+    Source: limits of `largest_weight`. That softmax disperses: Chiang & Cholak (2022), Nakanishi
+    (2025).
 
     Args:
         name: one of `SCORE_FUNCTIONS`.
@@ -188,8 +196,9 @@ def lasting_weight(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, 
 def dispersion_exponent(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Tensor, ""]:
     """The a in `largest_weight` ~ n^-a for many keys: 1 is dispersion like softmax's, 0 is none.
 
-    Softmax and sigmoid 1; relu 1 where a score is positive (else all weights are 0 and there is no exponent: NaN);
-    scaled softmax max(1 - gap, 0); entmax 0 for any gap, and 1 where all scores are equal.
+    Softmax and sigmoid 1; relu 1 where a score is positive (else all weights are 0 and there is no
+    exponent: NaN); scaled softmax max(1 - gap, 0); entmax 0 for any gap, and 1 where all scores are
+    equal.
 
     Source: from `largest_weight`.
 
@@ -222,11 +231,12 @@ def dispersion_exponent(name: str, top: Scalar, rest: Scalar = 0.0) -> Float[Ten
 def total_weight(name: str, n: int, score: Scalar) -> Float[Tensor, ""]:
     """The sum of the weights of n keys that all have this score: 1; n / (1 + n e^-s) for sigmoid, max(s, 0) for relu.
 
-    Sigmoid's sum tends to e^s as keys grow in number: a head can say "nothing here" (s far below 0, or relu's s <= 0),
-    which softmax cannot. It can also exceed 1: what it writes is no mixture of values, and not bounded by them.
+    Sigmoid's sum tends to e^s as keys grow in number: a head can say "nothing here" (s far below 0,
+    or relu's s <= 0), which softmax cannot. It can also exceed 1: what it writes is no mixture of
+    values, and not bounded by them.
 
-    Source: Ramapuram et al. (2024) choose the bias -log n so that it stays of order 1; relu's division by n likewise,
-    Wortsman et al. (2023).
+    Source: Ramapuram et al. (2024) choose the bias -log n so that it stays of order 1; relu's
+    division by n likewise, Wortsman et al. (2023).
 
     Args:
         name: one of `SCORE_FUNCTIONS`.

@@ -2,8 +2,8 @@
 
 This is one part of the study `limits`, which re-exports it.
 
-Everything is computed and returned in float64. Logarithms are natural, entropies in nats; scores are what softmax
-receives, scaling and temperature included.
+Everything is computed and returned in float64. Logarithms are natural, entropies in nats; scores
+are what softmax receives, scaling and temperature included.
 """
 
 import math
@@ -36,10 +36,11 @@ def max_weight_bound(
 ) -> Float[Tensor, "*batch"]:
     """Dispersion: no softmax weight over n scores within a range R exceeds 1 / (1 + (n - 1) e^-R).
 
-    To keep a weight p, e^R >= (n - 1) p / (1 - p): scores must grow like log n. Dispersed is not uniform: independent
-    scores give an exponentially tilted average of the context, for any n.
+    To keep a weight p, e^R >= (n - 1) p / (1 - p): scores must grow like log n. Dispersed is not
+    uniform: independent scores give an exponentially tilted average of the context, for any n.
 
-    Source: the true part of Naim & Asher (2025), Appendix G.2 ("when the number of tokens is large").
+    Source: the true part of Naim & Asher (2025), Appendix G.2 ("when the number of tokens is
+    large").
 
     Args:
         n: number of visible keys.
@@ -67,12 +68,13 @@ def entropy_deficit_bound(
 ) -> Float[Tensor, "*batch"]:
     """Softmax of scores within a range R has an entropy deficit log n - H of at most min(R, R^2 / 8), for every n.
 
-    The total variation to uniform is then at most sqrt(deficit / 2), and a head's output differs from the plain
-    average by at most that times the range of its values. H / log n decides nothing: it tends to 1 for any bounded
-    scores.
+    The total variation to uniform is then at most sqrt(deficit / 2), and a head's output differs
+    from the plain average by at most that times the range of its values. H / log n decides nothing:
+    it tends to 1 for any bounded scores.
 
-    Source: replaces Naim & Asher (2025), Section 6 and Appendix G.2, where uniform attention is said to come with many
-    tokens "similar in magnitude": neither number nor size decides, the gaps do (softmax ignores a common shift).
+    Source: replaces Naim & Asher (2025), Section 6 and Appendix G.2, where uniform attention is
+    said to come with many tokens "similar in magnitude": neither number nor size decides, the gaps
+    do (softmax ignores a common shift).
 
     Args:
         score_range: R, the largest score minus the smallest, any shape.
@@ -94,10 +96,11 @@ def entropy_deficit_bound(
 def hardmax_margin(n: int, delta: float = 0.05) -> Float[Tensor, ""]:
     """The score margin log((n - 1) (1 - delta) / delta) suffices for weight 1 - delta on the arg-max set among n keys.
 
-    It grows like log n, and is needed in full when the other n - 1 scores tie. See `necessary_margin` for the least
-    that can do.
+    It grows like log n, and is needed in full when the other n - 1 scores tie. See
+    `necessary_margin` for the least that can do.
 
-    Source: makes quantitative Naim & Asher (2025), Appendix G.2 ("when there is a significant gap between values").
+    Source: makes quantitative Naim & Asher (2025), Appendix G.2 ("when there is a significant gap
+    between values").
 
     Args:
         n: number of visible keys.
@@ -124,9 +127,11 @@ def hardmax_margin(n: int, delta: float = 0.05) -> Float[Tensor, ""]:
 def necessary_margin(k: int = 1, delta: float = 0.05) -> Float[Tensor, ""]:
     """Below the score margin log((1 - delta) / (k delta)), k tied keys cannot hold weight 1 - delta in all.
 
-    It is enough against a single other key. Negative, and no condition, when k > (1 - delta) / delta.
+    It is enough against a single other key. Negative, and no condition, when
+    k > (1 - delta) / delta.
 
-    Source: makes quantitative Naim & Asher (2025), Appendix G.2 ("when there is a significant gap between values").
+    Source: makes quantitative Naim & Asher (2025), Appendix G.2 ("when there is a significant gap
+    between values").
 
     Args:
         k: size of the arg-max set.

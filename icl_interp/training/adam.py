@@ -10,12 +10,12 @@ from torch.optim.adam import adam
 class Adam:
     """`torch.optim.Adam(..., fused=True)`, bit for bit, through the function that it calls.
 
-    The class itself would import torch's compiler. That import takes seconds, makes a cache folder outside the run
-    folder, and sets an environment variable.
+    The class itself would import torch's compiler. That import takes seconds, makes a cache folder
+    outside the run folder, and sets an environment variable.
 
     Attributes:
-        state: for each parameter's name "step" (the number of steps, a scalar), and both moments, "exp_avg" and
-            "exp_avg_sq", of the parameter's shape.
+        state: for each parameter's name "step" (the number of steps, a scalar), and both moments,
+            "exp_avg" and "exp_avg_sq", of the parameter's shape.
     """
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
@@ -31,7 +31,8 @@ class Adam:
 
     def step(self, learning_rate: float) -> None:
         """Update every parameter by its gradient, which is 0 for fixed ones, and drop the gradients."""
-        # The kernel reads moments and gradients up to the size of the parameter, whatever their own size is.
+        # The kernel reads moments and gradients up to the size of the parameter, whatever their own
+        # size is.
         state = [self.state[name] for name in self.named]
         with torch.no_grad():
             adam(

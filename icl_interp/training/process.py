@@ -15,9 +15,12 @@ LOCK = ".lock"
 
 
 class Terminated(SystemExit):
-    """The system asked the process to end (SIGTERM); the run has been saved, and resumes exactly where it was.
+    """The system asked the process to end (SIGTERM).
 
-    As a `SystemExit` of code 143 it ends a program that does not catch it, and `except Exception` does not hold it up.
+    The run has been saved, and resumes exactly where it was.
+
+    As a `SystemExit` of code 143 it ends a program that does not catch it, and `except Exception`
+    does not hold it up.
     """
 
     def __init__(self, message: str) -> None:
@@ -46,7 +49,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise InputError(
-            f"another process is training in {folder}: wait until it has ended, or choose another folder"
+            f"another process is training in {folder}: wait until it has ended, or choose another "
+            "folder"
         ) from error
     except OSError as error:
         raise InputError(
@@ -66,7 +70,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 class EndRequest:
     """A context in which SIGTERM is remembered instead of ending the process.
 
-    The handler from before comes back at the end. Only the main thread can have one: elsewhere, nothing is done.
+    The handler from before comes back at the end. Only the main thread can have one: elsewhere,
+    nothing is done.
 
     Attributes:
         came: whether there was a SIGTERM.

@@ -88,7 +88,8 @@ class _Loader(yaml.SafeLoader):
     def construct_other(self, node: yaml.Node) -> Any:
         kind = node.tag.rpartition(":")[2]
         raise _refused(
-            f"numbers, text, truth values, lists and mappings, and not {shown(kind)} (quote what is meant as text)",
+            f"numbers, text, truth values, lists and mappings, and not {shown(kind)} (quote what "
+            "is meant as text)",
             node.start_mark,
         )
 

@@ -15,7 +15,8 @@ def check_size(config: RunConfig) -> None:
     """Refuse a run that can't fit into the memory of this machine.
 
     Raises:
-        InputError: weights, gradients, both moments of Adam, and the residual stream of one batch need more.
+        InputError: weights, gradients, both moments of Adam, and the residual stream of one batch
+            need more.
     """
     model, task, training = config.model, config.task, config.training
     assert training is not None
@@ -25,8 +26,9 @@ def check_size(config: RunConfig) -> None:
     needed = 4 * (4 * n_parameters + stream) + model.n_layers * BYTES_PER_BLOCK
     if needed > _memory():
         raise InputError(
-            f"this run has {_rounded(n_parameters)} parameters and {_rounded(training.batch_size * n_tokens)} tokens a "
-            f"step, and needs at least {_rounded(needed)} bytes of memory, but this machine has {_rounded(_memory())}: "
+            f"this run has {_rounded(n_parameters)} parameters and "
+            f"{_rounded(training.batch_size * n_tokens)} tokens a step, and needs at least "
+            f"{_rounded(needed)} bytes of memory, but this machine has {_rounded(_memory())}: "
             "choose smaller sizes"
         )
 

@@ -1,7 +1,7 @@
 """What a run goes on from, read from disk: weights, moments and step, and the lines of metrics up to there.
 
-Everything is checked before anything of it is used: torch's fused Adam reads past the end of a moment that is too
-short.
+Everything is checked before anything of it is used: torch's fused Adam reads past the end of a
+moment that is too short.
 """
 
 import json
@@ -52,7 +52,8 @@ def read(folder: Path, model: nn.Module, training: TrainingConfig) -> State:
         training: of the run; the state's step is one of its steps.
 
     Raises:
-        InputError: a tensor is missing, unexpected, of another shape or type, or holds what no run leaves there.
+        InputError: a tensor is missing, unexpected, of another shape or type, or holds what no run
+            leaves there.
     """
     path = folder / STATE
     own = [("step", (), ("int64",))]
@@ -69,7 +70,8 @@ def read(folder: Path, model: nn.Module, training: TrainingConfig) -> State:
     step = int(tensors.pop("step"))
     if not 1 <= step <= training.steps:
         raise InputError(
-            f"{path}: step must be from 1 to the config's {training.steps:,}, but is {step:,}; {_MEND}"
+            f"{path}: step must be from 1 to the config's {training.steps:,}, but is {step:,}; "
+            f"{_MEND}"
         )
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
     for name, tensor in tensors.items():
@@ -94,7 +96,8 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
     """The lines of metrics.jsonl up to a step; a run that was killed may have left later ones.
 
     Raises:
-        InputError: the file is missing, a line is not what a run writes there, or one is missing; it says which.
+        InputError: the file is missing, a line is not what a run writes there, or one is missing;
+            it says which.
     """
     path = folder / METRICS
     most = training.steps // training.log_every + 1  # lines of the whole run
@@ -137,6 +140,7 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
     )
     if len(lines) < n_lines:
         raise InputError(
-            f"{path} ends after line {len(lines)}, but a run at step {step:,} has left {n_lines:,} lines: {_MEND}"
+            f"{path} ends after line {len(lines)}, but a run at step {step:,} has left {n_lines:,} "
+            f"lines: {_MEND}"
         )
     return lines[:n_lines]

@@ -1,4 +1,7 @@
-"""The training loop, plain: sample, predict, step, log, save. Resumes exactly wherever it was stopped."""
+"""The training loop, plain: sample, predict, step, log, save.
+
+Resumes exactly wherever it was stopped.
+"""
 
 import json
 import math
@@ -59,12 +62,13 @@ def train(
         progress: a progress bar (none where there is no terminal).
         device: where to train; results are bit-exact on resume on a CPU.
 
-    A SIGTERM lets the present step end and a checkpoint be written; then the run raises `process.Terminated`, a
-    `SystemExit` of code 143, and the handler from before is back. Only the main thread of a process can do so.
+    A SIGTERM lets the present step end and a checkpoint be written; then the run raises
+    `process.Terminated`, a `SystemExit` of code 143, and the handler from before is back. Only the
+    main thread of a process can do so.
 
     Raises:
-        InputError: unknown keys, a device that is not there, sizes beyond this machine's memory, another process that
-            trains in `out`, or `out` holds something else or a damaged run.
+        InputError: unknown keys, a device that is not there, sizes beyond this machine's memory,
+            another process that trains in `out`, or `out` holds something else or a damaged run.
         TrainingDiverged: a non-finite loss.
         Terminated: there was a SIGTERM.
     """
@@ -74,7 +78,8 @@ def train(
     check_round_trip(config)
     where = checked_device(device)
     check_size(config)
-    # Of the finished model the error is evaluated: what cannot be scored is refused before it is trained.
+    # Of the finished model the error is evaluated: what cannot be scored is refused before it is
+    # trained.
     evaluation.Sample(config.task, n_functions=1, n_contexts=1, seed=0)
     out = Path(out)
     with process.alone_in(out):
@@ -130,7 +135,8 @@ class _Run:
                     self.seconds, started = self.seconds + now - started, now
                     self._save()
                     end.grant(
-                        f"terminated: step {self.step} of {self.training.steps} is saved in {self.out}"
+                        f"terminated: step {self.step} of {self.training.steps} is saved in "
+                        f"{self.out}"
                     )
 
     def _advance(self) -> float:
@@ -148,8 +154,8 @@ class _Run:
         value = loss.item()
         if not math.isfinite(value):
             raise TrainingDiverged(
-                f"the loss became {value} at step {self.step}; {self._kept()}: lower learning_rate or grad_clip and "
-                "start in a fresh folder"
+                f"the loss became {value} at step {self.step}; {self._kept()}: lower learning_rate "
+                "or grad_clip and start in a fresh folder"
             )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.grad_clip)
@@ -178,7 +184,8 @@ class _Run:
         )
         if (self.out / store.MODEL).exists() and not (self.out / state.STATE).exists():
             raise InputError(
-                f"{self.out} holds a model without the training state to go on from: choose another folder"
+                f"{self.out} holds a model without the training state to go on from: choose "
+                "another folder"
             )
         if not path.exists():
             if any(not item.name.startswith(".") for item in self.out.iterdir()):
@@ -188,17 +195,20 @@ class _Run:
         if difference:
             key, old, new = difference
             raise InputError(
-                f"{self.out} holds a run with {key} = {shown(old)}, but {shown(new)} was asked for: "
-                "resume with the same config, or choose another folder"
+                f"{self.out} holds a run with {key} = {shown(old)}, but {shown(new)} was asked "
+                "for: resume with the same config, or choose another folder"
             )
         remove_leftovers(self.out, FILES)
 
     def _save(self) -> None:
-        """Write a checkpoint. The metrics come first and `training_state` alone decides where a resumed run starts."""
+        """Write a checkpoint.
+
+        The metrics come first and `training_state` alone decides where a resumed run starts.
+        """
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
             raise TrainingDiverged(
-                f"weights became NaN or infinite before step {self.step}; {self._kept()}: lower learning_rate or "
-                "grad_clip and start in a fresh folder"
+                f"weights became NaN or infinite before step {self.step}; {self._kept()}: lower "
+                "learning_rate or grad_clip and start in a fresh folder"
             )
         state.write_metrics(self.out, self.metrics)
         if self.snapshots:
@@ -232,15 +242,18 @@ class _Run:
         return state.State(self.step, dict(self.model.named_parameters()), first, second)
 
     def _resume(self) -> None:
-        """Go on from the checkpoint in the folder. All of it is checked before any of it is used."""
+        """Go on from the checkpoint in the folder.
+
+        All of it is checked before any of it is used.
+        """
         found = state.read(self.out, self.model, self.training)
         metrics = state.read_metrics(self.out, self.training, found.step)
         kept = store.read_snapshots(self.out, self.config) if self.training.snapshots else {}
         taken = [step for step in self.training.snapshots if step <= found.step]
         if not set(taken) <= set(kept):
             raise InputError(
-                f"{self.out} has a training state but lacks snapshots of its steps {taken}: restore "
-                f"{store.SNAPSHOTS}, or start in a fresh folder"
+                f"{self.out} has a training state but lacks snapshots of its steps {taken}: "
+                f"restore {store.SNAPSHOTS}, or start in a fresh folder"
             )
         origin = self._provenance()
         self.step = self.saved = found.step

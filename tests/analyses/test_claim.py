@@ -61,7 +61,7 @@ def verdict(claim: Claim, **known) -> str:
     return claim.judge_results({}, changed(FACTS, **known)).verdict
 
 
-# ---- regions --------------------------------------------------------------------------------------------------------
+# ---- regions -------------------------------------------------------------------------------------
 
 
 def check_regions(decide):
@@ -107,7 +107,7 @@ def test_what_could_not_be_estimated_is_open(bad):
     assert verdict(claim(bad)) == "inconclusive"
 
 
-# ---- conditions and preconditions -----------------------------------------------------------------------------------
+# ---- conditions and preconditions ----------------------------------------------------------------
 
 
 def check_conditions(decide):
@@ -188,7 +188,7 @@ def test_the_estimate_need_not_be_what_decides():
     assert claim(SURE).judge_results({}, FACTS).estimate.name == "share"
 
 
-# ---- gates ----------------------------------------------------------------------------------------------------------
+# ---- gates ---------------------------------------------------------------------------------------
 
 
 def check_learning_gate(kind):
@@ -253,7 +253,7 @@ def test_what_cannot_apply_says_why_and_is_not_measured():
     assert finding.test is None
 
 
-# ---- the register ---------------------------------------------------------------------------------------------------
+# ---- the register --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", ["", ".", "claim", "claim.", ".claim", "a.b.c"])
@@ -356,7 +356,7 @@ def test_the_first_release_is_registered():
     assert first.items() <= kinds.items()
 
 
-# ---- findings as data -----------------------------------------------------------------------------------------------
+# ---- findings as data ----------------------------------------------------------------------------
 
 
 def through_json(finding: Finding) -> Finding:
@@ -448,7 +448,7 @@ def test_numbers_are_kept_to_the_last_bit():
     )
 
 
-# ---- one's own claim ------------------------------------------------------------------------------------------------
+# ---- one's own claim -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_without_tails_intervals_widen_as_normal_ones():
         assert bare[0].tail(2) == bare[0].tail(1)
 
 
-# ---- firm -----------------------------------------------------------------------------------------------------------
+# ---- firm ----------------------------------------------------------------------------------------
 
 
 def test_firm_is_family_wise_over_all_registered_claims_and_conditions():
@@ -227,7 +227,7 @@ def test_spanning_estimates_have_spanning_tails():
     )
 
 
-# ---- JSON -----------------------------------------------------------------------------------------------------------
+# ---- JSON ----------------------------------------------------------------------------------------
 
 
 def finding(estimate: Estimate, firm: bool | None) -> Finding:

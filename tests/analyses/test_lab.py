@@ -119,7 +119,7 @@ def test_every_arm_moves_the_output():
     assert moved == {arm: arm != "none" for arm in moved}
 
 
-# ---- probes ---------------------------------------------------------------------------------------------------------
+# ---- probes --------------------------------------------------------------------------------------
 
 
 NAMES = [
@@ -181,7 +181,7 @@ def test_probes_see_what_interventions_leave(name):
     assert torch.equal(pattern, torch.full_like(pattern, 1 / pattern.shape[-1]))
 
 
-# ---- many at once ---------------------------------------------------------------------------------------------------
+# ---- many at once --------------------------------------------------------------------------------
 
 
 def cases(lab: Lab) -> dict[str, tuple]:

@@ -30,7 +30,7 @@ from icl_interp.tasks.functions import Polynomial
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
 
-# ---- the sample -----------------------------------------------------------------------------------------------------
+# ---- the sample ----------------------------------------------------------------------------------
 
 
 def check_sample(lab: Lab):
@@ -249,7 +249,7 @@ def test_a_sample_needs_two_of_each():
             bench(**sizes)
 
 
-# ---- lengths --------------------------------------------------------------------------------------------------------
+# ---- lengths -------------------------------------------------------------------------------------
 
 
 def check_length(lab_class: type[Lab], *claims: str):

@@ -1,4 +1,7 @@
-"""A model is one function: whoever predicts in two ways is refused in a line, before anything is judged."""
+"""A model is one function.
+
+Whoever predicts in two ways is refused in a line, before anything is judged.
+"""
 
 import pytest
 import torch

@@ -200,7 +200,7 @@ def test_a_measurement_is_taken_once_whoever_needs_it():
 
 @pytest.mark.slow
 def test_what_another_measured_in_the_same_level_is_not_measured_again():
-    """By `measure`, as a need or on its own account: a result that is there is taken, and so is an error."""
+    """By `measure`, as a need or on its own: a result that is there is taken, and so is an error."""
     for fails, asks in itertools.product((False, True), (None, lambda lab: lab.ask(XS))):
         calls = []
 
@@ -226,7 +226,7 @@ def test_what_another_measured_in_the_same_level_is_not_measured_again():
 
 
 def check_progress(told):
-    """Measurements by name as they ask and as they are reduced; sweeps, whose done prompts only grow until all are."""
+    """Measurements by name as they ask and are reduced; sweeps, whose done prompts only grow."""
     names = [m.name for m in MINE]
     rest = [one for one in told if "sweeps over" in one[0] and "contexts" in one[0]]
     assert rest

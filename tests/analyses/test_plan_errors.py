@@ -155,7 +155,7 @@ def test_two_errors_are_not_confused():
 
 
 def check_shared_run():
-    """Where the joint run fails, a sweep that two share is still run once for those whom the error is nothing to."""
+    """Where the joint run fails, a sweep that two share is still run once."""
     lab = bench()
     runs = []
     run = lab.run

@@ -167,7 +167,7 @@ def test_means_of_a_large_model_are_those_of_float64_up_to_rounding(name, monkey
     assert not torch.allclose(lab.sweep((0.3, 2.0)), plain, rtol=1e-3, atol=1e-3)
 
 
-# ---- what is measured once ------------------------------------------------------------------------------------------
+# ---- what is measured once -----------------------------------------------------------------------
 
 
 def check_means(lab: Lab):

@@ -126,13 +126,12 @@ def test_a_head_that_matters_to_a_typical_function_is_relevant_whatever_the_mean
     results = stored(4.0, heavy=(0, 1))
     assert role_of(results, 0.99) == "yes"
     intact = results["heads/relevance"].values
-    intact[:, :, 2, :2] *= (
-        1e4  # two functions on which the model is far off, with the head as without it
-    )
+    # Two functions on which the model is far off, with the head as without it.
+    intact[:, :, 2, :2] *= 1e4
     assert role_of(results, 0.99) == "yes"
 
 
-# ---- heads that attend alike ----------------------------------------------------------------------------------------
+# ---- heads that attend alike ---------------------------------------------------------------------
 
 
 def with_heads(written):
@@ -178,7 +177,7 @@ def test_heads_that_attend_alike_count_once_and_are_ablated_together(monkeypatch
     must_fail(check_alike)
 
 
-# ---- shares of heads ------------------------------------------------------------------------------------------------
+# ---- shares of heads -----------------------------------------------------------------------------
 
 
 def heads(*ways):
@@ -222,7 +221,10 @@ def test_a_share_is_firm_where_stricter_intervals_give_the_verdict_too():
 
 
 def check_coverage(interval, p, unit, n_units=64, n_prompts=8):
-    """Intervals of a share hold the truth; the prompts of a unit are all alike (unit = True) or independent."""
+    """Intervals of a share hold the truth.
+
+    The prompts of a unit are all alike (unit = True) or independent.
+    """
     rng, inside = np.random.default_rng(0), 0
     for _ in range(300):
         draws = rng.random((n_units, 1 if unit else n_prompts)) < p

@@ -18,7 +18,10 @@ TASK = ReLUNetwork(n_dims=3, hidden=4, n_points=7)
 
 
 def draw(n=3, n_targets=1):
-    """Prompts of random networks. Where values are vectors, their other coordinates are other functions of x."""
+    """Prompts of random networks.
+
+    Where values are vectors, their other coordinates are other functions of x.
+    """
     prompts = TASK.sample(n, generator(0, "network"), dtype=torch.float64)
     return replace(prompts, ys=torch.cat([prompts.ys, prompts.xs[..., : n_targets - 1].sin()], -1))
 

@@ -107,7 +107,7 @@ def test_bundled_models_keep_their_references():
     must_fail(of_bundled, lambda task: {*reference.of_task(task), BEST_UNDER_NOISE})
 
 
-# ---- evaluation ------------------------------------------------------------------------------------------------------
+# ---- evaluation ----------------------------------------------------------------------------------
 
 
 def rated(task, predictor=None):

@@ -46,7 +46,7 @@ def noisy(task: Task = SPARSE, n=4):
     return Prompts(clean.xs, clean.ys + 0.3 * noise, clean.parameters, clean.function)
 
 
-# Lasso ----------------------------------------------------------------------------------------------------------------
+# Lasso --------------------------------------------------------------------------------------------
 
 
 def coefficients(predictor, xs, ys):
@@ -123,7 +123,10 @@ def test_lasso_on_other_features():
 
 
 def check_quiet(caplog, penalty, warns):
-    """scikit-learn's own warnings never show; a line tells of the fits that ended far from the minimum."""
+    """scikit-learn's own warnings never show.
+
+    A line tells of the fits that ended far from the minimum.
+    """
     with warnings.catch_warnings(action="error"):
         Lasso(penalty).predict(SPARSE.sample(2, generator(0, "quiet"), dtype=torch.float64))
     assert [message.partition(":")[0] for message in caplog.messages] == [
@@ -141,7 +144,7 @@ def test_fits_that_end_too_early_are_told_in_one_line(caplog, monkeypatch):
     must_fail(check_quiet, caplog, 0.001, warns=True)
 
 
-# Trees ----------------------------------------------------------------------------------------------------------------
+# Trees --------------------------------------------------------------------------------------------
 
 
 def greedy(xs, ys, x, depth):
@@ -226,7 +229,7 @@ def test_who_knows_that_signs_decide_finds_the_tree():
     must_fail(check_tree_is_found, GreedyTree(1, Signs()))
 
 
-# What they have in common, the two-layer network too ------------------------------------------------------------------
+# What they have in common, the two-layer network too ----------------------------------------------
 
 ALL = [
     Lasso(0.1),
@@ -303,7 +306,7 @@ def test_settings_that_make_no_sense_are_refused(make, match):
     assert "\n" not in str(refused.value)
 
 
-# Without scikit-learn -------------------------------------------------------------------------------------------------
+# Without scikit-learn -----------------------------------------------------------------------------
 
 
 def check_refused(predictor):

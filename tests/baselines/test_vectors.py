@@ -89,7 +89,10 @@ def test_a_checkpoint_is_evaluated_on_tasks_that_fit_it():
     for task, match in (
         (
             MAPS,
-            "inputs of 2 coordinates and values of 3 have d_in=3, but the model has d_in=1: train one with model",
+            (
+                "inputs of 2 coordinates and values of 3 have d_in=3, but the model has d_in=1: "
+                "train one with model"
+            ),
         ),
         (run.task.with_points(1000), "too short for prompts of n_points=1000"),
         (LinearRegression(n_dims=2, n_points=6), "d_in=2, but the model has d_in=1"),

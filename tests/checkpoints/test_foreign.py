@@ -114,7 +114,10 @@ TOKENS = torch.randn(3, 7, 1, generator=torch.Generator().manual_seed(1))
 
 
 def check_adopted(foreign):
-    """The copy computes the same, from the same weights, and has hooks; the original is as it was."""
+    """The copy computes the same, from the same weights, and has hooks.
+
+    The original is as it was.
+    """
     before = {name: tensor.clone() for name, tensor in foreign.state_dict().items()}
     training = foreign.training
     copy = adopt(foreign)
@@ -158,7 +161,8 @@ ARITHMETICS = ("no scale", "no mask", "parallel", "gelu", "unbiased variance", "
 @pytest.mark.parametrize("size", [0.5, 0.02], ids=["trained", "fresh"])
 def test_a_model_with_other_arithmetic_is_refused(arithmetic, size):
     if size < 0.1 and arithmetic in ("no scale", "no mask"):
-        size = 0.3  # attention of smaller weights is uniform up to rounding: scale and mask change nothing yet
+        # Attention of smaller weights is uniform up to rounding: scale and mask change nothing yet.
+        size = 0.3
     check_refused(
         Foreign(size, arithmetic=arithmetic),
         "outputs differ by .* so hook names would mean something else",

@@ -153,15 +153,15 @@ def test_width_one_is_read_as_the_constant_that_it_is(tmp_path, caplog):
     note = found.provenance["note"]
     assert note.startswith("constant output: a LayerNorm of width 1 erases its input")
     assert (
-        f"so the output is {output:.6g} for every prompt (certificate: |output - c| <= r with c = {c:.6g}, "
-        in note
-    )
+        f"so the output is {output:.6g} for every prompt (certificate: |output - c| <= r with "
+        f"c = {c:.6g}, "
+    ) in note
     assert note.endswith("r = 0)")
     assert float(c) == pytest.approx(constant.item(), abs=1e-6)
     assert float(r) == pytest.approx(0, abs=1e-12)
 
 
-# ---- refusals -------------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 def without(name):
@@ -223,7 +223,10 @@ def test_tensors_that_do_not_match_are_listed(tmp_path, name):
 
 def test_what_is_missing_is_asked_for_by_name_all_at_once(tmp_path):
     torch.save(state_dict(TheirTransformer()), tmp_path / "state.pt")
-    match = r"not tell the number of attention heads and the task: give n_heads=N \(--n-heads N\) and task=.* \(--task FILE"
+    match = (
+        r"not tell the number of attention heads and the task: give n_heads=N \(--n-heads N\) and "
+        r"task=.* \(--task FILE"
+    )
     refuse(tmp_path / "state.pt", match)
     refuse(
         tmp_path / "state.pt",
@@ -267,12 +270,18 @@ CONFIGS = {
     ),
     "3 heads": (
         lambda d: d["model"].update(n_head=3),
-        r"config\.yaml: model\.n_head is 3, but width 8 does not divide into so many heads: is it the config of",
+        (
+            r"config\.yaml: model\.n_head is 3, but width 8 does not divide into so many heads: is "
+            r"it the config of"
+        ),
     ),
     "no model": (lambda d: d.pop("model"), "config.yaml lacks the key 'model'"),
     "task": (
         lambda d: d["training"].update(task="linear_classification"),
-        r"training\.task must be one of linear_regression, .*'linear_classification'; give the task, as task=",
+        (
+            r"training\.task must be one of linear_regression, .*'linear_classification'; give the "
+            r"task, as task="
+        ),
     ),
     "no task": (
         lambda d: d["training"].pop("task"),

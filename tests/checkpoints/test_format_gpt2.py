@@ -178,7 +178,10 @@ class Deep(nn.Module):
         (Shifted, "the model's outputs differ by"),
         (
             Deep,
-            "there must be a linear read-in and read-out, .*but there are read_in.0.bias, read_in.0.weight",
+            (
+                "there must be a linear read-in and read-out, .*but there are read_in.0.bias, "
+                "read_in.0.weight"
+            ),
         ),
         (lambda: Numbers(activation_function="silu"), "unknown act_fn 'silu'"),
         (lambda: Numbers(scale_attn_by_inverse_layer_idx=True), "the model's outputs differ by"),
@@ -203,7 +206,8 @@ def test_files_that_do_not_tell_or_do_not_match_are_refused(tmp_path):
     path = saved(tmp_path / "w.pt", state)
     refuse(
         path,
-        "not tell the number of attention heads and the task and how it reads prompts: .*--encoding NAME",
+        "not tell the number of attention heads and the task and how it reads prompts: "
+        ".*--encoding NAME",
     )
     refuse(
         path, "does not tell how it reads prompts", lambda p: icl_interp.load(p, TASK, n_heads=2)

@@ -38,7 +38,7 @@ def computes(model, tokens, wanted, close=1e-5):
     )
 
 
-# ---- versions 2 and 3: the golden weights and outputs are those of TransformerLens 3.9 -------------------------------
+# ---- versions 2 and 3: the golden weights and outputs are those of TransformerLens 3.9 -----------
 
 
 def golden(name):
@@ -103,7 +103,8 @@ def test_what_version_3s_weights_do_not_tell_is_asked_for(tmp_path):
     torch.save(state, path)
     refuse(
         path,
-        "the activation of its MLPs and its norm, .* and the task and how it reads prompts: .*--setting act_fn",
+        "the activation of its MLPs and its norm, .* and the task and how it reads prompts: "
+        ".*--setting act_fn",
     )
     path = tmp_path / "extra.pt"
     torch.save({**state, "blocks.0.mlp.W_gate": torch.ones(2)}, path)
@@ -115,7 +116,7 @@ def test_what_version_3s_weights_do_not_tell_is_asked_for(tmp_path):
     )
 
 
-# ---- version 4: TransformerBridge.boot_native itself -----------------------------------------------------------------
+# ---- version 4: TransformerBridge.boot_native itself ---------------------------------------------
 
 SIZES = {
     "n_layers": 2,

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("as_users_run_it")
 TASK = LinearRegression(n_dims=3, n_points=5)
 
 
-# ---- one loop --------------------------------------------------------------------------------------------------------
+# ---- one loop ------------------------------------------------------------------------------------
 
 
 def test_each_source_is_read_by_one_format(tmp_path):
@@ -43,7 +43,10 @@ def test_each_source_is_read_by_one_format(tmp_path):
 
 
 def first_wins(source, place):
-    """The first format of the list that recognises a source reads it; those after it are not asked."""
+    """The first format of the list that recognises a source reads it.
+
+    Those after it are not asked.
+    """
     asked = []
     known = tiny_runs.checkpoint()
 
@@ -66,7 +69,7 @@ def test_the_first_format_that_recognises_a_source_reads_it(folder):
     must_fail(first_wins, folder, place=len(FORMATS))  # after ours
 
 
-# ---- formats that are not read ---------------------------------------------------------------------------------------
+# ---- formats that are not read -------------------------------------------------------------------
 
 UNREAD = {
     "looped-transformer or nanoGPT": (
@@ -107,7 +110,7 @@ def test_known_formats_that_are_not_read_are_refused_by_name(tmp_path, name):
     assert "\n" not in message
 
 
-# ---- what nobody recognises ------------------------------------------------------------------------------------------
+# ---- what nobody recognises ----------------------------------------------------------------------
 
 
 def test_what_nobody_recognises_is_said_with_what_can_be_read(tmp_path):
@@ -147,7 +150,10 @@ CONTENTS = {
     "no numbers": ({"a": torch.empty(2, device="meta")}, "'a' is no plain tensor"),
     "numpy": (
         {"a": torch.ones(2), "losses": np.ones(3)},
-        r"this one asks for numpy\.\w+\.multiarray\._reconstruct: whoever trusts it can save its tensors alone",
+        (
+            r"this one asks for numpy\.\w+\.multiarray\._reconstruct: whoever trusts it can save "
+            r"its tensors alone"
+        ),
     ),
     "something odd": (
         {"a": torch.ones(2), "b": torch.ones(2), "epoch": 3},
@@ -210,7 +216,10 @@ def test_files_that_are_cut_off_are_refused(tmp_path):
         path.write_bytes(whole[:n])
         for name in ("state.pt", "model_7.pt"):
             path = path.rename(tmp_path / name)
-            match = rf"{name} is not a whole file of torch.save \(it is cut off or damaged\): copy or download it"
+            match = (
+                rf"{name} is not a whole file of torch.save \(it is cut off or damaged\): copy or "
+                r"download it"
+            )
             refuse(path, match)
             refuse(
                 tmp_path, match
@@ -234,7 +243,7 @@ def test_a_file_that_changed_is_looked_at_again(tmp_path):
     assert dict(files.shapes(path)) == {"a": (3,), "b": (100,)}
 
 
-# ---- what is given beside a source -----------------------------------------------------------------------------------
+# ---- what is given beside a source ---------------------------------------------------------------
 
 
 def test_a_checkpoint_and_a_run_folder_take_another_task_and_no_other_settings(folder):
@@ -272,12 +281,14 @@ def test_given_refuses_what_is_no_setting():
 
 TEXTS = {
     "task: {kind: LinearRegression, n_dims: 3, n_points: 5}": None,
-    "model: {n_layers: 1}\ntask: {kind: LinearRegression, n_dims: 3, n_points: 5}\ntraining: 1": None,
+    "model: {n_layers: 1}\ntask: {kind: LinearRegression, n_dims: 3, n_points: 5}\ntraining: "
+    "1": None,
     "kind: LinearRegression": "has no section 'task', but 'kind'",
     "": "must be a mapping, but got None",
     "task: 3": r"task must name its kind, for example 'kind: Polynomial'",
     "task: {kind: LinearRegresion}": "unknown kind in .*: did you mean 'LinearRegression'",
-    "task: {kind: LinearRegression, n_dims: 3, n_points: 5, n_point: 4}": "unknown key in .*: did you mean 'n_points'",
+    "task: {kind: LinearRegression, n_dims: 3, n_points: 5, n_point: 4}": "unknown key in .*: did "
+    "you mean 'n_points'",
     "a: &a 3\ntask: {kind: LinearRegression, n_dims: *a, n_points: 5}": "holds an alias",
     "task: !!python/name:os.system": "is not YAML",
     "task: 2020-01-01": "must be a number, text",

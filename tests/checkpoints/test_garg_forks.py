@@ -31,7 +31,7 @@ def says(folder, section="model", **changes):
     return folder
 
 
-# ---- the model -------------------------------------------------------------------------------------------------------
+# ---- the model -----------------------------------------------------------------------------------
 
 
 def without_positions():
@@ -60,7 +60,10 @@ def test_a_fork_without_positions_is_read_as_one(theirs):
 )
 def test_another_word_about_the_model_is_refused(theirs, change):
     ((key, value),) = change.items()
-    match = rf"config\.yaml: model\.{key} is {value!r}, a setting of a fork that is not known here: .* take it out"
+    match = (
+        rf"config\.yaml: model\.{key} is {value!r}, a setting of a fork that is not known here: .* "
+        r"take it out"
+    )
     refuse(says(theirs, **change), match)
     must_fail(refuse, says(theirs, **{key: None}), match)
 
@@ -89,19 +92,20 @@ def test_no_setting_changes_the_arithmetic(theirs, tmp_path):
     must_fail(contradicted, tmp_path / "names.pt", **given)
 
 
-# ---- the task --------------------------------------------------------------------------------------------------------
+# ---- the task ------------------------------------------------------------------------------------
 
 
 def test_another_word_about_the_training_asks_for_the_task(theirs):
     folder = says(theirs, "training", data_kwargs={"bias": 1})
     refuse(
         folder,
-        r"training\.data_kwargs is \{'bias': 1\}, .*; give the task, as task=\.\.\. \(--task FILE\.yaml\)$",
+        r"training\.data_kwargs is \{'bias': 1\}, .*; give the task, as task=\.\.\. \(--task "
+        r"FILE\.yaml\)$",
     )
     predicts_the_same(icl_interp.load(folder, TASK), TheirTransformer())
 
 
-# ---- a config.yaml of another program, and a config.json -------------------------------------------------------------
+# ---- a config.yaml of another program, and a config.json -----------------------------------------
 
 OTHER = {
     "flat": "n_dims: 3",
@@ -115,7 +119,10 @@ OTHER = {
 @pytest.mark.parametrize("name", OTHER)
 def test_another_programs_config_is_overruled_by_what_it_would_tell(theirs, caplog, name):
     (theirs / "config.yaml").write_text(OTHER[name])
-    match = r"config\.yaml .*; if the file belongs to another program, give n_heads=N \(--n-heads N\) and task=.*--task"
+    match = (
+        r"config\.yaml .*; if the file belongs to another program, give n_heads=N \(--n-heads N\) "
+        r"and task=.*--task"
+    )
     refuse(theirs, match)
     refuse(theirs, match, lambda path: icl_interp.load(path, TASK))
     assert not caplog.records
@@ -143,7 +150,7 @@ def test_a_config_json_of_ours_is_ours_whatever_lies_beside_it(theirs, tmp_path)
     refuse(saved, "ours is not a checkpoint: it has no model.safetensors")
 
 
-# ---- how training scripts save ---------------------------------------------------------------------------------------
+# ---- how training scripts save -------------------------------------------------------------------
 
 
 def saved(folder, content):
@@ -196,7 +203,7 @@ def test_whole_numbers_are_named_as_the_file_names_them(theirs):
     )
 
 
-# ---- a folder without a file that can be read ------------------------------------------------------------------------
+# ---- a folder without a file that can be read ----------------------------------------------------
 
 
 def test_a_folder_says_what_is_wrong_with_its_file(tmp_path):

@@ -163,7 +163,10 @@ BAD = [
     ),
     (
         {"task_kwargs": {"scale": 0}},
-        r"config\.yaml: training\.task is linear_regression: Normal needs a finite mean and a positive",
+        (
+            r"config\.yaml: training\.task is linear_regression: Normal needs a finite mean and a "
+            r"positive"
+        ),
     ),
     (
         {"task": "sparse_linear_regression", "task_kwargs": {"valid_coords": 2}},

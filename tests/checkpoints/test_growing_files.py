@@ -27,7 +27,10 @@ MAGIC = (
     + pickle.dumps(1001, 2)
     + pickle.dumps({"little_endian": True}, 2)
 )
-COMPRESSED = "is a compressed archive of [0-9,]+ bytes that unpacks to [0-9,]+, but torch.save compresses nothing"
+COMPRESSED = (
+    "is a compressed archive of [0-9,]+ bytes that unpacks to [0-9,]+, but torch.save compresses "
+    "nothing"
+)
 DAMAGED = r"is not a whole file of torch.save \(it is cut off or damaged\)"
 MANY = "holds a pickle of more than [0-9,]+ objects"
 DEEP = "holds a pickle that nests deeper than the 100 levels"
@@ -128,7 +131,7 @@ def test_a_long_directory_is_not_read(tmp_path, monkeypatch):
         )
 
 
-# ---- pickles --------------------------------------------------------------------------------------------------------
+# ---- pickles -------------------------------------------------------------------------------------
 
 
 def text(word):
@@ -243,7 +246,7 @@ def test_real_checkpoints_are_far_from_the_limits(tmp_path):
             assert len(files.read(tmp_path / "x.pt").tensors) == 200
 
 
-# ---- tensors --------------------------------------------------------------------------------------------------------
+# ---- tensors -------------------------------------------------------------------------------------
 
 
 def test_tensors_that_are_the_same_numbers_many_times_are_refused(tmp_path):
@@ -293,7 +296,7 @@ def test_nested_and_other_strange_tensors_are_refused(tmp_path):
         refuse(ours, "the model: 'unembed.b_U' is no plain tensor")
 
 
-# ---- memory and time ------------------------------------------------------------------------------------------------
+# ---- memory and time -----------------------------------------------------------------------------
 
 
 PROBE = """

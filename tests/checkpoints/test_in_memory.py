@@ -56,7 +56,10 @@ def test_what_wraps_a_model_does_not_matter(name):
 
 
 def test_half_precision_is_compared_in_float32():
-    """The weights are rounded, and so is what ours predicts; arithmetic in 8 bits is not taken for another model."""
+    """The weights are rounded, and so is what ours predicts.
+
+    Arithmetic in 8 bits is not taken for another model.
+    """
     rounded = TheirTransformer().bfloat16()
     before = copy.deepcopy(rounded.state_dict())
     found = icl_interp.load(rounded, TASK)

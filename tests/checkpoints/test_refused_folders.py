@@ -127,7 +127,10 @@ BAD_CONFIGS = {
     ),
     "context too short": (
         section("task", n_points=7),
-        "n_ctx=12 tokens is too short for prompts of n_points=7: interleaved prompts of that length need 13",
+        (
+            "n_ctx=12 tokens is too short for prompts of n_points=7: interleaved prompts of that "
+            "length need 13"
+        ),
     ),
     "encoding": (
         section(encoding="stacked"),
@@ -180,7 +183,10 @@ BAD_CONFIGS = {
     ),
     "wrong schema": (
         section(schema="icl_interp.config/99"),
-        "config.json has schema 'icl_interp.config/99', but this version reads 'icl_interp.config/1'",
+        (
+            "config.json has schema 'icl_interp.config/99', but this version reads "
+            "'icl_interp.config/1'"
+        ),
     ),
     "no schema": (config(lambda data: data.pop("schema") and data), "config.json has schema None"),
     "list": (config(lambda data: [data]), "config.json has schema None"),

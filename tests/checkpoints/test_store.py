@@ -18,7 +18,7 @@ from icl_interp.models.transformer import HookedTransformer
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
 
-# ---- loading --------------------------------------------------------------------------------------------------------
+# ---- loading -------------------------------------------------------------------------------------
 
 
 KINDS = {
@@ -94,7 +94,7 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(folder):
     assert heads
 
 
-# ---- saving ---------------------------------------------------------------------------------------------------------
+# ---- saving --------------------------------------------------------------------------------------
 
 
 def test_where_nothing_can_be_written_nothing_is(tmp_path):

@@ -69,7 +69,10 @@ def test_other_tables_stay_row_by_row():
 
 
 def test_distance_in_numbers_sigma_by_sigma():
-    """Factors of 1 and 4 at sigma 2 and of 2 at sigma 3, where 0.0 is printed at sigma 1; nothing is pooled."""
+    """Factors of 1 and 4 at sigma 2 and of 2 at sigma 3, where 0.0 is printed at sigma 1.
+
+    Nothing is pooled.
+    """
 
     def said(ours):
         cells = zip((1, 2, 2, 3), (0.0, 1.0, 2.0, 3.0), (9.0, *ours), strict=True)
@@ -94,7 +97,10 @@ def test_distance_in_numbers_sigma_by_sigma():
 
 @pytest.mark.parametrize("name", [name for name in base.names() if kept.path(name)])
 def test_numbers_in_the_package_are_laid_out(name):
-    """Every number of a kept comparison is in its table; the ratio is that of the two numbers above it."""
+    """Every number of a kept comparison is in its table.
+
+    The ratio is that of the two numbers above it.
+    """
     stored = kept.record(name)["comparison"]
     if stored is None:
         return

@@ -95,7 +95,7 @@ def test_a_browser_that_ends_or_hangs_costs_the_static_figures_only(small, tmp_p
         says_what_is_missing(answer, "did not start, or ended or hung", "BROWSER_PATH")
 
 
-# ---- figures in pages -----------------------------------------------------------------------------------------------
+# ---- figures in pages ----------------------------------------------------------------------------
 
 
 def shown_in(div: str) -> list:

@@ -23,7 +23,8 @@ SHARES = {
 def stored(n_heads=2, n_layers=2, rows=None):
     """Results of a model of which everything is known."""
     heads = [f"{i}.{h}" for i in range(n_layers) for h in range(n_heads)]
-    # Mean ablation of head number k makes the error (k + 1) times as large, and moves the prediction by k u.
+    # Mean ablation of head number k makes the error (k + 1) times as large, and moves the
+    # prediction by k u.
     effect = [[[[0.0]] * 3, [[2.0 * k], [float(k**2)], [2.0]]] for k in range(len(heads))]
     names = ["x1", "y1", "query"]
     weights = np.arange(n_layers * n_heads * len(rows or names) * 3, dtype=float)

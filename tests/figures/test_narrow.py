@@ -126,7 +126,10 @@ def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.goto((tmp_path / "page.html").as_uri())
         wait_until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 3")
-        lefts = "name => [...document.querySelectorAll(`#${name} .nsewdrag`)].map(e => e.getBoundingClientRect().x)"
+        lefts = (
+            "name => [...document.querySelectorAll(`#${name} .nsewdrag`)].map(e => "
+            "e.getBoundingClientRect().x)"
+        )
         wide = {name: tab.evaluate(lefts, name) for name in ("growth", "heads")}
         tab.set_viewport_size({"width": 480, "height": 1000})
         wait_until(

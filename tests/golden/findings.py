@@ -1,11 +1,11 @@
 """The record of every finding on every bundled model: what a change of the code is compared with.
 
-    python tests/golden/findings.py                    # compare all bundled models with the record (about 15 minutes)
+    python tests/golden/findings.py                    # all bundled models (about 15 minutes)
     python tests/golden/findings.py affine lsa_fixed   # these
     python tests/golden/findings.py --write [MODEL ...]
 
-A change that means to leave the numbers alone leaves the record alone. A change that mends a definition writes the
-record anew, in a commit that shows which numbers moved.
+A change that means to leave the numbers alone leaves the record alone. A change that mends a
+definition writes the record anew, in a commit that shows which numbers moved.
 """
 
 import json
@@ -21,8 +21,9 @@ from icl_interp.report import Report
 
 RECORD = Path(__file__).with_name("findings")  # a file a model
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
-# Claims that rest on predictions in the models' own float32. There the last bits of another processor show at about
-# 1e-6 of a logarithm or a share (seen on the first four, on plainer kernels), so these numbers may differ by so much.
+# Claims that rest on predictions in the models' own float32. There the last bits of another
+# processor show at about 1e-6 of a logarithm or a share (seen on the first four, on plainer
+# kernels), so these numbers may differ by so much.
 SINGLE = {
     f"limits.{name}"
     for name in (

@@ -5,8 +5,9 @@ TransformerLens 4 no longer has that class, so this runs in an environment of it
     python -m venv golden && golden/bin/pip install torch==2.13.0 'transformer-lens==3.9.*'
     golden/bin/python tests/golden/make_transformer_lens_3_golden.py
 
-Numbers come in through a hook at hook_embed; the token ids are dummies. A file holds, in float64, the input, the
-weights under our names ("weight/..."), every activation by its hook name, and the output; its metadata our config.
+Numbers come in through a hook at hook_embed; the token ids are dummies. A file holds, in float64,
+the input, the weights under our names ("weight/..."), every activation by its hook name, and the
+output; its metadata our config.
 """
 
 import json

@@ -40,7 +40,7 @@ def _no_gradients():
         yield
 
 
-# Inside and outside ---------------------------------------------------------------------------------------------------
+# Inside and outside -------------------------------------------------------------------------------
 
 
 def check_quartet(model, tokens, interventions):
@@ -143,7 +143,7 @@ def test_the_public_name():
     assert icl_interp.intervene is intervene
 
 
-# What each does -------------------------------------------------------------------------------------------------------
+# What each does -----------------------------------------------------------------------------------
 
 
 def tail(model, point, interventions):
@@ -328,7 +328,7 @@ def test_inserted_norm_gives_unit_variance():
     assert_close(stream.std(-1, correction=0), torch.ones_like(stream[..., 0]), atol=1e-4, rtol=0)
 
 
-# With probes, and with what is wrong ----------------------------------------------------------------------------------
+# With probes, and with what is wrong --------------------------------------------------------------
 
 
 def test_a_probe_beside_an_intervention_changes_nothing():
@@ -396,7 +396,10 @@ def test_interventions_fit_models_of_any_precision():
         ),
         (
             lambda model: PutPatterns.measure(model, tokens_for(model, OTHERS.first(4))),
-            r"patterns of shape \(10, 3, 7, 7\) .* cannot replace those of shape .*as many prompts of the same length",
+            (
+                r"patterns of shape \(10, 3, 7, 7\) .* cannot replace those of shape .*as many "
+                r"prompts of the same length"
+            ),
         ),
         (lambda model: PutPatterns.measure(model, tokens_for(model), [2]), r"no head \(2, 0\)"),
     ],

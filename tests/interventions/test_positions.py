@@ -25,7 +25,7 @@ def _no_gradients():
         yield
 
 
-# At some positions only -----------------------------------------------------------------------------------------------
+# At some positions only ---------------------------------------------------------------------------
 
 
 def check_only_from(model, position, interventions):
@@ -59,7 +59,7 @@ def test_at_every_position_is_everywhere():
         assert_close(model(tokens_for(model)), everywhere)
 
 
-# A context remembered, and last tokens after it -----------------------------------------------------------------------
+# A context remembered, and last tokens after it ---------------------------------------------------
 
 
 def check_after(name, everywhere, in_context, at_query):

@@ -114,8 +114,9 @@ def fewer(model):
     [
         (
             lambda model: PutActivations.measure(model, fewer(model), [KEYS]),
-            r"^activations at blocks.1.attn.hook_k of shape \(10, 7, 3, 4\) \(batch, token, \.\.\.\) cannot replace "
-            r"those of shape \(24, 13, 3, 4\): measure them on as many prompts of the same length$",
+            r"^activations at blocks.1.attn.hook_k of shape \(10, 7, 3, 4\) \(batch, token, "
+            r"\.\.\.\) cannot replace those of shape \(24, 13, 3, 4\): measure them on as many "
+            r"prompts of the same length$",
         ),
         (
             lambda model: PutActivations.measure(model, tokens_for(model, PROMPTS)[:1], [KEYS]),
@@ -125,8 +126,8 @@ def fewer(model):
             lambda model: PutActivations.measure(
                 model, fewer(model), ["blocks.0.attn.hook_pattern"]
             ),
-            r"^patterns of shape \(10, 3, 7, 7\) \(batch, head, query, key\) cannot replace those of shape "
-            r"\(24, 3, 13, 13\): measure them on as many prompts of the same length$",
+            r"^patterns of shape \(10, 3, 7, 7\) \(batch, head, query, key\) cannot replace those "
+            r"of shape \(24, 3, 13, 13\): measure them on as many prompts of the same length$",
         ),
         (
             lambda model: PutActivations.measure(model, fewer(model), ["blocks.1.attn.hook_l"]),
@@ -138,8 +139,9 @@ def fewer(model):
         ),
         (
             lambda model: PutHeadOutputs(1, [0], torch.zeros(23, 1, 4), [0]),
-            r"^outputs of shape \(23, 1, 4\) \(batch, edit, d_head\) do not fit heads of shape \(24, 13, 3, 4\) "
-            r"\(batch, token, head, d_head\): give one for each prompt of the run$",
+            r"^outputs of shape \(23, 1, 4\) \(batch, edit, d_head\) do not fit heads of shape "
+            r"\(24, 13, 3, 4\) \(batch, token, head, d_head\): give one for each prompt of the "
+            r"run$",
         ),
         (
             lambda model: PutHeadOutputs(1, [0], torch.zeros(24, 1, 5), [0]),
@@ -200,7 +202,10 @@ def test_errors(build, message):
         ),
         (
             put_heads,
-            r"^outputs of heads at positions \(5, -1\) belong to whole prompts, and cannot act on last tokens",
+            (
+                r"^outputs of heads at positions \(5, -1\) belong to whole prompts, and cannot act "
+                r"on last tokens"
+            ),
         ),
     ],
 )

@@ -130,7 +130,8 @@ def test_factored_matrices_are_the_heads_maps():
             for head in range(HEADS):
                 ov, qk = model.OV[layer, head].AB, model.QK[layer, head].AB
                 equal(ov, attn.W_V[head] @ attn.W_O[head])
-                # What the head writes: its pattern's mixture of what it reads, mapped by OV, and its value bias.
+                # What the head writes: its pattern's mixture of what it reads, mapped by OV, and
+                # its value bias.
                 mixed = cache["pattern", layer][:, head] @ (
                     read @ ov + attn.b_V[head] @ attn.W_O[head]
                 )

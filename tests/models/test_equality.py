@@ -284,7 +284,8 @@ def test_model_is_gpt2(dtype, tolerance):
     must_fail(is_gpt2, model, body, dtype, tolerance)
 
 
-# 4. TransformerLens 3.9's HookedTransformer, at every hook: golden/make_transformer_lens_3_golden.py made the numbers.
+# 4. TransformerLens 3.9's HookedTransformer, at every hook:
+#    golden/make_transformer_lens_3_golden.py made the numbers.
 
 
 def read_golden(name):

@@ -69,8 +69,8 @@ def test_hooks_are_those_of_the_design_and_all_fire(name):
     must_fail(has_hooks, model, {**expected, "blocks.0.hook_mid": (3, N_TOKENS, 12)})
 
 
-# A hardmax looks only at the order of its scores, so that a small edit of a query, a key or a score is meant to change
-# nothing: a large one is made there, which reorders them.
+# A hardmax looks only at the order of its scores, so that a small edit of a query, a key or a score
+# is meant to change nothing: a large one is made there, which reorders them.
 small = cache(make)  # a test that looks at every hook leaves each model as it was
 EVERY_HOOK = [(name, hook) for name in MODELS for hook in expected_hooks(small(name).cfg)]
 

@@ -214,7 +214,10 @@ def test_a_run_is_saved_loaded_and_read_by_older_configs(tmp_path):
         ),
         (
             lambda: tiny_runs.config(model={"keys": "labelled"}),
-            "keys='labelled' hides .* only stacked prompts have, but the encoding is 'interleaved': use stacked",
+            (
+                "keys='labelled' hides .* only stacked prompts have, but the encoding is "
+                "'interleaved': use stacked"
+            ),
         ),
         (
             lambda: CAUSAL(tokens_of(1)),

@@ -71,7 +71,7 @@ def test_weights_that_a_model_lacks_are_said_to_lack(model, names, match):
             getattr(make(model), name)
 
 
-# ---- attributions to a numeric read-out ------------------------------------------------------------------------------
+# ---- attributions to a numeric read-out ----------------------------------------------------------
 
 
 def adds_up(model, channel, part=slice(None)):
@@ -135,7 +135,7 @@ def test_what_is_no_channel_is_refused(wrong):
     assert "\n" not in str(caught.value)
 
 
-# ---- where a model is, and copies of it ------------------------------------------------------------------------------
+# ---- where a model is, and copies of it ----------------------------------------------------------
 
 
 def says_where_it_is(model):

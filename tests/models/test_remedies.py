@@ -289,7 +289,10 @@ def test_every_remedy_gets_a_whole_report(name):
     assert all(finding.reason for finding in found.findings)
     assert set(found.figures)
     if "score_fn" in cfg:
-        reason = f"The claim is about softmax attention; this model's score function is {cfg['score_fn']}."
+        reason = (
+            "The claim is about softmax attention; this model's score function is "
+            f"{cfg['score_fn']}."
+        )
         assert (
             found["limits.softmax_hardmax"].reason
             == found["limits.softmax_uniform"].reason

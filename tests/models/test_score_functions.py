@@ -96,7 +96,10 @@ def test_entmax_where_sorting_could_slip(row):
 
 
 def test_entmax_is_the_largest_of_its_own_objective():
-    """It maximises p.s + H(p) with Tsallis' H of order 3/2 over distributions; the mutants are other distributions."""
+    """It maximises p.s + H(p) with Tsallis' H of order 3/2 over distributions.
+
+    The mutants are other distributions.
+    """
     score = drawn(50, 12)
 
     def objective(p):

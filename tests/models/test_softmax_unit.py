@@ -66,7 +66,7 @@ def queries(predictor, prompts=PROMPTS):
     return out[:, -1]
 
 
-# ---- formulas --------------------------------------------------------------------------------------------------------
+# ---- formulas ------------------------------------------------------------------------------------
 
 
 def equation_1(w_k, w_q, w_v, tokens):
@@ -158,7 +158,7 @@ def test_constants_drop_out_exactly():
     )
 
 
-# ---- hooks -----------------------------------------------------------------------------------------------------------
+# ---- hooks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", HOOKS)
@@ -195,7 +195,7 @@ def test_the_query_is_no_key():
     assert_close(cache["hook_pattern"].sum(-1), torch.ones(20, 8).double())
 
 
-# ---- inside a HookedTransformer --------------------------------------------------------------------------------------
+# ---- inside a HookedTransformer ------------------------------------------------------------------
 
 
 def is_inside(model, reference):
@@ -309,7 +309,7 @@ def test_a_layer_of_any_width_is_read_exactly():
             read_softmax_unit(biased, tolerance=1e-3)
 
 
-# ---- learning --------------------------------------------------------------------------------------------------------
+# ---- learning ------------------------------------------------------------------------------------
 
 
 def run(unit_name):
@@ -351,7 +351,7 @@ def test_a_transformer_learns_all_of_its_weights(tmp_path):
     assert found >= {"W_E", "b_E", "W_K", "W_Q", "W_V", "W_O", "W_U", "b_U"}
 
 
-# ---- refusals --------------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -374,7 +374,10 @@ def test_a_transformer_learns_all_of_its_weights(tmp_path):
         (lambda: fresh(unit="m"), "unknown unit 'm': .*known: KQV, M, None"),
         (
             lambda: fresh(unit="M", keys=None, d_model=6),
-            "unit='M' is one head .* it needs d_model=4, keys='labelled', but got d_model=6, keys=None",
+            (
+                "unit='M' is one head .* it needs d_model=4, keys='labelled', but got d_model=6, "
+                "keys=None"
+            ),
         ),
         (
             lambda: fresh(unit="KQV", use_attn_scale=True),

@@ -234,7 +234,10 @@ def test_the_trained_unit_has_the_risk_of_the_theory():
             lambda: read_layer(
                 HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_ctx=8))
             ),
-            "it has n_layers=2, an MLP, score_fn='softmax', score_norm=None, a norm, learned positions",
+            (
+                "it has n_layers=2, an MLP, score_fn='softmax', score_norm=None, a norm, learned "
+                "positions"
+            ),
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_attention_entropy_at_the_two_ends(to, ends):
         np.testing.assert_allclose(got, number, atol=1e-12, err_msg=key)
 
 
-# ---- a value a prompt, and some of the keys -------------------------------------------------------------------------
+# ---- a value a prompt, and some of the keys ------------------------------------------------------
 
 
 def check_per_prompt(results, cache, visible=lambda q: range(q + 1) if q else None, n=24):
@@ -201,7 +201,7 @@ def test_entropy_among_some_of_the_keys():
     assert np.isnan(first["attention_entropy.entropy"].values).all()
 
 
-# ---- targets --------------------------------------------------------------------------------------------------------
+# ---- targets -------------------------------------------------------------------------------------
 
 
 def target_shares(pattern, kinds):

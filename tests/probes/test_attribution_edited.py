@@ -1,6 +1,7 @@
 """Direct attribution of edited models: shares of the prediction that the edited model makes, or a refusal.
 
-Every hook point is edited in turn, and what must come out is worked out from the cache of the edited run.
+Every hook point is edited in turn, and what must come out is worked out from the cache of the
+edited run.
 """
 
 from contextlib import suppress
@@ -104,7 +105,8 @@ def check_edit(name, hook, edit):
     elif found is not None and np.isnan(expected).all():
         assert np.isnan(found).all()
     elif found is not None:
-        # A constant in the place of what was written: those parts have no share, all others their own.
+        # A constant in the place of what was written: those parts have no share, all others their
+        # own.
         gone = (found[:-1] == 0).all(1)
         assert gone.any(), "there is no sum of parts"
         np.testing.assert_allclose(found[:-1][~gone], expected[~gone], rtol=1e-7, atol=1e-9)
@@ -175,7 +177,8 @@ def test_heads_that_write_nothing_have_no_share():
     for name in ("mean out", "zero z", "zero result"):
         assert (shares[name][ablated] == 0).all()
     np.testing.assert_allclose(shares["zero result"], shares["zero z"], rtol=1e-7, atol=1e-9)
-    # At z each head writes a constant, which varies with the last norm's scale; behind it, nobody writes that.
+    # At z each head writes a constant, which varies with the last norm's scale; behind it, nobody
+    # writes that.
     moved = shares["mean z"].copy()
     moved[-1] += moved[ablated].sum(0)
     moved[ablated] = 0
@@ -209,7 +212,8 @@ def test_edits_at_some_positions_count_there_only(position):
     assert gone == (position == -1), (
         "the query's heads write nothing only where the query is edited"
     )
-    # Tokens without an encoding are of one kind, in which the first place edited has no share and the others have.
+    # Tokens without an encoding are of one kind, in which the first place edited has no share and
+    # the others have.
     assert abs(found["direct_attribution.head"].sel(position="token", layer=1)).max() > 1e-6
     total = sum(float(share.sel(position="token").sum()) for share in found.values())
     assert total == pytest.approx(1, rel=1e-9)

@@ -136,7 +136,7 @@ def test_moments_of_several_entries_do_not_cancel():
     must_fail(together, FromSquares(), data)
 
 
-# ---- how many prompts run at once -----------------------------------------------------------------------------------
+# ---- how many prompts run at once ----------------------------------------------------------------
 
 
 def same_in_parts(monkeypatch, probes, change=lambda part: part):

@@ -317,7 +317,10 @@ def test_a_silent_head_has_neither_cosine_nor_angles():
 
 
 def test_a_head_that_writes_a_constant_has_no_cosine():
-    """The spread of a large constant is rounding: cosines of it would be noise, and of tiny weights infinite."""
+    """The spread of a large constant is rounding.
+
+    Cosines of it would be noise, and of tiny weights infinite.
+    """
     model = make()
     with torch.no_grad():
         model.blocks[0].attn.W_V[1] = 0

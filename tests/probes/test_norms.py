@@ -49,7 +49,7 @@ def test_a_scale_for_each_prompt():
     must_fail(check_per_prompt, found.copy(data=found.values[..., ::-1]), cached(model), model)
 
 
-# ---- scales far out -------------------------------------------------------------------------------------------------
+# ---- scales far out ------------------------------------------------------------------------------
 
 XS = (-1e6, -3.0, 0.1, 1e6)
 

@@ -34,7 +34,10 @@ def seen(model, prompts, encoding=None):
 
 
 def test_a_bare_model_asks_how_to_read_paths():
-    both = r"model with d_in=2 may read them as states or interleaved: pass encoding=States\(\) or encoding=Interleaved"
+    both = (
+        r"model with d_in=2 may read them as states or interleaved: pass encoding=States\(\) or "
+        r"encoding=Interleaved"
+    )
     with pytest.raises(InputError, match=both):
         seen(model(2), drawn(PATHS))
     for encoding, kinds in ((States(), ["x", "query"]), (Interleaved(), ["x", "y", "query"])):

@@ -22,7 +22,7 @@ from icl_interp.probes.attention import (
 from icl_interp.provenance import generator
 from icl_interp.theory.limits import entropy_deficit_bound
 
-# ---- entropy --------------------------------------------------------------------------------------------------------
+# ---- entropy -------------------------------------------------------------------------------------
 
 
 def random_patterns(n_keys: int = 17) -> tuple[torch.Tensor, torch.Tensor]:
@@ -88,7 +88,7 @@ def test_weights_among_some_keys_add_up_to_1_unless_these_have_none(dtype):
     must_fail(check, pattern[:, [1, 4]])
 
 
-# ---- the distance to hardmax ----------------------------------------------------------------------------------------
+# ---- the distance to hardmax ---------------------------------------------------------------------
 
 
 def check_deltas(delta):
@@ -161,7 +161,7 @@ def test_a_nan_stays_in_sight():
     assert bool(entropy(row).isnan())
 
 
-# ---- scores drawn anew ----------------------------------------------------------------------------------------------
+# ---- scores drawn anew ---------------------------------------------------------------------------
 
 
 def sizes_of(kinds: list[str], n: int) -> dict[str, int]:
@@ -230,7 +230,7 @@ def test_scores_are_drawn_from_all_contexts():
     must_fail(check_resampled, one_kind)
 
 
-# ---- comparisons ----------------------------------------------------------------------------------------------------
+# ---- comparisons ---------------------------------------------------------------------------------
 
 
 def check_numbers(compare):

@@ -40,7 +40,7 @@ def test_residual_stream(name):
                 )
 
 
-# ---- the logit lens -------------------------------------------------------------------------------------------------
+# ---- the logit lens ------------------------------------------------------------------------------
 
 
 def read_out(model, stream):
@@ -124,7 +124,7 @@ def test_the_lens_sees_interventions_on_the_final_norm():
     np.testing.assert_allclose(found.sel(depth=1, position="query").values, by_hand.T, rtol=1e-9)
 
 
-# ---- a probe that runs a part of the model --------------------------------------------------------------------------
+# ---- a probe that runs a part of the model -------------------------------------------------------
 
 
 def check_undisturbed(together, alone):

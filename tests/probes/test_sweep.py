@@ -71,7 +71,7 @@ def test_a_context_that_sees_both_ways_is_read_at_each_length():
     must_fail(check_sweeps, LABELLED, from_the_whole, ("shorter",))
 
 
-# ---- mutants --------------------------------------------------------------------------------------------------------
+# ---- mutants -------------------------------------------------------------------------------------
 
 
 def changed(**change):
@@ -162,7 +162,7 @@ def test_a_mix_up_of_sweeps_is_noticed(patch, name, monkeypatch):
     must_fail(check_sweeps, name, run, cases)
 
 
-# ---- what is computed -----------------------------------------------------------------------------------------------
+# ---- what is computed ----------------------------------------------------------------------------
 
 
 def counted(model: HookedTransformer, asked, run_all=run) -> tuple[int, int]:
@@ -219,7 +219,7 @@ def test_whoever_waits_is_told_of_every_prompt(several_parts):
         assert told == [4, 4, 1]
 
 
-# ---- sweeps only read ------------------------------------------------------------------------------------------------
+# ---- sweeps only read ----------------------------------------------------------------------------
 
 
 class Breaks(Probe):

@@ -18,13 +18,16 @@ def each_alone(model, encoding, asked):
     return [run(model, encoding, [s])[0] for s in asked]
 
 
-# ---- what lies before an edit ---------------------------------------------------------------------------------------
+# ---- what lies before an edit --------------------------------------------------------------------
 
 LATE = ("edited late", "edited late otherwise", "edited late, own queries", "edited late, shorter")
 
 
 def check_late_edits(run_all=run, name="pre"):
-    """Edits of the second block: numbers of whole prompts; the first is run once for all over equal queries."""
+    """Edits of the second block: numbers of whole prompts.
+
+    The first is run once for all over equal queries.
+    """
     check_sweeps(name, run_all, LATE)
     model, calls = make(name), []
     first = model.blocks[0]
@@ -61,7 +64,7 @@ def test_from_the_block_after_the_edit_is_noticed(monkeypatch):
     must_fail(check_sweeps, "pre", run, ("edited early",))
 
 
-# ---- contexts in float32 --------------------------------------------------------------------------------------------
+# ---- contexts in float32 -------------------------------------------------------------------------
 
 
 def check_reader(reader_of, case="every probe"):
@@ -101,7 +104,10 @@ def at_the_end(self, room):
 
 
 def test_contexts_in_float32_part_by_part(monkeypatch):
-    """Each part is copied to where the one before stood, the shorter last one too: none is taken for another."""
+    """Each part is copied to where the one before stood, the shorter last one too.
+
+    None is taken for another.
+    """
 
     def check():
         check_reader(lambda model: copy.deepcopy(model).float())

@@ -44,7 +44,7 @@ def eigenvalues(task, seed=0):
     return torch.complex(*parameters.chunk(2, 1))
 
 
-# ---- mutants ---------------------------------------------------------------------------------------------------------
+# ---- mutants -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class SignsOfQR(AutoregressiveProcess):
         return torch.linalg.qr(torch.randn(shape, generator=generator, dtype=dtype)).Q.flatten(1)
 
 
-# ---- paths -----------------------------------------------------------------------------------------------------------
+# ---- paths ---------------------------------------------------------------------------------------
 
 
 def check_paths(task, states, parameters):
@@ -124,11 +124,14 @@ def test_haar_matrices_do_not_commute_and_the_others_do():
     must_fail(commute, "orthogonal")
 
 
-# ---- laws ------------------------------------------------------------------------------------------------------------
+# ---- laws ----------------------------------------------------------------------------------------
 
 
 def check_angles(task):
-    """E e^(i k theta) = e^(i pi k / mu) sin(pi k / mu) / (pi k / mu) for k = 1, 2, 3; angles are independent."""
+    """E e^(i k theta) = e^(i pi k / mu) sin(pi k / mu) / (pi k / mu) for k = 1, 2, 3.
+
+    Angles are independent.
+    """
     lam = eigenvalues(task)
     for k in (1, 2, 3):
         x = torch.tensor(math.pi * k / task.mu, dtype=torch.float64)
@@ -193,7 +196,7 @@ def test_the_mean_over_functions(matrices):
         assert not narrow.centred
 
 
-# ---- antithetic partners ---------------------------------------------------------------------------------------------
+# ---- antithetic partners -------------------------------------------------------------------------
 
 
 @EVERY
@@ -238,7 +241,7 @@ def test_angles_are_symmetric_about_the_middle_of_their_range(matrices, mu):
     assert (task.mean_parameters(torch.ones(3, 8)) is None) == (mu != 1)
 
 
-# ---- starts, noise, copies -------------------------------------------------------------------------------------------
+# ---- starts, noise, copies -----------------------------------------------------------------------
 
 
 def test_starts():
@@ -309,7 +312,7 @@ def test_least_squares_on_its_features_finds_the_matrix():
     assert process("orthogonal", n_points=3).n_determining == 2
 
 
-# ---- against theory --------------------------------------------------------------------------------------------------
+# ---- against theory ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -340,7 +343,7 @@ def test_losses_of_theory_are_means_over_prompts(matrices, loss):
     must_fail(check, other(theory.head_product(A, B), p))
 
 
-# ---- configs and refusals --------------------------------------------------------------------------------------------
+# ---- configs and refusals ------------------------------------------------------------------------
 
 SETTINGS = [
     process("unitary", mu=50.0),

@@ -39,7 +39,7 @@ def values(change):
     return lambda self, *args: change(super(type(self), self).value(*args))
 
 
-# ---- numbers without the last axis ----------------------------------------------------------------------------------
+# ---- numbers without the last axis ---------------------------------------------------------------
 
 
 def test_points_of_numbers_need_no_last_axis():
@@ -79,7 +79,7 @@ def test_a_mean_of_numbers_needs_no_last_axis():
     must_fail(check, lambda xs: xs[..., 0])
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 
 def nan(values):
@@ -203,7 +203,7 @@ def test_a_field_that_hides_a_property_needs_a_default():
     assert replace(task, n_targets=3) == task
 
 
-# ---- prompts in words -----------------------------------------------------------------------------------------------
+# ---- prompts in words ----------------------------------------------------------------------------
 
 
 def test_prompts_say_how_wide_they_are():

@@ -43,7 +43,7 @@ def within(estimates, expected):
     assert (np.abs(estimates.mean(0) - expected) < 4 * error).all()
 
 
-# Values ---------------------------------------------------------------------------------------------------------------
+# Values -------------------------------------------------------------------------------------------
 
 
 def network(parameters, xs, task):
@@ -121,7 +121,8 @@ def test_trees_of_depth_one_and_two_by_hand():
     xs = torch.tensor([[[1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, 1.0], [0.0, 0.0]]])
     one = DecisionTree(n_dims=2, depth=1, n_points=5).value(torch.tensor([[1.0, 7.0, 8.0]]), xs)
     assert one.tolist() == [[7.0, 8.0, 7.0, 8.0, 7.0]]
-    # The root asks for the first coordinate, its left child for the second, its right child for the first again.
+    # The root asks for the first coordinate, its left child for the second, its right child for the
+    # first again.
     parameters = torch.tensor([[0.0, 1.0, 0.0, 10.0, 20.0, 30.0, 40.0]])
     two = DecisionTree(n_dims=2, depth=2, n_points=5).value(parameters, xs)
     assert two.tolist() == [[40.0, 20.0, 10.0, 40.0, 10.0]]  # 30 is out of reach
@@ -142,7 +143,7 @@ def test_values_far_outside_the_training_range(task):
     must_fail(check_far, task, 2.0**19)
 
 
-# Laws -----------------------------------------------------------------------------------------------------------------
+# Laws ---------------------------------------------------------------------------------------------
 
 
 def check_moments(task, variance):
@@ -226,7 +227,7 @@ def test_contexts_of_a_function_share_its_parameters_only(task):
     assert task.sample(2, generator(0, "garg")).ys.dtype == torch.float32
 
 
-# What the rest of the package asks of a task --------------------------------------------------------------------------
+# What the rest of the package asks of a task ------------------------------------------------------
 
 
 def fitting(xs, ys, sparsity):
@@ -289,7 +290,7 @@ def test_functions_and_inputs_are_scaled_each_by_its_own_factor(task):
     must_fail(check_scaled, task, 3.0, 2.0, 2.0)
 
 
-# Skewed inputs --------------------------------------------------------------------------------------------------------
+# Skewed inputs ------------------------------------------------------------------------------------
 
 
 def check_spectrum(rows, d, power):
@@ -312,13 +313,14 @@ def test_a_skewed_covariance_has_its_spectrum(d, power):
 
 def test_its_basis_is_random_and_repeatable():
     assert skewed_covariance(4) == skewed_covariance(4, seed=0) != skewed_covariance(4, seed=1)
-    # A uniform basis: every diagonal entry has the mean of the spectrum, every other entry 0. One matrix a seed.
+    # A uniform basis: every diagonal entry has the mean of the spectrum, every other entry 0. One
+    # matrix a seed.
     matrices = np.array([skewed_covariance(3, seed=seed) for seed in range(400)])
     within(matrices, np.eye(3))
     must_fail(within, matrices, 1.1 * np.eye(3))
 
 
-# Refusals -------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("as_users_run_it")

@@ -33,7 +33,8 @@ TASKS = {
 }
 YAML = {
     "sparse": "{kind: SparseLinearRegression, n_dims: 3, sparsity: 2, n_points: 6}",
-    "network": "{kind: ReLUNetwork, n_dims: 3, hidden: 4, readout: {kind: Uniform, low: -1, high: 1}, n_points: 6}",
+    "network": "{kind: ReLUNetwork, n_dims: 3, hidden: 4, readout: {kind: Uniform, low: -1, high: "
+    "1}, n_points: 6}",
     "tree": "{kind: DecisionTree, n_dims: 3, depth: 2, leaves: {kind: Normal, std: 2}, "
     "inputs: {kind: Uniform, low: -1, high: 1}, n_points: 6}",
     "noisy": "{kind: LinearRegression, n_dims: 3, noise_std: 1.0, n_points: 6}",

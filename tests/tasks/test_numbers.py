@@ -149,7 +149,7 @@ def test_and_of_a_curriculum(field):
     )
 
 
-# ---- sizes that cost more than a look -------------------------------------------------------------------------------
+# ---- sizes that cost more than a look ------------------------------------------------------------
 
 
 def run(task, **model):

@@ -44,7 +44,8 @@ def hidden(p, xs):
     return (xs @ p[:, :6].unflatten(-1, (3, 2)).mT).relu()
 
 
-# Each task with the function in the middle of a pair, by hand: of the parameters of either partner, and of x.
+# Each task with the function in the middle of a pair, by hand: of the parameters of either partner,
+# and of x.
 MIDDLES = {
     "affine": (AFFINE, lambda p, xs: 0 * xs),
     "scaled mixture": (AFFINE.with_degrees((0, 1)).scaled(3), lambda p, xs: 0 * xs),
@@ -238,7 +239,7 @@ def test_lengths_and_dtypes_are_those_asked_for():
     assert pairs(AFFINE, 2).ys.shape == (4, 6, 1)
 
 
-# ---- who has pairs --------------------------------------------------------------------------------------------------
+# ---- who has pairs -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

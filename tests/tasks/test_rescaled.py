@@ -1,4 +1,7 @@
-"""A task in other units: laws, prompts, pairs, features and configs follow the task inside; a lab takes it."""
+"""A task in other units: laws, prompts, pairs, features and configs follow the task inside.
+
+A lab takes it.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -131,7 +134,7 @@ def test_what_cannot_be_rescaled():
         Rescaled.of(TASK, 1.0, float("inf"))
 
 
-# ---- in a lab -------------------------------------------------------------------------------------------------------
+# ---- in a lab ------------------------------------------------------------------------------------
 
 
 def lab_of(posed):
@@ -147,7 +150,8 @@ def same_bench(lab, other, units):
         *zip(lab.predictions(), other.predictions(), strict=True),
     ]
     for i, (mine, theirs) in enumerate(pairs):
-        # Predictions in distribution are in float32, where rounding of tokens in the new units is seen.
+        # Predictions in distribution are in float32, where rounding of tokens in the new units is
+        # seen.
         tolerance = 1e-3 if i >= 3 else 1e-9
         torch.testing.assert_close(
             theirs, units.scale * mine + units.shift, rtol=tolerance, atol=tolerance

@@ -15,7 +15,7 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks import Ellipsoid, RidgeFunction, random_directions
 
-# ---- values ----------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 def by_hand(task, parameters, x):
@@ -100,7 +100,7 @@ def test_values_depend_on_the_directions_alone(task):
     must_fail(depends_on_directions, replace(task, directions=None))
 
 
-# ---- laws ------------------------------------------------------------------------------------------------------------
+# ---- laws ----------------------------------------------------------------------------------------
 
 
 def check_directions(task):

@@ -18,7 +18,7 @@ from icl_interp.provenance import encode, generator
 from icl_interp.tasks import Normal, RidgeFunction, Sphere, random_directions
 from icl_interp.tasks.base import Scalable
 
-# ---- Lipschitz constants ---------------------------------------------------------------------------------------------
+# ---- Lipschitz constants -------------------------------------------------------------------------
 
 
 def slopes(task, n=400):
@@ -70,7 +70,7 @@ def test_two_inputs_never_differ_by_more():
         assert (gaps <= task.lipschitz * torch.cdist(u, u) + 1e-9).all()
 
 
-# ---- Lemma 1's condition ---------------------------------------------------------------------------------------------
+# ---- Lemma 1's condition -------------------------------------------------------------------------
 
 
 def check_invariant(task):
@@ -94,7 +94,7 @@ def test_the_law_is_invariant_where_directions_are_isotropic_after_whitening():
         must_fail(check_invariant, replace(task, sigma=(1.0, 1.0, 1.0)))
 
 
-# ---- shifts, configs, what the rest asks of a task -------------------------------------------------------------------
+# ---- shifts, configs, what the rest asks of a task -----------------------------------------------
 
 
 @EVERY

@@ -37,7 +37,7 @@ def within(estimates, expected):
     assert (np.abs(estimates.mean(0) - expected) <= 4 * error + 1e-12).all()
 
 
-# ---- mutants ---------------------------------------------------------------------------------------------------------
+# ---- mutants -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class WithoutRoot(Ellipsoid):
         return directions @ (matrix if matrix.ndim == 2 else torch.diag(matrix))
 
 
-# ---- draws -----------------------------------------------------------------------------------------------------------
+# ---- draws ---------------------------------------------------------------------------------------
 
 
 def check_surface(x, sigma):
@@ -137,7 +137,7 @@ def test_shapes_and_dtypes_are_those_asked_for(law):
             law.sample(shape, generator(0, "test"), torch.float64)
 
 
-# ---- what is said of a law -------------------------------------------------------------------------------------------
+# ---- what is said of a law -----------------------------------------------------------------------
 
 
 @LAWS
@@ -172,7 +172,10 @@ def test_moments_of_a_coordinate(law):
 
 
 def check_interval(x, low, high):
-    """All coordinates lie within, and nearly reach the ends: of 20,000 draws some are within 1 % of each."""
+    """All coordinates lie within, and nearly reach the ends.
+
+    Of 20,000 draws some are within 1 % of each.
+    """
     assert low <= x.min() < 0.99 * low
     assert 0.99 * high < x.max() <= high
 
@@ -217,7 +220,7 @@ def test_a_matrix_that_is_nearly_singular_gives_numbers():
     assert hilbert.on_first_axis == pytest.approx(1 / 8, rel=1e-6)
 
 
-# ---- in tasks and configs --------------------------------------------------------------------------------------------
+# ---- in tasks and configs ------------------------------------------------------------------------
 
 
 def data(task):
@@ -264,7 +267,10 @@ def test_inputs_of_a_task_lie_on_the_surface(law):
     [
         (
             lambda: LinearRegression(n_dims=3, inputs=Sphere(2), n_points=5),
-            r"inputs of a LinearRegression have 3 coordinates here, but Sphere\(dim=2, .*\) is a law of vectors of 2",
+            (
+                r"inputs of a LinearRegression have 3 coordinates here, but Sphere\(dim=2, .*\) is "
+                r"a law of vectors of 2"
+            ),
         ),
         (
             lambda: parse_task(
@@ -276,7 +282,10 @@ def test_inputs_of_a_task_lie_on_the_surface(law):
                 },
                 "task",
             ),
-            r"have 3 coordinates here, but Ellipsoid.* of 1: use one of 3, for example Sphere\(3\)$",
+            (
+                r"have 3 coordinates here, but Ellipsoid.* of 1: use one of 3, for example "
+                r"Sphere\(3\)$"
+            ),
         ),
         (
             lambda: Polynomial(degrees=(1,), inputs=Sphere(2), coefficients=Normal(1), n_points=4),
@@ -305,7 +314,10 @@ def test_inputs_of_a_task_lie_on_the_surface(law):
         (lambda: Ellipsoid(np.eye(3)), r"but got array\(\[\[1., 0., 0.\], \[0."),
         (
             lambda: Ellipsoid((1.0, -1.0)),
-            r"sigma must be 2 positive numbers or 2 rows .* but got \(1.0, -1.0\): not all of them are positive",
+            (
+                r"sigma must be 2 positive numbers or 2 rows .* but got \(1.0, -1.0\): not all of "
+                r"them are positive"
+            ),
         ),
         (lambda: Ellipsoid((1.0, math.nan)), "2 positive numbers or 2 rows"),
         (lambda: Ellipsoid((1.0, "2")), "2 positive numbers or 2 rows"),
@@ -341,7 +353,7 @@ def test_what_makes_no_sense_is_refused(make, match):
     assert "\n" not in str(refused.value)
 
 
-# ---- hostile settings ------------------------------------------------------------------------------------------------
+# ---- hostile settings ----------------------------------------------------------------------------
 
 WILD = st.one_of(
     st.floats(),
@@ -392,7 +404,10 @@ def refusal(make):
 
 
 def check_survives(make):
-    """A law that gives numbers, or one clear line. `make` gives a law of up to four coordinates, or a task with one."""
+    """A law that gives numbers, or one clear line.
+
+    `make` gives a law of up to four coordinates, or a task with one.
+    """
     line = refusal(make)
     assert "\n" not in line
     assert len(line) < 700

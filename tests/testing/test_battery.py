@@ -217,7 +217,8 @@ def test_written_and_read(quick, tmp_path):
         battery.Battery.read(tmp_path / "other.json")
 
 
-# Cells that came after the batteries that are kept. The catalogue says of each that it is not drawn yet.
+# Cells that came after the batteries that are kept. The catalogue says of each that it is not drawn
+# yet.
 NOT_DRAWN = {
     ("a smoother of degrees 1 and 8", "limits.degrees_alike"),
     ("LSA layer at the optimum, beside two heads that cancel", "linear_attention.balanced"),
@@ -284,7 +285,10 @@ NOT_DRAWN = {
     ("two layers that take a gradient step, behind an empty layer", "autoregression.implicit_map"),
     ("heads that do nearly the same", "heads.orthogonality"),
     (
-        "heads that do nearly the same, each of which writes to one more coordinate that nobody reads",
+        (
+            "heads that do nearly the same, each of which writes to one more coordinate that "
+            "nobody reads"
+        ),
         "heads.orthogonality",
     ),
     ("heads with a coordinate each", "heads.orthogonality"),

@@ -143,7 +143,7 @@ def test_where_one_cannot_stand_in_front_it_says_why(idle, rival, why):
         beside.Covered.of(model_of(idle), model_of(rival))
 
 
-# ---- the trial ------------------------------------------------------------------------------------------------------
+# ---- the trial -----------------------------------------------------------------------------------
 
 WINDOW = 3.0
 CRITERION = Criterion("between 2 and 4 / outside", (Condition("window", (2.0, 4.0), (4.5, INF)),))

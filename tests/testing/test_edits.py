@@ -81,7 +81,7 @@ def test_the_generator_decides(edit):
     assert differ(one, other)
 
 
-# ---- an edit by half moves the output -------------------------------------------------------------------------------
+# ---- an edit by half moves the output ------------------------------------------------------------
 
 
 def readers_whole(name, weights, before):
@@ -327,7 +327,7 @@ def test_an_edit_by_half_is_noticed(edit, name, half):
     must_fail(same_function, name, made(weights, model.cfg))
 
 
-# ---- where an edit is refused it would not do -----------------------------------------------------------------------
+# ---- where an edit is refused it would not do ----------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "edit"), REFUSED)
@@ -378,7 +378,7 @@ def test_where_an_edit_is_refused_it_would_move_the_output(name, edit):
     must_fail(same_function, name, made(weights, cfg))
 
 
-# ---- what may change ------------------------------------------------------------------------------------------------
+# ---- what may change -----------------------------------------------------------------------------
 
 
 def extremes(values):
@@ -430,7 +430,8 @@ def unchanged(measure, name, edit):
 @pytest.mark.parametrize("aspect", QUANTITIES)
 def test_what_is_not_named_stays(aspect):
     for name, edit in WITH_HEADS:
-        # Of heads that do nothing, and of coordinates that nothing reads, no claim may ask for maps.
+        # Of heads that do nothing, and of coordinates that nothing reads, no claim may ask for
+        # maps.
         if (
             NAMED[edit].family in ("unread", "idle heads")
             or "list of heads" in NAMED[edit].may_change
@@ -457,7 +458,7 @@ def test_what_is_named_changes(aspect, edit):
     must_fail(unchanged, QUANTITIES[aspect], "pre", edit)
 
 
-# ---- sizes ----------------------------------------------------------------------------------------------------------
+# ---- sizes ---------------------------------------------------------------------------------------
 
 
 def largest(model, other):
@@ -467,7 +468,10 @@ def largest(model, other):
 
 
 def grows_with_the_size(edit):
-    """At the small size nothing that is added is large; at the large one something is. The seed draws the size."""
+    """At the small size nothing that is added is large; at the large one something is.
+
+    The seed draws the size.
+    """
     model = model_of("no norm")
     sizes = {}
     for size in ("small", "large"):
@@ -503,7 +507,7 @@ def test_every_size_comes_with_the_other():
     assert len(large) >= 10
 
 
-# ---- classes of one's own -------------------------------------------------------------------------------------------
+# ---- classes of one's own ------------------------------------------------------------------------
 
 
 class Shifted(HookedTransformer):

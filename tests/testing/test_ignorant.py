@@ -95,7 +95,8 @@ def deaf(model):
         assert torch.equal(model(tokens)[:, -1], model(other)[:, -1])
 
 
-# Without attention, or where the norm of a single coordinate leaves nothing, a model hears nothing as it is.
+# Without attention, or where the norm of a single coordinate leaves nothing, a model hears nothing
+# as it is.
 DEAF = ("mlp only", "post, MLP only", "one coordinate")
 
 

@@ -211,7 +211,7 @@ def test_models_are_left_as_they_were(model):
     assert all(torch.equal(a, b) for a, b in zip(before, model.model.parameters(), strict=True))
 
 
-# ---- what need not stay, and what cannot be tried ------------------------------------------------------------------
+# ---- what need not stay, and what cannot be tried ------------------------------------------------
 
 
 def finding(verdict, value=1.0):

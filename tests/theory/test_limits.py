@@ -1,7 +1,8 @@
 """The closed forms of `theory.limits` on LayerNorm: against numbers worked out elsewhere, and against LayerNorm itself.
 
-Nothing here calls one closed form to check another, except where their agreement is the claim. Every check takes the
-closed form as its argument, so that a wrong variant can be passed to it and must fail.
+Nothing here calls one closed form to check another, except where their agreement is the claim.
+Every check takes the closed form as its argument, so that a wrong variant can be passed to it and
+must fail.
 """
 
 import doctest
@@ -22,7 +23,7 @@ from icl_interp.theory import limits
 FUNCTIONS = [name for name in limits.__all__ if inspect.isfunction(getattr(limits, name))]
 
 
-# ---- the documentation ----------------------------------------------------------------------------------------------
+# ---- the documentation ---------------------------------------------------------------------------
 
 
 def check_doctest(function):
@@ -91,7 +92,7 @@ def test_everything_is_returned_in_float64(dtype):
     assert {result.dtype for result in results} == {torch.float64}
 
 
-# ---- LayerNorm: certificate and plateau -----------------------------------------------------------------------------
+# ---- LayerNorm: certificate and plateau ----------------------------------------------------------
 
 
 def check_certificate_golden(certificate):
@@ -107,7 +108,8 @@ def check_certificate_is_the_supremum(certificate):
         streams = 10 ** normal(2000, 1, seed=seed + 10) * normal(2000, d_model, seed=seed + 20)
         outputs = F.layer_norm(streams, (d_model,), gamma, beta) @ w + 0.3
         assert ((outputs - c).abs() < r).all()
-        # The stream along w * gamma, and a thousand streams near it: closer to the bound than any random one comes.
+        # The stream along w * gamma, and a thousand streams near it: closer to the bound than any
+        # random one comes.
         aligned = 1e4 * (w * gamma + 1e-3 * normal(1000, d_model, seed=seed))
         outputs = F.layer_norm(aligned, (d_model,), gamma, beta) @ w + 0.3
         assert ((outputs - c) < r).all()
@@ -208,7 +210,7 @@ def test_plateau_is_centred_in_the_certificate_and_inside_it():
         assert (up - c).abs() < r
 
 
-# ---- onset and profile ----------------------------------------------------------------------------------------------
+# ---- onset and profile ---------------------------------------------------------------------------
 
 
 def check_profile_golden(profile):
@@ -223,7 +225,10 @@ def check_profile_golden(profile):
 
 
 def check_profile(profile, onset, parallel=0.0):
-    """Against LayerNorm itself, the growth exponents by automatic differentiation. The parallel part shifts x."""
+    """Against LayerNorm itself, the growth exponents by automatic differentiation.
+
+    The parallel part shifts x.
+    """
     v, b = vector(1, -2, 0.5, 3, 0.1), vector(0.3, 2, -1, 0.4, 5)
     v, b = v - v.mean(), b - b.mean()
     b = b - (v @ b) / (v @ v) * v + parallel * v
@@ -297,7 +302,7 @@ def test_saturation_onset():
     assert float(limits.saturation_onset(1.0)) == pytest.approx(3.0424, abs=5e-5)
 
 
-# ---- errors ---------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_every_closed_form_says_where_it_comes_from_and_shows_it(name):
     assert ">>> " in doc
 
 
-# Quadrature over prompts ----------------------------------------------------------------------------------------------
+# Quadrature over prompts --------------------------------------------------------------------------
 
 
 def all_prompts(lam, n, tau=0.0, query_nodes=4):
@@ -81,7 +81,7 @@ def test_the_population_loss_of_any_weights_is_exact(d, n, tau):
     must_fail(check, lambda p, k, c, n, t: theory.population_loss(p, k, c, n, t + 0.01))
 
 
-# The layer ------------------------------------------------------------------------------------------------------------
+# The layer ----------------------------------------------------------------------------------------
 
 
 def check_gamma(gamma):
@@ -181,7 +181,7 @@ def test_the_product_is_the_part_that_is_linear_in_the_labels():
     must_fail(check, lambda p, k: theory.invariant_product(p, k).T)
 
 
-# Refusals -------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def start(d, n, rank, share, seed=0):
     return lam, theta, sigma, theory.landscape(lam, n), theory.initial_point(sigma, theta)
 
 
-# The landscape --------------------------------------------------------------------------------------------------------
+# The landscape ------------------------------------------------------------------------------------
 
 
 def whole(matrix, scalar):
@@ -217,7 +217,7 @@ def test_there_is_a_stationary_point_of_rank_one_which_short_prompts_make_a_mini
     must_fail(check_curves_down_nowhere, covariance(3), 4, 1)
 
 
-# The flow -------------------------------------------------------------------------------------------------------------
+# The flow -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", mostly_slow(RUNS, 2, single=True), ids=str)
@@ -328,7 +328,7 @@ def test_the_flow_on_random_covariances():
     assert_close(product, 0.2898551 * torch.eye(4).double(), rtol=0, atol=1e-7)
 
 
-# Its start ------------------------------------------------------------------------------------------------------------
+# Its start ----------------------------------------------------------------------------------------
 
 
 def test_constants_of_the_start():
@@ -339,7 +339,8 @@ def test_constants_of_the_start():
     for share in (0.01, 0.99):
         *_, (matrix, scalar) = start(3, 5, 1, share)
         assert_close(matrix.norm(), scalar, rtol=1e-12, atol=0)
-    # Theorem 4.5's condition written out, for two diagonals; for a single one it is below Theorem 4.1's.
+    # Theorem 4.5's condition written out, for two diagonals; for a single one it is below Theorem
+    # 4.1's.
     diagonals, theta = torch.stack([vector(1, 2), vector(3, 0.5)]), unit_theta(2, 1)
     gammas = [
         torch.linalg.eigvalsh(theory.gamma(torch.diag(v), 4))[-1] * (v @ v) for v in diagonals

@@ -1,6 +1,7 @@
 """Risks and shifts in `theory.linear_attention`: against exact quadrature, and Monte Carlo where prompts are long.
 
-The number of prompts of every Monte Carlo check is fixed beforehand, and four standard errors are the tolerance.
+The number of prompts of every Monte Carlo check is fixed beforehand, and four standard errors are
+the tolerance.
 """
 
 import math
@@ -107,7 +108,8 @@ def test_the_risk_for_labels_of_any_law(labels, m):
     ys = xs @ a + bend * xs[..., 0] ** 2 + tau * normal(prompts, m, seed=7)
     mean, spread, second = label_moments(lam, a, tau, bend)
     best = torch.linalg.solve(lam, mean)
-    # Given the context, the expectation over the query is known: (g h - a)^T Lambda (g h - a) + error of the best.
+    # Given the context, the expectation over the query is known: (g h - a)^T Lambda (g
+    # h - a) + error of the best.
     miss = torch.einsum("pn,pnd->pd", ys, xs) @ g / m - best
     risks = torch.einsum("pi,ij,pj->p", miss, lam, miss) + second - mean @ best
 
@@ -168,7 +170,7 @@ def test_covariate_shift_scales_predictions_by_less_than_c_squared():
     assert_close(theory.effective_weights(far, 9 * covariance(3), w), 9 * w, rtol=1e-5, atol=1e-5)
 
 
-# Random covariances ---------------------------------------------------------------------------------------------------
+# Random covariances -------------------------------------------------------------------------------
 
 SUPPORT = vector(0.5, 3.0), vector(0.7, 0.3)  # a two-point law: values and probabilities
 
@@ -254,7 +256,7 @@ def test_the_risk_under_random_covariances_is_the_mean_risk():
     must_fail(check, lambda p, moments, m, tau2: theory.random_risk(p, moments, m, tau2) + tau2)
 
 
-# Refusals -------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

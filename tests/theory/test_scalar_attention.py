@@ -1,6 +1,7 @@
 """One attention layer on scalar tokens, and LayerNorm behind it: closed forms against the layer written out.
 
-Every check takes the closed form as its argument, so that a wrong variant can be passed to it and must fail.
+Every check takes the closed form as its argument, so that a wrong variant can be passed to it and
+must fail.
 """
 
 import math
@@ -20,7 +21,7 @@ from icl_interp.theory import limits
 SIX_TOKENS = vector(0.9, -0.4, 0.3, -1.3, 0, 1.7)
 
 
-# ---- the layer ------------------------------------------------------------------------------------------------------
+# ---- the layer -----------------------------------------------------------------------------------
 
 
 def line_of_one_head(asymptote, context, alpha, direction=1):
@@ -73,7 +74,8 @@ def check_asymptote_golden(asymptote):
     direction=st.sampled_from([1, -1]),
 )
 def check_asymptote(asymptote, alphas, quarters, direction):
-    # Tokens on a lattice of 1/4, ties and zeros included: at |x| = 300 every rival's weight is below e^-37.
+    # Tokens on a lattice of 1/4, ties and zeros included: at |x| = 300 every rival's weight is
+    # below e^-37.
     context, x = vector(*quarters) / 4, direction * 300.0
     embed, zetas = normal(5), normal(len(alphas), 5, seed=1)
     slope, intercept = asymptote(embed, vector(*alphas), zetas, context, direction)
@@ -142,7 +144,7 @@ def test_the_error_of_the_asymptote_is_exponentially_small():
     must_fail(check_error_rate, 0.7 * 0.1)
 
 
-# ---- the onset of hardmax -------------------------------------------------------------------------------------------
+# ---- the onset of hardmax ------------------------------------------------------------------------
 
 
 def mass_off_the_arg_max(x, context, alpha):
@@ -188,7 +190,7 @@ def test_hardmax_onset():
     assert mass_off_the_arg_max(start, vector(0.8), -2.0) == pytest.approx(0.3, abs=1e-9)
 
 
-# ---- LayerNorm behind that layer ------------------------------------------------------------------------------------
+# ---- LayerNorm behind that layer -----------------------------------------------------------------
 
 
 PLATEAU = vector(0.249075, -1.376465, -0.275293, 1.402683)
@@ -286,7 +288,8 @@ def test_layernorm_correction():
 
 
 def check_spread_over_contexts(n_heads_read):
-    # Context enters a post-LN layer at order 1/|x|: the spread over contexts times |x| tends to a constant.
+    # Context enters a post-LN layer at order 1/|x|: the spread over contexts times |x| tends to a
+    # constant.
     contexts = normal(32, 5)
     alphas, zetas = ALPHAS[:n_heads_read], ZETAS[:n_heads_read]
     spread = []

@@ -1,6 +1,7 @@
 """`theory.scalar_layer` and the parts of Appendix G.1: against attention written out, key by key, and its far values.
 
-Every check takes the closed form as its argument, so that a wrong variant can be passed to it and must fail.
+Every check takes the closed form as its argument, so that a wrong variant can be passed to it and
+must fail.
 """
 
 import dataclasses
@@ -58,7 +59,7 @@ def attention_written_out(embed, shifts, weights, biases, tokens):
     return total, vector(*patterns)
 
 
-# The decomposition ----------------------------------------------------------------------------------------------------
+# The decomposition --------------------------------------------------------------------------------
 
 CONTEXT = vector(0.9, -0.4, 0.3, -1.3, 0, 1.7)
 
@@ -132,7 +133,10 @@ def test_terms():
 
 
 def test_an_alpha_that_is_rounding_is_zero():
-    """W_Q and W_K orthogonal on W: exactly 0 in the head, 1e-17 in floating point; the sum S3 must have it."""
+    """W_Q and W_K orthogonal on W: exactly 0 in the head, 1e-17 in floating point.
+
+    The sum S3 must have it.
+    """
     embed, w_q = normal(D_MODEL), normal(1, D_MODEL, 3)
     q = embed @ w_q[0]
     k = torch.linalg.cross(q, normal(3, seed=1))
@@ -154,7 +158,7 @@ def test_an_alpha_that_is_rounding_is_zero():
     assert layer.alphas.tolist() == [0.0]
 
 
-# Far out --------------------------------------------------------------------------------------------------------------
+# Far out ------------------------------------------------------------------------------------------
 
 
 def layer_with(alpha, kappas, lambda_=0.0, nus=None, seed=5):
@@ -182,25 +186,40 @@ def check_far(layer, asymptote, context, x=2000.0):
 
 
 TOKENS = vector(0.5, -1.0, 2.0)
-# Coefficients and where the weight goes at +infinity: one key, or keys by softmax of the constants that tie.
+# Coefficients and where the weight goes at +infinity: one key, or keys by softmax of the constants
+# that tie.
 CASES = {
     "itself": (layer_with(0.5, [1, -2, 3, 4], 0.7, [1, 2, 3, 4]), [0, 0, 0, 1]),
-    "the token of the smallest alpha x_j + kappa_j": (layer_with(-0.5, [3, 1, 1, 9], 0.7, [1, 2, 3, 4]), [1, 0, 0, 0]),
-    "kappa decides where alpha is 0": (layer_with(0.0, [1, -2, 3, 0.5], 0.7, [1, 2, 3, 4]), [0, 0, 1, 0]),
-    "the query, where alpha is 0 and lambda beats kappa": (layer_with(0.0, [1, 2, 3, 0], 4), [0, 0, 0, 1]),
+    "the token of the smallest alpha x_j + kappa_j": (
+        layer_with(-0.5, [3, 1, 1, 9], 0.7, [1, 2, 3, 4]),
+        [1, 0, 0, 0],
+    ),
+    "kappa decides where alpha is 0": (
+        layer_with(0.0, [1, -2, 3, 0.5], 0.7, [1, 2, 3, 4]),
+        [0, 0, 1, 0],
+    ),
+    "the query, where alpha is 0 and lambda beats kappa": (
+        layer_with(0.0, [1, 2, 3, 0], 4),
+        [0, 0, 0, 1],
+    ),
     "a tie of three tokens, weighed by lambda x_j + nu_j": (
         layer_with(-1.0, [0.5, -1, 2, 0], 0.7, [0.1, 0.2, 0.3, 0]),
         [*torch.softmax(0.7 * TOKENS + vector(0.1, 0.2, 0.3), 0).tolist(), 0],
     ),
     "a tie of a token with the query": (
         layer_with(0.0, [2, 1, 0, 1.5], 0.5, [0.1, 0, 0, 0.9]),
-        [float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[0]), 0, 0,
-         float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[1])],
+        [
+            float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[0]),
+            0,
+            0,
+            float(torch.softmax(vector(0.5 * 0.5 + 0.1, 0.9), 0)[1]),
+        ],
     ),
     "constants only": (
-        layer_with(0.0, [0, 0, 0, 0], 0.0, [0.1, 0.2, 0.3, 0.4]), torch.softmax(vector(0.1, 0.2, 0.3, 0.4), 0).tolist()
+        layer_with(0.0, [0, 0, 0, 0], 0.0, [0.1, 0.2, 0.3, 0.4]),
+        torch.softmax(vector(0.1, 0.2, 0.3, 0.4), 0).tolist(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -306,7 +325,7 @@ def test_sums():
     must_fail(check_sums, printed(2))
 
 
-# LayerNorm behind the layer -------------------------------------------------------------------------------------------
+# LayerNorm behind the layer -----------------------------------------------------------------------
 
 GAMMA, BETA = vector(1.5, -0.5, 2, 0.7), vector(0.3, -1, 0.2, 2)
 
@@ -342,7 +361,7 @@ def test_layernorm_far():
     assert_close(limits.layernorm_far(flat, 0 * flat, GAMMA, BETA).limit, BETA)
 
 
-# Errors ---------------------------------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

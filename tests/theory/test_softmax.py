@@ -1,6 +1,7 @@
 """Softmax between hardmax and uniform: bounds on weights, entropies and margins, against softmax itself.
 
-Every check takes the bound as its argument, so that a wrong variant can be passed to it and must fail.
+Every check takes the bound as its argument, so that a wrong variant can be passed to it and must
+fail.
 """
 
 import math
@@ -85,7 +86,8 @@ def test_entropy_deficit_bound():
     must_fail(
         check_deficit_is_nearly_reached, lambda spread: torch.as_tensor(spread)
     )  # true, but not sharp
-    # The thresholds of "uniform": 90 % of the keys effectively attended, and a total variation of .1.
+    # The thresholds of "uniform": 90 % of the keys effectively attended, and a total variation of
+    # .1.
     assert float(limits.entropy_deficit_bound(0.916)) < 0.105
     assert math.exp(-0.105) > 0.9
     assert float(limits.entropy_deficit_bound(0.4)) == pytest.approx(2 * 0.1**2)
@@ -156,8 +158,8 @@ def test_table_4_has_the_right_numbers_and_the_wrong_reason():
     zeros = softmax(vector(*TABLE_4[2][0]))
     assert float(zeros[0]) == pytest.approx(3.7e-44, rel=0.02)
     assert float(zeros[3]) == pytest.approx(1.9e-22, rel=0.02)
-    # "For large values, softmax performs like hardmax": but large values with the gaps of the first column are uniform,
-    # and small values with the gaps of the second do not.
+    # "For large values, softmax performs like hardmax": but large values with the gaps of the first
+    # column are uniform, and small values with the gaps of the second do not.
     large_values_small_gaps = vector(1000, 1000.02, 1000.03, 1000.05, 1000.1)
     assert_close(softmax(large_values_small_gaps), vector(*TABLE_4[0][1]), rtol=0, atol=5e-7)
     assert 1 - float(entropy_deficit(large_values_small_gaps)) / math.log(5) == pytest.approx(
@@ -180,7 +182,8 @@ def check_many_tokens(bound):
         assert largest[-1] <= float(limits.max_weight_bound(n, 2 * half_range))
         assert deficits[-1] <= float(limits.entropy_deficit_bound(2 * half_range))
     assert fitted_slope(vector(*n_tokens), vector(*largest)) == pytest.approx(-1, abs=0.02)
-    # n = 1e5: the normalised entropy looks uniform, the effective number of tokens and the output do not.
+    # n = 1e5: the normalised entropy looks uniform, the effective number of tokens and the output
+    # do not.
     assert 1 - deficits[-1] / math.log(n) == pytest.approx(0.930, abs=1e-3)
     assert math.exp(-deficits[-1]) == pytest.approx(0.445, abs=5e-3)
     assert float(torch.softmax(scores, 0) @ scores) == pytest.approx(

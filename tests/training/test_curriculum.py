@@ -44,7 +44,10 @@ def test_the_learning_rate_at_its_edges(change, rates):
 
 
 def check_schedule(rate):
-    """Up to the peak without a jump, then down to almost nothing; the same whatever was asked before."""
+    """Up to the peak without a jump, then down to almost nothing.
+
+    The same whatever was asked before.
+    """
     rates = [rate(step) for step in range(1000)]
     strides = np.diff(rates)
     assert (strides[:99] > 0).all()
@@ -197,7 +200,10 @@ KEYS = [
     ("task.kind=Polynomail", "unknown kind in config.task 'Polynomail': did you mean 'Polynomial'"),
     (
         "task.kind=Uniform",
-        r"kind in config.task 'Uniform': .*\(known: AutoregressiveProcess, Continuous, DecisionTree, Linear",
+        (
+            r"kind in config.task 'Uniform': .*\(known: AutoregressiveProcess, Continuous, "
+            r"DecisionTree, Linear"
+        ),
     ),
     ("task.kind=[1]", "unknown kind in config.task"),
     ("task.inputs.kind=Gaussian", "unknown kind in config.task.inputs 'Gaussian'"),

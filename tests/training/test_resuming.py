@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-# ---- stopped between steps ------------------------------------------------------------------------------------------
+# ---- stopped between steps -----------------------------------------------------------------------
 
 
 def check_resumed(config, folder, reference, stops):
@@ -113,7 +113,7 @@ def test_a_resume_that_is_not_exact_is_noticed(tmp_path, monkeypatch, uninterrup
     must_fail(check_resumed, config, tmp_path / "resumed", reference, [7])
 
 
-# ---- killed between any two files -----------------------------------------------------------------------------------
+# ---- killed between any two files ----------------------------------------------------------------
 
 
 N_WRITES = 1 + 3 * 4  # the config, then four files a checkpoint
@@ -178,7 +178,7 @@ def test_a_mixture_is_noticed(tmp_path, uninterrupted, monkeypatch, mutant, n_wr
     must_fail(check_killed_between_files, tmp_path, uninterrupted["growing prompts"], n_writes)
 
 
-# ---- kill -9 --------------------------------------------------------------------------------------------------------
+# ---- kill -9 -------------------------------------------------------------------------------------
 
 
 LONG = {

@@ -1,4 +1,7 @@
-"""Absurd sizes are refused from the config alone: nothing is allocated, and no loop runs over them."""
+"""Absurd sizes are refused from the config alone.
+
+Nothing is allocated, and no loop runs over them.
+"""
 
 import pytest
 import tiny_runs

@@ -23,7 +23,10 @@ _HOW = {
     "n_heads": ("the number of attention heads", "n_heads=N (--n-heads N)"),
     "task": (
         "the task",
-        "task=icl_interp.tasks.Polynomial(...) or another (--task FILE.yaml, with a recipe's section 'task')",
+        (
+            "task=icl_interp.tasks.Polynomial(...) or another (--task FILE.yaml, with a recipe's "
+            "section 'task')"
+        ),
     ),
     "encoding": (
         "how it reads prompts",
@@ -31,7 +34,10 @@ _HOW = {
     ),
     "normalization_type": (
         "its norm, which has no weights",
-        "settings={'normalization_type': 'LNPre'}, or None for no norm (--setting normalization_type=LNPre, or =null)",
+        (
+            "settings={'normalization_type': 'LNPre'}, or None for no norm (--setting "
+            "normalization_type=LNPre, or =null)"
+        ),
     ),
     "act_fn": (
         "the activation of its MLPs",
@@ -59,7 +65,8 @@ class Given:
     Attributes:
         task: what the model was trained on, or is asked about. It replaces the file's own.
         encoding: how the model reads prompts. It replaces the file's own.
-        settings: of the model, in the words of `HookedTransformerConfig`. None may contradict the file.
+        settings: of the model, in the words of `HookedTransformerConfig`. None may contradict the
+            file.
     """
 
     task: Task | None = None
@@ -96,7 +103,8 @@ class Given:
         for name, value in self.settings.items():
             if name in told and told[name] != value:
                 raise InputError(
-                    f"{where} says {name}={shown(told[name])}, but {name}={shown(value)} was given: leave it out"
+                    f"{where} says {name}={shown(told[name])}, but {name}={shown(value)} was "
+                    "given: leave it out"
                 )
 
     def complete(
@@ -121,7 +129,8 @@ class Given:
             The config, and those of the `usual` settings that were taken. A warning names them.
 
         Raises:
-            InputError: something is missing (all of it is named), or a setting contradicts the file.
+            InputError: something is missing (all of it is named), or a setting contradicts the
+                file.
         """
         self.check(told, where)
         words = {**(usual or {}), **told, **self.settings}
@@ -165,8 +174,8 @@ class Format:
     Attributes:
         name: in a few words, for messages: "a ... checkpoint".
         recognises: whether a source is of this kind, by what is in it. It never fails.
-        read: the parts of a source of this kind. What the source does not tell comes from `Given`; what neither tells
-            is an `InputError`.
+        read: the parts of a source of this kind. What the source does not tell comes from `Given`;
+            what neither tells is an `InputError`.
     """
 
     name: str

@@ -25,7 +25,9 @@ from icl_interp.stored import DEPTH, LARGEST_WEIGHTS, Stored, check_file, opened
 
 STATE, CONFIG = "state.pt", "config.yaml"
 LARGEST = 10**5  # bytes of a YAML file
-SHARED = 4  # how often a number of a file may stand in its tensors: a read-out may be the table of words once more
+# How often a number of a file may stand in its tensors: a read-out may be the table of words once
+# more.
+SHARED = 4
 _MOST = 1000  # files of a folder that are looked at
 _WRAPPERS = (
     "model_state_dict",
@@ -43,8 +45,8 @@ def _dtype(code: str, *_: bool) -> np.dtype[Any]:
     return np.dtype(code)
 
 
-# Training scripts keep numbers of numpy beside the tensors. What makes one of its bytes runs no code; it has one name
-# in files of numpy 1 and another in those of numpy 2.
+# Training scripts keep numbers of numpy beside the tensors. What makes one of its bytes runs no
+# code; it has one name in files of numpy 1 and another in those of numpy 2.
 _NUMBERS = [
     *(
         (np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar")
@@ -63,7 +65,8 @@ def kind(path: Path) -> str | None:
             size = path.stat().st_size
     except InputError:
         return None
-    # Bytes 0 to 7 of a safetensors file are a length, which may look like the first bytes of another kind.
+    # Bytes 0 to 7 of a safetensors file are a length, which may look like the first bytes of
+    # another kind.
     if head[8:] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size:
         return "safetensors"
     return "zip" if head[:2] == b"PK" else "pickle" if head[:1] == b"\x80" else None
@@ -72,8 +75,8 @@ def kind(path: Path) -> str | None:
 def holding_weights(path: Path) -> list[Path]:
     """The file that a path stands for, or the files of a folder whose content is that of weights.
 
-    A folder's state.pt stands for the folder: there training scripts keep the last step. Its config.yaml stands for the
-    folder too.
+    A folder's state.pt stands for the folder: there training scripts keep the last step. Its
+    config.yaml stands for the folder too.
     """
     try:
         path = path.parent if path.name == CONFIG and path.is_file() else path
@@ -119,7 +122,10 @@ def _is_other_zip(file: Path) -> bool:
 
 
 def shapes(source: Source) -> Mapping[str, Shape]:
-    """Names and shapes of a source's tensors, masks left out: what a format is told by. Empty where nothing is read."""
+    """Names and shapes of a source's tensors, masks left out: what a format is told by.
+
+    Empty where nothing is read.
+    """
     if isinstance(source, nn.Module):
         return _names(source)
     if source.is_dir() or source.name == CONFIG:
@@ -156,7 +162,8 @@ def read(source: Source) -> State:
     """The tensors of a module, of a file, or of a folder's file of weights, with the training step where it is told.
 
     Raises:
-        InputError: no such file or several, a file that is cut off, no state dict, or a pickle of more than tensors.
+        InputError: no such file or several, a file that is cut off, no state dict, or a pickle of
+            more than tensors.
     """
     if isinstance(source, nn.Module):
         return state.cleaned(source.state_dict(), "the model")
@@ -204,7 +211,8 @@ def _unpickled(file: Path) -> Any:
         pickles.check(file, found or "pickle")
         # torch wonders about files that are refused in a moment
         with warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_NUMBERS):
-            # Mapped, not read: formats look at names and shapes, and whoever takes the numbers copies them.
+            # Mapped, not read: formats look at names and shapes, and whoever takes the numbers
+            # copies them.
             return torch.load(file, map_location="cpu", weights_only=True, mmap=found == "zip")
     except (FileNotFoundError, PermissionError) as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
@@ -217,7 +225,8 @@ def _unpickled(file: Path) -> Any:
 def _refused(file: Path, reason: str) -> InputError:
     if _is_other_zip(file):
         return InputError(
-            f"{file} is a zip file, but not one of torch.save: give the file with the model's state dict"
+            f"{file} is a zip file, but not one of torch.save: give the file with the model's "
+            "state dict"
         )
     if "weights_only" not in reason and "Weights only" not in reason:
         # torch's own words are about its archives, and say nothing more.
@@ -229,8 +238,9 @@ def _refused(file: Path, reason: str) -> InputError:
     found = re.search(r"GLOBAL ([A-Za-z_][\w.]{0,80})", reason)
     what = f"this one asks for {found[1]}" if found else "this one holds something else"
     return InputError(
-        f"{file} is a pickle, which can run code when read, so only pickles of tensors are read; {what}: whoever "
-        "trusts it can save its tensors alone, with torch.save(model.state_dict(), ...)"
+        f"{file} is a pickle, which can run code when read, so only pickles of tensors are read; "
+        f"{what}: whoever trusts it can save its tensors alone, with "
+        "torch.save(model.state_dict(), ...)"
     )
 
 
@@ -240,7 +250,8 @@ def _no_state_dict(file: Path, data: Any) -> InputError:
     if parts := _parts(known):
         names = state.listed(str(key) for key in parts)
         return InputError(
-            f"{file} holds several state dicts, called {names}: save the one that is meant in a file"
+            f"{file} holds several state dicts, called {names}: save the one that is meant in a "
+            "file"
         )
     odd = [
         key
@@ -250,8 +261,8 @@ def _no_state_dict(file: Path, data: Any) -> InputError:
     if 0 < len(odd) < len(known):
         names = state.listed(f"{shown(key)}: {shown(known[key])}" for key in odd)
         return InputError(
-            f"{file} is no state dict, because beside tensors by name it holds {names}: save the tensors alone, with "
-            "torch.save(model.state_dict(), ...)"
+            f"{file} is no state dict, because beside tensors by name it holds {names}: save the "
+            "tensors alone, with torch.save(model.state_dict(), ...)"
         )
     return InputError(f"{file} holds no state dict, that is no tensors by name, but {shown(data)}")
 
@@ -303,8 +314,8 @@ def _check_bytes(tensors: Mapping[str, Tensor], file: Path) -> None:
     )
     if total > SHARED * size:
         raise InputError(
-            f"{file} has {size:,} bytes, but its tensors have {total:,}, since they share their numbers: save copies "
-            "of them, with tensor.clone()"
+            f"{file} has {size:,} bytes, but its tensors have {total:,}, since they share their "
+            "numbers: save copies of them, with tensor.clone()"
         )
 
 

@@ -1,10 +1,10 @@
 """Garg, Tsipras, Liang & Valiant (2022), github.com/dtsip/in-context-learning, and its forks.
 
-A run folder has `config.yaml` and `state.pt` (with the keys model_state_dict and train_step) or `model_{step}.pt` (a
-bare state dict): a GPT2Model called `_backbone` between the layers `_read_in` (E, d) and `_read_out` (1, E), for
-2 n_positions tokens. Tokens are x_1, y_1, x_2, ...; y is padded with zeros to the d numbers of an x: that is our
-interleaved encoding. Forks that leave positions out say so with `pos_encode: false`; their weights hold a table of
-positions all the same.
+A run folder has `config.yaml` and `state.pt` (with the keys model_state_dict and train_step) or
+`model_{step}.pt` (a bare state dict): a GPT2Model called `_backbone` between the layers `_read_in`
+(E, d) and `_read_out` (1, E), for 2 n_positions tokens. Tokens are x_1, y_1, x_2, ...; y is padded
+with zeros to the d numbers of an x: that is our interleaved encoding. Forks that leave positions
+out say so with `pos_encode: false`; their weights hold a table of positions all the same.
 """
 
 from collections.abc import Mapping
@@ -46,15 +46,16 @@ def read(source: Source, given: Given) -> Parts:
     """The model, with the task of the config.yaml beside it.
 
     Raises:
-        InputError: other tensors than these models have, a config.yaml of another model, or something that neither the
-            files nor the caller tell.
+        InputError: other tensors than these models have, a config.yaml of another model, or
+            something that neither the files nor the caller tell.
     """
     assert isinstance(source, Path)
     found, config = files.read(source), _config(source, given)
     body, ends, told = _split(found, source)
     if told["d_out"] != 1:
         raise InputError(
-            f"{source}: its _read_out has {told['d_out']} outputs, and nothing tells which of them is y"
+            f"{source}: its _read_out has {told['d_out']} outputs, and nothing tells which of them "
+            "is y"
         )
     asks = ("task",) if config is None else ()
     if config is not None:
@@ -124,7 +125,8 @@ def _sizes(model: Stored, told: dict[str, Any]) -> dict[str, Any]:
     """The number of heads and whether there are positions, once the config's sizes are those of the weights.
 
     Raises:
-        InputError: another family or size, or a key that Garg et al. do not have: a fork's word for other arithmetic.
+        InputError: another family or size, or a key that Garg et al. do not have: a fork's word for
+            other arithmetic.
     """
     family = model.get("family")
     if family and family.text() != "gpt2":
@@ -133,14 +135,14 @@ def _sizes(model: Stored, told: dict[str, Any]) -> dict[str, Any]:
     for name, size in {**names, "n_positions": told["n_ctx"] // 2}.items():
         if (stored := model.get(name)) is not None and stored.value != size:
             raise InputError(
-                f"{stored.where} is {stored.value!r}, but the weights beside it have {size}: is it the config of "
-                "another run?"
+                f"{stored.where} is {stored.value!r}, but the weights beside it have {size}: is it "
+                "the config of another run?"
             )
     for key, stored in model.members().items():
         if key not in KEYS and stored.value is not None:
             raise InputError(
-                f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not known here: if it changes "
-                "nothing of what the model computes, take it out of the file"
+                f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not known "
+                "here: if it changes nothing of what the model computes, take it out of the file"
             )
     found: dict[str, Any] = {}
     if (positions := model.get("pos_encode")) is not None:
@@ -151,8 +153,8 @@ def _sizes(model: Stored, told: dict[str, Any]) -> dict[str, Any]:
         found["n_heads"] = whole(heads.value, heads.where, 1)
         if told["d_model"] % found["n_heads"]:
             raise InputError(
-                f"{heads.where} is {found['n_heads']}, but width {told['d_model']} does not divide into so many heads: "
-                "is it the config of another run?"
+                f"{heads.where} is {found['n_heads']}, but width {told['d_model']} does not divide "
+                "into so many heads: is it the config of another run?"
             )
     return found
 

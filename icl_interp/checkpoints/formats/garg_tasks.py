@@ -1,9 +1,9 @@
 """The task of a run of Garg et al. (2022), or of a fork of it, from its config.yaml.
 
-Source: github.com/dtsip/in-context-learning (src/tasks.py, samplers.py, curriculum.py) and, for polynomials and uniform
-inputs, github.com/gfouilhe/in-context-learning. There `scale` multiplies every label, coefficients are from N(0, 1),
-inputs are from N(0, 1) (gaussian) or U(0, 1) (uniform), and polynomials hold the coefficient of the highest degree
-first, which does not change their law.
+Source: github.com/dtsip/in-context-learning (src/tasks.py, samplers.py, curriculum.py) and, for
+polynomials and uniform inputs, github.com/gfouilhe/in-context-learning. There `scale` multiplies
+every label, coefficients are from N(0, 1), inputs are from N(0, 1) (gaussian) or U(0, 1) (uniform),
+and polynomials hold the coefficient of the highest degree first, which does not change their law.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,8 @@ from icl_interp.tasks.garg import DecisionTree, ReLUNetwork, SparseLinearRegress
 from icl_interp.tasks.regression import LinearRegression
 
 DATA: dict[str, Distribution] = {"gaussian": Normal(1.0), "uniform": Uniform(0, 1)}
-# The keys of their schema (src/schema.py). A fork's other keys may stand for other functions, inputs or losses.
+# The keys of their schema (src/schema.py). A fork's other keys may stand for other functions,
+# inputs or losses.
 TRAINING = (
     *(
         "task",
@@ -40,7 +41,8 @@ def task_of(config: Stored, step: int | None = None) -> Task:
 
     Args:
         config: the whole config.yaml.
-        step: of the weights: prompts grow during training, and these had seen no longer ones. None: the last.
+        step: of the weights: prompts grow during training, and these had seen no longer ones. None:
+            the last.
 
     Raises:
         InputError: a task, data or settings that no task here stands for; naming them.
@@ -51,20 +53,23 @@ def task_of(config: Stored, step: int | None = None) -> Task:
         for key, stored in section.members().items():
             if key not in keys and stored.value is not None:
                 raise InputError(
-                    f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not known here"
+                    f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not "
+                    "known here"
                 )
     name = training["task"].one_of(TASKS)
     n_dims = whole(config["model"]["n_dims"].value, config["model"]["n_dims"].where, 1)
     dims = reached(curriculum["dims"], step)
     if dims < n_dims:
         raise InputError(
-            f"{curriculum['dims'].where} had reached {dims} of the n_dims={n_dims} coordinates when these weights were "
-            "saved (the others of every x were 0), and no task here says that"
+            f"{curriculum['dims'].where} had reached {dims} of the n_dims={n_dims} coordinates "
+            "when these weights were saved (the others of every x were 0), and no task here says "
+            "that"
         )
     for pool in ("num_tasks", "num_training_examples"):
         if (size := training.get(pool)) is not None:
             raise InputError(
-                f"{size.where} is {size.value!r}: a pool of fixed functions or prompts, and no task here says that"
+                f"{size.where} is {size.value!r}: a pool of fixed functions or prompts, and no "
+                "task here says that"
             )
     inputs = DATA[training["data"].one_of(DATA)]
     try:
@@ -167,7 +172,8 @@ def _tree(told: _Told) -> Task:
 def _polynomial(told: _Told) -> Task:
     if told.n_dims != 1:
         raise InputError(
-            f"polynomials of n_dims={told.n_dims} inputs are a sum over these, and no task here says that"
+            f"polynomials of n_dims={told.n_dims} inputs are a sum over these, and no task here "
+            "says that"
         )
     degree = reached(told.curriculum["polynomial_degree"], told.step)
     whole(degree, told.curriculum["polynomial_degree"].where, 1, MAX_DEGREE)

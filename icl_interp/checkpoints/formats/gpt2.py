@@ -1,8 +1,9 @@
 """A `transformers.GPT2Model` between a linear read-in and read-out: as a state dict, or in memory.
 
-Names and shapes with E = n_embd (Hugging Face's GPT-2 keeps matrices as x @ W): `h.{i}.attn.c_attn.weight` (E, 3 E),
-the columns of Q, K and V in this order; `h.{i}.attn.c_proj.weight` (E, E); `h.{i}.mlp.c_fc.weight` (E, M) and `c_proj`
-(M, E); `ln_1`, `ln_2`, `ln_f`; `wpe.weight`, a row a position; `wte.weight`, the table of words, which prompts of
+Names and shapes with E = n_embd (Hugging Face's GPT-2 keeps matrices as x @ W):
+`h.{i}.attn.c_attn.weight` (E, 3 E), the columns of Q, K and V in this order;
+`h.{i}.attn.c_proj.weight` (E, E); `h.{i}.mlp.c_fc.weight` (E, M) and `c_proj` (M, E); `ln_1`,
+`ln_2`, `ln_f`; `wpe.weight`, a row a position; `wte.weight`, the table of words, which prompts of
 numbers never use. The read-in and read-out are `torch.nn.Linear`.
 """
 
@@ -22,7 +23,8 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import Shape
 
 ATTENTION, WORDS = "h.0.attn.c_attn.weight", "wte.weight"
-# What GPT2Config takes where nothing is said; the rest of the arithmetic every GPT2Model has in common.
+# What GPT2Config takes where nothing is said; the rest of the arithmetic every GPT2Model has in
+# common.
 USUAL: dict[str, Any] = {"act_fn": "gelu_new", "eps": 1e-5, "use_attn_scale": True}
 _SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_in", "d_out")
 COMMON: dict[str, Any] = {
@@ -43,8 +45,8 @@ def read(source: Source, given: Given) -> Parts:
     """The model; its task and encoding have to be given, and for a file the number of heads.
 
     Raises:
-        InputError: other tensors than those of a GPT2Model and two linear layers, something that is not told, or (in
-            memory) other outputs than those of its copy.
+        InputError: other tensors than those of a GPT2Model and two linear layers, something that is
+            not told, or (in memory) other outputs than those of its copy.
     """
     found, where = files.read(source), source if isinstance(source, Path) else "the model"
     if isinstance(source, nn.Module):
@@ -79,7 +81,8 @@ def _told(model: nn.Module) -> dict[str, Any]:
     bodies = [module for module in model.modules() if all(hasattr(module, part) for part in parts)]
     if len(bodies) != 1:
         raise InputError(
-            f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is expected"
+            f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is "
+            "expected"
         )
     config: Any = bodies[0].config
     act_fn = config.activation_function
@@ -140,8 +143,9 @@ def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, 
         ]
     if len(layers) != 2 or len(orders) != 1:
         raise InputError(
-            f"{where}: around a GPT2Model of width {width} there must be a linear read-in and read-out, called for "
-            f"example read_in and read_out, but there are {state.listed(sorted(around)) or 'no other tensors'}"
+            f"{where}: around a GPT2Model of width {width} there must be a linear read-in and "
+            "read-out, called for example read_in and read_out, but there are "
+            f"{state.listed(sorted(around)) or 'no other tensors'}"
         )
     ends = {}
     for layer, end in zip(orders[0], ("in", "out"), strict=True):
@@ -155,7 +159,8 @@ def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, 
     ):
         return ends
     raise InputError(
-        f"{where}: the tensors around its GPT2Model are not two linear layers: {state.listed(around)}"
+        f"{where}: the tensors around its GPT2Model are not two linear layers: "
+        f"{state.listed(around)}"
     )
 
 
@@ -169,7 +174,10 @@ def _says(layer: str, *words: str) -> bool:
 
 
 def sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The settings that a body's shapes tell. They are what they seem once the names are checked."""
+    """The settings that a body's shapes tell.
+
+    They are what they seem once the names are checked.
+    """
     gain, positions, hidden = (
         body.get(name) for name in ("ln_f.weight", "wpe.weight", "h.0.mlp.c_fc.weight")
     )

@@ -37,7 +37,8 @@ def compare(
 
     Args:
         mine: the copy, of the same weights.
-        model: the original. It takes tokens, or the inputs (batch, point, dim) and labels (batch, point) of prompts.
+        model: the original. It takes tokens, or the inputs (batch, point, dim) and labels (batch,
+            point) of prompts.
         call: what computes its outputs, where that is not the model itself.
 
     Returns:
@@ -49,7 +50,8 @@ def compare(
     call = call or model
     inputs, ours, encoding = _inputs(mine, call)
     if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
-        # Arithmetic in 8 or 11 bits differs by more than a wrong model may: the same weights are compared in float32.
+        # Arithmetic in 8 or 11 bits differs by more than a wrong model may: the same weights are
+        # compared in float32.
         model, call = copy.deepcopy((model, call))
         model.float()
     first = next(model.parameters())
@@ -69,14 +71,16 @@ def compare(
         raise InputError(f"the model returns a {type(theirs).__name__}, but a tensor was expected")
     if ours.shape != theirs.shape:
         raise InputError(
-            f"the model's output has shape {tuple(theirs.shape)}, but {tuple(ours.shape)} was expected"
+            f"the model's output has shape {tuple(theirs.shape)}, but {tuple(ours.shape)} was "
+            "expected"
         )
     theirs = theirs.to(ours)
     difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-30))
     if not difference <= TOLERANCE:
         raise InputError(
-            f"the model's outputs differ by {difference:.1e} of their size from those of a HookedTransformer with its "
-            "config and weights, so hook names would mean something else in it"
+            f"the model's outputs differ by {difference:.1e} of their size from those of a "
+            "HookedTransformer with its config and weights, so hook names would mean something "
+            "else in it"
         )
     return encoding
 

@@ -31,7 +31,8 @@ _FACTS = {
 def recognises(source: Source) -> bool:
     """Whether it is a run folder, one of the two files of it that make a checkpoint, or our own model.
 
-    Other programs call files so, too: beside files of theirs these two are ours only if the config says so.
+    Other programs call files so, too: beside files of theirs these two are ours only if the config
+    says so.
     """
     if isinstance(source, nn.Module):
         return isinstance(source, HookedTransformer)
@@ -58,7 +59,8 @@ def read(source: Source, given: Given) -> Parts:
     """The parts of a run folder.
 
     Raises:
-        InputError: a file is missing, broken or of another version, or weights do not fit the config or hold NaN.
+        InputError: a file is missing, broken or of another version, or weights do not fit the
+            config or hold NaN.
     """
     if isinstance(source, HookedTransformer):
         weights.check_finite(source.named_parameters(), "the model")
@@ -69,7 +71,8 @@ def read(source: Source, given: Given) -> Parts:
     for file in (CONFIG, MODEL):
         if not (folder / file).exists():
             raise InputError(
-                f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json and model.safetensors)"
+                f"{folder} is not a checkpoint: it has no {file} (a run folder holds config.json "
+                "and model.safetensors)"
             )
     data = read_json(folder / CONFIG, LARGEST_FACTS)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -91,7 +94,8 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
     """The facts in a run folder's provenance.json, the numbers of `in_distribution` as floats; empty without the file.
 
     Raises:
-        InputError: a fact is of the wrong type or out of range, or the file belongs to a run of another config.
+        InputError: a fact is of the wrong type or out of range, or the file belongs to a run of
+            another config.
     """
     path = folder / PROVENANCE
     if not path.exists():
@@ -115,8 +119,9 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
         )
     if "run_id" in facts and facts["run_id"] not in (run_id(config), _id_in(folder)):
         raise InputError(
-            f"{path} belongs to another run: it has the run_id {shown(facts['run_id'])}, but that of the config beside "
-            f"it is {run_id(config)}; restore the file that was replaced or edited, or remove this one"
+            f"{path} belongs to another run: it has the run_id {shown(facts['run_id'])}, but that "
+            f"of the config beside it is {run_id(config)}; restore the file that was replaced or "
+            "edited, or remove this one"
         )
     return facts
 

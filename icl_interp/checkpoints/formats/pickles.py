@@ -1,11 +1,12 @@
 """What a file of torch.save would take to read, counted before anything of it is read.
 
-A file of some megabytes may hold text that unpacks to gigabytes, a pickle of millions of objects, or one that nests so
-deep that Python itself ends. Such a file is refused from the directory of its archive, and from the opcodes of its
-pickles, which are walked through without making any object.
+A file of some megabytes may hold text that unpacks to gigabytes, a pickle of millions of objects,
+or one that nests so deep that Python itself ends. Such a file is refused from the directory of its
+archive, and from the opcodes of its pickles, which are walked through without making any object.
 
-Of the archive one reading is possible only: its directory ends the file, stands where its last record says, and has
-each name once. Else torch's reader could find another pickle in it than the one that was counted.
+Of the archive one reading is possible only: its directory ends the file, stands where its last
+record says, and has each name once. Else torch's reader could find another pickle in it than the
+one that was counted.
 """
 
 import io
@@ -18,7 +19,8 @@ from typing import Any
 from icl_interp.errors import InputError
 from icl_interp.stored import LARGEST_WEIGHTS, opened
 
-# An open file, or bytes in memory. (Whoever checks types at run time knows no BytesIO as a BinaryIO.)
+# An open file, or bytes in memory. (Whoever checks types at run time knows no BytesIO as a
+# BinaryIO.)
 Bytes = Any
 
 MOST = (
@@ -30,7 +32,9 @@ LARGEST_DIRECTORY = 10**7  # bytes of an archive's directory: that of 100,000 me
 PICKLE = "data.pkl"  # what torch.save calls the pickle in its archive
 
 _MAGIC = 119547037146038801333356  # the first object of a file in torch's old format
-_N_OLD = 5  # pickles at the beginning of such a file: this number, a version, sizes, the data, names of storages
+# Pickles at the beginning of such a file: this number, a version, sizes, the data, names of
+# storages.
+_N_OLD = 5
 _END, _END_64, _PLACE_64 = (
     b"PK\x05\x06",
     b"PK\x06\x06",
@@ -64,7 +68,8 @@ def check(file: Path, kind: str) -> None:
 
     Raises:
         InputError: it is compressed, or holds too many objects, or nests too deep.
-        pickle.UnpicklingError: it asks for something that is no part of a state dict; the message names it.
+        pickle.UnpicklingError: it asks for something that is no part of a state dict; the message
+            names it.
         ValueError, zipfile.BadZipFile: it is no whole file of torch.save.
     """
     with opened(file, LARGEST_WEIGHTS) as stream:
@@ -112,7 +117,8 @@ def _check_directory(stream: Bytes, file: Path) -> None:
         raise zipfile.BadZipFile("no directory at its end")
     if length > LARGEST_DIRECTORY:
         raise InputError(
-            f"{file} has a directory of {length:,} bytes, but at most {LARGEST_DIRECTORY:,} are read"
+            f"{file} has a directory of {length:,} bytes, but at most {LARGEST_DIRECTORY:,} are "
+            "read"
         )
 
 
@@ -125,8 +131,9 @@ def _check_archive(stream: Bytes, file: Path) -> None:
     )
     if not stored or unpacked > size:
         raise InputError(
-            f"{file} is a compressed archive of {size:,} bytes that unpacks to {unpacked:,}, but torch.save compresses "
-            "nothing: read it where it comes from, and save the model's state dict with torch.save"
+            f"{file} is a compressed archive of {size:,} bytes that unpacks to {unpacked:,}, but "
+            "torch.save compresses nothing: read it where it comes from, and save the model's "
+            "state dict with torch.save"
         )
     names = [
         member.filename.lower() for member in found
@@ -161,8 +168,9 @@ def _check_old(stream: Bytes, file: Path) -> None:
 
 def _too_large(file: Path, size: int) -> InputError:
     return InputError(
-        f"{file} holds a pickle of {size:,} bytes beside its tensors, but at most {LARGEST_PICKLE:,} are read: save "
-        "the model's state dict alone, with torch.save(model.state_dict(), ...)"
+        f"{file} holds a pickle of {size:,} bytes beside its tensors, but at most "
+        f"{LARGEST_PICKLE:,} are read: save the model's state dict alone, with "
+        "torch.save(model.state_dict(), ...)"
     )
 
 
@@ -232,12 +240,13 @@ def _count(stream: Bytes, file: Path) -> _Walk:
             walk.step(opcode.name, argument)
             if walk.spent > MOST:
                 raise InputError(
-                    f"{file} holds a pickle of more than {MOST:,} objects: save the model's state dict alone, with "
-                    "torch.save(model.state_dict(), ...)"
+                    f"{file} holds a pickle of more than {MOST:,} objects: save the model's state "
+                    "dict alone, with torch.save(model.state_dict(), ...)"
                 )
             if walk.stack and (top := walk.stack[-1]) is not None and top.depth > DEEPEST:
                 raise InputError(
-                    f"{file} holds a pickle that nests deeper than the {DEEPEST} levels that are read"
+                    f"{file} holds a pickle that nests deeper than the {DEEPEST} levels that are "
+                    "read"
                 )
     except (IndexError, KeyError) as error:
         raise ValueError("no whole pickle") from error

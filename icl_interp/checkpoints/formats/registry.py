@@ -35,8 +35,9 @@ FORMATS: list[Format] = [
     gpt2.FORMAT,
 ]
 READ = (
-    "a run folder (config.json + model.safetensors), the folder or state dict of a model of Garg et al. (2022), a "
-    "state dict with TransformerLens' names or of a GPT2Model between a read-in and a read-out, or a bundled name"
+    "a run folder (config.json + model.safetensors), the folder or state dict of a model of Garg "
+    "et al. (2022), a state dict with TransformerLens' names or of a GPT2Model between a read-in "
+    "and a read-out, or a bundled name"
 )
 
 
@@ -56,9 +57,10 @@ def find(source: Any) -> Format:
 
 def _no_model(model: object) -> InputError:
     return InputError(
-        "a model is given as a run folder, a bundled model's name, a Checkpoint, a GPT2Model between a read-in and a "
-        f"read-out, or a model with TransformerLens' hook names and a cfg, but got {type(model).__name__}; for another "
-        "kind of predictor, evaluate takes any object with predict(prompts)"
+        "a model is given as a run folder, a bundled model's name, a Checkpoint, a GPT2Model "
+        "between a read-in and a read-out, or a model with TransformerLens' hook names and a cfg, "
+        f"but got {type(model).__name__}; for another kind of predictor, evaluate takes any object "
+        "with predict(prompts)"
     )
 
 
@@ -69,8 +71,8 @@ def _no_checkpoint(path: Path) -> InputError:
             if (error := files.why_unread(path)) is not None:
                 return error
             return InputError(
-                f"{path} is not a checkpoint: it has no config.json and no file of weights that is known here; it "
-                f"holds {_contents(path)}; give {READ}"
+                f"{path} is not a checkpoint: it has no config.json and no file of weights that is "
+                f"known here; it holds {_contents(path)}; give {READ}"
             )
         if len(holding) > 1:
             files.read(path)  # says that there are several

@@ -12,7 +12,8 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import Shape, Wanted
 
-# torch.compile and TransformerLens' bridges add a segment anywhere in a name, DataParallel one in front.
+# torch.compile and TransformerLens' bridges add a segment anywhere in a name, DataParallel one in
+# front.
 _ANYWHERE, _IN_FRONT = ("_orig_mod", "_original_component"), "module"
 _ATTRIBUTE = "model."  # Lightning keeps the model under this name, in front of every other
 NAMED = 8  # names that a message lists
@@ -51,8 +52,8 @@ def plain_names(names: Iterable[str], rename: Callable[[str], str] = plain) -> d
 def is_mask(name: str, shape: Shape) -> bool:
     """Whether a tensor is a buffer that holds a mask or its constant, by the end of its name and its shape.
 
-    GPT-2 has attn.bias (1, 1, T, T) and attn.masked_bias; TransformerLens attn.mask (T, T), attn.IGNORE and
-    attn.causal_mask.
+    GPT-2 has attn.bias (1, 1, T, T) and attn.masked_bias; TransformerLens attn.mask (T, T),
+    attn.IGNORE and attn.causal_mask.
 
     >>> is_mask("h.0.attn.bias", (1, 1, 8, 8)), is_mask("h.0.attn.bias", (8,))
     (True, False)
@@ -85,7 +86,8 @@ def cleaned(
         place = masks if is_mask(short, tuple(tensor.shape)) else kept
         if short in place and not _same(place[short], tensor):
             raise InputError(
-                f"{where} holds two tensors called {short}, once under another name: keep one of them"
+                f"{where} holds two tensors called {short}, once under another name: keep one of "
+                "them"
             )
         place[short] = tensor
     return State(kept, masks, step)
@@ -111,12 +113,14 @@ def direction(masks: Mapping[str, Tensor], where: object) -> str | None:
         causal = bool(torch.equal(visible, torch.ones_like(visible).tril()))
         if not causal and not visible.all():
             raise InputError(
-                f"{where}: the mask {name} hides other keys than those to come, which no model here does"
+                f"{where}: the mask {name} hides other keys than those to come, which no model "
+                "here does"
             )
         found.add("causal" if causal else "bidirectional")
     if len(found) > 1:
         raise InputError(
-            f"{where}: some of its blocks have a causal mask and others none, which no model here does"
+            f"{where}: some of its blocks have a causal mask and others none, which no model here "
+            "does"
         )
     return found.pop() if found else None
 
@@ -152,8 +156,8 @@ def check_names(
     """Refuse tensors that are not exactly those that a format has, or with numbers that are none.
 
     Raises:
-        InputError: listing those that are missing, that are unknown, and that have another shape; or naming one that
-            holds whole, NaN or infinite numbers.
+        InputError: listing those that are missing, that are unknown, and that have another shape;
+            or naming one that holds whole, NaN or infinite numbers.
     """
     missing = [name for name in wanted if name not in found]
     unknown = [name for name in found if name not in wanted]
@@ -169,12 +173,14 @@ def check_names(
     ]
     if faults:
         raise InputError(
-            f"{where} looks like {kind}, but its tensors are not those of one: it {'; it '.join(faults)}"
+            f"{where} looks like {kind}, but its tensors are not those of one: it "
+            f"{'; it '.join(faults)}"
         )
     for name, tensor in found.items():
         if (dtype := weights.kind(tensor).dtype) not in weights.FLOATS:
             raise InputError(
-                f"{where}: {name} holds numbers of the type {dtype}, but {' or '.join(weights.FLOATS)} is needed"
+                f"{where}: {name} holds numbers of the type {dtype}, but "
+                f"{' or '.join(weights.FLOATS)} is needed"
             )
     weights.check_finite(found, where)
 
@@ -183,7 +189,8 @@ def head_width(columns: int, n_heads: Any, where: object) -> dict[str, int]:
     """The width of each head, as a setting, where heads share that many columns; nothing for no whole number of heads.
 
     Raises:
-        InputError: the columns cannot be shared out; numbers of heads among which they can are listed.
+        InputError: the columns cannot be shared out; numbers of heads among which they can are
+            listed.
     """
     if not isinstance(n_heads, int) or isinstance(n_heads, bool) or n_heads < 1:
         return {}  # the model's config refuses it

@@ -1,7 +1,8 @@
 """Weights with the names that TransformerLens 2 and 3 has (`blocks.0.attn.W_Q`) and that are ours.
 
-They come as a state dict, or in a model with TransformerLens' config words (`cfg`), hook names and arithmetic. A state
-dict tells the sizes and the number of heads, but not the activation, and of norms only those with weights.
+They come as a state dict, or in a model with TransformerLens' config words (`cfg`), hook names and
+arithmetic. A state dict tells the sizes and the number of heads, but not the activation, and of
+norms only those with weights.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,8 @@ def read(source: Source, given: Given) -> Parts:
     """The model; its task and encoding have to be given, and for a file what its weights do not tell.
 
     Raises:
-        InputError: no such tensors, something that is not told, or (in memory) other outputs than those of its copy.
+        InputError: no such tensors, something that is not told, or (in memory) other outputs than
+            those of its copy.
     """
     found = files.read(source)
     if isinstance(source, nn.Module):
@@ -60,7 +62,8 @@ def _copy(model: nn.Module, found: State, given: Given) -> HookedTransformer:
     weights.check_finite(model.named_parameters(), "the model")
     if READ_IN not in found.tensors or "unembed.W_U" not in found.tensors:
         raise InputError(
-            "the model has no embed.W_E and unembed.W_U: its weights do not have TransformerLens' names"
+            "the model has no embed.W_E and unembed.W_U: its weights do not have TransformerLens' "
+            "names"
         )
     words = {
         f.name: getattr(model.cfg, f.name)

@@ -1,11 +1,13 @@
 """TransformerLens 4's own models (`TransformerBridge.boot_native`) between a linear read-in and read-out.
 
-Names: `blocks.{i}.attn.{q,k,v,o}.{weight,bias}` with weight (out, in), heads one after another along out (along in for
-o); `blocks.{i}.mlp.{in,out}`, `ln1`, `ln2`, `ln_final`; `pos_embed.weight`, a row a position; `unembed`, the read-out.
-The read-in is `embed` itself, where a `torch.nn.Linear` has replaced the table of words, or one more linear layer that
-stands beside the model; then `embed.weight` is a table of words that prompts of numbers do not use.
+Names: `blocks.{i}.attn.{q,k,v,o}.{weight,bias}` with weight (out, in), heads one after another
+along out (along in for o); `blocks.{i}.mlp.{in,out}`, `ln1`, `ln2`, `ln_final`; `pos_embed.weight`,
+a row a position; `unembed`, the read-out. The read-in is `embed` itself, where a `torch.nn.Linear`
+has replaced the table of words, or one more linear layer that stands beside the model; then
+`embed.weight` is a table of words that prompts of numbers do not use.
 
-A bridge's `hook_attn_scores` is after the softmax (version 4.3). The model that is read from a bridge has our hooks.
+A bridge's `hook_attn_scores` is after the softmax (version 4.3). The model that is read from a
+bridge has our hooks.
 """
 
 from collections.abc import Mapping
@@ -44,7 +46,8 @@ def read(source: Source, given: Given) -> Parts:
     """The model; its task and encoding have to be given, and for a file what its weights do not tell.
 
     Raises:
-        InputError: no such tensors, something that is not told, or (in memory) other outputs than those of its copy.
+        InputError: no such tensors, something that is not told, or (in memory) other outputs than
+            those of its copy.
     """
     found, where = files.read(source), source if isinstance(source, Path) else "the model"
     tensors, inputs = _between_ends(found, where)
@@ -68,7 +71,8 @@ def read(source: Source, given: Given) -> Parts:
     state.check_names(tensors, _shapes(cfg, inputs, tensors), where, f"a {NAME}")
     model = state.build(cfg, _ours(tensors, inputs, cfg), where)
     if isinstance(source, nn.Module):
-        # A bridge takes numbers for vectors that are embedded already; the model in it embeds what it gets.
+        # A bridge takes numbers for vectors that are embedded already; the model in it embeds what
+        # it gets.
         modules.compare(
             model,
             source,
@@ -108,22 +112,26 @@ def _between_ends(found: State, where: object) -> tuple[dict[str, Tensor], str]:
             "bias",
         }:
             raise InputError(
-                f"{where}: beside a {NAME} there may be one linear layer, the read-in, but there are "
-                f"{state.listed(sorted(beside))}"
+                f"{where}: beside a {NAME} there may be one linear layer, the read-in, but there "
+                f"are {state.listed(sorted(beside))}"
             )
         return {**body, **beside}, layers.pop()
-    # A table of words is (words, width) without a bias; a linear layer is (width, d_in), by default with one.
+    # A table of words is (words, width) without a bias; a linear layer is (width, d_in), by default
+    # with one.
     fits = table is not None and table.ndim == 2 and table.shape[0] == width
     if table is not None and fits and ("embed.bias" in body or table.shape[1] != width):
         return body, "embed"
     raise InputError(
-        f"{where} has no read-in for numbers: its embed.weight is a table of words. A linear layer reads numbers, as "
-        "embed or beside the model"
+        f"{where} has no read-in for numbers: its embed.weight is a table of words. A linear layer "
+        "reads numbers, as embed or beside the model"
     )
 
 
 def _sizes(tensors: Mapping[str, Tensor], inputs: str) -> dict[str, Any]:
-    """The settings that names and shapes tell. They are what they seem once the names are checked."""
+    """The settings that names and shapes tell.
+
+    They are what they seem once the names are checked.
+    """
     sizes = {
         "d_in": (f"{inputs}.weight", 1),
         "d_out": ("unembed.weight", 0),

@@ -19,7 +19,8 @@ def _refusing(name: str, marks: Callable[[str], bool], why: str) -> Format:
             state.listed(_telling(files.shapes(source), marks)),
         )
         raise InputError(
-            f"{source} is {article} {name} checkpoint (its keys are {keys}); icl_interp cannot read it because {why}"
+            f"{source} is {article} {name} checkpoint (its keys are {keys}); icl_interp cannot "
+            f"read it because {why}"
         )
 
     return Format(name, recognises, read)
@@ -37,7 +38,8 @@ def _begins(*starts: str) -> Callable[[str], bool]:
 LOOPED = _refusing(
     "looped-transformer or nanoGPT",
     _begins("_backbone.transformer."),
-    "the file does not tell how often its blocks are run on their own output, and its prompts have a token more",
+    "the file does not tell how often its blocks are run on their own output, and its prompts have "
+    "a token more",
 )
 PREFIXED = _refusing(
     "task-prefix",
@@ -47,21 +49,25 @@ PREFIXED = _refusing(
 STATISTICIANS = _refusing(
     "transformers-as-statisticians encoder",
     _begins("_queries.", "_encoder._queries."),
-    "its tokens hold x and y together in a layout that no encoding here has, and its heads' outputs have no matrix W_O",
+    "its tokens hold x and y together in a layout that no encoding here has, and its heads' "
+    "outputs have no matrix W_O",
 )
 ICAL = _refusing(
     "ical",
     _begins("decoder.layers.0.attention.values"),
-    "its two variants, augmented and not, have the same names and compute different things: heads are summed, scores "
-    "are masked to 0 or weighted by a softmax over positions, and only one of the two has a residual stream",
+    "its two variants, augmented and not, have the same names and compute different things: heads "
+    "are summed, scores are masked to 0 or weighted by a softmax over positions, and only one of "
+    "the two has a residual stream",
 )
 TIMAEUS = _refusing(
     "timaeus icl",
     _begins("token_sequence_transformer."),
-    "its residual stream doubles at every block (x becomes x + block(x), and block(x) holds x already)",
+    "its residual stream doubles at every block (x becomes x + block(x), and block(x) holds x "
+    "already)",
 )
 ALLPARAM = _refusing(
     "LinearTransformer (Ahn et al.)",
     lambda name: name.rpartition(".")[2] == "allparam",
-    "it has neither read-in nor read-out: its stream is the prompt itself, and it predicts minus the label channel",
+    "it has neither read-in nor read-out: its stream is the prompt itself, and it predicts minus "
+    "the label channel",
 )

@@ -68,14 +68,16 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "share of what least squares says",
         maps.DEPTH,
-        "five layers that say this share of it: four gradient steps miss a few hundredths of the variance",
+        "five layers that say this share of it: four gradient steps miss a few hundredths of the "
+        "variance",
         lambda v, g: maps.short_of_steps(g, v, v),
         (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 1.0),
     ),
     Dial(
         "weight of the token before the last, over that of the last",
         units.IDENTITY,
-        "the loss is 0 for every ratio, and A B^T has entries off its diagonal unless it is -1/2 or 0",
+        "the loss is 0 for every ratio, and A B^T has entries off its diagonal unless it is -1/2 "
+        "or 0",
         _two_tokens,
         (2.0, 1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.0),
     ),

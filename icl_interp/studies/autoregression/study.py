@@ -23,7 +23,8 @@ from icl_interp.studies.base import Study
 
 STUDY = Study(
     "autoregression",
-    "Sander, Giryes, Suzuki, Blondel & Peyré (2024), How do Transformers perform in-context autoregressive learning?",
+    "Sander, Giryes, Suzuki, Blondel & Peyré (2024), How do Transformers perform in-context "
+    "autoregressive learning?",
     claims=(
         map.MAP_CLAIM,
         depth.DEPTH_CLAIM,

@@ -1,15 +1,16 @@
 """Heads that share the work: models that learned, with an overlap of heads that is known.
 
-The task is a path s_{t+1} = W s_t, W diagonal with entries of size 1, of which each token shows s_t and s_{t-1}. A head
-of linear attention that reads s_{t-1} with s_t and mixes the states,
+The task is a path s_{t+1} = W s_t, W diagonal with entries of size 1, of which each token shows s_t
+and s_{t-1}. A head of linear attention that reads s_{t-1} with s_t and mixes the states,
 
     (2 / t) sum_k s_k <s_{k-1}, s_t>,
 
-knows W: of all the products of coordinates in it only W s_t stays as t grows. All heads here have this mixture, and
-write parts of it that add up to the prediction. So what a head writes is what it predicts, and nothing else is read.
+knows W: of all the products of coordinates in it only W s_t stays as t grows. All heads here have
+this mixture, and write parts of it that add up to the prediction. So what a head writes is what it
+predicts, and nothing else is read.
 
-Source of the step: Sander, Giryes, Suzuki, Blondel & Peyre (2024), *How do transformers perform in-context
-autoregressive learning?*, section 4.
+Source of the step: Sander, Giryes, Suzuki, Blondel & Peyre (2024), *How do transformers perform
+in-context autoregressive learning?*, section 4.
 """
 
 from dataclasses import replace
@@ -28,7 +29,8 @@ N_HEADS = 3
 N_POINTS = 96  # then the rest of the mixture is 5 % of the variance: a head less misses far more
 ORTHOGONAL = "heads.orthogonality"
 N = 2 * N_DIMS
-# Coordinates of the stream: of the tokens (what is 0, s_t and s_{t-1}), and one a head that nobody reads.
+# Coordinates of the stream: of the tokens (what is 0, s_t and s_{t-1}), and one a head that nobody
+# reads.
 PREDICTION, NOW, BEFORE = (slice(i * N, (i + 1) * N) for i in range(3))
 WIDTH = 3 * N + N_HEADS
 
@@ -70,7 +72,8 @@ def predictor(
         n_ctx=n_points,
         d_in=3 * N,
         d_out=N,
-        attention_dir="bidirectional",  # so that the last token alone counts: early ones know little of W
+        # So that the last token alone counts: early ones know little of W.
+        attention_dir="bidirectional",
         score_fn="linear",
         score_norm="visible",  # a mean over the tokens
     )
@@ -105,7 +108,8 @@ def turned(g: torch.Generator, case: Case) -> Case:
 def shares(g: torch.Generator) -> Parts:
     """Every head the whole prediction, times a share of its own: their maps are the same but for a factor.
 
-    One share is about -1 and two are about 1, so that nothing is predicted without one of the latter.
+    One share is about -1 and two are about 1, so that nothing is predicted without one of the
+    latter.
     """
     drawn = 0.9 + 0.2 * torch.rand(N_HEADS, generator=g, dtype=torch.float64)
     drawn[0] *= -1
@@ -115,8 +119,9 @@ def shares(g: torch.Generator) -> Parts:
 def unlike(g: torch.Generator) -> Parts:
     """Each head a third of everything, and more of a rotation of its own; the rotations add up to 0.
 
-    They lie at angles of 120 degrees in the plane of two antisymmetric maps, which are orthogonal to the identity. With
-    a squared size of .46 all overlaps of two heads are (1/3 - .46 / 2) / (1/3 + .46) = .13, about as by chance.
+    They lie at angles of 120 degrees in the plane of two antisymmetric maps, which are orthogonal
+    to the identity. With a squared size of .46 all overlaps of two heads are (1/3 - .46
+    / 2) / (1/3 + .46) = .13, about as by chance.
     """
     axes = torch.linalg.qr(torch.randn(N_DIMS, 2, generator=g, dtype=torch.float64)).Q.T
     turns = torch.linalg.cross(axes[:, None], EYE.expand(2, N_DIMS, N_DIMS)) / 2**0.5
@@ -169,19 +174,22 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "heads that do nearly the same",
-        "each predicts a third of everything, and a little more of one coordinate: overlaps are about .9",
+        "each predicts a third of everything, and a little more of one coordinate: overlaps are "
+        "about .9",
         lambda g: predictor(g, alike(_between(g, 0.1, 0.2))),
         {ORTHOGONAL: NO},
     ),
     Construction(
-        "heads that do nearly the same, each of which writes to one more coordinate that nobody reads",
+        "heads that do nearly the same, each of which writes to one more coordinate that nobody "
+        "reads",
         "what nobody reads does not overlap, and does not count",
         lambda g: predictor(g, alike(_between(g, 0.1, 0.2)), _to_a_coordinate_each(g)),
         {ORTHOGONAL: NO},
     ),
     Construction(
         "heads that do the same",
-        "maps of two heads differ by a factor: all of them are one head, which has nothing to be compared with",
+        "maps of two heads differ by a factor: all of them are one head, which has nothing to be "
+        "compared with",
         lambda g: predictor(g, shares(g)),
         {ORTHOGONAL: OPEN},
     ),

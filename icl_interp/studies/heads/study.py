@@ -9,7 +9,8 @@ from icl_interp.studies.heads.dials import DIALS
 
 STUDY = Study(
     "heads",
-    "Sander, Giryes, Suzuki, Blondel & Peyré (2024), How do transformers perform in-context autoregressive learning?",
+    "Sander, Giryes, Suzuki, Blondel & Peyré (2024), How do transformers perform in-context "
+    "autoregressive learning?",
     claims=(ORTHOGONALITY_CLAIM,),
     models=("affine", "affine_no_ln", "affine_post_ln", "affine_attn_only", "affine_hardmax"),
     constructions=CONSTRUCTIONS,

@@ -27,7 +27,7 @@ CONSTANTS = Polynomial(
 DEGREES = (2, 4)  # trained on, where functions of degrees 1 and 3 are asked for as well
 
 
-# ---- far from the training data -------------------------------------------------------------------------------------
+# ---- far from the training data ------------------------------------------------------------------
 
 
 def layer(
@@ -47,7 +47,9 @@ def layer(
 
 
 def of_labels(alphas: list[float], written: list[float], slope: float = 0.0) -> Case:
-    """f = slope x + sum_h written_h m_h(x), m_h the mixture of labels under scores alpha_h x x_j; the query's own is 0.
+    """f = slope x + sum_h written_h m_h(x), m_h the mixture of labels under scores alpha_h x x_j.
+
+    The query's own is 0.
 
     Functions are constants, so the mean of 39 labels and this 0 is right up to 3 %.
     """
@@ -81,7 +83,7 @@ def cubic_beside_the_mean(share: float) -> HookedTransformer:
     return model
 
 
-# ---- which functions, which algorithm --------------------------------------------------------------------------------
+# ---- which functions, which algorithm ------------------------------------------------------------
 
 
 def _shrunk(which: tuple[int, ...], share: float, g: torch.Generator) -> Case:
@@ -116,7 +118,7 @@ def _tossed(share: float, g: torch.Generator) -> Case:
     return functions.case_of(g, task, functions.tossed(LeastSquares(task), share))
 
 
-# ---- kinds of training -----------------------------------------------------------------------------------------------
+# ---- kinds of training ---------------------------------------------------------------------------
 
 
 def _norm_arms(without: Wrong, normed: Wrong, g: torch.Generator) -> Case:
@@ -131,7 +133,8 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "share of a logarithm in the prediction",
         mechanisms.SATURATES,
-        "an early plateau and, after the last norm, log(1 + |x|) times this share of the bound on the plateau",
+        "an early plateau and, after the last norm, log(1 + |x|) times this share of the bound on "
+        "the plateau",
         lambda v, g: mechanisms.logarithm_beside(g, v, v),
         (1.0, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 0.0),
     ),
@@ -145,7 +148,8 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "share of x in the values",
         mechanisms.FAILURE,
-        "a step and a norm; what values hold of x makes the prediction grow like a cubic once the norm is frozen",
+        "a step and a norm; what values hold of x makes the prediction grow like a cubic once the "
+        "norm is frozen",
         lambda v, g: mechanisms.step_and_norm(g, (v, v)),
         (0.25, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 0.0),
     ),
@@ -159,29 +163,33 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "share of a cubic in the prediction",
         mechanisms.LINEAR,
-        "a line, and a head of linear scores, whose weight for the query itself grows like its square",
+        "a line, and a head of linear scores, whose weight for the query itself grows like its "
+        "square",
         lambda v, g: cubic_beside_the_mean(v * number(g, 0.5, 2)),
         (1.0, 1e-10, 1e-11, 1e-12, 1e-13, 1e-15, 0.0),
     ),
     Dial(
         "score of the query itself",
         mechanisms.HIGH_NORM,
-        "labels are averaged until the query attends to itself, the later the smaller its score for x = 1",
+        "labels are averaged until the query attends to itself, the later the smaller its score "
+        "for x = 1",
         lambda v, g: learned.averaged_beside_itself(g, v, v),
         (1e-10, 1e-9, 1e-8, 2e-8, 3e-8, 5e-8, 1e-7, 1e-4),
     ),
-    # ---- attention -----------------------------------------------------------------------------------------------
+    # ---- attention -------------------------------------------------------------------------------
     Dial(
         "alpha of scores -alpha x x_j",
         layers.HARDMAX,
-        "far out a head with scores -alpha x x_j attends to the extreme token, with alpha = 0 to all alike",
+        "far out a head with scores -alpha x x_j attends to the extreme token, with alpha = 0 to "
+        "all alike",
         lambda v, g: layers.scalar_layer(g, -v),
         (0.0, 1e-5, 0.03, 0.12, 0.25, 0.5, 1.0, 3.0, 10.0, 30.0),
     ),
     Dial(
         "alpha of scores alpha x x_j",
         layers.UNIFORM,
-        "scores of tokens in [-1, 1] differ by 2 alpha at most: the smaller that is, the nearer is a plain mean",
+        "scores of tokens in [-1, 1] differ by 2 alpha at most: the smaller that is, the nearer is "
+        "a plain mean",
         lambda v, g: layers.scalar_layer(g, v),
         (6.0, 3.0, 2.0, 1.8, 1.7, 1.6, 1.5, 1.0, 0.0),
     ),
@@ -192,11 +200,12 @@ DIALS: tuple[Dial, ...] = (
         lambda v, g: mechanisms.step_beside_attention(g, v, v),
         (0.9, 0.6, 0.4, 0.3, 0.2, 0.1, 0.05, 0.0),
     ),
-    # ---- which functions, which algorithm ------------------------------------------------------------------------
+    # ---- which functions, which algorithm --------------------------------------------------------
     Dial(
         "score of a label in a head that tells degrees",
         mechanisms.ALIKE,
-        "the head attends to large labels, which lines do not have; a small score hardly tells them apart",
+        "the head attends to large labels, which lines do not have; a small score hardly tells "
+        "them apart",
         lambda v, g: mechanisms.smoother_that_tells_degrees(g, v, v),
         (20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2),
     ),
@@ -235,7 +244,7 @@ DIALS: tuple[Dial, ...] = (
         _tossed,
         (0.0, 0.1, 0.2, 0.23, 0.3, 0.45, 0.5, 0.55, 0.65, 0.8),
     ),
-    # ---- kinds of training ---------------------------------------------------------------------------------------
+    # ---- kinds of training -----------------------------------------------------------------------
     Dial(
         "what is wrong without a norm over what is wrong with one",
         neighbours.BETTER,
@@ -268,7 +277,8 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "power of the training interval with which plateaus come later",
         neighbours.LARGER,
-        "what the norm does comes later by this power of the half-width, and errors grow by a power of 1.2 to 1.3",
+        "what the norm does comes later by this power of the half-width, and errors grow by a "
+        "power of 1.2 to 1.3",
         _plateau,
         (-0.5, -0.25, -0.15, 0.0, 0.15, 0.25, 0.5, 1.5),
     ),

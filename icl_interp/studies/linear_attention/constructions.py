@@ -40,7 +40,7 @@ CONVERGED, BALANCED, PL, IDENTITY, RISK, QUERY, COVARIATE, RANDOM, ALGORITHM, OR
 )
 
 
-# ---- tasks -----------------------------------------------------------------------------------------------------------
+# ---- tasks ---------------------------------------------------------------------------------------
 
 
 def _whole(g: torch.Generator, low: int, high: int) -> int:
@@ -63,8 +63,8 @@ def isotropic(g: torch.Generator) -> LinearRegression:
 def noisy(g: torch.Generator) -> LinearRegression:
     """Five coordinates, and noise of half the variance of <w, x>: squared errors of light tails.
 
-    Without noise the mean of as many squared errors as are measured is off by 5 %, as much as the claim on risks lets
-    pass.
+    Without noise the mean of as many squared errors as are measured is off by 5 %, as much as the
+    claim on risks lets pass.
     """
     variances = tuple(between(g, 0.5, 1.5) for _ in range(5))
     share = between(g, 0.5, 0.6)
@@ -82,8 +82,9 @@ def _one_small(g: torch.Generator) -> LinearRegression:
 def random_covariance(g: torch.Generator) -> LinearRegression:
     """A diagonal covariance that is new in every prompt, of a law without tails.
 
-    The R2 that the claims ask for is a mean of squared errors over 2,048 prompts. Where variances have tails, as those
-    of an exponential law, it is off by more than the tenth that the claims let pass.
+    The R2 that the claims ask for is a mean of squared errors over 2,048 prompts. Where variances
+    have tails, as those of an exponential law, it is off by more than the tenth that the claims let
+    pass.
     """
     return LinearRegression(
         n_dims=_whole(g, 2, 3), covariance=Uniform(0, between(g, 1, 3)), n_points=N + 1
@@ -98,7 +99,7 @@ def _long_tails(g: torch.Generator) -> LinearRegression:
     )
 
 
-# ---- layers ----------------------------------------------------------------------------------------------------------
+# ---- layers --------------------------------------------------------------------------------------
 
 
 def layer(
@@ -206,7 +207,7 @@ def _one_place(g: torch.Generator) -> Case:
     return Case(by_place(weights, 2), task)
 
 
-# ---- paths -----------------------------------------------------------------------------------------------------------
+# ---- paths ---------------------------------------------------------------------------------------
 
 
 def start(g: torch.Generator, d: int) -> Float[Tensor, "dim dim"]:
@@ -265,7 +266,7 @@ def _trap(g: torch.Generator) -> Case:
     )
 
 
-# ---- predictors ------------------------------------------------------------------------------------------------------
+# ---- predictors ----------------------------------------------------------------------------------
 
 
 def predicting(task: LinearRegression, predictor: Predictor) -> Case:
@@ -306,7 +307,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "LSA layer at the optimum, equal variances",
-        "P is a multiple of the identity and predictions are linear in a query, of whose direction nothing depends",
+        "P is a multiple of the identity and predictions are linear in a query, of whose direction "
+        "nothing depends",
         functools.partial(_optimum, make=isotropic),
         {CONVERGED: YES, IDENTITY: YES, QUERY: YES},
     ),
@@ -360,7 +362,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "LSA layer at the optimum of longer prompts",
-        "shrinks too little: nearly as good at M = N, a fifth worse at a quarter of it and a quarter better at 4 N",
+        "shrinks too little: nearly as good at M = N, a fifth worse at a quarter of it and a "
+        "quarter better at 4 N",
         functools.partial(_other_length, 5 * N // 2, 3 * N),
         {RISK: NO},
     ),
@@ -378,7 +381,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "LSA layers along gradient flow, random covariances",
-        "from the paper's start: Theorem 4.5; the arguments for balance and for the inequality are the same",
+        "from the paper's start: Theorem 4.5; the arguments for balance and for the inequality are "
+        "the same",
         _random_flow,
         {CONVERGED: YES, BALANCED: YES, PL: YES},
     ),
@@ -426,7 +430,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares, bounded",
-        "the bound lies where hardly any label is, but where many labels of a query three times as far are",
+        "the bound lies where hardly any label is, but where many labels of a query three times as "
+        "far are",
         _bounded,
         {QUERY: NO},
     ),
@@ -435,14 +440,16 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
 # What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("ignorance", "linear_attention.order_free of all but blind"): (
-        "A layer of linear attention times 1e-6 still reads its examples and nothing else. Its predictions are small, "
-        "and no order changes them."
+        "A layer of linear attention times 1e-6 still reads its examples and nothing else. Its "
+        "predictions are small, and no order changes them."
     ),
     ("twins", "linear_attention.pl_inequality"): (
-        "The claim is about the weights that a run kept on its way. An untrained twin has no such way."
+        "The claim is about the weights that a run kept on its way. An untrained twin has no such "
+        "way."
     ),
     ("twins", "linear_attention.query_shift"): (
-        "An untrained twin predicts next to nothing, so its error is about the mean square of the label at every "
-        "query. It would pass, and the claim asks first whether the model has learned the task."
+        "An untrained twin predicts next to nothing, so its error is about the mean square of the "
+        "label at every query. It would pass, and the claim asks first whether the model has "
+        "learned the task."
     ),
 }

@@ -112,7 +112,8 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "share of a step in the prediction",
         known.COVARIATE,
-        "the rest of the prediction is that of least squares, which does not depend on the size of inputs",
+        "the rest of the prediction is that of least squares, which does not depend on the size of "
+        "inputs",
         _mixed,
         (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0),
     ),

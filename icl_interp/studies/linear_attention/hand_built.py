@@ -13,7 +13,8 @@ from icl_interp.models.units import LinearSelfAttention
 def by_inputs(product: Float[Tensor, "dim dim"]) -> LinearSelfAttention:
     """The unit that reads the best product of rank one through w21: W_PV has it in x, and W_KQ in y's row; w22 = 0.
 
-    With the product of `theory.linear_attention`'s `Landscape.rank_one` it is the stationary point away from W*.
+    With the product of `theory.linear_attention`'s `Landscape.rank_one` it is the stationary point
+    away from W*.
     """
     left, sizes, right = torch.linalg.svd(product)
     w_pv, w_kq = product.new_zeros(2, len(product) + 1, len(product) + 1)
@@ -24,11 +25,12 @@ def by_inputs(product: Float[Tensor, "dim dim"]) -> LinearSelfAttention:
 def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
     """A transformer of linear attention whose layers are steps of gradient descent on the examples of its prompt.
 
-    Layer by layer each column's last entry goes from y to y - <w, x>, its residual; minus the query's is the
-    prediction. Attention looks both ways, so from the second step on the query counts as one more example, of label 0:
-    it is exact for one step and off by order 1/n for more.
+    Layer by layer each column's last entry goes from y to y - <w, x>, its residual; minus the
+    query's is the prediction. Attention looks both ways, so from the second step on the query
+    counts as one more example, of label 0: it is exact for one step and off by order 1/n for more.
 
-    Source: von Oswald et al. (2023), "Transformers learn in-context by gradient descent", proposition 1.
+    Source: von Oswald et al. (2023), "Transformers learn in-context by gradient descent",
+    proposition 1.
 
     Args:
         dim: d.
@@ -38,7 +40,8 @@ def descent(dim: int, steps: int, rate: float, n_ctx: int) -> HookedTransformer:
     """
     if dim < 1 or steps < 1:
         raise InputError(
-            f"descent needs at least one coordinate and one step, but got dim={dim} and steps={steps}"
+            f"descent needs at least one coordinate and one step, but got dim={dim} and "
+            f"steps={steps}"
         )
     width = dim + 1
     model = blank(width, n_layers=steps, d_head=width, n_ctx=n_ctx, d_in=width, **LINEAR)

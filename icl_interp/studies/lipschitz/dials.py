@@ -57,7 +57,8 @@ DIALS: tuple[Dial, ...] = (
     Dial(
         "bound on predictions, over L",
         heads.TRANSFER,
-        "the best window, and predictions that end at this multiple of L: functions of 10 L go beyond it",
+        "the best window, and predictions that end at this multiple of L: functions of 10 L go "
+        "beyond it",
         lambda v, g: heads.bounded(g, v),
         (2.5, 5.0, 7.0, 8.0, 9.0, 10.0, 15.0, 30.0),
         quantity="at 10 L",

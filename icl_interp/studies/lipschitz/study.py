@@ -22,24 +22,26 @@ from icl_interp.studies.lipschitz.figures.all import DRAWINGS
 FIGURES = {
     "lipschitz_window": ReportFigure(
         unit.window,
-        "On the left the mean squared error of windows M = w Σ⁻¹ for this task: a wide window (small w) averages "
-        "examples at which the target has other values (bias), a narrow one averages few of them (noise). The diamond "
-        "is the best window, in the band the error is within 1 % of it; the circle is the error with the model's M, "
-        "at its w. On the right the model's M for inputs that are scaled to the unit sphere: Lemma 1 asks for one "
-        "number on the diagonal and zeros elsewhere.",
+        "On the left the mean squared error of windows M = w Σ⁻¹ for this task: a wide window "
+        "(small w) averages examples at which the target has other values (bias), a narrow one "
+        "averages few of them (noise). The diamond is the best window, in the band the error is "
+        "within 1 % of it; the circle is the error with the model's M, at its w. On the right the "
+        "model's M for inputs that are scaled to the unit sphere: Lemma 1 asks for one number on "
+        "the diagonal and zeros elsewhere.",
     ),
     "lipschitz_directions": ReportFigure(
         unit.directions,
-        "On the left how much of the model's M acts in each direction of the inputs, those that the functions depend "
-        "on first. On the right the squared error at the query: of the unchanged model, with attention that is not "
-        "shown the irrelevant or the relevant directions, and with equal weights for all examples.",
+        "On the left how much of the model's M acts in each direction of the inputs, those that "
+        "the functions depend on first. On the right the squared error at the query: of the "
+        "unchanged model, with attention that is not shown the irrelevant or the relevant "
+        "directions, and with equal weights for all examples.",
     ),
 }
 
 STUDY = Study(
     "lipschitz",
-    "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), In-context learning with transformers: softmax "
-    "attention adapts to function Lipschitzness, slides by A. Mokhtari",
+    "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), In-context learning with "
+    "transformers: softmax attention adapts to function Lipschitzness, slides by A. Mokhtari",
     claims=(
         smoother.SMOOTHER_CLAIM,
         window.OPTIMAL_WINDOW_CLAIM,

@@ -125,7 +125,7 @@ def _split(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     return resized(cfg, n_heads=cfg.n_heads + 1)
 
 
-# ---- heads that do nothing ------------------------------------------------------------------------------------------
+# ---- heads that do nothing -----------------------------------------------------------------------
 
 
 def _with_heads(weights: Weights, part: str, added: Head, draw: torch.Generator) -> None:
@@ -193,7 +193,7 @@ def _copied_pair(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
     return resized(cfg, n_heads=cfg.n_heads + 2)
 
 
-# ---- shape ----------------------------------------------------------------------------------------------------------
+# ---- shape ---------------------------------------------------------------------------------------
 
 
 def _wider_heads(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:

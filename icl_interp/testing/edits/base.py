@@ -1,7 +1,8 @@
 """What an edit is: another set of weights that computes the same function of every prompt.
 
-A model's function does not fix its weights. What an analysis says about the function must therefore be the same for all
-weights that compute it; what it says about the weights themselves may differ, and each edit names that.
+A model's function does not fix its weights. What an analysis says about the function must therefore
+be the same for all weights that compute it; what it says about the weights themselves may differ,
+and each edit names that.
 """
 
 import copy
@@ -32,16 +33,22 @@ Family = Literal[
     "mlp",
     "targets",
 ]
-# What weights of one function may differ in. A claim about one of these may get another verdict after an edit.
+# What weights of one function may differ in. A claim about one of these may get another verdict
+# after an edit.
 Aspect = Literal[
     "certificate",  # half-width of the interval that the last norm keeps the output in
-    "overlap of heads",  # of their maps and outputs, and what random rotations of the stream make of it
+    # Overlap of their maps and outputs, and what random rotations of the stream make of it.
+    "overlap of heads",
     "weight maps",  # W_V W_O and W_Q W_K^T as they stand, without the norm before them
-    "affine lens",  # regularised regression on the stream, which is not invariant under a change of coordinates
+    # Regularised regression on the stream, which is not invariant under a change of coordinates.
+    "affine lens",
     "order of heads",  # which head is called the first
-    "list of heads",  # which heads a layer has, idle ones among them: rows of a list, and shares of all that are listed
+    # Which heads a layer has, idle ones among them: rows of a list, and shares of all that are
+    # listed.
+    "list of heads",
     "balance",  # how large one factor of a product is beside the other
-    "shares of heads",  # how much of something a single head makes up, and whether it matters by itself
+    # How much of something a single head makes up, and whether it matters by itself.
+    "shares of heads",
     "depth",  # how many layers there are, and which is the last
     "single layer",  # whether it is one layer, as theorems about one layer ask
     "single head",  # whether a layer has one head
@@ -67,13 +74,13 @@ class Edit:
     Attributes:
         name: what is done, in a few words.
         family: which part of the model it is about.
-        refusal: why it would not leave the function of a model with this config, or has nothing to change; None where
-            it applies.
-        change: edits a copy of the weights in place and returns the config that they have then. Random choices come
-            from the generator.
+        refusal: why it would not leave the function of a model with this config, or has nothing to
+            change; None where it applies.
+        change: edits a copy of the weights in place and returns the config that they have then.
+            Random choices come from the generator.
         may_change: what a claim may be about whose verdict need not stay.
-        may_refuse: what a claim may be about that need not apply any more, as one about layers of a single head. Where
-            it still applies, its verdict must stay.
+        may_refuse: what a claim may be about that need not apply any more, as one about layers of a
+            single head. Where it still applies, its verdict must stay.
     """
 
     name: str
@@ -161,8 +168,8 @@ def made(weights: Weights, cfg: Config, like: HookedTransformer | None = None) -
     Args:
         weights: by name.
         cfg: their shape.
-        like: a model whose class it gets, with what an object of that class has beside its weights: a path of its own,
-            for one. A plain `HookedTransformer` by default.
+        like: a model whose class it gets, with what an object of that class has beside its weights:
+            a path of its own, for one. A plain `HookedTransformer` by default.
 
     Raises:
         InputError: that class cannot be made of a config alone.
@@ -172,7 +179,8 @@ def made(weights: Weights, cfg: Config, like: HookedTransformer | None = None) -
         model = kind(cfg)
     except TypeError as error:
         raise InputError(
-            f"an edited model of the class {kind.__name__} is made by {kind.__name__}(cfg), but that fails: {error}"
+            f"an edited model of the class {kind.__name__} is made by {kind.__name__}(cfg), but "
+            f"that fails: {error}"
         ) from error
     if like is not None:
         _take_over(model, like)
@@ -210,7 +218,7 @@ def differ(before: HookedTransformer, after: HookedTransformer) -> bool:
     )
 
 
-# ---- parts of a model -----------------------------------------------------------------------------------------------
+# ---- parts of a model ----------------------------------------------------------------------------
 
 
 def attentions(cfg: Config) -> list[str]:
@@ -263,11 +271,14 @@ def size_of(*weights: Tensor) -> float:
     return float(torch.cat([one.flatten() for one in weights]).square().mean().sqrt()) or 1.0
 
 
-# ---- random matrices ------------------------------------------------------------------------------------------------
+# ---- random matrices -----------------------------------------------------------------------------
 
 
 def orthogonal(n: int, draw: torch.Generator) -> Float[Tensor, "n n"]:
-    """A random orthogonal matrix by the Haar measure; for n = 1 it is -1, since 1 would change nothing."""
+    """A random orthogonal matrix by the Haar measure.
+
+    For n = 1 it is -1, since 1 would change nothing.
+    """
     if n == 1:
         return -torch.ones(1, 1, dtype=torch.float64)
     q, r = torch.linalg.qr(torch.randn(n, n, generator=draw, dtype=torch.float64))

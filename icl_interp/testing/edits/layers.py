@@ -97,7 +97,7 @@ def _layer_before(weights: Weights, cfg: Config, draw: torch.Generator) -> Confi
     return longer
 
 
-# ---- positions ------------------------------------------------------------------------------------------------------
+# ---- positions -----------------------------------------------------------------------------------
 
 
 def _has_positions(cfg: Config) -> str | None:

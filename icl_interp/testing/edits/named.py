@@ -1,4 +1,7 @@
-"""Every edit of weights, by family: the sharpest of each comes first. Edits of targets stand in `targets`."""
+"""Every edit of weights, by family: the sharpest of each comes first.
+
+Edits of targets stand in `targets`.
+"""
 
 from icl_interp.testing.edits import attention, layers, stream
 from icl_interp.testing.edits.base import Edit

@@ -27,7 +27,7 @@ from icl_interp.testing.edits.base import (
 GAINS = tuple(f"{norm}.{part}" for norm in ("ln1", "ln2", "ln_final") for part in "wb")
 
 
-# ---- width ----------------------------------------------------------------------------------------------------------
+# ---- width ---------------------------------------------------------------------------------------
 
 
 def _always(cfg: Config) -> None:
@@ -64,7 +64,7 @@ def _doubled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) 
     return wide
 
 
-# ---- coordinates that nobody reads ----------------------------------------------------------------------------------
+# ---- coordinates that nobody reads ---------------------------------------------------------------
 
 
 def _normed(cfg: Config) -> str | None:
@@ -129,7 +129,8 @@ def _unread_copy(weights: Weights, cfg: Config, draw: torch.Generator, size: flo
 def _unread_cancelled(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -> Config:
     """Each head writes to a coordinate of its own that nothing reads, and a copy of it takes that off again.
 
-    The coordinates are copies of others, so that norms find the mean and the scale that they found before.
+    The coordinates are copies of others, so that norms find the mean and the scale that they found
+    before.
     """
     wide = _copied(weights, cfg, 1 + math.ceil(cfg.n_heads / cfg.d_model))
     for part in attentions(cfg):
@@ -145,7 +146,7 @@ def _unread_cancelled(weights: Weights, cfg: Config, draw: torch.Generator, size
     return resized(wide, n_heads=2 * cfg.n_heads)
 
 
-# ---- gains ----------------------------------------------------------------------------------------------------------
+# ---- gains ---------------------------------------------------------------------------------------
 
 
 def _foldable(cfg: Config) -> list[Reader]:
@@ -182,7 +183,7 @@ def _folded(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     return cfg
 
 
-# ---- basis ----------------------------------------------------------------------------------------------------------
+# ---- basis ---------------------------------------------------------------------------------------
 
 
 def _fixed_basis(cfg: Config) -> str | None:

@@ -1,7 +1,8 @@
 """Edits of targets: values of functions in other units, and a model that answers in these.
 
-The function that the model computes changes with the task, so that what it makes of a function stays. Where its weights
-can take that up, its tokens show the new values; else the encoding shows it the old ones.
+The function that the model computes changes with the task, so that what it makes of a function
+stays. Where its weights can take that up, its tokens show the new values; else the encoding shows
+it the old ones.
 """
 
 from collections.abc import Callable
@@ -40,9 +41,10 @@ class TargetEdit:
 
     Attributes:
         name: what is done, in a few words.
-        refusal: why a model that is posed so cannot answer in other units this way; None where it can.
-        show: edits a copy of the weights in place, so that tokens in the new units are read as those in the old were;
-            returns the encoding that shows them.
+        refusal: why a model that is posed so cannot answer in other units this way; None where it
+            can.
+        show: edits a copy of the weights in place, so that tokens in the new units are read as
+            those in the old were; returns the encoding that shows them.
         scales: whether values are multiplied by a number. shifts: whether a number is added.
         may_change: what a claim may be about whose verdict need not stay.
     """
@@ -59,7 +61,10 @@ class TargetEdit:
     def applies(self, posed: Posed) -> str | None:
         """Why it does not apply to a model that is posed so; None where it does."""
         if type(posed.model) is not HookedTransformer:
-            return "what a class of its own adds to predictions need not be in the units of its read-out"
+            return (
+                "what a class of its own adds to predictions need not be in the units of its "
+                "read-out"
+            )
         if posed.task.autoregressive or not posed.encoding.shows_values:
             return "values are the next inputs, so they have no units of their own"
         return self.refusal(posed)
@@ -67,8 +72,8 @@ class TargetEdit:
     def apply(self, posed: Posed, generator: torch.Generator) -> Posed:
         """The task in other units, drawn at random, with a model and an encoding of it.
 
-        Values become two to four times as large, and are shifted by two to four times their standard deviation, up or
-        down.
+        Values become two to four times as large, and are shifted by two to four times their
+        standard deviation, up or down.
 
         Raises:
             InputError: the edit does not apply; the message says why.
@@ -121,7 +126,10 @@ def _cannot_scale(posed: Posed) -> str | None:
 
 
 def _by_read_in(weights: Weights, posed: Posed, units: Units) -> Encoding:
-    """Rows of W_E that read values are divided by the scale; the query's label is 0 in all units."""
+    """Rows of W_E that read values are divided by the scale.
+
+    The query's label is 0 in all units.
+    """
     weights["embed.W_E"][posed.task.dim :] /= units.scale
     return posed.encoding
 

@@ -1,22 +1,24 @@
 """Linear attention that learns s_{t+1} = W s_t in context: closed forms after Sander, Giryes, Suzuki, Blondel & Peyré.
 
-W is new in each sequence: diagonal with independent eigenvalues on the unit circle (unitary), or with conjugate pairs
-of them (a rotation). The layer's prediction depends on its heads through C = B^T A, and on a number p_t for each token.
-The expected squared error is exact, a polynomial in C and p. Everything is computed and returned in float64, or in
-complex128 where states are complex.
+W is new in each sequence: diagonal with independent eigenvalues on the unit circle (unitary), or
+with conjugate pairs of them (a rotation). The layer's prediction depends on its heads through
+C = B^T A, and on a number p_t for each token. The expected squared error is exact, a polynomial in
+C and p. Everything is computed and returned in float64, or in complex128 where states are complex.
 
 * `loss`: the layer's prediction, its loss for unitary W and for rotations.
-* `minima`: where the loss is zero (Propositions 3 and 6), how to recognise it, and what is estimated in context.
+* `minima`: where the loss is zero (Propositions 3 and 6), how to recognise it, and what is
+  estimated in context.
 * `heads`: constructions with d and d / 2 heads (Lemmas 2 and 3), a_h . b_h' = 0.
 * `descent`: augmented tokens (Lemma 1) and one step of gradient descent (Propositions 1 and 2).
 * `flow`: gradient flow, what it conserves, where it ends (Propositions 4 and 5).
 * `positions`: small angles, conditioning and early stopping (Proposition 7).
 * `recurrence`: what a linear recurrent network can do (Remark 2).
 
-The source is Sander, Giryes, Suzuki, Blondel & Peyré (2024), "How do Transformers perform in-context autoregressive
-learning?". Where its code errs, the right formula has the plain name and theirs ends in `_as_coded`: the unitary loss
-counts one key twice. Three statements hold less widely than they read: d / 2 heads suffice to reach zero and not to
-find it (`needed_heads`), Lemma 1 leaves out the first token (`augmenting_patterns`), Remark 2 needs uniform angles
+The source is Sander, Giryes, Suzuki, Blondel & Peyré (2024), "How do Transformers perform
+in-context autoregressive learning?". Where its code errs, the right formula has the plain name and
+theirs ends in `_as_coded`: the unitary loss counts one key twice. Three statements hold less widely
+than they read: d / 2 heads suffice to reach zero and not to find it (`needed_heads`), Lemma 1
+leaves out the first token (`augmenting_patterns`), Remark 2 needs uniform angles
 (`recurrent_floor`).
 """
 

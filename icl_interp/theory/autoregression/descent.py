@@ -1,9 +1,10 @@
 """Augmented tokens and gradient descent: how they are made, the layer that takes a step, and its best size.
 
-This is one part of the study `autoregression`, which re-exports it. Tokens are e_t = (0, s_t, s_{t-1}), t = 0, ..., T,
-with s_{-1} = 0: T is the number of transitions that are seen, and s_{T+1} is to be predicted. The layer adds to e_T the
-sum over t of B e_t (e_t^* A e_T), and its prediction is the first block. Both matrices are (3 d, 3 d), the blocks in
-the order of the tokens'. * is the conjugate transpose.
+This is one part of the study `autoregression`, which re-exports it. Tokens are e_t = (0, s_t,
+s_{t-1}), t = 0, ..., T, with s_{-1} = 0: T is the number of transitions that are seen, and s_{T+1}
+is to be predicted. The layer adds to e_T the sum over t of B e_t (e_t^* A e_T), and its prediction
+is the first block. Both matrices are (3 d, 3 d), the blocks in the order of the tokens'. * is the
+conjugate transpose.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,8 @@ class AugmentedWeights(NamedTuple):
 def augmented_tokens(states: States, first: Matrices | None = None) -> Tokens:
     """e_t = (0, s_t, s_{t-1}) with s_{-1} = 0; with a matrix W_0 the first block is W_0 s_t.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), sections 3 and 4, after von Oswald et al. (2023).
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), sections 3 and 4, after von Oswald et
+    al. (2023).
 
     Args:
         states: s_0 to s_T.
@@ -70,11 +72,13 @@ def augmented_tokens(states: States, first: Matrices | None = None) -> Tokens:
 def augmenting_patterns(n_tokens: int, margin: float) -> Float[Tensor, "2 query key"]:
     """The attention of two heads that see positions only: one looks at its own token, one at the token before.
 
-    Causal softmax of scores that are `margin` at that token and 0 at the others: the weight off it is at most
-    t e^-margin. The first token has none before it and itself gets all the weight: the third block of e_0 comes out as
-    s_0, where it should be 0, however large the margin is. A step of size eta from 0 then loses d^2 eta^2 more.
+    Causal softmax of scores that are `margin` at that token and 0 at the others: the weight off it
+    is at most t e^-margin. The first token has none before it and itself gets all the weight: the
+    third block of e_0 comes out as s_0, where it should be 0, however large the margin is. A step
+    of size eta from 0 then loses d^2 eta^2 more.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Lemma 1, which does not mention the first token.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Lemma 1, which does not mention the
+    first token.
 
     Args:
         n_tokens: T + 1.
@@ -123,11 +127,12 @@ def augmented_by_attention(states: States, margin: float) -> Tokens:
 def gradient_step_weights(d: int, step: float, first: Matrices | None = None) -> AugmentedWeights:
     """Weights whose prediction is that of one step of gradient descent from W_0 on the errors of the prompt.
 
-    A has I in block (s_{t-1} of the key, s_T of the query), B has step I in block (prediction, s_t) and -step W_0 in
-    block (prediction, s_{t-1}). From W_0 = 0 the prediction is step sum_t s_t s_{t-1}^* s_T.
+    A has I in block (s_{t-1} of the key, s_T of the query), B has step I in block (prediction, s_t)
+    and -step W_0 in block (prediction, s_{t-1}). From W_0 = 0 the prediction is step sum_t s_t
+    s_{t-1}^* s_T.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 1 and equation (8), for W_0 = 0; von Oswald et
-    al. (2023). Another W_0 belongs in `augmented_tokens` too.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 1 and equation (8), for
+    W_0 = 0; von Oswald et al. (2023). Another W_0 belongs in `augmented_tokens` too.
 
     Args:
         d: coordinates of a state.
@@ -177,8 +182,8 @@ def augmented_prediction(tokens: Tokens, scores: Tensor, values: Tensor) -> Tens
     tokens, wide = _as_states(tokens), tokens.shape[-1]
     if wide % 3 or [*scores.shape] != [wide, wide] or scores.shape != values.shape:
         raise ValueError(
-            f"tokens are three blocks wide, and A and B as wide as they are, got tokens of {wide} numbers, A "
-            f"{[*scores.shape]} and B {[*values.shape]}"
+            f"tokens are three blocks wide, and A and B as wide as they are, got tokens of {wide} "
+            f"numbers, A {[*scores.shape]} and B {[*values.shape]}"
         )
     dtype = torch.promote_types(
         tokens.dtype, torch.promote_types(_as_exact(scores).dtype, _as_exact(values).dtype)
@@ -225,12 +230,12 @@ def gradient_descent(
 def optimal_step(lengths: Lengths, d: int) -> Float[Tensor, ""]:
     """eta* = sum T / sum (T^2 + (d - 1) T) over the lengths: the best step from 0 for unitary W.
 
-    T / (T^2 + (d - 1) T) = 1 / (T + d - 1) for one length. It tends to 3 / (2 T_max) for lengths up to T_max, slowly
-    for large d.
+    T / (T^2 + (d - 1) T) = 1 / (T + d - 1) for one length. It tends to 3 / (2 T_max) for lengths up
+    to T_max, slowly for large d.
 
-    No other weights of the paper's block structure do better (`block_loss`), but others do as well: the diagonals of
-    the two blocks times the same signs, a coordinate at a time, D = diag(+-1). Their prediction is D W_1 D s_T, which
-    is a step of gradient descent for D = I and D = -I only.
+    No other weights of the paper's block structure do better (`block_loss`), but others do as well:
+    the diagonals of the two blocks times the same signs, a coordinate at a time, D = diag(+-1).
+    Their prediction is D W_1 D s_T, which is a step of gradient descent for D = I and D = -I only.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 2.
 
@@ -252,7 +257,8 @@ def optimal_step(lengths: Lengths, d: int) -> Float[Tensor, ""]:
 def step_loss(step: Scalar, lengths: Lengths, d: int) -> Float[Tensor, ""]:
     """Sum over lengths of E |W_1 s_T - s_{T+1}|^2 = d (1 - 2 eta T + eta^2 (T^2 + (d - 1) T)), one step from 0.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), proof of Proposition 2, for unitary W and s_0 = 1.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), proof of Proposition 2, for unitary W
+    and s_0 = 1.
 
     Args:
         step: eta.
@@ -273,7 +279,8 @@ def step_loss(step: Scalar, lengths: Lengths, d: int) -> Float[Tensor, ""]:
 def least_step_loss(lengths: Lengths, d: int) -> Float[Tensor, ""]:
     """`step_loss` at `optimal_step`: d (number of lengths - (sum T)^2 / sum (T^2 + (d - 1) T)).
 
-    d (d - 1) / (T + d - 1) for one length: one step is not enough for d > 1, however long the prompt is.
+    d (d - 1) / (T + d - 1) for one length: one step is not enough for d > 1, however long the
+    prompt is.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 2.
 
@@ -296,11 +303,13 @@ def block_loss(
 ) -> Float[Tensor, ""]:
     """Sum over lengths of E |prediction - s_{T+1}|^2 for all weights that Proposition 2 allows; differentiable.
 
-    A has diagonal blocks a_1 (key's s_t, query's s_T), a_2 (s_t, s_{T-1}), a_3 (s_{t-1}, s_T), a_4 (s_{t-1}, s_{T-1}),
-    B has b_1 (prediction, s_t) and b_2 (prediction, s_{t-1}). W is unitary, s_0 = 1, s_{-1} = 0. Exact: the prediction
-    is a polynomial in the eigenvalues, and the loss the sum of the squares of what its coefficients miss.
+    A has diagonal blocks a_1 (key's s_t, query's s_T), a_2 (s_t, s_{T-1}), a_3 (s_{t-1}, s_T), a_4
+    (s_{t-1}, s_{T-1}), B has b_1 (prediction, s_t) and b_2 (prediction, s_{t-1}). W is unitary,
+    s_0 = 1, s_{-1} = 0. Exact: the prediction is a polynomial in the eigenvalues, and the loss the
+    sum of the squares of what its coefficients miss.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Assumption 2, Lemma 4 and Proposition 8 (equation (9)).
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Assumption 2, Lemma 4 and Proposition 8
+    (equation (9)).
 
     Args:
         scores: a_1 to a_4 as rows.
@@ -320,7 +329,8 @@ def block_loss(
     d = a.shape[1]
     total = as_float64(0.0)
     for length in _as_lengths(lengths, d).long().tolist():
-        # The coefficient of lambda_j^m lambda_i^n stands at (m, n + 1). e_t holds lambda^t and lambda^(t-1), e_0 1.
+        # The coefficient of lambda_j^m lambda_i^n stands at (m, n + 1). e_t holds lambda^t and
+        # lambda^(t-1), e_0 1.
         places, terms = [], []
         for t in range(length + 1):
             shown = [(t, a[0], a[1], b[0])] + ([(t - 1, a[2], a[3], b[1])] if t else [])

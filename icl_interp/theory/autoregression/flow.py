@@ -65,19 +65,23 @@ def gradient_flow(
 ) -> Trajectory:
     """(A, B, p) along gradient flow on the population loss from time 0, by scipy's LSODA.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Propositions 4 and 5, "Convergence of gradient descent".
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Propositions 4 and 5, "Convergence of
+    gradient descent".
 
     Args:
         A: a_h as rows, at time 0.
         B: b_h as rows.
         p: a number for each token.
         times: increasing, from 0 up.
-        paired: whether eigenvalues come in conjugate pairs (`orthogonal_loss`) or not (`unitary_loss`).
+        paired: whether eigenvalues come in conjugate pairs (`orthogonal_loss`) or not
+            (`unitary_loss`).
         moving: whether p moves too; otherwise it stays what it is.
-        tolerance: of a step, relative, and a hundredth of it absolute. The global error is some tens of it.
+        tolerance: of a step, relative, and a hundredth of it absolute. The global error is some
+            tens of it.
 
     Raises:
-        ValueError: sizes that do not fit, times that do not increase from 0 up, or the solver gives up.
+        ValueError: sizes that do not fit, times that do not increase from 0 up, or the solver gives
+            up.
 
     Example:
         >>> start = torch.full((1, 1), .5), torch.full((1, 1), .4), torch.tensor([.1, .2, .3])
@@ -115,7 +119,8 @@ def gradient_flow(
     )
     if not solved.success:
         raise ValueError(
-            f"the flow could not be integrated to t={float(times[-1]):g}: {solved.message}; try a larger tolerance"
+            f"the flow could not be integrated to t={float(times[-1]):g}: {solved.message}; try a "
+            "larger tolerance"
         )
     a, b, positions = torch.from_numpy(solved.y.T.copy()).tensor_split(cut, -1)
     a, b = a.unflatten(-1, A.shape), b.unflatten(-1, A.shape)
@@ -146,12 +151,13 @@ def scalar_loss(a: Scalar, b: Scalar, p: Positions) -> Float[Tensor, ""]:
 def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
     """Where gradient flow from (a, b, p) ends for d = 1, if its loss is below 1 at the start; in closed form.
 
-    The loss falls, so a b p_T stays positive and no sign changes. At the end a b p_T = 1 and p = p_T e_T, and with
-    a^2 - b^2 and a^2 - |p|^2, which are conserved, a^2 is the largest root of u (u - a^2 + b^2) (u - a^2 + |p|^2) = 1.
-    The condition is sufficient, not necessary: nearly all other starts end at a minimum too, but (1, 1, -e_T) ends at
-    the origin.
+    The loss falls, so a b p_T stays positive and no sign changes. At the end a b p_T = 1 and
+    p = p_T e_T, and with a^2 - b^2 and a^2 - |p|^2, which are conserved, a^2 is the largest root of
+    u (u - a^2 + b^2) (u - a^2 + |p|^2) = 1. The condition is sufficient, not necessary: nearly all
+    other starts end at a minimum too, but (1, 1, -e_T) ends at the origin.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 5; its proof needs this condition.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 5; its proof needs this
+    condition.
 
     Args:
         a: a_1 at time 0.
@@ -170,8 +176,8 @@ def scalar_limit(a: Scalar, b: Scalar, p: Positions) -> ScalarLimit:
     start = float(scalar_loss(a, b, p))
     if not start < 1:
         raise ValueError(
-            f"the loss at the start is {start:g}: Proposition 5 asks for less than 1. The condition is sufficient, so "
-            "gradient_flow may reach a minimum all the same"
+            f"the loss at the start is {start:g}: Proposition 5 asks for less than 1. The "
+            "condition is sufficient, so gradient_flow may reach a minimum all the same"
         )
     a, b, p = float(a), float(b), as_float64(p)
     shifts = (a * a - b * b, a * a - float(p.square().sum()))

@@ -1,6 +1,7 @@
 """Heads: how many a loss of zero takes, weights that reach it, and the orthogonality between them.
 
-This is one part of the study `autoregression`, which re-exports it; symbols are those of `loss` and `minima`.
+This is one part of the study `autoregression`, which re-exports it; symbols are those of `loss` and
+`minima`.
 """
 
 from typing import NamedTuple
@@ -47,9 +48,9 @@ class HeadProducts(NamedTuple):
 def needed_heads(d: int, *, paired: bool) -> int:
     """The fewest heads with which the loss can be 0: d, or d / 2 where eigenvalues come in conjugate pairs.
 
-    Enough to reach 0, which is not enough to find it: from small random weights gradient descent with d / 2 heads ends
-    at 0 in a part of runs only, and at other minima of the loss in the rest. With d heads it found 0 in every run
-    tried.
+    Enough to reach 0, which is not enough to find it: from small random weights gradient descent
+    with d / 2 heads ends at 0 in a part of runs only, and at other minima of the loss in the rest.
+    With d heads it found 0 in every run tried.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Propositions 3 and 6, Lemmas 2 and 3.
 
@@ -73,7 +74,8 @@ def unitary_floor(d: int, heads: int) -> Float[Tensor, ""]:
 
     C has rank H at most, and |p_T C - I|_F^2 is at least d - H then.
 
-    Source: what Proposition 3 of Sander, Giryes, Suzuki, Blondel & Peyré (2024) leaves open for fewer than d heads.
+    Source: what Proposition 3 of Sander, Giryes, Suzuki, Blondel & Peyré (2024) leaves open for
+    fewer than d heads.
 
     Args:
         d: coordinates.
@@ -116,8 +118,8 @@ def unitary_heads(d: int, n_tokens: int) -> Layer:
 def orthogonal_heads(d: int, n_tokens: int) -> Layer:
     """d / 2 heads with a loss of 0 for rotations: a_h = b_h = e_2h + e_2h+1 and p = e_T - e_{T-1} / 2.
 
-    Head h adds up a pair. The prediction is (lambda + conj(lambda)) s_{T-1} - s_{T-2} (counted from 0), the formula
-    2 cos(theta) R - I = R^2.
+    Head h adds up a pair. The prediction is (lambda + conj(lambda)) s_{T-1} - s_{T-2} (counted from
+    0), the formula 2 cos(theta) R - I = R^2.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Lemma 3.
 
@@ -142,9 +144,10 @@ def orthogonal_heads(d: int, n_tokens: int) -> Layer:
 def head_products(A: Heads, B: Heads) -> HeadProducts:
     """The products a_h . b_h' of Sander's identity: 0 for different heads where p_T B^T A = I with as many heads as d.
 
-    Then A B^T = I / p_T as well. It is between a and b: a_h . a_h' may be anything. With d / 2 heads at a minimiser for
-    rotations A B^T = (2 / p_T) I. With more heads than needed the identity need not hold at a minimiser, nor for
-    rotations with d heads at rho other than 0: A B^T is then similar to C, which is not diagonal.
+    Then A B^T = I / p_T as well. It is between a and b: a_h . a_h' may be anything. With d / 2
+    heads at a minimiser for rotations A B^T = (2 / p_T) I. With more heads than needed the identity
+    need not hold at a minimiser, nor for rotations with d heads at rho other than 0: A B^T is then
+    similar to C, which is not diagonal.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), "Orthogonality" after Proposition 3.
 

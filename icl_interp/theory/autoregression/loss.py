@@ -1,13 +1,13 @@
 """The population loss of one layer of diagonal linear attention on s_{t+1} = W s_t, exactly (Lemma 2, Proposition 4).
 
-This is one part of the study `autoregression`, which re-exports it. Tokens are s_0 = 1 to s_{T-1} in d coordinates,
-with s_t = lambda^t, entry by entry: lambda is the diagonal of W. The query is the last token but one, q = T - 2, and
-the target is s_T. Head h has diagonals a_h (of A_h) and b_h (of B_h), row h of the matrices A and B. The vector p holds
-a number for each token: p_T stands for its last entry, p_{T-1} for the one before, as in the paper, which counts from
-1.
+This is one part of the study `autoregression`, which re-exports it. Tokens are s_0 = 1 to s_{T-1}
+in d coordinates, with s_t = lambda^t, entry by entry: lambda is the diagonal of W. The query is the
+last token but one, q = T - 2, and the target is s_T. Head h has diagonals a_h (of A_h) and b_h (of
+B_h), row h of the matrices A and B. The vector p holds a number for each token: p_T stands for its
+last entry, p_{T-1} for the one before, as in the paper, which counts from 1.
 
-Unitary: the d entries of lambda are independent and uniform on the circle. Orthogonal: entries 0, 2, 4, ... are, and
-each entry after one of them is its complex conjugate.
+Unitary: the d entries of lambda are independent and uniform on the circle. Orthogonal: entries 0,
+2, 4, ... are, and each entry after one of them is its complex conjugate.
 """
 
 import torch
@@ -35,10 +35,11 @@ States = Complex[Tensor, "*batch token dim"] | Float[Tensor, "*batch token dim"]
 def prediction(states: States, A: Heads, B: Heads, p: Positions) -> Tensor:
     """What the layer predicts for s_T: sum_t p_t sum_h b_h * s_t <a_h * s_q, s_t>, * entry by entry.
 
-    The product <x, y> = sum_i conj(x_i) y_i. Only B^T A matters: entry j is sum_t p_t s_tj sum_i (B^T A)_ji conj(s_qi)
-    s_ti.
+    The product <x, y> = sum_i conj(x_i) y_i. Only B^T A matters: entry j is sum_t p_t s_tj sum_i
+    (B^T A)_ji conj(s_qi) s_ti.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), equation (6) under Assumption 3, and Lemma 2.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), equation (6) under Assumption 3, and
+    Lemma 2.
 
     Args:
         states: s_0 to s_{T-1}, at least two, complex or real.
@@ -61,8 +62,8 @@ def prediction(states: States, A: Heads, B: Heads, p: Positions) -> Tensor:
     states = torch.as_tensor(states, dtype=torch.complex128)
     if states.shape[-2:] != (len(p), len(product)):
         raise ValueError(
-            f"states must end with {len(p)} tokens (p) of {len(product)} coordinates (A and B), got shape "
-            f"{tuple(states.shape)}"
+            f"states must end with {len(p)} tokens (p) of {len(product)} coordinates (A and B), "
+            f"got shape {tuple(states.shape)}"
         )
     scores = (states[..., -2, None, :].conj() * states) @ product.mT.to(states)
     return ((p[:, None] * scores) * states).sum(-2)
@@ -88,7 +89,8 @@ def head_product(A: Heads, B: Heads) -> Square:
     A, B = as_float64(A), as_float64(B)
     if A.shape != B.shape:
         raise ValueError(
-            f"A and B hold a row for each head and must have one shape, got {[*A.shape]} and {[*B.shape]}"
+            f"A and B hold a row for each head and must have one shape, got {[*A.shape]} and "
+            f"{[*B.shape]}"
         )
     return B.mT @ A
 
@@ -96,8 +98,9 @@ def head_product(A: Heads, B: Heads) -> Square:
 def unitary_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
     """E |prediction - s_T|^2 over unitary W, in closed form; differentiable.
 
-    (|p|^2 - p_{T-1}^2) |C|_F^2 + p_{T-1}^2 |C 1|^2 - 2 p_T tr C + d, with C = B^T A. The key at the query is special:
-    there conj(s_qi) s_qi = 1 for all i, and the d terms of a coordinate add up before they are squared.
+    (|p|^2 - p_{T-1}^2) |C|_F^2 + p_{T-1}^2 |C 1|^2 - 2 p_T tr C + d, with C = B^T A. The key at the
+    query is special: there conj(s_qi) s_qi = 1 for all i, and the d terms of a coordinate add up
+    before they are squared.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 4.
 
@@ -120,9 +123,11 @@ def unitary_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
 def unitary_loss_as_coded(C: Square, p: Positions) -> Float[Tensor, ""]:
     """The loss as the authors' code has it: the key at the query is counted twice, p_{T-1}^2 |C|_F^2 too much.
 
-    It has the minimum and the minimisers of `unitary_loss`, because p_{T-1} = 0 there, but other values and gradients.
+    It has the minimum and the minimisers of `unitary_loss`, because p_{T-1} = 0 there, but other
+    values and gradients.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), the published code for the unitary case of Proposition 4.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), the published code for the unitary case
+    of Proposition 4.
 
     Args:
         C: B^T A, (d, d).
@@ -143,11 +148,13 @@ def unitary_loss_as_coded(C: Square, p: Positions) -> Float[Tensor, ""]:
 def orthogonal_loss(C: Square, p: Positions) -> Float[Tensor, ""]:
     """E |prediction - s_T|^2 over rotations W with conjugate pairs (0, 1), (2, 3), ... of eigenvalues; differentiable.
 
-    Sum over coordinates j with partner j' of (|p|^2 - p_{T-1}^2) (|C_j|^2 - C_jj'^2) + (p_{T-1} sum_i C_ji + (sum_{t !=
-    T-1} p_t) C_jj')^2 - 2 p_T C_jj + 1, with T - 1 counted from 1. A coordinate times its partner's conjugate product
-    is s_q for every key: lambda^t lambda^(q-t) = lambda^q. These terms add up before they are squared.
+    Sum over coordinates j with partner j' of (|p|^2 - p_{T-1}^2) (|C_j|^2 - C_jj'^2) + (p_{T-1}
+    sum_i C_ji + (sum_{t != T-1} p_t) C_jj')^2 - 2 p_T C_jj + 1, with T - 1 counted from 1. A
+    coordinate times its partner's conjugate product is s_q for every key: lambda^t
+    lambda^(q-t) = lambda^q. These terms add up before they are squared.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), section 5.2, where it is said to be quadratic in C.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), section 5.2, where it is said to be
+    quadratic in C.
 
     Args:
         C: B^T A, (d, d), d even.
@@ -170,16 +177,17 @@ def row_losses(
 ) -> Float[Tensor, " length"]:
     """The loss for each length of the prompt: query t = 0, 1, ... has tokens up to t + 1 and the numbers P[t, : t + 2].
 
-    All lengths share the heads, and each has its own p. The sum is what the authors minimise. P is a matrix of
-    positions by positions; what lies to the right of the superdiagonal, and a last row for which no next token is left,
-    is not read.
+    All lengths share the heads, and each has its own p. The sum is what the authors minimise. P is
+    a matrix of positions by positions; what lies to the right of the superdiagonal, and a last row
+    for which no next token is left, is not read.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), loss (3), and their published code.
 
     Args:
         C: B^T A.
         P: positions by positions, the query's first.
-        paired: whether eigenvalues come in conjugate pairs (`orthogonal_loss`) or not (`unitary_loss`).
+        paired: whether eigenvalues come in conjugate pairs (`orthogonal_loss`) or not
+            (`unitary_loss`).
 
     Raises:
         ValueError: C is not square, or P has no row with two entries.
@@ -201,8 +209,8 @@ def row_losses(
 def with_start(C: Square, start: Float[Tensor, " dim"]) -> Square:
     """The product for a start s_0 other than 1 that predicts what C does for s_0 = 1: C_ji / |s_0i|^2.
 
-    So nothing depends on s_0 as long as it is the same in all sequences: the layer predicts s_0j times its prediction
-    for s_0 = 1, whatever the phases of s_0. A random s_0 is no such case.
+    So nothing depends on s_0 as long as it is the same in all sequences: the layer predicts s_0j
+    times its prediction for s_0 = 1, whatever the phases of s_0. A random s_0 is no such case.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), remark after the proof of Lemma 2.
 

@@ -1,8 +1,9 @@
 """Where the loss is zero: the minimisers, how to recognise them, and what they estimate in context.
 
-This is one part of the study `autoregression`, which re-exports it; symbols are those of `loss`. Every minimiser is one
-of a family: (C / c, c p) has the loss of (C, p) for each number c, also a negative one, and (M A, M^-T B) has the
-product C of (A, B) for each invertible M. What is measured here is left alone by both. rho is p_{T-1} / p_T.
+This is one part of the study `autoregression`, which re-exports it; symbols are those of `loss`.
+Every minimiser is one of a family: (C / c, c p) has the loss of (C, p) for each number c, also a
+negative one, and (M A, M^-T B) has the product C of (A, B) for each invertible M. What is measured
+here is left alone by both. rho is p_{T-1} / p_T.
 """
 
 from typing import NamedTuple
@@ -56,7 +57,9 @@ class OrthogonalDistance(NamedTuple):
 
 
 def unitary_minimiser(d: int, n_tokens: int, scale: float = 1.0) -> Point:
-    """The minimiser of Proposition 3 with this p_T: C = I / p_T and p = p_T e_T. They are all, for each p_T but 0.
+    """The minimiser of Proposition 3 with this p_T: C = I / p_T and p = p_T e_T.
+
+    They are all, for each p_T but 0.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 3.
 
@@ -82,8 +85,8 @@ def unitary_minimiser(d: int, n_tokens: int, scale: float = 1.0) -> Point:
 def orthogonal_minimiser(d: int, n_tokens: int, ratio: float = -0.5, scale: float = 1.0) -> Point:
     """The minimiser of Proposition 6 with these rho and p_T: C = (I - rho / (1 + rho) J) / p_T, J swaps partners.
 
-    They are all. The rank of C is d, but d / 2 at rho = -1/2: only that one can be had with d / 2 heads. rho = 0 is the
-    unitary minimiser.
+    They are all. The rank of C is d, but d / 2 at rho = -1/2: only that one can be had with d / 2
+    heads. rho = 0 is the unitary minimiser.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 6.
 
@@ -162,11 +165,12 @@ def orthogonal_distance(C: Square, p: Positions, *, tolerance: float = 1e-3) -> 
 def far_valley(d: int, n_tokens: int, ratio: float) -> Point:
     """Points with loss 1 / rho^2 for rotations, which fall to 0 as rho = p_{T-1} / p_T grows: a valley without a floor.
 
-    C = blockdiag([[1, -1], [-1, 1]]) + 1 1^T / (rho d) with p_T = 1: rank d / 2 + 1. So with d / 2 + 1 heads or more a
-    small loss does not mean that a minimiser is near. Large or accelerated steps go along it; plain descent with small
-    steps from small weights does not.
+    C = blockdiag([[1, -1], [-1, 1]]) + 1 1^T / (rho d) with p_T = 1: rank d / 2 + 1. So with
+    d / 2 + 1 heads or more a small loss does not mean that a minimiser is near. Large or
+    accelerated steps go along it; plain descent with small steps from small weights does not.
 
-    Source: not in Sander, Giryes, Suzuki, Blondel & Peyré (2024); beside the minimisers of their Proposition 6.
+    Source: not in Sander, Giryes, Suzuki, Blondel & Peyré (2024); beside the minimisers of their
+    Proposition 6.
 
     Args:
         d: coordinates, an even number.
@@ -212,8 +216,8 @@ def unitary_map(states: Path) -> Complex[Tensor, "*batch dim"]:
 def orthogonal_map(states: Path) -> Complex[Tensor, "*batch dim"]:
     """The estimate of lambda^2 that d / 2 heads make in context: 2 cos(theta) lambda - 1.
 
-    lambda is that of `unitary_map`, and 2 cos(theta) the sum of a pair of its entries. They predict lambda^2 s_{T-2}
-    with it: s_T without noise.
+    lambda is that of `unitary_map`, and 2 cos(theta) the sum of a pair of its entries. They predict
+    lambda^2 s_{T-2} with it: s_T without noise.
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 6 and what follows it.
 
@@ -262,7 +266,8 @@ def check_sizes(d: int, n_tokens: int, scale: float) -> None:
         raise ValueError(f"d counts coordinates and must be at least 1, got {d}")
     if n_tokens < 2:
         raise ValueError(
-            f"T counts tokens and must be at least 2: a query and the token after it, got {n_tokens}"
+            "T counts tokens and must be at least 2: a query and the token after it, got "
+            f"{n_tokens}"
         )
     if not scale or not abs(scale) < torch.inf:
         raise ValueError(f"a scale or ratio must be a finite number other than 0, got {scale}")

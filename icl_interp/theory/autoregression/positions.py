@@ -1,8 +1,9 @@
 """Attention by position alone when angles are small: how badly conditioned it is, and what early stopping leaves.
 
-This is one part of the study `autoregression`, which re-exports it. One coordinate, s_t = e^(i theta t) with theta
-uniform on [0, 2 pi / mu]; a = b = 1, and only p moves. Each coordinate is such a problem, and each query has its own.
-The loss is (p - e_T)^T H (p - e_T): its only minimiser is e_T, the last token, unless H is singular.
+This is one part of the study `autoregression`, which re-exports it. One coordinate, s_t = e^(i
+theta t) with theta uniform on [0, 2 pi / mu]; a = b = 1, and only p moves. Each coordinate is such
+a problem, and each query has its own. The loss is (p - e_T)^T H (p - e_T): its only minimiser is
+e_T, the last token, unless H is singular.
 """
 
 from typing import NamedTuple
@@ -37,8 +38,10 @@ class EarlyStop(NamedTuple):
 def position_hessian(n_tokens: int, mu: float) -> Float[Tensor, "token token"]:
     """H with H_tt' = sin(x) / x at x = 4 pi (t - t') / mu: the loss is quadratic in p, with second derivative 2 H.
 
-    Tokens t and t' go into the prediction with s_t^2 / s_q and s_t'^2 / s_q: their angles differ by 2 theta (t - t').
-    H = I where 4 / mu is a whole number; for mu to infinity its eigenvalues tend to T, 0, 0, ... (`significant_count`).
+    Tokens t and t' go into the prediction with s_t^2 / s_q and s_t'^2 / s_q: their angles differ by
+    2 theta (t - t').
+    H = I where 4 / mu is a whole number; for mu to infinity its eigenvalues tend to T, 0, 0, ...
+    (`significant_count`).
 
     Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), Proposition 7.
 
@@ -88,8 +91,8 @@ def significant_count(n_tokens: int, mu: float) -> float:
 
     For mu of 4 or more, up to a number of eigenvalues between that grows like log T.
 
-    Source: sharpens Proposition 7 of Sander, Giryes, Suzuki, Blondel & Peyré (2024): H is a prolate matrix (Slepian,
-    1978) with bandwidth 2 / mu.
+    Source: sharpens Proposition 7 of Sander, Giryes, Suzuki, Blondel & Peyré (2024): H is a prolate
+    matrix (Slepian, 1978) with bandwidth 2 / mu.
 
     Args:
         n_tokens: T.
@@ -112,11 +115,12 @@ def early_stop(
 ) -> EarlyStop:
     """p where gradient descent from 0 first has a loss below the tolerance, for the population loss.
 
-    After k steps of size eta, p = e_T - (I - 2 eta H)^k e_T: directions of small eigenvalues have not moved yet. Those
-    of large ones vary slowly along the prompt, so for large mu p is smooth and far from e_T, and its loss is small.
+    After k steps of size eta, p = e_T - (I - 2 eta H)^k e_T: directions of small eigenvalues have
+    not moved yet. Those of large ones vary slowly along the prompt, so for large mu p is smooth and
+    far from e_T, and its loss is small.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), section 5.3 after Proposition 7, and "Change in the context
-    distribution" of section 6.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), section 5.3 after Proposition 7, and
+    "Change in the context distribution" of section 6.
 
     Args:
         n_tokens: T.
@@ -125,7 +129,8 @@ def early_stop(
         step: eta, below 1 / (largest eigenvalue of H); by default half of that.
 
     Raises:
-        ValueError: T, mu, the tolerance or the step is out of range, or rounding keeps the loss above the tolerance.
+        ValueError: T, mu, the tolerance or the step is out of range, or rounding keeps the loss
+            above the tolerance.
 
     Example:
         >>> found = early_stop(5, mu=1.)  # H = I: one step goes to the minimiser
@@ -138,11 +143,13 @@ def early_stop(
     step = 0.5 / largest if step is None else step
     if not 0 < tolerance < 1:
         raise ValueError(
-            f"the loss is 1 at the start and falls to 0: the tolerance must lie between, got {tolerance}"
+            "the loss is 1 at the start and falls to 0: the tolerance must lie between, got "
+            f"{tolerance}"
         )
     if not 0 < step < 1 / largest:
         raise ValueError(
-            f"steps between 0 and {1 / largest:.6g} (1 / the largest eigenvalue) converge, got {step}"
+            f"steps between 0 and {1 / largest:.6g} (1 / the largest eigenvalue) converge, got "
+            f"{step}"
         )
     factors = 1 - 2 * step * values
 
@@ -153,7 +160,8 @@ def early_stop(
     while not loss(high) < tolerance:
         if high >= MAX_STEPS:
             raise ValueError(
-                f"after {high:.1g} steps the loss is still {float(loss(high)):.2g}: raise the tolerance"
+                f"after {high:.1g} steps the loss is still {float(loss(high)):.2g}: raise the "
+                "tolerance"
             )
         high *= 2
     low = high // 2  # the loss falls with every step
@@ -166,7 +174,8 @@ def early_stop(
 def roughness(p: Positions) -> Float[Tensor, ""]:
     """The largest |p_{t-1} - 2 p_t + p_{t+1}|: 1 for e_T, near 0 for a smooth row.
 
-    Source: a measure of what Sander, Giryes, Suzuki, Blondel & Peyré (2024), sections 5.3 and 6, call smooth.
+    Source: a measure of what Sander, Giryes, Suzuki, Blondel & Peyré (2024), sections 5.3 and 6,
+    call smooth.
 
     Args:
         p: a number for each of three tokens or more.

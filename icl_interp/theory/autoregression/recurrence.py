@@ -1,8 +1,8 @@
 """A linear recurrent network on s_{t+1} = W s_t: it cannot do better than 0 where angles are uniform (Remark 2).
 
-This is one part of the study `autoregression`, which re-exports it. The network x_t = R x_{t-1} + E s_t with output
-O x_{T-1} is a fixed linear map of the states: O x_{T-1} = sum_t M_t s_t with M_t = O R^(T-1-t) E. Attention multiplies
-states by states; this does not.
+This is one part of the study `autoregression`, which re-exports it. The network x_t = R x_{t-1} + E
+s_t with output O x_{T-1} is a fixed linear map of the states: O x_{T-1} = sum_t M_t s_t with
+M_t = O R^(T-1-t) E. Attention multiplies states by states; this does not.
 """
 
 import torch
@@ -48,7 +48,8 @@ def recurrent_kernel(
 def recurrent_loss(kernel: Float[Tensor, "token dim dim"]) -> Float[Tensor, ""]:
     """E |sum_t M_t s_t - s_T|^2 = d + |M_0 1|^2 + sum_{t > 0} |M_t|_F^2, for unitary W and for conjugate pairs.
 
-    s_0 = 1. Powers lambda^t with t < T are uncorrelated with lambda^T: the loss is never below d, that of predicting 0.
+    s_0 = 1. Powers lambda^t with t < T are uncorrelated with lambda^T: the loss is never below d,
+    that of predicting 0.
 
     Source: makes Remark 2 of Sander, Giryes, Suzuki, Blondel & Peyré (2024) quantitative.
 
@@ -66,14 +67,15 @@ def recurrent_loss(kernel: Float[Tensor, "token dim dim"]) -> Float[Tensor, ""]:
 def recurrent_floor(n_tokens: int, mu: float) -> Float[Tensor, ""]:
     """The least loss per coordinate of any linear map of the T states, for angles theta uniform on [0, 2 pi / mu].
 
-    1 - g^T G^-1 g with the correlations G_tt' = k(t - t') and g_t = k(T - t), k(n) = sin(pi n / mu) / (pi n / mu), up
-    to phases, which complex weights take up. It is 1 for mu = 1: Remark 2. For mu > 1 it falls like
-    sin(pi / (2 mu))^(2 T): where angles are not spread over the whole circle a fixed linear map predicts the next
-    state, and no context is needed. Nor does Remark 2 hold exactly for Haar orthogonal W, where E W^2 = I / d:
-    s_{T-2} / d explains a share 1 / d^2 of s_T.
+    1 - g^T G^-1 g with the correlations G_tt' = k(t - t') and g_t = k(T - t), k(n) = sin(pi
+    n / mu) / (pi n / mu), up to phases, which complex weights take up. It is 1 for mu = 1:
+    Remark 2. For mu > 1 it falls like sin(pi / (2 mu))^(2 T): where angles are not spread over the
+    whole circle a fixed linear map predicts the next state, and no context is needed. Nor does
+    Remark 2 hold exactly for Haar orthogonal W, where E W^2 = I / d: s_{T-2} / d explains a share
+    1 / d^2 of s_T.
 
-    Source: limits Remark 2 of Sander, Giryes, Suzuki, Blondel & Peyré (2024); the prediction error of a band-limited
-    process (Szegő).
+    Source: limits Remark 2 of Sander, Giryes, Suzuki, Blondel & Peyré (2024); the prediction error
+    of a band-limited process (Szegő).
 
     Args:
         n_tokens: T.

@@ -1,19 +1,20 @@
 """Trained linear self-attention: closed forms after Zhang, Frei & Bartlett (2023) and Wu's slides on them (2025).
 
-The layer is f(E) = E + W_PV E (E^T W_KQ E) / rho with rho the number of labelled examples: n = N in training, m = M at
-test. Tasks are w ~ N(0, I), inputs x ~ N(0, Lambda), labels <w, x>; tau^2 is the variance of their noise where there is
-any. Everything is computed and returned in float64. Losses are the paper's L = E(yhat - y)^2 / 2; risks are mean
-squared errors, 2 L.
+The layer is f(E) = E + W_PV E (E^T W_KQ E) / rho with rho the number of labelled examples: n = N in
+training, m = M at test. Tasks are w ~ N(0, I), inputs x ~ N(0, Lambda), labels <w, x>; tau^2 is the
+variance of their noise where there is any. Everything is computed and returned in float64. Losses
+are the paper's L = E(yhat - y)^2 / 2; risks are mean squared errors, 2 L.
 
-* `unit`: the layer itself: Gamma, the embedding (3.4), the prediction (3.6), the quadratic form of Lemma 5.1, the
-  exact population loss.
-* `landscape`: the loss in the weights that move, its minimum (Corollary A.2) and minimiser (Theorems 4.1, 4.5).
+* `unit`: the layer itself: Gamma, the embedding (3.4), the prediction (3.6), the quadratic form of
+  Lemma 5.1, the exact population loss.
+* `landscape`: the loss in the weights that move, its minimum (Corollary A.2) and minimiser
+  (Theorems 4.1, 4.5).
 * `flow`: gradient flow (5.4), its start (Assumption 3.3), its rate (Lemma 5.4).
 * `risk`: the risk (Theorem 4.2) and every shift.
 
-Where the slides err, the right formula has the plain name: `paper_risk` has lost a 1/m, `paper_negative_eigenvalues` is
-not a lower bound. The condition on the initial scale is sufficient, not necessary: it is an error only where a constant
-that is built on it is asked for.
+Where the slides err, the right formula has the plain name: `paper_risk` has lost a 1/m,
+`paper_negative_eigenvalues` is not a lower bound. The condition on the initial scale is sufficient,
+not necessary: it is an error only where a constant that is built on it is asked for.
 """
 
 from icl_interp.theory.linear_attention.flow import (

@@ -1,7 +1,7 @@
 """How gradient flow trains a linear self-attention layer: the flow, its start, and its rate.
 
-This is one part of the study `linear_attention`, which re-exports it. U = W11^KQ and u = w22^PV are the
-weights that move, see `landscape`.
+This is one part of the study `linear_attention`, which re-exports it. U = W11^KQ and u = w22^PV are
+the weights that move, see `landscape`.
 """
 
 from typing import NamedTuple
@@ -51,7 +51,8 @@ def gradient_flow(
 ) -> Trajectory:
     """(U, u) along gradient flow (5.4) from time 0, by scipy's LSODA, which is stiff where the problem is.
 
-    In Lambda's eigenbasis entries meet through u only: the Jacobian, given in closed form, is an arrow.
+    In Lambda's eigenbasis entries meet through u only: the Jacobian, given in closed form, is an
+    arrow.
 
     Source: Zhang, Frei & Bartlett (2023), equations (3.9) and (5.4).
 
@@ -60,7 +61,8 @@ def gradient_flow(
         matrix: U at time 0; `initial_point` gives the paper's.
         scalar: u at time 0.
         times: increasing, from 0 up; in units of 1 / (loss per squared weight).
-        tolerance: of a step, relative, and a hundredth of it absolute. The global error is some tens of it.
+        tolerance: of a step, relative, and a hundredth of it absolute. The global error is some
+            tens of it.
 
     Raises:
         ValueError: times that do not increase from 0 up; the solver gives up.
@@ -109,7 +111,8 @@ def gradient_flow(
     )
     if not solved.success:
         raise ValueError(
-            f"the flow could not be integrated to t={end:g}: {solved.message}; try a larger tolerance"
+            f"the flow could not be integrated to t={end:g}: {solved.message}; try a larger "
+            "tolerance"
         )
     states = torch.from_numpy(solved.y.T.copy())
     matrices = where.basis @ states[:, :-1].view(-1, d, d) @ where.basis.T
@@ -120,7 +123,8 @@ def initial_point(sigma: float, theta: Square) -> tuple[Square, Float[Tensor, ""
     """(U, u) at time 0: U = sigma Theta Theta^T and u = sigma, which is balanced.
 
     Source: Zhang, Frei & Bartlett (2023), Assumption 3.3, equation (3.10); Theta is any matrix with
-    |Theta Theta^T|_F = 1 (and Theta Lambda != 0, which holds for every such Theta where Lambda is invertible).
+    |Theta Theta^T|_F = 1 (and Theta Lambda != 0, which holds for every such Theta where Lambda is
+    invertible).
 
     Raises:
         ValueError: sigma is not positive, or |Theta Theta^T|_F is not 1.
@@ -137,7 +141,8 @@ def initial_point(sigma: float, theta: Square) -> tuple[Square, Float[Tensor, ""
         raise ValueError(f"sigma must be positive, got {sigma}: at 0 the flow stays where it is")
     if abs(square.norm() - 1) > 1e-6:
         raise ValueError(
-            f"|Theta Theta^T|_F must be 1, got {float(square.norm()):g}: divide Theta by its square root"
+            f"|Theta Theta^T|_F must be 1, got {float(square.norm()):g}: divide Theta by its "
+            "square root"
         )
     return sigma * square / square.norm(), as_float64(sigma)  # balanced also for a Theta in float32
 
@@ -145,7 +150,8 @@ def initial_point(sigma: float, theta: Square) -> tuple[Square, Float[Tensor, ""
 def initial_scale_limit(covariance: Square, n: int) -> Float[Tensor, ""]:
     """sigma_max = sqrt(2 / (sqrt(d) |Gamma|_op)): below it Theorem 4.1 promises convergence.
 
-    Sufficient, not necessary: the flow also converged from 1.5 to 30 sigma_max wherever it was tried.
+    Sufficient, not necessary: the flow also converged from 1.5 to 30 sigma_max wherever it was
+    tried.
 
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.1 and (A.13).
 
@@ -163,8 +169,8 @@ def initial_scale_limit_random(
 ) -> Float[Tensor, ""]:
     """sigma_max of Theorem 4.5: sigma^2 < 2 |E[Lambda] Theta|_F^2 / (sqrt(d) E[|Gamma|_op |Lambda|_F^2]).
 
-    Expectations are means over the diagonals given: exact for a law of finite support, an estimate from draws.
-    Sufficient, not necessary.
+    Expectations are means over the diagonals given: exact for a law of finite support, an estimate
+    from draws. Sufficient, not necessary.
 
     Source: Zhang, Frei & Bartlett (2023), equation (4.11).
 
@@ -187,8 +193,8 @@ def check_initial_scale(sigma: float, covariance: Square, n: int) -> None:
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.1.
 
     Raises:
-        ValueError: sigma is not positive, or too large: then PL constant and rate are not defined. The flow may
-            converge all the same.
+        ValueError: sigma is not positive, or too large: then PL constant and rate are not defined.
+            The flow may converge all the same.
 
     Example:
         >>> import torch
@@ -198,8 +204,9 @@ def check_initial_scale(sigma: float, covariance: Square, n: int) -> None:
     if not 0 < sigma < limit:
         excess = f"{sigma / limit:.3g} times too large" if sigma > 0 else "not positive"
         raise ValueError(
-            f"sigma={sigma:g} is {excess}: Theorem 4.1 asks for sigma^2 |Gamma|_op sqrt(d) < 2, that is sigma below "
-            f"{limit:.6g}; the condition is sufficient, so gradient_flow may converge all the same"
+            f"sigma={sigma:g} is {excess}: Theorem 4.1 asks for sigma^2 |Gamma|_op sqrt(d) < 2, "
+            f"that is sigma below {limit:.6g}; the condition is sufficient, so gradient_flow may "
+            "converge all the same"
         )
 
 

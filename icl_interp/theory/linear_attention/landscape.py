@@ -1,7 +1,8 @@
 """The loss of a linear self-attention layer as a function of the weights that gradient flow moves, and its minimum.
 
-This is one part of the study `linear_attention`, which re-exports it. From the start of Assumption 3.3 the flow keeps
-w21^PV = w21^KQ = 0; what is left is U = W11^KQ, (d, d), and the scalar u = w22^PV.
+This is one part of the study `linear_attention`, which re-exports it. From the start of Assumption
+3.3 the flow keeps w21^PV = w21^KQ = 0; what is left is U = W11^KQ, (d, d), and the scalar
+u = w22^PV.
 """
 
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ __all__ = ["Landscape", "landscape", "optimum", "random_landscape"]
 class Landscape:
     """l(U, u) = u^2 sum_ij C_ij V_ij^2 / 2 - u sum_i b_i V_ii, V = basis^T U basis: the loss L less E[y^2] / 2.
 
-    Both theorems have this form. Fixed Lambda (4.1): C_ij = gamma_i lambda_i lambda_j and b_i = lambda_i^2 in Lambda's
-    eigenbasis, that is l = tr[u^2 Gamma Lambda U Lambda U^T / 2 - u Lambda^2 U^T]. Random diagonal Lambda (4.5): the
-    expectations of the same. `landscape` and `random_landscape` make them.
+    Both theorems have this form. Fixed Lambda (4.1): C_ij = gamma_i lambda_i lambda_j and
+    b_i = lambda_i^2 in Lambda's eigenbasis, that is l = tr[u^2 Gamma Lambda U Lambda U^T / 2 - u
+    Lambda^2 U^T]. Random diagonal Lambda (4.5): the expectations of the same. `landscape` and
+    `random_landscape` make them.
 
-    Source: Zhang, Frei & Bartlett (2023), Lemmas 5.2 and A.1, Corollary A.2; section 4.3 for random Lambda.
+    Source: Zhang, Frei & Bartlett (2023), Lemmas 5.2 and A.1, Corollary A.2; section 4.3 for random
+    Lambda.
 
     Attributes:
         curvature: C, (d, d), positive.
@@ -83,10 +86,11 @@ class Landscape:
     def rank_one(self) -> tuple[Square, Float[Tensor, ""]]:
         """(P, excess) of another stationary point, u = 0 and U = 0: P = w21^PV w21^KQ^T, the best product of rank one.
 
-        It keeps the direction with the largest slope^2 / curvature of the optimum and none of the others. The paper
-        starts at w21 = 0, from where the flow cannot go there; fresh random weights can. For short prompts (d = 2 and
-        3, n = 4) it is a local minimum of the loss of all weights, for longer ones a saddle with a weak way down: a
-        layer that seems not to have converged may be there. d = 1 has it as a second global minimum.
+        It keeps the direction with the largest slope^2 / curvature of the optimum and none of the
+        others. The paper starts at w21 = 0, from where the flow cannot go there; fresh random
+        weights can. For short prompts (d = 2 and 3, n = 4) it is a local minimum of the loss of all
+        weights, for longer ones a saddle with a weak way down: a layer that seems not to have
+        converged may be there. d = 1 has it as a second global minimum.
         """
         gains = self.slope.square() / self.curvature.diagonal()
         kept = int(gains.argmax())
@@ -98,7 +102,8 @@ class Landscape:
     def excess(self, matrix: Square, scalar: Scalar) -> Float[Tensor, ""]:
         """loss - minimum as a sum of squares, exact also where the difference is lost to rounding.
 
-        |Gamma^(1/2) (u Lambda^(1/2) U Lambda^(1/2) - Lambda Gamma^-1)|_F^2 / 2 for a fixed Lambda (Corollary A.2).
+        |Gamma^(1/2) (u Lambda^(1/2) U Lambda^(1/2) - Lambda Gamma^-1)|_F^2 / 2 for a fixed Lambda
+        (Corollary A.2).
         """
         gap = as_float64(scalar) * self._rotated(matrix) - torch.diag(
             self.slope / self.curvature.diagonal()
@@ -142,7 +147,8 @@ def random_landscape(
 ) -> Landscape:
     """The landscape of a random diagonal Lambda with independent entries, drawn anew for every prompt.
 
-    C_ij = E[gamma_i lambda_i lambda_j] and b_i = E[lambda_i^2], gamma_i = (1 + 1/n) lambda_i + (tr Lambda + tau^2) / n.
+    C_ij = E[gamma_i lambda_i lambda_j] and b_i = E[lambda_i^2], gamma_i = (1 + 1/n) lambda_i + (tr
+    Lambda + tau^2) / n.
 
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.5.
 
@@ -166,7 +172,8 @@ def random_landscape(
     possible = (second >= first**2 * (1 - 1e-12)) & (first * third >= second**2 * (1 - 1e-12))
     if not ((moments > 0).all() and possible.all()):
         raise ValueError(
-            f"no positive law has the first three moments {moments.tolist()}: row k holds E[lambda^k]"
+            f"no positive law has the first three moments {moments.tolist()}: row k holds "
+            "E[lambda^k]"
         )
     tau2 = as_float64(noise_variance)
     others = first.sum() + tau2 - first  # tr Lambda + tau^2 without entry i
@@ -184,7 +191,8 @@ def random_landscape(
 def optimum(where: Landscape) -> tuple[Float[Tensor, "wide wide"], Float[Tensor, "wide wide"]]:
     """(W_PV, W_KQ) that gradient flow converges to: zero but for w22^PV = u and W11^KQ = U of `minimiser`.
 
-    Source: Zhang, Frei & Bartlett (2023), Theorem 4.1 (u = tr(Gamma^-2)^(1/4)) and (4.12) of Theorem 4.5.
+    Source: Zhang, Frei & Bartlett (2023), Theorem 4.1 (u = tr(Gamma^-2)^(1/4)) and (4.12) of
+    Theorem 4.5.
 
     Example:
         >>> import torch

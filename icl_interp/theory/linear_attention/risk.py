@@ -1,9 +1,9 @@
 """What a trained linear self-attention layer predicts and how far it is off: in distribution and under every shift.
 
-This is one part of the study `linear_attention`, which re-exports it. A layer is its product P = u U
-(`invariant_product`); trained on a fixed Lambda it is Gamma^-1, `landscape(...).product`. It predicts h^T P x_q with
-h = (1/m) sum y_i x_i over the m labelled examples of a test prompt. Errors are mean squared errors E(yhat - y)^2: twice
-the paper's loss L.
+This is one part of the study `linear_attention`, which re-exports it. A layer is its product P = u
+U (`invariant_product`); trained on a fixed Lambda it is Gamma^-1, `landscape(...).product`. It
+predicts h^T P x_q with h = (1/m) sum y_i x_i over the m labelled examples of a test prompt. Errors
+are mean squared errors E(yhat - y)^2: twice the paper's loss L.
 """
 
 from typing import NamedTuple
@@ -62,8 +62,9 @@ def risk(
 ) -> Float[Tensor, ""]:
     """E(yhat - y)^2 of the layer trained on Lambda with n examples, on prompts of m examples of y = <a, x> + noise.
 
-    tau^2 + (1/m) tr[Sigma Gamma^-2 Lambda] + a^T (I - Gamma^-1 Lambda) Lambda (I - Gamma^-1 Lambda) a. The 1/m is lost
-    in the slides' print: `paper_risk`. `label_law_risk` is for labels of another law.
+    tau^2 + (1/m) tr[Sigma Gamma^-2 Lambda] + a^T (I - Gamma^-1 Lambda) Lambda (I - Gamma^-1 Lambda)
+    a. The 1/m is lost in the slides' print: `paper_risk`. `label_law_risk` is for labels of another
+    law.
 
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.2, with n = N, m = M and a their a.
 
@@ -71,7 +72,8 @@ def risk(
         covariance: Lambda, in training and at test.
         n: N.
         m: M.
-        a: the task's weights w, (d,); or E[w w^T], (d, d), for the mean over random tasks (I for w ~ N(0, I)).
+        a: the task's weights w, (d,); or E[w w^T], (d, d), for the mean over random tasks (I for w
+            ~ N(0, I)).
         noise_variance: tau^2 of the test labels, the query's too.
         training_noise_variance: tau^2 of the training labels; it enters Gamma.
 
@@ -93,7 +95,8 @@ def paper_risk(
 ) -> Float[Tensor, ""]:
     """Theorem 4.2 as the slides print it: tr[Sigma Gamma^-2 Lambda] without its 1/m, m - 1 such terms too many.
 
-    Source: Wu's slides on Zhang, Frei & Bartlett (2023), Theorem 4.2. Free of m, and true for m = 1 only.
+    Source: Wu's slides on Zhang, Frei & Bartlett (2023), Theorem 4.2. Free of m, and true for m = 1
+    only.
 
     Example:
         >>> import torch
@@ -115,11 +118,12 @@ def product_risk(
 ) -> Risk:
     """The risk of any layer on linear labels under any shift of covariates, query, task and length.
 
-    Covariate shift: another covariance than the one trained on. Query shift: query_covariance is E[x_q x_q^T] of any
-    query law, x_q x_q^T for a fixed query. Task shift: any a. yhat is h^T P x_q, E h = Lambda a, Cov h = Sigma / m.
+    Covariate shift: another covariance than the one trained on. Query shift: query_covariance is
+    E[x_q x_q^T] of any query law, x_q x_q^T for a fixed query. Task shift: any a. yhat is h^T P
+    x_q, E h = Lambda a, Cov h = Sigma / m.
 
-    Source: extends Zhang, Frei & Bartlett (2023), Theorem 4.2 and the shifts of section 4.2 (their formulas are for
-    m and n to infinity).
+    Source: extends Zhang, Frei & Bartlett (2023), Theorem 4.2 and the shifts of section 4.2 (their
+    formulas are for m and n to infinity).
 
     Args:
         product: P; only its action counts, so any layer with w21 = 0 is covered.
@@ -172,8 +176,8 @@ def label_law_risk(
         y_second_moment: E[y^2].
 
     Raises:
-        ValueError: n or m is below 1, the covariance is not symmetric positive definite, or E[y^2] is less than the
-            best linear predictor explains.
+        ValueError: n or m is below 1, the covariance is not symmetric positive definite, or E[y^2]
+            is less than the best linear predictor explains.
 
     Example:
         >>> import torch
@@ -188,8 +192,9 @@ def label_law_risk(
     best = as_float64(y_second_moment) - xy_mean @ a
     if best < -1e-9 * abs(float(y_second_moment)):
         raise ValueError(
-            f"E[y^2]={float(y_second_moment):g} is less than the {float(xy_mean @ a):g} that the best linear predictor "
-            "explains: are the moments of one law, and y_second_moment not a variance?"
+            f"E[y^2]={float(y_second_moment):g} is less than the {float(xy_mean @ a):g} that the "
+            "best linear predictor explains: are the moments of one law, and y_second_moment not a "
+            "variance?"
         )
     inverse = torch.linalg.inv(gamma(covariance, n))
     variance = (as_float64(xy_covariance) @ inverse @ inverse @ covariance).trace() / m
@@ -201,7 +206,8 @@ def label_covariance(covariance: Square, a: Task, noise_variance: Scalar = 0.0) 
 
     For a given as E[w w^T] it is the mean over tasks.
 
-    Source: Zhang, Frei & Bartlett (2023), Theorem 4.2, worked out for linear labels by Isserlis' theorem.
+    Source: Zhang, Frei & Bartlett (2023), Theorem 4.2, worked out for linear labels by Isserlis'
+    theorem.
 
     Example:
         >>> import torch
@@ -216,8 +222,8 @@ def label_covariance(covariance: Square, a: Task, noise_variance: Scalar = 0.0) 
 def printed_bias(covariance: Square, n: int, a: Vector) -> Float[Tensor, ""]:
     """The bias of `risk` as it is printed, which is right.
 
-    With |a|^2 in B = a^T B a it is (1/n^2) [ |a|^2 in Gamma^-2 Lambda^3 + 2 tr Lambda |a|^2 in Gamma^-2 Lambda^2 +
-    (tr Lambda)^2 |a|^2 in Gamma^-2 Lambda ].
+    With |a|^2 in B = a^T B a it is (1/n^2) [ |a|^2 in Gamma^-2 Lambda^3 + 2 tr Lambda |a|^2 in
+    Gamma^-2 Lambda^2 + (tr Lambda)^2 |a|^2 in Gamma^-2 Lambda ].
 
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.2.
 
@@ -237,11 +243,11 @@ def printed_bias(covariance: Square, n: int, a: Vector) -> Float[Tensor, ""]:
 def effective_weights(product: Square, covariance: Square, weights: Vector) -> Vector:
     """P^T Lambda w: E[yhat | x_q, w] = <P^T Lambda w, x_q> for every m and every query, Lambda that of the contexts.
 
-    The relative bias does not depend on the query's law. With P = Gamma^-1 and c^2 Lambda at test it tends to c^2 w as
-    n grows.
+    The relative bias does not depend on the query's law. With P = Gamma^-1 and c^2 Lambda at test
+    it tends to c^2 w as n grows.
 
-    Source: Zhang, Frei & Bartlett (2023), equations (4.8) and (5) of the slides (which lost the w at its end), for
-    finite n.
+    Source: Zhang, Frei & Bartlett (2023), equations (4.8) and (5) of the slides (which lost the w
+    at its end), for finite n.
 
     Example:
         >>> import torch
@@ -255,8 +261,8 @@ def effective_weights(product: Square, covariance: Square, weights: Vector) -> V
 def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
     """E[yhat y] / E[y^2] = tr(Lambda P Lambda) / tr Lambda over w ~ N(0, I) and queries of the contexts' own law.
 
-    The slope of predictions on labels: with P = Gamma^-1 and inputs scaled by c it is c^2 tr(Gamma^-1 Lambda^2) /
-    tr Lambda, for short training prompts well below the c^2 of the paper.
+    The slope of predictions on labels: with P = Gamma^-1 and inputs scaled by c it is c^2
+    tr(Gamma^-1 Lambda^2) / tr Lambda, for short training prompts well below the c^2 of the paper.
 
     Source: makes Zhang, Frei & Bartlett (2023), section 4.2, quantitative.
 
@@ -272,12 +278,14 @@ def prediction_slope(product: Square, covariance: Square) -> Float[Tensor, ""]:
 def random_limit(moments: Float[Tensor, "3 dim"]) -> Vector:
     """E[yhat | x_q, w] / (x_q w), coordinate by coordinate, for long prompts that each have their own diagonal Lambda.
 
-    For m and n to infinity it is E[lambda] E[lambda^2] / E[lambda^3]. The task is learned where this is 1: where
-    nothing is random.
+    For m and n to infinity it is E[lambda] E[lambda^2] / E[lambda^3]. The task is learned where
+    this is 1: where nothing is random.
 
-    The mean is over Lambda_new at a fixed x_q. For one task the prediction tends to x_q^T P Lambda_new w.
+    The mean is over Lambda_new at a fixed x_q. For one task the prediction tends to x_q^T P
+    Lambda_new w.
 
-    Source: Zhang, Frei & Bartlett (2023), slides' equations (6) to (8) after Theorem 4.5: 1/3 for Exponential(1).
+    Source: Zhang, Frei & Bartlett (2023), slides' equations (6) to (8) after Theorem 4.5: 1/3 for
+    Exponential(1).
 
     Args:
         moments: E[lambda_i], E[lambda_i^2], E[lambda_i^3] as rows.
@@ -296,7 +304,8 @@ def random_risk(
 ) -> Float[Tensor, ""]:
     """E(yhat - y)^2 of any layer on prompts of m examples, each with its own random diagonal Lambda, w ~ N(0, I).
 
-    Source: Zhang, Frei & Bartlett (2023), equation (4.10) at test length; its minimum over P at m = n is Theorem 4.5.
+    Source: Zhang, Frei & Bartlett (2023), equation (4.10) at test length; its minimum over P at
+    m = n is Theorem 4.5.
 
     Args:
         product: P.

@@ -1,8 +1,9 @@
 """One linear self-attention layer written out: embedding, prediction, quadratic form, exact population loss.
 
-This is one part of the study `linear_attention`, which re-exports it. Symbols throughout: covariance is Lambda, n the
-number N of labelled examples of a training prompt, m the number M at test, x_q the query. W_PV and W_KQ are
-(d+1, d+1); of them the prediction reads W_KQ[:, :d] and the last row of W_PV only.
+This is one part of the study `linear_attention`, which re-exports it. Symbols throughout:
+covariance is Lambda, n the number N of labelled examples of a training prompt, m the number M at
+test, x_q the query. W_PV and W_KQ are (d+1, d+1); of them the prediction reads W_KQ[:, :d] and the
+last row of W_PV only.
 """
 
 import torch
@@ -32,9 +33,9 @@ Wide = Float[Tensor, "wide wide"]  # d + 1
 def gamma(covariance: Square, n: int, noise_variance: Scalar = 0.0) -> Square:
     """Gamma = (1 + 1/n) Lambda + ((tr Lambda + tau^2) / n) I, with which E[h h^T] = Gamma Lambda.
 
-    Here h = (1/n) sum y_i x_i is what a prompt tells about a task w ~ N(0, I), and tau^2 the variance of its label
-    noise. Gamma commutes with Lambda and tends to it as n grows: Gamma^-1 in place of Lambda^-1 is the shrinkage
-    that a short prompt deserves.
+    Here h = (1/n) sum y_i x_i is what a prompt tells about a task w ~ N(0, I), and tau^2 the
+    variance of its label noise. Gamma commutes with Lambda and tends to it as n grows: Gamma^-1 in
+    place of Lambda^-1 is the shrinkage that a short prompt deserves.
 
     Source: Zhang, Frei & Bartlett (2023), Theorem 4.1, for tau = 0; the noise term is an extension.
 
@@ -79,7 +80,8 @@ def embedding(
 def prediction(w_pv: Wide, w_kq: Wide, e: Float[Tensor, "wide token"]) -> Float[Tensor, ""]:
     """yhat = (w21^PV, w22^PV) (E E^T / n) (W11^KQ; w21^KQ) x_q, n = the labelled columns of E: all but the last.
 
-    It equals the bottom right entry of E + W_PV E (E^T W_KQ E) / n: the skip connection adds the query's label, 0.
+    It equals the bottom right entry of E + W_PV E (E^T W_KQ E) / n: the skip connection adds the
+    query's label, 0.
 
     Source: Zhang, Frei & Bartlett (2023), equation (3.6).
 
@@ -103,7 +105,8 @@ def prediction(w_pv: Wide, w_kq: Wide, e: Float[Tensor, "wide token"]) -> Float[
 def quadratic_form(e: Float[Tensor, "wide token"]) -> Float[Tensor, "form form"]:
     """H with yhat = u^T H u: H = X kron (E E^T / n) / 2, X = ((0, x_q), (x_q^T, 0)).
 
-    u is `parameter_vector`. H depends on the prompt only, so a prediction is quadratic in the weights.
+    u is `parameter_vector`. H depends on the prompt only, so a prediction is quadratic in the
+    weights.
 
     Source: Zhang, Frei & Bartlett (2023), Lemma 5.1, equation (5.1).
 
@@ -144,8 +147,8 @@ def parameter_vector(w_pv: Wide, w_kq: Wide) -> Float[Tensor, " form"]:
 def form_eigenvalues(e: Float[Tensor, "wide token"]) -> Float[Tensor, " form"]:
     """All eigenvalues of `quadratic_form`, ascending: +-|x_q| lambda_i(E E^T / n) / 2, and 0 for the rest.
 
-    Source: Zhang, Frei & Bartlett (2023), remark on Lemma 5.1, made exact: X has the eigenvalues +-|x_q| and d - 1
-    zeros, and those of a Kronecker product are the products.
+    Source: Zhang, Frei & Bartlett (2023), remark on Lemma 5.1, made exact: X has the eigenvalues
+    +-|x_q| and d - 1 zeros, and those of a Kronecker product are the products.
 
     Example:
         >>> import torch
@@ -161,7 +164,8 @@ def form_eigenvalues(e: Float[Tensor, "wide token"]) -> Float[Tensor, " form"]:
 def negative_eigenvalues(d: int, n: int) -> int:
     """How many eigenvalues of H are negative: rank E = min(d, n) + 1, for almost every prompt; as many are positive.
 
-    One fewer where n >= d, labels have no noise and <w, x_q> = 0: the query's column then lies in the span of the rest.
+    One fewer where n >= d, labels have no noise and <w, x_q> = 0: the query's column then lies in
+    the span of the rest.
 
     Source: replaces the remark on Lemma 5.1 in Wu's slides, see `paper_negative_eigenvalues`.
 
@@ -193,8 +197,8 @@ def paper_negative_eigenvalues(d: int) -> int:
 def invariant_product(w_pv: Wide, w_kq: Wide) -> Square:
     """P = w22^PV W11^KQ + w21^PV w21^KQ^T: the part of the prediction that is linear in the labels is h^T P x_q.
 
-    h = (1/m) sum y_i x_i. Where w21^PV = w21^KQ = 0 it is the whole prediction, and P all that can be known of the
-    weights from predictions: (c W_KQ, W_PV / c) predicts the same for every c.
+    h = (1/m) sum y_i x_i. Where w21^PV = w21^KQ = 0 it is the whole prediction, and P all that can
+    be known of the weights from predictions: (c W_KQ, W_PV / c) predicts the same for every c.
 
     Source: Zhang, Frei & Bartlett (2023), equations (3.6) and (5.1); P = u_-1 U_11 in the proofs.
 
@@ -214,11 +218,11 @@ def population_loss(
     """L = E(yhat - y)^2 / 2 over tasks w ~ N(0, I) and prompts x ~ N(0, Lambda), exactly, for weights of any kind.
 
     All moments that occur are Gaussian and have a closed form: nothing is sampled. With (w, noise)
-    -> -(w, noise) the prediction splits in an odd part, h^T P x_q with P = `invariant_product`, which alone can fit the
-    label, and an even part, whose square only adds to the loss.
+    -> -(w, noise) the prediction splits in an odd part, h^T P x_q with P = `invariant_product`,
+    which alone can fit the label, and an even part, whose square only adds to the loss.
 
-    Source: Zhang, Frei & Bartlett (2023), equation (3.8); they give it for w21 = 0 (`Landscape`), noise and the
-    rest of the weights are an extension. The mean squared error is 2 L.
+    Source: Zhang, Frei & Bartlett (2023), equation (3.8); they give it for w21 = 0 (`Landscape`),
+    noise and the rest of the weights are an extension. The mean squared error is 2 L.
 
     Args:
         w_pv: W^PV.
@@ -246,14 +250,16 @@ def population_loss(
 def _even_part(w_pv: Tensor, w_kq: Tensor, lam: Tensor, n: int, tau2: Tensor) -> Tensor:
     """E[(a + b + c)^2], the part of the prediction that does not change sign with the labels.
 
-    With S = (1/n) sum x_i x_i^T and Y = (1/n) sum y_i^2, p = w21^PV, k = w21^KQ, U = W11^KQ, v = w22^PV:
-    a = p^T S U x_q, b = (p.x_q) (x_q^T U x_q) / n (the query's own column), c = v Y (k.x_q).
+    With S = (1/n) sum x_i x_i^T and Y = (1/n) sum y_i^2, p = w21^PV, k = w21^KQ, U = W11^KQ,
+    v = w22^PV: a = p^T S U x_q, b = (p.x_q) (x_q^T U x_q) / n (the query's own column), c = v Y
+    (k.x_q).
     """
     p, v, u, k = w_pv[-1, :-1], w_pv[-1, -1], w_kq[:-1, :-1], w_kq[-1, :-1]
     form = (u + u.T) / 2
     lp, lf = lam @ p, lam @ form
     trace, trace2, on_form = lam.trace(), lam.square().sum(), lf.trace()
-    # E[S p p^T S], E[x_q x_q^T (x_q^T U x_q)], E[Y S], E[Y^2]: Gaussian moments (Isserlis), y given S included.
+    # E[S p p^T S], E[x_q x_q^T (x_q^T U x_q)], E[Y S], E[Y^2]: Gaussian moments (Isserlis), y given
+    # S included.
     spp = (1 + 1 / n) * torch.outer(lp, lp) + (p @ lp) * lam / n
     fourth = on_form * lam + 2 * lf @ lam
     ys = (trace + tau2) * lam + 2 * lam @ lam / n

@@ -1,19 +1,23 @@
 """The softmax attention window: closed forms after Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024).
 
-The estimator is fhat = sum_i y_i a_i, a = softmax over i of x_i^T M x_q, over the n labelled examples of a prompt. On
-the unit sphere M = w I is a window around the query, narrower for larger w. Its mean squared error against the
-noiseless f(x_q) is bias(w) + sigma^2 nu(w), nu = E sum_i a_i^2; on F_L^+ it is (2 L^2 / 3) beta(w) + sigma^2 nu(w).
-Everything is computed and returned in float64; `noise` is the standard deviation sigma.
+The estimator is fhat = sum_i y_i a_i, a = softmax over i of x_i^T M x_q, over the n labelled
+examples of a prompt. On the unit sphere M = w I is a window around the query, narrower for larger
+w. Its mean squared error against the noiseless f(x_q) is bias(w) + sigma^2 nu(w), nu = E sum_i
+a_i^2; on F_L^+ it is (2 L^2 / 3) beta(w) + sigma^2 nu(w). Everything is computed and returned in
+float64; `noise` is the standard deviation sigma.
 
 * `window`: weights, number of keys, half-weight angle; Z(w) and the noise for long prompts.
-* `classes`: F_L^+, affine, linear, quadratic and cosine functions, and what they have in each harmonic degree.
+* `classes`: F_L^+, affine, linear, quadratic and cosine functions, and what they have in each
+  harmonic degree.
 * `bias`: the bias for long prompts, exactly, and its term of order 1/n.
-* `table`, `loss`: the loss at finite n by one Monte Carlo for all (L, sigma), the best window, what it costs elsewhere.
+* `table`, `loss`: the loss at finite n by one Monte Carlo for all (L, sigma), the best window, what
+  it costs elsewhere.
 * `rates`: Theorems 2 and 3 as exponents and orders.
 * `matrices`: M free, Lemma 1; `low_rank`: functions of few directions, Theorem 4.
 
-The source is the slides by A. Mokhtari (ITA 2024). Where they err, the right formula has the plain name and theirs
-ends in `_as_printed`: the noise's exponent, the lower bound on the bias for small w, both lower bounds of Theorem 3.
+The source is the slides by A. Mokhtari (ITA 2024). Where they err, the right formula has the plain
+name and theirs ends in `_as_printed`: the noise's exponent, the lower bound on the bias for small
+w, both lower bounds of Theorem 3.
 """
 
 from icl_interp.theory.lipschitz.bias import (

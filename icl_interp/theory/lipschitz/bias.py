@@ -1,8 +1,8 @@
 """The bias of a window: how far its local average lies from the function at the query, for long prompts.
 
-This is one part of the study `lipschitz`, which re-exports it. For n to infinity a window multiplies the part of a
-function in the harmonic degree k by lambda_k(w) (`harmonic_shrinkage`), so its mean squared bias is
-sum_k E f_k^2 (1 - lambda_k)^2. That is exact: no quadrature is needed.
+This is one part of the study `lipschitz`, which re-exports it. For n to infinity a window
+multiplies the part of a function in the harmonic degree k by lambda_k(w) (`harmonic_shrinkage`), so
+its mean squared bias is sum_k E f_k^2 (1 - lambda_k)^2. That is exact: no quadrature is needed.
 """
 
 import math
@@ -76,8 +76,8 @@ def bias_limit(w: Window, d: int) -> PerWindow:
 
     The bias on F_L^+ is (2 L^2 / 3) beta, because l1 and l2 are independent with E l^2 = L^2 / 3.
 
-    Source: the exact form of L_bias in Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by
-    A. Mokhtari, "Proof Sketch", where it is bounded.
+    Source: the exact form of L_bias in Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024),
+    slides by A. Mokhtari, "Proof Sketch", where it is bounded.
 
     Args:
         w: any shape, at least 0; M = w I.
@@ -145,8 +145,8 @@ def class_bias_limit(functions: FunctionClass, w: Window, d: int) -> PerWindow:
 def finite_prompt_term(w: Window, d: int) -> FinitePromptTerm:
     """What n (beta_n - beta_inf) tends to, in two parts; see `class_finite_prompt_term`.
 
-    Source: replaces "+ L^2 / n" in Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
-    "Proof Sketch".
+    Source: replaces "+ L^2 / n" in Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024),
+    slides by A. Mokhtari, "Proof Sketch".
 
     Args:
         w: any shape, at least 0.
@@ -167,9 +167,9 @@ def finite_prompt_term(w: Window, d: int) -> FinitePromptTerm:
 def class_finite_prompt_term(functions: FunctionClass, w: Window, d: int) -> FinitePromptTerm:
     """n (bias_n - bias_inf) for n to infinity, on any class.
 
-    With m_w = E_w f, the mean under weights e^(w t) / Z(w), and R = Z(2w) / Z(w)^2:
-    variance phi = R E_2w (f - m_w)^2 and ratio = 2 R (f(x_q) - m_w) (m_2w - m_w), both averaged over f. Both hold for
-    w^((d-1)/2) much below n.
+    With m_w = E_w f, the mean under weights e^(w t) / Z(w), and R = Z(2w) / Z(w)^2: variance
+    phi = R E_2w (f - m_w)^2 and ratio = 2 R (f(x_q) - m_w) (m_2w - m_w), both averaged over f. Both
+    hold for w^((d-1)/2) much below n.
 
     Source: the expansion of a ratio of two means to first order in 1/n.
 
@@ -218,10 +218,12 @@ def kink_density(d: int) -> Float[Tensor, ""]:
 
 
 def bias_asymptote(w: Window, d: int) -> PerWindow:
-    """kappa f_c(0) w^(-3/2), kappa = (2 - sqrt 2) / (3 sqrt pi): what `bias_limit` approaches; the kink makes it.
+    """kappa f_c(0) w^(-3/2), kappa = (2 - sqrt 2) / (3 sqrt pi): what `bias_limit` approaches.
 
-    Source: sharpens Omega(L^2 / w^2) < L_bias < Theta(L^2 / w + L^2 / n) of Collins, Parulekar, Mokhtari, Sanghavi &
-    Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch".
+    The kink makes it.
+
+    Source: sharpens Omega(L^2 / w^2) < L_bias < Theta(L^2 / w + L^2 / n) of Collins, Parulekar,
+    Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch".
 
     Args:
         w: any shape, positive.
@@ -262,10 +264,12 @@ def linear_bias_asymptote(w: Window, d: int) -> PerWindow:
 def bias_bounds_as_printed(w: Window, n: int) -> PrintedBiasBounds:
     """1 / w^2 and 1 / w + 1 / n, between which the slides have L_bias / L^2, up to constants.
 
-    True as orders for w >= 1 and w^((d-1)/2) <= n. The lower bound is false for w to 0, where the bias stays bounded.
+    True as orders for w >= 1 and w^((d-1)/2) <= n. The lower bound is false for w to 0, where the
+    bias stays bounded.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch",
-    Omega(L^2 / w^2) < L_bias < Theta(L^2 / w + L^2 / n), with w in the convention of the other slides.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Proof Sketch", Omega(L^2 / w^2) < L_bias < Theta(L^2 / w + L^2 / n), with w in the convention
+    of the other slides.
 
     Args:
         w: any shape, positive.

@@ -1,7 +1,8 @@
 """Classes of functions on the sphere: what their members are, and how much of them lies in each harmonic degree.
 
-This is one part of the study `lipschitz`, which re-exports it. A class is a profile of z = q^T x with a direction q
-that is uniform on the unit sphere. Constants drop out of every loss, because attention weights sum to 1.
+This is one part of the study `lipschitz`, which re-exports it. A class is a profile of z = q^T x
+with a direction q that is uniform on the unit sphere. Constants drop out of every loss, because
+attention weights sum to 1.
 """
 
 import math
@@ -62,7 +63,8 @@ class FunctionClass:
     ) -> Float[Tensor, "*batch point feature"]:
         """phi with E_f (sum_i c_i f(x_i))^2 = E_q sum_s (sum_i c_i phi_s(x_i))^2 for all c that sum to 0.
 
-        What of the law of f can be averaged in closed form is: slopes, phases, and directions where f is linear.
+        What of the law of f can be averaged in closed form is: slopes, phases, and directions where
+        f is linear.
 
         Args:
             points: x, any length; of the unit sphere or of a subspace (B^T x).
@@ -94,16 +96,19 @@ def function_class(
     * relu: F_L^+, l1 (z)_+ + l2 (-z)_+ + b;
     * affine: l z + b; linear: L z;
     * quadratic: (L/2) z^2;
-    * cosine: (L / omega) cos(omega z); phased_cosine: (L / omega) cos(omega z + phase), the phase uniform.
+    * cosine: (L / omega) cos(omega z); phased_cosine: (L / omega) cos(omega z + phase), the phase
+      uniform.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Intuition Summary"
-    (F_L^+), "Empirical Generalization" (affine and cosine), and the last one (quadratic).
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Intuition Summary" (F_L^+), "Empirical Generalization" (affine and cosine), and the last one
+    (quadratic).
 
     Args:
         link: its name.
         lipschitz: L.
-        frequency: omega, for the cosines only; None is L, which gives cos(L z). With omega far above L the functions
-            have the Lipschitz constant of others and change direction much more often.
+        frequency: omega, for the cosines only; None is L, which gives cos(L z). With omega far
+            above L the functions have the Lipschitz constant of others and change direction much
+            more often.
 
     Raises:
         ValueError: an unknown name, L or omega not positive, or an omega for another link.
@@ -128,9 +133,10 @@ def function_class(
 def harmonic_energies(functions: FunctionClass, d: int, degrees: int) -> Float[Tensor, " degree"]:
     """E f_k^2, k = 0 to `degrees`: how much of a class lies in each degree of spherical harmonics, constants b aside.
 
-    They sum to E f^2. Odd parts: degree 1 alone for F_L^+ (the linear half) and for affine functions. Even parts: those
-    of |z|, a_k = 2 Gamma(d/2) (k-2)! / (sqrt(pi) 2^k (k/2-1)! Gamma((k+d+1)/2)) up to its sign, times the number of
-    harmonics. Waves: the plane-wave expansion, Gamma(d/2)^2 (2/omega)^(d-2) J_(k+d/2-1)(omega)^2 times that number.
+    They sum to E f^2. Odd parts: degree 1 alone for F_L^+ (the linear half) and for affine
+    functions. Even parts: those of |z|, a_k = 2 Gamma(d/2) (k-2)! / (sqrt(pi) 2^k (k/2-1)!
+    Gamma((k+d+1)/2)) up to its sign, times the number of harmonics. Waves: the plane-wave
+    expansion, Gamma(d/2)^2 (2/omega)^(d-2) J_(k+d/2-1)(omega)^2 times that number.
 
     Source: Rodrigues' formula and the Funk-Hecke theorem.
 

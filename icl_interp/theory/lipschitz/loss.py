@@ -1,8 +1,9 @@
 """The window that minimises the loss, and what it costs where another would be best.
 
-This is one part of the study `lipschitz`, which re-exports it. Losses are mean squared errors against the noiseless
-f(x_q): bias(w) + sigma^2 nu(w). Minima are found by scalar minimisation of splines through a `LossTable`, not by
-training; intervals come from leaving out groups of its contexts.
+This is one part of the study `lipschitz`, which re-exports it. Losses are mean squared errors
+against the noiseless f(x_q): bias(w) + sigma^2 nu(w). Minima are found by scalar minimisation of
+splines through a `LossTable`, not by training; intervals come from leaving out groups of its
+contexts.
 """
 
 import functools
@@ -53,8 +54,9 @@ class Estimate(NamedTuple):
 class Optimum(NamedTuple):
     """The window of least loss, with its 95% interval from the Monte Carlo, and that loss.
 
-    Where the loss still falls at the edge of the table, the window is that edge and the interval open: high is inf
-    (the minimum lies at a narrower window, or at the nearest neighbour) or low is 0.
+    Where the loss still falls at the edge of the table, the window is that edge and the interval
+    open: high is inf (the minimum lies at a narrower window, or at the nearest neighbour) or low
+    is 0.
     """
 
     window: Float[Tensor, ""]
@@ -88,11 +90,11 @@ def optimal_window(
 ) -> Optimum:
     """w*(L, sigma, n, d): the window with the least loss at this prompt length, up to Monte-Carlo error.
 
-    The first call for (n, d) makes a table, in about a second; every later (L, sigma) at that (n, d) takes
-    milliseconds, except for cosines, whose every L has a table of its own.
+    The first call for (n, d) makes a table, in about a second; every later (L, sigma) at that (n,
+    d) takes milliseconds, except for cosines, whose every L has a table of its own.
 
-    Source: what Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 2, bound up
-    to constants for large n: w_KQ.
+    Source: what Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Theorem 2, bound up to constants for large n: w_KQ.
 
     Args:
         lipschitz: L, positive.
@@ -123,7 +125,8 @@ def optimal_window(
 def table_optimum(table: LossTable, lipschitz: float, noise: float) -> Optimum:
     """The best window of a table for one (L, sigma); see `optimal_window`.
 
-    Source: as `optimal_window`; the interval is the jackknife's over groups of contexts, on the logarithm of w.
+    Source: as `optimal_window`; the interval is the jackknife's over groups of contexts, on the
+    logarithm of w.
 
     Args:
         table: from `loss_table`.
@@ -157,8 +160,8 @@ def table_optimum(table: LossTable, lipschitz: float, noise: float) -> Optimum:
 def window_loss(table: LossTable, w: Window, lipschitz: float, noise: float) -> Estimate:
     """The loss at any windows within a table, with standard errors: L(w) = bias(w) + sigma^2 nu(w).
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Results Part I",
-    decomposition of equation (ICL).
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Results Part I", decomposition of equation (ICL).
 
     Args:
         table: from `loss_table`.
@@ -199,11 +202,12 @@ def transfer(
 ) -> Transfer:
     """The risk on one class of the window that is optimal for another, beside that class's own least risk.
 
-    Both classes see the same contexts, so the ratio is better known than either risk. It is 1 for one and the same
-    class. A shared Lipschitz constant does not suffice for a ratio near 1: phased cosines of a high frequency fail.
+    Both classes see the same contexts, so the ratio is better known than either risk. It is 1 for
+    one and the same class. A shared Lipschitz constant does not suffice for a ratio near 1: phased
+    cosines of a high frequency fail.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3 and
-    "Empirical Generalization", up to Monte-Carlo error.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Theorem 3 and "Empirical Generalization", up to Monte-Carlo error.
 
     Args:
         trained: the class whose optimal window is used.
@@ -254,8 +258,8 @@ def long_prompt_loss(
 
     For the classes that L only scales it is L^2 times a function of w and S = n L^2 / sigma^2.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch", with the
-    exact terms in place of the bounds.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Proof Sketch", with the exact terms in place of the bounds.
 
     Args:
         w: any shape, at least 0.
@@ -293,7 +297,8 @@ def long_prompt_window(
 ) -> Float[Tensor, ""]:
     """The w that minimises `long_prompt_loss`: without sampling, for n as large as one likes.
 
-    For sigma = 0 the loss falls for ever and the result is inf; a finite prompt has a finite optimum all the same.
+    For sigma = 0 the loss falls for ever and the result is inf; a finite prompt has a finite
+    optimum all the same.
 
     Source: as `optimal_window`, in the limit that Theorem 2 is about.
 
@@ -331,7 +336,8 @@ def long_prompt_window(
     if edge:
         side = "below 1e-06" if edge < 0 else "above 1e+07"
         raise ValueError(
-            f"the optimal window lies {side} for S = n L^2 / sigma^2 = {n * (lipschitz / noise) ** 2:.3g}"
+            f"the optimal window lies {side} for S = n L^2 / sigma^2 = "
+            f"{n * (lipschitz / noise) ** 2:.3g}"
         )
     return as_float64(math.exp(at))
 

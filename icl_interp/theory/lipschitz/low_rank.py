@@ -1,7 +1,8 @@
 """Functions of a few directions, f(x) = g(B^T x): what M* keeps of the other directions (Theorem 4).
 
-This is one part of the study `lipschitz`, which re-exports it. B is (d, k) with orthonormal columns. By symmetry the
-best M for linear functions is c B B^T + c' (I - B B^T), and the loss is even in c'.
+This is one part of the study `lipschitz`, which re-exports it. B is (d, k) with orthonormal
+columns. By symmetry the best M for linear functions is c B B^T + c' (I - B B^T), and the loss is
+even in c'.
 """
 
 import math
@@ -44,7 +45,10 @@ class Pair(NamedTuple):
 
 
 class PairOptimum(NamedTuple):
-    """The best M = c B B^T + c' (I - B B^T) on fixed contexts; the sign of c' is theirs, not the law's."""
+    """The best M = c B B^T + c' (I - B B^T) on fixed contexts.
+
+    The sign of c' is theirs, not the law's.
+    """
 
     inside: Float[Tensor, ""]
     outside: Float[Tensor, ""]
@@ -54,8 +58,9 @@ class PairOptimum(NamedTuple):
 def glm_class(link: str) -> FunctionClass:
     """The generalised linear model g(w^T x) with w = B q: w^T x + 2, (w^T x)^2 or cos(4 w^T x).
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Softmax Attention Learns
-    Low-Dimensional Structure in Nonlinear Functions". The constant 2 drops out.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Softmax Attention Learns Low-Dimensional Structure in Nonlinear Functions". The constant 2
+    drops out.
 
     Args:
         link: "affine", "quadratic" or "cosine".
@@ -75,7 +80,8 @@ def glm_class(link: str) -> FunctionClass:
 def low_rank_matrix(basis: Basis, inside: float | Tensor, outside: float | Tensor = 0.0) -> Square:
     """M = c B B^T + c' (I - B B^T).
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 4, where c' = 0.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Theorem 4, where c' = 0.
 
     Args:
         basis: B, orthonormal columns.
@@ -134,11 +140,12 @@ def optimal_pair(
 ) -> PairOptimum:
     """The best (c, c') on fixed contexts, with c at most a cap: Theorem 4's C.
 
-    Theorem 4 says c' = 0. That needs the cap (or n = 2, or a small n): without it and without noise c' > 0 is better
-    for long prompts, because e^(c u_i . u_q) in the projections u = B^T x lacks the factor e^(-c |u_i|^2 / 2).
+    Theorem 4 says c' = 0. That needs the cap (or n = 2, or a small n): without it and without noise
+    c' > 0 is better for long prompts, because e^(c u_i . u_q) in the projections u = B^T x lacks
+    the factor e^(-c |u_i|^2 / 2).
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 4, with
-    |B^T M B| <= C.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Theorem 4, with |B^T M B| <= C.
 
     Args:
         contexts: from `draw_contexts`, with the same basis.
@@ -149,7 +156,8 @@ def optimal_pair(
         start: (c, c') at the start.
 
     Raises:
-        ValueError: B's columns are not orthonormal, there are d of them, or the cap is not positive.
+        ValueError: B's columns are not orthonormal, there are d of them, or the cap is not
+            positive.
 
     Example:
         >>> import torch
@@ -192,12 +200,12 @@ def long_prompt_linear_loss(
 ) -> Float[Tensor, ""]:
     """The loss of c B B^T + c' (I - B B^T) on f(x) = q^T B^T x for long prompts, by Gauss-Jacobi quadrature.
 
-    With r = |B^T x_q| and s = |M x_q| = sqrt(c^2 r^2 + c'^2 (1 - r^2)) the local average of B^T x is A_d(s) (c/s)
-    B^T x_q: the loss is (1/k) E r^2 (1 - A_d(s) c / s)^2, plus (sigma^2 / n) E Z(2s) / Z(s)^2. The first tends to 0
-    for c = c' to infinity, but not for c' = 0.
+    With r = |B^T x_q| and s = |M x_q| = sqrt(c^2 r^2 + c'^2 (1 - r^2)) the local average of B^T x
+    is A_d(s) (c/s) B^T x_q: the loss is (1/k) E r^2 (1 - A_d(s) c / s)^2, plus (sigma^2 / n) E
+    Z(2s) / Z(s)^2. The first tends to 0 for c = c' to infinity, but not for c' = 0.
 
-    Source: replaces the case sigma = 0 without the cap of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024),
-    slides by A. Mokhtari, Theorem 4.
+    Source: replaces the case sigma = 0 without the cap of Collins, Parulekar, Mokhtari, Sanghavi &
+    Shakkottai (2024), slides by A. Mokhtari, Theorem 4.
 
     Args:
         inside: c, positive.
@@ -233,8 +241,8 @@ def long_prompt_linear_loss(
 def subspace_distance(first: Basis, second: Basis) -> Float[Tensor, ""]:
     """sin theta_max, the sine of the largest principal angle between two subspaces of one dimension: 0 if they agree.
 
-    Source: principal angles (Jordan); what Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by
-    A. Mokhtari, "Results Part II", call recovering col(B).
+    Source: principal angles (Jordan); what Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai
+    (2024), slides by A. Mokhtari, "Results Part II", call recovering col(B).
 
     Args:
         first: orthonormal columns.
@@ -251,7 +259,8 @@ def subspace_distance(first: Basis, second: Basis) -> Float[Tensor, ""]:
     first, second = as_basis(first), as_basis(second)
     if first.shape != second.shape:
         raise ValueError(
-            f"two subspaces of one dimension are compared, got {first.shape[1]} and {second.shape[1]}"
+            f"two subspaces of one dimension are compared, got {first.shape[1]} and "
+            f"{second.shape[1]}"
         )
     return torch.linalg.matrix_norm(second - first @ (first.T @ second), 2).clamp(max=1)
 
@@ -259,8 +268,8 @@ def subspace_distance(first: Basis, second: Basis) -> Float[Tensor, ""]:
 def recovery_distance(matrix: Square, basis: Basis) -> Float[Tensor, ""]:
     """`subspace_distance` of the k leading left singular vectors of M to col(B).
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Softmax Attention Learns
-    Low-Dimensional Structure in Nonlinear Functions".
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Softmax Attention Learns Low-Dimensional Structure in Nonlinear Functions".
 
     Args:
         matrix: M.

@@ -1,7 +1,8 @@
 """The whole matrix M: the loss on fixed contexts, its minimum by L-BFGS, and whether that is w Sigma^-1 (Lemma 1).
 
-This is one part of the study `lipschitz`, which re-exports it. Inputs are x = Sigma^(1/2) u with u uniform on the unit
-sphere. The functions' law is invariant under rotations either of u (whitened, as Lemma 1 needs) or of x.
+This is one part of the study `lipschitz`, which re-exports it. Inputs are x = Sigma^(1/2) u with u
+uniform on the unit sphere. The functions' law is invariant under rotations either of u (whitened,
+as Lemma 1 needs) or of x.
 """
 
 from typing import NamedTuple
@@ -67,23 +68,25 @@ def draw_contexts(
 ) -> Contexts:
     """Contexts with inputs on Sigma^(1/2) times the unit sphere, for functions of all of x or of B^T x.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Lemma 1: Inverting the
-    data covariance" and "Results Part II" (B).
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Lemma 1: Inverting the data covariance" and "Results Part II" (B).
 
     Args:
         n: labelled examples.
-        functions: the class; slopes and phases are averaged in closed form, directions q over 8 a context.
+        functions: the class; slopes and phases are averaged in closed form, directions q over 8 a
+            context.
         contexts: how many.
         covariance: Sigma; None is the identity in d dimensions.
         d: coordinates of x, for Sigma = I.
         basis: B, orthonormal columns; None is all of x.
-        rotate_whitened: whether functions read Sigma^(-1/2) x, so that their law is invariant under rotations of the
-            whitened inputs; False is the counterexample, with q uniform in the coordinates of x.
+        rotate_whitened: whether functions read Sigma^(-1/2) x, so that their law is invariant under
+            rotations of the whitened inputs; False is the counterexample, with q uniform in the
+            coordinates of x.
         seed: of the contexts.
 
     Raises:
-        ValueError: neither or both of covariance and d are given, one is out of range, Sigma is not symmetric positive
-            definite, or B's columns are not orthonormal.
+        ValueError: neither or both of covariance and d are given, one is out of range, Sigma is not
+            symmetric positive definite, or B's columns are not orthonormal.
 
     Example:
         >>> import torch
@@ -116,7 +119,8 @@ def draw_contexts(
 def matrix_loss(matrix: Square, contexts: Contexts, noise: float) -> Float[Tensor, ""]:
     """L(M) on fixed contexts, E (fhat - f)^2 + sigma^2 E sum_i a_i^2; differentiable in M.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, equation (ICL).
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    equation (ICL).
 
     Args:
         matrix: M.
@@ -143,13 +147,14 @@ def optimal_matrix(
 ) -> MatrixOptimum:
     """The M that minimises the loss on fixed contexts, over all d^2 entries, by L-BFGS in float64.
 
-    Source: the minimiser M* of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
-    Lemma 1 and Theorem 4.
+    Source: the minimiser M* of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides
+    by A. Mokhtari, Lemma 1 and Theorem 4.
 
     Args:
         contexts: from `draw_contexts`.
         noise: sigma.
-        start: M at the start; None is the identity. For even classes L(M) = L(-M): the start decides the sign.
+        start: M at the start; None is the identity. For even classes L(M) = L(-M): the start
+            decides the sign.
         steps: at most so many.
 
     Example:
@@ -183,11 +188,12 @@ def optimal_matrix(
 def lemma_matrix(window: float, covariance: Square) -> Square:
     """w Sigma^-1, which Lemma 1 says M* is.
 
-    True where the functions' law is invariant under rotations of the whitened inputs and the class is not even. For an
-    even class, such as quadratics, L(M) = L(-M) and -w Sigma^-1 is as good; for functions that are isotropic in the
-    original coordinates M* is another matrix.
+    True where the functions' law is invariant under rotations of the whitened inputs and the class
+    is not even. For an even class, such as quadratics, L(M) = L(-M) and -w Sigma^-1 is as good; for
+    functions that are isotropic in the original coordinates M* is another matrix.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Lemma 1.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Lemma 1.
 
     Args:
         window: w.
@@ -208,8 +214,8 @@ def lemma_matrix(window: float, covariance: Square) -> Square:
 def whitened(matrix: Square, covariance: Square) -> Square:
     """Sigma^(1/2) M Sigma^(1/2), the same scores for inputs on the unit sphere; w I for M = w Sigma^-1.
 
-    Source: x_i^T M x_q with x = Sigma^(1/2) u; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by
-    A. Mokhtari, Lemma 1.
+    Source: x_i^T M x_q with x = Sigma^(1/2) u; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai
+    (2024), slides by A. Mokhtari, Lemma 1.
 
     Args:
         matrix: M.

@@ -1,9 +1,9 @@
 """How window and risk grow with S = n L^2 / sigma^2: Theorems 2 and 3 as they are true and as they are printed.
 
-This is one part of the study `lipschitz`, which re-exports it. For large S the bias is b w^-p, with p = 3/2 for F_L^+
-(a kink) and 2 for smooth classes, and the noise (sigma^2 / n) C_d w^((d-1)/2). All exponents follow from these two.
-They need S large, and n large at a fixed L / sigma: for S below about 10 the window grows like S itself, and for
-sigma = 0 it stays finite at every n.
+This is one part of the study `lipschitz`, which re-exports it. For large S the bias is b w^-p, with
+p = 3/2 for F_L^+ (a kink) and 2 for smooth classes, and the noise (sigma^2 / n) C_d w^((d-1)/2).
+All exponents follow from these two. They need S large, and n large at a fixed L / sigma: for S
+below about 10 the window grows like S itself, and for sigma = 0 it stays finite at every n.
 """
 
 import math
@@ -59,10 +59,11 @@ class Slope(NamedTuple):
 def window_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
     """2/(d+2) for F_L^+ and 2/(d+3) for smooth classes: w* ~ S^e for large S.
 
-    The first lies in the printed interval from 1/d to 2/d for d >= 2, at its lower end for d = 2; the second does not
-    for d = 2, but the theorem is about F_L^+.
+    The first lies in the printed interval from 1/d to 2/d for d >= 2, at its lower end for d = 2;
+    the second does not for d = 2, but the theorem is about F_L^+.
 
-    Source: sharpens Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 2.
+    Source: sharpens Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, Theorem 2.
 
     Args:
         d: coordinates of x, at least 2.
@@ -81,7 +82,8 @@ def window_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
 def window_exponents_as_printed(d: int) -> PrintedExponents:
     """1/d and 2/d: Omega(S^(1/d)) < w_KQ < O(S^(2/d)), true for F_L^+ and large S; see `window_exponent`.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 2.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Theorem 2.
 
     Args:
         d: coordinates of x, at least 2.
@@ -101,8 +103,8 @@ def window_exponents_as_printed(d: int) -> PrintedExponents:
 def risk_exponent(d: int, link: str = "relu") -> Float[Tensor, ""]:
     """3/(d+2) for F_L^+ and 4/(d+3) for smooth classes: the least risk is of the order L^2 S^-e for large S.
 
-    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3, whose
-    bounds have 1/(d+2) (true, loose) and 2/(d+2) (false).
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, Theorem 3, whose bounds have 1/(d+2) (true, loose) and 2/(d+2) (false).
 
     Args:
         d: coordinates of x, at least 2.
@@ -142,9 +144,11 @@ def asymptotic_window(
 ) -> Float[Tensor, ""]:
     """w* for large S with its constant: the minimiser of b w^-p + (sigma^2 / n) C_d w^((d-1)/2).
 
-    Corrections fall slowly: the exact window is `long_prompt_window`, and `optimal_window` at finite n.
+    Corrections fall slowly: the exact window is `long_prompt_window`, and `optimal_window` at
+    finite n.
 
-    Source: sharpens Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 2.
+    Source: sharpens Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, Theorem 2.
 
     Args:
         lipschitz: L, positive.
@@ -172,7 +176,8 @@ def asymptotic_risk(
 ) -> Float[Tensor, ""]:
     """The risk on F_L'^+ of the window for F_L^+, for large S, with its constants: Theorem 3 made exact.
 
-    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3.
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, Theorem 3.
 
     Args:
         trained: L.
@@ -197,8 +202,8 @@ def asymptotic_risk(
 def risk_bound_as_printed(lipschitz: float, noise: float, n: float, d: int) -> Float[Tensor, ""]:
     """L^(2 - 2/(d+2)) (sigma^2 / n)^(1/(d+2)) = L^2 S^(-1/(d+2)), the printed upper bound: true, and loose.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3, up to a
-    constant.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Theorem 3, up to a constant.
 
     Args:
         lipschitz: L, positive.
@@ -222,11 +227,11 @@ def transfer_bound_as_printed(
 ) -> Float[Tensor, ""]:
     """The printed lower bound on the risk at L' of a window for L, up to a constant: false for L' > L.
 
-    L'^2 S^(-2/(d+2)) for L' > L: too large for every constant as S grows. S^(1/(d+2)) / n for L' <= L, where a factor
-    sigma^2 is missing: it is not a squared label. See `transfer_bound`.
+    L'^2 S^(-2/(d+2)) for L' > L: too large for every constant as S grows. S^(1/(d+2)) / n for
+    L' <= L, where a factor sigma^2 is missing: it is not a squared label. See `transfer_bound`.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3; its second
-    exponent is printed as 2 / (2 (d+2)).
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    Theorem 3; its second exponent is printed as 2 / (2 (d+2)).
 
     Args:
         trained: L.
@@ -254,10 +259,11 @@ def transfer_bound(
 ) -> Float[Tensor, ""]:
     """The order of the risk at L' of a window for L: a lower bound up to a constant, and sharp.
 
-    L'^2 S^(-3/(d+2)) for L' > L and sigma^2 S^((d-1)/(d+2)) / n for L' <= L. With 4/(d+2), 1/(d+2) and d/(2 (d+2)) in
-    the place of these exponents the bounds stay valid and are not sharp.
+    L'^2 S^(-3/(d+2)) for L' > L and sigma^2 S^((d-1)/(d+2)) / n for L' <= L. With 4/(d+2), 1/(d+2)
+    and d/(2 (d+2)) in the place of these exponents the bounds stay valid and are not sharp.
 
-    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, Theorem 3.
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, Theorem 3.
 
     Args:
         trained: L.
@@ -285,8 +291,8 @@ def transfer_bound(
 def fitted_slope(x: Num[Tensor, " point"], y: Num[Tensor, "*repeat point"]) -> Slope:
     """The slope of log y on log x by least squares, with a 95% interval from Student's t.
 
-    Of several repeats, such as seeds, each has its slope, and the interval is that of their mean. Of a single one the
-    interval comes from its residuals, so a bent curve has a wide one.
+    Of several repeats, such as seeds, each has its slope, and the interval is that of their mean.
+    Of a single one the interval comes from its residuals, so a bent curve has a wide one.
 
     Source: ordinary least squares.
 

@@ -1,9 +1,10 @@
 """Bias and noise of every window at finite prompt length: one Monte-Carlo table that serves all (L, sigma).
 
-This is one part of the study `lipschitz`, which re-exports it. With M = w I on the unit sphere the loss is
-L(w) = bias(w) + sigma^2 nu(w), nu = E sum_i a_i^2, without a cross term: label noise is independent of all else. By
-rotation invariance the query may be the first unit vector. All windows see the same contexts, so the table is a
-smooth function of w, and its minimum is far better known than its values.
+This is one part of the study `lipschitz`, which re-exports it. With M = w I on the unit sphere the
+loss is L(w) = bias(w) + sigma^2 nu(w), nu = E sum_i a_i^2, without a cross term: label noise is
+independent of all else. By rotation invariance the query may be the first unit vector. All windows
+see the same contexts, so the table is a smooth function of w, and its minimum is far better known
+than its values.
 """
 
 import functools
@@ -37,7 +38,8 @@ class LossTable:
         n: labelled examples.
         d: coordinates of x.
         windows: w, (window,), a geometric grid.
-        bias: mean squared bias over a group's contexts, (group, window), in squared units of the labels.
+        bias: mean squared bias over a group's contexts, (group, window), in squared units of the
+            labels.
         noise: nu = E sum_i a_i^2, (group, window).
     """
 
@@ -52,13 +54,14 @@ class LossTable:
         """What the bias is to be multiplied by for functions of this Lipschitz constant.
 
         Raises:
-            ValueError: the class is not a multiple of that at L = 1, and the table is for another L.
+            ValueError: the class is not a multiple of that at L = 1, and the table is for another
+                L.
         """
         asked = self.functions.with_lipschitz(lipschitz)
         if not self.functions.scales and asked != self.functions:
             raise ValueError(
-                f"the table of {self.functions.link} is for L={self.functions.lipschitz:g} and L is no factor there, "
-                f"got L={lipschitz:g}: make a table for it"
+                f"the table of {self.functions.link} is for L={self.functions.lipschitz:g} and L "
+                f"is no factor there, got L={lipschitz:g}: make a table for it"
             )
         return (asked.lipschitz / self.functions.lipschitz) ** 2
 
@@ -73,17 +76,21 @@ def loss_table(
 ) -> LossTable:
     """Bias and noise of the windows 2^-8 to 2^11.67 by Monte Carlo with common random numbers, kept for later calls.
 
-    Slopes, phases and labels' noise are averaged in closed form; 8 directions q per context are stratified by their
-    cosine to the query. Two classes at the same n, d, contexts and seed see the same contexts.
+    Slopes, phases and labels' noise are averaged in closed form; 8 directions q per context are
+    stratified by their cosine to the query. Two classes at the same n, d, contexts and seed see the
+    same contexts.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Results Part I",
-    decomposition of equation (ICL) into L_bias and L_noise; the computation is ours.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Results Part I", decomposition of equation (ICL) into L_bias and L_noise; the computation is
+    ours.
 
     Args:
         n: labelled examples.
         d: coordinates of x, at least 2.
-        functions: the class; None is F_L^+ at L = 1. Where L only scales the class the table is that of L = 1.
-        contexts: how many; None takes about a second (12,000 for n = 100). Rounded up to a multiple of 20.
+        functions: the class; None is F_L^+ at L = 1. Where L only scales the class the table is
+            that of L = 1.
+        contexts: how many; None takes about a second (12,000 for n = 100). Rounded up to a multiple
+            of 20.
         seed: of the contexts.
 
     Raises:

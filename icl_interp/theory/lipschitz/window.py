@@ -1,8 +1,8 @@
 """The attention window of M = w I on the unit sphere: weights, number of keys, noise.
 
-This is one part of the study `lipschitz`, which re-exports it. A key x_i at the cosine t to the query has the weight
-e^(w t) / sum_j e^(w t_j), the same as with e^(-(w/2) |x_i - x_q|^2). The slides' proof sketches write e^(-w |.|^2):
-their w is half of ours.
+This is one part of the study `lipschitz`, which re-exports it. A key x_i at the cosine t to the
+query has the weight e^(w t) / sum_j e^(w t_j), the same as with e^(-(w/2) |x_i - x_q|^2). The
+slides' proof sketches write e^(-w |.|^2): their w is half of ours.
 """
 
 import math
@@ -41,8 +41,8 @@ def attention_weights(
 ) -> Float[Tensor, "*batch key"]:
     """a = softmax over i of x_i^T M x_q: what the query pays to each of the n labelled examples, not to itself.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Learning Model: One
-    Layer of Softmax Self-Attention", equation (2), with M = M_K^T M_Q.
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Learning Model: One Layer of Softmax Self-Attention", equation (2), with M = M_K^T M_Q.
 
     Args:
         keys: x_1 to x_n.
@@ -72,8 +72,8 @@ def prediction(
 
     The weights sum to 1, so a constant that is added to all labels is added to the prediction.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Learning Model: One
-    Layer of Softmax Self-Attention", equation (2).
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Learning Model: One Layer of Softmax Self-Attention", equation (2).
 
     Args:
         keys: x_1 to x_n.
@@ -93,11 +93,13 @@ def prediction(
 def effective_sample_size(weights: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
     """N2 = 1 / sum_i a_i^2, the number of keys that a window averages: n for equal weights, 1 for one key.
 
-    Label noise of variance sigma^2 becomes sigma^2 / N2 in the prediction. It is at most exp(H) with H the entropy of
-    the weights, the number of keys that `probes.PatternStatistics` calls effective.
+    Label noise of variance sigma^2 becomes sigma^2 / N2 in the prediction. It is at most exp(H)
+    with H the entropy of the weights, the number of keys that `probes.PatternStatistics` calls
+    effective.
 
-    Source: Kish (1965), Survey Sampling: the effective sample size of weights that add up to 1. It is the noise term
-    of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch", as a count.
+    Source: Kish (1965), Survey Sampling: the effective sample size of weights that add up to 1. It
+    is the noise term of Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, "Proof Sketch", as a count.
 
     Example:
         >>> import torch
@@ -112,7 +114,8 @@ def log_normaliser(w: Window, d: int) -> PerWindow:
 
     Z(w) = Gamma(d/2) (2/w)^(d/2 - 1) I_(d/2 - 1)(w); sinh(w) / w for d = 3.
 
-    Source: the normaliser of the von Mises-Fisher law. All limits for long prompts in `lipschitz` are built on it.
+    Source: the normaliser of the von Mises-Fisher law. All limits for long prompts in `lipschitz`
+    are built on it.
 
     Args:
         w: any shape, at least 0.
@@ -164,8 +167,9 @@ def mean_cosine(w: Window, d: int) -> PerWindow:
 def harmonic_shrinkage(w: Window, d: int, degrees: int) -> Float[Tensor, "*window degree"]:
     """lambda_k(w) = I_(k + d/2 - 1)(w) / I_(d/2 - 1)(w) for k = 0 to `degrees`.
 
-    In the limit of many keys a window multiplies the part of a function that is a spherical harmonic of degree k by
-    lambda_k (Funk-Hecke): 1 for constants, A_d(w) for linear functions, about e^(-k^2 / (2w)) for large w.
+    In the limit of many keys a window multiplies the part of a function that is a spherical
+    harmonic of degree k by lambda_k (Funk-Hecke): 1 for constants, A_d(w) for linear functions,
+    about e^(-k^2 / (2w)) for large w.
 
     Source: the Funk-Hecke theorem for the kernel e^(w t) / Z(w).
 
@@ -189,8 +193,8 @@ def harmonic_shrinkage(w: Window, d: int, degrees: int) -> Float[Tensor, "*windo
     w = as_window(w)
     check_dimension(d)
     values, order = w.numpy(), d / 2 - 1
-    # Ratios of neighbours by backward recurrence: stable, and without Bessel functions that over- or underflow. It
-    # starts where lambda is about e^-32, so that the start is forgotten.
+    # Ratios of neighbours by backward recurrence: stable, and without Bessel functions that
+    # over- or underflow. It starts where lambda is about e^-32, so that the start is forgotten.
     start = max(degrees, math.ceil(8 * math.sqrt(values.max(initial=0.0))) + 40) + 10
     ratio, kept = np.zeros_like(values), []
     for k in range(start, 0, -1):
@@ -204,10 +208,12 @@ def harmonic_shrinkage(w: Window, d: int, degrees: int) -> Float[Tensor, "*windo
 def noise_limit(w: Window, d: int) -> PerWindow:
     """n nu_n(w) -> Z(2w) / Z(w)^2 as n grows, where nu_n = E sum_i a_i^2 is what is left of unit label noise.
 
-    w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n saturates at 1.
+    w coth w for d = 3. The limit holds for w^((d-1)/2) much below n; for larger w nu_n saturates
+    at 1.
 
-    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch",
-    L_noise = Theta(sigma^2 (w^(d/2) + 1) / n): the exponent on the sphere of R^d is (d-1)/2.
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, "Proof Sketch", L_noise = Theta(sigma^2 (w^(d/2) + 1) / n): the exponent on the sphere
+    of R^d is (d-1)/2.
 
     Args:
         w: any shape, at least 0.
@@ -229,7 +235,8 @@ def noise_limit(w: Window, d: int) -> PerWindow:
 def noise_slope(w: Window, d: int) -> PerWindow:
     """d log(n nu) / d log w = 2 w (A_d(2w) - A_d(w)), the local exponent of `noise_limit`: to (d-1)/2 as w grows.
 
-    Source: the derivative of `noise_limit`; replaces the exponent d/2 of the slides' "Proof Sketch".
+    Source: the derivative of `noise_limit`; replaces the exponent d/2 of the slides' "Proof
+    Sketch".
 
     Args:
         w: any shape, at least 0.
@@ -249,7 +256,8 @@ def noise_slope(w: Window, d: int) -> PerWindow:
 def noise_exponent(d: int) -> Float[Tensor, ""]:
     """(d-1)/2, with which the noise n nu grows in w: the sphere of R^d has d - 1 dimensions.
 
-    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch".
+    Source: replaces Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A.
+    Mokhtari, "Proof Sketch".
 
     Raises:
         ValueError: d below 2.
@@ -263,9 +271,12 @@ def noise_exponent(d: int) -> Float[Tensor, ""]:
 
 
 def noise_exponent_as_printed(d: int) -> Float[Tensor, ""]:
-    """d/2, the exponent of the noise in w that the slides print. False on the unit sphere: see `noise_exponent`.
+    """d/2, the exponent of the noise in w that the slides print.
 
-    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "Proof Sketch".
+    False on the unit sphere: see `noise_exponent`.
+
+    Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari,
+    "Proof Sketch".
 
     Raises:
         ValueError: d below 2.
@@ -303,11 +314,12 @@ def noise_asymptote(w: Window, d: int) -> PerWindow:
 def key_count(w: Window, n: int, d: int) -> PerWindow:
     """N2 = n Z(w)^2 / Z(2w), the number of keys that a window averages among n on the sphere; n tanh(w) / w for d = 3.
 
-    It holds for long prompts. A finite window has at least one key: where the formula falls towards 1, use the
-    Monte Carlo of `loss_table` or `effective_sample_size` instead.
+    It holds for long prompts. A finite window has at least one key: where the formula falls towards
+    1, use the Monte Carlo of `loss_table` or `effective_sample_size` instead.
 
-    Source: the inverse of `noise_limit`; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by
-    A. Mokhtari, "ICL estimator intuition", row "Number of points that are attended to".
+    Source: the inverse of `noise_limit`; Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai
+    (2024), slides by A. Mokhtari, "ICL estimator intuition", row "Number of points that are
+    attended to".
 
     Args:
         w: any shape, at least 0.
@@ -330,8 +342,8 @@ def half_weight_angle(w: Window) -> PerWindow:
 
     For w <= ln 2 / 2 every key on the sphere has more than half, and the angle is pi.
 
-    Source: makes quantitative Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari, "ICL
-    estimator intuition" (top: the optimal attention windows).
+    Source: makes quantitative Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by
+    A. Mokhtari, "ICL estimator intuition" (top: the optimal attention windows).
 
     Args:
         w: any shape, at least 0.

@@ -32,9 +32,8 @@ def reader(generator, labels):
             parameter.zero_()
         model.embed.W_E[0, 0] = 1
         attention = model.blocks[0].attn
-        model.pos_embed.W_pos[[2 * label + 1 for label in labels], 1] = (
-            1  # label k is token 2 k + 1
-        )
+        # Label k is token 2 k + 1.
+        model.pos_embed.W_pos[[2 * label + 1 for label in labels], 1] = 1
         attention.b_Q[0, 1], attention.W_K[0, 1, 1] = 1, score
         attention.W_V[0, 0, 0] = attention.W_O[0, 0, 2] = model.unembed.W_U[2, 0] = 1
     return Case(model, TASK)

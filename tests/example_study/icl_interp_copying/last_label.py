@@ -36,7 +36,8 @@ def evidence(results, facts):
     own = departure(results[response].values)
     return Evidence(
         {"departure": own},
-        f"When the last label moves by {STEP:g}, the prediction moves by {STEP:g} up to {own.value:.2g}.",
+        f"When the last label moves by {STEP:g}, the prediction moves by {STEP:g} up to "
+        f"{own.value:.2g}.",
         scope=f"prompts of {facts.n_points} points in distribution",
         twin={"departure": departure(results.twin[response].values)},
     )

@@ -49,7 +49,7 @@ def walk(n_words=200, dim=6):
     return np.cumsum(draws.choice([1, n_words - 1], 4000)) % n_words, embedding
 
 
-# ---- one W ----------------------------------------------------------------------------------------------------------
+# ---- one W ---------------------------------------------------------------------------------------
 
 
 def test_a_random_walk_is_fitted_better_than_in_random_order():
@@ -91,7 +91,7 @@ def test_errors_are_those_of_the_normal_equations():
     must_fail(check, second)
 
 
-# ---- a W for each sequence ------------------------------------------------------------------------------------------
+# ---- a W for each sequence -----------------------------------------------------------------------
 
 
 def test_no_map_fits_a_token_with_two_successors():
@@ -152,7 +152,7 @@ def test_what_cannot_be_fitted_is_refused(call, words):
         call()
 
 
-# ---- embeddings -----------------------------------------------------------------------------------------------------
+# ---- embeddings ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,10 @@ def test_the_second_half_has_no_part_in_its_embedding():
 
 
 def test_paragraphs_come_once(monkeypatch):
-    prose = "This is a licence that says what everybody may do with the software and what nobody may do with it"
+    prose = (
+        "This is a licence that says what everybody may do with the software and what nobody may "
+        "do with it"
+    )
     monkeypatch.setattr(
         embeddings, "_texts", lambda package: [f"{prose}\n\nx = {{1: 2}}", prose.upper()]
     )
@@ -260,7 +263,7 @@ def test_paragraphs_come_once(monkeypatch):
     assert (found, packages) == (prose, 1)
 
 
-# ---- the experiment -------------------------------------------------------------------------------------------------
+# ---- the experiment ------------------------------------------------------------------------------
 
 
 def rows4(fewer=0.5, better=0.5, disagreeing=0):

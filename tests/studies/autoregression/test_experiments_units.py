@@ -21,7 +21,7 @@ from icl_interp.theory import autoregression as theory
 
 UNITARY, ROTATIONS = Unit(3, 3, 5, False, 0.02), Unit(4, 2, 5, True, 0.02)
 
-# ---- figure 3 -------------------------------------------------------------------------------------------------------
+# ---- figure 3 ------------------------------------------------------------------------------------
 
 
 def known(unit, factor=1.0):
@@ -156,7 +156,7 @@ def test_ends_of_runs_are_drawn_by_setting():
     assert [a.text for a in figure.layout.annotations] == ["1 of 1", "1 of 2"]
 
 
-# ---- figure 6 -------------------------------------------------------------------------------------------------------
+# ---- figure 6 ------------------------------------------------------------------------------------
 
 
 def path(mu, n, n_tokens):

@@ -43,7 +43,7 @@ def paths(task, name, other_end=True):
     return xs
 
 
-# ---- forms -----------------------------------------------------------------------------------------------------------
+# ---- forms ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_heads", [1, 2])
@@ -103,7 +103,7 @@ def test_copies_count_once():
         torch.testing.assert_close(two[name].free, one[name].free.repeat(1, 2))
 
 
-# ---- distances -------------------------------------------------------------------------------------------------------
+# ---- distances -----------------------------------------------------------------------------------
 
 
 def test_distance_is_that_of_least_squares():
@@ -132,7 +132,7 @@ def test_a_model_that_says_nothing_is_far_from_every_form():
     assert float(maps.distance(maps.moments(faint, maps.Form(ones, zeros)).mean(0).numpy())) > 0.99
 
 
-# ---- models of known truth -------------------------------------------------------------------------------------------
+# ---- models of known truth -----------------------------------------------------------------------
 
 
 def test_two_layers_are_proposition_1():

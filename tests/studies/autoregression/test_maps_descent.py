@@ -56,7 +56,10 @@ def test_many_steps_are_least_squares():
 
 
 def test_the_size_of_one_step_is_the_best():
-    """One step is linear in its size: the best is a ratio of means, and the grid has it to its own spacing."""
+    """One step is linear in its size.
+
+    The best is a ratio of means, and the grid has it to its own spacing.
+    """
     sizes = maps_descent.best_sizes(TASK, 1, 0)
     prompts = TASK.sample(
         maps_descent.N_FITTED, generator(0, "autoregression/step sizes"), dtype=torch.float64

@@ -97,7 +97,10 @@ def test_constructions(name):
 
 @pytest.mark.slow
 def test_the_first_model_of_the_run_stands_for_the_start():
-    """From heads that are alike to orthogonal ones: supported. The other way: contradicted by the start alone."""
+    """From heads that are alike to orthogonal ones: supported.
+
+    The other way: contradicted by the start alone.
+    """
     alike, apart = (CASES[name].draw(1) for name in (ALIKE, APART))
     found = judged(dataclasses.replace(apart, snapshots={0: alike.model, 5: apart.model}))
     assert found.verdict == "supported"

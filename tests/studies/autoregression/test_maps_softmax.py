@@ -57,7 +57,10 @@ def test_constructions(name):
 
 
 def test_the_error_is_that_of_what_is_missing():
-    """A share of the next state is missing: the normalised error is its square, since the law's mean is 0."""
+    """A share of the next state is missing.
+
+    The normalised error is its square, since the law's mean is 0.
+    """
     case = dataclasses.replace(CASES[FAILS].draw(0), predictor=lambda prompts: 0.7 * prompts.ys)
     lab, _ = calibration.lab_for(case)
     found = lab.measure(maps_softmax.missed)
@@ -88,7 +91,10 @@ def elsewhere():
 
 
 def test_what_no_softmax_makes_says_nothing_of_softmax():
-    """The error is 0.02 or more, but not the layer's: without the tie to the weights the claim would be supported."""
+    """The error is 0.02 or more, but not the layer's.
+
+    Without the tie to the weights the claim would be supported.
+    """
 
     def says_nothing():
         finding = judged(elsewhere())

@@ -116,8 +116,8 @@ def random_heads(seed: int) -> HookedTransformer:
 def test_random_heads_lie_about_where_chance_puts_them():
     """Their directions are random in the stream, of which the predictions read some more than others.
 
-    So they overlap a little more than in a space that is read evenly: by less than a third on average, and less than
-    chance in hardly any model.
+    So they overlap a little more than in a space that is read evenly: by less than a third on
+    average, and less than chance in hardly any model.
     """
     task = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=8)
     ratios, below = [], 0

@@ -32,7 +32,7 @@ ORTHOGONAL = "heads.orthogonality"
 N = 4000
 
 
-# ---- overlaps -------------------------------------------------------------------------------------------------------
+# ---- overlaps ------------------------------------------------------------------------------------
 
 
 def reading_of(lab: Lab) -> Reading:
@@ -44,7 +44,8 @@ def reading_of(lab: Lab) -> Reading:
 def said(lab: Lab, layer: int, reading: Reading) -> torch.Tensor:
     """What each head of a layer writes on `few` as it is read, less its mean at each position.
 
-    (head, unit, token, d_model). A token counts as much as the tokens of its kind are read on average.
+    (head, unit, token, d_model). A token counts as much as the tokens of its kind are read on
+    average.
     """
     _, cache = lab.model.run_with_cache(lab.tokens(lab.few))
     attn = lab.model.blocks[layer].attn
@@ -108,7 +109,7 @@ def test_heads_that_write_a_constant_are_left_out(monkeypatch):
     assert compared(result, []) is None
 
 
-# ---- edits that leave the function ----------------------------------------------------------------------------------
+# ---- edits that leave the function ---------------------------------------------------------------
 
 
 def turned(model):
@@ -305,7 +306,7 @@ def test_what_an_edit_changes_is_noticed(monkeypatch):
         must_fail(check_edit, edit, "no norm")
 
 
-# ---- chance ---------------------------------------------------------------------------------------------------------
+# ---- chance --------------------------------------------------------------------------------------
 
 
 def haar(n: int, d: int, seed: int) -> torch.Tensor:
@@ -330,7 +331,8 @@ def fewest(out: torch.Tensor, share: float) -> int:
 def check_chance(result, lab: Lab):
     """Root mean square overlaps of outputs whose directions are turned by whole rotations.
 
-    Directions of the stream that no output has are left out of what is turned, so that it has as many as are counted.
+    Directions of the stream that no output has are left out of what is turned, so that it has as
+    many as are counted.
     """
     rotations, reading = haar(N, 12, 0), reading_of(lab)
     for name in pairs_in(result):
@@ -379,7 +381,7 @@ def test_the_law_of_chance_is_that_of_whole_rotations():
     )  # as if one rotation turned all pairs
 
 
-# ---- the claim ------------------------------------------------------------------------------------------------------
+# ---- the claim -----------------------------------------------------------------------------------
 
 
 def made_up(overlap: float, chance: float = 0.1, spread: float = 0.02, n_heads: int = 4) -> object:

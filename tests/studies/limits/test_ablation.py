@@ -60,7 +60,7 @@ def bench(kind="causal") -> Lab:
     )
 
 
-# ---- the intervention -----------------------------------------------------------------------------------------------
+# ---- the intervention ----------------------------------------------------------------------------
 
 
 def check_all_heads(name, kind="attn"):
@@ -130,7 +130,7 @@ def test_measuring_leaves_the_lab_as_it_was():
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
 
-# ---- errors ---------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def check_sample(sample):
@@ -175,7 +175,8 @@ def check_squares(squares, kind, layers=(0,)):
             whole = lab.single(tokens)[0, :, 0].double()
         with intervene(lab.single, At((last,), mine)), torch.no_grad():
             query = lab.single(tokens)[0, -1, 0].double()
-        # Interleaved, x_k is token 2 k and predicts y_k; bidirectional models predict the last point only.
+        # Interleaved, x_k is token 2 k and predicts y_k; bidirectional models predict the last
+        # point only.
         said = whole[2 * 2 :: 2] if kind == "causal" else whole[-1:]
         truth = one.ys[0, 2:, 0] if kind == "causal" else one.ys[0, -1:, 0]
         rows.append([(said - truth).square().mean().item(), (query - truth[-1]).square().item()])
@@ -267,7 +268,7 @@ def test_without_attention_a_model_that_has_none():
     assert np.isnan(lab.measure(ablation.edit_size).values).all()
 
 
-# ---- the sham -------------------------------------------------------------------------------------------------------
+# ---- the sham ------------------------------------------------------------------------------------
 
 
 def check_reordered(reordered):

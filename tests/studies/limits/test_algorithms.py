@@ -45,7 +45,7 @@ def judge(claim, results, facts):
     return registry.REGISTRY[claim].judge_results(results, facts)
 
 
-# ---- without knowing the degree -------------------------------------------------------------------------------------
+# ---- without knowing the degree ------------------------------------------------------------------
 
 
 def check_unknown(measure):

@@ -39,7 +39,7 @@ def bench(task=LINES, n_units=32) -> Lab:
     return Lab(make("pre"), task, Interleaved(), n_units=n_units, n_contexts=2)
 
 
-# ---- prompts --------------------------------------------------------------------------------------------------------
+# ---- prompts -------------------------------------------------------------------------------------
 
 
 def check_arms(draw):
@@ -98,7 +98,7 @@ def test_order_is_all_one_to_an_algorithm():
     must_fail(check_order, lambda prompts, seed: replace(prompts, ys=reshuffled(prompts, seed).ys))
 
 
-# ---- predictions ----------------------------------------------------------------------------------------------------
+# ---- predictions ---------------------------------------------------------------------------------
 
 
 class Constant:

@@ -62,7 +62,7 @@ def judge(claim, found, facts):
     return registry.REGISTRY[claim].judge_results(found, facts)
 
 
-# ---- necessary ------------------------------------------------------------------------------------------------------
+# ---- necessary -----------------------------------------------------------------------------------
 
 
 def check_necessary(rate, verdict):
@@ -148,7 +148,10 @@ def test_necessity_needs_something_to_lose():
     found = results(intact=0.8, no_attention=0.9)
     finding = judge(NECESSARY, found, known(r2=0.2))
     assert finding.verdict == "inconclusive"
-    said = "The model explains 0.2 of what can be explained in distribution (0.9 needed), so it has nothing to lose."
+    said = (
+        "The model explains 0.2 of what can be explained in distribution (0.9 needed), so it has "
+        "nothing to lose."
+    )
     assert finding.reason.startswith(said)
     assert judge(NECESSARY, found, known(r2=0.95)).verdict == "supported"
     alike = results(intact=1e-3, no_attention=0.9, blind=1e-12)
@@ -176,7 +179,7 @@ def test_ratios_are_paired_by_function():
     must_fail(check_paired, unpaired)
 
 
-# ---- sufficient -----------------------------------------------------------------------------------------------------
+# ---- sufficient ----------------------------------------------------------------------------------
 
 
 def sufficient(alone, full, n=(5, 5), side="alone", facts=None, spread=SPREAD, fresh=1.0):
@@ -312,7 +315,7 @@ def test_who_cannot_be_asked():
         assert "this model's task shows paths" in judge(claim, {}, path).reason
 
 
-# ---- known truth ----------------------------------------------------------------------------------------------------
+# ---- known truth ---------------------------------------------------------------------------------
 
 
 def necessary(measured, case):
@@ -320,7 +323,10 @@ def necessary(measured, case):
 
 
 def check_exact(measured, lean=0.0):
-    """Without its head it always says the same: the error is that of the law's mean, and no more."""
+    """Without its head it always says the same.
+
+    The error is that of the law's mean, and no more.
+    """
     causal = necessary(measured, step_in_layers(generator(0, "test/step"), 1.0, lean=lean)).causal
     for key in ("effect", "at the query only"):
         assert causal[key] == pytest.approx(1.0, abs=1e-6)

@@ -25,7 +25,7 @@ def of_scalar(model) -> Lab:
     return Lab(model, LONG, Interleaved(), n_units=6, n_contexts=4)
 
 
-# ---- places on a curve ----------------------------------------------------------------------------------------------
+# ---- places on a curve ---------------------------------------------------------------------------
 
 
 def check_settles(settles):
@@ -35,7 +35,8 @@ def check_settles(settles):
         for bound in (0.05, 0.2):
             expected = x0 * bound ** (-1 / power)
             assert settles(MAGNITUDES, size, bound) == pytest.approx(expected, rel=1e-12)
-    # A dip on the way does not count, what lies beyond 1e5 is never, and what is level from the start is.
+    # A dip on the way does not count, what lies beyond 1e5 is never, and what is level from the
+    # start is.
     dip = np.where((MAGNITUDES > 5) & (MAGNITUDES < 30), 1e-6, 2 * (100 / MAGNITUDES))
     assert settles(MAGNITUDES, dip, 0.05) == pytest.approx(4000)
     assert (
@@ -107,7 +108,7 @@ def test_peaks():
     must_fail(check_peaks, lambda f, xs, margin: boundary.peaks(f.clamp(min=0), xs, margin))
 
 
-# ---- measurements by brute force ------------------------------------------------------------------------------------
+# ---- measurements by brute force -----------------------------------------------------------------
 
 
 def output(lab: Lab, prompts, x: float) -> torch.Tensor:
@@ -244,7 +245,7 @@ def test_noise_stays_as_it_was_when_inputs_are_scaled():
     )
 
 
-# ---- onsets known in closed form ------------------------------------------------------------------------------------
+# ---- onsets known in closed form -----------------------------------------------------------------
 
 
 def exact_gap(lab: Lab, xs: np.ndarray) -> np.ndarray:

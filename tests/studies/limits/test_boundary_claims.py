@@ -26,7 +26,7 @@ def known(**more):
     return facts(task=TASK, **more)
 
 
-# ---- at once --------------------------------------------------------------------------------------------------------
+# ---- at once -------------------------------------------------------------------------------------
 
 
 def scale(u: float) -> DataArray:
@@ -46,7 +46,10 @@ def still(drift: float = 0.0) -> DataArray:
 def stored_for_onset(
     x0: float, onset=1.0, u=2.0, gap=None, twins=(1.0, 1.0, 1.0), drift=0.0, between=None
 ) -> dict:
-    """f is u x0 / |x| from its end, at drawn places u times `between`; a twin's is as many times as far as `twins`."""
+    """f is u x0 / |x| from its end, at drawn places u times `between`.
+
+    A twin's is as many times as far as `twins`.
+    """
     spreads = [f"{name}{end}" for name in ("one decade out", "level") for end in ("", ", spread")]
     names = [
         "trained range",
@@ -182,7 +185,7 @@ def test_immediate_is_open_where_two_of_three_twins_show_the_opposite():
             assert opposite == (expected == "inconclusive")
 
 
-# ---- no learning in context at a high norm --------------------------------------------------------------------------
+# ---- no learning in context at a high norm -------------------------------------------------------
 
 # Slopes of 40 antithetic pairs of functions.
 W = np.outer(np.random.default_rng(0).permutation(np.linspace(0.1, 1, 40)), [1, -1]).ravel()

@@ -1,7 +1,7 @@
 """What a verdict is worth: every claim on models of known truth, and broken instruments.
 
-Most constructions are the product's own (`studies.limits.constructions`). A few more are built here, for broken
-instruments that none of those would notice.
+Most constructions are the product's own (`studies.limits.constructions`). A few more are built
+here, for broken instruments that none of those would notice.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,10 @@ def by_name(name: str) -> Construction:
 
 @pytest.mark.slow
 def test_the_labels_are_averaged_uniformly_among_themselves():
-    """Total and within y tokens are told apart: the verdict is about all keys, the row of the head has both."""
+    """Total and within y tokens are told apart.
+
+    The verdict is about all keys, the row of the head has both.
+    """
     model = by_name("uniform over the labels").draw(0)
     (finding,) = calibration.judge(model, (UNIFORM,))
     assert finding.verdict == NO
@@ -60,7 +63,10 @@ def test_the_labels_are_averaged_uniformly_among_themselves():
 
 
 def test_the_smoother_does_not_see_its_own_query(monkeypatch):
-    """Nadaraya and Watson average the context. A query that is a key too outweighs it far out, and f forgets it."""
+    """Nadaraya and Watson average the context.
+
+    A query that is a key too outweighs it far out, and f forgets it.
+    """
 
     def check_remembered():
         lab, _ = calibration.lab_for(by_name("Nadaraya-Watson, moderate beta").draw(0))
@@ -84,7 +90,7 @@ def test_an_unknown_construction_is_refused():
         calibration.calibrate(1, only=["two post-norm layer"])
 
 
-# ---- more models of known truth -------------------------------------------------------------------------------------
+# ---- more models of known truth ------------------------------------------------------------------
 
 
 MORE = {
@@ -98,7 +104,8 @@ MORE = {
         ),
         Construction(
             "a steep line",
-            "the extreme token stays in the intercept, but beside the slope the context is next to nothing",
+            "the extreme token stays in the intercept, but beside the slope the context is next to "
+            "nothing",
             lambda g: layer([-4.0], [1.0], slope=1e5),
             {ERASED: OPEN, LINEAR: OPEN},
         ),
@@ -149,7 +156,7 @@ def test_more_models_of_known_truth(name, table):
     check_cells(table(name))
 
 
-# ---- broken instruments ---------------------------------------------------------------------------------------------
+# ---- broken instruments --------------------------------------------------------------------------
 
 
 def single_precision(monkeypatch):
@@ -216,7 +223,7 @@ def test_a_broken_instrument_breaks_a_cell(broken, name, table, monkeypatch):
     must_fail(check_cells, table(name))
 
 
-# ---- onsets ----------------------------------------------------------------------------------------------------------
+# ---- onsets --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

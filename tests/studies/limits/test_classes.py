@@ -74,7 +74,7 @@ def moved(patch, claim, quantity, end):
     )
 
 
-# ---- measurement ----------------------------------------------------------------------------------------------------
+# ---- measurement ---------------------------------------------------------------------------------
 
 
 def check_errors(measure):
@@ -158,7 +158,7 @@ def test_roles_of_companions():
     assert classes.singles([Role("degrees", degrees=(1, 3)), Role("no norm"), two]) == {2: two}
 
 
-# ---- verdicts on made-up results ------------------------------------------------------------------------------------
+# ---- verdicts on made-up results -----------------------------------------------------------------
 
 
 def made_up(rates, drawn=None) -> DataArray:
@@ -385,7 +385,7 @@ def test_what_cannot_apply():
         assert "this model's task is Continuous" in finding.reason
 
 
-# ---- models whose truth is known ------------------------------------------------------------------------------------
+# ---- models whose truth is known -----------------------------------------------------------------
 
 
 def check_rates_outside(predictor):

@@ -33,7 +33,10 @@ def bench(task=GAPS, **settings) -> Lab:
 
 
 def check_shared(draw):
-    """All degrees have the same inputs and first coefficients; partners have the same inputs and opposite values."""
+    """All degrees have the same inputs and first coefficients.
+
+    Partners have the same inputs and opposite values.
+    """
     lab = bench()
     low, high = draw(lab, 1), draw(lab, 4)
     assert torch.equal(low.xs, high.xs)
@@ -141,7 +144,8 @@ def check_outside(draw, degree):
     for row in range(0, 32, 4):
         order = prompts.xs[row, :, 0].argsort()
         signs = prompts.ys[row, order, 0].sign()
-        # A zero of the sinusoid may fall between an end of the interval and the last of the 400 points.
+        # A zero of the sinusoid may fall between an end of the interval and the last of the 400
+        # points.
         assert int((signs[1:] != signs[:-1]).sum()) in (degree + 1, degree)
         xs, ys = prompts.xs[row, :, 0].numpy(), prompts.ys[row, :, 0].numpy()
         left = ys - np.polyval(np.polyfit(xs, ys, degree), xs)

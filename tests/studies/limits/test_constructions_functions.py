@@ -20,7 +20,7 @@ GAPS = tasks.Polynomial(degrees=(1, 3), inputs=U, coefficients=U, n_points=9)
 CONSTANTS = constants(1.5, 8)
 
 
-# ---- predictors -----------------------------------------------------------------------------------------------------
+# ---- predictors ----------------------------------------------------------------------------------
 
 
 def check_informed(predictor):
@@ -37,7 +37,7 @@ def test_who_is_told_the_degree_is_exact_but_for_what_is_taken_off():
     must_fail(check_informed, informed(GAPS.with_degrees((2,)), {2: 0.25, 3: 0.1}))
 
 
-# ---- hand-set heads -------------------------------------------------------------------------------------------------
+# ---- hand-set heads ------------------------------------------------------------------------------
 
 
 def check_formula(norm, d_model=4, size=1.0):

@@ -24,7 +24,7 @@ RNG = np.random.default_rng(1)
 NOISE = RNG.normal(size=(N_UNITS, N_PROMPTS, 1)) + RNG.normal(size=(N_UNITS, 1, 1))
 
 
-# ---- spread ---------------------------------------------------------------------------------------------------------
+# ---- spread --------------------------------------------------------------------------------------
 
 
 def curve_of(f: np.ndarray, xs) -> DataArray:
@@ -150,7 +150,7 @@ def test_the_spread_is_compared_with_that_of_the_truth():
     )
 
 
-# ---- the claim ------------------------------------------------------------------------------------------------------
+# ---- the claim -----------------------------------------------------------------------------------
 
 
 def of_context(
@@ -232,7 +232,8 @@ def test_the_context_is_erased_where_its_spread_is_small_and_falls(
 ):
     finding = judged_on(ERASED, of_context(size, power))
     assert (finding.verdict, finding.decided_by.quantity) == (verdict, decided_by)
-    # The largest of all places: what grows is largest at the last drawn one, half a half decade below 1e6.
+    # The largest of all places: what grows is largest at the last drawn one, half a half decade
+    # below 1e6.
     assert finding.estimate.value == pytest.approx(
         size / 2 * max(1.0, 10 ** (1.75 * power)), rel=1e-2
     )
@@ -296,7 +297,10 @@ def test_nothing_is_erased_that_was_never_there():
 
 
 def test_a_plateau_that_the_weights_predict_forgets_the_context_by_algebra():
-    """Where f ends there; nothing is said of algebra where it ends elsewhere, or the weights predict no plateau."""
+    """Where f ends there.
+
+    Nothing is said of algebra where it ends elsewhere, or the weights predict no plateau.
+    """
     for distance, begins in (
         (0.0, "By algebra, far from the data"),
         (0.5, "Far from the data"),

@@ -28,7 +28,7 @@ UNIT = torch.arange(N_UNITS).repeat_interleave(N_PROMPTS)
 NOISE = torch.randn(len(UNIT), generator=generator(1, "test/info"), dtype=torch.float64)
 
 
-# ---- use ------------------------------------------------------------------------------------------------------------
+# ---- use -----------------------------------------------------------------------------------------
 
 
 def check_use(measure):
@@ -61,7 +61,8 @@ def check_use(measure):
 
 def test_use_is_what_forward_passes_give(monkeypatch):
     check_use(context.use)
-    # One function's contexts for the other's of its pair: a mistake, since a unit is left out and swapped whole.
+    # One function's contexts for the other's of its pair: a mistake, since a unit is left out and
+    # swapped whole.
     swap_within = lambda lab: context.use(lab).copy(data=context.use(lab).values[:, [1, 0, 2, 3]])  # noqa: E731
     must_fail(check_use, swap_within)
     monkeypatch.setattr(
@@ -95,7 +96,7 @@ def test_beyond_goes_on_where_the_far_grid_ends():
     )
 
 
-# ---- information ----------------------------------------------------------------------------------------------------
+# ---- information ---------------------------------------------------------------------------------
 
 
 def r2(target: torch.Tensor, parameters: torch.Tensor | None = None) -> float:
@@ -189,12 +190,15 @@ def test_information_measures_far_f():
     assert told_by(constant, "coefficients").value < 0.1
 
 
-# ---- on models that know their task ---------------------------------------------------------------------------------
+# ---- on models that know their task --------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_what_is_attenuated_may_still_tell_the_function():
-    """Behind a norm f falls like 1 / |x| and still tells the constant; under a hardmax on the query nothing is left."""
+    """Behind a norm f falls like 1 / |x| and still tells the constant.
+
+    Under a hardmax on the query nothing is left.
+    """
     kept = judge(learned.averaged_before_a_norm(generator(1, "test/learned")), (ERASED,))[0]
     gone = judge(
         learned.averaged_beside_itself(generator(1, "test/learned"), 0.03, 0.1), (ERASED,)

@@ -44,7 +44,7 @@ def judge(results, facts):
     return registry.REGISTRY[CLAIM].judge_results(results, facts)
 
 
-# ---- closed forms ---------------------------------------------------------------------------------------------------
+# ---- closed forms --------------------------------------------------------------------------------
 
 
 def check_closed_forms(both):
@@ -56,7 +56,8 @@ def check_closed_forms(both):
         ("abs", 1 / 12),
     ):
         assert both(name, 2)[0] == pytest.approx(expected, rel=1e-12), name
-    # |x| = 3/16 + 15/16 x^2 + what is left: of a variance of 1/12 the parabola explains 15/16 cov(|x|, x^2) = 5/64.
+    # |x| = 3/16 + 15/16 x^2 + what is left: of a variance of 1/12 the parabola explains 15/16
+    # cov(|x|, x^2) = 5/64.
     assert both("abs", 2)[1] == pytest.approx(1 - 12 * 5 / 64, rel=1e-12)
     assert both("abs", 3)[1] == pytest.approx(both("abs", 2)[1], rel=1e-9)  # |x| is even
     slope = 12 * (
@@ -87,7 +88,7 @@ def test_functions_within_the_inputs():
     assert within((-1, 0.9)) == ()
 
 
-# ---- measurement ----------------------------------------------------------------------------------------------------
+# ---- measurement ---------------------------------------------------------------------------------
 
 
 def check_measured(measure):
@@ -131,7 +132,7 @@ def test_measured_by_hand(monkeypatch):
     must_fail(check_measured, continuous)
 
 
-# ---- families that are drawn -----------------------------------------------------------------------------------------
+# ---- families that are drawn ---------------------------------------------------------------------
 
 
 def check_moments(family, moments):
@@ -181,7 +182,8 @@ def check_drawn(draw):
         assert prompts.xs.min() >= family.domain[0]
         assert prompts.function.tolist() == [i // 2 for i in range(12)]
         assert not torch.equal(prompts.ys, draw(other, name).ys)
-    # A unit's contexts together lie on one kinked function: but for one, all slopes between neighbours are 1 or -1.
+    # A unit's contexts together lie on one kinked function: but for one, all slopes between
+    # neighbours are 1 or -1.
     xs, ys = prompts.xs.view(6, -1), prompts.ys.view(6, -1)
     order = xs.argsort(1)
     slopes = ys.gather(1, order).diff() / xs.gather(1, order).diff()
@@ -234,11 +236,14 @@ def test_functions_known_by_heart_support_nothing(monkeypatch):
     must_fail(check_by_heart, polynomials_and_by_heart)
 
 
-# ---- verdicts -------------------------------------------------------------------------------------------------------
+# ---- verdicts ------------------------------------------------------------------------------------
 
 
 def made_up(shares, names=NAMES) -> DataArray:
-    """A model that leaves these shares of the variances, with a little noise; least squares leaves a hundredth."""
+    """A model that leaves these shares of the variances, with a little noise.
+
+    Least squares leaves a hundredth.
+    """
     noise = 1 + 0.05 * np.random.default_rng(1).standard_normal(64)
     variance = np.array([variance_and_floor(name, 3)[0] for name in names])
     model = (np.array(shares) * variance)[:, None] * noise
@@ -328,7 +333,8 @@ def check_known_truth(predictor):
     )
     worst = {row["class"]: row["unexplained"] for row in finding.details}
     assert max(worst["exp"], worst["sin"], worst["ln(1+x)"]) < 1e-3
-    # Fitted to few points of |x| cubics swing: what the best one leaves is not what least squares reaches.
+    # Fitted to few points of |x| cubics swing: what the best one leaves is not what least squares
+    # reaches.
     assert worst["|x|"] > finding.details[3]["best polynomial of its degree"]
     assert all(
         row["unexplained"] == pytest.approx(row["least squares of its degree"])

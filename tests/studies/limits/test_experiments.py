@@ -148,7 +148,8 @@ def test_boundary_of_a_known_shape():
 
     def check(found):
         assert found["level +"] == -found["level -"] == 5
-        # 5 is within a tenth of x up to 5.56, and within 5 % of 5 from 4.75 on: on the grid the neighbours of these.
+        # 5 is within a tenth of x up to 5.56, and within 5 % of 5 from 4.75 on: on the grid the
+        # neighbours of these.
         sizes = np.sort(np.abs(x))
         assert found["zone"] == sizes[sizes <= 5 / 0.9].max()
         assert found["onset"] == sizes[sizes >= 4.75].min()

@@ -43,7 +43,8 @@ LAW = 3.0  # the error of guessing the law's mean, which is the unit of the othe
 def errors(n: int = 40, near: float = 0.02, **changed: float | dict[str, float]) -> DataArray:
     """`far/failure` of functions of slightly different size: intact 1 far out, frozen 1, but for what is changed.
 
-    Keys are arms with _ for a space; values are errors at all places but in distribution, or by place.
+    Keys are arms with _ for a space; values are errors at all places but in distribution, or by
+    place.
     """
     size = LAW * (1 + 0.1 * np.random.default_rng(0).normal(size=n) ** 2)
     values = np.ones((len(ARMS), len(PLACES)))
@@ -236,7 +237,7 @@ def test_a_model_trained_without_a_norm_is_shown_beside():
     assert both.verdict == alone.verdict == "contradicted"
 
 
-# ---- the measurement ------------------------------------------------------------------------------------------------
+# ---- the measurement -----------------------------------------------------------------------------
 
 
 def whole(lab, prompts: Prompts, *edits) -> torch.Tensor:

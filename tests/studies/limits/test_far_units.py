@@ -1,7 +1,10 @@
-"""Far means the same whatever interval a model was trained on: far queries are multiples of the task's own largest |x|.
+"""Far means the same whatever interval a model was trained on.
 
-A model that reads numbers s times as large, and answers in them, is the same model in other units: every verdict on it
-has to be the same. s = 2^100 is about 1e30, where queries up to 1e6 would lie well inside the trained interval.
+Far queries are multiples of the task's own largest |x|.
+
+A model that reads numbers s times as large, and answers in them, is the same model in other units:
+every verdict on it has to be the same. s = 2^100 is about 1e30, where queries up to 1e6 would lie
+well inside the trained interval.
 """
 
 import functools
@@ -23,9 +26,8 @@ from icl_interp.tasks.distributions import Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
 
 S = 2.0**100
-SATURATES = (
-    "limits.layernorm_saturation"  # it has a verdict for models that have learned nothing too
-)
+# It has a verdict for models that have learned nothing too.
+SATURATES = "limits.layernorm_saturation"
 WITH_NORM = tuple(
     f"limits.{name}"
     for name in (

@@ -127,7 +127,10 @@ def test_patterns_have_a_panel_where_there_are_degrees_to_compare(small):
 
 
 def check_places(figure):
-    """Panels lie beside each other within the figure; the words above do not run into the legend."""
+    """Panels lie beside each other within the figure.
+
+    The words above do not run into the legend.
+    """
     xs = [figure.layout[f"xaxis{i}"].domain for i in ("", 2, 3, 4) if f"xaxis{i}" in figure.layout]
     assert all(0 <= low < high <= 1 for low, high in xs)
     assert all(a[1] <= b[0] for a, b in pairwise(xs))

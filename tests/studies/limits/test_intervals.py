@@ -16,7 +16,8 @@ from icl_interp.studies.limits.measurements.seeds import OWN, intervals
 DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"
 SIZES = [1.0, 5.0, 10.0]
 ROLES = tuple(Role("interval", half_width=a) for a in SIZES[1:])
-# The paper's Table 3 at sigma = 1, 5, 10 for models trained on U(-a, a), a = 1, 5, 10 (0.0 is printed for the first).
+# The paper's Table 3 at sigma = 1, 5, 10 for models trained on U(-a, a), a = 1, 5, 10 (0.0 is
+# printed for the first).
 TABLE_3 = [[0.005, 4.0, 27.85], [0.01, 0.03, 1.61], [0.13, 0.26, 0.49]]
 
 
@@ -36,7 +37,7 @@ def density(errors, **settings):
     return judged_on(DENSITY_ID, kinds(errors, **settings), known(*ROLES))
 
 
-# ---- density --------------------------------------------------------------------------------------------------------
+# ---- density -------------------------------------------------------------------------------------
 
 
 def check_cells(cells):
@@ -129,7 +130,7 @@ def test_arms_of_unlike_quality_are_not_compared():
     assert "times off the median" in finding.reason
 
 
-# ---- larger intervals -----------------------------------------------------------------------------------------------
+# ---- larger intervals ----------------------------------------------------------------------------
 
 
 def larger(onsets, cost, **settings):

@@ -40,7 +40,7 @@ NECESSARY, SUFFICIENT, LAST, ALIKE = (
 )
 
 
-# ---- pure functions -------------------------------------------------------------------------------------------------
+# ---- pure functions ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_every_finding_is_complete(two_models):
             assert (finding.causal is not None) == (claim.id in wanted)
 
 
-# ---- what cannot apply ----------------------------------------------------------------------------------------------
+# ---- what cannot apply ---------------------------------------------------------------------------
 
 
 SEVERAL = replace(TASK, degrees=(1, 2, 3))

@@ -26,7 +26,7 @@ LAST_ID = "limits.last_layer"
 N = 40
 
 
-# ---- what is left ---------------------------------------------------------------------------------------------------
+# ---- what is left --------------------------------------------------------------------------------
 
 
 def moments(rho, n_groups=400, per=50, mean=0.0, scale=3.0, shift=0.0):
@@ -100,7 +100,7 @@ def test_the_last_layer_is_left_out_by_brute_force(monkeypatch):
     must_fail(check_without_last, limits_layers.without_last)
 
 
-# ---- known truth ----------------------------------------------------------------------------------------------------
+# ---- known truth ---------------------------------------------------------------------------------
 
 
 def judged_step(measured, case):
@@ -149,7 +149,7 @@ def test_the_mean_of_the_functions_is_not_formed_anywhere(measured, monkeypatch)
     must_fail(check_what_the_query_tells, measured)
 
 
-# ---- verdicts -------------------------------------------------------------------------------------------------------
+# ---- verdicts ------------------------------------------------------------------------------------
 
 
 def lensed(affine, logit=None, noise=0.05) -> DataArray:

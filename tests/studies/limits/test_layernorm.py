@@ -39,7 +39,7 @@ SATURATES, CAUSE = (f"limits.layernorm_{n}" for n in ("saturation", "causes_satu
 GRID = far.GROWTH
 
 
-# ---- exponents, elasticities, onsets --------------------------------------------------------------------------------
+# ---- exponents, elasticities, onsets -------------------------------------------------------------
 
 
 def squares_of(f) -> np.ndarray:
@@ -125,7 +125,8 @@ def test_the_measured_onset_is_where_f_stays_level():
             assert measure(approach_of(f, xs), u) == pytest.approx(
                 x0 / (boundary.LEVEL * u), rel=0.01
             )
-            # The unit of x has no say: f of a query a thousand times as large has its onset a thousand times further.
+            # The unit of x has no say: f of a query a thousand times as large has its onset a
+            # thousand times further.
             assert measure(approach_of(f, 1000 * xs), u) == pytest.approx(
                 1e3 * x0 / (boundary.LEVEL * u), rel=0.01
             )
@@ -151,7 +152,7 @@ def test_changes_are_read_over_the_last_decade_in_the_worse_direction():
     assert fading(ends_of(0.3, 0.0), still).value > 1e8
 
 
-# ---- verdicts -------------------------------------------------------------------------------------------------------
+# ---- verdicts ------------------------------------------------------------------------------------
 
 
 def weights(model: HookedTransformer, **scales: float) -> HookedTransformer:
@@ -172,7 +173,8 @@ def with_config(model: HookedTransformer, **change) -> HookedTransformer:
 def doubled(model: HookedTransformer, extra: float = 30.0) -> HookedTransformer:
     """A model of twice the width that computes the same function: its stream is the old one twice.
 
-    What reads halves, and the read-out has a part of size `extra` that cancels between the two halves.
+    What reads halves, and the read-out has a part of size `extra` that cancels between the two
+    halves.
     """
     other = HookedTransformer(replace(model.cfg, d_model=2 * model.cfg.d_model)).double().eval()
     reads = {"W_Q": 1, "W_K": 1, "W_V": 1, "W_in": 0}

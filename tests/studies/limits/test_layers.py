@@ -21,7 +21,7 @@ LAST_ID = "limits.last_layer"
 N = 40
 
 
-# ---- the read-outs --------------------------------------------------------------------------------------------------
+# ---- the read-outs -------------------------------------------------------------------------------
 
 
 def rows(n=60, width=5, noise=0.1, seed=0):
@@ -88,7 +88,7 @@ def test_a_read_out_does_not_see_what_is_not_there():
     )
 
 
-# ---- layers of known truth ------------------------------------------------------------------------------------------
+# ---- layers of known truth -----------------------------------------------------------------------
 
 
 def two_layers(first: float, second: float) -> HookedTransformer:
@@ -116,7 +116,10 @@ def judged_step(measured, case):
 
 
 def check_formed_in_the_first_layer(found, finding):
-    """Both lenses see all of it after the first layer; without the second all is left, without the first nothing."""
+    """Both lenses see all of it after the first layer.
+
+    Without the second all is left, without the first nothing.
+    """
     result = found.results["layers/lens"]
     for lens in LENSES:
         assert seen_by(result, lens, 1).value == pytest.approx(1, abs=1e-6)

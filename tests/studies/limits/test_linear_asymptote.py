@@ -65,7 +65,8 @@ def test_a_departure_is_the_worst_of_curvature_and_spread_of_slopes():
     assert departure(ends_of(lambda x, c: x**3)).low > 0.9
     one_sided = departure(ends_of(lambda x, c: np.where(x > 0, x, -(x**2))))
     assert one_sided.low > 0.8
-    # Slopes that cancel have a spread that is large, not infinite; sizes and powers of x do not matter.
+    # Slopes that cancel have a spread that is large, not infinite; sizes and powers of x do not
+    # matter.
     assert 1e3 < departure(ends_of(lambda x, c: x * np.cos(np.pi * c))).value <= 1e6
     assert departure(1e250 * ends_of(lambda x, c: x**3)).value == pytest.approx(0.99, abs=1e-3)
 
@@ -190,7 +191,8 @@ def test_a_line_is_told_from_what_bends_and_from_what_stands_still(f, verdict):
 @pytest.mark.parametrize(
     ("f", "decided_by"),
     [
-        # One line on the grid, another one beyond; a line first, then a curve; a curve first, then a line.
+        # One line on the grid, another one beyond; a line first, then a curve; a curve first, then
+        # a line.
         (lambda x, c: np.where(np.abs(x) > 1e7, 0.4, 0.3) * x, "change of slope"),
         (lambda x, c: np.where(np.abs(x) > 1e7, 1e-7 * x**2, x), "departure beyond"),
         (lambda x, c: np.where(np.abs(x) > 1e7, x, np.abs(x) ** 1.5), None),

@@ -68,7 +68,7 @@ def bench(task=LINES, n_units=32, predict=None) -> Lab:
     return lab(make("pre"), task, Interleaved(), n_units=n_units, n_contexts=2)
 
 
-# ---- similarity -----------------------------------------------------------------------------------------------------
+# ---- similarity ----------------------------------------------------------------------------------
 
 
 def check_similarity(compute):
@@ -104,7 +104,7 @@ def test_bounds_are_centred_at_the_laws_mean():
     )
 
 
-# ---- made-up answers ------------------------------------------------------------------------------------------------
+# ---- made-up answers -----------------------------------------------------------------------------
 
 
 def made_up(f, said: dict, itself=None, truth=None) -> dict:
@@ -257,7 +257,7 @@ def test_whoever_has_learned_nothing_supports_nothing():
     ).all()
 
 
-# ---- the choice in every draw ---------------------------------------------------------------------------------------
+# ---- the choice in every draw --------------------------------------------------------------------
 
 
 def two_rivals(n_units):
@@ -302,7 +302,10 @@ def test_rivals_that_are_never_nearest_change_nothing():
 
 
 def test_a_bound_is_the_same_in_all_arms():
-    """Clipped at 1 in one arm and at 3 in the other it is near no bounded rival in both; each arm alone has one."""
+    """Clipped at 1 in one arm and at 3 in the other it is near no bounded rival in both.
+
+    Each arm alone has one.
+    """
     wide = 3 * F
     f = np.stack([wide[0].clip(-1, 1), *(one.clip(-3, 3) for one in wide[1:])])
     results = made_up(f, {"a": wide})
@@ -311,7 +314,7 @@ def test_a_bound_is_the_same_in_all_arms():
     assert all(found.similarities(rival)[a] > 0.99 for a, rival in enumerate(found.chosen.nearest))
 
 
-# ---- models whose truth is known ------------------------------------------------------------------------------------
+# ---- models whose truth is known -----------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -375,7 +378,7 @@ def test_a_coin_at_the_query_is_no_noise():
     )
 
 
-# ---- other units ----------------------------------------------------------------------------------------------------
+# ---- other units ---------------------------------------------------------------------------------
 
 
 def quantities(task, said) -> dict[str, float]:

@@ -63,7 +63,7 @@ def inputs_only(n_units=6) -> Lab:
     return Lab(model, task, Stacked(), n_units=n_units, n_contexts=1)
 
 
-# ---- patterns -------------------------------------------------------------------------------------------------------
+# ---- patterns ------------------------------------------------------------------------------------
 
 
 def check_nearness(order):
@@ -134,7 +134,7 @@ def test_some_prompts_are_of_both_partners():
     assert some(lab, polynomials(lab, 1), 4).function.tolist() == [i // 2 for i in range(24)]
 
 
-# ---- distances by brute force ---------------------------------------------------------------------------------------
+# ---- distances by brute force --------------------------------------------------------------------
 
 
 def aligned(lab, degree, order=None) -> np.ndarray:
@@ -245,7 +245,10 @@ def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured)
 
 
 def check_told_apart(case):
-    """In the second layer mean patterns of two degrees are further apart than prompts of one; shuffled they are not."""
+    """In the second layer mean patterns of two degrees are further apart than prompts of one.
+
+    Shuffled they are not.
+    """
     result = limits_patterns.distances(
         Lab(case.model, case.task, Stacked(), n_units=16, n_contexts=4)
     )
@@ -306,7 +309,7 @@ def test_the_model_is_as_it_was():
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
 
-# ---- verdicts -------------------------------------------------------------------------------------------------------
+# ---- verdicts ------------------------------------------------------------------------------------
 
 
 def distances_of(ratio, spread=0.02, within=0.5) -> DataArray:

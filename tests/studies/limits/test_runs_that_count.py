@@ -44,7 +44,7 @@ def lab_of(mine, companions) -> Lab:
     )
 
 
-# ---- numbers that are not there -------------------------------------------------------------------------------------
+# ---- numbers that are not there ------------------------------------------------------------------
 
 
 def shipped_in_part(monkeypatch):
@@ -167,7 +167,7 @@ def test_a_run_whose_numbers_are_not_at_hand_is_left_out_and_named(claim):
     assert any(row.get("left out, not measured") == f"{ARMS[claim][2]} 0" for row in found.details)
 
 
-# ---- training that nobody knows -------------------------------------------------------------------------------------
+# ---- training that nobody knows ------------------------------------------------------------------
 
 
 def check_unknown(claim):
@@ -207,7 +207,7 @@ def test_nothing_is_measured_where_the_training_is_unknown(monkeypatch):
         seeds.functions(lab_of(mine, beside))
 
 
-# ---- copies ---------------------------------------------------------------------------------------------------------
+# ---- copies --------------------------------------------------------------------------------------
 
 
 def jittered(one, seed, size):
@@ -231,7 +231,10 @@ def own_runs(size):
 
 
 def check_copies(size):
-    """Five runs of five seeds; a copy of the package's run stands in its place, one of the model itself nowhere."""
+    """Five runs of five seeds.
+
+    A copy of the package's run stands in its place, one of the model itself nowhere.
+    """
     assert sorted(one.seed for one in own_runs(size)) == [0, 2, 3, 4, 103]
 
 

@@ -1,7 +1,7 @@
 """Appendix G.1 on models: what is read off the weights, against the model's own forward pass.
 
-The forward pass and the closed forms share no code. Checks take the formula under test as their argument, and the
-paper's constants must fail in them.
+The forward pass and the closed forms share no code. Checks take the formula under test as their
+argument, and the paper's constants must fail in them.
 """
 
 import pytest
@@ -19,7 +19,8 @@ from icl_interp.studies.limits.measurements import scalar_layer
 from icl_interp.theory import limits as theory
 
 XS = torch.tensor([-100.0, -30, -1, -0.2, 0.3, 2, 30, 100]).double()
-# Tokens a tenth or more apart, so that attention has decided at |x| = 100; mixed signs, a zero, both ends different.
+# Tokens a tenth or more apart, so that attention has decided at |x| = 100; mixed signs, a zero,
+# both ends different.
 CONTEXT = torch.tensor([0.9, -0.4, 0.3, -1.3, 0, 1.7]).double()
 CONTEXTS = torch.stack([CONTEXT, -CONTEXT, 0.8 * CONTEXT.flip(0) + 0.2])
 NORMS = {"no norm": {}, "post": {"normalization_type": "LN", "norm_position": "post"}}
@@ -63,7 +64,7 @@ def biased(seed=0, **change) -> HookedTransformer:
     return model
 
 
-# Read off the weights -------------------------------------------------------------------------------------------------
+# Read off the weights -----------------------------------------------------------------------------
 
 
 def check_heads(read, **change):
@@ -99,7 +100,7 @@ def test_both_readings_agree():
         assert_close(getattr(read, name), value, rtol=1e-12, atol=1e-12)
 
 
-# Against the forward pass ---------------------------------------------------------------------------------------------
+# Against the forward pass -------------------------------------------------------------------------
 
 
 def check_agreement(model, xs=XS):
@@ -179,7 +180,8 @@ def check_rate(model, correction=True):
 
 
 def test_the_boundary_value_and_its_correction():
-    # No head of alpha = 0: q.k that cancels leaves its rounding times x^2 in the scores, which shows from 1e4 on.
+    # No head of alpha = 0: q.k that cancels leaves its rounding times x^2 in the scores, which
+    # shows from 1e4 on.
     for model in (layer((0.8, -0.6, -1.5), **NORMS["post"]), biased(**NORMS["post"])):
         check_rate(model)
         check_rate(model, correction=False)
@@ -203,7 +205,7 @@ def test_a_read_in_that_centring_removes():
         assert (far.constant - other.constant).abs() > 1e-3
 
 
-# The paper's sums -----------------------------------------------------------------------------------------------------
+# The paper's sums ---------------------------------------------------------------------------------
 
 
 def check_far_line(model, asymptote):
@@ -259,7 +261,7 @@ def test_the_model_is_left_as_it_was():
     assert model.embed.W_E.requires_grad
 
 
-# Errors ---------------------------------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

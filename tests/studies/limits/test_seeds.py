@@ -43,7 +43,7 @@ def folder(name):
     return inside if inside.exists() else bundled.ZOO / "seeds" / name
 
 
-# ---- what comes with the package ------------------------------------------------------------------------------------
+# ---- what comes with the package -----------------------------------------------------------------
 
 
 def check_file(kinds):
@@ -139,7 +139,7 @@ def test_a_file_of_another_schema_is_refused(tmp_path, monkeypatch):
         seeds._file.cache_clear()
 
 
-# ---- arms -----------------------------------------------------------------------------------------------------------
+# ---- arms ----------------------------------------------------------------------------------------
 
 
 def bench(mine, companions, **settings) -> Lab:
@@ -258,7 +258,7 @@ def test_where_nothing_can_be_decided_nothing_is_measured(monkeypatch):
     assert len(table) == 7
 
 
-# ---- analyses -------------------------------------------------------------------------------------------------------
+# ---- analyses ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

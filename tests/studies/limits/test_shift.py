@@ -25,7 +25,7 @@ def no_norm(ratio, n=(5, 5), facts=None, fresh=1.0, **without):
     return judged_on(BETTER_ID, {"seeds/functions": table(rows)}, facts or known("no norm"))
 
 
-# ---- no norm is better ----------------------------------------------------------------------------------------------
+# ---- no norm is better ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_gates_of_learning():
     assert finding.twin.value == pytest.approx(1.0)
 
 
-# ---- near the boundary ----------------------------------------------------------------------------------------------
+# ---- near the boundary ---------------------------------------------------------------------------
 
 
 def near(without, normed, n=5, spread=SPREAD, rate=1e-3):
@@ -182,7 +182,7 @@ def test_arms_of_unlike_quality_are_not_compared():
     assert "times off the median" in finding.reason
 
 
-# ---- size -----------------------------------------------------------------------------------------------------------
+# ---- size ----------------------------------------------------------------------------------------
 
 
 def widths(ratio, n=8, facts=None):
@@ -233,7 +233,7 @@ def test_margins_are_two_standard_errors_at_half_the_sample():
     assert SMALLER < 1 < LARGER
 
 
-# ---- what cannot be asked -------------------------------------------------------------------------------------------
+# ---- what cannot be asked ------------------------------------------------------------------------
 
 
 def test_without_companions_nothing_is_asked():

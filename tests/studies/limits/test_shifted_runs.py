@@ -102,7 +102,7 @@ def test_intervals_scale_inputs_and_functions():
     must_fail(check_intervals, lambda *given: dict.fromkeys(shift.intervals(*given), 1.0))
 
 
-# ---- onsets ---------------------------------------------------------------------------------------------------------
+# ---- onsets --------------------------------------------------------------------------------------
 
 
 def check_settled(settled):

@@ -27,7 +27,7 @@ from icl_interp.studies.limits.constructions.layers import (
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 
 
-# ---- what is measured -----------------------------------------------------------------------------------------------
+# ---- what is measured ----------------------------------------------------------------------------
 
 
 def last_rows(lab, x=None):
@@ -152,7 +152,7 @@ def test_delta_along_x_is_that_of_whole_prompts():
     must_fail(check_curve, result.copy(data=result.values[:, ::-1]), lab)
 
 
-# ---- the claim ------------------------------------------------------------------------------------------------------
+# ---- the claim -----------------------------------------------------------------------------------
 
 
 def standing(near, far, later, drawn=None):

@@ -11,7 +11,7 @@ from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.results import make_array, make_table
 from icl_interp.studies.limits.experiments import printed, ranges, tables
 
-# ---- Table 1 --------------------------------------------------------------------------------------------------------
+# ---- Table 1 -------------------------------------------------------------------------------------
 
 
 def two_arms(ratio, n=5, spread=0.03, off=1.0):
@@ -67,7 +67,7 @@ def test_table1_is_compared_number_by_number():
     assert ratios[0]["low"] < 0.7 < ratios[0]["high"]
 
 
-# ---- Table 2 --------------------------------------------------------------------------------------------------------
+# ---- Table 2 -------------------------------------------------------------------------------------
 
 
 def test_table2_asks_for_most_pairs_in_the_papers_order():
@@ -186,7 +186,7 @@ def test_rank_correlations_are_spearmans_with_an_interval_over_functions():
     must_fail(check, errors.rank_correlations(published, zeros, ours).to_dict("records")[0])
 
 
-# ---- Table 3 --------------------------------------------------------------------------------------------------------
+# ---- Table 3 -------------------------------------------------------------------------------------
 
 
 def trained_on(errors_of, r2=0.999, wide_r2=0.76, n=5):

@@ -12,7 +12,7 @@ from icl_interp.results import make_array, make_table
 from icl_interp.studies.limits.experiments import curves, functions, lens, tables
 from icl_interp.tasks.distributions import Normal, Uniform
 
-# ---- Figures 2, 3 and 5 ---------------------------------------------------------------------------------------------
+# ---- Figures 2, 3 and 5 --------------------------------------------------------------------------
 
 
 def test_rates_say_whether_degrees_are_alike():
@@ -70,7 +70,7 @@ def test_width_counts_as_help_only_beyond_a_quarter():
     assert curves._width({}) == []
 
 
-# ---- Figure 7 -------------------------------------------------------------------------------------------------------
+# ---- Figure 7 ------------------------------------------------------------------------------------
 
 
 def test_maps_need_most_cells_and_models_that_have_learned():
@@ -108,7 +108,7 @@ def test_r2_in_the_own_range_is_that_of_the_law():
     must_fail(check, "U(-4,4)")
 
 
-# ---- Figures 4 and 8 ------------------------------------------------------------------------------------------------
+# ---- Figures 4 and 8 -----------------------------------------------------------------------------
 
 
 def moved(f, name="x²", spread=0.0, own=0.99):

@@ -27,7 +27,7 @@ from icl_interp.theory.limits import entropy_deficit_bound
 UNIFORM = "limits.softmax_uniform"
 
 
-# ---- patterns -------------------------------------------------------------------------------------------------------
+# ---- patterns ------------------------------------------------------------------------------------
 
 
 def test_deficits_within_a_kind_of_token():
@@ -56,7 +56,7 @@ def test_a_key_that_the_query_does_not_see_is_not_counted():
     assert np.isfinite(result.values).all()
 
 
-# ---- heads ----------------------------------------------------------------------------------------------------------
+# ---- heads ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def test_spread_given_the_function_needs_two_contexts_of_it():
     assert ((shares > 0) & (shares < 2)).all()
 
 
-# ---- the claim ------------------------------------------------------------------------------------------------------
+# ---- the claim -----------------------------------------------------------------------------------
 
 
 def made_up(*deficits):

@@ -42,7 +42,7 @@ def said(w: torch.Tensor, made: Prompts) -> torch.Tensor:
     return (w * made.xs[:, -1]).sum(-1)
 
 
-# ---- the algorithms --------------------------------------------------------------------------------------------------
+# ---- the algorithms ------------------------------------------------------------------------------
 
 
 def check_is_baseline(w, made, baseline):
@@ -96,7 +96,7 @@ def test_more_steps_are_better_and_rates_are_chosen_on_other_prompts():
     assert lsa_algorithms.best_rate(TASK, N, 1, 0) == pytest.approx(PLAIN, rel=0.35)
 
 
-# ---- what a model is -------------------------------------------------------------------------------------------------
+# ---- what a model is -----------------------------------------------------------------------------
 
 
 def check_gradients(model, task, gradients):
@@ -196,7 +196,7 @@ def test_a_model_that_is_like_none_is_called_so():
     assert "like none of them" in found.reason
 
 
-# ---- order -----------------------------------------------------------------------------------------------------------
+# ---- order ---------------------------------------------------------------------------------------
 
 
 def test_order_is_not_asked_of_a_model_that_reads_no_examples():

@@ -40,7 +40,10 @@ def test_a_balance_that_is_not_measured_breaks_its_cell(monkeypatch):
     [(1e5, "LSA layers along gradient flow"), (1e-20, "LSA layers into the trap")],
 )
 def test_a_wrong_bound_breaks_its_cell(factor, name, monkeypatch):
-    """Where it is too large, the flow does not meet it. Where it is too small, the way into the trap does."""
+    """Where it is too large, the flow does not meet it.
+
+    Where it is too small, the way into the trap does.
+    """
     rate = lsa_weights.pl_rate
     monkeypatch.setattr(lsa_weights, "pl_rate", lambda *args: factor * rate(*args))
     must_fail(check_cells, name)

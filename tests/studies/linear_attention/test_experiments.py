@@ -35,7 +35,7 @@ NOTHING = Bench({}, scales.SCALES["smoke"])
 RANDOM = LinearRegression(n_dims=2, n_points=8, covariance=Exponential())
 
 
-# ---- the study ------------------------------------------------------------------------------------------------------
+# ---- the study -----------------------------------------------------------------------------------
 
 
 def test_the_study_is_registered_and_drawn():
@@ -95,7 +95,7 @@ def test_without_any_model_nothing_about_models_is_said():
         assert reproductions.draw(name, results) == {}
 
 
-# ---- error by length ------------------------------------------------------------------------------------------------
+# ---- error by length -----------------------------------------------------------------------------
 
 
 def test_least_squares_is_exact_from_d_examples_on():
@@ -139,7 +139,7 @@ def test_limits_are_those_of_the_theorems():
     assert float(long[0, 0]) == pytest.approx(1 / 3, abs=1e-5)
 
 
-# ---- covariance -----------------------------------------------------------------------------------------------------
+# ---- covariance ----------------------------------------------------------------------------------
 
 
 def at_n(ratio, low, high, kind="random", test="random, c = 1"):
@@ -185,7 +185,7 @@ def test_covariance_and_length_measure_and_draw_what_is_there():
     assert length.states(spiked)
 
 
-# ---- convergence ----------------------------------------------------------------------------------------------------
+# ---- convergence ---------------------------------------------------------------------------------
 
 
 def test_gradients_of_sgd_are_autograds():
@@ -235,7 +235,7 @@ def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
     assert convergence.states({**results, "rates": make_table(worse)})[0].word == FAILS
 
 
-# ---- risk -----------------------------------------------------------------------------------------------------------
+# ---- risk ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_a_trained_layer_is_compared_with_the_theorems_risk():
     must_fail(check, 1.5, AGREES)
 
 
-# ---- the trap -------------------------------------------------------------------------------------------------------
+# ---- the trap ------------------------------------------------------------------------------------
 
 
 def test_descent_ends_where_it_is_said_to():

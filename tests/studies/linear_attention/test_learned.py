@@ -35,7 +35,10 @@ def exact_share(scale: float) -> float:
 
 
 def check_learned(mixed: bool = False):
-    """The best layer has learned all that a layer can, though its R^2 is below 0.9; errors are paired for that."""
+    """The best layer has learned all that a layer can, though its R^2 is below 0.9.
+
+    Errors are paired for that.
+    """
     share = share_learned(1.0, mixed)
     assert share.value == pytest.approx(1, abs=1e-6)
     assert lsa_tied.LEARNED.holds[0] < share.low

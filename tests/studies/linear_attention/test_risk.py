@@ -25,7 +25,7 @@ LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)
 NOISY = replace(TASK, noise_std=0.5)
 
 
-# ---- the bench -------------------------------------------------------------------------------------------------------
+# ---- the bench -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_room_is_what_was_trained_where_there_are_positions():
     assert setting.room(lab) == N
 
 
-# ---- Theorem 4.2 -----------------------------------------------------------------------------------------------------
+# ---- Theorem 4.2 ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_judging_made_up_risks(ratio, expected):
     assert claims.RISK.decide({"ratio": ratio}).verdict == expected
 
 
-# ---- random covariances ----------------------------------------------------------------------------------------------
+# ---- random covariances --------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_the_error_with_random_covariances_is_told_against_the_limit(monkeypatch
     assert finding.details[-1]["error / zero predictor's"] > 0.2
 
 
-# ---- shifts ----------------------------------------------------------------------------------------------------------
+# ---- shifts --------------------------------------------------------------------------------------
 
 
 def check_scales_with_the_query(model):
@@ -175,7 +175,7 @@ def test_errors_at_shifted_queries_are_the_exact_ones():
     must_fail(check_isotropic, 9 * TASK.covariance_matrix / 2)
 
 
-# ---- places that are drawn -------------------------------------------------------------------------------------------
+# ---- places that are drawn -----------------------------------------------------------------------
 
 
 def drawn_at(seed: int):

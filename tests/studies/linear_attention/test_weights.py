@@ -39,7 +39,7 @@ def numbers(model, task=TASK):
     return numbers_in(table)
 
 
-# ---- where training ends ---------------------------------------------------------------------------------------------
+# ---- where training ends -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,8 @@ def test_the_rank_one_trap_is_named():
     product, excess = WHERE.rank_one
     assert found["distance from rank one"] < 1e-12
     assert found["share of v in w21"] == pytest.approx(1)
-    # The paper's formulas do not cover w21, so the loss of all weights is an independent route to the excess.
+    # The paper's formulas do not cover w21, so the loss of all weights is an independent route to
+    # the excess.
     assert found["excess of all weights"] == pytest.approx(
         float(excess / (WHERE.minimum + WHERE.label_moment / 2))
     )
@@ -124,7 +125,7 @@ def test_biases_are_reported():
     assert "reach 0.06" in judge("converged", model).reason
 
 
-# ---- the way there ---------------------------------------------------------------------------------------------------
+# ---- the way there -------------------------------------------------------------------------------
 
 
 START = theory.initial_point(0.4, torch.eye(2, dtype=torch.float64) / 2**0.25)
@@ -183,8 +184,9 @@ def test_what_it_takes_to_judge_a_path():
     found = judge("pl_inequality", layer(BEST), snapshots=few)
     assert (found.verdict, found.estimate) == ("inconclusive", None)
     assert found.reason == (
-        "Only 2 snapshots do better than predicting 0 and are not yet at the minimum (5 needed). So it cannot be told "
-        "whether the gradient is as large as the inequality asks. The run kept 2 snapshots."
+        "Only 2 snapshots do better than predicting 0 and are not yet at the minimum (5 needed). "
+        "So it cannot be told whether the gradient is as large as the inequality asks. The run "
+        "kept 2 snapshots."
     )
 
 
@@ -242,7 +244,10 @@ def test_one_snapshot_below_the_bound_contradicts_the_lemma(least, verdict, monk
 
 
 def test_the_rate_is_the_lemma_s_or_sharper():
-    """Lemma 5.4 bounds what has been gained at the start from below; the rate from the gain itself is no smaller."""
+    """Lemma 5.4 bounds what has been gained at the start from below.
+
+    The rate from the gain itself is no smaller.
+    """
     theta = torch.eye(2, dtype=torch.float64) / 2**0.25
     lam = torch.diag(torch.tensor([1.0, 2.0], dtype=torch.float64))
     where = theory.landscape(lam, 4)
@@ -324,7 +329,7 @@ def test_the_path_of_a_trained_transformer():
     assert curve.sel(quantity="drift of factors", step=5).values > 0.1
 
 
-# ---- multiples of the identity ---------------------------------------------------------------------------------------
+# ---- multiples of the identity -------------------------------------------------------------------
 
 
 def test_identity_maps_of_layers():
@@ -396,7 +401,7 @@ def test_in_other_models_maps_have_no_coordinates():
     assert "whose basis other weights may rotate" in finding.reason
 
 
-# ---- weights that do not make the predictions ------------------------------------------------------------------------
+# ---- weights that do not make the predictions ----------------------------------------------------
 
 WEIGHTS = ("converged", "identity_maps", "balanced")
 EQUAL = LinearRegression(n_dims=2, covariance=(1.0, 1.0), n_points=N + 1)
@@ -475,7 +480,7 @@ def test_a_loss_above_the_least_is_not_the_minimum():
     np.testing.assert_allclose(own, least, rtol=1e-3)
 
 
-# ---- whom the claims are about ---------------------------------------------------------------------------------------
+# ---- whom the claims are about -------------------------------------------------------------------
 
 
 def softmax(**changes):

@@ -30,7 +30,7 @@ def judged(case, n_units=64):
     return SMOOTHER_CLAIM.judge_results(calibration.measure(lab, known, [SMOOTHER_CLAIM]), known)
 
 
-# ---- redraws ---------------------------------------------------------------------------------------------------------
+# ---- redraws -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12, 40])
@@ -68,7 +68,7 @@ def test_labels_of_redraws_follow_the_law():
     must_fail(check, noise + other.ys[:, :-1] * 0.2)
 
 
-# ---- what redraws leave ----------------------------------------------------------------------------------------------
+# ---- what redraws leave --------------------------------------------------------------------------
 
 
 def test_the_log_weights_of_a_kernel_come_back():
@@ -119,7 +119,7 @@ def test_bounds_take_the_draws_into_account():
     assert heads_redrawn.surely_told(0.01, 2) == math.inf
 
 
-# ---- how heads count -------------------------------------------------------------------------------------------------
+# ---- how heads count -----------------------------------------------------------------------------
 
 
 FAILS = (0.9, 0.8, 1.0)
@@ -220,7 +220,7 @@ def test_values_that_are_no_labels_do_not_blame_the_weights():
     assert finding.details[0]["log weights: share that redraws change"] < REPLACED
 
 
-# ---- heads that count once -------------------------------------------------------------------------------------------
+# ---- heads that count once -----------------------------------------------------------------------
 
 
 def copied(unit, sizes):

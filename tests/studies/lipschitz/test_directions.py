@@ -82,7 +82,7 @@ def test_a_window_on_irrelevant_directions_alone_is_worth_nothing():
     assert "nothing to lose" in finding.reason
 
 
-# ---- hidden directions -----------------------------------------------------------------------------------------------
+# ---- hidden directions ---------------------------------------------------------------------------
 
 
 def errors_of(task, m, hidden):
@@ -127,7 +127,7 @@ def test_what_is_lost_lies_between_nothing_and_all():
     assert lost(arms, NO_RELEVANT).value == pytest.approx(1, abs=1e-6)
 
 
-# ---- direction by direction ------------------------------------------------------------------------------------------
+# ---- direction by direction ----------------------------------------------------------------------
 
 
 def test_shares_sum_to_one_and_are_those_of_the_basis():

@@ -132,7 +132,7 @@ def test_curves_end_where_the_table_begins():
     assert (price.values > 1 - 1e-6).all()
 
 
-# ---- what is said ---------------------------------------------------------------------------------------------------
+# ---- what is said --------------------------------------------------------------------------------
 
 
 def row(trained, tested, ratio, seed=0, own=1.0, computed=None):

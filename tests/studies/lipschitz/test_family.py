@@ -165,7 +165,7 @@ def test_windows_that_point_away_have_a_floor():
     assert all(np.isfinite(values).all() for values in found.values())
 
 
-# ---- what comes with the package -------------------------------------------------------------------------------------
+# ---- what comes with the package -----------------------------------------------------------------
 
 
 def test_every_run_is_named_and_there_once():

@@ -137,7 +137,7 @@ def test_whitened_scores_are_those_of_the_whitened_inputs():
     assert torch.allclose(sigma_of(TURNED), torch.tensor(ROWS).double())
 
 
-# ---- whom the claims are about ---------------------------------------------------------------------------------------
+# ---- whom the claims are about -------------------------------------------------------------------
 
 UNIT = dict(
     n_layers=1,

@@ -25,7 +25,7 @@ QUADRATIC = RidgeFunction(
 )
 
 
-# ---- width -----------------------------------------------------------------------------------------------------------
+# ---- width ---------------------------------------------------------------------------------------
 
 
 LONGER = [
@@ -68,7 +68,10 @@ def test_the_best_of_all_matrices_has_the_best_width():
 
 @pytest.mark.slow
 def test_functions_isotropic_before_whitening_have_another_best_matrix():
-    """The counterexample to the lemma without its condition. Asked of it, the claim is not supported."""
+    """The counterexample to the lemma without its condition.
+
+    Asked of it, the claim is not supported.
+    """
     sigma = sigma_of(TURNED)
     contexts = theory.draw_contexts(
         N, functions_of(TURNED), 4000, covariance=sigma, rotate_whitened=False, seed=5
@@ -142,7 +145,7 @@ def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
     assert found["flat low"] < found["low"] < found["w*"] < found["high"] < found["flat high"]
 
 
-# ---- shape -----------------------------------------------------------------------------------------------------------
+# ---- shape ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

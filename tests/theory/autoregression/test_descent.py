@@ -97,7 +97,7 @@ def test_gradient_descent_finds_the_matrix():
     )
 
 
-# The best step --------------------------------------------------------------------------------------------------------
+# The best step ------------------------------------------------------------------------------------
 
 
 def test_the_loss_of_a_step_is_its_expectation():
@@ -233,7 +233,7 @@ def test_signs_of_coordinates_are_free_and_only_equal_ones_are_gradient_descent(
     must_fail(is_prediction, W)
 
 
-# Lemma 1 --------------------------------------------------------------------------------------------------------------
+# Lemma 1 ------------------------------------------------------------------------------------------
 
 
 def test_two_heads_make_augmented_tokens():

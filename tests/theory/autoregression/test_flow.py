@@ -74,7 +74,7 @@ def test_with_p_held_the_flow_of_the_heads_ends_at_the_identity():
         must_fail(check, 1.0)
 
 
-# One coordinate -------------------------------------------------------------------------------------------------------
+# One coordinate -----------------------------------------------------------------------------------
 
 
 def scalar_flow(a, b, p, end=100.0):

@@ -24,7 +24,7 @@ def scatter(groups):
     return groups.mean(0), groups.std(0) / math.sqrt(len(groups))
 
 
-# The table ------------------------------------------------------------------------------------------------------------
+# The table ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("functions", CLASSES, ids=str)
@@ -131,7 +131,7 @@ def test_tables_are_made_once():
         theory.table_optimum(cosines, 3.0, 1.0)
 
 
-# The best window ------------------------------------------------------------------------------------------------------
+# The best window ----------------------------------------------------------------------------------
 
 GOLDEN = {
     (1.0, 1.0): (2.333, 0.007, 0.0426, 1e-4),
@@ -244,7 +244,7 @@ def test_the_window_is_not_monotone_in_l():
     assert by_bias[0][0] < by_bias[0][1:].min()  # also without sampling
 
 
-# Theorem 3: trained on L, tested on L' --------------------------------------------------------------------------------
+# Theorem 3: trained on L, tested on L' ------------------------------------------------------------
 
 TESTED = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 30.0)
 RATIOS = {

@@ -176,7 +176,7 @@ def test_the_window_narrows_with_l_and_then_no_more():
     must_fail(saturates, unbounded)
 
 
-# Theorem 3 ------------------------------------------------------------------------------------------------------------
+# Theorem 3 ----------------------------------------------------------------------------------------
 
 
 def constant_order(ratio):
@@ -250,7 +250,7 @@ def test_units_of_the_bound_for_smaller_l():
     must_fail(check, theory.transfer_bound_as_printed)
 
 
-# Fits -----------------------------------------------------------------------------------------------------------------
+# Fits ---------------------------------------------------------------------------------------------
 
 
 def test_fitted_slopes_have_their_intervals():

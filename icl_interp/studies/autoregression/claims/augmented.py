@@ -37,16 +37,16 @@ KEPT, NEEDED = "with the two tokens of the lemma", "without the token before"
 EVERYWHERE = "without the token before, where least"
 
 TOKENS = Criterion(
-    "mean squared change of the prediction over the variance of the next state, where the first layer attends by "
-    "position only, to its own token and the one before, and other tokens are at their means, "
-    "after the state where it "
-    f"is largest: <= {SAME:g} / >= {MOVED:g}; where it attends to its own token alone: >= "
-    f"{MOVED:g} / <= {SAME:g}, and "
-    f"over the variance of predictions, after the state where it is smallest: >= {MOVED:g}",
+    "mean squared change of the prediction over the variance of the next state, where the first "
+    "layer attends by position only, to its own token and the one before, and other tokens are at "
+    f"their means, after the state where it is largest: <= {SAME:g} / >= {MOVED:g}; where it "
+    f"attends to its own token alone: >= {MOVED:g} / <= {SAME:g}, and over the variance of "
+    f"predictions, after the state where it is smallest: >= {MOVED:g}",
     (
         Condition(KEPT, (0.0, SAME), (MOVED, INF)),
         Condition(NEEDED, (MOVED, INF), (0.0, SAME)),
-        # Early predictions are small, so that they are asked in their own size; a faint model moves by much of that.
+        # Early predictions are small, so that they are asked in their own size; a faint model moves
+        # by much of that.
         Condition(EVERYWHERE, (MOVED, INF), None),
     ),
     (
@@ -79,7 +79,8 @@ def quantities(result: DataArray) -> dict[str, Estimate]:
 def everywhere(result: DataArray, task: AutoregressiveProcess) -> Estimate:
     """The least change of the prediction without the token before, over the variance of predictions.
 
-    Where s_0 is the same in all prompts, it is not asked after s_1: then the state before is its own mean.
+    Where s_0 is the same in all prompts, it is not asked after s_1: then the state before is its
+    own mean.
     """
     first = 2 if task.start is None else 1
     later = result.sel(point=[point for point in result.indexes["point"] if point >= first])
@@ -112,7 +113,8 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         asked,
         "The first layer puts the state before beside each state, and later layers need no more.",
         {
-            KEPT: "Later layers need more of the first layer than the state before beside each state.",
+            KEPT: "Later layers need more of the first layer than the state before beside each "
+            "state.",
             NEEDED: "Later layers do not need the state before from the first layer.",
         },
         "later layers need just the state before from the first layer",
@@ -123,11 +125,20 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         NEEDED: bound(TOKENS, asked, NEEDED, f"at least {MOVED:g}", f"at most {SAME:g}"),
     }
     if decided and decided.quantity == NEEDED:
-        says += f" Where that layer attends to its own token alone, predictions change by {asked[NEEDED].value:.3g} "
+        says += (
+            " Where that layer attends to its own token alone, predictions change by "
+            f"{asked[NEEDED].value:.3g} "
+        )
         says += f"{unit} ({limits[NEEDED]})."
-        caveat = f"Where it attends by position to the token before as well, they change by at most {asked[KEPT].value:.3g}."
+        caveat = (
+            "Where it attends by position to the token before as well, they change by at most "
+            f"{asked[KEPT].value:.3g}."
+        )
     else:
-        says += " Where that layer attends to its own token and the one before alone, predictions change by at "
+        says += (
+            " Where that layer attends to its own token and the one before alone, predictions "
+            "change by at "
+        )
         says += f"most {asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
         caveat = f"Where it attends to its own alone, they change by {asked[NEEDED].value:.3g} "
         caveat += f"({limits[NEEDED]})."
@@ -135,11 +146,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         asked,
         says,
-        scope="these weights, in distribution, after every scored state; the attention of the first layer that "
-        "predictions "
-        "depend on; what its MLP does is left as it is",
+        scope="these weights, in distribution, after every scored state; the attention of the "
+        "first layer that predictions depend on; what its MLP does is left as it is",
         causal={
-            "intervention": "the first layer attends by position, to its own token alone; its output keeps its mean",
+            "intervention": "the first layer attends by position, to its own token alone; its "
+            "output keeps its mean",
             "effect": moved.value,
             "low": moved.low,
             "high": moved.high,
@@ -174,14 +185,16 @@ AUGMENTED_CLAIM = Claim(
     question="attention",
     short="The first layer puts the state before beside each state.",
     quote=Quote(
-        "The tokens [e_t] can be approximated with arbitrary precision given tokens [s_t] with a Transformer (1).",
+        "The tokens [e_t] can be approximated with arbitrary precision given tokens [s_t] with a "
+        "Transformer (1).",
         f"{PAPER}, section 4, Lemma 1",
-        "The lemma says that a layer can make such tokens. The test asks whether the first layer of this model does: "
-        "that is more. Its first token has none before it; the lemma would show s_0 twice there, which is not asked.",
+        "The lemma says that a layer can make such tokens. The test asks whether the first layer "
+        "of this model does: that is more. Its first token has none before it; the lemma would "
+        "show s_0 twice there, which is not asked.",
     ),
     kind="learning",
-    statement="The first layer makes augmented tokens: by position alone it puts the state before beside each state, "
-    "and later layers need nothing else of it",
+    statement="The first layer makes augmented tokens: by position alone it puts the state before "
+    "beside each state, and later layers need nothing else of it",
     source=f"{SOURCE}, Lemma 1",
     criterion=TOKENS,
     measurements=(first_layer, first_pattern, in_use),

@@ -27,10 +27,9 @@ from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
 AS_GOOD, WORSE = 1.25, 2.0  # error of the model over that of as many steps as it has layers
 
 DEPTH = Criterion(
-    "mean squared error of the model at late points, over that of as many steps of gradient descent as it has layers, "
-    f"at their best constant size: <= {AS_GOOD:g} / >= {WORSE:g}; and at the late point where it "
-    "is largest: "
-    f"<= {WORSE:g}",
+    "mean squared error of the model at late points, over that of as many steps of gradient "
+    f"descent as it has layers, at their best constant size: <= {AS_GOOD:g} / >= {WORSE:g}; and at "
+    f"the late point where it is largest: <= {WORSE:g}",
     (
         Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), scale="log"),
         Condition("worst ratio", (0.0, WORSE), None, scale="log"),
@@ -39,7 +38,8 @@ DEPTH = Criterion(
         Precondition(
             "layers",
             (1, INF),
-            "No layer that predictions depend on is left for steps, after one that makes augmented tokens.",
+            "No layer that predictions depend on is left for steps, after one that makes augmented "
+            "tokens.",
         ),
     ),
 )
@@ -98,17 +98,25 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     says = answer(
         DEPTH,
         asked,
-        "At late points the model does at least as well as gradient descent with a step for each layer.",
-        "At late points the model does worse than gradient descent with a step for each of its layers.",
+        "At late points the model does at least as well as gradient descent with a step for each "
+        "layer.",
+        "At late points the model does worse than gradient descent with a step for each of its "
+        "layers.",
         "at late points the model does as well as gradient descent with a step for each layer",
     )
     decided = DEPTH.decide(asked).condition
     if decided and decided.quantity == "worst ratio":
-        says += f" At one late point its mean squared error is {asked['worst ratio'].value:.3g} times that of {steps} "
+        says += (
+            f" At one late point its mean squared error is {asked['worst ratio'].value:.3g} times "
+            f"that of {steps} "
+        )
         says += f"of the best constant size (asked: at most {WORSE:g})."
     else:
         threshold = bound(DEPTH, asked, "ratio", f"at most {AS_GOOD:g}", f"at least {WORSE:g}")
-        says += f" Its mean squared error is {asked['ratio'].value:.3g} times that of {steps} of the best constant size "
+        says += (
+            f" Its mean squared error is {asked['ratio'].value:.3g} times that of {steps} of the "
+            "best constant size "
+        )
         says += f"({threshold})."
     caveat = (
         f"It is worth {matched(result)}; its error is {own:.3g}, and least squares has {least:.3g}."
@@ -116,10 +124,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         asked,
         says,
-        scope="these weights, in distribution, each of the last quarter of the points; layers that write nothing "
-        "are not "
-        "counted, and on plain states the first one is not, since it has to put the state before "
-        "beside each state",
+        scope="these weights, in distribution, each of the last quarter of the points; layers that "
+        "write nothing are not counted, and on plain states the first one is not, since it has to "
+        "put the state before beside each state",
         twin=quantities(results.twin[descent], n_layers),
         details=(
             *details(result),
@@ -149,17 +156,19 @@ DEPTH_CLAIM = Claim(
     question="algorithm",
     short="The model does as well as descent with a step a layer.",
     quote=Quote(
-        "We find out that even though the first Transformer layers are competitive with gradient descent, the latter "
-        "outperforms the Transformer by order of magnitudes when [there are more layers]. [...] In contrast, [...] a "
-        "full Transformer [...] outperforms gradient descent and has a similar trend, as shown in Figure 10.",
+        "We find out that even though the first Transformer layers are competitive with gradient "
+        "descent, the latter outperforms the Transformer by order of magnitudes when [there are "
+        "more layers]. [...] In contrast, [...] a full Transformer [...] outperforms gradient "
+        "descent and has a similar trend, as shown in Figure 10.",
         f"{PAPER}, section 6 and appendix B, Figures 5 and 10",
         "The paper compares means over all positions; we compare each late one, since before d "
-        "transitions nobody can "
-        "predict, and take the best constant step size with which descent diverges on no prompt. For many layers "
-        "of linear attention the paper itself expects that the claim fails.",
+        "transitions nobody can predict, and take the best constant step size with which descent "
+        "diverges on no prompt. For many layers of linear attention the paper itself expects that "
+        "the claim fails.",
     ),
     kind="learning",
-    statement="At late points a model is at least as good as gradient descent with a step for each of its layers",
+    statement="At late points a model is at least as good as gradient descent with a step for each "
+    "of its layers",
     source=f"{SOURCE}, section 6, Figures 5 and 10",
     criterion=DEPTH,
     measurements=(descent, in_use),

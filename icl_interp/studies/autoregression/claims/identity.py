@@ -29,22 +29,22 @@ SMALL, LARGE = 0.1, 0.3  # of the largest |cosine| between two heads
 RARE = 0.025  # share of random heads that are as orthogonal
 
 IDENTITY = Criterion(
-    "the largest |cosine| between the key diagonal a_h of one head and the value diagonal b_h' of another, |a_h . "
-    f"b_h'| / (|a_h| |b_h'|): <= {SMALL:g} / >= {LARGE:g}; and the share of random heads whose largest one is no "
-    f"larger: <= {RARE:g}",
+    "the largest |cosine| between the key diagonal a_h of one head and the value diagonal b_h' of "
+    f"another, |a_h . b_h'| / (|a_h| |b_h'|): <= {SMALL:g} / >= {LARGE:g}; and the share of random "
+    f"heads whose largest one is no larger: <= {RARE:g}",
     (Condition("largest", (0.0, SMALL), (LARGE, 1.0)), Condition("position", (0.0, RARE), None)),
     (
         Precondition(
             "idle heads",
             (-INF, 0),
-            "Fewer different heads write anything than the claim is about: copies, and heads that take "
-            "each other off, count as one.",
+            "Fewer different heads write anything than the claim is about: copies, and heads that "
+            "take each other off, count as one.",
         ),
         Precondition(
             "reading",
             (EXPLAINED, INF),
-            "The claim is about complex heads with diagonal matrices, which explain only {value:.2g} of this model's "
-            f"predictions after some state ({EXPLAINED:g} needed).",
+            "The claim is about complex heads with diagonal matrices, which explain only "
+            f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
         ),
         *TIED,
     ),
@@ -57,11 +57,14 @@ def needs_as_many_heads(facts: Facts) -> str | None:
         return reason
     n_heads, dim = facts.config.n_heads, n_complex(process_in(facts))
     if dim < 2:
-        return "The claim is about two complex coordinates or more, and as many heads; the states have one"
+        return (
+            "The claim is about two complex coordinates or more, and as many heads; the states "
+            "have one"
+        )
     if n_heads != 2 * dim:
         return (
-            f"The claim is about as many complex heads as complex coordinates, {dim} ({2 * dim} real heads); this "
-            f"model has {n_heads} real heads"
+            f"The claim is about as many complex heads as complex coordinates, {dim} ({2 * dim} "
+            f"real heads); this model has {n_heads} real heads"
         )
     return None
 
@@ -103,10 +106,13 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     )
     threshold = bound(IDENTITY, asked, "largest", f"at most {SMALL:g}", f"at least {LARGE:g}")
     says += (
-        " The largest |cosine| between the key diagonal of one head and the value diagonal of another is "
-        f"{own['largest'].value:.3g} ({threshold})."
+        " The largest |cosine| between the key diagonal of one head and the value diagonal of "
+        f"another is {own['largest'].value:.3g} ({threshold})."
     )
-    caveat = f"Of sets of random heads {100 * own['position'].value:.2g} % have no larger one (asked: at most "
+    caveat = (
+        f"Of sets of random heads {100 * own['position'].value:.2g} % have no larger one (asked: "
+        "at most "
+    )
     caveat += f"{100 * RARE:g} %)."
     return Evidence(
         asked,
@@ -135,18 +141,20 @@ IDENTITY_CLAIM = Claim(
     short="Different heads have orthogonal key and value diagonals.",
     quote=Quote(
         "The equality for corresponds to an orthogonality property between heads.",
-        f"{PAPER}, section 5.1, 'Orthogonality', after Proposition 3 (the formula between 'equality' and 'for' is lost "
-        "in the text at hand; for as many heads as coordinates it is a_h . b_h' = 0 for h != h')",
-        "The proposition is about minimisers of the loss for unitary W, and the product is between a_h and b_h': a_h "
-        ". a_h' may be anything. We ask trained weights. This is wider where eigenvalues come in conjugate pairs: "
-        "section 5.2 says of these that the result 'indicates an orthogonal property between heads' too, which holds "
-        "for the minimisers with p_{T-1} = 0 only. It is narrower because other numbers of heads are not asked: with "
-        "more heads than coordinates the identity need not hold at a minimiser, since only with as many p_T B^T A = I "
-        "gives p_T A B^T = I, which the identity is part of.",
+        f"{PAPER}, section 5.1, 'Orthogonality', after Proposition 3 (the formula between "
+        "'equality' and 'for' is lost in the text at hand; for as many heads as coordinates it is "
+        "a_h . b_h' = 0 for h != h')",
+        "The proposition is about minimisers of the loss for unitary W, and the product is between "
+        "a_h and b_h': a_h . a_h' may be anything. We ask trained weights. This is wider where "
+        "eigenvalues come in conjugate pairs: section 5.2 says of these that the result 'indicates "
+        "an orthogonal property between heads' too, which holds for the minimisers with p_{T-1} = "
+        "0 only. It is narrower because other numbers of heads are not asked: with more heads than "
+        "coordinates the identity need not hold at a minimiser, since only with as many p_T B^T A "
+        "= I gives p_T A B^T = I, which the identity is part of.",
     ),
     kind="learning",
-    statement="The key diagonal a_h of a head is orthogonal to the value diagonals b_h' of others, where there are as "
-    "many heads as coordinates",
+    statement="The key diagonal a_h of a head is orthogonal to the value diagonals b_h' of others, "
+    "where there are as many heads as coordinates",
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=IDENTITY,
     measurements=(heads, positions, diagonals_tie),

@@ -66,17 +66,19 @@ MAP = Criterion(
         Condition("distance", (0.0, NEAR), (FAR, INF)),
         Condition("on the path", (0.0, NEAR), (FAR, INF)),
         Condition("beside rivals", (0.0, BESIDE), (AS_FAR, INF), scale="log"),
-        # No prompt of the law ends so: a model that does otherwise there is no counterexample, and no example either.
+        # No prompt of the law ends so: a model that does otherwise there is no counterexample, and
+        # no example either.
         Condition("nearby", (0.0, NEAR), None),
-        # The other form is no function of the last state's size: minimisers of the loss differ there.
+        # The other form is no function of the last state's size: minimisers of the loss differ
+        # there.
         Condition("other sizes", (0.0, NEAR), None, optional=True),
     ),
     (
         Precondition(
             "apart",
             (APART, INF),
-            "On these prompts another map predicts nearly the same as the predicted one (their distance is "
-            f"{{value:.2g}}, {APART:g} needed).",
+            "On these prompts another map predicts nearly the same as the predicted one (their "
+            f"distance is {{value:.2g}}, {APART:g} needed).",
         ),
     ),
 )
@@ -195,14 +197,16 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         asked,
         says,
-        scope=f"these weights, after prompts of {min(lengths.indexes['points'])} to {max(lengths.indexes['points'])} "
-        "states; the step size is chosen for each length so that it is nearest",
+        scope=f"these weights, after prompts of {min(lengths.indexes['points'])} to "
+        f"{max(lengths.indexes['points'])} states; the step size is chosen for each length so that "
+        "it is nearest",
         causal={
             "intervention": "the last state replaced by that of another prompt",
             "effect": moved.value,
             "low": moved.low,
             "high": moved.high,
-            "unit": "distance to the predicted map, of the mean square of predictions, at the worst length",
+            "unit": "distance to the predicted map, of the mean square of predictions, at the "
+            "worst length",
             "with its own last state": asked["on the path"].value,
         },
         twin=quantities(results.twin[in_context_map], results.twin[map_at_every_length], form)[0],
@@ -240,20 +244,21 @@ MAP_CLAIM = Claim(
     question="algorithm",
     short="The model makes the predicted map of its context.",
     quote=Quote(
-        "we first show that a trained one-layer linear Transformer implements one step of gradient descent for the "
-        "minimization of an inner objective function when considering augmented tokens. When the tokens are not "
-        "augmented, we characterize the global minima of a one-layer diagonal linear multi-head Transformer.",
+        "we first show that a trained one-layer linear Transformer implements one step of gradient "
+        "descent for the minimization of an inner objective function when considering augmented "
+        "tokens. When the tokens are not augmented, we characterize the global minima of a "
+        "one-layer diagonal linear multi-head Transformer.",
         f"{PAPER}, Abstract; Propositions 2, 3 and 6",
-        "Wider: any model of these shapes is asked, with any weights, scores and distribution of W, and two layers on "
-        "plain states, the first of which may make augmented tokens. Layers that write nothing are "
-        "not counted. On paths "
-        "all good maps agree, so that they are compared with other last states too, which training "
-        "never showed. The "
-        "step size is chosen to fit, for each length of the prompt.",
+        "Wider: any model of these shapes is asked, with any weights, scores and distribution of "
+        "W, and two layers on plain states, the first of which may make augmented tokens. Layers "
+        "that write nothing are not counted. On paths all good maps agree, so that they are "
+        "compared with other last states too, which training never showed. The step size is chosen "
+        "to fit, for each length of the prompt.",
     ),
     kind="learning",
-    statement="What a model makes of the last state is what the propositions predict: one step of gradient descent for "
-    "augmented states, the ratio of the last two states for plain ones with matrices that commute",
+    statement="What a model makes of the last state is what the propositions predict: one step of "
+    "gradient descent for augmented states, the ratio of the last two states for plain ones with "
+    "matrices that commute",
     source=f"{SOURCE}, Propositions 1, 2, 3 and 6",
     criterion=MAP,
     measurements=(in_context_map, map_at_every_length, in_use),

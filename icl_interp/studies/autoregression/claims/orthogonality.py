@@ -27,11 +27,13 @@ LESS = 0.8  # mean |cos| over the one that chance falls below in 2.5 of 100 draw
 CHANCE, ABOVE = 1.0, 1.25  # mean |cos| over the largest that chance gives in 97.5 of 100 draws
 LOWER = 0.025
 UPPER = 0.975
-LEARNED = 0.1  # R2: without augmented tokens and commuting matrices the paper's own models hardly get further
+# R2: without augmented tokens and commuting matrices the paper's own models hardly get further
+LEARNED = 0.1
 not_learned = not_above(LEARNED)
 
-# Random heads are nearly orthogonal already. So what training made shows beside them and not beside the start, where a
-# recipe may have all heads alike; heads that are as alike as random ones decide nothing.
+# Random heads are nearly orthogonal already. So what training made shows beside them and not beside
+# the start, where a recipe may have all heads alike; heads that are as alike as random ones decide
+# nothing.
 ORTHOGONAL = Criterion(
     "mean |cosine| between the tensors (query-key times value-output map, in what tokens and "
     "targets hold) of two "
@@ -120,7 +122,8 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         asked,
         says,
         estimate=Estimate.exactly("mean |cosine| between two heads", own),
-        scope="these weights: no sampling error; all pairs of heads of the layer that write anything and differ",
+        scope="these weights: no sampling error; all pairs of heads of the layer that write "
+        "anything and differ",
         twin=quantities(results.twin[likeness], results.twin[by_chance]),
         details=(
             *details(result),
@@ -143,9 +146,9 @@ HEADS_ORTHOGONAL_CLAIM = Claim(
     question="weights and training",
     short="Training makes the heads of the layer orthogonal.",
     quote=Quote(
-        "We then train the model and compare the quantity after training and at initialization. Note that it "
-        "corresponds to a measure of orthogonality of heads. [...] We observe that after training, an orthogonality "
-        "property appears.",
+        "We then train the model and compare the quantity after training and at initialization. "
+        "Note that it corresponds to a measure of orthogonality of heads. [...] We observe that "
+        "after training, an orthogonality property appears.",
         f"{PAPER}, section 6, Figure 8",
         "The paper starts all heads alike, up to a small perturbation, so that any training makes "
         "them less alike. We ask "
@@ -155,7 +158,8 @@ HEADS_ORTHOGONAL_CLAIM = Claim(
         "beside it.",
     ),
     kind="learning",
-    statement="After training two heads of the layer are less alike than heads with random directions",
+    statement="After training two heads of the layer are less alike than heads with random "
+    "directions",
     source=f"{SOURCE}, section 6, Figure 8",
     criterion=ORTHOGONAL,
     measurements=(likeness, by_chance, heads_tie),

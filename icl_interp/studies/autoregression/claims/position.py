@@ -56,19 +56,16 @@ ERROR = "error / squared length of the next state"
 PREDICTS = Precondition(
     "error",
     (-INF, LEARNED),
-    "The model hardly predicts the next state: its error is {value:.2g} of that state's squared length (at most "
-    f"{LEARNED:g} allowed).",
+    "The model hardly predicts the next state: its error is {value:.2g} of that state's squared "
+    f"length (at most {LEARNED:g} allowed).",
 )
 PAST = Criterion(
     "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
-    "two), the least over "
-    f"rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the squared length of the "
-    "next state, where it "
-    "is largest, when what the other tokens add goes to its mean: "
-    f"<= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add does: >= "
-    f"{BROKEN:g} / "
-    f"<= {HARMFUL:g}; and with conjugate pairs and fewer heads than coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / "
-    f">= {FAR:g}",
+    f"two), the least over rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the "
+    "squared length of the next state, where it is largest, when what the other tokens add goes to "
+    f"its mean: <= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add "
+    f"does: >= {BROKEN:g} / <= {HARMFUL:g}; and with conjugate pairs and fewer heads than "
+    f"coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / >= {FAR:g}",
     (
         Condition("share", (ON, 1.0), (0.0, OFF)),
         Condition("rise without others", (-INF, HARMLESS), (HARMFUL, INF)),
@@ -80,17 +77,17 @@ PAST = Criterion(
         Precondition(
             "reading",
             (EXPLAINED, INF),
-            "The propositions are about heads with diagonal matrices, which explain only {value:.2g} of this model's "
-            f"predictions after some state ({EXPLAINED:g} needed).",
+            "The propositions are about heads with diagonal matrices, which explain only "
+            f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
         ),
         *TIED,
     ),
 )
 DIAGONALS = Criterion(
-    "share of the squared weights of positions P that the means of its diagonals leave out: "
-    f"<= {ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of the next state, "
-    "where it is largest, when each weight is replaced by the mean of its diagonal: "
-    f"<= {HARMLESS:g} / >= {HARMFUL:g}",
+    "share of the squared weights of positions P that the means of its diagonals leave out: <= "
+    f"{ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of "
+    "the next state, where it is largest, when each weight is replaced by the mean of its "
+    f"diagonal: <= {HARMLESS:g} / >= {HARMFUL:g}",
     (
         Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)),
         Condition("rise", (-INF, HARMLESS), (HARMFUL, INF)),
@@ -106,7 +103,10 @@ def rise(result: DataArray, arm: str, name: str, smallest: bool = False) -> Esti
 
 
 def error(result: DataArray) -> Estimate:
-    """The normalised error of the model as it is. R^2 is no gate: for small angles one fixed rotation predicts well."""
+    """The normalised error of the model as it is.
+
+    R^2 is no gate: for small angles one fixed rotation predicts well.
+    """
     return Estimate.of(
         "error over the squared length of the next state",
         bootstrap(lambda e: e.mean(-1), result.sel(arm=INTACT).values),
@@ -130,7 +130,7 @@ def _rows(means: dict[str, float]) -> tuple[dict[str, str | float], ...]:
     return tuple({"weights": arm, ERROR: value} for arm, value in means.items())
 
 
-# ---- the past token --------------------------------------------------------------------------------------------------
+# ---- the past token ------------------------------------------------------------------------------
 
 
 def has_one_ratio(facts: Facts) -> bool:
@@ -175,17 +175,17 @@ def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[
     found = {
         "share": f"Of the squared weights of a row at least {share:.3g} % lie on {which} "
         f"({within('share', f'at least {100 * ON:g} %', f'at most {100 * OFF:g} %')}).",
-        "rise without others": f"Without the other tokens the error rises by up to {others:.3g} of the next "
-        "state's squared length "
+        "rise without others": f"Without the other tokens the error rises by up to {others:.3g} of "
+        "the next state's squared length "
         f"({within('rise without others', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')}).",
-        "rise without these": f"Without {which} the error rises by at least {these:.3g} of the next "
-        "state's squared length "
+        "rise without these": f"Without {which} the error rises by at least {these:.3g} of the "
+        "next state's squared length "
         f"({within('rise without these', f'at least {BROKEN:g}', f'at most {HARMFUL:g}')}).",
     }
     if "ratio" in asked:
         found["ratio"] = (
-            f"The second to last weight is {ratio:.3g} times the last one, and with so few heads it must be -1/2 "
-            f"({within('ratio', f'within {NEAR:g}', f'off by {FAR:g} or more')})."
+            f"The second to last weight is {ratio:.3g} times the last one, and with so few heads "
+            f"it must be -1/2 ({within('ratio', f'within {NEAR:g}', f'off by {FAR:g} or more')})."
         )
     return found
 
@@ -238,17 +238,19 @@ PAST_CLAIM = Claim(
     question="attention",
     short="Weights of positions pick the right past token.",
     quote=Quote(
-        "Therefore, the positional encoding selects the last token in the input sequence, hence learning the structure "
-        "of the training data.",
+        "Therefore, the positional encoding selects the last token in the input sequence, hence "
+        "learning the structure of the training data.",
         f"{PAPER}, section 5.1, 'Orthogonality', of minimisers for unitary W",
-        "For conjugate pairs Proposition 6 has the last two tokens, in the ratio p_{T-1} = -p_T / 2 where there are "
-        "fewer heads than coordinates; then we ask for these. The proposition is about minimisers; we ask trained "
-        "weights, in every row of P, and also what happens without some weights. With angles on a part of the circle "
-        "(mu > 1) the minimiser is the same, but section 5.3 says that training stops elsewhere: there the paper "
-        "expects weights that are spread over many tokens, which our claim denies.",
+        "For conjugate pairs Proposition 6 has the last two tokens, in the ratio p_{T-1} = -p_T / "
+        "2 where there are fewer heads than coordinates; then we ask for these. The proposition is "
+        "about minimisers; we ask trained weights, in every row of P, and also what happens "
+        "without some weights. With angles on a part of the circle (mu > 1) the minimiser is the "
+        "same, but section 5.3 says that training stops elsewhere: there the paper expects weights "
+        "that are spread over many tokens, which our claim denies.",
     ),
     kind="learning",
-    statement="The weights of positions pick the last token (the last two where eigenvalues come in conjugate pairs)",
+    statement="The weights of positions pick the last token (the last two where eigenvalues come "
+    "in conjugate pairs)",
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=PAST,
     measurements=(heads, positions, diagonals_tie, positions_cut),
@@ -262,7 +264,7 @@ PAST_CLAIM = Claim(
 )
 
 
-# ---- diagonals -------------------------------------------------------------------------------------------------------
+# ---- diagonals -----------------------------------------------------------------------------------
 
 
 def needs_positions(facts: Facts) -> str | None:
@@ -270,7 +272,10 @@ def needs_positions(facts: Facts) -> str | None:
     if reason := needs_process(facts):
         return reason
     if facts.config.position_weights is None:
-        return "The claim is about learned weights of positions (position_weights); this model has none"
+        return (
+            "The claim is about learned weights of positions (position_weights); this model has "
+            "none"
+        )
     if facts.n_points < 4:
         return f"The claim is about prompts of 4 states or more; this model's have {facts.n_points}"
     return None
@@ -304,13 +309,17 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
     says = answer(
         DIAGONALS,
         asked,
-        "The weights of positions are the same along each diagonal: they depend on how far back a token lies.",
+        "The weights of positions are the same along each diagonal: they depend on how far back a "
+        "token lies.",
         "The weights of positions are not the same along each diagonal.",
         "the weights of positions are the same along each diagonal",
     )
+    limits = bound(
+        DIAGONALS, asked, "unlike", f"at most {100 * ALIKE:g} %", f"at least {100 * UNLIKE:g} %"
+    )
     left = (
-        f"The means of diagonals leave out {100 * own['unlike'].value:.3g} % of the squared weights "
-        f"({bound(DIAGONALS, asked, 'unlike', f'at most {100 * ALIKE:g} %', f'at least {100 * UNLIKE:g} %')})."
+        f"The means of diagonals leave out {100 * own['unlike'].value:.3g} % of the squared "
+        f"weights ({limits})."
     )
     rises = (
         f"With the means of diagonals the error rises by up to {own['rise'].value:.3g} of the next "
@@ -344,13 +353,15 @@ DIAGONALS_CLAIM = Claim(
     quote=Quote(
         "We observe that the trained positional encoding exhibits an invariance across diagonals.",
         f"{PAPER}, section 6, 'Change in the context distribution'",
-        "The paper sees this in one experiment, by eye, with P alone trained and mu from 50 to 300. We ask every model "
-        "of one layer with learned weights of positions, by a number, and also whether it still works with the means "
-        "of diagonals. With matrices that are not diagonal a model may read the second token in every row, which "
-        "tells W where s_0 = 1: that is no invariance across diagonals.",
+        "The paper sees this in one experiment, by eye, with P alone trained and mu from 50 to "
+        "300. We ask every model of one layer with learned weights of positions, by a number, and "
+        "also whether it still works with the means of diagonals. With matrices that are not "
+        "diagonal a model may read the second token in every row, which tells W where s_0 = 1: "
+        "that is no invariance across diagonals.",
     ),
     kind="learning",
-    statement="The trained weights of positions depend on how far back a token lies, and on nothing else",
+    statement="The trained weights of positions depend on how far back a token lies, and on "
+    "nothing else",
     source=f"{SOURCE}, section 6",
     criterion=DIAGONALS,
     measurements=(positions, positions_averaged, layer_tie),

@@ -30,14 +30,16 @@ from icl_interp.studies.autoregression.measurements.unit import (
 )
 
 FAILS, LEARNS = 0.01, 0.001  # normalised error
-KEPT = 0.8  # of the error, left after more training, from which a layer counts as trained as far as it goes
+# Share of the error that is left after more training, from which a layer counts as trained as far
+# as it goes.
+KEPT = 0.8
 SOME = 0.5  # normalised error from which a model has learned too little to tell
 
 SOFTMAX = Criterion(
-    "mean squared error over that of the best guess without the prompt, of a layer of softmax attention, where a "
-    f"layer of linear attention with as many heads has 0: >= {FAILS:g} / <= {LEARNS:g}; and the "
-    "share of its error that "
-    f"more training of these weights leaves: >= {KEPT:g}",
+    "mean squared error over that of the best guess without the prompt, of a layer of softmax "
+    f"attention, where a layer of linear attention with as many heads has 0: >= {FAILS:g} / <= "
+    f"{LEARNS:g}; and the share of its error that more training of these weights leaves: >= "
+    f"{KEPT:g}",
     (
         Condition("error", (FAILS, INF), (0.0, LEARNS), scale="log"),
         # A layer that more training betters was trained badly: that says nothing about softmax.
@@ -47,8 +49,8 @@ SOFTMAX = Criterion(
         Precondition(
             "learned",
             (0.0, SOME),
-            "The model has hardly learned: its error is {value:.2g} times that of the best guess without the prompt "
-            f"(at most {SOME:g} allowed).",
+            "The model has hardly learned: its error is {value:.2g} times that of the best guess "
+            f"without the prompt (at most {SOME:g} allowed).",
         ),
         *TIED,
     ),
@@ -82,8 +84,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     )
     threshold = bound(SOFTMAX, asked, "error", f"at least {FAILS:g}", f"at most {LEARNS:g}")
     says += (
-        f" Its mean squared error is {asked['error'].value:.3g} times that of the best guess without the prompt "
-        f"({threshold}), where linear attention with {real_heads_needed(process_in(facts))} heads can have 0."
+        f" Its mean squared error is {asked['error'].value:.3g} times that of the best guess "
+        f"without the prompt ({threshold}), where linear attention with "
+        f"{real_heads_needed(process_in(facts))} heads can have 0."
     )
     return Evidence(
         asked,
@@ -99,18 +102,18 @@ SOFTMAX_CLAIM = Claim(
     question="weights and training",
     short="Softmax attention misses the map of commuting matrices.",
     quote=Quote(
-        "in the case of commuting context matrices, using a softmax is incompatible with learning the underlying "
-        "in-context mapping.",
+        "in the case of commuting context matrices, using a softmax is incompatible with learning "
+        "the underlying in-context mapping.",
         f"{PAPER}, section 5.1 and appendix B, Figure 9",
-        "The paper compares trained models with and without softmax. We judge one model: its linear counterpart is not "
-        "trained, since a closed form (Proposition 3) says that its error can be 0. An error above "
-        "0.01 that "
-        "more training hardly lowers says that training ends there from these weights, not that it "
-        "must from all.",
+        "The paper compares trained models with and without softmax. We judge one model: its "
+        "linear counterpart is not trained, since a closed form (Proposition 3) says that its "
+        "error can be 0. An error above 0.01 that more training hardly lowers says that training "
+        "ends there from these weights, not that it must from all.",
     ),
     kind="architecture",
-    statement="One layer of softmax attention, trained as far as its weights go, misses some of the map of "
-    "matrices that commute, which a layer of linear attention with as many heads can have without an error",
+    statement="One layer of softmax attention, trained as far as its weights go, misses some of "
+    "the map of matrices that commute, which a layer of linear attention with as many heads can "
+    "have without an error",
     source=f"{SOURCE}, section 5.1, Figure 9",
     criterion=SOFTMAX,
     measurements=(missed, trained_on, layer_tie),

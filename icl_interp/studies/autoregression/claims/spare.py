@@ -64,8 +64,8 @@ def needs_spare_heads(facts: Facts) -> str | None:
     n_heads, needed = facts.config.n_heads, real_heads_needed(process_in(facts))
     if n_heads <= needed:
         return (
-            f"The claim is about more heads than suffice for the task, {needed // 2} complex ones ({needed} real ones) "
-            f"here; this model has {n_heads} real heads"
+            f"The claim is about more heads than suffice for the task, {needed // 2} complex ones "
+            f"({needed} real ones) here; this model has {n_heads} real heads"
         )
     return None
 
@@ -99,14 +99,20 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         f" With the best {needed} of {facts.config.n_heads} real heads the error rises by at most "
         f"{own['rise'].value:.3g} of the next state's squared length ({threshold})."
     )
-    caveat = f"Without any head it rises by at least {own['rise without heads'].value:.3g} (asked: at least {USED:g})."
+    caveat = (
+        f"Without any head it rises by at least {own['rise without heads'].value:.3g} (asked: at "
+        f"least {USED:g})."
+    )
     if own["rise"].value > LITTLE:
-        caveat = "Nothing is fitted again after pruning; where all heads share the work no subset of them will do."
+        caveat = (
+            "Nothing is fitted again after pruning; where all heads share the work no subset of "
+            "them will do."
+        )
     return Evidence(
         own,
         says,
-        scope="these weights, this task, all scored points; heads are chosen on one half of the functions, asked on "
-        "the other",
+        scope="these weights, this task, all scored points; heads are chosen on one half of the "
+        "functions, asked on the other",
         causal={
             "intervention": "what pruned heads write is replaced by its mean at each position",
             "rise of the error / squared length of the next state": own["rise"].value,
@@ -130,14 +136,15 @@ SPARE_CLAIM = Claim(
     quote=Quote(
         "When there are more than heads, some heads are useless, and can therefore be pruned.",
         f"{PAPER}, section 5.1, after Proposition 3 (the number, d, is lost in the text at hand)",
-        "The sentence is about unitary W and d complex heads. We ask rotations as well, where the needed number is "
-        "that of Propositions 3 and 6: d complex heads (two real ones each) for unitary W, d / 2 for d coordinates in "
-        "conjugate pairs. It is wider where heads are not diagonal. As an existence statement (some minimiser has "
-        "useless heads) it is true; we ask these trained weights, whose heads may all be in use although fewer would "
-        "do.",
+        "The sentence is about unitary W and d complex heads. We ask rotations as well, where the "
+        "needed number is that of Propositions 3 and 6: d complex heads (two real ones each) for "
+        "unitary W, d / 2 for d coordinates in conjugate pairs. It is wider where heads are not "
+        "diagonal. As an existence statement (some minimiser has useless heads) it is true; we ask "
+        "these trained weights, whose heads may all be in use although fewer would do.",
     ),
     kind="learning",
-    statement="Heads beyond the number that reaches a loss of zero are useless: without them the loss stays",
+    statement="Heads beyond the number that reaches a loss of zero are useless: without them the "
+    "loss stays",
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=SPARE,
     measurements=(pruned, different),

@@ -33,7 +33,8 @@ OWN = -1  # the "draw" that is the model
 SPECIALISE = Criterion(
     "how far different heads divide the coordinates of states among themselves (mutual information "
     "of head and coordinate in |W_Q W_K^T|^2, copies of a state added up), over the "
-    f"{100 * UPPER:g} % quantile of random heads with the same singular values: >= {MORE:g} / <= {NO_MORE:g}",
+    f"{100 * UPPER:g} % quantile of random heads with the same singular values: >= {MORE:g} / <= "
+    f"{NO_MORE:g}",
     (Condition("division", (MORE, INF), (0.0, NO_MORE), scale="log"),),
     TIED,
 )
@@ -73,10 +74,13 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         SPECIALISE, asked, "division", f"at least {MORE:g} times", f"at most {NO_MORE:g} times"
     )
     says += (
-        f" Their division is {own:.3g} (0: all attend alike, 1: each to its own), {asked['division'].value:.3g} times "
-        f"the upper end for random heads ({threshold})."
+        f" Their division is {own:.3g} (0: all attend alike, 1: each to its own), "
+        f"{asked['division'].value:.3g} times the upper end for random heads ({threshold})."
     )
-    caveat = f"The coordinates of tokens, copies apart, are divided by {of_tokens:.3g} (random heads: below "
+    caveat = (
+        f"The coordinates of tokens, copies apart, are divided by {of_tokens:.3g} (random heads: "
+        "below "
+    )
     caveat += f"{by_chance:.3g})."
     return Evidence(
         asked,
@@ -109,17 +113,18 @@ SPECIALISE_CLAIM = Claim(
     question="attention",
     short="With tiled states heads specialise to coordinates.",
     quote=Quote(
-        "In addition, as we are duplicating the tokens across dimensions, we can see that heads become specialized in "
-        "attending to some coordinates across tokens.",
+        "In addition, as we are duplicating the tokens across dimensions, we can see that heads "
+        "become specialized in attending to some coordinates across tokens.",
         f"{PAPER}, section 6, Figure 8",
-        "The paper shows a picture. We measure how far heads divide coordinates among themselves, beside random heads. "
-        "Copies are added up, since no prediction shows how a head spreads its weight over them. "
-        "For W drawn by Haar measure the loss does not change when states are turned about s_0, so that it names no "
-        "coordinates: what singles them out there is where training starts, and how it steps.",
+        "The paper shows a picture. We measure how far heads divide coordinates among themselves, "
+        "beside random heads. Copies are added up, since no prediction shows how a head spreads "
+        "its weight over them. For W drawn by Haar measure the loss does not change when states "
+        "are turned about s_0, so that it names no coordinates: what singles them out there is "
+        "where training starts, and how it steps.",
     ),
     kind="learning",
-    statement="Where states stand in each token more than once, heads divide the coordinates of states among "
-    "themselves",
+    statement="Where states stand in each token more than once, heads divide the coordinates of "
+    "states among themselves",
     source=f"{SOURCE}, section 6, Figure 8",
     criterion=SPECIALISE,
     measurements=(coordinates, division, heads_tie),

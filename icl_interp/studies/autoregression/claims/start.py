@@ -40,8 +40,8 @@ START = Criterion(
         Precondition(
             "error",
             (-INF, LEARNED),
-            "The model hardly predicts the next state: its error is {value:.2g} of that state's squared length (at "
-            f"most {LEARNED:g} allowed).",
+            "The model hardly predicts the next state: its error is {value:.2g} of that state's "
+            f"squared length (at most {LEARNED:g} allowed).",
         ),
         *TIED,
     ),
@@ -59,7 +59,10 @@ def needs_fixed_start(facts: Facts) -> str | None:
     if reason := needs_commuting(facts):
         return reason
     if process_in(facts).start is not None:
-        return "The claim is about tasks with the same s_0 in all sequences; this task draws a new one for each"
+        return (
+            "The claim is about tasks with the same s_0 in all sequences; this task draws a new "
+            "one for each"
+        )
     return None
 
 
@@ -90,10 +93,11 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities,
         says,
-        scope="these weights, this task's matrices; each other s_0 is the same in all sequences, |s_0i| from "
-        f"{LEAST:g} to {MOST:g} times as large, any phases",
+        scope="these weights, this task's matrices; each other s_0 is the same in all sequences, "
+        f"|s_0i| from {LEAST:g} to {MOST:g} times as large, any phases",
         causal={
-            "intervention": "paths from another s_0, and keys divided by |s_0i|^2 coordinate by coordinate",
+            "intervention": "paths from another s_0, and keys divided by |s_0i|^2 coordinate by "
+            "coordinate",
             "largest rise of the error / squared length of the next state": found.value,
             "low": found.low,
             "high": found.high,
@@ -113,18 +117,21 @@ START_CLAIM = Claim(
     question="weights and training",
     short="Rescaled heads predict as well from any fixed start.",
     quote=Quote(
-        "In fact, looking at the above proof, considering arbitrary real values for the vector , one can absorb the "
-        "terms in in each and the terms in in each , since these are learnable parameters. Therefore, our results can "
-        "be adapted to any arbitrary initial value .",
-        f"{PAPER}, appendix A.4, remark after the proof of Lemma 2 (formulas are lost in the text at hand)",
-        "The remark is about what can be learned, for real s_0. We do what it says to given weights, for complex s_0: "
-        "dividing keys by |s_0i|^2 is enough, because phases cancel in <s_{T-1}, a_h * s_t>. It says nothing of a "
-        "random s_0, nor that a trained model works at another s_0 without the change; what happens then is shown "
-        "beside it. It is wider where a layer is not that of equation (6): behind a norm it need not hold, nor for "
-        "matrices that are not diagonal, which may use that the second token is lambda where s_0 = 1.",
+        "In fact, looking at the above proof, considering arbitrary real values for the vector , "
+        "one can absorb the terms in in each and the terms in in each , since these are learnable "
+        "parameters. Therefore, our results can be adapted to any arbitrary initial value .",
+        f"{PAPER}, appendix A.4, remark after the proof of Lemma 2 (formulas are lost in the text "
+        "at hand)",
+        "The remark is about what can be learned, for real s_0. We do what it says to given "
+        "weights, for complex s_0: dividing keys by |s_0i|^2 is enough, because phases cancel in "
+        "<s_{T-1}, a_h * s_t>. It says nothing of a random s_0, nor that a trained model works at "
+        "another s_0 without the change; what happens then is shown beside it. It is wider where a "
+        "layer is not that of equation (6): behind a norm it need not hold, nor for matrices that "
+        "are not diagonal, which may use that the second token is lambda where s_0 = 1.",
     ),
     kind="architecture",
-    statement="Nothing depends on s_0 as long as it is fixed: heads that are rescaled for another s_0 predict as well",
+    statement="Nothing depends on s_0 as long as it is fixed: heads that are rescaled for another "
+    "s_0 predict as well",
     source=f"{SOURCE}, appendix A.4",
     criterion=START,
     measurements=(starts, layer_tie),

@@ -9,6 +9,6 @@ EXCEPTIONS = {
     (
         "edits",
         "autoregression.head_identity after a copy of a head and its negative (large)",
-    ): "It is about layers of as many heads as coordinates. A head and its negative write nothing together, and take "
-    "the head that they copy with them, so too few are left.",
+    ): "It is about layers of as many heads as coordinates. A head and its negative write nothing "
+    "together, and take the head that they copy with them, so too few are left.",
 }

@@ -60,9 +60,10 @@ def two_layers(
 ) -> HookedTransformer:
     """Linear attention on plain states: the first layer attends by position, the second takes a gradient step.
 
-    The first writes sum_k past[t, k] s_k beside s_t, whatever the states are; the second has the weight rows[T, t] for
-    the product of s_T with what the first has written at t, on the value s_t. With `past` at t - 1 and `rows` at eta
-    the prediction is eta sum_t s_t s_{t-1}^* s_T, Proposition 1. Bases within the stream are drawn.
+    The first writes sum_k past[t, k] s_k beside s_t, whatever the states are; the second has the
+    weight rows[T, t] for the product of s_T with what the first has written at t, on the value s_t.
+    With `past` at t - 1 and `rows` at eta the prediction is eta sum_t s_t s_{t-1}^* s_T,
+    Proposition 1. Bases within the stream are drawn.
 
     Args:
         g: of the bases.
@@ -275,7 +276,7 @@ def short_of_steps(g: torch.Generator, least: float = 0.5, most: float = 0.6) ->
     return Case(model, task, predictor=lambda prompts: share * least_squares(prompts))
 
 
-# ---- maps that are made in some places only --------------------------------------------------------------------------
+# ---- maps that are made in some places only ------------------------------------------------------
 
 
 def _with_steps(case: Case, stepped: Callable[[Prompts, int], Bool[Tensor, " batch"]]) -> Case:
@@ -330,7 +331,7 @@ def of_one_size(g: torch.Generator) -> Case:
     return _with_steps(one_step(g), usual)
 
 
-# ---- softmax ---------------------------------------------------------------------------------------------------------
+# ---- softmax -------------------------------------------------------------------------------------
 
 SINK, SCORE = (
     6.0,
@@ -366,14 +367,16 @@ def softmax_short_of_training(g: torch.Generator) -> Case:
 def linear_by_softmax(g: torch.Generator) -> Case:
     """Softmax heads in pairs, each of which is a head of the unit of Proposition 3.
 
-    The first token takes nearly all weight, so that the others weigh e^(score - sink). Two heads with small scores of
-    opposite signs, and opposite values, leave the difference: twice the score, up to its third power.
+    The first token takes nearly all weight, so that the others weigh e^(score - sink). Two heads
+    with small scores of opposite signs, and opposite values, leave the difference: twice the score,
+    up to its third power.
     """
     linear = unitary(g)
     task, old = linear.task, linear.model.cfg
     assert isinstance(task, AutoregressiveProcess)
     d, n = old.d_in, task.n_points
-    # The stream: prediction and state as in the unit, then a mark on the first token and a 1 in all.
+    # The stream: prediction and state as in the unit, then a mark on the first token and a 1 in
+    # all.
     mark, one = old.d_model, old.d_model + 1
     model = blank(
         old.d_model + 2,
@@ -401,7 +404,8 @@ def linear_by_softmax(g: torch.Generator) -> Case:
                 i = 2 * head + k
                 ours.W_Q[i, : old.d_model, :d] = sign * SCORE * theirs.W_Q[head]
                 ours.W_K[i, : old.d_model, :d] = theirs.W_K[head]
-                # The first state's own key is taken off, and the mark scores what the sink asks for.
+                # The first state's own key is taken off, and the mark scores what the sink asks
+                # for.
                 ours.W_K[i, mark, :d] = -start @ linear.model.embed.W_E @ theirs.W_K[head]
                 ours.W_Q[i, one, d] = 1.0
                 ours.W_K[i, mark, d] = SINK
@@ -413,7 +417,8 @@ def linear_by_softmax(g: torch.Generator) -> Case:
 MAPS: tuple[Construction, ...] = (
     Construction(
         "two layers that take a gradient step",
-        "the first layer puts the state before beside each state, the second sums s_t s_{t-1}^* s_T",
+        "the first layer puts the state before beside each state, the second sums s_t s_{t-1}^* "
+        "s_T",
         one_step,
         {MAP: YES, TOKENS: YES, DEPTH: YES},
     ),
@@ -425,19 +430,22 @@ MAPS: tuple[Construction, ...] = (
     ),
     Construction(
         "half of what least squares says, by five layers",
-        "a quarter of the variance is missed or nearly so, and four gradient steps miss a few hundredths",
+        "a quarter of the variance is missed or nearly so, and four gradient steps miss a few "
+        "hundredths",
         short_of_steps,
         {DEPTH: NO},
     ),
     Construction(
         "least squares on paths",
-        "it predicts better than a step, and otherwise where the last state does not continue the path",
+        "it predicts better than a step, and otherwise where the last state does not continue the "
+        "path",
         squares,
         {MAP: NO},
     ),
     Construction(
         "least squares on augmented tokens",
-        "it predicts better than a step, and otherwise where the last state does not continue the path",
+        "it predicts better than a step, and otherwise where the last state does not continue the "
+        "path",
         squares_on_augmented,
         {MAP: NO},
     ),
@@ -449,13 +457,15 @@ MAPS: tuple[Construction, ...] = (
     ),
     Construction(
         "unit at a minimiser with heads that are alike",
-        "its prediction is that of Proposition 3, and the maps of two heads have cosines near 1 and -1/2",
+        "its prediction is that of Proposition 3, and the maps of two heads have cosines near 1 "
+        "and -1/2",
         alike,
         {MAP: YES, ORTHOGONAL: NO},
     ),
     Construction(
         "unit behind an empty layer",
-        "the second layer predicts without an error by Proposition 3; the first writes nothing, and so is none",
+        "the second layer predicts without an error by Proposition 3; the first writes nothing, "
+        "and so is none",
         empty_first,
         {MAP: YES, TOKENS: OPEN, DEPTH: OPEN},
     ),
@@ -511,7 +521,8 @@ MAPS: tuple[Construction, ...] = (
     ),
     Construction(
         "softmax heads in pairs that are linear heads",
-        "small scores of opposite signs, beside a first token that takes the weight, make linear attention",
+        "small scores of opposite signs, beside a first token that takes the weight, make linear "
+        "attention",
         linear_by_softmax,
         {SOFTMAX: NO},
     ),
@@ -523,7 +534,8 @@ MAPS: tuple[Construction, ...] = (
     ),
     Construction(
         "unit on tiled states with heads that attend to all",
-        "a_h are the rows of a Fourier matrix: all entries have one size, and predictions are the same",
+        "a_h are the rows of a Fourier matrix: all entries have one size, and predictions are the "
+        "same",
         spread,
         {SPECIALISE: NO},
     ),

@@ -19,7 +19,8 @@ IDENTITY, SPARE, PAST, DIAGONALS, START = (
 )
 NOT_ASKED = "not_applicable"
 N_POINTS = 10  # states of a prompt
-NARROW = 40.0  # mu: angles on so small a part of the circle that many weights of positions predict as well
+# mu: angles on so small a part of the circle that many weights of positions predict as well
+NARROW = 40.0
 FLAT = 1e-8  # eigenvalues of the loss in p up to which a direction does not show in predictions
 NARROWER = 300.0  # mu of the smooth weights
 RIDGE = 1e-2  # their penalty: the error is then about that at which the work stops training
@@ -29,7 +30,7 @@ Rows = Complex[Tensor, "head dim"] | Float[Tensor, "head dim"]
 Positions = Float[Tensor, "token token"]
 
 
-# ---- parts -----------------------------------------------------------------------------------------------------------
+# ---- parts ---------------------------------------------------------------------------------------
 
 
 def _turn(g: torch.Generator, n: int) -> Square:
@@ -74,7 +75,7 @@ def mixed(g: torch.Generator, product: Float[Tensor, "dim dim"]) -> tuple[Rows, 
     return A, torch.linalg.solve(A.T, product.T.to(A))
 
 
-# ---- minimisers ------------------------------------------------------------------------------------------------------
+# ---- minimisers ----------------------------------------------------------------------------------
 
 
 def unitary(g: torch.Generator) -> Case:
@@ -135,7 +136,8 @@ def normed(g: torch.Generator) -> Case:
     plain = case.model
     model = HookedTransformer(replace(plain.cfg, normalization_type="RMS")).double()
     model.load_state_dict({**model.state_dict(), **plain.state_dict()})
-    # Mean squares over 4 d coordinates: of a state, |s|^2 = d; and of a state and a prediction as long.
+    # Mean squares over 4 d coordinates: of a state, |s|^2 = d; and of a state and a prediction as
+    # long.
     with torch.no_grad():
         for name, mean_square in (("blocks.0.ln1", 1 / 4), ("ln_final", 1 / 2)):
             gain = model.norms[name].w
@@ -147,7 +149,8 @@ def normed(g: torch.Generator) -> Case:
 def second_token(g: torch.Generator) -> Case:
     """No diagonals, and no loss: from s_0 = 1 the second state is lambda, and s_{T-1} s_1 s_1 is the next state.
 
-    Queries are conjugated, so that heads weigh by u_i v_i in the place of conj(u_i) v_i, and all rows of P read s_1.
+    Queries are conjugated, so that heads weigh by u_i v_i in the place of conj(u_i) v_i, and all
+    rows of P read s_1.
     """
     case = unitary(g)
     attention, wide = case.model.blocks[0].attn, case.model.cfg.d_in
@@ -159,7 +162,7 @@ def second_token(g: torch.Generator) -> Case:
     return case
 
 
-# ---- weights of positions for angles on a part of the circle -------------------------------------------------------
+# ---- weights of positions for angles on a part of the circle -------------------------------------
 
 
 def _narrow(g: torch.Generator, mu: float, row: Callable[[int], Float[Tensor, " token"]]) -> Case:
@@ -236,19 +239,22 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "layer that reads the second token",
-        "with matrices that are no diagonals s_1 = lambda tells W from any place, as long as s_0 = 1",
+        "with matrices that are no diagonals s_1 = lambda tells W from any place, as long as s_0 = "
+        "1",
         second_token,
         {DIAGONALS: NO, START: NO, PAST: OPEN, IDENTITY: OPEN},
     ),
     Construction(
         "diagonal unit with smooth positions",
-        "for small angles weights that are spread over all tokens predict as well as the last token alone",
+        "for small angles weights that are spread over all tokens predict as well as the last "
+        "token alone",
         smooth,
         {PAST: NO},
     ),
     Construction(
         "diagonal unit with ragged positions",
-        "each row of P has large weights that do not show in predictions, and their means over rows do",
+        "each row of P has large weights that do not show in predictions, and their means over "
+        "rows do",
         ragged,
         {DIAGONALS: NO},
     ),

@@ -1,7 +1,8 @@
 """Text as vectors: tokens of a text file, an embedding from a model on disk, and text that every installation has.
 
-An embedding is a matrix with a row for each token of the vocabulary. It comes from a file of a model (GPT-2, Llama and
-their kin as Hugging Face keeps them, or TransformerLens) or of numpy; without one it is made from the text itself.
+An embedding is a matrix with a row for each token of the vocabulary. It comes from a file of a
+model (GPT-2, Llama and their kin as Hugging Face keeps them, or TransformerLens) or of numpy;
+without one it is made from the text itself.
 """
 
 import hashlib
@@ -52,7 +53,7 @@ class Text:
     says: str
 
 
-# ---- from files -----------------------------------------------------------------------------------------------------
+# ---- from files ----------------------------------------------------------------------------------
 
 
 def read_text(
@@ -62,13 +63,16 @@ def read_text(
 
     Args:
         path: plain text in UTF-8.
-        embedding: a .npy matrix, a file of weights (safetensors or PyTorch), or a folder with one. Without, `built`.
-        tokenizer: a tokenizer.json; by default the one beside the embedding. Where there is none, words are hashed into
-            rows, which no trained embedding was trained for; `says` tells which.
+        embedding: a .npy matrix, a file of weights (safetensors or PyTorch), or a folder with one.
+            Without, `built`.
+        tokenizer: a tokenizer.json; by default the one beside the embedding. Where there is none,
+            words are hashed into rows, which no trained embedding was trained for; `says` tells
+            which.
         dim: columns of an embedding that is made.
 
     Raises:
-        InputError: a file that cannot be read, without an embedding in it, or of a tokenizer for another vocabulary.
+        InputError: a file that cannot be read, without an embedding in it, or of a tokenizer for
+            another vocabulary.
     """
     try:
         text = read_bytes(Path(path), LARGEST_TEXT).decode("utf-8")
@@ -89,13 +93,15 @@ def read_embedding(path: Path) -> Embedding:
     """The token embedding in a file or folder; nothing in it can run code.
 
     Raises:
-        InputError: no such file, no matrix of finite numbers, or no tensor (or several) named like an embedding.
+        InputError: no such file, no matrix of finite numbers, or no tensor (or several) named like
+            an embedding.
     """
     path = Path(path)
     if path.suffix == ".npy":
         check_file(path, LARGEST_WEIGHTS)
         try:
-            # Mapped: its header may ask for more than the file holds. `open_memmap` takes no archive.
+            # Mapped: its header may ask for more than the file holds. `open_memmap` takes no
+            # archive.
             matrix = np.lib.format.open_memmap(path, mode="r")
         except (OSError, ValueError, TypeError, OverflowError) as error:
             raise InputError(f"cannot read {path} as a matrix of numpy: {error}") from error
@@ -129,8 +135,9 @@ def tokenised(
     Args:
         text: any.
         n_words: rows of the embedding.
-        tokenizer: a tokenizer.json, which the package `tokenizers` reads. Without one, words between white space are
-            hashed into rows: the same word is the same row everywhere, and different words may share one.
+        tokenizer: a tokenizer.json, which the package `tokenizers` reads. Without one, words
+            between white space are hashed into rows: the same word is the same row everywhere, and
+            different words may share one.
         insist: whether to refuse where `tokenizers` is missing, instead of hashing.
 
     Raises:
@@ -158,7 +165,8 @@ def tokenised(
             ) from None
         if len(tokens) and tokens.max() >= n_words:
             raise InputError(
-                f"{tokenizer} has token {tokens.max()}, but the embedding only {n_words} rows: name its own"
+                f"{tokenizer} has token {tokens.max()}, but the embedding only {n_words} rows: "
+                "name its own"
             )
         return tokens, f"tokens of {Path(tokenizer).name}"
     return _hashed(text, n_words), "words between white space, hashed into rows"
@@ -188,7 +196,7 @@ def unit_rows(matrix: Embedding) -> Embedding:
     return matrix / np.where(sizes > 0, sizes, 1.0)
 
 
-# ---- made from the text ---------------------------------------------------------------------------------------------
+# ---- made from the text --------------------------------------------------------------------------
 
 
 def words_of(text: str) -> list[str]:
@@ -205,8 +213,8 @@ def built(
 ) -> Text:
     """The second half of a text, with an embedding that is made from the first: neighbours counted, then an SVD.
 
-    So the vectors of the tokens know nothing of the order in which these come. Words that the first half lacks have
-    random directions.
+    So the vectors of the tokens know nothing of the order in which these come. Words that the first
+    half lacks have random directions.
 
     Args:
         text: any.
@@ -233,7 +241,8 @@ def cooccurrences(tokens: Tokens, n_words: int, dim: int, seed: int = 0) -> Embe
 
     Neighbours stand up to 5 words before or after: nothing in it tells the order of two words.
 
-    Source: in the manner of Levy & Goldberg (2014), Neural word embedding as implicit matrix factorization.
+    Source: in the manner of Levy & Goldberg (2014), Neural word embedding as implicit matrix
+    factorization.
 
     Args:
         tokens: are counted.
@@ -250,7 +259,8 @@ def cooccurrences(tokens: Tokens, n_words: int, dim: int, seed: int = 0) -> Embe
     seen = np.unique(tokens)
     if len(seen) <= dim + 1:
         raise InputError(
-            f"an embedding of {dim} columns needs more than {dim + 1} different words, got {len(seen)}"
+            f"an embedding of {dim} columns needs more than {dim + 1} different words, got "
+            f"{len(seen)}"
         )
     counts = sparse.csr_matrix((n_words, n_words))
     for apart in range(1, WINDOW + 1):
@@ -275,13 +285,14 @@ def random_rows(n_words: int, dim: int, seed: int = 0) -> Embedding:
     return unit_rows(torch.randn(n_words, dim, generator=numbers, dtype=torch.float64).numpy())
 
 
-# ---- text at hand ---------------------------------------------------------------------------------------------------
+# ---- text at hand --------------------------------------------------------------------------------
 
 
 def installed_text() -> tuple[str, int]:
     """Prose of the descriptions and licences of all installed packages, by name, and how many packages have some.
 
-    A paragraph that several packages have comes once: otherwise licences would stand in both halves of the text.
+    A paragraph that several packages have comes once: otherwise licences would stand in both halves
+    of the text.
     """
     seen: set[str] = set()
     kept, packages = [], 0

@@ -1,7 +1,8 @@
 """Figure 3: weights of a unit of diagonal linear attention after training, for unitary W and for rotations.
 
-Gradient descent on the exact loss, from several random starts. What is shown of a setting is the run of least loss, and
-what is said is about all runs: d / 2 heads suffice for rotations, which does not mean that descent finds it.
+Gradient descent on the exact loss, from several random starts. What is shown of a setting is the
+run of least loss, and what is said is about all runs: d / 2 heads suffice for rotations, which does
+not mean that descent finds it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ from icl_interp.studies.autoregression.experiments.models import FOUND, Unit, We
 from icl_interp.theory import autoregression as theory
 
 UNITARY, PAIRED = "unitary", "rotations"
-# What the figure shows first, then other numbers of heads for rotations. Sizes of the authors' code: d = 10, T = 20.
+# What the figure shows first, then other numbers of heads for rotations. Sizes of the authors'
+# code: d = 10, T = 20.
 SETTINGS: Mapping[str, tuple[Unit, ...]] = {
     "smoke": (Unit(3, 3, 5, False, 0.02), Unit(4, 2, 5, True, 0.02), Unit(4, 4, 5, True, 0.02)),
     "small": (
@@ -59,8 +61,8 @@ def run(bench: Bench) -> dict[str, Result]:
         if np.isfinite(losses).any() and unit in shown(settings):
             best |= _weights(unit, weights, int(np.nanargmin(losses)))
     words = (
-        f"plain gradient descent on the exact loss of all lengths, {n_seeds} starts of each setting; loss: mean over "
-        "the lengths, 1 for predicting 0"
+        f"plain gradient descent on the exact loss of all lengths, {n_seeds} starts of each "
+        "setting; loss: mean over the lengths, 1 for predicting 0"
     )
     needed = [_needed(unit) for unit in settings]
     note_ = "Lemmas 2 and 3: the loss of the paper's constructions with as few heads as these"
@@ -153,7 +155,7 @@ def _needed(unit: Unit) -> dict[str, Any]:
     }
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -179,12 +181,13 @@ def _unitary(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     cosines = [row["largest |cos(a_h, b_h')|"] for row in rows]
     where = _where(rows)
     ended = (
-        f"{where}: gradient descent on the exact loss ends at the minimum of Proposition 3, p_T BᵀA = I and no weight "
-        f"on other tokens, in {_count(rows)}; the largest deviation is {_largest(far)}."
+        f"{where}: gradient descent on the exact loss ends at the minimum of Proposition 3, p_T "
+        f"BᵀA = I and no weight on other tokens, in {_count(rows)}; the largest deviation is "
+        f"{_largest(far)}."
     )
     apart = (
-        f"{where}: heads are orthogonal, a_h · b_h' = 0 for h ≠ h': the largest |cosine| between them is "
-        f"{_largest(cosines)}."
+        f"{where}: heads are orthogonal, a_h · b_h' = 0 for h ≠ h': the largest |cosine| between "
+        f"them is {_largest(cosines)}."
     )
     return [statement(ended, MINIMUM, *far), statement(apart, ORTHOGONAL, *cosines)]
 
@@ -201,8 +204,8 @@ def _rotations(rows: Sequence[Mapping[str, Any]], *, half: bool, whole: bool) ->
             note(f"{where}, {enough}: gradient descent finds a minimum in {_count(rows)}; {ends}.")
         ]
     text = (
-        f"{where}: gradient descent finds a minimum in {_count(rows)}; {ends} (the paper's Figure 3 shows one run, "
-        "which found it)."
+        f"{where}: gradient descent finds a minimum in {_count(rows)}; {ends} (the paper's Figure "
+        "3 shows one run, which found it)."
     )
     lines = [statement(text, ARRIVE, models.share_of_runs(len(found), len(rows)))]
     if found:
@@ -210,9 +213,10 @@ def _rotations(rows: Sequence[Mapping[str, Any]], *, half: bool, whole: bool) ->
             max(abs(row[name] + 0.5) for name in ("least ratio", "largest ratio")) for row in found
         ]
         text = (
-            f"{where}: where a minimum is found, P holds the formula 2 cos(θ) R - I = R²: p_{{T-1}} / p_T is between "
-            f"{min(row['least ratio'] for row in found):.3f} and {max(row['largest ratio'] for row in found):.3f} for "
-            "all lengths of the prompt, where Proposition 6 asks for -1/2."
+            f"{where}: where a minimum is found, P holds the formula 2 cos(θ) R - I = R²: "
+            f"p_{{T-1}} / p_T is between {min(row['least ratio'] for row in found):.3f} and "
+            f"{max(row['largest ratio'] for row in found):.3f} for all lengths of the prompt, "
+            "where Proposition 6 asks for -1/2."
         )
         lines.append(statement(text, TRIGONOMETRY, *off))
     return lines
@@ -226,9 +230,9 @@ def _existence(results: Results) -> list[Statement]:
             row = max(rows, key=lambda one: one["d"])
             heads = "d" if law == UNITARY else "d / 2"
             text = (
-                f"{law}, d = {row['d']}: {heads} = {row['heads']} heads suffice for a loss of 0 (the weights of Lemma "
-                f"{2 if law == UNITARY else 3} have {row['loss']:.1g}); this says that such weights exist, not that "
-                "training finds them."
+                f"{law}, d = {row['d']}: {heads} = {row['heads']} heads suffice for a loss of 0 "
+                f"(the weights of Lemma {2 if law == UNITARY else 3} have {row['loss']:.1g}); this "
+                "says that such weights exist, not that training finds them."
             )
             lines.append(statement(text, EXACT, *(one["loss"] for one in rows), kind="formula"))
     return lines
@@ -257,7 +261,10 @@ def _others(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def compare(results: Results) -> DataFrame | None:
-    """Runs that find a minimum, by setting; the paper shows one run of each kind and gives no numbers."""
+    """Runs that find a minimum, by setting.
+
+    The paper shows one run of each kind and gives no numbers.
+    """
     rows = errors.rows_of(results, "runs")
     if not rows:
         return None

@@ -1,8 +1,9 @@
 """Figure 4: processes x_{t+1} = W x_t fit a text better than the same tokens in random order.
 
-The text is what every installation has: descriptions and licences of installed packages. Its first half makes an
-embedding for the second, and random directions are another, which knows nothing of the text. `text.ar_fit` and
-`text.sequence_fits` do the same for any file and the embedding of any model: `embeddings.read_text` reads these.
+The text is what every installation has: descriptions and licences of installed packages. Its first
+half makes an embedding for the second, and random directions are another, which knows nothing of
+the text. `text.ar_fit` and `text.sequence_fits` do the same for any file and the embedding of any
+model: `embeddings.read_text` reads these.
 """
 
 from collections.abc import Mapping
@@ -111,7 +112,7 @@ def _histogram(residuals: np.ndarray) -> np.ndarray:
     return np.histogram(np.clip(np.log10(large), BINS[0], BINS[-1]), BINS)[0]
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -125,9 +126,10 @@ def states(results: Results) -> tuple[Statement, ...]:
         f"{row['disagreeing']} with embedding {row['embedding']}" for row in sequences
     )
     told = (
-        f"for vectors in general position a sequence of {text.LENGTH} tokens has no exact W if and only if one of its "
-        f"tokens comes twice with different successors; sequences that are exceptions: {listed}. So the count tells "
-        "which tokens repeat, and hardly anything about the embedding."
+        f"for vectors in general position a sequence of {text.LENGTH} tokens has no exact W if and "
+        "only if one of its tokens comes twice with different successors; sequences that are "
+        f"exceptions: {listed}. So the count tells which tokens repeat, and hardly anything about "
+        "the embedding."
     )
     general = [row["disagreeing"] for row in sequences if row["embedding"] == RANDOM]
     algebra = (statement(told, TOLD, *general, kind="formula"),) if general else (note(told),)
@@ -140,9 +142,9 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 def _fewer(row: Mapping[str, Any]) -> str:
     return (
-        f"a process of its own fits more sequences of the text than of shuffled text: no W fits {row['text']:,} of "
-        f"{row['sequences']:,} sequences of {text.LENGTH} tokens of the text, and {row['shuffled']:,} after the tokens "
-        f"are shuffled, a quotient of {_interval(row)}."
+        "a process of its own fits more sequences of the text than of shuffled text: no W fits "
+        f"{row['text']:,} of {row['sequences']:,} sequences of {text.LENGTH} tokens of the text, "
+        f"and {row['shuffled']:,} after the tokens are shuffled, a quotient of {_interval(row)}."
     )
 
 
@@ -152,10 +154,11 @@ def _unseen(results: Results, row: Mapping[str, Any]) -> Statement:
         for one in errors.rows_of(results, "unseen", embedding=row["embedding"])
     }
     words = (
-        f"one W for the whole text (embedding {row['embedding']}) predicts unseen text better than one for shuffled "
-        f"text does unseen shuffled text: the quotient of errors is {_interval(row)}. Over the error of predicting the "
-        f"mean they are {ends['W, text']:.3g} and {ends['W, shuffled text']:.3g}, and that of predicting 0 is "
-        f"{ends['0']:.3g}. The paper measures no error on unseen text."
+        f"one W for the whole text (embedding {row['embedding']}) predicts unseen text better than "
+        "one for shuffled text does unseen shuffled text: the quotient of errors is "
+        f"{_interval(row)}. Over the error of predicting the mean they are {ends['W, text']:.3g} "
+        f"and {ends['W, shuffled text']:.3g}, and that of predicting 0 is {ends['0']:.3g}. The "
+        "paper measures no error on unseen text."
     )
     return statement(words, BETTER, errors.interval_of(row, "ratio"))
 
@@ -165,7 +168,10 @@ def _interval(row: Mapping[str, Any]) -> str:
 
 
 def compare(results: Results) -> DataFrame | None:
-    """Sequences that no W fits, by embedding; the paper's text, Moby Dick with GPT-2's embedding, is another."""
+    """Sequences that no W fits, by embedding.
+
+    The paper's text, Moby Dick with GPT-2's embedding, is another.
+    """
     found = results.get("sequences")
     return found if isinstance(found, DataFrame) else None
 
@@ -178,5 +184,6 @@ FIGURE4_EXPERIMENT = Experiment(
     run,
     states,
     compare,
-    sample="descriptions and licences of installed packages: 5,000, 100,000 or 1,000,000 words at most",
+    sample="descriptions and licences of installed packages: 5,000, 100,000 or 1,000,000 words at "
+    "most",
 )

@@ -1,7 +1,8 @@
 """Figures 5 and 10: layers on augmented tokens against as many steps of gradient descent, linear and full.
 
-Steps have one size for all prompts and steps, the best for their number on other sequences. Errors are those of the
-last quarter of the prompt: before d transitions W is not determined, and there all methods fail alike.
+Steps have one size for all prompts and steps, the best for their number on other sequences. Errors
+are those of the last quarter of the prompt: before d transitions W is not determined, and there all
+methods fail alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -134,7 +135,10 @@ def measure(kind: Kind, bench: Bench) -> dict[str, Result]:
         )
         i = bootstrap(lambda a, b: a / b, own, steps.sel(step=layers).values, positive=True)
         quotients.append({"layers": layers, "ratio": i.value, "low": i.low, "high": i.high})
-    words = "squared error over that of predicting 0, last quarter of the prompt; 95 % bootstrap over blocks"
+    words = (
+        "squared error over that of predicting 0, last quarter of the prompt; 95 % bootstrap over "
+        "blocks"
+    )
     where = f"d = {task.n_dims}, {task.n_points} states"
     return {
         "errors": table_of_rows(
@@ -151,7 +155,7 @@ def _row(what: str, n: int, blocks: Any) -> dict[str, Any]:
     return {"what": what, "number": n, "error": i.value, "low": i.low, "high": i.high}
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def say(kind: Kind, results: Results) -> tuple[Statement, ...]:
@@ -170,12 +174,16 @@ def _states(
     results: Results, rule: Criterion, sentence: str, own: Sequence[Mapping[str, Any]]
 ) -> Statement:
     listed = "; ".join(
-        f"{row['layers']} layer{'s' * (row['layers'] > 1)} {row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+        (
+            f"{row['layers']} layer{'s' * (row['layers'] > 1)} {row['ratio']:.3g} "
+            f"[{row['low']:.3g}, {row['high']:.3g}]"
+        )
         for row in own
     )
     text = (
-        f"{sentence}: at late points the error over that of as many steps is, for {listed} (one run each; the stream "
-        "has a width of 32, which leaves room beside the 3 d numbers of a token)."
+        f"{sentence}: at late points the error over that of as many steps is, for {listed} (one "
+        "run each; the stream has a width of 32, which leaves room beside the 3 d numbers of a "
+        "token)."
     )
     found = [_error(results, "layers", row["layers"]) for row in own]
     given = {LEARNED.quantity: max(found)}
@@ -207,7 +215,8 @@ def _experiment(kind: Kind, number: int, title: str, source: str) -> Experiment:
     sizes = {
         "smoke": f"1 and 2 {kind.words}, width 32, 40 steps: shows that it runs, and nothing else",
         "small": f"1, 2 and 4 {kind.words}, width 32, d = 3, 20 states, 4,000 steps of Adam",
-        "paper": f"1 to 6 {kind.words}, width 32, d = 3, 50 states, 16,000 steps of Adam (the paper: d = 5)",
+        "paper": f"1 to 6 {kind.words}, width 32, d = 3, 50 states, 16,000 steps of Adam (the "
+        "paper: d = 5)",
     }
     return Experiment(
         f"autoregression.figure{number}",

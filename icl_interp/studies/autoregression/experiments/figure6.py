@@ -1,7 +1,8 @@
 """Figure 6: attention by position alone, for angles on [0, 2 pi / mu]: gradient descent that stops early is smooth.
 
-One coordinate, a = b = 1, and only P moves. The loss over sampled sequences is a quadratic function of each row of P,
-so gradient descent on it is exact; it starts at P = 0 and stops when the mean loss over the rows falls below 1e-3.
+One coordinate, a = b = 1, and only P moves. The loss over sampled sequences is a quadratic function
+of each row of P, so gradient descent on it is exact; it starts at P = 0 and stops when the mean
+loss over the rows falls below 1e-3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,8 @@ FAR = at_least("least |p - e_T| of a row", 0.5, 0.1)
 class Quadratic:
     """The loss of every row of P on sampled sequences: p^T G p - 2 g^T p + 1, rows padded with zeros.
 
-    Row q has the query s_q and tokens s_0, ..., s_{q+1}; the prediction of s_{q+2} is sum_t p_t conj(s_q) s_t s_t.
+    Row q has the query s_q and tokens s_0, ..., s_{q+1}; the prediction of s_{q+2} is sum_t p_t
+    conj(s_q) s_t s_t.
 
     Attributes:
         gram: G, (row, token, token).
@@ -68,7 +70,8 @@ class Quadratic:
     def descend(self, tolerance: float, n_steps: int) -> tuple[Float[Tensor, "row token"], int]:
         """P where gradient descent from 0 first has a mean loss below the tolerance, and its steps.
 
-        The size of a step is half of what the steepest direction of all rows admits, as in `theory.early_stop`.
+        The size of a step is half of what the steepest direction of all rows admits, as in
+        `theory.early_stop`.
         """
         step = 0.5 / float(torch.linalg.eigvalsh(self.gram).amax())
         P = torch.zeros_like(self.pull)
@@ -109,7 +112,10 @@ def run(bench: Bench) -> dict[str, Result]:
         curves.append(np.stack([P[-1], wave[-1], stopped]))
         rows.append({"mu": mu, "steps": int(taken), "loss": float(loss), **_measured(P, wave)})
     tokens = range(1, n_tokens + 1)
-    held = f"{n:,} sequences, {n_tokens} tokens; gradient descent from P = 0 until the mean loss is below {TOLERANCE:g}"
+    held = (
+        f"{n:,} sequences, {n_tokens} tokens; gradient descent from P = 0 until the mean loss is "
+        f"below {TOLERANCE:g}"
+    )
     row = {"mu": (*MUS, SHARP), "line": ("descent", "one cosine", "exact loss"), "token": tokens}
     return {
         "positions": make_array(
@@ -132,7 +138,8 @@ def run(bench: Bench) -> dict[str, Result]:
 def encodings(n_tokens: int) -> Float[np.ndarray, "frequency token"]:
     """Cosine encodings of positions: row k = 0, 1, ... holds cos(t / 10000^(k / T)) for t = 0, 1, ...
 
-    Source: Vaswani et al. (2017), section 3.5, the cosines of an encoding of width 2 T; the first T - 1 of them.
+    Source: Vaswani et al. (2017), section 3.5, the cosines of an encoding of width 2 T; the first
+    T - 1 of them.
     """
     pace = 10000.0 ** -(np.arange(n_tokens - 1) / n_tokens)
     return np.cos(pace[:, None] * np.arange(n_tokens))
@@ -186,7 +193,7 @@ def _waves(P: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
     return found
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:

@@ -1,7 +1,7 @@
 """Figure 7: loss against the number of heads of one layer of linear attention, with plain states and with states twice.
 
-Orthogonal matrices do not commute, so nothing here is exact: models are trained and tested on sampled sequences. Heads
-are added at one width of the stream, so that they differ in nothing else.
+Orthogonal matrices do not commute, so nothing here is exact: models are trained and tested on
+sampled sequences. Heads are added at one width of the stream, so that they differ in nothing else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,17 @@ HELPS = at_least(
     "error with plain states / error with states twice, with the most heads", 1.1, 1.05, LEARNED
 )
 COPY = (
-    "A second copy adds no function: in plain coordinates each head is a form of two states and a map of a third, with "
-    "one copy or two. So the least errors are equal with both, and a difference is one of training."
+    "A second copy adds no function: in plain coordinates each head is a form of two states and a "
+    "map of a third, with one copy or two. So the least errors are equal with both, and a "
+    "difference is one of training."
 )
 SIZES = {
-    "smoke": "1 layer of linear attention, width 32, 40 steps: shows that it runs, and nothing else",
-    "small": "1 layer of linear attention, width 32, 1 to 16 heads, d = 5, 20 states, 3,000 steps of Adam",
-    "paper": "1 layer of linear attention, width 32, 1 to 64 heads, d = 5, 50 states, 12,000 steps of Adam with fresh "
-    "batches of 1,024 (the paper: 200 epochs on a fixed set)",
+    "smoke": "1 layer of linear attention, width 32, 40 steps: shows that it runs, and nothing "
+    "else",
+    "small": "1 layer of linear attention, width 32, 1 to 16 heads, d = 5, 20 states, 3,000 steps "
+    "of Adam",
+    "paper": "1 layer of linear attention, width 32, 1 to 64 heads, d = 5, 50 states, 12,000 steps "
+    "of Adam with fresh batches of 1,024 (the paper: 200 epochs on a fixed set)",
 }
 
 
@@ -126,7 +129,7 @@ def _quotients(found: Mapping[tuple[int, int, int], Any]) -> list[dict[str, Any]
     return rows
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -167,7 +170,10 @@ def _states_quotient(
     used = [row for row in rows if row["states"] in kinds and row["heads"] in counted]
     ends = ", ".join(_words(row, row["error"]) for row in used if row["seed"] == own[0]["seed"])
     trained = f"{len(own)} seed{'s' * (len(own) > 1)}"
-    text = f"{sentence}: the quotient is {listed} ({trained}; errors over that of predicting 0: {ends})."
+    text = (
+        f"{sentence}: the quotient is {listed} ({trained}; errors over that of predicting 0: "
+        f"{ends})."
+    )
     given = {LEARNED.quantity: max(row["error"] for row in used)}
     return statement(text, rule, *(errors.interval_of(row, "ratio") for row in own), given=given)
 

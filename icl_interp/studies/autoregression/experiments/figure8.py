@@ -1,7 +1,7 @@
 """Figure 8: how alike heads are before and after training, where all of them start nearly alike.
 
-The measure is that of the paper's figure: the cosine between the tensors V_h (x) Q_h K_h of two heads, in size, in the
-coordinates of tokens and predictions.
+The measure is that of the paper's figure: the cosine between the tensors V_h (x) Q_h K_h of two
+heads, in size, in the coordinates of tokens and predictions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,9 +41,12 @@ WHEN = ("before", "after")
 
 APART = at_most("mean |cosine| between heads after training / before", 0.5, 0.9, models.LEARNED)
 SIZES = {
-    "smoke": "1 layer of linear attention, 4 heads, width 32, 40 steps: shows that it runs, and nothing else",
-    "small": "1 layer of linear attention, 4 and 8 heads, width 32, d = 5, states twice, 3,000 steps of Adam",
-    "paper": "1 layer of linear attention, 4 and 8 heads, width 32, d = 5, states twice, 12,000 steps of Adam",
+    "smoke": "1 layer of linear attention, 4 heads, width 32, 40 steps: shows that it runs, and "
+    "nothing else",
+    "small": "1 layer of linear attention, 4 and 8 heads, width 32, d = 5, states twice, 3,000 "
+    "steps of Adam",
+    "paper": "1 layer of linear attention, 4 and 8 heads, width 32, d = 5, states twice, 12,000 "
+    "steps of Adam",
 }
 
 
@@ -88,7 +91,10 @@ def run(bench: Bench) -> dict[str, Result]:
             results[f"{when}, {heads} heads"] = make_array(
                 both[when], axes, note="|cos| of V (x) QK of two heads"
             )
-    words = "mean |cos| of V (x) QK over pairs of heads; error: over that of predicting 0, at late points"
+    words = (
+        "mean |cos| of V (x) QK over pairs of heads; error: over that of predicting 0, at late "
+        "points"
+    )
     return {"means": table_of_rows(rows, words), **results}
 
 
@@ -122,7 +128,7 @@ def _random(model: HookedTransformer, seed: int) -> float:
     return float((forms * maps).abs().mean())
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -139,9 +145,10 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _states_heads(heads: int, own: Sequence[Mapping[str, Any]]) -> Statement:
     before, after, ends = (", ".join(f"{row[key]:.3g}" for row in own) for key in (*WHEN, "error"))
     text = (
-        f"{heads} heads that start nearly alike become orthogonal in training: the mean |cosine| between their tensors "
-        f"V ⊗ QK goes from {before} to {after} ({len(own)} seed{'s' * (len(own) > 1)}); random heads with the same "
-        f"singular values have {own[0]['random heads']:.2g}. Late errors are {ends} of that of predicting 0."
+        f"{heads} heads that start nearly alike become orthogonal in training: the mean |cosine| "
+        f"between their tensors V ⊗ QK goes from {before} to {after} ({len(own)} "
+        f"seed{'s' * (len(own) > 1)}); random heads with the same singular values have "
+        f"{own[0]['random heads']:.2g}. Late errors are {ends} of that of predicting 0."
     )
     worst = max(row["error"] for row in own)
     ratios = [row["after"] / row["before"] for row in own]

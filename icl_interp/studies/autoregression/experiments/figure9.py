@@ -1,7 +1,8 @@
 """Figure 9: layers with and without softmax and MLP on rotations, which commute.
 
-All models have the queries of the state before and learned weights of positions, so that linear scores can reach an
-error of 0 (Proposition 6); they differ in what makes a pattern of the scores, and in an MLP after attention.
+All models have the queries of the state before and learned weights of positions, so that linear
+scores can reach an error of 0 (Proposition 6); they differ in what makes a pattern of the scores,
+and in an MLP after attention.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,8 @@ SEEDS = {"smoke": (0,), "small": (0, 1), "paper": (0, 1, 2)}
 
 FAILS = at_least("error with softmax / error with linear scores", 10.0, 2.0, LEARNED)
 SIZES = {
-    "smoke": "1 layer of attention, width 32, 6 heads, 40 steps: shows that it runs, and nothing else",
+    "smoke": "1 layer of attention, width 32, 6 heads, 40 steps: shows that it runs, and nothing "
+    "else",
     "small": "1 layer of attention, width 32, 6 heads, d = 6, 10 states, 4,000 steps of Adam",
     "paper": "1 layer of attention, width 32, 6 heads, d = 6, 50 states, 16,000 steps of Adam",
 }
@@ -85,7 +87,7 @@ def _quotient(a: DataArray, b: DataArray) -> Interval:
     return bootstrap(lambda x, y: x / y, models.scored(a), models.scored(b), positive=True)
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -111,9 +113,10 @@ def _states_pair(
         f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]" for row in own
     )
     text = (
-        f"softmax is incompatible with learning the map of matrices that commute: {a} ends at {listed[a]} of the error "
-        f"of predicting 0, {b} at {listed[b]}, quotients {quotients} ({len(own)} seed{'s' * (len(own) > 1)}). "
-        "A quotient says how far apart they end, not that softmax could not do it in principle."
+        f"softmax is incompatible with learning the map of matrices that commute: {a} ends at "
+        f"{listed[a]} of the error of predicting 0, {b} at {listed[b]}, quotients {quotients} "
+        f"({len(own)} seed{'s' * (len(own) > 1)}). A quotient says how far apart they end, not "
+        "that softmax could not do it in principle."
     )
     return statement(
         text,

@@ -1,7 +1,8 @@
 """Models of the study `autoregression`: units trained by gradient descent on exact losses, and trained transformers.
 
-A unit is a layer of diagonal linear attention with heads (a_h, b_h) and a matrix P of positions. Its loss over all
-lengths of the prompt is known exactly, so plain gradient descent on it has no samples and no noise.
+A unit is a layer of diagonal linear attention with heads (a_h, b_h) and a matrix P of positions.
+Its loss over all lengths of the prompt is known exactly, so plain gradient descent on it has no
+samples and no noise.
 """
 
 import math
@@ -44,12 +45,13 @@ FOUND = 1e-3  # mean loss over that of predicting 0, up to which a minimum count
 LEARNED = Precondition(
     "largest error of these models over that of predicting 0",
     (0.0, 0.9),
-    "A model has hardly learned: its error is {value:.2g} of that of predicting 0, and 0.9 is asked for.",
+    "A model has hardly learned: its error is {value:.2g} of that of predicting 0, and 0.9 is "
+    "asked for.",
 )
 SAMPLE = "{n_functions} blocks of {n_contexts} sequences, each with a matrix of its own"
 
 
-# ---- units on exact losses ------------------------------------------------------------------------------------------
+# ---- units on exact losses -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Unit:
     Attributes:
         d: coordinates.
         heads: H.
-        n_tokens: T of the longest prompt; prompts of 2, ..., T tokens count alike, each with a row of P.
+        n_tokens: T of the longest prompt; prompts of 2, ..., T tokens count alike, each with a row
+            of P.
         paired: whether eigenvalues of W come in conjugate pairs (rotations) or not (unitary).
         rate: size of a step.
         scale: standard deviation of the entries of A, B and P at the start.
@@ -145,8 +148,8 @@ def stepped(unit: Unit, weights: Weights, n_steps: int) -> Weights:
 def descend(bench: Bench, unit: Unit, n_seeds: int, n_steps: int) -> tuple[Weights, int]:
     """Weights after gradient descent from each of several starts, and the steps that were taken.
 
-    Each part of the way is kept, so that a run that was cut off goes on there. It ends early where the gradients of all
-    runs have vanished.
+    Each part of the way is kept, so that a run that was cut off goes on there. It ends early where
+    the gradients of all runs have vanished.
 
     Args:
         bench: keeps the way.
@@ -206,7 +209,7 @@ def _unpacked(unit: Unit, kept: DataArray) -> Weights:
     return Weights(*(part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)))
 
 
-# ---- transformers ---------------------------------------------------------------------------------------------------
+# ---- transformers --------------------------------------------------------------------------------
 
 
 def at_scale(config: RunConfig, scale: str) -> RunConfig:
@@ -245,7 +248,8 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
 class Varied:
     """What a recipe of this study is at a scale after changes of its model, task and training.
 
-    The widths of tokens, predictions and heads follow that of states, in proportion; the stream keeps its own.
+    The widths of tokens, predictions and heads follow that of states, in proportion; the stream
+    keeps its own.
 
     Attributes:
         model: fields of the model with their values.
@@ -287,7 +291,8 @@ def varied(
         scales: at which it is asked for.
         model: fields of the model; widths that are not named follow the task.
         task: fields of the task.
-        training: fields of the training section at scale small; `at_scale` makes the other scales of these.
+        training: fields of the training section at scale small; `at_scale` makes the other scales
+            of these.
 
     >>> varied("autoregression_tiled", "4 heads", 1, model={"n_heads": 4}).folder
     'autoregression_tiled_4_heads_seed_1'
@@ -296,7 +301,7 @@ def varied(
     return VariedModel(recipe, seed, tuple(scales), Varied(*changes), label)
 
 
-# ---- errors ---------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def blocks(bench: Bench, task: AutoregressiveProcess) -> Iterator[Prompts]:
@@ -360,7 +365,7 @@ def task_of(checkpoint: Checkpoint) -> AutoregressiveProcess:
     return checkpoint.task
 
 
-# ---- heads that start alike -----------------------------------------------------------------------------------------
+# ---- heads that start alike ----------------------------------------------------------------------
 
 
 def alike(config: HookedTransformerConfig, spread: float, seed: int) -> HookedTransformer:

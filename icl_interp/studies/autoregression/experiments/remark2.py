@@ -1,8 +1,9 @@
 """Remark 2: a linear recurrent network and attention on the same sequences.
 
-The network x_t = R x_{t-1} + E s_t with output O x_t is a fixed linear map of the states, which no product of states
-makes depend on W. It is trained on fresh sequences, for several widths of the law of angles; the attention is a unit
-trained on its exact loss for uniform angles, and sees the other laws without having been trained on them.
+The network x_t = R x_{t-1} + E s_t with output O x_t is a fixed linear map of the states, which no
+product of states makes depend on W. It is trained on fresh sequences, for several widths of the law
+of angles; the attention is a unit trained on its exact loss for uniform angles, and sees the other
+laws without having been trained on them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -60,8 +61,9 @@ SIZES = {
 }
 
 WORDS = {
-    scale: f"linear recurrent networks of width {size.hidden} and a layer of diagonal attention, d = {size.d}, "
-    f"{size.n_points} states, {size.steps:,} steps of Adam with batches of {size.batch:,}"
+    scale: f"linear recurrent networks of width {size.hidden} and a layer of diagonal attention, d "
+    f"= {size.d}, {size.n_points} states, {size.steps:,} steps of Adam with batches of "
+    f"{size.batch:,}"
     for scale, size in SIZES.items()
 }
 WORDS["paper"] += "; the paper gives no sizes"
@@ -196,8 +198,9 @@ def run(bench: Bench) -> dict[str, Result]:
         )
         curves.append(np.stack([np.asarray(line) for line in lines]))
     words = (
-        f"over that of predicting 0, at points 2 to {size.n_points}; d = {size.d}; networks of width {size.hidden} "
-        f"after {size.steps:,} steps of Adam; attention trained for mu = {UNIFORM:g}; 95 % over blocks of sequences"
+        f"over that of predicting 0, at points 2 to {size.n_points}; d = {size.d}; networks of "
+        f"width {size.hidden} after {size.steps:,} steps of Adam; attention trained for mu = "
+        f"{UNIFORM:g}; 95 % over blocks of sequences"
     )
     axes = {"mu": MUS, "model": (NETWORK, ATTENTION, BOUND), "point": range(1, size.n_points + 1)}
     return {
@@ -206,7 +209,7 @@ def run(bench: Bench) -> dict[str, Result]:
     }
 
 
-# ---- what came out --------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -224,19 +227,22 @@ def states(results: Results) -> tuple[Statement, ...]:
     least = min(ratios, key=lambda one: one["error"])
     return (
         statement(
-            "linear recurrent networks do not predict, as the matrix is another one in each sequence: with uniform "
-            f"angles their error over that of predicting 0 is {_listed(alike)}.",
+            "linear recurrent networks do not predict, as the matrix is another one in each "
+            "sequence: with uniform angles their error over that of predicting 0 is "
+            f"{_listed(alike)}.",
             BLIND,
             *(errors.interval_of(row, "error") for row in alike),
         ),
         statement(
-            f"attention predicts the same sequences: its error over that of predicting 0 is {_listed(seen[:1])}.",
+            "attention predicts the same sequences: its error over that of predicting 0 is "
+            f"{_listed(seen[:1])}.",
             SEES,
             *(errors.interval_of(row, "error") for row in seen if row["mu"] == UNIFORM),
         ),
         statement(
-            "no linear map of the states does better than the closed form of `theory.recurrent_floor`: errors of the "
-            f"networks are at least {least['error']:.3g} times it.",
+            "no linear map of the states does better than the closed form of "
+            f"`theory.recurrent_floor`: errors of the networks are at least {least['error']:.3g} "
+            "times it.",
             BELOW,
             errors.interval_of(least, "error"),
             kind="formula",
@@ -252,12 +258,13 @@ def _small_angles(rows: Sequence[Mapping[str, Any]]) -> str:
         own = [row for row in rows if row["mu"] == mu]
         networks = [row for row in own if row["model"] == NETWORK]
         parts.append(
-            f"μ = {mu:g}: {_listed(networks)} (attention {_listed([row for row in own if row['model'] == ATTENTION])}; "
-            f"the best linear map for each length {own[0][BOUND]:.2g})"
+            f"μ = {mu:g}: {_listed(networks)} (attention "
+            f"{_listed([row for row in own if row['model'] == ATTENTION])}; the best linear map "
+            f"for each length {own[0][BOUND]:.2g})"
         )
     return (
-        "The remark needs angles that are spread over the circle. On [0, 2π / μ] a fixed linear map extrapolates, and "
-        f"no context is needed; errors of the networks: {'; '.join(parts)}."
+        "The remark needs angles that are spread over the circle. On [0, 2π / μ] a fixed linear "
+        f"map extrapolates, and no context is needed; errors of the networks: {'; '.join(parts)}."
     )
 
 

@@ -1,8 +1,9 @@
 """How well processes x_{t+1} = W x_t fit a text, against the same tokens in random order.
 
-Two measurements. The authors' fits a W of its own to each short sequence: with more coordinates than transitions that
-is exact unless a token comes twice with different successors. The second fits one W to half of the text and tests it
-on the other half. Both take any tokens and any embedding: `embeddings.read_text` reads these from files.
+Two measurements. The authors' fits a W of its own to each short sequence: with more coordinates
+than transitions that is exact unless a token comes twice with different successors. The second fits
+one W to half of the text and tests it on the other half. Both take any tokens and any embedding:
+`embeddings.read_text` reads these from files.
 """
 
 from dataclasses import dataclass
@@ -58,15 +59,15 @@ def ar_fit(tokens: Tokens, embedding: Embedding, length: int = CHUNK, seed: int 
         seed: of the order.
 
     Raises:
-        InputError: tokens beyond the embedding, or too few: each half needs 8 chunks, and more transitions than
-            coordinates.
+        InputError: tokens beyond the embedding, or too few: each half needs 8 chunks, and more
+            transitions than coordinates.
     """
     _check(tokens, embedding)
     half = len(tokens) // (2 * whole(length, "length", 2))
     if half < FEWEST or half * (length - 1) <= embedding.shape[1]:
         raise InputError(
-            f"each half of the text needs {FEWEST} chunks of {length} tokens and more transitions than the "
-            f"{embedding.shape[1]} coordinates, got {half} chunks: give a longer text"
+            f"each half of the text needs {FEWEST} chunks of {length} tokens and more transitions "
+            f"than the {embedding.shape[1]} coordinates, got {half} chunks: give a longer text"
         )
     halves = tokens[: 2 * half * length].reshape(2, half * length)
     mixed = np.stack([_shuffled(part, seed, i) for i, part in enumerate(halves)])
@@ -93,7 +94,7 @@ def _mean_square(error: Float[np.ndarray, "chunk transition dim"]) -> Float[np.n
     return np.square(error).mean((1, 2))
 
 
-# ---- a W for each sequence ------------------------------------------------------------------------------------------
+# ---- a W for each sequence -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class Sequences:
     Attributes:
         text: mean square of a number of what the best W leaves, by sequence.
         shuffled: the same after a permutation of all tokens.
-        ambiguous: whether a token of the sequence comes twice with different successors; of the text.
+        ambiguous: whether a token of the sequence comes twice with different successors; of the
+            text.
         ambiguous_shuffled: the same after the permutation.
     """
 
@@ -119,7 +121,10 @@ class Sequences:
 
     @property
     def disagreeing(self) -> int:
-        """Sequences, of both, where not both or neither of these hold: no W fits; a token has two successors."""
+        """Sequences, of both, where not both or neither of these hold: no W fits.
+
+        A token has two successors.
+        """
         of_text, of_shuffled = self.text > EXACT, self.shuffled > EXACT
         return int(
             (of_text != self.ambiguous).sum() + (of_shuffled != self.ambiguous_shuffled).sum()
@@ -135,10 +140,11 @@ def sequence_fits(
 ) -> Sequences:
     """Fit a W to each sequence of a few tokens, and to those of all tokens in random order.
 
-    The residual is that of loss (5). The authors' code measures how far a path that W generates from the first token
-    is from the sequence: it is 0 for the same sequences.
+    The residual is that of loss (5). The authors' code measures how far a path that W generates
+    from the first token is from the sequence: it is 0 for the same sequences.
 
-    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), section 6 and Figure 4, with their published code.
+    Source: Sander, Giryes, Suzuki, Blondel & Peyré (2024), section 6 and Figure 4, with their
+    published code.
 
     Args:
         tokens: rows of the embedding.
@@ -148,18 +154,20 @@ def sequence_fits(
         seed: of the order.
 
     Raises:
-        InputError: tokens beyond the embedding, too few of them, or fewer coordinates than transitions.
+        InputError: tokens beyond the embedding, too few of them, or fewer coordinates than
+            transitions.
     """
     _check(tokens, embedding)
     if embedding.shape[1] < whole(length, "length", 3) - 1:
         raise InputError(
-            f"a sequence of {length} tokens has {length - 1} transitions and needs as many coordinates, but the "
-            f"embedding has {embedding.shape[1]}"
+            f"a sequence of {length} tokens has {length - 1} transitions and needs as many "
+            f"coordinates, but the embedding has {embedding.shape[1]}"
         )
     n = min(len(tokens) // length, len(tokens) if most is None else most)
     if n < FEWEST:
         raise InputError(
-            f"at least {FEWEST} sequences of {length} tokens are needed, got {n}: give a longer text"
+            f"at least {FEWEST} sequences of {length} tokens are needed, got {n}: give a longer "
+            "text"
         )
     used = tokens[: n * length]
     own, mixed = used.reshape(n, length), _shuffled(used, seed, 2).reshape(n, length)
@@ -190,7 +198,7 @@ def ambiguous(sequences: np.ndarray) -> Bool[np.ndarray, " sequence"]:
     return (same & (after[:, :, None] != after[:, None])).any((1, 2))
 
 
-# ---- both -----------------------------------------------------------------------------------------------------------
+# ---- both ----------------------------------------------------------------------------------------
 
 
 def over(a: Float[np.ndarray, " unit"], b: Float[np.ndarray, " unit"]) -> Interval:
@@ -210,5 +218,6 @@ def _shuffled(tokens: Tokens, seed: int, part: int) -> Tokens:
 def _check(tokens: Tokens, embedding: Embedding) -> None:
     if len(tokens) and not (tokens.min() >= 0 and tokens.max() < len(embedding)):
         raise InputError(
-            f"tokens are rows 0 to {len(embedding) - 1} of the embedding, got {tokens.min()} to {tokens.max()}"
+            f"tokens are rows 0 to {len(embedding) - 1} of the embedding, got {tokens.min()} to "
+            f"{tokens.max()}"
         )

@@ -56,8 +56,9 @@ def _weights(results: Mapping[str, Result], laws: list[str]) -> go.Figure:
         plain(str(results[f"P, {law}"].attrs["note"]).partition(":")[0]) for law in laws
     )
     below = (
-        f"The run of least loss of each setting. {notes}<br>p<sub>T</sub> is the weight of the last token in the "
-        "longest prompt: B<sup>T</sup>A and P can be scaled against each other, so both are shown in units of it."
+        f"The run of least loss of each setting. {notes}<br>p<sub>T</sub> is the weight of the "
+        "last token in the longest prompt: B<sup>T</sup>A and P can be scaled against each other, "
+        "so both are shown in units of it."
     )
     return finish(
         figure,

@@ -60,9 +60,10 @@ def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
         )
     numbers = rows_of(results, "sequences")[0]
     below = (
-        f"Left: sequences of 5 tokens that no W fits, {numbers['text']:,} of the text and {numbers['shuffled']:,} "
-        f"after its tokens are shuffled, of {numbers['sequences']:,} each;<br>exact fits are left out. Right: one W "
-        "fitted to half of the tokens and tested on the other half, with 95 % intervals over chunks."
+        f"Left: sequences of 5 tokens that no W fits, {numbers['text']:,} of the text and "
+        f"{numbers['shuffled']:,} after its tokens are shuffled, of {numbers['sequences']:,} "
+        "each;<br>exact fits are left out. Right: one W fitted to half of the tokens and tested on "
+        "the other half, with 95 % intervals over chunks."
     )
     return {
         "figure4": finish(figure, "Processes fitted to text and to shuffled text", below, 320, l=70)

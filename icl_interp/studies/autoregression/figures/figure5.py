@@ -42,9 +42,9 @@ def _layers(
             error_y=whiskers(*([row[key] for row in shown] for key in ("error", "low", "high"))),
         )
     below = (
-        "Squared error at the last quarter of the prompt, with 95 % intervals: before d transitions no method can know "
-        "W. One trained model for each number<br>of layers, on orthogonal matrices and augmented tokens; the same "
-        "matrices for all."
+        "Squared error at the last quarter of the prompt, with 95 % intervals: before d "
+        "transitions no method can know W. One trained model for each number<br>of layers, on "
+        "orthogonal matrices and augmented tokens; the same matrices for all."
     )
     return {name: finish(figure, f"{title} against steps of gradient descent", below, 340)}
 

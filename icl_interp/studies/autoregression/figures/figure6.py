@@ -60,9 +60,10 @@ def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
                 legend=i == 0,
             )
     below = (
-        "Angles of one coordinate are uniform on [0, 2π / μ]; only P is trained, from 0, until the mean loss is below "
-        f"{TOLERANCE:g}. The query is the last token but one.<br>The minimiser, reached for μ = 1, takes the last "
-        "token alone. Cosine encodings of Vaswani et al. (2017): a row is a frequency."
+        "Angles of one coordinate are uniform on [0, 2π / μ]; only P is trained, from 0, until the "
+        f"mean loss is below {TOLERANCE:g}. The query is the last token but one.<br>The minimiser, "
+        "reached for μ = 1, takes the last token alone. Cosine encodings of Vaswani et al. (2017): "
+        "a row is a frequency."
     )
     return {
         "figure6": finish(

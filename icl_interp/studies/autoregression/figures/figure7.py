@@ -54,9 +54,10 @@ def figure7(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
                 values = points.sel(model=model).values
                 add_line(figure, 1, words, points["point"].values, values, COLOURS[name], dash)
     below = (
-        "One layer of linear attention on orthogonal matrices, which do not commute. A mark is a trained model, with "
-        "the 95 % interval of its test error;<br>lines join the means over seeds. At the first point nothing can be "
-        "predicted, and d states have to be seen before W is determined."
+        "One layer of linear attention on orthogonal matrices, which do not commute. A mark is a "
+        "trained model, with the 95 % interval of its test error;<br>lines join the means over "
+        "seeds. At the first point nothing can be predicted, and d states have to be seen before W "
+        "is determined."
     )
     return {"figure7": finish(figure, "Error against the number of heads", below, 360)}
 

@@ -41,7 +41,8 @@ def figure8(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
             )
     near = ", ".join(f"{row['random heads']:.2g} for {row['heads']} heads" for row in rows)
     below = (
-        "|cosine| between the tensors V ⊗ QK of two heads, and its mean over pairs of different heads in the titles. "
-        f"All heads start nearly alike.<br>Random heads with the same singular values have a mean of {near}. Seed 0."
+        "|cosine| between the tensors V ⊗ QK of two heads, and its mean over pairs of different "
+        "heads in the titles. All heads start nearly alike.<br>Random heads with the same singular "
+        f"values have a mean of {near}. Seed 0."
     )
     return {"figure8": finish(figure, "How alike heads are before and after training", below, 250)}

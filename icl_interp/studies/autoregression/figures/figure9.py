@@ -71,9 +71,10 @@ def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
                 dash,
             )
     below = (
-        "One layer of attention on rotations, with queries of the state before and learned weights of positions. A "
-        "mark is a trained model, with the 95 % interval<br>of its test error. Linear scores can reach 0 here "
-        "(Proposition 6). At the first point nothing can be predicted."
+        "One layer of attention on rotations, with queries of the state before and learned weights "
+        "of positions. A mark is a trained model, with the 95 % interval<br>of its test error. "
+        "Linear scores can reach 0 here (Proposition 6). At the first point nothing can be "
+        "predicted."
     )
     return {"figure9": finish(figure, "With and without softmax and MLP", below, 320)}
 

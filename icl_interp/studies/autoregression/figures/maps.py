@@ -181,27 +181,25 @@ def _points(figure: Figure, found: Mapping[str, Interval], title: str) -> None:
 FIGURES = {
     "autoregression_map": ReportFigure(
         distances,
-        "The mean squared distance between the predictions of the model and those of a known map, over the larger of "
-        "their mean squares, on prompts whose last state is that of another prompt. 0 is the same map. The size of the "
-        "gradient step is the one that comes nearest.",
+        "The mean squared distance between the predictions of the model and those of a known map, "
+        "over the larger of their mean squares, on prompts whose last state is that of another "
+        "prompt. 0 is the same map. The size of the gradient step is the one that comes nearest.",
     ),
     "autoregression_tokens": ReportFigure(
         first_layer,
-        "The mean squared change of the prediction, over the variance of the next state, where the first layer's "
-        "patterns are replaced by their means over prompts, and where these are cut to some "
-        "tokens; what the layer writes "
-        "keeps its mean at each position.",
+        "The mean squared change of the prediction, over the variance of the next state, where the "
+        "first layer's patterns are replaced by their means over prompts, and where these are cut "
+        "to some tokens; what the layer writes keeps its mean at each position.",
     ),
     "autoregression_descent": ReportFigure(
         descent,
-        "The mean squared error at the last quarter of the points. Gradient descent starts at W = 0; its step size is "
-        "the best constant one for each number of steps.",
+        "The mean squared error at the last quarter of the points. Gradient descent starts at W = "
+        "0; its step size is the best constant one for each number of steps.",
     ),
     "autoregression_likeness": ReportFigure(
         likeness,
-        "The size of the cosine between two heads: that of what they weigh by (W_Q W_K^T) times that of what they "
-        "write (W_V W_O), in what tokens and targets hold. Heads that are copies of others, or "
-        "write nothing, are left "
-        "out.",
+        "The size of the cosine between two heads: that of what they weigh by (W_Q W_K^T) times "
+        "that of what they write (W_V W_O), in what tokens and targets hold. Heads that are copies "
+        "of others, or write nothing, are left out.",
     ),
 }

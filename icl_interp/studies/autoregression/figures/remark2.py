@@ -39,8 +39,9 @@ def remark2(results: Mapping[str, Result], comparison: DataFrame | None) -> Draw
             values = later.sel(mu=mu, model=name).values.clip(LOWEST)
             add_line(figure, i, name, later["point"].values, values, colour, dash, legend=i == 0)
     below = (
-        "Mean over networks; each is trained on the law that it is tested on, attention on uniform angles only.<br>The "
-        f"best linear map of the states is a closed form; what is below {LOWEST:g} is drawn there."
+        "Mean over networks; each is trained on the law that it is tested on, attention on uniform "
+        "angles only.<br>The best linear map of the states is a closed form; what is below "
+        f"{LOWEST:g} is drawn there."
     )
     return {
         "remark2": finish(

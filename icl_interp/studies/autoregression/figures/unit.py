@@ -174,23 +174,24 @@ def _map(
 FIGURES = {
     "autoregression_heads": ReportFigure(
         heads,
-        "The size of the product of a_h (rows) and b_h' (columns) over their lengths, for complex heads. Zeros off the "
-        "diagonal are the identity a_h . b_h' = 0.",
+        "The size of the product of a_h (rows) and b_h' (columns) over their lengths, for complex "
+        "heads. Zeros off the diagonal are the identity a_h . b_h' = 0.",
     ),
     "autoregression_positions": ReportFigure(
         positions,
-        "On the left P: what the weight of a token (column) is multiplied by, for each last token (row), both counted "
-        "from 0. On the right the squared error over the next state's squared length, with the unchanged P and with "
-        "other weights in its place.",
+        "On the left P: what the weight of a token (column) is multiplied by, for each last token "
+        "(row), both counted from 0. On the right the squared error over the next state's squared "
+        "length, with the unchanged P and with other weights in its place.",
     ),
     "autoregression_pruned": ReportFigure(
         pruned,
-        "The squared error over the next state's squared length with all heads, with the best subset of as many as "
-        "suffice (chosen on other functions), and with none. What is pruned writes its mean at each position.",
+        "The squared error over the next state's squared length with all heads, with the best "
+        "subset of as many as suffice (chosen on other functions), and with none. What is pruned "
+        "writes its mean at each position.",
     ),
     "autoregression_starts": ReportFigure(
         other_starts,
-        "The squared error over the next state's squared length, from the task's own s_0 and from others, with keys "
-        "divided by |s_0i|^2 and with heads as they are.",
+        "The squared error over the next state's squared length, from the task's own s_0 and from "
+        "others, with keys divided by |s_0i|^2 and with heads as they are.",
     ),
 }

@@ -22,7 +22,8 @@ def worst(
 ) -> tuple[Estimate, int]:
     """The largest of a statistic over points, or the smallest, with its interval, and the index of that point.
 
-    Intervals of all points hold at once (`simultaneous`), so the largest of their ends hold the largest value.
+    Intervals of all points hold at once (`simultaneous`), so the largest of their ends hold the
+    largest value.
 
     Args:
         name: what it is.

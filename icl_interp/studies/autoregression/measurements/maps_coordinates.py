@@ -1,12 +1,14 @@
 """Which coordinates of tokens each head weighs: whether heads divide these among themselves.
 
-A head weighs a key y by x^T F y, x being the query's state. The part of |F|^2 in the row and the column of a coordinate
-is the head's attention to it. Over all heads of a layer these parts, with each head counted once, are a table of
-numbers that add up to 1; the mutual information of head and coordinate in it is 0 where all heads attend alike, and
-log min(heads, coordinates) where they divide the coordinates among themselves.
+A head weighs a key y by x^T F y, x being the query's state. The part of |F|^2 in the row and the
+column of a coordinate is the head's attention to it. Over all heads of a layer these parts, with
+each head counted once, are a table of numbers that add up to 1; the mutual information of head and
+coordinate in it is 0 where all heads attend alike, and log min(heads, coordinates) where they
+divide the coordinates among themselves.
 
-Copies of a state are alike, so that F matters by the sum over copies alone (`folded`): how a head spreads its weight
-over copies shows in no prediction. Heads with one pattern are one head, and heads that write nothing are none.
+Copies of a state are alike, so that F matters by the sum over copies alone (`folded`): how a head
+spreads its weight over copies shows in no prediction. Heads with one pattern are one head, and
+heads that write nothing are none.
 """
 
 import math
@@ -40,7 +42,10 @@ def needs_tiled_heads(facts: Facts) -> str | None:
     if reason := needs_heads_of_a_layer(facts):
         return reason
     if process_in(facts).tiles < 2:
-        return "The claim is about states that stand in each token twice or more (tiles); here they stand there once"
+        return (
+            "The claim is about states that stand in each token twice or more (tiles); here they "
+            "stand there once"
+        )
     if facts.encoding != "states":
         return f"The claim is about plain states, a token each; this model's are {facts.encoding}"
     return None

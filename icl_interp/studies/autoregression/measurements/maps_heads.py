@@ -1,11 +1,13 @@
 """How alike the heads of a layer are: the cosine between what they weigh by times that between what they write.
 
-A head is the tensor of its two matrices: the bilinear form F_h of query and key, and the map G_h from a key's token to
-the prediction. The cosine of two such tensors is that of the forms times that of the maps, in the Frobenius inner
-product. Both are taken in coordinates of what tokens and targets hold (`Span`): numbers of the weights that no prompt
-meets say nothing, and copies of a state count once. Another basis or width of the stream leaves them as they are.
+A head is the tensor of its two matrices: the bilinear form F_h of query and key, and the map G_h
+from a key's token to the prediction. The cosine of two such tensors is that of the forms times that
+of the maps, in the Frobenius inner product. Both are taken in coordinates of what tokens and
+targets hold (`Span`): numbers of the weights that no prompt meets say nothing, and copies of a
+state count once. Another basis or width of the stream leaves them as they are.
 
-Heads with one pattern are one head, which writes the sum of what they write; heads that write nothing are none.
+Heads with one pattern are one head, which writes the sum of what they write; heads that write
+nothing are none.
 """
 
 from typing import NamedTuple
@@ -50,7 +52,8 @@ class Span(NamedTuple):
     """What tokens and targets hold.
 
     Attributes:
-        tokens: C^(1/2) in the basis of the eigenvectors of C, the mean of x x^T over tokens: `(d_in, direction)`.
+        tokens: C^(1/2) in the basis of the eigenvectors of C, the mean of x x^T over tokens:
+            `(d_in, direction)`.
         targets: the eigenvectors of targets, without their sizes: `(d_out, direction)`.
     """
 
@@ -80,11 +83,17 @@ def needs_heads_of_a_layer(facts: Facts) -> str | None:
         return reason
     cfg = facts.config
     if cfg.n_layers != 1:
-        return f"The claim is about one layer, whose heads read tokens and predict; this model has {cfg.n_layers}"
+        return (
+            "The claim is about one layer, whose heads read tokens and predict; this model has "
+            f"{cfg.n_layers}"
+        )
     if cfg.n_heads < 2:
         return "The claim is about two heads or more; this model has one"
     if cfg.normalization_type and cfg.norm_position == "pre":
-        return f"The claim is about heads that read tokens unchanged; here a norm ({cfg.normalization_type}) precedes them"
+        return (
+            "The claim is about heads that read tokens unchanged; here a norm "
+            f"({cfg.normalization_type}) precedes them"
+        )
     return None
 
 
@@ -107,7 +116,8 @@ def different_heads(
     Args:
         model: its first layer is meant.
         patterns: of its heads on some prompts: those with one pattern are one head.
-        span: what tokens and targets hold; None for matrices in the coordinates of tokens and targets themselves.
+        span: what tokens and targets hold; None for matrices in the coordinates of tokens and
+            targets themselves.
     """
     forms, maps = head_maps(model)
     if span is not None:
@@ -184,7 +194,8 @@ def random_cosines(maps: Maps, n_draws: int, draw: torch.Generator) -> Float[Ten
 def likeness(lab: Lab) -> DataArray:
     """|cos| between every two heads, of the model and of the first that its run kept: (when, pair).
 
-    NaN where there is no such model, for heads that write nothing, and for those that count with another one.
+    NaN where there is no such model, for heads that write nothing, and for those that count with
+    another one.
     """
     span, n = Span.of(lab), lab.model.cfg.n_heads
     kept = lab.snapshots

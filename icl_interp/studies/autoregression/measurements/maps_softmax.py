@@ -1,9 +1,10 @@
 """What a layer of softmax attention misses where a layer of linear attention with as many heads misses nothing.
 
-A layer that was trained badly misses much as well, and tells nothing of softmax. So its weights are trained on, and the
-error that is left then is put beside the one before.
+A layer that was trained badly misses much as well, and tells nothing of softmax. So its weights are
+trained on, and the error that is left then is put beside the one before.
 
-Source of the optimiser: Liu & Nocedal (1989), On the limited memory BFGS method for large scale optimization.
+Source of the optimiser: Liu & Nocedal (1989), On the limited memory BFGS method for large scale
+optimization.
 """
 
 import torch
@@ -33,16 +34,22 @@ def needs_softmax_layer(facts: Facts) -> str | None:
         return f"The claim is about softmax attention; this model's is {cfg.score_fn}"
     if facts.encoding != "states" or cfg.n_layers != 1:
         on = "plain" if facts.encoding == "states" else facts.encoding
-        return f"The claim is about one layer on plain states; this model has {cfg.n_layers} on {on} states"
+        return (
+            f"The claim is about one layer on plain states; this model has {cfg.n_layers} on {on} "
+            "states"
+        )
     if not commute(task):
         return (
-            "The claim is about matrices W that commute (unitary, conjugate_pairs or rotations); this model's task has "
-            "orthogonal ones"
+            "The claim is about matrices W that commute (unitary, conjugate_pairs or rotations); "
+            "this model's task has orthogonal ones"
         )
     if task.start is not None or task.noise_std:
         return "The claim is about paths from s_0 = 1 without noise; this model's task has others"
     if cfg.n_heads < real_heads_needed(task):
-        return f"The claim is about {real_heads_needed(task)} heads or more for this task; this model has {cfg.n_heads}"
+        return (
+            f"The claim is about {real_heads_needed(task)} heads or more for this task; this model "
+            f"has {cfg.n_heads}"
+        )
     return None
 
 
@@ -67,7 +74,8 @@ def missed(lab: Lab) -> DataArray:
 def trained_on(lab: Lab) -> DataFrame:
     """The error of the plain layer after some steps of L-BFGS from the model's weights, over that before.
 
-    Both are those on the prompts of these steps, drawn apart: what is learned by heart counts as a gain too.
+    Both are those on the prompts of these steps, drawn apart: what is learned by heart counts as a
+    gain too.
     """
     task, model = lab.task, plain(lab.model).requires_grad_(True)
     if hasattr(model, "pos_embed"):  # vectors of zeros are none, and must not become some

@@ -1,7 +1,7 @@
 """Which parts of a model are in use: layers that predictions depend on, and heads that differ from one another.
 
-A layer that writes nothing is no layer, and two heads with one pattern are one head: what they write adds up, or takes
-each other off. Claims that count layers or heads count these.
+A layer that writes nothing is no layer, and two heads with one pattern are one head: what they
+write adds up, or takes each other off. Claims that count layers or heads count these.
 """
 
 import numpy as np
@@ -107,8 +107,9 @@ def _heads(lab: Lab, layer: int, intact: Tensor, variance: float) -> int:
 def in_use(lab: Lab) -> DataFrame:
     """How far predictions move without each layer's attention and block, and how many different heads move them.
 
-    A row a layer. What is taken out writes its mean at each position; movements are squared, over the variance of
-    predictions at the scored points. It runs the model itself, also where a known predictor stands in its place.
+    A row a layer. What is taken out writes its mean at each position; movements are squared, over
+    the variance of predictions at the scored points. It runs the model itself, also where a known
+    predictor stands in its place.
     """
     intact = outputs(lab.model, lab, lab.few)
     scored = intact[:, lab.task.n_determining :]

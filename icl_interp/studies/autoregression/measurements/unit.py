@@ -1,11 +1,12 @@
 """Diagonal linear attention in a model: its heads a_h and b_h, its weights of positions P, and whom claims are about.
 
-Sander et al. (2024), equation (6) with Assumption 3: the prediction after s_T is the sum over t <= T of P_Tt times the
-sum over heads of <s_{T-1}, a_h * s_t> b_h * s_t, with states of d complex coordinates, * entry by entry and
-<u, v> = sum_i conj(u_i) v_i. A real head of a `HookedTransformer` weighs by the real part of such a product, and one
-complex head is two real ones: (a_h, b_h) and (-i a_h, i b_h). What is read here is in coordinates of tokens and
-predictions, so that another basis, width or order of heads leaves it. How much of the predictions it explains is
-told by `ties`. P counts tokens from 0: p_T of the paper, which counts from 1, is P_TT here, and p_{T-1} is P_{T,T-1}.
+Sander et al. (2024), equation (6) with Assumption 3: the prediction after s_T is the sum over
+t <= T of P_Tt times the sum over heads of <s_{T-1}, a_h * s_t> b_h * s_t, with states of d complex
+coordinates, * entry by entry and <u, v> = sum_i conj(u_i) v_i. A real head of a `HookedTransformer`
+weighs by the real part of such a product, and one complex head is two real ones: (a_h, b_h) and (-i
+a_h, i b_h). What is read here is in coordinates of tokens and predictions, so that another basis,
+width or order of heads leaves it. How much of the predictions it explains is told by `ties`. P
+counts tokens from 0: p_T of the paper, which counts from 1, is P_TT here, and p_{T-1} is P_{T,T-1}.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ class Heads(NamedTuple):
     values: Complex[Tensor, "head dim"]  # b_h
 
 
-# ---- whom the claims are about ---------------------------------------------------------------------------------------
+# ---- whom the claims are about -------------------------------------------------------------------
 
 
 def process_in(facts: Facts) -> AutoregressiveProcess:
@@ -63,7 +64,10 @@ def needs_process(facts: Facts) -> str | None:
     if reason := needs_task(facts, AutoregressiveProcess):
         return reason
     if facts.encoding != "states":
-        return f"The claim is about prompts of plain states, a token each; this model's are {facts.encoding}"
+        return (
+            "The claim is about prompts of plain states, a token each; this model's are "
+            f"{facts.encoding}"
+        )
     if facts.config.mlp_only:
         return "The claim is about attention; this model has none (mlp_only)"
     if facts.config.n_layers != 1:
@@ -77,8 +81,8 @@ def needs_commuting(facts: Facts) -> str | None:
         return reason
     if process_in(facts).matrices == "orthogonal":
         return (
-            "The claim is about matrices W that commute (unitary, conjugate_pairs or rotations); this model's task has "
-            "orthogonal ones"
+            "The claim is about matrices W that commute (unitary, conjugate_pairs or rotations); "
+            "this model's task has orthogonal ones"
         )
     return None
 
@@ -103,12 +107,14 @@ def needs_unit(facts: Facts) -> str | None:
     if reason := needs_commuting(facts):
         return reason
     if process_in(facts).tiles != 1:
-        return f"The claim is about states that stand once in a token; here they stand {process_in(facts).tiles} times"
+        return (
+            "The claim is about states that stand once in a token; here they stand "
+            f"{process_in(facts).tiles} times"
+        )
     if more := beyond_a_unit(facts.config):
         return (
-            "The claim is about a layer of linear attention as in equation (6), with free weights of positions; this "
-            "model "
-            "has " + ", ".join(more)
+            "The claim is about a layer of linear attention as in equation (6), with free weights "
+            "of positions; this model has " + ", ".join(more)
         )
     return None
 
@@ -147,7 +153,7 @@ def not_above(least: float) -> Callable[[Facts], str | None]:
     return says
 
 
-# ---- what a model holds ----------------------------------------------------------------------------------------------
+# ---- what a model holds --------------------------------------------------------------------------
 
 
 def heads_of(model: HookedTransformer) -> Heads:
@@ -163,9 +169,9 @@ def heads_of(model: HookedTransformer) -> Heads:
 def complex_heads(real: Heads) -> Heads:
     """One head of each two that are nearest to being one complex head, in whatever order they stand.
 
-    The pair of (a, b) is (-i a, i b), up to a factor c of a and 1 / c of b: b a^T is the same for both, and
-    b conj(a)^T has the opposite sign. Where two heads are nearly such a pair, the one with the larger |a| |b| stands
-    for both.
+    The pair of (a, b) is (-i a, i b), up to a factor c of a and 1 / c of b: b a^T is the same for
+    both, and b conj(a)^T has the opposite sign. Where two heads are nearly such a pair, the one
+    with the larger |a| |b| stands for both.
 
     Raises:
         ValueError: an odd number of heads.
@@ -208,7 +214,10 @@ def says(
 
 
 def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "query key"]:
-    """P: what the weight of each key is multiplied by, for each query. 0 for keys that a query does not see."""
+    """P: what the weight of each key is multiplied by, for each query.
+
+    0 for keys that a query does not see.
+    """
     raw = model.blocks[0].attn.W_P.detach().double().cpu()[:n_tokens, :n_tokens]
     if model.cfg.position_weights == "free":
         return raw.tril()
@@ -221,11 +230,13 @@ def plain(
 ) -> HookedTransformer:
     """A `HookedTransformer` with a model's settings but for some, and its weights or others, in float64.
 
-    It computes what weights say. A class of one's own may compute something else: comparing the two shows that.
+    It computes what weights say. A class of one's own may compute something else: comparing the two
+    shows that.
 
     Args:
         model: whose settings and device it has.
-        weights: by name; the model's own by default. Those that the settings leave no place for are left out.
+        weights: by name; the model's own by default. Those that the settings leave no place for are
+            left out.
         changes: of the settings.
     """
     other = (
@@ -249,7 +260,7 @@ def with_positions(
     return plain(model, {**weights, "blocks.0.attn.W_P": whole}, position_weights="free")
 
 
-# ---- measurements ----------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 @measurement("autoregression/heads")

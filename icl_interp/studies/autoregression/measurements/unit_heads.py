@@ -34,14 +34,14 @@ NULL = 1e-6  # of the largest head: what writes less writes nothing
 Chosen = tuple[int, ...]
 
 
-# ---- the identity ----------------------------------------------------------------------------------------------------
+# ---- the identity --------------------------------------------------------------------------------
 
 
 def cosines(found: Heads) -> Float[Tensor, "head head"]:
     """|a_h . b_h'| / (|a_h| |b_h'|), row h; 0 where one of them is 0.
 
-    The product is sum_i a_hi b_h'i, without a conjugate, as it stands in A B^T = I / p_T. Its absolute value does not
-    change where a_h is multiplied by a number c, and b_h by 1 / c.
+    The product is sum_i a_hi b_h'i, without a conjugate, as it stands in A B^T = I / p_T. Its
+    absolute value does not change where a_h is multiplied by a number c, and b_h by 1 / c.
     """
     keys, values = (
         one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found
@@ -81,14 +81,14 @@ def random_largest(n_heads: int, dim: int) -> Float[Tensor, " draw"]:
     return largest((a @ b.mT).abs())
 
 
-# ---- pruning ---------------------------------------------------------------------------------------------------------
+# ---- pruning -------------------------------------------------------------------------------------
 
 
 def best_subset(n_heads: int, n_kept: int, cost: Callable[[Chosen], float]) -> Chosen:
     """The heads to keep.
 
-    All subsets of the wanted size are tried where they are `MOST_SUBSETS` at most. Of more, the head that costs least
-    is taken out, again and again.
+    All subsets of the wanted size are tried where they are `MOST_SUBSETS` at most. Of more, the
+    head that costs least is taken out, again and again.
 
     Args:
         n_heads: how many there are.
@@ -105,7 +105,10 @@ def best_subset(n_heads: int, n_kept: int, cost: Callable[[Chosen], float]) -> C
 
 @measurement("autoregression/different heads")
 def different(lab: Lab) -> DataFrame:
-    """How many heads differ in their patterns. Copies of a head, and heads that take each other off, count as one."""
+    """How many heads differ in their patterns.
+
+    Copies of a head, and heads that take each other off, count as one.
+    """
     return table_of_numbers(
         {N_DIFFERENT: len(heads_alike(lab, 0))}, note=f"{lab.model.cfg.n_heads} heads in all"
     )
@@ -115,8 +118,9 @@ def different(lab: Lab) -> DataFrame:
 def pruned(lab: Lab) -> DataArray:
     """Normalised errors with all heads, with the needed number of different ones, and with none: (unit, point, arm).
 
-    Heads with one pattern stay or go together. A head that is taken out writes its mean at each position. Which heads
-    stay is chosen on one half of the units, and the error is that of the other half.
+    Heads with one pattern stay or go together. A head that is taken out writes its mean at each
+    position. Which heads stay is chosen on one half of the units, and the error is that of the
+    other half.
     """
     alike, n_kept = (
         heads_alike(lab, 0),

@@ -1,8 +1,8 @@
 """Other starts s_0, and heads that are rescaled for them.
 
-W is diagonal in complex coordinates, so that the path from s_0 is s_0 times the path from 1, entry by entry. A head's
-product <u, a * v> then has |s_0i|^2 in its i-th term. It is as it was where keys are divided by |s_0|^2: that is a
-change of a_h alone.
+W is diagonal in complex coordinates, so that the path from s_0 is s_0 times the path from 1, entry
+by entry. A head's product <u, a * v> then has |s_0i|^2 in its i-th term. It is as it was where keys
+are divided by |s_0|^2: that is a change of a_h alone.
 """
 
 from dataclasses import replace
@@ -43,9 +43,11 @@ Start = Complex[Tensor, " dim"]
 def other_starts(task: AutoregressiveProcess, seed: int) -> Complex[Tensor, "start dim"]:
     """What s_0 is multiplied by: sizes from 1/2 to 2 and any phases, those of conjugate coordinates conjugate.
 
-    In each coordinate one size is drawn from each part of their range, so that few starts do not lie together.
+    In each coordinate one size is drawn from each part of their range, so that few starts do not
+    lie together.
 
-    Source: McKay, Beckman & Conover (1979), A comparison of three methods for selecting values of input variables.
+    Source: McKay, Beckman & Conover (1979), A comparison of three methods for selecting values of
+    input variables.
     """
     draw, dim = generator(seed, "autoregression/starts"), n_complex(task)
     within, phase = torch.rand(2, N_STARTS, dim, generator=draw, dtype=torch.float64)
@@ -71,8 +73,8 @@ def multiplied(prompts: Prompts, factor: Start) -> Prompts:
 def starts(lab: Lab) -> DataArray:
     """Normalised errors from the task's own s_0, and from others with and without rescaled heads.
 
-    (unit, point, arm). Those from other starts are means over `N_STARTS` of them, drawn with the sample's seed, each
-    the same in all prompts.
+    (unit, point, arm). Those from other starts are means over `N_STARTS` of them, drawn with the
+    sample's seed, each the same in all prompts.
     """
     usual = errors(outputs(lab.model, lab, lab.few), lab, lab.few)
     rescaled, plain = torch.zeros_like(usual), torch.zeros_like(usual)

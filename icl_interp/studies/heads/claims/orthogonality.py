@@ -33,7 +33,8 @@ MARGIN = 1.25  # factor by which an overlap must lie beyond chance
 TAIL = 0.025  # of overlaps by chance, on each side
 N_BY_CHANCE = 2**20  # overlaps drawn by chance, over all pairs; at most 20,000 means
 LESS = "what two heads of a layer write, as it is read, overlaps less than random directions would"
-# of heads that are ablated together: each takes a run of the model, and what is shown is a median
+# Pairs of heads that are ablated together: each takes a run of the model, and what is shown is a
+# median.
 MOST_PAIRS = 32
 
 

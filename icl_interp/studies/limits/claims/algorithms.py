@@ -29,16 +29,17 @@ from icl_interp.studies.limits.measurements.classes import (
     squared_errors,
 )
 
-LARGEST_DEGREE = "least squares, largest degree"  # knows what the model was trained on, but not this function's degree
+# Knows what the model was trained on, but not this function's degree.
+LARGEST_DEGREE = "least squares, largest degree"
 CAUTIOUS = "least squares, twice that degree"
 BAYES = "Bayes over degrees"
 MODEL = "model"
-# Times: a factor of 1.56 apart. With 128 units of 8 prompts the ratio has a standard error of about 0.11 of itself, at
-# half the sample 0.16, and two of these are a factor of 1.38.
+# Times: a factor of 1.56 apart. With 128 units of 8 prompts the ratio has a standard error of about
+# 0.11 of itself, at half the sample 0.16, and two of these are a factor of 1.38.
 BETTER, WORSE = 0.8, 1.25
 
 
-# ---- better without knowing the degree ------------------------------------------------------------------------------
+# ---- better without knowing the degree -----------------------------------------------------------
 
 
 def of_degree(lab: Lab, degree: int) -> Prompts:
@@ -56,10 +57,11 @@ def of_degree(lab: Lab, degree: int) -> Prompts:
 def unknown_degree(lab: Lab) -> DataArray:
     """Squared error on each degree trained on, of the model and of algorithms that are not told which degree it is.
 
-    Scored from each degree's own n + 2nd point on, where the model predicts something. Least squares has the features
-    of the largest degree trained on, or of twice that for somebody who does not know it either (of least norm while
-    points are too few); the Bayes predictor weighs the degrees trained on by how well they explain the points. What
-    least squares misses with too few points varies so much with the inputs that units need all their contexts.
+    Scored from each degree's own n + 2nd point on, where the model predicts something. Least
+    squares has the features of the largest degree trained on, or of twice that for somebody who
+    does not know it either (of least norm while points are too few); the Bayes predictor weighs the
+    degrees trained on by how well they explain the points. What least squares misses with too few
+    points varies so much with the inputs that units need all their contexts.
     """
     task = polynomial_task(lab)
     predictors: dict[str, Predictor] = {
@@ -85,7 +87,10 @@ def unknown_degree(lab: Lab) -> DataArray:
         "class": tuple(f"degree {d}" for d in degrees),
         "unit": tuple(range(lab.n_units)),
     }
-    note = f"{lab.unit_size} prompts a unit, points from the class's own n + 2nd on; algorithms in float64"
+    note = (
+        f"{lab.unit_size} prompts a unit, points from the class's own n + 2nd on; algorithms in "
+        "float64"
+    )
     return make_array(values, axes, note=note)
 
 
@@ -115,10 +120,13 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
         UNKNOWN_DEGREE, quantities, "ratio", f"at most {BETTER:g}", f"at least {WORSE:g}"
     )
     says = (
-        f"{first} Over degrees {listed} its squared error is {in_brackets(times)} times that of least squares with the "
-        f"largest degree ({threshold})."
+        f"{first} Over degrees {listed} its squared error is {in_brackets(times)} times that of "
+        f"least squares with the largest degree ({threshold})."
     )
-    caveat = f"It is {in_brackets(_times(result, BAYES))} times that of the Bayes predictor over degrees."
+    caveat = (
+        f"It is {in_brackets(_times(result, BAYES))} times that of the Bayes predictor over "
+        "degrees."
+    )
     details = (
         *(
             {
@@ -132,8 +140,8 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         quantities,
         says,
-        scope="these weights, this task, functions and inputs in distribution, no noise; from each degree's n + 2nd "
-        "point on, where least squares that is told the degree makes no error",
+        scope="these weights, this task, functions and inputs in distribution, no noise; from each "
+        "degree's n + 2nd point on, where least squares that is told the degree makes no error",
         twin={
             "ratio": Estimate.of(
                 name, _times(results.twin[unknown_degree], LARGEST_DEGREE), "times"
@@ -152,12 +160,16 @@ def _knows_the_degree(facts: Facts) -> str | None:
     if len(degrees) > 1:
         return None
     which = f"degree {degrees[0]} only" if degrees else "constants only"
-    return f"The claim is about models that do not know a function's degree; this model was trained on {which}."
+    return (
+        "The claim is about models that do not know a function's degree; this model was trained on "
+        f"{which}."
+    )
 
 
 UNKNOWN_DEGREE = Criterion(
-    "squared error divided by that of least squares with features of the largest degree trained on, mean over the "
-    f"points n + 2, n + 3, ... of functions of each degree n: at most {BETTER:g} times / at least {WORSE:g} times",
+    "squared error divided by that of least squares with features of the largest degree trained "
+    f"on, mean over the points n + 2, n + 3, ... of functions of each degree n: at most {BETTER:g} "
+    f"times / at least {WORSE:g} times",
     (Condition("ratio", (0.0, BETTER), (WORSE, INF), "log"),),
 )
 
@@ -166,15 +178,16 @@ BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(
     question="algorithm",
     short="The model beats algorithms that must know the function's degree.",
     quote=Quote(
-        "In this sense, our models did better than optimal algorithms like LS or polynomial regression, "
-        "which require knowing a function’s degree.",
+        "In this sense, our models did better than optimal algorithms like LS or polynomial "
+        "regression, which require knowing a function’s degree.",
         "Naim & Asher (2025), section 5, first paragraph",
-        "The paper compares what each method must be told, not its errors. We compare the model's error "
-        "with that of least squares that uses the largest degree trained on, because it does not know the "
-        "degree, and ask for at most 0.8 times as much: as good as is not better.",
+        "The paper compares what each method must be told, not its errors. We compare the model's "
+        "error with that of least squares that uses the largest degree trained on, because it does "
+        "not know the degree, and ask for at most 0.8 times as much: as good as is not better.",
     ),
     kind="learning",
-    statement="The model does better than optimal algorithms would that have to know a function's degree",
+    statement="The model does better than optimal algorithms would that have to know a function's "
+    "degree",
     source="Naim & Asher (2025), section 5",
     criterion=UNKNOWN_DEGREE,
     measurements=(unknown_degree, classes.errors),  # the figure draws the latter

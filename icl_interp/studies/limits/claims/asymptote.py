@@ -46,8 +46,8 @@ def departures(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Slope, intercept and curvature of every context's line: each (direction, unit, context).
 
-    Curvature is the change of slope from the first step to the second, relative to the larger of the two: 0 for a line,
-    near 1 for any other power of x.
+    Curvature is the change of slope from the first step to the second, relative to the larger of
+    the two: 0 for a line, near 1 for any other power of x.
 
     Args:
         ends: f, `(direction, x, unit, context)`.
@@ -73,8 +73,8 @@ def departure(
     Args:
         ends: f, `(direction, x, unit, context)`.
         xs: three |x|.
-        drawn: f at three drawn places, and their |x|, `(direction, x, unit)`. There slopes of contexts are compared
-            that share a direction: those of the two units that share a place.
+        drawn: f at three drawn places, and their |x|, `(direction, x, unit)`. There slopes of
+            contexts are compared that share a direction: those of the two units that share a place.
     """
     arrays = [_moments(ends, xs)]
     if drawn is not None:
@@ -147,7 +147,8 @@ def unsteady(
         ends: f at `far.LINE`, `(direction, x, unit, context)`.
         beyond: the same at `context.BEYOND`.
         x_unit: the unit of x.
-        drawn: f at three drawn places and their |x|, on the grid and beyond it; slopes along each ray are compared.
+        drawn: f at three drawn places and their |x|, on the grid and beyond it; slopes along each
+            ray are compared.
     """
     parts = [
         departures(f, x_unit * xs)[0].mean(-1).T
@@ -249,9 +250,16 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         **lines,
     }
     decision = CRITERION.decide(quantities)
+    limits = bound(
+        CRITERION,
+        quantities,
+        "departure",
+        f"at most {percent(LINE)}",
+        f"more than {percent(NO_LINE)}",
+    )
     says = (
-        f"{_answer(decision, change)} From |x| = {a} to {b} it departs from one by {of(found)} its slope "
-        f"({bound(CRITERION, quantities, 'departure', f'at most {percent(LINE)}', f'more than {percent(NO_LINE)}')})."
+        f"{_answer(decision, change)} From |x| = {a} to {b} it departs from one by {of(found)} its "
+        f"slope ({limits})."
     )
     caveat = f"From {c} to {d} it departs by {of(after)} it."
     twin = _lines(results.twin[far.ends], results.twin[context.beyond], x_unit)
@@ -313,9 +321,10 @@ def _without_norm(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    f"Curvature, or spread of the slope over contexts over the slope, the larger one, in both directions. Supported if "
-    f"it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e7 to 1e10 {EDGE}, at known and at drawn places, and the "
-    f"two slopes are the same within {percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}.",
+    "Curvature, or spread of the slope over contexts over the slope, the larger one, in both "
+    f"directions. Supported if it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e7 to 1e10 "
+    f"{EDGE}, at known and at drawn places, and the two slopes are the same within "
+    f"{percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}.",
     (
         DEPARTURE,
         Condition("departure beyond", DEPARTURE.supports, None, "log"),
@@ -325,20 +334,20 @@ CRITERION = Criterion(
         Precondition(
             "depends",
             (DEPENDS, INF),
-            "In distribution the context moves the prediction by only {value:.2g} times its standard deviation "
-            f"({DEPENDS} needed).",
+            "In distribution the context moves the prediction by only {value:.2g} times its "
+            f"standard deviation ({DEPENDS} needed).",
         ),
         Precondition(
             "growth",
             (boundary.LEVEL, INF),
-            "The prediction does not grow: far from the data it moves by only {value:.2g} times its standard deviation "
-            f"({boundary.LEVEL} needed).",
+            "The prediction does not grow: far from the data it moves by only {value:.2g} times "
+            f"its standard deviation ({boundary.LEVEL} needed).",
         ),
         Precondition(
             "lasting",
             (NO_LINE, INF),
-            f"From 1e7 to 1e10 {EDGE} the departure is only {{value:.2g}} times the slope: the line lies beyond the "
-            "range measured.",
+            f"From 1e7 to 1e10 {EDGE} the departure is only {{value:.2g}} times the slope: the "
+            "line lies beyond the range measured.",
             optional=True,
         ),
     ),
@@ -349,17 +358,20 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
     question="far from the data",
     short="Without LayerNorm the prediction becomes one linear function of the query.",
     quote=Quote(
-        "In this regime, the model’s output asymptotically converges to a linear function of the form ..."
+        "In this regime, the model’s output asymptotically converges to a linear function of the "
+        "form ..."
         " ax + b, where a and b are set by the model’s fixed parameters during pretraining and are "
         "minimally affected by the in-context examples.",
-        "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix G.1 for "
-        "attention alone)",
-        "The paper derives the line for one attention layer. We fit lines to the prediction of the whole model from "
-        f"1e4 to 1e6 {EDGE}, and again from 1e7 to 1e10, one for each direction, through known and drawn places, and "
-        "ask that the slope be the same in the contexts asked; the constant b may differ between contexts.",
+        "Naim & Asher (2025), section 6, between Propositions 3 and 4 (Proposition 5 in appendix "
+        "G.1 for attention alone)",
+        "The paper derives the line for one attention layer. We fit lines to the prediction of the "
+        f"whole model from 1e4 to 1e6 {EDGE}, and again from 1e7 to 1e10, one for each direction, "
+        "through known and drawn places, and ask that the slope be the same in the contexts asked; "
+        "the constant b may differ between contexts.",
     ),
     kind="architecture",
-    statement="Without LayerNorm the prediction becomes one linear function of a far query, fixed by the weights",
+    statement="Without LayerNorm the prediction becomes one linear function of a far query, fixed "
+    "by the weights",
     source="Naim & Asher (2025), section 6 and Proposition 5",
     criterion=CRITERION,
     measurements=(

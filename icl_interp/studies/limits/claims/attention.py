@@ -1,10 +1,10 @@
 """The claims of `limits` about what attention does: without it nothing is learned in context, and it suffices alone.
 
-In a transformer nothing but attention moves anything from one token to another. Without it a prediction depends on the
-query's own token alone, and then no weights do better than the mean over all functions at that query: the best guess
-without the prompt. So for a plain transformer that attention is necessary is a check of the design, which trained
-weights cannot fail. What can fail it are models with another path between tokens, and tokens that show more than one
-point.
+In a transformer nothing but attention moves anything from one token to another. Without it a
+prediction depends on the query's own token alone, and then no weights do better than the mean over
+all functions at that query: the best guess without the prompt. So for a plain transformer that
+attention is necessary is a check of the design, which trained weights cannot fail. What can fail it
+are models with another path between tokens, and tokens that show more than one point.
 """
 
 import numpy as np
@@ -35,13 +35,12 @@ from icl_interp.studies.limits.measurements.ablation import (
 from icl_interp.studies.limits.measurements.shift import OWN_ERROR, RATE
 from icl_interp.tasks.functions import Continuous
 
-# Error over that of the best guess without the prompt. Without a context it is 1 at least, in every unit: partners of a
-# pair lie on either side of that guess and get one answer.
+# Error over that of the best guess without the prompt. Without a context it is 1 at least, in every
+# unit: partners of a pair lie on either side of that guess and get one answer.
 LOST = 0.9  # from here on nothing is learned in context
 KEPT = 0.5  # up to here something still is
-SHARED = (
-    1e-9  # of the mean square: a guess without the prompt that is nearer than this needs no context
-)
+# Share of the mean square: a guess without the prompt that is nearer than this needs no context.
+SHARED = 1e-9
 EVERY_HEAD = "with every head's output replaced by its mean"
 MLP_ONLY = "MLP only"  # the arm of the matched model without attention
 ATTENTION_ONLY, WITH_MLP = "attention only", "with MLP"
@@ -52,8 +51,14 @@ LOW, HIGH = (
 AS_GOOD, WORSE = 2.0, 3.0  # times; a factor of 1.5 apart, as `claims.kinds` explains
 TINY = float(np.finfo(float).tiny)
 # Trained weights cannot fail it, so the answer itself says so in its first words.
-BY_DESIGN = "This is no evidence about training: in a plain transformer nothing but attention connects tokens."
-BESIDE = "No weights reach that where tokens exchange nothing: something beside attention connects the points."
+BY_DESIGN = (
+    "This is no evidence about training: in a plain transformer nothing but attention connects "
+    "tokens."
+)
+BESIDE = (
+    "No weights reach that where tokens exchange nothing: something beside attention connects the "
+    "points."
+)
 SCOPE = "these weights, this task, functions and inputs in distribution"
 
 
@@ -70,7 +75,7 @@ def _row(name: str, interval: Interval) -> dict[str, object]:
     return {"model": name, "error rate": interval.value, "low": interval.low, "high": interval.high}
 
 
-# ---- necessary ------------------------------------------------------------------------------------------------------
+# ---- necessary -----------------------------------------------------------------------------------
 
 
 def attention_necessary(results: Results, facts: Facts) -> Evidence:
@@ -124,7 +129,8 @@ def _causal(results: Results, result: DataArray) -> dict[str, object]:
     """The ablation at the query alone, and its control: the same points in another order, where they have one."""
     parts, size = results[ablated], results[edit_size]
     effects: dict[str, object] = {
-        "intervention": "every head's output replaced by its mean, at every position or at the last query's token",
+        "intervention": "every head's output replaced by its mean, at every position or at the "
+        "last query's token",
         "effect": ratio(result, "no attention", BLIND).value,
         "at the query only": ratio(result, "no attention", BLIND, QUERY).value,
         "intact, last query": ratio(result, "intact", BLIND, QUERY).value,
@@ -145,22 +151,26 @@ def _causal(results: Results, result: DataArray) -> dict[str, object]:
 def _nothing_to_learn(facts: Facts) -> str | None:
     """Why the prompt tells nothing beyond its query, or the best guess without the prompt is not known."""
     if type(facts.task) is Continuous and facts.task.amplitude is None:
-        return "The claim is about learning in context; here all prompts show one function, so there is nothing to learn."
+        return (
+            "The claim is about learning in context; here all prompts show one function, so there "
+            "is nothing to learn."
+        )
     return _on_a_path(facts)
 
 
 def _on_a_path(facts: Facts) -> str | None:
-    # E[f(x)] over all functions is the best guess at x only where x tells nothing about f. A state of a path does: the
-    # same function led to it. So a model without attention may do far better than E[f(x)].
+    # E[f(x)] over all functions is the best guess at x only where x tells nothing about f. A state
+    # of a path does: the same function led to it. So a model without attention may do far better
+    # than E[f(x)].
     if getattr(facts.task, "autoregressive", False):
         return (
-            "The claim compares a model with the mean over all functions at the query; this model's task shows paths, "
-            "whose last state itself tells about the function"
+            "The claim compares a model with the mean over all functions at the query; this "
+            "model's task shows paths, whose last state itself tells about the function"
         )
     return None
 
 
-# ---- sufficient -----------------------------------------------------------------------------------------------------
+# ---- sufficient ----------------------------------------------------------------------------------
 
 
 def _alone(facts: Facts) -> bool:
@@ -189,17 +199,20 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
     first = answer(
         SUFFICIENT,
         quantities,
-        "Models with attention only learn in context, and about as well as those with MLPs or better.",
+        "Models with attention only learn in context, and about as well as those with MLPs or "
+        "better.",
         {
             "rate": "Models with attention only do not learn in context.",
-            "ratio": "Models with attention only do not learn in context as well as those with MLPs.",
+            "ratio": "Models with attention only do not learn in context as well as those with "
+            "MLPs.",
         },
         "models with attention only learn in context as well as those with MLPs",
     )
+    times_limits = bound(
+        SUFFICIENT, quantities, "ratio", f"at most {AS_GOOD:g} times", f"at least {WORSE:g} times"
+    )
     times_words = (
-        f"{kinds.in_brackets(times)} times those with MLPs "
-        f"({bound(SUFFICIENT, quantities, 'ratio', f'at most {AS_GOOD:g} times', f'at least {WORSE:g} times')}; "
-        f"{kinds.counted(arms)})"
+        f"{kinds.in_brackets(times)} times those with MLPs ({times_limits}; {kinds.counted(arms)})"
     )
     rate = quantities["rate"]
     rate_words = (
@@ -254,7 +267,8 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
         return None
     parts, result = results[ablated], results[without_attention]
     return {
-        "intervention": "outputs of all MLPs of this model, trained with them, replaced by their mean everywhere",
+        "intervention": "outputs of all MLPs of this model, trained with them, replaced by their "
+        "mean everywhere",
         "effect": ratio(parts, "no MLP", NOTHING, reference=result).value,
         "intact": ratio(result, "intact", NOTHING).value,
         "all heads made their mean": ratio(result, "no attention", NOTHING).value,
@@ -269,12 +283,16 @@ def _no_partner(facts: Facts) -> str | None:
     role, what = (WITH_MLP, "with") if _alone(facts) else (ATTENTION_ONLY, "without")
     if Role(role) in facts.companions:
         return None
-    return f"The claim compares models with and without MLPs; none trained {what} MLPs is at hand (pass companions=)."
+    return (
+        f"The claim compares models with and without MLPs; none trained {what} MLPs is at hand "
+        "(pass companions=)."
+    )
 
 
 NECESSARY = Criterion(
-    f"squared error with every head's output replaced by its mean over prompts (and that of a matched model with MLPs "
-    f"only, where one is at hand), divided by the squared error of {NO_PROMPT}: at least {LOST} / at most {KEPT}",
+    "squared error with every head's output replaced by its mean over prompts (and that of a "
+    "matched model with MLPs only, where one is at hand), divided by the squared error of "
+    f"{NO_PROMPT}: at least {LOST} / at most {KEPT}",
     (
         Condition("rate", (LOST, INF), (-INF, KEPT)),
         Condition("rate, companion", (LOST, INF), (-INF, KEPT), optional=True),
@@ -291,9 +309,9 @@ NECESSARY = Criterion(
     ),
 )
 SUFFICIENT = Criterion(
-    f"models with attention only: squared error divided by that of {NO_PROMPT} at most {LOW:g} for every seed, and at "
-    f"most {AS_GOOD:g} times the error of the same models with MLPs / at least {HIGH:g} for every seed, or at least "
-    f"{WORSE:g} times",
+    f"models with attention only: squared error divided by that of {NO_PROMPT} at most {LOW:g} for "
+    f"every seed, and at most {AS_GOOD:g} times the error of the same models with MLPs / at least "
+    f"{HIGH:g} for every seed, or at least {WORSE:g} times",
     (
         Condition("rate", (0.0, LOW), (HIGH, INF), "log"),
         Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), "log"),
@@ -306,12 +324,14 @@ ATTENTION_NECESSARY_CLAIM = Claim(
     question="attention",
     short="By design models cannot learn in context without attention.",
     quote=Quote(
-        "Indeed we found that the attention layers were both necessary and sufficient for ICL, with MLP "
-        "only models unable to ICL.",
+        "Indeed we found that the attention layers were both necessary and sufficient for ICL, "
+        "with MLP only models unable to ICL.",
         "Naim & Asher (2025), section 4.3",
-        "The paper trains models with MLPs only. We replace the output of every head of the trained model"
-        " by its mean over prompts, and test a model with MLPs only where there is one. In a plain transformer nothing "
-        "else connects tokens, so it cannot fail this test; a model with another path between tokens can.",
+        "The paper trains models with MLPs only. We replace the output of every head of the "
+        "trained model"
+        " by its mean over prompts, and test a model with MLPs only where there is one. In a plain "
+        "transformer nothing else connects tokens, so it cannot fail this test; a model with "
+        "another path between tokens can.",
     ),
     kind="architecture",
     statement="Attention is necessary for learning in context: without it models cannot",
@@ -329,15 +349,17 @@ ATTENTION_SUFFICIENT_CLAIM = Claim(
     question="attention",
     short="Models with attention only learn in context as well as others.",
     quote=Quote(
-        "Attention only transformer models showed capacities of ICL and has performances similar to "
-        "transformers with MLP.",
+        "Attention only transformer models showed capacities of ICL and has performances similar "
+        "to transformers with MLP.",
         "Naim & Asher (2025), appendix G.1, first sentence (also sections 4.3 and 5)",
-        "The paper does not say what counts as similar. We compare several seeds of each kind, and ask for errors of "
-        "at most twice those of the same models with MLPs, and of at most a tenth of those of the best guess without "
-        "the prompt. Models with attention only that have not learned their task count too; those with MLPs do not.",
+        "The paper does not say what counts as similar. We compare several seeds of each kind, and "
+        "ask for errors of at most twice those of the same models with MLPs, and of at most a "
+        "tenth of those of the best guess without the prompt. Models with attention only that have "
+        "not learned their task count too; those with MLPs do not.",
     ),
     kind="learning",
-    statement="Attention is sufficient for learning in context: attention-only models learn as well as with MLPs",
+    statement="Attention is sufficient for learning in context: attention-only models learn as "
+    "well as with MLPs",
     source="Naim & Asher (2025), sections 4.3 and 5 and appendix G.1",
     criterion=SUFFICIENT,
     measurements=(seeds.functions, without_attention, ablated),

@@ -120,11 +120,15 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     )
     u, edge = scale.u(results), facts.x_unit
     end_x, last_x = 1e6 * edge, boundary.LAST * edge
-    where = f"|x| = {0.1 * edge:g} .. {power(end_x)}, known and drawn places, and drawn ones to {power(1e10 * edge)}"
+    where = (
+        f"|x| = {0.1 * edge:g} .. {power(end_x)}, known and drawn places, and drawn ones to "
+        f"{power(1e10 * edge)}"
+    )
     drawn = results[between.drawn]
     scope = asked(facts, where, results[far.ends][0, 0].size)
     largest = float(np.sqrt(intact.sel(statistic="mean square").values.max()))
-    # Without an interval: it asks whether u is rounding, which does not turn on which prompts were drawn.
+    # Without an interval: it asks whether u is rounding, which does not turn on which prompts were
+    # drawn.
     quantities = {
         "scale": Estimate.exactly(f"{OWN_SD} / its largest size", u / largest if largest else 0.0)
     }
@@ -165,13 +169,14 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
     reached = 10**onset.value
     if onset.value >= np.log10(boundary.LAST):
         says = (
-            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its value at |x| = {power(end_x)} does not "
-            f"stay {level} before |x| = {power(last_x)}."
+            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its value at |x| = "
+            f"{power(end_x)} does not stay {level} before |x| = {power(last_x)}."
         )
     else:
         says = (
-            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its end value stays {level} from "
-            f"{f'{reached:,.0f}' if reached >= 100 else f'{reached:.3g}'} {EDGE} on ({threshold})."
+            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its end value stays "
+            f"{level} from {f'{reached:,.0f}' if reached >= 100 else f'{reached:.3g}'} {EDGE} on "
+            f"({threshold})."
         )
     caveat = f"At 10 times predictions for different contexts still spread by {of(near / u)} it."
     twin = _of_twin(results.twin, edge)
@@ -198,40 +203,45 @@ def _how_soon(decision: Decision) -> str:
     if decision.failed:
         return f"So it cannot be told whether {what}."
     if undecided(decision) == "unsettled":
-        return f"It is not decided whether {what}: at places drawn between those of the grid it is not level."
+        return (
+            f"It is not decided whether {what}: at places drawn between those of the grid it is "
+            "not level."
+        )
     return f"It is not decided whether {what}."
 
 
 IMMEDIATE = Criterion(
-    f"The |x| at which the plateau begins: from there on the prediction stays within {percent(boundary.LEVEL)} of its "
-    f"standard deviation in distribution of its value at 1e6 {EDGE} (in the direction in which that takes longer). "
-    f"Supported if it is at most {10**SOON:.0f} {EDGE}, and if the prediction is as near to it at all places drawn "
-    f"beyond. Contradicted if it is more than {10**LATE:.0f} times that.",
+    "The |x| at which the plateau begins: from there on the prediction stays within "
+    f"{percent(boundary.LEVEL)} of its standard deviation in distribution of its value at 1e6 "
+    f"{EDGE} (in the direction in which that takes longer). Supported if it is at most "
+    f"{10**SOON:.0f} {EDGE}, and if the prediction is as near to it at all places drawn beyond. "
+    f"Contradicted if it is more than {10**LATE:.0f} times that.",
     (AT_ONCE, Condition("unsettled", (-INF, boundary.LEVEL), None, "log")),
     (
         Precondition(
             "scale",
             (ROUNDING, INF),
-            "The prediction is constant in distribution, so it has no standard deviation to compare with.",
+            "The prediction is constant in distribution, so it has no standard deviation to "
+            "compare with.",
         ),
         Precondition(
             "moves",
             (boundary.LEVEL, INF),
-            "Along the query the prediction moves by {value:.2g} times its standard deviation in distribution "
-            f"({boundary.LEVEL} needed), so nothing has to settle.",
+            "Along the query the prediction moves by {value:.2g} times its standard deviation in "
+            f"distribution ({boundary.LEVEL} needed), so nothing has to settle.",
         ),
         Precondition("predicted onset", (-INF, boundary.LAST), ONSET, optional=True),
         Precondition(
             "drift",
             (-INF, boundary.LEVEL),
-            f"From 1e6 to 1e10 {EDGE} the prediction moves by {{value:.2g}} times its standard deviation "
-            f"({boundary.LEVEL} allowed).",
+            f"From 1e6 to 1e10 {EDGE} the prediction moves by {{value:.2g}} times its standard "
+            f"deviation ({boundary.LEVEL} allowed).",
         ),
         Precondition(
             "reached",
             (-INF, (1 - 1e-9) * boundary.LAST),
-            f"A plateau that begins beyond {power(boundary.LAST)} {EDGE} cannot be told, because the end value is "
-            "taken at 1e6.",
+            f"A plateau that begins beyond {power(boundary.LAST)} {EDGE} cannot be told, because "
+            "the end value is taken at 1e6.",
         ),
     ),
 )
@@ -241,14 +251,16 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
     question="far from the data",
     short="The prediction levels off just beyond the training inputs.",
     quote=Quote(
-        "Although the mathematical reasoning speaks of infinity but this value appears immediately empirically",
+        "Although the mathematical reasoning speaks of infinity but this value appears immediately "
+        "empirically",
         "Naim & Asher (2025), appendix G.1, last sentence of the proof of Proposition 6",
-        "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that the prediction settle "
-        f"at its end value within 10 {EDGE}; it has settled where it stays within a tenth of its own standard "
-        "deviation in distribution.",
+        "The paper shows plots (Figure 4) and does not say what counts as immediate. We ask that "
+        f"the prediction settle at its end value within 10 {EDGE}; it has settled where it stays "
+        "within a tenth of its own standard deviation in distribution.",
     ),
     kind="architecture",
-    statement="Boundary values appear immediately: the prediction is level just beyond the training range",
+    statement="Boundary values appear immediately: the prediction is level just beyond the "
+    "training range",
     source="Naim & Asher (2025), Appendix G, after Proposition 6",
     criterion=IMMEDIATE,
     measurements=(

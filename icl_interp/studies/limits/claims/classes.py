@@ -1,10 +1,11 @@
 """The claims of `limits` about degrees: error rates are alike for all of them, also for those not trained on.
 
-An error rate is the mean squared error divided by that of predicting 0 on the same points. Least squares that knows
-the degree makes no error on these clean data, so this is r = eps / |eps* - eps0| of Naim & Asher (2025), section 3.3.
+An error rate is the mean squared error divided by that of predicting 0 on the same points. Least
+squares that knows the degree makes no error on these clean data, so this is r = eps / |eps* - eps0|
+of Naim & Asher (2025), section 3.3.
 
-Degrees are a list that anybody knows beforehand. So of models that are asked about degrees not trained on, polynomials
-of drawn powers are asked for as well: each function has its own choice.
+Degrees are a list that anybody knows beforehand. So of models that are asked about degrees not
+trained on, polynomials of drawn powers are asked for as well: each function has its own choice.
 """
 
 import math
@@ -31,9 +32,12 @@ from icl_interp.studies.limits.measurements.classes import (
     unseen_inside,
 )
 
-ALIKE = 3.0  # largest over smallest error rate; the paper's own differ by up to 2.1 between degrees (its Table 2)
-# From here on they differ. Both regions once met at 3. With 128 units of 8 prompts the extent over degrees has a
-# standard error of 0.07 decades, at half the sample 0.10: two of these, 0.2, are a factor of 1.6.
+# Largest over smallest error rate; the paper's own differ by up to 2.1 between degrees (its Table
+# 2).
+ALIKE = 3.0
+# From here on they differ. Both regions once met at 3. With 128 units of 8 prompts the extent over
+# degrees has a standard error of 0.07 decades, at half the sample 0.10: two of these, 0.2, are a
+# factor of 1.6.
 APART = 5.0
 LOW = 0.1  # error rate up to which a class counts as learned in context: R2 > 0.9
 RESOLUTION = 1e-6  # rates below this count as equal: float32 and the sample tell no more
@@ -54,8 +58,8 @@ def _one_class(facts: Facts) -> str | None:
         return None
     which = f"degree {trained[0]} only" if trained else "constants only"
     return (
-        f"The claim compares degrees; this model was trained on {which}, and no matched model trained on another "
-        "degree is at hand (pass companions=)."
+        f"The claim compares degrees; this model was trained on {which}, and no matched model "
+        "trained on another degree is at hand (pass companions=)."
     )
 
 
@@ -73,7 +77,7 @@ def _of_one_degree(facts: Facts) -> str | None:
     )
 
 
-# ---- arithmetic of error rates ---------------------------------------------------------------------------------------
+# ---- arithmetic of error rates -------------------------------------------------------------------
 
 Cell = tuple[str, int]  # a predictor and the degree it is measured on
 
@@ -151,14 +155,17 @@ def _high(highest: Estimate) -> str:
     """Says of the highest error rate that it may be too high to count as learned, where it may be."""
     if highest.high <= LOW:
         return ""
-    return f"The interval of the highest reaches {highest.high:.2g}, and only up to {LOW} is a degree learned."
+    return (
+        f"The interval of the highest reaches {highest.high:.2g}, and only up to {LOW} is a degree "
+        "learned."
+    )
 
 
 def _times(log10: float) -> str:
     return f"{10**log10:.2g}"
 
 
-# ---- alike for all degrees ------------------------------------------------------------------------------------------
+# ---- alike for all degrees -----------------------------------------------------------------------
 
 
 def _alike(cells: tuple[np.ndarray, np.ndarray]) -> dict[str, Estimate]:
@@ -203,8 +210,8 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
         DEGREES_ALIKE, scored | found, "extent", f"at most {ALIKE:g}", f"at least {APART:g}"
     )
     says = (
-        f"{first} Over {over} they go from {min(r['error rate'] for r in rows):.2g} to {found['highest'].value:.2g}, a "
-        f"factor of {_times(found['extent'].value)} ({threshold})."
+        f"{first} Over {over} they go from {min(r['error rate'] for r in rows):.2g} to "
+        f"{found['highest'].value:.2g}, a factor of {_times(found['extent'].value)} ({threshold})."
     )
     caveat = (
         _high(found["highest"]) or f"On the same late points for all it is {_times(late.value)}."
@@ -221,7 +228,7 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
     )
 
 
-# ---- unseen classes -------------------------------------------------------------------------------------------------
+# ---- unseen classes ------------------------------------------------------------------------------
 
 
 def _reference(facts: Facts, result: DataArray, degree: int) -> list[Cell]:
@@ -278,7 +285,8 @@ def _quantities(
             "log10",
         ),
         "drawn": Estimate.of(
-            "error on drawn powers / error on the largest degree trained on, both relative to predicting 0",
+            "error on drawn powers / error on the largest degree trained on, both relative to "
+            "predicting 0",
             _drawn_ratio(result, largest),
             "log10",
         ),
@@ -309,20 +317,26 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
     first = answer(
         UNSEEN_CLASSES,
         quantities | found,
-        f"The model learns the classes asked ({_list(unseen)}; polynomials of drawn powers), on which it was not "
-        "trained, about as well as others.",
+        f"The model learns the classes asked ({_list(unseen)}; polynomials of drawn powers), on "
+        "which it was not trained, about as well as others.",
         {
             "ratio": "On a degree that it was not trained on the model makes much larger errors.",
-            "drawn": "On polynomials of drawn powers, on which it was not trained, the model makes much larger errors.",
+            "drawn": "On polynomials of drawn powers, on which it was not trained, the model makes "
+            "much larger errors.",
         },
-        f"the model learns classes that it was not trained on ({_list(unseen)}; drawn powers) as well as others",
+        f"the model learns classes that it was not trained on ({_list(unseen)}; drawn powers) as "
+        "well as others",
     )
+    limits = f"at most {ALIKE:g}", f"at least {APART:g}"
     degrees, drawn = (
         f"{_times(found[key].value)} times "
-        f"({bound(UNSEEN_CLASSES, quantities | found, key, f'at most {ALIKE:g}', f'at least {APART:g}')})"
+        f"({bound(UNSEEN_CLASSES, quantities | found, key, *limits)})"
         for key in ("ratio", "drawn")
     )
-    says = f"{first} Relative to predicting 0 its error is up to {degrees} and {drawn} that of the reference."
+    says = (
+        f"{first} Relative to predicting 0 its error is up to {degrees} and {drawn} that of the "
+        "reference."
+    )
     caveat = f"The reference is, for {against}; for drawn powers, its own on degree {trained[-1]}."
     if found["highest"].high > LOW:
         caveat = _high(found["highest"])
@@ -377,17 +391,18 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
 
 HIGHEST = Condition("highest", (-INF, LOW), None, "log")
 DEGREES_ALIKE = Criterion(
-    "squared error divided by that of predicting 0, on each degree trained on: largest over smallest at most a "
-    f"factor of {ALIKE:g}, and none above {LOW} / at least a factor of {APART:g}",
+    "squared error divided by that of predicting 0, on each degree trained on: largest over "
+    f"smallest at most a factor of {ALIKE:g}, and none above {LOW} / at least a factor of "
+    f"{APART:g}",
     (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)), HIGHEST),
     (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
 )
 UNSEEN_CLASSES = Criterion(
-    "squared error divided by that of predicting 0, on each degree not trained on (below the largest trained on; "
-    "where none is, the next one), over that of a matched model trained on it, else over its own on the nearest "
-    "trained ones, the largest; and on polynomials of powers that are drawn, over its own on the largest degree "
-    f"trained on: both at most a factor of {ALIKE:g}, and no error above {LOW} of predicting 0 / one at least a "
-    f"factor of {APART:g}",
+    "squared error divided by that of predicting 0, on each degree not trained on (below the "
+    "largest trained on; where none is, the next one), over that of a matched model trained on it, "
+    "else over its own on the nearest trained ones, the largest; and on polynomials of powers that "
+    "are drawn, over its own on the largest degree trained on: both at most a factor of "
+    f"{ALIKE:g}, and no error above {LOW} of predicting 0 / one at least a factor of {APART:g}",
     (
         Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
         Condition("drawn", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
@@ -405,11 +420,12 @@ DEGREES_ALIKE_CLAIM = Claim(
     question="functions",
     short="Error rates are about the same for every degree of polynomial.",
     quote=Quote(
-        "All models had roughly the same error rates for each polynomial class R^n[X], for as high as we tested.",
+        "All models had roughly the same error rates for each polynomial class R^n[X], for as high "
+        "as we tested.",
         "Naim & Asher (2025), section 4.1, Observation 1",
-        "The paper does not say what counts as roughly the same; its own rates differ by up to a factor "
-        "of 2.1 (Table 2). We allow a factor of 3, call them different from a factor of 5 on, and ask that every "
-        "error be at most a tenth of that of predicting 0.",
+        "The paper does not say what counts as roughly the same; its own rates differ by up to a "
+        "factor of 2.1 (Table 2). We allow a factor of 3, call them different from a factor of 5 "
+        "on, and ask that every error be at most a tenth of that of predicting 0.",
     ),
     kind="learning",
     statement="Error rates in context are roughly the same for every degree of polynomials learned",
@@ -430,10 +446,11 @@ UNSEEN_CLASSES_CLAIM = Claim(
     quote=Quote(
         "Transformer models with this training, both with and without an MLP component, exhibited "
         "performance on unseen degrees comparable to models fully trained on these degrees.",
-        "Naim & Asher (2025), section 4.3, with Figure 2 (trained on degrees 1, 3 and 5, tested on 2 and 4)",
-        "We allow a factor of 3 between the errors relative to predicting 0. Where no model trained on the unseen "
-        "degree is at hand, we compare with the model's own errors on the nearest degrees it was trained on. Beside "
-        "degrees we ask for polynomials of drawn powers.",
+        "Naim & Asher (2025), section 4.3, with Figure 2 (trained on degrees 1, 3 and 5, tested on "
+        "2 and 4)",
+        "We allow a factor of 3 between the errors relative to predicting 0. Where no model "
+        "trained on the unseen degree is at hand, we compare with the model's own errors on the "
+        "nearest degrees it was trained on. Beside degrees we ask for polynomials of drawn powers.",
     ),
     kind="learning",
     statement="The model learns in context classes of polynomials that it was not trained on",

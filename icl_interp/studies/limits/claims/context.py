@@ -53,7 +53,8 @@ _FAR, _BEYOND = between.stratum(1e4, 1e6), between.stratum(1e6, 1e10)  # drawn p
 def parts(curve: DataArray) -> np.ndarray:
     """What the spread is made of, for each unit: (unit, x, part).
 
-    Parts: the unit's mean less the mean of all, its square, and the variance over the unit's prompts.
+    Parts: the unit's mean less the mean of all, its square, and the variance over the unit's
+    prompts.
     """
     mean, within = curve.sel(statistic="mean").values, curve.sel(statistic="variance").values
     mean = mean - mean.mean(0)
@@ -126,7 +127,10 @@ def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Est
     known = np.abs(f - f.mean((1, 2), keepdims=True)).max()
     between = drawn.sel(statistic="largest deviation").values[:, _FAR].max()
     nearby = np.sqrt(np.square(spread(near)).mean())
-    name = "largest distance of a single context from the mean, far from the data / spread in distribution"
+    name = (
+        "largest distance of a single context from the mean, far from the data / spread in "
+        "distribution"
+    )
     return Estimate.exactly(name, max(known, between) / nearby)
 
 
@@ -199,8 +203,8 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     )
     first = _answer(decision, quantities)
     if decision.verdict == YES and _at_plateaus(results[far.plateaus], near):
-        # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what nears it must
-        # forget the context, whatever training made of the weights.
+        # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what
+        # nears it must forget the context, whatever training made of the weights.
         first = BY_ALGEBRA + in_lower_case(first)
     says = (
         f"{first} At |x| = {out} and beyond its spread over contexts is {of(found.value)} that in "
@@ -208,8 +212,8 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
     )
     tells = "still tells" if falls and told else "does not tell"
     caveat = (
-        f"It {tells} the function, whose coefficients explain {_percent(info)} of the variance of these predictions "
-        f"({_percent(null)} shuffled)."
+        f"It {tells} the function, whose coefficients explain {_percent(info)} of the variance of "
+        f"these predictions ({_percent(null)} shuffled)."
     )
     if falls and undecided(decision) == "decay":
         caveat = f"The spread goes like {like(falls.value)} (asked: |x|^{FALLS} or steeper)."
@@ -257,12 +261,17 @@ def _answer(decision: Decision, quantities: Mapping[str, Estimate]) -> str:
     later = of(quantities["amplitude beyond"].value)
     why = {
         "amplitude": ": it is not shown to be nearly independent, or to be clearly dependent",
-        "amplitude beyond": f": its spread is small first, but {later} that in distribution beyond 1e6 {EDGE}",
+        "amplitude beyond": f": its spread is small first, but {later} that in distribution beyond "
+        f"1e6 {EDGE}",
         "decay": ": its spread over contexts is small, but not shown to fall like 1/|x|",
-        "largest": ": its spread is small, but not the distance of every single context from the mean",
+        "largest": ": its spread is small, but not the distance of every single context from the "
+        "mean",
     }
     if decision.failed:
-        return "So it cannot be told whether far from the data the prediction still depends on the context."
+        return (
+            "So it cannot be told whether far from the data the prediction still depends on the "
+            "context."
+        )
     is_open = f"It is not decided whether far from the data the prediction still depends {what}"
     return f"{is_open}{why.get(undecided(decision) or '', '')}."
 
@@ -280,8 +289,8 @@ def _far_spread(
 ) -> dict[str, Estimate]:
     """The spread over that nearby, at 1e4 and 1e9 units and drawn places about them, and its slope.
 
-    No slope where it has sunk into rounding. A spread that is large at 1e4 may sink beyond: that it does not is asked
-    of it only. Without drawn places (of a twin) the known ones alone.
+    No slope where it has sunk into rounding. A spread that is large at 1e4 may sink beyond: that it
+    does not is asked of it only. Without drawn places (of a twin) the known ones alone.
     """
     out = np.isclose(np.abs(curve["x"].values), ERASED_AT * x_unit)
     places = drawn.sel(statistic="spread").values if drawn is not None else None
@@ -304,10 +313,11 @@ def _far_spread(
 
 
 CRITERION = Criterion(
-    f"Spread of the prediction over contexts for a query at 1e4 {EDGE} and at places drawn from 1e4 to 1e6, the "
-    f"largest of all, over that in distribution. Supported if it is at most {ERASED} there and from 1e6 to 1e10, if it "
-    f"falls at least like |x|^{FALLS}, and if no single context is further from the mean than {KEPT}. Contradicted if "
-    f"it is more than {KEPT}, and so at each place from 1e6 to 1e10.",
+    f"Spread of the prediction over contexts for a query at 1e4 {EDGE} and at places drawn from "
+    "1e4 to 1e6, the largest of all, over that in distribution. Supported if it is at most "
+    f"{ERASED} there and from 1e6 to 1e10, if it falls at least like |x|^{FALLS}, and if no single "
+    f"context is further from the mean than {KEPT}. Contradicted if it is more than {KEPT}, and so "
+    "at each place from 1e6 to 1e10.",
     (
         AMPLITUDE,
         Condition("amplitude beyond", AMPLITUDE.supports, None, "log"),
@@ -324,15 +334,15 @@ CRITERION = Criterion(
         Precondition(
             "used",
             (USED, INF),
-            "In distribution predictions spread over contexts by {value:.2g} times the spread of the truth "
-            f"({USED} needed), so there may be no dependence to lose.",
+            "In distribution predictions spread over contexts by {value:.2g} times the spread of "
+            f"the truth ({USED} needed), so there may be no dependence to lose.",
         ),
         onset_within(ERASED_AT),
         Precondition(
             "lasting",
             (KEPT, INF),
-            f"The spread falls to {{value:.2g}} times that in distribution from 1e6 to 1e10 {EDGE}, beyond the range "
-            "measured.",
+            "The spread falls to {value:.2g} times that in distribution from 1e6 to 1e10 "
+            f"{EDGE}, beyond the range measured.",
             optional=True,
         ),
     ),
@@ -343,13 +353,14 @@ CONTEXT_ERASED_CLAIM = Claim(
     question="far from the data",
     short="Far from the data the prediction no longer depends on the context.",
     quote=Quote(
-        "This behavior indicates that, in the absence of layer normalization, the model’s predictions "
-        "become insensitive to the prompt content as ||x|| increases, thus precluding ICL.",
+        "This behavior indicates that, in the absence of layer normalization, the model’s "
+        "predictions become insensitive to the prompt content as ||x|| increases, thus precluding "
+        "ICL.",
         "Naim & Asher (2025), section 6, between Propositions 3 and 4",
-        "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says the "
-        "same of softmax. We ask it of every model that uses its context near the data, and measure how much "
-        f"predictions for a query from 1e4 {EDGE} on still differ between contexts (prompts that end with the same "
-        "query).",
+        "This is the nearest sentence: it is about models without LayerNorm, and appendix G.2 says "
+        "the same of softmax. We ask it of every model that uses its context near the data, and "
+        f"measure how much predictions for a query from 1e4 {EDGE} on still differ between "
+        "contexts (prompts that end with the same query).",
     ),
     kind="architecture",
     statement="Far from the data the prediction no longer depends on the context",

@@ -1,8 +1,8 @@
 """The claim of `limits` that models trained on polynomials follow continuous functions: exp, sin, ln(1+x) and |x|.
 
-A model may know these four by heart. So functions that nobody knows beforehand are asked for as well: families of
-smooth and of kinked functions, of which each unit is shown its own (`measurements.drawn_functions`). A verdict needs
-both kinds, and is about the functions asked.
+A model may know these four by heart. So functions that nobody knows beforehand are asked for as
+well: families of smooth and of kinked functions, of which each unit is shown its own
+(`measurements.drawn_functions`). A verdict needs both kinds, and is about the functions asked.
 """
 
 import functools
@@ -52,9 +52,9 @@ PRINTED |= {name: family.name for name, family in FAMILIES.items()}
 def continuous(lab: Lab) -> DataArray:
     """Squared error on exp, sin and ln(1+x) over [0, 1] and |x| over [-1, 1], and on functions of two families there.
 
-    Those whose domain the model's inputs do not cover are left out. A named function is the same in every prompt, so
-    units are groups of contexts; of a family each unit has a function of its own. Beside the model stands least squares
-    with polynomials of the largest degree it was trained on.
+    Those whose domain the model's inputs do not cover are left out. A named function is the same in
+    every prompt, so units are groups of contexts; of a family each unit has a function of its own.
+    Beside the model stands least squares with polynomials of the largest degree it was trained on.
     """
     task = polynomial_task(lab)
     names = within(task.inputs.interval)
@@ -68,7 +68,10 @@ def continuous(lab: Lab) -> DataArray:
             ]
             values[row, column] = per_unit(square, lab.n_units)
     axes = {"predictor": tuple(predictors), "function": names, "group": tuple(range(lab.n_units))}
-    note = f"{_n_contexts(lab)} contexts a group; a named function is the same in every prompt; float32"
+    note = (
+        f"{_n_contexts(lab)} contexts a group; a named function is the same in every prompt; "
+        "float32"
+    )
     return make_array(values, axes, note=note)
 
 
@@ -110,8 +113,8 @@ def variance_and_floor(name: str, degree: int) -> tuple[float, float]:
 
     Of a family both are means over its functions.
 
-    The best polynomial of a degree in mean square over the domain; Gauss-Legendre quadrature, each half of the domain
-    by itself because |x| has a kink in the middle.
+    The best polynomial of a degree in mean square over the domain; Gauss-Legendre quadrature, each
+    half of the domain by itself because |x| has a kink in the middle.
 
     >>> variance, floor = variance_and_floor("abs", 1)  # of |x| on [-1, 1] a line explains nothing
     >>> round(variance * 12, 9), round(floor, 9)
@@ -163,7 +166,10 @@ def _worst_shares(left: np.ndarray, judged: dict[str, list[int]]) -> dict[str, E
     for quantity, keep in judged.items():
         if keep:
             worst = bootstrap(lambda mean, keep=keep: mean[..., keep].max(-1), left)
-            name = f"share of the variance left unexplained, worst of the functions that are {KINDS[quantity]}"
+            name = (
+                "share of the variance left unexplained, worst of the functions that are "
+                f"{KINDS[quantity]}"
+            )
             found[quantity] = Estimate.of(name, worst, "share")
     return found
 
@@ -225,14 +231,17 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
     caveat = f"Least squares of degree {degree} leaves {by_least_squares}."
     other = [row["class"] for row in rows if not row["judged"]]
     if other:
-        caveat = f"Not judged: {' and '.join(other)}, because no polynomial of degree {degree} comes near."
+        caveat = (
+            f"Not judged: {' and '.join(other)}, because no polynomial of degree {degree} comes "
+            "near."
+        )
     twin_names, twin_left, _ = shares(facts, results.twin[continuous], "model")
     assert twin_names == names
     return Evidence(
         quantities,
         says,
-        scope="these weights, these functions (amplitude 1 or the like): exp, sin, ln(1+x) and |x|, and random ones "
-        "that are as smooth or have one kink",
+        scope="these weights, these functions (amplitude 1 or the like): exp, sin, ln(1+x) and "
+        "|x|, and random ones that are as smooth or have one kink",
         twin=_worst_shares(twin_left, judged),
         details=tuple(rows),
         caveat=caveat,
@@ -248,20 +257,23 @@ def _out_of_reach(facts: Facts) -> str | None:
     if any(variance_and_floor(name, degree)[1] <= LOW for name in names):
         return None
     if not names:
-        return "The claim is about functions on [0, 1]; this model's inputs do not cover that interval."
+        return (
+            "The claim is about functions on [0, 1]; this model's inputs do not cover that "
+            "interval."
+        )
     return (
-        "The claim is about functions that polynomials of the model's degree approximate; those of degree "
-        f"{degree} approximate none of the functions."
+        "The claim is about functions that polynomials of the model's degree approximate; those of "
+        f"degree {degree} approximate none of the functions."
     )
 
 
 # The families joined the criterion because the four named functions are known beforehand: a
 # predictor that knows them by heart and follows no other function met it. The thresholds stayed.
 CRITERION = Criterion(
-    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and |x| on [-1, 1], and "
-    "the worst of two families that are drawn (smooth functions on [0, 1], functions with a kink on [-1, 1]); those "
-    f"count that polynomials of the largest trained degree approximate (to {LOW}): both at most {LOW} / one more than "
-    f"{HIGH}",
+    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and "
+    "|x| on [-1, 1], and the worst of two families that are drawn (smooth functions on [0, 1], "
+    "functions with a kink on [-1, 1]); those count that polynomials of the largest trained degree "
+    f"approximate (to {LOW}): both at most {LOW} / one more than {HIGH}",
     (
         Condition("worst", (-INF, LOW), (HIGH, INF), "log"),
         Condition("drawn", (-INF, LOW), (HIGH, INF), "log"),
@@ -280,16 +292,19 @@ CONTINUOUS_FUNCTIONS_CLAIM = Claim(
     question="functions",
     short="Models trained on polynomials also follow other continuous functions.",
     quote=Quote(
-        "Despite being trained only on polynomials of degree ≤ n ... our models achieve low approximation"
+        "Despite being trained only on polynomials of degree ≤ n ... our models achieve low "
+        "approximation"
         " error on smooth continuous functions not seen during training, including ... "
         "(e.g.,exp(x),sin(x),log(1+x)) as well as non-smooth functions such as |x| ...",
         "Naim & Asher (2025), section 4.2, after Proposition 2 (Figures 1 and 6)",
         "The paper shows plots. We ask that at most a tenth of each function's variance be left "
-        "unexplained, and leave out functions that no polynomial of the trained degree comes near. Beside the four "
-        "named functions we ask for random ones, smooth or with a kink, which no model can know by heart.",
+        "unexplained, and leave out functions that no polynomial of the trained degree comes near. "
+        "Beside the four named functions we ask for random ones, smooth or with a kink, which no "
+        "model can know by heart.",
     ),
     kind="learning",
-    statement="Trained on polynomials, the model follows continuous functions that polynomials approximate",
+    statement="Trained on polynomials, the model follows continuous functions that polynomials "
+    "approximate",
     source="Naim & Asher (2025), section 4.2, Proposition 2 and Figures 1 and 6",
     criterion=CRITERION,
     measurements=(continuous,),

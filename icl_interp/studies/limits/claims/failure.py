@@ -50,10 +50,11 @@ MOST, LITTLE = (
     0.2,
 )  # shares of the failure whose removal supports, from the first on, or contradicts
 FAILS = 0.5  # error over that of the best guess without the prompt, from which a model fails
-# The same in distribution with frozen norms, and phi of the control: both at most. The control was asked to stay within
-# 0.05 at first. But what it has to rule out is that freezing anything of that size carries phi across the zone between
-# LITTLE and MOST, and up to 0.1 either way cannot: 0.2 + 0.1 < 0.5 - 0.1. At 0.05 a model whose phi is below 0 at every
-# scale, and whose control moves by 0.053, was left open in every sample.
+# The same in distribution with frozen norms, and phi of the control: both at most. The control was
+# asked to stay within 0.05 at first. But what it has to rule out is that freezing anything of that
+# size carries phi across the zone between LITTLE and MOST, and up to 0.1 either way cannot:
+# 0.2 + 0.1 < 0.5 - 0.1. At 0.05 a model whose phi is below 0 at every scale, and whose control
+# moves by 0.053, was left open in every sample.
 COST, IDLE = 0.1, 0.1
 NAME = "share of the failure that freezing every norm removes"
 
@@ -73,8 +74,8 @@ def relative_error(errors: DataArray, arm: str, place: str) -> Interval:
 def removed(errors: DataArray, arm: str, place: str) -> Interval:
     """Phi = (e - e_frozen) / (e - e_in): the share of the failure that is gone in a test condition.
 
-    e is the relative error of the unchanged model at a place, e_frozen that in the test condition, e_in that of the
-    unchanged model in distribution.
+    e is the relative error of the unchanged model at a place, e_frozen that in the test condition,
+    e_in that of the unchanged model in distribution.
     """
 
     def phi(
@@ -97,7 +98,8 @@ def _cost(errors: DataArray) -> Estimate:
     law = errors.sel(arm="law mean", place=NEAR).values
     largest = bootstrap(lambda e, guess: e.max(-1) / guess, frozen, law, positive=True)
     return Estimate.of(
-        "squared error in distribution with frozen norms / that of the best guess without the prompt",
+        "squared error in distribution with frozen norms / that of the best guess without the "
+        "prompt",
         largest,
     )
 
@@ -112,7 +114,10 @@ class Place:
 
     @classmethod
     def of(cls, errors: DataArray, place: str) -> "Place":
-        """From `far/failure`. Where the context is unusual nothing of the freeze's size is a sham."""
+        """From `far/failure`.
+
+        Where the context is unusual nothing of the freeze's size is a sham.
+        """
         phi = {arm: removed(errors, arm, place) for arm in SCALES}
         sham = None if place in FUNCTIONS else removed(errors, "sham", place)
         return cls(phi, relative_error(errors, "intact", place), sham)
@@ -121,7 +126,8 @@ class Place:
 def quantities(places: Sequence[Place], cost: Estimate) -> dict[str, Estimate]:
     """What the criterion asks for, over some places and every scale at which norms were frozen.
 
-    Phi's own value is that of the last place at the mean scale; e and the sham have that of the worst place.
+    Phi's own value is that of the last place at the mean scale; e and the sham have that of the
+    worst place.
     """
     fails = sorted((place.error for place in places), key=lambda e: e.low)
     sham = sorted((place.sham for place in places if place.sham), key=lambda e: -abs(e.value))
@@ -146,7 +152,10 @@ def quantities(places: Sequence[Place], cost: Estimate) -> dict[str, Estimate]:
 
 
 def _row(errors: DataArray, name: str, place: Place, cost: Estimate) -> dict[str, Any]:
-    """The verdict at one place, with what it rests on; errors are relative to that of the law's mean."""
+    """The verdict at one place, with what it rests on.
+
+    Errors are relative to that of the law's mean.
+    """
     asked = quantities((place,), cost)
     decision = CRITERION.decide(asked)
     row: dict[str, Any] = {
@@ -166,15 +175,18 @@ def _row(errors: DataArray, name: str, place: Place, cost: Estimate) -> dict[str
             f"phi, {arm}, high": phi.high,
         }
         row[f"error, {arm}"] = float(mean.sel(arm=arm) / mean.sel(arm="law mean"))
-    # 1 + s^2 / E[a^2] where frozen f has a slope s that ignores the context, and functions are a x. Measured at queries
-    # of one place only.
+    # 1 + s^2 / E[a^2] where frozen f has a slope s that ignores the context, and functions are a x.
+    # Measured at queries of one place only.
     if name in QUERIES:
         row["error, context-free"] = float(mean.sel(arm="context-free") / mean.sel(arm="law mean"))
     return row
 
 
 def causes_failure(results: Results, facts: Facts) -> Evidence:
-    """How much of the failure is gone once the norms are frozen? This is the paper's central inference."""
+    """How much of the failure is gone once the norms are frozen?
+
+    This is the paper's central inference.
+    """
     errors = results[failure]
     cost, places = (
         _cost(errors),
@@ -192,17 +204,19 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
     answer, verdict = _answer(CRITERION.decide(found)), CRITERION.decide(found).verdict
     if verdict == NO and follows_from_sizes(errors):
         answer = (
-            f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}: at {out['place'].removeprefix('query x ')} {EDGE} the truth "
-            "outgrows whatever the model says, with or without frozen norms."
+            f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}: at {out['place'].removeprefix('query x ')} "
+            f"{EDGE} the truth outgrows whatever the model says, with or without frozen norms."
         )
+    limits = bound(
+        CRITERION, found, "phi", f"at least {percent(MOST)}", f"at most {percent(LITTLE)}"
+    )
     says = (
-        f"{answer} At |x| = {first} and {last} freezing every norm removes "
-        f"{removes} of the failure "
-        f"({bound(CRITERION, found, 'phi', f'at least {percent(MOST)}', f'at most {percent(LITTLE)}')})."
+        f"{answer} At |x| = {first} and {last} freezing every norm removes {removes} of the "
+        f"failure ({limits})."
     )
     caveat = (
-        f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the best guess without the "
-        f"prompt, with frozen norms {min(frozen):.3g} to {max(frozen):.3g} times."
+        f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the best "
+        f"guess without the prompt, with frozen norms {min(frozen):.3g} to {max(frozen):.3g} times."
     )
     relative = {key: out[f"error{name}"] for key, name in (("intact", ""), ("frozen", ", mean"))}
     relative["context-free"] = out["error, context-free"]
@@ -212,7 +226,8 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
         )
         relative["trained without"] = ratio.value
     causal = {
-        "intervention": "freeze the scale of every norm at the query position, at five of its scales in distribution",
+        "intervention": "freeze the scale of every norm at the query position, at five of its "
+        "scales in distribution",
         "effect": phi.value,
         "sham effect": found["sham"].value,
         "far error / law mean": relative,
@@ -234,9 +249,9 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
 def follows_from_sizes(errors: DataArray) -> bool:
     """Whether nothing that a model of this size says, frozen or not, could remove `LITTLE` of the failure far out.
 
-    With r the root mean square of a prediction less the law's mean, over that of the truth less it, its relative error
-    lies between (1 - r)^2 and (1 + r)^2 (the triangle inequality), and so phi is at most the difference of two such
-    ends over the failure.
+    With r the root mean square of a prediction less the law's mean, over that of the truth less it,
+    its relative error lies between (1 - r)^2 and (1 + r)^2 (the triangle inequality), and so phi is
+    at most the difference of two such ends over the failure.
     """
     for place in FURTHEST:
         mean = errors.sel(place=place).mean("unit")
@@ -286,34 +301,36 @@ def _of_twin(twin: Results, facts: Facts) -> Estimate:
 
 
 CRITERION = Criterion(
-    "Share of the failure that freezing every norm at the query removes: phi = (e - e_frozen) / (e - e_in), where e is "
-    "the squared error of the unchanged model over that of the best guess without the prompt (the mean of the "
-    "distribution of functions), e_frozen the same with frozen norms, and e_in that of the unchanged model in "
-    f"distribution. Supported if it is at least {MOST} at queries of 10 and 1,000 {EDGE} and drawn ones about these, "
-    f"for each of five scales at which norms are frozen. Contradicted if it is at most {LITTLE} in all of these. Asked "
-    f"where R2 > {LEARNED_R2}, e >= {FAILS}, the error with frozen norms in distribution is at most {COST} of that of "
-    "the best guess, and the control intervention (norms frozen at the context positions) removes at most "
-    f"{IDLE} either way.",
+    "Share of the failure that freezing every norm at the query removes: phi = (e - e_frozen) / (e "
+    "- e_in), where e is the squared error of the unchanged model over that of the best guess "
+    "without the prompt (the mean of the distribution of functions), e_frozen the same with frozen "
+    "norms, and e_in that of the unchanged model in distribution. Supported if it is at least "
+    f"{MOST} at queries of 10 and 1,000 {EDGE} and drawn ones about these, for each of five scales "
+    f"at which norms are frozen. Contradicted if it is at most {LITTLE} in all of these. Asked "
+    f"where R2 > {LEARNED_R2}, e >= {FAILS}, the error with frozen norms in distribution is at "
+    f"most {COST} of that of the best guess, and the control intervention (norms frozen at the "
+    f"context positions) removes at most {IDLE} either way.",
     (Condition("phi", (MOST, INF), (-INF, LITTLE)),),
     (
         Precondition("learned", (LEARNED_R2, INF), f"{EXPLAINS}.", optional=True),
         Precondition(
             "fails",
             (FAILS, INF),
-            "The model does not fail there: its squared error is {value:.2f} times that of the best guess without the "
-            f"prompt (at least {FAILS} needed).",
+            "The model does not fail there: its squared error is {value:.2f} times that of the "
+            f"best guess without the prompt (at least {FAILS} needed).",
         ),
         Precondition(
             "cost",
             (-INF, COST),
-            "Frozen norms spoil the prediction in distribution too: its squared error is {value:.2f} times that of the "
-            f"best guess without the prompt (at most {COST} allowed).",
+            "Frozen norms spoil the prediction in distribution too: its squared error is "
+            f"{{value:.2f}} times that of the best guess without the prompt (at most {COST} "
+            "allowed).",
         ),
         Precondition(
             "sham",
             (-IDLE, IDLE),
-            "The control intervention, freezing the norms at the context positions, already removes {value:.3f} of the "
-            f"failure (at most {IDLE} allowed).",
+            "The control intervention, freezing the norms at the context positions, already "
+            f"removes {{value:.3f}} of the failure (at most {IDLE} allowed).",
             optional=True,
         ),
     ),
@@ -324,17 +341,20 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     question="far from the data",
     short="LayerNorm causes the model to fail far from the data.",
     quote=Quote(
-        "By constraining the magnitude of internal activations, it prevents the model from extrapolating "
-        "beyond the range seen during training, thereby limiting generalization, especially in high-input"
+        "By constraining the magnitude of internal activations, it prevents the model from "
+        "extrapolating beyond the range seen during training, thereby limiting generalization, "
+        "especially in high-input"
         " regimes.",
         "Naim & Asher (2025), section 5, before Table 1",
-        "In Table 1 the paper compares models trained with and without LayerNorm on functions with coefficients up to "
-        "10; the inputs stay inside [-1, 1]. We keep one model, freeze the scale of every LayerNorm at the query, and "
-        f"let queries of 10 and 1,000 {EDGE} decide; nearer queries and larger functions are in the details. Section 6 "
-        "itself says that removing LayerNorm does not restore in-context learning for such queries.",
+        "In Table 1 the paper compares models trained with and without LayerNorm on functions with "
+        "coefficients up to 10; the inputs stay inside [-1, 1]. We keep one model, freeze the "
+        f"scale of every LayerNorm at the query, and let queries of 10 and 1,000 {EDGE} decide; "
+        "nearer queries and larger functions are in the details. Section 6 itself says that "
+        "removing LayerNorm does not restore in-context learning for such queries.",
     ),
     kind="learning",
-    statement="LayerNorm is what makes a trained model fail far from the data: without it most of the failure is gone",
+    statement="LayerNorm is what makes a trained model fail far from the data: without it most of "
+    "the failure is gone",
     source="Naim & Asher (2025), section 5 (Table 1) and section 6",
     criterion=CRITERION,
     measurements=(failure, far.norm_arms, far.counterpart),

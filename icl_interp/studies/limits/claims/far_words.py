@@ -16,19 +16,19 @@ SD = "standard deviations"  # the unit u of outputs: the standard deviation of f
 EDGE = "times the largest |x| of training"  # the unit of x
 SPREAD = "standard deviation over contexts"
 SCOPE = "these weights, this task, context in distribution and the query alone moved to "
-BY_ALGEBRA = (
-    "By algebra, "  # begins an answer that follows from sizes alone: no evidence about the model
-)
+# Begins an answer that follows from sizes alone: no evidence about the model.
+BY_ALGEBRA = "By algebra, "
 ONSET = (
-    "The plateau is predicted to begin only at {value:.3g} times the largest |x| of training, beyond the range "
-    "measured."
+    "The plateau is predicted to begin only at {value:.3g} times the largest |x| of training, "
+    "beyond the range measured."
 )
 
 
 def asked(facts: Facts, where: str, n_prompts: int) -> str:
     """What a far claim was asked of: places, directions, and how rare a context may be that nobody saw.
 
-    Of n prompts without a single exception, exceptions are less frequent than 3 / n with a probability of 95 %.
+    Of n prompts without a single exception, exceptions are less frequent than 3 / n with a
+    probability of 95 %.
 
     Args:
         facts: of the model.
@@ -41,7 +41,10 @@ def asked(facts: Facts, where: str, n_prompts: int) -> str:
         if n_dims > 1
         else ""
     )
-    rare = f"; a context that is rarer than one in {max(n_prompts // 3, 1)} may do something else unseen"
+    rare = (
+        f"; a context that is rarer than one in {max(n_prompts // 3, 1)} may do something else "
+        "unseen"
+    )
     return f"{SCOPE}{where}{rays}{rare}"
 
 
@@ -136,8 +139,14 @@ def norms_are_the_cause(decision: Decision) -> str:
         return "LayerNorm makes the prediction level off: with every norm frozen it grows again."
     if decision.verdict == NO:
         if decision.condition and decision.condition.quantity == "frozen":
-            return "LayerNorm is not the cause: with every norm frozen the prediction does not grow either."
-        return "LayerNorm does not make the prediction level off: in the unchanged model it keeps growing."
+            return (
+                "LayerNorm is not the cause: with every norm frozen the prediction does not grow "
+                "either."
+            )
+        return (
+            "LayerNorm does not make the prediction level off: in the unchanged model it keeps "
+            "growing."
+        )
     if decision.failed:
         return "So it cannot be told whether LayerNorm makes the prediction level off."
     is_open = "It is not decided whether LayerNorm makes the prediction level off"

@@ -32,9 +32,8 @@ from icl_interp.studies.limits.measurements import between, boundary, context, f
 from icl_interp.studies.limits.measurements.context import HIGH, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
-NO_HELP = (
-    0.9  # error over that of the best guess without the prompt, from which its examples are no help
-)
+# Error over that of the best guess without the prompt, from which its examples are no help.
+NO_HELP = 0.9
 HELP = 0.5  # the same ratio, below which they help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
 DRAWN_AT = (
@@ -43,9 +42,8 @@ DRAWN_AT = (
     (1e5, 10**5.5),
     (10**5.5, 1e6),
 )  # strata of drawn far queries
-DECODABLE = (
-    0.5  # centred r2 from which a far prediction still tells the truth, however small its size
-)
+# Centred r2 from which a far prediction still tells the truth, however small its size.
+DECODABLE = 0.5
 
 
 def relative_error(
@@ -53,12 +51,14 @@ def relative_error(
 ) -> Interval:
     """Error over that of the best guess without the prompt, in the group of queries where the context helps most.
 
-    The guesses: the mean of the distribution of functions, and one curve for all contexts (f averaged over other units'
-    contexts). At drawn places only the first, which no guess without the prompt can beat but by chance.
+    The guesses: the mean of the distribution of functions, and one curve for all contexts (f
+    averaged over other units' contexts). At drawn places only the first, which no guess without the
+    prompt can beat but by chance.
 
     Args:
         used: `context/use`.
-        groups: which queries are averaged, by place; the smallest ratio of all groups counts, in every draw.
+        groups: which queries are averaged, by place; the smallest ratio of all groups counts, in
+            every draw.
         drawn: `far/drawn`, whose strata from 1e4 to 1e6 are further groups.
     """
     names = ("squared error", "law's mean", "context-free", "size")
@@ -74,7 +74,8 @@ def relative_error(
         parts = [between.pairs(part) for part in parts]
 
     def smallest(*means: np.ndarray) -> np.ndarray:
-        # Where all functions are one the law's mean is exact up to rounding, and the ratio is large, not 0 / 0.
+        # Where all functions are one the law's mean is exact up to rounding, and the ratio is
+        # large, not 0 / 0.
         guesses = [np.maximum(m[..., 1:3].min(-1), 1e-24 * m[..., 3] + 1e-200) for m in means]
         return np.min([m[..., 0] / guess for m, guess in zip(means, guesses, strict=True)], axis=0)
 
@@ -84,8 +85,8 @@ def relative_error(
 def follows_from_sizes(used: DataArray, drawn: DataArray, *groups: np.ndarray) -> bool:
     """Whether no prediction of this size could help: the ratio of errors is at least `NO_HELP` whatever f says.
 
-    With r the root mean square of f less the law's mean, over that of the truth less it, the error is at least
-    (1 - r)^2 times that of the law's mean (the triangle inequality).
+    With r the root mean square of f less the law's mean, over that of the truth less it, the error
+    is at least (1 - r)^2 times that of the law's mean (the triangle inequality).
     """
     known = used.sel(statistic=["f less law's mean", "law's mean"]).values.mean(1)
     between = drawn.sel(statistic=["size", "law's mean"]).values.mean(1)
@@ -129,8 +130,8 @@ def swapped(used: DataArray, at: np.ndarray) -> Interval:
 def arm_rows(curve: DataArray, u: float) -> list[dict[str, object]]:
     """What the three arms of "far out" do: growth of f, spread over contexts, error over that of the law's mean.
 
-    Spread (in units of u) and error are given at scale 1, 1e4 and 1e6; growth is the exponent of f's size over the last
-    two decades.
+    Spread (in units of u) and error are given at scale 1, 1e4 and 1e6; growth is the exponent of
+    f's size over the last two decades.
     """
     rows = []
     for arm in curve.indexes["arm"]:
@@ -190,14 +191,17 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
     decision = HIGH_NORM.decide(quantities)
     answer = _helps(decision)
     if decision.verdict == YES and follows_from_sizes(used, results[between.drawn], *far_out):
-        answer = f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}, which is too small beside a truth that grows."
+        answer = (
+            f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}, which is too small beside a truth that "
+            "grows."
+        )
     says = (
         f"{answer} At |x| = {first} and {last} the squared error is {of(found.value)} "
         f"that of the best guess without the prompt ({threshold})."
     )
     caveat = (
-        f"The truth {'can' if r2.low > DECODABLE else 'cannot clearly'} be read from these predictions: across prompts "
-        f"the squared correlation of the two is {r2.value:.2f}."
+        f"The truth {'can' if r2.low > DECODABLE else 'cannot clearly'} be read from these "
+        f"predictions: across prompts the squared correlation of the two is {r2.value:.2f}."
     )
     causal = {
         "intervention": "put the context of another function before the same query",
@@ -238,10 +242,10 @@ def _helps(decision: Decision) -> str:
 
 
 HIGH_NORM = Criterion(
-    f"Squared error at queries of 1e4 and of 1e5 {EDGE}, and at places drawn from 1e4 to 1e6, over that of the best "
-    "guess without the prompt (the mean of the distribution of functions, or the mean of the model's own predictions "
-    f"for other functions, whichever errs less), the smallest of all. Supported if it is at least {NO_HELP}. "
-    f"Contradicted if it is less than {HELP}.",
+    f"Squared error at queries of 1e4 and of 1e5 {EDGE}, and at places drawn from 1e4 to 1e6, over "
+    "that of the best guess without the prompt (the mean of the distribution of functions, or the "
+    "mean of the model's own predictions for other functions, whichever errs less), the smallest "
+    f"of all. Supported if it is at least {NO_HELP}. Contradicted if it is less than {HELP}.",
     (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
     (
         Precondition(
@@ -250,7 +254,8 @@ HIGH_NORM = Criterion(
         Precondition(
             "near",
             (-INF, HELP),
-            f"The examples do not help in distribution either (ratio of errors {{value:.2g}}, at most {HELP} allowed).",
+            "The examples do not help in distribution either (ratio of errors {value:.2g}, at most "
+            f"{HELP} allowed).",
         ),
     ),
 )
@@ -260,11 +265,13 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     question="far from the data",
     short="Transformers cannot learn in context from queries with large embeddings.",
     quote=Quote(
-        "Transformer models cannot perform in-context learning over inputs with high embedding norm.",
+        "Transformer models cannot perform in-context learning over inputs with high embedding "
+        "norm.",
         "Naim & Asher (2025), section 6, Proposition 4",
-        "The paper argues from what the prediction tends to. We measure the squared error at queries of 1e4 and 1e5 "
-        f"{EDGE} and compare it with guesses that do not look at the prompt; only the query is large, and the "
-        "examples in the prompt must help at queries inside the trained range.",
+        "The paper argues from what the prediction tends to. We measure the squared error at "
+        f"queries of 1e4 and 1e5 {EDGE} and compare it with guesses that do not look at the "
+        "prompt; only the query is large, and the examples in the prompt must help at queries "
+        "inside the trained range.",
     ),
     kind="architecture",
     statement="Transformers cannot learn in context over inputs of high embedding norm",

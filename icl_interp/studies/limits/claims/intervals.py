@@ -1,6 +1,7 @@
 """The claims of `limits` about the interval that a model was trained on: what it covers, how far out, at what price.
 
-They are about kinds of training, so each compares groups of several seeds (`claims.kinds`), one for each U(-a, a).
+They are about kinds of training, so each compares groups of several seeds (`claims.kinds`), one for
+each U(-a, a).
 """
 
 from collections.abc import Sequence
@@ -28,16 +29,23 @@ GROWN, SHRUNK = 1 / SMALLER, 1 / LARGER  # times: what is a fifth less or more t
 
 def _needs_an_interval(facts: Facts) -> str | None:
     if not any(role.kind == "interval" for role in facts.companions):
-        return "The claim compares training intervals; no matched model of another one is at hand (pass companions=)."
+        return (
+            "The claim compares training intervals; no matched model of another one is at hand "
+            "(pass companions=)."
+        )
     if own_interval(facts) is None:
-        return "The claim is about training on U(-a, a); this model's inputs and coefficients are not both from one."
+        return (
+            "The claim is about training on U(-a, a); this model's inputs and coefficients are not "
+            "both from one."
+        )
     return None
 
 
 def by_interval(results: Results) -> tuple[list[Arm], str]:
     """Arms that have seeds enough, by their interval, ascending; and which others were left out, in a sentence.
 
-    All of them, the model's own first, where that or all others have too few: then there is nothing to say about it.
+    All of them, the model's own first, where that or all others have too few: then there is nothing
+    to say about it.
     """
     table = results[seeds.intervals]
     arms = [Arm.of(table, name) for name in dict.fromkeys(row["arm"] for row in rows_in(table))]
@@ -90,9 +98,10 @@ def ordered(
 ) -> tuple[Estimate, list[tuple[tuple[float, float, float], Interval]]]:
     """Share of comparisons in which the arm that saw more of the test interval makes the smaller errors.
 
-    Its ends count as many of them as are clear: low those in which errors are at most `SMALLER` times the other arm's,
-    high all but those in which they are at least `LARGER` times. Beside it the comparisons: the two training intervals,
-    the test interval, and how many times the errors of the first are those of the second.
+    Its ends count as many of them as are clear: low those in which errors are at most `SMALLER`
+    times the other arm's, high all but those in which they are at least `LARGER` times. Beside it
+    the comparisons: the two training intervals, the test interval, and how many times the errors of
+    the first are those of the second.
     """
     sizes, found = [arm.a for arm in arms], []
     for i, j, sigma in cells(sizes, _tested(arms)):
@@ -111,9 +120,10 @@ def ordered(
 
 
 DENSITY = Criterion(
-    "share of comparisons (two training intervals, one test interval U(-sigma, sigma)) in which the models whose "
-    "training interval overlaps more with the test's have the smaller errors; clear are those in which errors are at "
-    f"most {SMALLER} or at least {LARGER} times the other models', unclear ones count both ways: all / at most half",
+    "share of comparisons (two training intervals, one test interval U(-sigma, sigma)) in which "
+    "the models whose training interval overlaps more with the test's have the smaller errors; "
+    f"clear are those in which errors are at most {SMALLER} or at least {LARGER} times the other "
+    "models', unclear ones count both ways: all / at most half",
     (Condition("share", (1.0, INF), (-INF, HALF)),),
     kinds.PRECONDITIONS,
 )
@@ -137,8 +147,8 @@ def density(results: Results, facts: Facts) -> Evidence:
         "models are better on intervals that hold more of their training data",
     )
     says = (
-        f"{first} In {found.value:.0%} of {len(pairs)} comparisons on one test interval, clearly in {found.low:.0%}, "
-        "models that saw more of it have the smaller errors "
+        f"{first} In {found.value:.0%} of {len(pairs)} comparisons on one test interval, clearly "
+        f"in {found.low:.0%}, models that saw more of it have the smaller errors "
         f"({bound(DENSITY, quantities, 'share', 'all', f'at most {HALF:.0%}')})."
     )
     caveat = f"Compared are models trained on U(-a, a), a = {_listed(arms)}, {kinds.counted(arms)}."
@@ -186,11 +196,12 @@ def _left_out_rows(arms: Sequence[Arm], out: str) -> tuple[kinds.Row, ...]:
     return (*kinds.left_out(arms, names), *([{"intervals left out": out}] if out else []))
 
 
-# ---- larger intervals -----------------------------------------------------------------------------------------------
+# ---- larger intervals ----------------------------------------------------------------------------
 
 LARGER_INTERVALS = Criterion(
-    "from the smallest to the largest training interval at hand: the |x| from which the prediction is level, and the "
-    f"error on the smallest interval, both at least {GROWN:g} times / one of them at most {SHRUNK:.2f} times",
+    "from the smallest to the largest training interval at hand: the |x| from which the prediction "
+    f"is level, and the error on the smallest interval, both at least {GROWN:g} times / one of "
+    f"them at most {SHRUNK:.2f} times",
     (
         Condition("onset", (GROWN, INF), (0.0, SHRUNK), "log"),
         Condition("cost", (GROWN, INF), (0.0, SHRUNK), "log"),
@@ -243,20 +254,28 @@ def larger(results: Results, facts: Facts) -> Evidence:
     first_words = answer(
         LARGER_INTERVALS,
         quantities,
-        "With larger training intervals the prediction levels off farther out, at a cost in accuracy.",
+        "With larger training intervals the prediction levels off farther out, at a cost in "
+        "accuracy.",
         {
-            "onset": "With larger training intervals the prediction does not level off farther out.",
+            "onset": "With larger training intervals the prediction does not level off farther "
+            "out.",
             "cost": "Larger training intervals do not cost accuracy.",
         },
         "larger training intervals make it level off farther out, at a cost in accuracy",
     )
+    onset_limits = bound(
+        LARGER_INTERVALS, quantities, "onset", f"at least {GROWN:g}", f"at most {SHRUNK:.2f}"
+    )
     outwards = (
-        f"From a = {first.a:g} to {last.a:g} the |x| from which it is level grows {kinds.in_brackets(grown)} times "
-        f"({bound(LARGER_INTERVALS, quantities, 'onset', f'at least {GROWN:g}', f'at most {SHRUNK:.2f}')})."
+        f"From a = {first.a:g} to {last.a:g} the |x| from which it is level grows "
+        f"{kinds.in_brackets(grown)} times ({onset_limits})."
+    )
+    cost_limits = bound(
+        LARGER_INTERVALS, quantities, "cost", f"at least {GROWN:g}", f"at most {SHRUNK:.2f}"
     )
     price = (
         f"The error on U(-{first.a:g}, {first.a:g}) grows {kinds.in_brackets(cost)} times "
-        f"({bound(LARGER_INTERVALS, quantities, 'cost', f'at least {GROWN:g}', f'at most {SHRUNK:.2f}')})."
+        f"({cost_limits})."
     )
     decided = LARGER_INTERVALS.decide(quantities).condition
     if decided and decided.quantity == "cost":
@@ -300,12 +319,13 @@ TRAINING_DENSITY_CLAIM = Claim(
     question="weights and training",
     short="Models are better on intervals that hold more of their training data.",
     quote=Quote(
-        "Models have better performance over intervals that contain a larger proportion of examples in "
-        "the training distribution.",
+        "Models have better performance over intervals that contain a larger proportion of "
+        "examples in the training distribution.",
         "Naim & Asher (2025), appendix E, Observation 3 (i), with Table 3 (appendix C)",
-        "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both, and take as"
-        " the proportion how much the interval of training and the interval of the test overlap. Each kind has several "
-        "seeds.",
+        "Table 3 changes the functions alone and keeps inputs inside [-1, 1]. We change both, and "
+        "take as"
+        " the proportion how much the interval of training and the interval of the test overlap. "
+        "Each kind has several seeds.",
     ),
     kind="learning",
     statement="Models are better on intervals that hold more of their training distribution",
@@ -324,16 +344,19 @@ LARGER_INTERVALS_CLAIM = Claim(
     question="far from the data",
     short="Larger training intervals move boundary values outwards but cost accuracy.",
     quote=Quote(
-        "Training with distributions over much larger intervals, for instance U(-100, 100), can extend "
-        "boundary values. However, as shown in Table 3, such training comes at a substantial cost: "
-        "performance deteriorates sharply across all testing scenarios we considered.",
-        "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 (ii))",
-        "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several a and "
-        "measure, over several seeds, how far out the prediction levels off and the error on the smallest interval. "
-        "Ours on U(-100, 100) has not learned its task and is left out.",
+        "Training with distributions over much larger intervals, for instance U(-100, 100), can "
+        "extend boundary values. However, as shown in Table 3, such training comes at a "
+        "substantial cost: performance deteriorates sharply across all testing scenarios we "
+        "considered.",
+        "Naim & Asher (2025), section 5, with Table 3 (appendix C; also appendix E, Observation 3 "
+        "(ii))",
+        "The paper's Table 3 gives errors only. We compare models trained on U(-a, a) for several "
+        "a and measure, over several seeds, how far out the prediction levels off and the error on "
+        "the smallest interval. Ours on U(-100, 100) has not learned its task and is left out.",
     ),
     kind="learning",
-    statement="Training on larger intervals moves the boundary values outwards, at a cost in accuracy",
+    statement="Training on larger intervals moves the boundary values outwards, at a cost in "
+    "accuracy",
     source="Naim & Asher (2025), section 5, Table 3 and Observation 3 (ii)",
     criterion=LARGER_INTERVALS,
     measurements=(seeds.intervals,),

@@ -1,16 +1,18 @@
 """What the claims about a kind of training share: groups of several seeds, and what must hold to compare them.
 
-An arm is all runs at hand that are alike but for their seed. Each gives one number on one sample that all arms share,
-and the exact permutation interval of the difference of mean logarithms says how much the kinds differ.
+An arm is all runs at hand that are alike but for their seed. Each gives one number on one sample
+that all arms share, and the exact permutation interval of the difference of mean logarithms says
+how much the kinds differ.
 
-How far two kinds must differ was fixed before the arms were compared, from the spread within them: in distribution the
-errors of five kinds with five seeds each have a standard deviation of 0.10 decades within a kind. The difference of two
-arms of five then has a standard error of 0.063 decades, at half the sample 0.089. Two of these are a factor of 1.5,
-which lies between a fifth less (0.8) and a fifth more (1.2). So neither region ends at "no difference".
+How far two kinds must differ was fixed before the arms were compared, from the spread within them:
+in distribution the errors of five kinds with five seeds each have a standard deviation of 0.10
+decades within a kind. The difference of two arms of five then has a standard error of 0.063
+decades, at half the sample 0.089. Two of these are a factor of 1.5, which lies between a fifth less
+(0.8) and a fifth more (1.2). So neither region ends at "no difference".
 
-A run counts once, a copy of it not again (`measurements.seeds`). A run whose numbers are not at hand is left out and
-named. One that was measured and has an error of 0, of NaN or of infinity is not left out, since that would choose runs
-by what is compared: then nothing is compared.
+A run counts once, a copy of it not again (`measurements.seeds`). A run whose numbers are not at
+hand is left out and named. One that was measured and has an error of 0, of NaN or of infinity is
+not left out, since that would choose runs by what is compared: then nothing is compared.
 """
 
 from collections.abc import Sequence
@@ -31,7 +33,8 @@ from icl_interp.studies.limits.measurements.seeds import LEAST, NOWHERE, TRAINED
 from icl_interp.studies.limits.measurements.shift import RATE
 
 SMALLER, LARGER = 0.8, 1.2  # times: a fifth less, and a fifth more
-ALIKE = 2.0  # times the median: up to this error rates count as those of runs that were trained equally well
+# Times the median: up to this error rates count as those of runs that were trained equally well.
+ALIKE = 2.0
 SCOPE = "these kinds of training, this task"
 Row = dict[str, Any]
 TIMES = "times"
@@ -146,28 +149,34 @@ def can_decide(arms: Sequence[Arm], least: int = LEAST) -> bool:
 
 def seeds_needed(least: int = LEAST) -> Precondition:
     """Seeds enough in every arm; three against three, say, have p >= 0.10 whatever they show."""
-    otherwise = f"Nothing was compared: the smaller group has {{value:.0f}} of at least {least} seeds needed."
+    otherwise = (
+        f"Nothing was compared: the smaller group has {{value:.0f}} of at least {least} seeds "
+        "needed."
+    )
     return Precondition("seeds", (least, INF), otherwise)
 
 
-# Runs are never left out by the very error that a claim compares, so one that fell behind makes it inconclusive.
+# Runs are never left out by the very error that a claim compares, so one that fell behind makes it
+# inconclusive.
 TRAINED_EQUALLY = Precondition(
     "equally well",
     (0.0, ALIKE),
-    f"The runs were not trained equally well: one's error is {{value:.2g}} times off the median (at most {ALIKE:g}).",
+    "The runs were not trained equally well: one's error is {value:.2g} times off the median (at "
+    f"most {ALIKE:g}).",
     optional=True,
 )
 TRAINED_ALIKE = Precondition(
     "trainings",
     (1, 1),
-    "The groups were trained in {value:.0f} ways (steps, batches, learning rates or curricula), not in one.",
+    "The groups were trained in {value:.0f} ways (steps, batches, learning rates or curricula), "
+    "not in one.",
     optional=True,
 )
 TRAINING_KNOWN = Precondition(
     "training unknown",
     (0, 0),
-    "Of {value:.0f} of the groups nothing tells how they were trained (config.json of a run folder does), and the "
-    "claim is about kinds of training.",
+    "Of {value:.0f} of the groups nothing tells how they were trained (config.json of a run folder "
+    "does), and the claim is about kinds of training.",
 )
 COMPARABLE = Precondition(
     "no number",
@@ -193,8 +202,8 @@ def prepared(
     Args:
         arms: those that are compared.
         columns: the numbers that are compared.
-        apart: each arm has a median of its own, for claims about the error in distribution itself: a common one would
-            bound the very difference that is asked about.
+        apart: each arm has a median of its own, for claims about the error in distribution itself:
+            a common one would bound the very difference that is asked about.
         least: seeds that an arm needs.
     """
     unknown = sum(not arm.known for arm in arms if arm.runs)
@@ -300,4 +309,7 @@ def scalable(facts: Facts) -> str | None:
     kind = facts.task_kind
     if kind == "Polynomial":
         return None
-    return f"The claim is about polynomials that are scaled; this model's task is {kind}, which is not scaled here."
+    return (
+        f"The claim is about polynomials that are scaled; this model's task is {kind}, which is "
+        "not scaled here."
+    )

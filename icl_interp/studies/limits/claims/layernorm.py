@@ -33,7 +33,8 @@ from icl_interp.studies.limits.measurements.far import power
 ROUNDING = 1e-11  # spread of f in distribution, over its mean, up to which it is rounding
 STILL = 1e-9  # change of f over a decade, in u, up to which f stands still
 SCALE_GROWS = 0.9  # growth exponent from which a norm's scale grows as fast as the query
-FADES = 0.5  # change of f over a decade over that of the decade before, below which f may level off further out
+# Change of f over a decade over that of the decade before, below which f may level off further out.
+FADES = 0.5
 LAST = (1e5, 1e6)  # the last decade of the grid, and the one before it, in units of x
 BEFORE = (1e4, 1e5)
 BEYOND = (1e6, 1e10)  # where f still has to be what it was
@@ -45,7 +46,10 @@ def needs_norm(facts: Facts) -> str | None:
     if kind is None:
         return "The claim is about LayerNorm; this model has no norm."
     if kind == "RMS":
-        return "The claim is about LayerNorm; this model's norm divides by the root mean square and does not centre."
+        return (
+            "The claim is about LayerNorm; this model's norm divides by the root mean square and "
+            "does not centre."
+        )
     if kind == "Tanh":
         return (
             "The claim is about LayerNorm; this model's norm is a tanh, which divides by no scale."
@@ -66,15 +70,16 @@ def needs_growth(facts: Facts) -> str | None:
 def spread(results: Results) -> Estimate:
     """u over the size of f in distribution: whether the output is more than a constant.
 
-    Without an interval: it asks whether u is rounding (1e-11), which does not turn on which prompts were drawn. Nor
-    does u itself have one as a unit: over samples it varies by 4 %, and the zones below span a factor of five.
+    Without an interval: it asks whether u is rounding (1e-11), which does not turn on which prompts
+    were drawn. Nor does u itself have one as a unit: over samples it varies by 4 %, and the zones
+    below span a factor of five.
     """
     mean, u = (float(results[scale.own].sel(statistic=s)) for s in ("mean", "u"))
     name = "standard deviation of the prediction in distribution / its mean"
     return Estimate.exactly(name, u / max(abs(mean), u) if u > 0 else 0.0)
 
 
-# ---- saturation -----------------------------------------------------------------------------------------------------
+# ---- saturation ----------------------------------------------------------------------------------
 
 LEVELS, KEEPS_ON = (
     0.01,
@@ -130,7 +135,8 @@ def change_beyond(drawn: DataArray, u: float) -> Interval:
 def fading(ends: DataArray, drawn: DataArray) -> Interval:
     """Change of f over the last decade over that of the decade before, in the direction of the larger last change.
 
-    Squared changes between known places and those between drawn ones are added up: the larger kind counts.
+    Squared changes between known places and those between drawn ones are added up: the larger kind
+    counts.
     """
     known = _changes(ends)  # (unit, direction, decade)
     steps = [
@@ -223,12 +229,21 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     largest = max(scales, key=lambda name: scales[name], default="")
     quantities["scale"] = scale_grows(results[between.scale_growth])
     decision = SATURATION.decide(quantities)
-    says = (
-        f"{levels_off(decision, 'distance' in quantities)} Between |x| = {near} and {end} it changes by "
-        f"{of(change.value)} its standard deviation in distribution "
-        f"({bound(SATURATION, quantities, 'change', f'at most {percent(LEVELS)}', f'more than {percent(KEEPS_ON)}')})."
+    limits = bound(
+        SATURATION,
+        quantities,
+        "change",
+        f"at most {percent(LEVELS)}",
+        f"more than {percent(KEEPS_ON)}",
     )
-    growth = f"The scale of {largest} grows like {like(scales.get(largest, 0.0))} (asked: at least |x|^{SCALE_GROWS})."
+    says = (
+        f"{levels_off(decision, 'distance' in quantities)} Between |x| = {near} and {end} it "
+        f"changes by {of(change.value)} its standard deviation in distribution ({limits})."
+    )
+    growth = (
+        f"The scale of {largest} grows like {like(scales.get(largest, 0.0))} (asked: at least "
+        f"|x|^{SCALE_GROWS})."
+    )
     caveat = (
         growth
         if pre
@@ -236,8 +251,8 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     )
     if "distance" in quantities and undecided(decision) != "scale":
         caveat = (
-            f"Its end values are {of(quantities['distance'].value)} that standard deviation away from the predicted "
-            f"ones (asked: at most {percent(CLOSE)})."
+            f"Its end values are {of(quantities['distance'].value)} that standard deviation away "
+            f"from the predicted ones (asked: at most {percent(CLOSE)})."
         )
     details: list[dict[str, Any]] = [
         {
@@ -297,12 +312,13 @@ NOT_CONSTANT = Precondition(
     "The prediction is constant whatever the norms do, so nothing can be decided.",
 )
 SATURATION = Criterion(
-    f"Supported if from 1e5 to 1e6 {EDGE}, and at places drawn between, the prediction changes by at most "
-    f"{percent(LEVELS)} of its standard deviation in distribution (in no single context by more than "
-    f"{percent(KEEPS_ON)}), and by no more from 1e6 to 1e10, if it ends within {percent(CLOSE)} of that from the "
-    "values that the weights predict (asked of pre-norm models), and if the scale of some norm grows at least like "
-    f"|x|^{SCALE_GROWS}. Contradicted if it changes by more than {percent(KEEPS_ON)}, and by at least {FADES} times as "
-    "much as over the tenfold increase of |x| before.",
+    f"Supported if from 1e5 to 1e6 {EDGE}, and at places drawn between, the prediction changes by "
+    f"at most {percent(LEVELS)} of its standard deviation in distribution (in no single context by "
+    f"more than {percent(KEEPS_ON)}), and by no more from 1e6 to 1e10, if it ends within "
+    f"{percent(CLOSE)} of that from the values that the weights predict (asked of pre-norm "
+    f"models), and if the scale of some norm grows at least like |x|^{SCALE_GROWS}. Contradicted "
+    f"if it changes by more than {percent(KEEPS_ON)}, and by at least {FADES} times as much as "
+    "over the tenfold increase of |x| before.",
     (
         LEVEL_OFF,
         # A root mean square over n contexts hides one that changes by sqrt(n) times as much.
@@ -316,15 +332,17 @@ SATURATION = Criterion(
         Precondition(
             "read-in grows",
             (1, 1),
-            "Centring removes the vector that x is read in by, so the size of the query never reaches a LayerNorm.",
+            "Centring removes the vector that x is read in by, so the size of the query never "
+            "reaches a LayerNorm.",
             optional=True,
         ),
         onset_within(far.LINE[0]),
         Precondition(
             "fading",
             (FADES, INF),
-            f"The last tenfold increase of |x| is not shown to change the prediction at least {FADES} times as much as "
-            "the one before (found: {value:.2g} times), so it may level off further out.",
+            "The last tenfold increase of |x| is not shown to change the prediction at least "
+            f"{FADES} times as much as the one before (found: {{value:.2g}} times), so it may "
+            "level off further out.",
             optional=True,
         ),
     ),
@@ -335,16 +353,18 @@ LAYERNORM_SATURATION_CLAIM = Claim(
     question="far from the data",
     short="LayerNorm makes the prediction level off far from the data.",
     quote=Quote(
-        "as the nominator tends asymptotically towards a linear function at infinity it means that the "
-        "ratio tends towards a constant that we have called boundary values",
-        "Naim & Asher (2025), appendix G.1, proof of Proposition 6 (observed in section 5 and Figure 4)",
-        "The paper proves this for one attention layer that is followed by a LayerNorm. We measure on the whole "
-        f"model how much the prediction still changes as the query goes from 1e5 to 1e6 {EDGE}, at known and at drawn "
-        "places, compare the end value with what the weights predict, and ask that a LayerNorm's scale grow with the "
-        "query.",
+        "as the nominator tends asymptotically towards a linear function at infinity it means that "
+        "the ratio tends towards a constant that we have called boundary values",
+        "Naim & Asher (2025), appendix G.1, proof of Proposition 6 (observed in section 5 and "
+        "Figure 4)",
+        "The paper proves this for one attention layer that is followed by a LayerNorm. We measure "
+        "on the whole model how much the prediction still changes as the query goes from 1e5 to "
+        f"1e6 {EDGE}, at known and at drawn places, compare the end value with what the weights "
+        "predict, and ask that a LayerNorm's scale grow with the query.",
     ),
     kind="architecture",
-    statement="Far from the data LayerNorm makes the prediction level off at boundary values that the weights fix",
+    statement="Far from the data LayerNorm makes the prediction level off at boundary values that "
+    "the weights fix",
     source="Naim & Asher (2025), section 5 and Proposition 6",
     criterion=SATURATION,
     measurements=(

@@ -50,8 +50,9 @@ _NAMES = {
 def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.ndarray:
     """How fast f grows, by its increments: d log |f(10 x) - f(x)| / d log |x| in each direction, `(..., direction)`.
 
-    Of a line it is 1, of a plateau that is neared like 1/|x| it is -1, and a constant added to f leaves it. `FALLS`
-    stands for minus infinity: for increments at the end of at most `STILL` u, and for slopes below.
+    Of a line it is 1, of a plateau that is neared like 1/|x| it is -1, and a constant added to f
+    leaves it. `FALLS` stands for minus infinity: for increments at the end of at most `STILL` u,
+    and for slopes below.
 
     Args:
         squares: mean squares of f(10 x) - f(x), `(..., x)`; NaN where 10 x was not measured.
@@ -161,15 +162,21 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
     )
     decision = CAUSES.decide(quantities)
     says = (
-        f"{norms_are_the_cause(decision)} From |x| = {reached.replace('..', 'to')} the change per tenfold |x| goes "
-        "like "
+        f"{norms_are_the_cause(decision)} From |x| = {reached.replace('..', 'to')} the change per "
+        "tenfold |x| goes like "
     )
     of_frozen = bound(CAUSES, quantities, "frozen", f"at least |x|^{GROWS}", f"at most |x|^{LEVEL}")
     of_intact = bound(CAUSES, quantities, "intact", f"at most |x|^{LEVEL}", f"at least |x|^{GROWS}")
     if decision.condition and decision.condition.quantity == "intact":
-        says += f"{_power(intact)} in the unchanged model ({of_intact}), and {_power(frozen)} with frozen norms."
+        says += (
+            f"{_power(intact)} in the unchanged model ({of_intact}), and {_power(frozen)} with "
+            "frozen norms."
+        )
     else:
-        says += f"{_power(frozen)} with frozen norms ({of_frozen}), and {_power(intact)} in the unchanged model."
+        says += (
+            f"{_power(frozen)} with frozen norms ({of_frozen}), and {_power(intact)} in the "
+            "unchanged model."
+        )
     if len(enough) > 2:
         alone = f"freezing any of {len(enough)} norms alone is enough"
     else:
@@ -180,7 +187,8 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
         )
     caveat = f"The control intervention (context positions) gives {_power(sham)}; {alone}."
     causal = {
-        "intervention": "freeze the scale of every norm at the query position, at its mean in distribution",
+        "intervention": "freeze the scale of every norm at the query position, at its mean in "
+        "distribution",
         "effect": frozen - intact,
         "intact": intact,
         "frozen": frozen,
@@ -209,12 +217,12 @@ def _power(exponent: float) -> str:
 
 
 CAUSES = Criterion(
-    "Growth exponent: the power of |x| by which the change of the prediction per tenfold |x| grows, from 1e3 to 1e6 "
-    f"{EDGE}, between known places and between drawn ones. Supported if in both directions it is at least {GROWS} with "
-    f"every norm frozen at the query and at most {LEVEL} in the unchanged model, which changes by at most "
-    f"{percent(LEVELS)} of its standard deviation in distribution from 1e5 to 1e6. "
-    f"Contradicted if in one direction it is below {LEVEL} with every norm frozen, or above {GROWS} in the unchanged "
-    "model.",
+    "Growth exponent: the power of |x| by which the change of the prediction per tenfold |x| "
+    f"grows, from 1e3 to 1e6 {EDGE}, between known places and between drawn ones. Supported if in "
+    f"both directions it is at least {GROWS} with every norm frozen at the query and at most "
+    f"{LEVEL} in the unchanged model, which changes by at most {percent(LEVELS)} of its standard "
+    "deviation in distribution from 1e5 to 1e6. Contradicted if in one direction it is below "
+    f"{LEVEL} with every norm frozen, or above {GROWS} in the unchanged model.",
     (
         Condition("frozen", (GROWS, INF), (-INF, LEVEL)),
         Condition("intact", (-INF, LEVEL), (GROWS, INF)),
@@ -230,13 +238,15 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     short="LayerNorm causes the prediction to level off far from the data.",
     quote=Quote(
         "Layer Normalization is responsible for boundary values",
-        "Naim & Asher (2025), appendix G.1, Proposition 6 (Proposition 3 in section 6 says the same)",
-        "The paper trains another model without LayerNorm and finds larger outputs. We keep the trained "
-        "model, freeze the scale of every LayerNorm at the query, and compare how fast the changes of the prediction "
-        f"grow as the query goes from 1e3 to 1e6 {EDGE}.",
+        "Naim & Asher (2025), appendix G.1, Proposition 6 (Proposition 3 in section 6 says the "
+        "same)",
+        "The paper trains another model without LayerNorm and finds larger outputs. We keep the "
+        "trained model, freeze the scale of every LayerNorm at the query, and compare how fast the "
+        f"changes of the prediction grow as the query goes from 1e3 to 1e6 {EDGE}.",
     ),
     kind="architecture",
-    statement="LayerNorm is what makes the prediction level off: with its scale frozen the prediction grows again",
+    statement="LayerNorm is what makes the prediction level off: with its scale frozen the "
+    "prediction grows again",
     source="Naim & Asher (2025), Proposition 6; causal test ours",
     criterion=CAUSES,
     measurements=(

@@ -53,7 +53,7 @@ from icl_interp.studies.limits.measurements.ablation import (
 # Shares of the prediction before the last layer, and without it. At a share of a half the standard
 # error is 0.03 with 128 units, at half the sample 0.05: the zone between is four of these wide.
 MAINLY, ALREADY = 0.4, 0.6
-# of the prediction's variance: what varies less without the last layer is rounding
+# Share of the prediction's variance: what varies less without the last layer is rounding.
 ROUNDING = 1e-10
 CONSTANT = 1e-140  # a variance below is none; its square times `ROUNDING` is still a number
 PARTS = ("1", "intact", "edited", "law mean")

@@ -1,9 +1,9 @@
 """The claim of `limits` that predictions resemble those of no classical learning algorithm.
 
-A model that has learned its task is near every algorithm that solves it, in distribution. So what is asked is whether
-one algorithm, also bounded, is near in all test conditions: in distribution and a little beyond, where algorithms that
-agree there differ from each other. That none is near is said only if functions of what an algorithm says do no better,
-whatever these functions are.
+A model that has learned its task is near every algorithm that solves it, in distribution. So what
+is asked is whether one algorithm, also bounded, is near in all test conditions: in distribution and
+a little beyond, where algorithms that agree there differ from each other. That none is near is said
+only if functions of what an algorithm says do no better, whatever these functions are.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,8 @@ from icl_interp.studies.limits.measurements.algorithms import (
 from icl_interp.studies.limits.measurements.classes import needs_polynomials
 
 RESEMBLES, UNLIKE = 0.95, 0.8  # similarities from which on, and up to which
-FOLLOWS = (
-    0.5  # similarity to the truth in distribution from which on a model is about its functions
-)
+# Similarity to the truth in distribution from which on a model is about its functions.
+FOLLOWS = 0.5
 PLAIN, CLIPPED, TANH = "", "clipped at", "tanh at"
 # Bounds B that are tried, in standard deviations of the prediction in distribution: 9 % apart.
 BOUNDS = np.geomspace(0.5, 8.0, 33)
@@ -44,19 +43,23 @@ TINY = np.finfo(float).tiny
 LOOKS = 500  # draws in which the nearest rival is looked for
 N_BINS = 24  # of what an algorithm says: with four arms of 512 prompts each has 43 prompts
 FORMS = {PLAIN: np.array([INF]), CLIPPED: BOUNDS, TANH: BOUNDS}
-ALIKE = 2e-3  # of similarity: of rivals as near as this to the nearest the first is named, plain ones first
+# A difference in similarity: of rivals as near as this to the nearest the first is named, plain
+# ones first.
+ALIKE = 2e-3
 
 
 @dataclass(frozen=True)
 class Rival:
     """An algorithm, as it is or bounded: what it says then is m + clip(A - m, -B, B), or m + B tanh((A - m) / B).
 
-    m is the mean over all functions at the query, so that a shift of all values shifts every rival, too.
+    m is the mean over all functions at the query, so that a shift of all values shifts every rival,
+    too.
 
     Attributes:
         algorithm: its name.
         form: `PLAIN`, `CLIPPED` or `TANH`.
-        bound: B in standard deviations of the prediction in distribution; the same in all test conditions.
+        bound: B in standard deviations of the prediction in distribution; the same in all test
+            conditions.
     """
 
     algorithm: str
@@ -123,7 +126,7 @@ class Answers:
         return bounded(self.said[rival.algorithm], self.mean, rival.form, rival.bound * u)
 
 
-# ---- similarity -----------------------------------------------------------------------------------------------------
+# ---- similarity ----------------------------------------------------------------------------------
 
 
 def unlikeness(square: np.ndarray, f: np.ndarray, f_squared: np.ndarray) -> np.ndarray:
@@ -135,7 +138,10 @@ def unlikeness(square: np.ndarray, f: np.ndarray, f_squared: np.ndarray) -> np.n
 def similarity(
     f: Float[np.ndarray, "*arms unit prompt"], other: Float[np.ndarray, "... unit prompt"]
 ) -> Float[np.ndarray, "..."]:
-    """1 - E (f - A)^2 / Var f over the prompts of each arm; Var f is the variance of f over the same prompts."""
+    """1 - E (f - A)^2 / Var f over the prompts of each arm.
+
+    Var f is the variance of f over the same prompts.
+    """
     f, other = (x.reshape(*x.shape[:-2], -1) for x in (f, other))
     centred = f - f.mean(-1, keepdims=True)
     return 1 - unlikeness(((f - other) ** 2).mean(-1), centred.mean(-1), (centred**2).mean(-1))
@@ -163,8 +169,8 @@ def nearest_in_all(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -
 def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Interval:
     """Similarity to the nearest of several others, in the arm in which that is smallest; arguments as from `by_unit`.
 
-    The nearest is chosen in every draw. Others that are the nearest in none of `LOOKS` draws are left out: there are a
-    thousand rivals.
+    The nearest is chosen in every draw. Others that are the nearest in none of `LOOKS` draws are
+    left out: there are a thousand rivals.
     """
     weights = np.concatenate(
         [np.full((1, len(square)), 1 / len(square)), draw_weights(len(square))[:LOOKS]]
@@ -175,7 +181,7 @@ def interval(square: np.ndarray, value: np.ndarray, squared: np.ndarray) -> Inte
     return far.through(lambda missed: 1 - missed, far.se)
 
 
-# ---- the rivals -----------------------------------------------------------------------------------------------------
+# ---- the rivals ----------------------------------------------------------------------------------
 
 
 def rivals_of(answers: Answers) -> tuple[list[Rival], Float[np.ndarray, "unit rival arm"]]:
@@ -195,8 +201,8 @@ def rivals_of(answers: Answers) -> tuple[list[Rival], Float[np.ndarray, "unit ri
 def reshaped(answers: Answers) -> Float[np.ndarray, "algorithm arm unit prompt"]:
     """For each algorithm the function of what it says that is nearest to the model: no form is assumed.
 
-    The mean of the model's predictions in `N_BINS` bins of the algorithm's, all arms together, and lines between. Each
-    half of the units is predicted by bins of the other.
+    The mean of the model's predictions in `N_BINS` bins of the algorithm's, all arms together, and
+    lines between. Each half of the units is predicted by bins of the other.
     """
     n_units = answers.f.shape[1]
     first = np.arange(n_units) < n_units // 2
@@ -246,7 +252,7 @@ def _first_best(values: Float[np.ndarray, " rival"]) -> int:
     return int(np.flatnonzero(values >= values.max() - ALIKE)[0])
 
 
-# ---- evidence -------------------------------------------------------------------------------------------------------
+# ---- evidence ------------------------------------------------------------------------------------
 
 ONE, ANY, OF_TRUTH, ITSELF = "one rival", "a function of one algorithm", "truth", "itself"
 
@@ -273,7 +279,8 @@ class Comparison:
                 interval(square, value, squared),
             ),
             ANY: Estimate.of(
-                "similarity to the nearest function of what one algorithm says, where it is smallest",
+                "similarity to the nearest function of what one algorithm says, where it is "
+                "smallest",
                 interval(*by_unit(answers.f, reshaped(answers))),
             ),
             OF_TRUTH: Estimate.of(
@@ -288,19 +295,23 @@ class Comparison:
         return similarity(self.answers.f, self.answers.by(rival, self.chosen.u))
 
 
-# Supported once asked that in each test condition the nearest algorithm be far, in distribution too. There every
-# algorithm that solves the task is near a model that has learned it, so the claim could not be supported. Now no single
-# algorithm may be near in all conditions. Rivals were chosen on half of the pairs and scored on the other: by the seed
-# the standard error went from 0.002 to 0.011, since few contexts make most of the differences and the interval knew
-# nothing of the choice. Now all pairs count, twice as many contexts each, and the choice is made again in every draw.
+# Supported once asked that in each test condition the nearest algorithm be far, in distribution
+# too. There every algorithm that solves the task is near a model that has learned it, so the claim
+# could not be supported. Now no single algorithm may be near in all conditions. Rivals were chosen
+# on half of the pairs and scored on the other: by the seed the standard error went from 0.002 to
+# 0.011, since few contexts make most of the differences and the interval knew nothing of the
+# choice. Now all pairs count, twice as many contexts each, and the choice is made again in every
+# draw.
 CRITERION = Criterion(
-    "similarity to an algorithm: 1 - mean squared difference / variance of the predictions, over the prompts of a "
-    "test condition. An algorithm counts as it is, or clipped to [-B, B] or as B tanh(A / B) about the best guess "
-    "without the prompt, with one B in all test conditions. Of each the test condition counts in which it is least "
-    f"similar; the nearest is at most {UNLIKE} similar there, so is the best function, of any form, of what an "
-    f"algorithm says, and the target in distribution is at least {FOLLOWS} similar, because a model that has learned "
-    f"nothing resembles nothing / the nearest is at least {RESEMBLES} similar. Asked where the model, its examples in "
-    f"another order, is at least {RESEMBLES} similar to itself in every test condition",
+    "similarity to an algorithm: 1 - mean squared difference / variance of the predictions, over "
+    "the prompts of a test condition. An algorithm counts as it is, or clipped to [-B, B] or as B "
+    "tanh(A / B) about the best guess without the prompt, with one B in all test conditions. Of "
+    f"each the test condition counts in which it is least similar; the nearest is at most {UNLIKE} "
+    "similar there, so is the best function, of any form, of what an algorithm says, and the "
+    f"target in distribution is at least {FOLLOWS} similar, because a model that has learned "
+    f"nothing resembles nothing / the nearest is at least {RESEMBLES} similar. Asked where the "
+    f"model, its examples in another order, is at least {RESEMBLES} similar to itself in every "
+    "test condition",
     (
         Condition(ONE, (-INF, UNLIKE), (RESEMBLES, INF)),
         Condition(ANY, (-INF, UNLIKE), None),
@@ -340,27 +351,42 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
     scale = "1: the same, 0: as a constant"
     of_one = bound(CRITERION, quantities, ONE, f"at most {UNLIKE}", f"at least {RESEMBLES}")
     if named:
-        second = f"Its similarity to them ({scale}) is at least {worst:.3g} in all {len(ARMS)} test conditions "
+        second = (
+            f"Its similarity to them ({scale}) is at least {worst:.3g} in all {len(ARMS)} test "
+            "conditions "
+        )
         second += f"({of_one})."
     else:
         second = (
-            f"The nearest, {found.chosen.one}, has a similarity ({scale}) of {worst:.3g} in its worst "
-            f"condition ({of_one})."
+            f"The nearest, {found.chosen.one}, has a similarity ({scale}) of {worst:.3g} in its "
+            f"worst condition ({of_one})."
         )
-    third = f"With the examples in another order the model is similar to itself by at least {again:.3g}."
+    third = (
+        "With the examples in another order the model is similar to itself by at least "
+        f"{again:.3g}."
+    )
     if alike > 1 and named:
-        third = f"They resemble {alike - 1} of {len(found.chosen.each) - 1} others, too, so they do not tell which it is."
+        third = (
+            f"They resemble {alike - 1} of {len(found.chosen.each) - 1} others, too, so they do "
+            "not tell which it is."
+        )
     elif truth < FOLLOWS and not named:
-        third = f"In distribution its similarity to the target is only {truth:.3g} (asked: at least {FOLLOWS})."
+        third = (
+            f"In distribution its similarity to the target is only {truth:.3g} (asked: at least "
+            f"{FOLLOWS})."
+        )
     elif not named:
-        third = f"The best function of what one algorithm says has {reshaped_:.3g} (asked: at most {UNLIKE})."
+        third = (
+            f"The best function of what one algorithm says has {reshaped_:.3g} (asked: at most "
+            f"{UNLIKE})."
+        )
     return Evidence(
         quantities,
         f"{first} {second}",
         caveat=third,
-        scope="these weights, this task, predictions at the last query in four test conditions: in distribution, "
-        "functions x 3, query at an end of the inputs' interval, scale and query drawn near these; bounds in standard "
-        "deviations of the prediction in distribution",
+        scope="these weights, this task, predictions at the last query in four test conditions: in "
+        "distribution, functions x 3, query at an end of the inputs' interval, scale and query "
+        "drawn near these; bounds in standard deviations of the prediction in distribution",
         twin=Comparison.of(results.twin[own], others).quantities,
         details=_rows(found, f, others, same),
     )
@@ -415,16 +441,19 @@ NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
     question="algorithm",
     short="No classical learning algorithm predicts what the model predicts.",
     quote=Quote(
-        "It does not resemble the application of any classical learning algorithm such as least squares, "
-        "ridge regression, or interpolation.",
+        "It does not resemble the application of any classical learning algorithm such as least "
+        "squares, ridge regression, or interpolation.",
         "Naim & Asher (2025), section 6, before Proposition 3",
-        "The paper argues from the form of the model's formula and compares no predictions. We compare the model's "
-        "predictions with those of classical algorithms in distribution, for functions scaled by 3, at the ends of "
-        "the input interval, and for scales and queries drawn near these. An algorithm may also be bounded, because a "
-        "model with LayerNorm is. In distribution a model that has learned its task is near every algorithm that "
-        "solves it. So we ask whether one algorithm is near in all conditions, which may be false of every algorithm.",
+        "The paper argues from the form of the model's formula and compares no predictions. We "
+        "compare the model's predictions with those of classical algorithms in distribution, for "
+        "functions scaled by 3, at the ends of the input interval, and for scales and queries "
+        "drawn near these. An algorithm may also be bounded, because a model with LayerNorm is. In "
+        "distribution a model that has learned its task is near every algorithm that solves it. So "
+        "we ask whether one algorithm is near in all conditions, which may be false of every "
+        "algorithm.",
     ),
-    kind="learning",  # argued from the design, but a model that failed at its task would be like no algorithm too
+    # Argued from the design, but a model that failed at its task would be like no algorithm too.
+    kind="learning",
     statement="Predictions resemble those of no classical learning algorithm",
     source="Naim & Asher (2025), section 6",
     criterion=CRITERION,

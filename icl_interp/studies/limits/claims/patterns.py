@@ -45,7 +45,7 @@ UNLIKE = 0.5  # a medium one
 # Distance between prompts, in weight moved, below which patterns do not depend on the prompt.
 RESPONDS = 0.05
 CHUNK = 64  # prompts at once where whole patterns are kept
-# of each unit, and one where two functions meet the same inputs: a report must stay quick
+# Prompts of each unit, and one where two functions meet the same inputs: a report must stay quick.
 N_PROMPTS = 2
 N_SHIFTS = 4  # other prompts that each one is compared with
 LARGEST = "largest"

@@ -46,16 +46,17 @@ def _needs_the_other_norm(facts: Facts) -> str | None:
         return None
     what = "without" if role == WITHOUT else "with"
     return (
-        f"The claim compares training with and without normalisation; no matched model {what} it is at hand "
-        "(pass companions=)."
+        f"The claim compares training with and without normalisation; no matched model {what} it "
+        "is at hand (pass companions=)."
     )
 
 
-# ---- no norm is better ----------------------------------------------------------------------------------------------
+# ---- no norm is better ---------------------------------------------------------------------------
 
 NO_NORM = Criterion(
-    "Squared error in distribution of models trained without normalisation, over that of models trained with it, on "
-    f"one common sample. Supported if it is at most {SMALLER} times. Contradicted if it is at least {LARGER} times.",
+    "Squared error in distribution of models trained without normalisation, over that of models "
+    f"trained with it, on one common sample. Supported if it is at most {SMALLER} times. "
+    f"Contradicted if it is at least {LARGER} times.",
     (Condition("ratio", (0.0, SMALLER), (LARGER, INF), "log"),),
     kinds.PRECONDITIONS,
 )
@@ -82,8 +83,9 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
         NO_NORM, quantities, "ratio", f"at most {SMALLER} times", f"at least {LARGER} times"
     )
     says = (
-        f"{_better(NO_NORM.decide(quantities))} Their squared error is {kinds.in_brackets(found[1.0])} times that of "
-        f"models with normalisation ({threshold}; {kinds.counted(arms)})."
+        f"{_better(NO_NORM.decide(quantities))} Their squared error is "
+        f"{kinds.in_brackets(found[1.0])} times that of models with normalisation ({threshold}; "
+        f"{kinds.counted(arms)})."
     )
     caveat = f"On functions {scales} times as large as in training it is {factors} times that."
     scaled = [
@@ -108,20 +110,27 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
 
 def _better(decision: Decision) -> str:
     if decision.failed:
-        return "So it cannot be told whether models trained without normalisation make smaller errors in distribution."
+        return (
+            "So it cannot be told whether models trained without normalisation make smaller errors "
+            "in distribution."
+        )
     if decision.verdict == YES:
         return "In distribution models trained without normalisation make smaller errors."
     if decision.verdict == NO:
         return "In distribution models trained without normalisation make larger errors."
-    return "The seeds do not decide whether models trained without normalisation make smaller errors in distribution."
+    return (
+        "The seeds do not decide whether models trained without normalisation make smaller errors "
+        "in distribution."
+    )
 
 
-# ---- especially near the boundaries of the domain -------------------------------------------------------------------
+# ---- especially near the boundaries of the domain ------------------------------------------------
 
 NEAR = Criterion(
-    "Squared error of models trained without normalisation, over that of models trained with it: near the boundary "
-    f"(|x| at least {EDGE} times the half-width of the inputs' interval), and that factor over the one in the inner "
-    f"half. Supported if both are at most {SMALLER} times. Contradicted if one is at least {LARGER} times.",
+    "Squared error of models trained without normalisation, over that of models trained with it: "
+    f"near the boundary (|x| at least {EDGE} times the half-width of the inputs' interval), and "
+    f"that factor over the one in the inner half. Supported if both are at most {SMALLER} times. "
+    f"Contradicted if one is at least {LARGER} times.",
     (
         Condition("edge", (0.0, SMALLER), (LARGER, INF), "log"),
         Condition("edge over inner", (0.0, SMALLER), (LARGER, INF), "log"),
@@ -167,16 +176,23 @@ def near(results: Results, facts: Facts) -> Evidence:
     quantities |= quantity(edge, more)
     decision = NEAR.decide(quantities)
     at_edge = (
-        f"Near the boundary the squared error without normalisation is {kinds.in_brackets(edge)} times that with it "
-        f"({bound(NEAR, quantities, 'edge', f'at most {SMALLER}', f'at least {LARGER}')}; {kinds.counted(arms)})."
+        f"Near the boundary the squared error without normalisation is {kinds.in_brackets(edge)} "
+        "times that with it "
+        f"({bound(NEAR, quantities, 'edge', f'at most {SMALLER}', f'at least {LARGER}')}; "
+        f"{kinds.counted(arms)})."
     )
-    inside = f"That factor is {kinds.in_brackets(more)} times the one in the inner half (asked: at most {SMALLER})."
+    inside = (
+        f"That factor is {kinds.in_brackets(more)} times the one in the inner half (asked: at most "
+        f"{SMALLER})."
+    )
     if decision.condition and decision.condition.quantity == "edge over inner":
+        limits = bound(
+            NEAR, quantities, "edge over inner", f"at most {SMALLER}", f"at least {LARGER}"
+        )
         at_edge, inside = (
-            f"The factor between the squared errors without and with it is {kinds.in_brackets(more)} times as large "
-            "near the boundary as in the inner half "
-            f"({bound(NEAR, quantities, 'edge over inner', f'at most {SMALLER}', f'at least {LARGER}')}; "
-            f"{kinds.counted(arms)}).",
+            "The factor between the squared errors without and with it is "
+            f"{kinds.in_brackets(more)} times as large near the boundary as in the inner half "
+            f"({limits}; {kinds.counted(arms)}).",
             f"Near the boundary it is {kinds.in_brackets(edge)}.",
         )
     says = f"{_most_near_the_boundary(decision)} {at_edge}"
@@ -208,20 +224,32 @@ def near(results: Results, facts: Facts) -> Evidence:
 
 def _most_near_the_boundary(decision: Decision) -> str:
     if decision.failed:
-        return "So it cannot be told whether training without normalisation helps most near the boundary."
+        return (
+            "So it cannot be told whether training without normalisation helps most near the "
+            "boundary."
+        )
     if decision.verdict == YES:
         return (
-            "Models trained without normalisation make smaller errors near the boundary of the inputs' interval, and "
-            "gain most there."
+            "Models trained without normalisation make smaller errors near the boundary of the "
+            "inputs' interval, and gain most there."
         )
     if decision.verdict == NO and decision.condition and decision.condition.quantity == "edge":
-        return "Models trained without normalisation make larger errors near the boundary of the inputs' interval."
+        return (
+            "Models trained without normalisation make larger errors near the boundary of the "
+            "inputs' interval."
+        )
     if decision.verdict == NO:
-        return "Training without normalisation helps less near the boundary of the inputs' interval than inside."
-    return "The seeds do not decide whether training without normalisation helps most near the boundary."
+        return (
+            "Training without normalisation helps less near the boundary of the inputs' interval "
+            "than inside."
+        )
+    return (
+        "The seeds do not decide whether training without normalisation helps most near the "
+        "boundary."
+    )
 
 
-# ---- size -----------------------------------------------------------------------------------------------------------
+# ---- size ----------------------------------------------------------------------------------------
 
 
 def size(results: Results, facts: Facts) -> Evidence:
@@ -254,8 +282,8 @@ def size(results: Results, facts: Facts) -> Evidence:
     )
     says = (
         f"{_size_helps(SIZE.decide(quantities), found)} On functions scaled by 2, 5 and 10 the "
-        f"squared error of the wider models is {kinds.in_brackets(found)} times that of the narrower ones "
-        f"({threshold}; {kinds.counted(arms)})."
+        f"squared error of the wider models is {kinds.in_brackets(found)} times that of the "
+        f"narrower ones ({threshold}; {kinds.counted(arms)})."
     )
     return Evidence(
         quantities,
@@ -287,9 +315,10 @@ def _called(role: str) -> list[tuple[str, str]]:
 
 
 SIZE = Criterion(
-    "Squared error of the wider models over that of the narrower ones, on functions 2, 5 and 10 times as large as in "
-    f"training (geometric mean), {WIDTHS} seeds of each width. Supported if it is between {1 / MARGIN:.2f} and "
-    f"{MARGIN} times. Contradicted if it is at most {APART} times.",
+    "Squared error of the wider models over that of the narrower ones, on functions 2, 5 and 10 "
+    f"times as large as in training (geometric mean), {WIDTHS} seeds of each width. Supported if "
+    f"it is between {1 / MARGIN:.2f} and {MARGIN} times. Contradicted if it is at most {APART} "
+    "times.",
     (Condition("ratio", (1 / MARGIN, MARGIN), (0.0, APART), "log"),),
     kinds.preconditions(WIDTHS),
 )
@@ -301,9 +330,9 @@ NO_NORM_BETTER_CLAIM = Claim(
     quote=Quote(
         "Transformers without normalization can achieve better performance.",
         "Naim & Asher (2025), section 5, Observation 2, with Table 1",
-        "The observation says 'can' and Table 1 has one model of each kind; the paragraphs before it "
-        "limit the claim to inputs and functions as in training. There we compare several seeds of each kind "
-        "and ask for errors that are at least a fifth smaller.",
+        "The observation says 'can' and Table 1 has one model of each kind; the paragraphs before "
+        "it limit the claim to inputs and functions as in training. There we compare several seeds "
+        "of each kind and ask for errors that are at least a fifth smaller.",
     ),
     kind="learning",
     statement="In distribution a model without normalisation is the better one",
@@ -321,15 +350,18 @@ ERROR_NEAR_BOUNDARY_CLAIM = Claim(
     question="weights and training",
     short="Removing normalisation helps most near the boundaries of the input domain.",
     quote=Quote(
-        "As a result, the model is able to approximate certain functions more accurately, especially near"
-        " the boundaries of the input domain, where layer normalization would otherwise constrain the "
-        "output.",
+        "As a result, the model is able to approximate certain functions more accurately, "
+        "especially near"
+        " the boundaries of the input domain, where layer normalization would otherwise constrain "
+        "the output.",
         "Naim & Asher (2025), section 5, before Observation 2",
         "The paper gives no errors by position in the domain. We compare models with and without "
-        "normalisation, several seeds of each, in the outer tenth of the domain and in its inner half.",
+        "normalisation, several seeds of each, in the outer tenth of the domain and in its inner "
+        "half.",
     ),
     kind="learning",
-    statement="Without normalisation functions are followed better, especially near the boundaries of the domain",
+    statement="Without normalisation functions are followed better, especially near the boundaries "
+    "of the domain",
     source="Naim & Asher (2025), section 5, before Observation 2",
     criterion=NEAR,
     measurements=(seeds.inside,),
@@ -345,13 +377,15 @@ SIZE_DOES_NOT_HELP_CLAIM = Claim(
     short="A larger model is no better beyond the training range.",
     quote=Quote(
         "Notably, increasing model size from 22.5M to 38M parameters did not significantly improve "
-        "performances, suggesting that the observed limitations are not simply due to model capacity but "
-        "may reflect deeper architectural constraints.",
+        "performances, suggesting that the observed limitations are not simply due to model "
+        "capacity but may reflect deeper architectural constraints.",
         "Naim & Asher (2025), section 5 (its footnote 3: embeddings of width 512 instead of 256)",
-        "The paper prints no errors for the larger model. We compare eight seeds of each of two widths on functions "
-        "scaled by 2, 5 and 10, and call them equal if their errors differ by less than a factor of 1.5.",
+        "The paper prints no errors for the larger model. We compare eight seeds of each of two "
+        "widths on functions scaled by 2, 5 and 10, and call them equal if their errors differ by "
+        "less than a factor of 1.5.",
     ),
-    # Untrained models of two sizes err alike too: what the claim denies is that training makes a difference.
+    # Untrained models of two sizes err alike too: what the claim denies is that training makes a
+    # difference.
     kind="architecture",
     statement="A larger model is no better on functions beyond the training range",
     source="Naim & Asher (2025), section 5: 22.5M against 38M parameters",

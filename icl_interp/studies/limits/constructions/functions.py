@@ -1,7 +1,8 @@
 """Predictors of known truth, for claims about which functions a model learns and which algorithm it is like.
 
-Each stands in the place of a model, whose own weights are fresh and play no part. All are exact or nearly so, up to a
-change that is made by hand, on polynomials of the degrees of their task: who has not learned its task decides nothing.
+Each stands in the place of a model, whose own weights are fresh and play no part. All are exact or
+nearly so, up to a change that is made by hand, on polynomials of the degrees of their task: who has
+not learned its task decides nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,16 +45,18 @@ LEARNERS = (
 )
 
 
-# ---- predictors -----------------------------------------------------------------------------------------------------
+# ---- predictors ----------------------------------------------------------------------------------
 
 
 def informed(task: Polynomial, shrink: Mapping[int, float]) -> Predictor:
     """Least squares that is told the degree of the functions, up to the largest one trained on, and shrunk.
 
-    It says 1 - shrink times the truth, so its squared error is shrink^2 times that of predicting 0, by degree.
+    It says 1 - shrink times the truth, so its squared error is shrink^2 times that of predicting 0,
+    by degree.
 
     Args:
-        task: tells the degrees trained on; for functions that are no polynomials least squares has the largest.
+        task: tells the degrees trained on; for functions that are no polynomials least squares has
+            the largest.
         shrink: by degree; 0 for those that are not named.
     """
 
@@ -78,7 +81,8 @@ def unsteady(algorithm: Algorithm, share: float) -> Predictor:
     """An algorithm with noise that depends on the order of the examples, a share of the largest label before."""
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
-        # The first input is what reshuffling changes; its sine after 1e4 periods is as good as random.
+        # The first input is what reshuffling changes; its sine after 1e4 periods is as good as
+        # random.
         noise = (1e4 * prompts.xs[:, :1].double()).sin()
         return (
             algorithm.predict(prompts)
@@ -96,7 +100,8 @@ def above(algorithm: Algorithm, least: float) -> Predictor:
 def tossed(algorithm: Algorithm, share: float) -> Predictor:
     """An algorithm whose predictions for the query go up or down by a share of their size: the inputs toss a coin.
 
-    The order of the examples is no matter, so that this is no noise, and no algorithm knows the coin.
+    The order of the examples is no matter, so that this is no noise, and no algorithm knows the
+    coin.
     """
 
     def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
@@ -109,7 +114,7 @@ def tossed(algorithm: Algorithm, share: float) -> Predictor:
     return predict
 
 
-# ---- families -------------------------------------------------------------------------------------------------------
+# ---- families ------------------------------------------------------------------------------------
 
 
 def _one_of(g: torch.Generator, n: int) -> int:
@@ -191,7 +196,10 @@ def _interpolating(g: torch.Generator) -> Case:
 
 
 def _low_ceiling(g: torch.Generator) -> Case:
-    """Lines that stay within 2 c <= 1, where predictions end. Scaled by 3, a third of the functions leave it."""
+    """Lines that stay within 2 c <= 1, where predictions end.
+
+    Scaled by 3, a third of the functions leave it.
+    """
     half_width = between(g, 0.3, 0.5)
     law = Uniform(-half_width, half_width)
     task = Polynomial(
@@ -232,7 +240,8 @@ def _classical(g: torch.Generator) -> Case:
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "least squares, told the degree",
-        "exact from n + 2 points on, where least squares of the largest degree has too few for the smaller ones",
+        "exact from n + 2 points on, where least squares of the largest degree has too few for the "
+        "smaller ones",
         _exact,
         {ALIKE: YES, UNSEEN: YES, UNKNOWN: YES, ALGORITHM: NO},
     ),
@@ -250,7 +259,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "told the degree, unseen ones shrunk more",
-        "error rates of s^2, with s at least 2.5 times as large for degrees that were not trained on",
+        "error rates of s^2, with s at least 2.5 times as large for degrees that were not trained "
+        "on",
         _worse_on_unseen,
         {ALIKE: YES, UNSEEN: NO},
     ),
@@ -262,13 +272,15 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares of the largest degree, with an offset",
-        "its error is that of least squares and the square of the offset: errors of least squares have mean 0",
+        "its error is that of least squares and the square of the offset: errors of least squares "
+        "have mean 0",
         _largest_degree_and_more,
         {UNKNOWN: NO},
     ),
     Construction(
         "least squares on a smooth function",
-        "a fit of degree n misses by f^(n+1) / (n+1)! times n + 1 distances below 1: a few percent of the variance",
+        "a fit of degree n misses by f^(n+1) / (n+1)! times n + 1 distances below 1: a few percent "
+        "of the variance",
         _interpolating,
         {CONTINUOUS: YES},
     ),
@@ -286,13 +298,15 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares with one end",
-        "near least squares in distribution; with functions scaled by 3 it is cut on one side, and no rival is",
+        "near least squares in distribution; with functions scaled by 3 it is cut on one side, and "
+        "no rival is",
         _above,
         {ALGORITHM: OPEN},
     ),
     Construction(
         "least squares with a coin at the query",
-        "a share of what least squares says is added or taken off, by a coin that no algorithm knows",
+        "a share of what least squares says is added or taken off, by a coin that no algorithm "
+        "knows",
         _tossed,
         {ALGORITHM: YES},
     ),

@@ -1,11 +1,13 @@
 """Models whose truth is known, with hand-set weights: what the claims are calibrated on.
 
-Each construction is drawn at random within a family in which the verdict follows from the weights. Names of the letters
-in `EXPECTED`: supported, contradicted, inconclusive, not_applicable; a claim that is not listed is not scored.
+Each construction is drawn at random within a family in which the verdict follows from the weights.
+Names of the letters in `EXPECTED`: supported, contradicted, inconclusive, not_applicable; a claim
+that is not listed is not scored.
 
-Source of the scalar attention layer: Naim & Asher (2025), appendix G.1, with tokens x_1, ..., x_p, x embedded as x W.
-A head's scores are alpha x x_j and it writes the mixture of tokens times zeta. Embedding with a single direction makes
-both exact: W_Q and W_K read x off the stream, W_V reads it and W_O writes zeta.
+Source of the scalar attention layer: Naim & Asher (2025), appendix G.1, with tokens x_1, ..., x_p,
+x embedded as x W. A head's scores are alpha x x_j and it writes the mixture of tokens times zeta.
+Embedding with a single direction makes both exact: W_Q and W_K read x off the stream, W_V reads it
+and W_O writes zeta.
 """
 
 import math
@@ -24,9 +26,11 @@ from icl_interp.models.transformer import HookedTransformer
 N_CTX = 40
 WIDTH = 8
 N_POINTS = 20  # of the calibration's prompts
-# Coordinates of the streams that are laid out by hand: the token (or x, with y in the next), what heads write, a mark.
+# Coordinates of the streams that are laid out by hand: the token (or x, with y in the next), what
+# heads write, a mark.
 TOKEN, LABEL, WRITTEN, MARK = range(4)
-HIDDEN = 1e25  # taken off a score to hide a key: more than x^2 at 1e10, so the pattern has an exact 0 there
+# Taken off a score to hide a key: more than x^2 at 1e10, so the pattern has an exact 0 there.
+HIDDEN = 1e25
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
 SATURATES, CAUSE = "limits.layernorm_saturation", "limits.layernorm_causes_saturation"
 ERASED, LINEAR = "limits.context_erased", "limits.linear_asymptote"
@@ -59,8 +63,8 @@ def scalar_layer(
 ) -> HookedTransformer:
     """Attention over scalar tokens: scores alpha x x_j, the mixture of tokens written along a random zeta.
 
-    With several layers the later ones have random weights that write more than they find, so that what they read of the
-    context shows.
+    With several layers the later ones have random weights that write more than they find, so that
+    what they read of the context shows.
     """
     model = blank(
         WIDTH,
@@ -76,7 +80,8 @@ def scalar_layer(
     with torch.no_grad():
         for block in model.blocks:
             for name, parameter in block.attn.named_parameters():
-                # Small scores: a layer that attends to one sign of token only would read the same of every context.
+                # Small scores: a layer that attends to one sign of token only would read the same
+                # of every context.
                 size = 2.0 if name in ("W_V", "W_O") else 0.1
                 parameter.copy_(
                     torch.randn(parameter.shape, generator=g, dtype=torch.float64) * size
@@ -119,7 +124,10 @@ def random_pre_norm(g: torch.Generator, d_in: int = 1) -> HookedTransformer:
 
 
 def constant_read_in(g: torch.Generator) -> HookedTransformer:
-    """`random_pre_norm` that reads x the same into every coordinate: centring removes it. Labels (stacked) are read."""
+    """`random_pre_norm` that reads x the same into every coordinate: centring removes it.
+
+    Labels (stacked) are read.
+    """
     model = random_pre_norm(g, d_in=2)
     with torch.no_grad():
         model.embed.W_E[0].fill_(float(_signed(g, 0.5, 1.5, 1)))
@@ -150,7 +158,10 @@ def hand_set(g: torch.Generator, **change: Any) -> HookedTransformer:
 
 
 def nadaraya_watson(g: torch.Generator, beta: float) -> HookedTransformer:
-    """The labels of the context averaged with weights exp(beta x x_j); the query's own column is hidden by position."""
+    """The labels of the context averaged with weights exp(beta x x_j).
+
+    The query's own column is hidden by position.
+    """
     model = hand_set(g, d_in=2, n_ctx=N_POINTS, positional_embedding_type="standard")
     attn = model.blocks[0].attn
     with torch.no_grad():
@@ -178,7 +189,8 @@ def linear_scores(g: torch.Generator) -> HookedTransformer:
 def gradient_step(g: torch.Generator) -> HookedTransformer:
     """f = eta / N sum_j y_j x_j x: one step of gradient descent on least squares, from 0.
 
-    Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*, Proposition 1.
+    Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*,
+    Proposition 1.
     """
     model = hand_set(g, d_in=2, score_fn="linear", score_norm="labelled")
     attn = model.blocks[0].attn
@@ -208,8 +220,8 @@ def positional(
 def nearly_hardmax(g: torch.Generator) -> HookedTransformer:
     """Far out a head puts .87 to .93 of its weight on the first token, and never more: delta is about .1.
 
-    The norm lets its scores level off: what makes them is a constant of the stream, which x drowns. A bias that the
-    constant cancels in distribution is then left over.
+    The norm lets its scores level off: what makes them is a constant of the stream, which x drowns.
+    A bias that the constant cancels in distribution is then left over.
     """
     model = blank(
         8,
@@ -226,7 +238,8 @@ def nearly_hardmax(g: torch.Generator) -> HookedTransformer:
         model.embed.W_E[0, :2] = torch.tensor([1.0, -1.0])  # of no mean, so that centring leaves it
         model.embed.b_E[2:4] = torch.tensor([1.0, -1.0])
         model.pos_embed.W_pos[0, 4:6] = mark * torch.tensor([1.0, -1.0])
-        # The norm divides by sqrt(2 (x^2 + 1) / size) at the query, and by sqrt(2 (x^2 + 1 + mark^2) / size) there.
+        # The norm divides by sqrt(2 (x^2 + 1) / size) at the query, and by sqrt(2
+        # (x^2 + 1 + mark^2) / size) there.
         attn.W_K[0, 4, 0] = math.sqrt(2 / size) * math.sqrt(1 + 1 / mark**2)
         attn.b_Q[0, 0], attn.W_Q[0, 2, 0] = gap, -gap / 1.8
         attn.W_V[0, 0, 1], attn.W_O[0, 1, 6] = 1, 1
@@ -272,7 +285,8 @@ def _post(n_layers: int) -> Callable[[torch.Generator], HookedTransformer]:
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "scalar layer, alpha > 0",
-        "far out the query outweighs every token and attends to itself: f is one line and forgets the context",
+        "far out the query outweighs every token and attends to itself: f is one line and forgets "
+        "the context",
         _alpha(3, 6, 1),
         {HARDMAX: YES, UNIFORM: NO, ERASED: OPEN, LINEAR: YES},
     ),
@@ -298,7 +312,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "two post-norm layers",
-        "the second layer reads ordinary keys with a query that stands still: a plateau for each context",
+        "the second layer reads ordinary keys with a query that stands still: a plateau for each "
+        "context",
         _post(2),
         {SATURATES: YES, CAUSE: YES},
     ),
@@ -310,7 +325,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "pre-norm, read-in constant over the width",
-        "centring removes the query: f never depended on its size, and no scale has anything to do with it",
+        "centring removes the query: f never depended on its size, and no scale has anything to do "
+        "with it",
         constant_read_in,
         {HARDMAX: NO, SATURATES: OPEN, CAUSE: NO},
     ),
@@ -358,13 +374,15 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "uniform over the labels",
-        "every y alike and no x, wherever the query is: an average, but not over all that the query sees",
+        "every y alike and no x, wherever the query is: an average, but not over all that the "
+        "query sees",
         lambda g: positional(g, 25, 40, 1, 2),
         {HARDMAX: OPEN, UNIFORM: NO, LINEAR: YES},
     ),
     Construction(
         "sink on the first token",
-        "all weight on one token wherever the query is: distance did not make that hardmax, and no other head is left",
+        "all weight on one token wherever the query is: distance did not make that hardmax, and no "
+        "other head is left",
         lambda g: positional(g, 15, 25, 0, N_CTX),
         {HARDMAX: OPEN, UNIFORM: NO, LINEAR: YES},
     ),

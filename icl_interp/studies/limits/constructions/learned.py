@@ -1,7 +1,7 @@
 """Models of known truth that do well in distribution, and ignorant ones, for claims about the context far out.
 
-What a model loses far out it must have nearby. Those that know their task answer constant functions: the mean of the
-labels is exact.
+What a model loses far out it must have nearby. Those that know their task answer constant
+functions: the mean of the labels is exact.
 """
 
 import math
@@ -58,7 +58,8 @@ def copier(g: torch.Generator) -> HookedTransformer:
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "labels averaged, then a norm",
-        "the norm divides what the context says by |x|, and the rest is one plateau a direction, reached like 1/x",
+        "the norm divides what the context says by |x|, and the rest is one plateau a direction, "
+        "reached like 1/x",
         averaged_before_a_norm,
         {ERASED: YES, HIGH_NORM: YES, IMMEDIATE: NO},
     ),
@@ -70,7 +71,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "labels averaged, until far beyond the range",
-        "the query attends to itself from |x| of about 1e8 on: at 1e4 f is exact, and nothing has been erased yet",
+        "the query attends to itself from |x| of about 1e8 on: at 1e4 f is exact, and nothing has "
+        "been erased yet",
         lambda g: averaged_beside_itself(g, 1e-15, 1e-14),
         {ERASED: OPEN, HIGH_NORM: NO},
     ),

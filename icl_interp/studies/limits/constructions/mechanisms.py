@@ -1,7 +1,8 @@
 """Models of known truth for claims about attention, layers and the boundary of the plateau.
 
-Several claims ask for a model that learned its task. The ones here do: they take a step of gradient descent on least
-squares (linear attention), or smooth the labels of the context over the inputs (softmax attention).
+Several claims ask for a model that learned its task. The ones here do: they take a step of gradient
+descent on least squares (linear attention), or smooth the labels of the context over the inputs
+(softmax attention).
 """
 
 import functools
@@ -53,7 +54,7 @@ ALIGNED_WIDTH = 8
 Path = Callable[[Float[Tensor, "batch token d_in"]], Float[Tensor, "batch token"]]
 
 
-# ---- a step of gradient descent -------------------------------------------------------------------------------------
+# ---- a step of gradient descent ------------------------------------------------------------------
 
 
 def linear_task(g: torch.Generator, lean: float = 0.0) -> LinearRegression:
@@ -76,7 +77,8 @@ def _rate(g: torch.Generator, task: LinearRegression) -> float:
 def step_in_layers(g: torch.Generator, *shares: float, lean: float = 0.0, **change: Any) -> Case:
     """f = (rate / n) sum_j y_j x_j x, of which each layer writes a share: one step of gradient descent, from 0.
 
-    Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*, Proposition 1.
+    Source: von Oswald et al. (2023), *Transformers learn in-context by gradient descent*,
+    Proposition 1.
     """
     task = linear_task(g, lean)
     rate = _rate(g, task)
@@ -107,7 +109,10 @@ def step_elsewhere(g: torch.Generator) -> Case:
 
 
 def step_twice(g: torch.Generator) -> Case:
-    """The first layer takes the step and writes it where nobody looks; the second takes it again for the read-out."""
+    """The first layer takes the step and writes it where nobody looks.
+
+    The second takes it again for the read-out.
+    """
     case = step_in_layers(g, 0.0, 1.0)
     case.model.blocks[0].attn.W_O.data[0, 0, MARK] = number(g, 0.5, 2)
     return case
@@ -116,9 +121,10 @@ def step_twice(g: torch.Generator) -> Case:
 def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Case:
     """A step, then LayerNorm of a stream in which a constant is the largest part: in distribution it divides by that.
 
-    The constant is small enough for x to outweigh it at 10 half-widths. Each quantity has two coordinates of opposite
-    sign, so that centring does nothing. With `cubic` (from, to) values read some of x too, what this adds to the slope
-    is taken off by the read-out, and the query's own weight, which grows like x^2, makes f grow like x^3 once frozen.
+    The constant is small enough for x to outweigh it at 10 half-widths. Each quantity has two
+    coordinates of opposite sign, so that centring does nothing. With `cubic` (from, to) values read
+    some of x too, what this adds to the slope is taken off by the read-out, and the query's own
+    weight, which grows like x^2, makes f grow like x^3 once frozen.
     """
     case = step_in_layers(g, 1.0, d_model=8, normalization_type="LN", norm_position="post")
     model, task = case.model, case.task
@@ -127,7 +133,8 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
     constant = number(g, 2, 2.5) * task.inputs.interval[1]
     with torch.no_grad():
         block = model.blocks[0]
-        # The scale is to depend on the query, not on the function: what is written is small beside x.
+        # The scale is to depend on the query, not on the function: what is written is small beside
+        # x.
         block.attn.W_O *= 0.1 / task.weights.std
         model.unembed.W_U *= 10 * task.weights.std
         model.embed.b_E[MARK] = constant
@@ -144,7 +151,8 @@ def step_and_norm(g: torch.Generator, cubic: tuple[float, float] = (0, 0)) -> Ca
 def idle_norm(g: torch.Generator) -> HookedTransformer:
     """A scalar layer and a norm whose eps outweighs every variance up to |x| = 1e6: it divides by a constant there.
 
-    From about 1e12 on it divides by |x| as any norm does, and f is level: the onset lies beyond what is measured.
+    From about 1e12 on it divides by |x| as any norm does, and f is level: the onset lies beyond
+    what is measured.
     """
     model = scalar_layer(g, number(g, 3, 6), norm="LN", position="post")
     idle = HookedTransformer(replace(model.cfg, eps=1e20)).double()
@@ -155,7 +163,8 @@ def idle_norm(g: torch.Generator) -> HookedTransformer:
 class Beside(HookedTransformer):
     """A transformer with a path beside its blocks: its prediction at each token is that of the blocks plus the path's.
 
-    Only `forward` knows the path, so attention must look both ways (`remember` and `after` are for causal models).
+    Only `forward` knows the path, so attention must look both ways (`remember` and `after` are for
+    causal models).
     """
 
     path: Path
@@ -193,14 +202,15 @@ def step_beside_attention(g: torch.Generator, low: float, high: float) -> Case:
     return replace(case, model=Beside.of(case.model, path))
 
 
-# ---- a stream that the read-out is aligned with ----------------------------------------------------------------------
+# ---- a stream that the read-out is aligned with --------------------------------------------------
 
 
 def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> HookedTransformer:
     """f = r x / sqrt(x^2 + x0^2), with an x0 from low to 1.2 high in every context: a pre-norm model.
 
-    The final norm sees x v + b + m c with orthogonal v, b and c, and the read-out is along v. The head writes m, a mean
-    of normalised tokens, so |m| is at most the root of the width, and c is small enough for that.
+    The final norm sees x v + b + m c with orthogonal v, b and c, and the read-out is along v. The
+    head writes m, a mean of normalised tokens, so |m| is at most the root of the width, and c is
+    small enough for that.
     """
     settings = {
         "n_layers": 1,
@@ -213,9 +223,8 @@ def aligned(g: torch.Generator, low: float, high: float, **change: Any) -> Hooke
     }
     model = HookedTransformer(HookedTransformerConfig(**(settings | change))).double()
     noise = torch.randn(ALIGNED_WIDTH, 4, generator=g, dtype=torch.float64)
-    noise[:, 0] = (
-        1  # the others are orthogonal to the constant vector, so that centring does nothing
-    )
+    # The others are orthogonal to the constant vector, so that centring does nothing.
+    noise[:, 0] = 1
     _, v, b, c = torch.linalg.qr(noise).Q.T
     x0, size = number(g, low, high), number(g, 0.5, 2)
     with torch.no_grad():
@@ -236,15 +245,15 @@ def logarithm_beside(g: torch.Generator, low: float = 1, high: float = 2) -> Cas
     return Case(Beside.of(model, lambda tokens: slope * tokens[..., TOKEN].abs().log1p()))
 
 
-# ---- smoothing ------------------------------------------------------------------------------------------------------
+# ---- smoothing -----------------------------------------------------------------------------------
 
 
 def smoother(g: torch.Generator, task: Polynomial, n_heads: int = 1) -> Case:
     """The labels of the context averaged with weights exp(-(x - x_j)^2 / (2 h^2)).
 
-    Scores are (x x_j - x_j^2 / 2) / h^2. The MLP of the first layer makes the squares: gelu(z) + gelu(-z) is
-    z erf(z / sqrt 2), which is sqrt(2 / pi) z^2 for small z. Without it the head prefers the extremes.
-    Source: Nadaraya (1964), *On estimating regression*.
+    Scores are (x x_j - x_j^2 / 2) / h^2. The MLP of the first layer makes the squares:
+    gelu(z) + gelu(-z) is z erf(z / sqrt 2), which is sqrt(2 / pi) z^2 for small z. Without it the
+    head prefers the extremes. Source: Nadaraya (1964), *On estimating regression*.
     """
     low, high = task.inputs.interval
     precision = (number(g, 14, 18) / (high - low)) ** 2
@@ -286,8 +295,9 @@ def smoother_beside_attention_only(g: torch.Generator) -> Case:
 def smoother_that_tells_degrees(g: torch.Generator, low: float = 15, high: float = 25) -> Case:
     """A smoother with a second head, which attends to the largest labels if they exceed those of any line.
 
-    With coefficients from 1 to 1.2 and inputs from 0.5 to 1.5 lines stay below 3, and degree 2 reaches 4 at x = 1.4.
-    The head adds a twentieth of what it attends to, so that little depends on it.
+    With coefficients from 1 to 1.2 and inputs from 0.5 to 1.5 lines stay below 3, and degree 2
+    reaches 4 at x = 1.4. The head adds a twentieth of what it attends to, so that little depends on
+    it.
     """
     task = Polynomial(
         degrees=(1, 2), inputs=Uniform(0.5, 1.5), coefficients=Uniform(1, 1.2), n_points=N_CTX
@@ -307,20 +317,23 @@ def smoother_that_tells_degrees(g: torch.Generator, low: float = 15, high: float
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "a step of gradient descent, learned",
-        "the slope that the context asks for at a query of any size, from one head alone: without it 0, while a guess "
-        "from the query alone would know the mean of slopes, which is 1.5 times their standard deviation",
+        "the slope that the context asks for at a query of any size, from one head alone: without "
+        "it 0, while a guess from the query alone would know the mean of slopes, which is 1.5 "
+        "times their standard deviation",
         lambda g: step_in_layers(g, 1.0, lean=1.5),
         {HIGH_NORM: NO, ERASED: NO, LINEAR: NO, NECESSARY: YES},
     ),
     Construction(
         "a step of gradient descent on centred slopes",
-        "without its head it says 0, which is the mean of the functions: exactly the error of somebody without context",
+        "without its head it says 0, which is the mean of the functions: exactly the error of "
+        "somebody without context",
         lambda g: step_in_layers(g, 1.0),
         {NECESSARY: YES},
     ),
     Construction(
         "a step in the last of two layers",
-        "the first layer writes nothing, and the query alone tells no more than the mean of the functions",
+        "the first layer writes nothing, and the query alone tells no more than the mean of the "
+        "functions",
         lambda g: step_in_layers(g, 0.0, 1.0, lean=1.5),
         {LAST: YES},
     ),
@@ -332,19 +345,22 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a step in the first layer, in another basis",
-        "the second layer carries what the first has written to where it is read: it is there before, and lost without",
+        "the second layer carries what the first has written to where it is read: it is there "
+        "before, and lost without",
         step_elsewhere,
         {LAST: OPEN},
     ),
     Construction(
         "a step in both of two layers, read from the last",
-        "what the first layer writes could be decoded, but the prediction is made of what the second writes",
+        "what the first layer writes could be decoded, but the prediction is made of what the "
+        "second writes",
         step_twice,
         {LAST: OPEN},
     ),
     Construction(
         "a step and a norm",
-        "in distribution the norm divides by a constant, far out by |x|; with the scale frozen f is right at any x",
+        "in distribution the norm divides by a constant, far out by |x|; with the scale frozen f "
+        "is right at any x",
         step_and_norm,
         {SATURATES: YES, CAUSE: YES, FAILURE: YES, ERASED: NO, HIGH_NORM: YES},
     ),
@@ -356,7 +372,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a norm that divides by its eps",
-        "f is the line of the layer before the norm, 1e10 times smaller, until it levels off at about 1e12",
+        "f is the line of the layer before the norm, 1e10 times smaller, until it levels off at "
+        "about 1e12",
         idle_norm,
         {SATURATES: OPEN, CAUSE: OPEN},
     ),
@@ -368,7 +385,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a fifth of a step beside attention",
-        "with all heads at their mean a fifth of the step is left, and so two thirds of the squared error",
+        "with all heads at their mean a fifth of the step is left, and so two thirds of the "
+        "squared error",
         functools.partial(step_beside_attention, low=0.16, high=0.22),
         {NECESSARY: OPEN},
     ),
@@ -380,7 +398,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "an aligned stream, late plateau",
-        "f is within r (x0 / x)^2 / 2 of its end, and x0 is at least 60; untrained twins are level at once",
+        "f is within r (x0 / x)^2 / 2 of its end, and x0 is at least 60; untrained twins are level "
+        "at once",
         lambda g: aligned(g, 60, 300),
         {SATURATES: YES, CAUSE: YES, IMMEDIATE: OPEN},
     ),
@@ -392,7 +411,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "a smoother, with and without MLPs",
-        "patterns depend on inputs alone; without the squares that its MLP makes the head attends to the extreme point",
+        "patterns depend on inputs alone; without the squares that its MLP makes the head attends "
+        "to the extreme point",
         smoother_beside_attention_only,
         {SUFFICIENT: OPEN, LAST: YES, ALIKE: YES},
     ),
@@ -405,7 +425,10 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
 )
 # What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
 # What a norm does to a far query does not depend on the context, nor does the claim say so.
-_QUERY = "The claim is about the path of the query alone. A model that sees no context has that path as well."
+_QUERY = (
+    "The claim is about the path of the query alone. A model that sees no context has that path as "
+    "well."
+)
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("ignorance", f"limits.{claim} of {who}"): _QUERY
     for claim in ("layernorm_saturation", "layernorm_causes_saturation", "boundary_immediate")

@@ -1,8 +1,9 @@
 """Kinds of training of known truth: models that differ in one respect beside others, several "seeds" of each.
 
-All of them answer constant functions, for which the mean of the labels is exact, and make an error that is added by
-hand. So the squared error of each is a formula, and seeds of a kind differ by what their errors are told to differ by.
-Nobody trained them, but all stand for runs of one training (`TRAINING`): without it no kind of training is judged.
+All of them answer constant functions, for which the mean of the labels is exact, and make an error
+that is added by hand. So the squared error of each is a formula, and seeds of a kind differ by what
+their errors are told to differ by. Nobody trained them, but all stand for runs of one training
+(`TRAINING`): without it no kind of training is judged.
 """
 
 import functools
@@ -45,9 +46,13 @@ BETTER, NEAR, SIZE, DENSITY, LARGER, SUFFICIENT = (
 TRAINING = TrainingConfig(steps=1000)
 N_SEEDS, N_WIDTHS = 5, 8  # seeds of an arm; of each of two widths
 SPREAD = 0.02  # by which seeds of a kind differ in what is wrong with them, relative
-EMPTY = LABEL  # tokens are single numbers here, so this coordinate is always 0: what centring takes off shows in it
+# Tokens are single numbers here, so this coordinate is always 0: what centring takes off shows in
+# it.
+EMPTY = LABEL
 APART = 30.0  # a label's score less an input's: inputs have weights of exp(-30)
-EPS = 1e4  # under a norm's root: beside it a stream of order 1 hardly changes the scale, so the norm is nearly linear
+# Stands under a norm's root: beside it a stream of order 1 hardly changes the scale, so the norm is
+# nearly linear.
+EPS = 1e4
 SMALL = 0.2  # shrink and tilt up to this leave an error of at most a tenth of the zero predictor's
 
 
@@ -73,8 +78,8 @@ def averaging(
 ) -> HookedTransformer:
     """A head that averages the labels before the query, so that f is wrong by as much as it is told.
 
-    A norm has `EPS` under its root and gains of `EPS`'s root: it passes on what a stream of order 1 holds, up to one
-    part in `EPS`, and levels off from |x| of about 100 / `size` on.
+    A norm has `EPS` under its root and gains of `EPS`'s root: it passes on what a stream of order 1
+    holds, up to one part in `EPS`, and levels off from |x| of about 100 / `size` on.
 
     Args:
         g: draws the factor `read_out` where it is not given.
@@ -164,14 +169,17 @@ def arms(
 def _either(
     g: torch.Generator, task: Polynomial, arms_by_role: Mapping[str, Sequence[HookedTransformer]]
 ) -> Case:
-    """Two kinds, analysed from the side of either. Roles are what each is called beside the other."""
+    """Two kinds, analysed from the side of either.
+
+    Roles are what each is called beside the other.
+    """
     (first, one), (second, other) = arms_by_role.items()
     if torch.rand((), generator=g) < 0.5:
         return arms(one, task, {Role(second): (other, task)})
     return arms(other, task, {Role(first): (one, task)})
 
 
-# ---- with a norm and without ----------------------------------------------------------------------------------------
+# ---- with a norm and without ---------------------------------------------------------------------
 
 
 def norm_arms(g: torch.Generator, without: Sequence[Wrong], normed: Sequence[Wrong]) -> Case:
@@ -219,7 +227,7 @@ def _three_seeds(g: torch.Generator) -> Case:
     return norm_arms(g, without[:3], normed[:3])
 
 
-# ---- with MLPs and without ------------------------------------------------------------------------------------------
+# ---- with MLPs and without -----------------------------------------------------------------------
 
 
 def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, float]) -> Case:
@@ -236,7 +244,7 @@ def mlp_arms(g: torch.Generator, alone: tuple[float, float], full: tuple[float, 
     )
 
 
-# ---- two widths -----------------------------------------------------------------------------------------------------
+# ---- two widths ----------------------------------------------------------------------------------
 
 
 def two_widths(g: torch.Generator, low: float, high: float) -> Case:
@@ -258,7 +266,7 @@ def two_widths(g: torch.Generator, low: float, high: float) -> Case:
     )
 
 
-# ---- training intervals ---------------------------------------------------------------------------------------------
+# ---- training intervals --------------------------------------------------------------------------
 
 
 def _sizes(g: torch.Generator, ratios: tuple[float, float] = (3, 5)) -> tuple[float, float]:
@@ -280,8 +288,8 @@ def _by_interval(g: torch.Generator, models: Mapping[float, Sequence[HookedTrans
 def _by_overlap(g: torch.Generator) -> Case:
     """s^2 = e for a, and .3 e with b^2 = .2 e A^2 / 3 for A: on each own interval the own kind errs less.
 
-    On U(-sigma, sigma) the squared error is (s sigma)^2 / 3 + b^2. At a that of A is .1 e a^2 + .067 e A^2, more than
-    the e a^2 / 3 of a from A = 2 a on; at A it is half of that of a.
+    On U(-sigma, sigma) the squared error is (s sigma)^2 / 3 + b^2. At a that of A is .1 e
+    a^2 + .067 e A^2, more than the e a^2 / 3 of a from A = 2 a on; at A it is half of that of a.
     """
     small, large = _sizes(g, (4, 6))
     e = number(g, 0.003, 0.01)
@@ -313,8 +321,8 @@ def _one_is_best(g: torch.Generator) -> Case:
 def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, float]) -> Case:
     """Sizes of what 1 is read in as that fall like a^-p, and errors on the smallest interval that grow like a^q.
 
-    The norm sees x as a vector of that size, so what it does to x comes later by the factor a^p. The offset's square is
-    what the tilt's error leaves of the one wanted.
+    The norm sees x as a vector of that size, so what it does to x comes later by the factor a^p.
+    The offset's square is what the tilt's error leaves of the one wanted.
     """
     sizes, tilt, read_out = _sizes(g, (2.5, 3)), number(g, 0.1, 0.12), _read_out(g)
     p, q = (number(g, *ends) for ends in (onset, cost))
@@ -333,25 +341,29 @@ def plateaus(g: torch.Generator, onset: tuple[float, float], cost: tuple[float, 
 CONSTRUCTIONS: tuple[Construction, ...] = (
     Construction(
         "without a norm a smaller tilt",
-        "errors s^2 c^2 + t^2 x^2 with the same s: without a norm t is smaller, so the error is, and most at the edge",
+        "errors s^2 c^2 + t^2 x^2 with the same s: without a norm t is smaller, so the error is, "
+        "and most at the edge",
         _tilted_less,
         {BETTER: YES, NEAR: YES, SIZE: OPEN},
     ),
     Construction(
         "without a norm a larger tilt",
-        "errors s^2 c^2 + t^2 x^2 with the same s: without a norm t is larger, so the error is, and most at the edge",
+        "errors s^2 c^2 + t^2 x^2 with the same s: without a norm t is larger, so the error is, "
+        "and most at the edge",
         _tilted_more,
         {BETTER: NO, NEAR: NO},
     ),
     Construction(
         "without a norm less shrunk",
-        "errors s^2 c^2 + t^2 x^2 with the same t: without a norm s is smaller, which matters most where |x| is small",
+        "errors s^2 c^2 + t^2 x^2 with the same t: without a norm s is smaller, which matters most "
+        "where |x| is small",
         _shrunk_less,
         {BETTER: YES, NEAR: NO},
     ),
     Construction(
         "with a norm and without, alike",
-        "errors s^2 c^2, and both kinds have the same s: seeds cannot tell that they differ by less than a fifth",
+        "errors s^2 c^2, and both kinds have the same s: seeds cannot tell that they differ by "
+        "less than a fifth",
         _alike,
         {BETTER: OPEN},
     ),
@@ -375,7 +387,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "attention only, not learned",
-        "errors s^2 c^2, rates of at least 0.16 with attention only: the others are hardly better, but have learned",
+        "errors s^2 c^2, rates of at least 0.16 with attention only: the others are hardly better, "
+        "but have learned",
         functools.partial(mlp_arms, alone=(0.42, 0.43), full=(0.3, 0.305)),
         {SUFFICIENT: NO},
     ),
@@ -393,25 +406,29 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "two widths, the wider worse",
-        "errors s^2 c^2 on functions of every size, with s larger by two fifths: no help, but not alike either",
+        "errors s^2 c^2 on functions of every size, with s larger by two fifths: no help, but not "
+        "alike either",
         functools.partial(two_widths, low=1.4, high=1.5),
         {SIZE: OPEN},
     ),
     Construction(
         "intervals, errors by overlap",
-        "on U(-sigma, sigma) errors (s sigma)^2 / 3 + b^2, s larger and b smaller for the smaller training interval",
+        "on U(-sigma, sigma) errors (s sigma)^2 / 3 + b^2, s larger and b smaller for the smaller "
+        "training interval",
         _by_overlap,
         {DENSITY: YES},
     ),
     Construction(
         "intervals, one kind best on both",
-        "errors s^2 c^2, smaller for the larger interval: half of the comparisons are in the claimed order",
+        "errors s^2 c^2, smaller for the larger interval: half of the comparisons are in the "
+        "claimed order",
         _one_is_best,
         {DENSITY: NO},
     ),
     Construction(
         "intervals, later plateaus and larger errors",
-        "what the norm does comes later by a^p and errors on the smallest interval grow like a^q, p and q at least 1",
+        "what the norm does comes later by a^p and errors on the smallest interval grow like a^q, "
+        "p and q at least 1",
         functools.partial(plateaus, onset=(1.3, 1.6), cost=(1.0, 1.2)),
         {LARGER: YES},
     ),
@@ -424,8 +441,9 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
 )
 
 _OF_KINDS = (
-    "the claim compares kinds of training, so its untrained numbers come from fresh weights of each kind's config, "
-    "which its own measurement makes or the package has: the lab's twins have no companions"
+    "the claim compares kinds of training, so its untrained numbers come from fresh weights of "
+    "each kind's config, which its own measurement makes or the package has: the lab's twins have "
+    "no companions"
 )
 # What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
 EXCEPTIONS: dict[tuple[str, str], str] = {
@@ -433,5 +451,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     (
         "twins",
         SIZE,
-    ): "untrained models of two widths err alike, as the claim says of trained ones: they are no control",
+    ): "untrained models of two widths err alike, as the claim says of trained ones: they are no "
+    "control",
 }

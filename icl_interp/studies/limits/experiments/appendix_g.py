@@ -1,9 +1,10 @@
 """Appendix G.1 of Naim & Asher (2025) on a trained layer: what heads read far out, as printed, exactly, and measured.
 
-The paper reduces one attention layer without norm, biases and positions to alpha_h and zeta_h and gives three sums for
-a far query. The layer here is the first of a model trained without LayerNorm: its read-in and its heads as they came
-out of training, with biases and positions set to 0, and one head more, its first with the queries erased, as no trained
-head has alpha = 0. As trained, with biases and positions, it is checked against the exact closed form as well.
+The paper reduces one attention layer without norm, biases and positions to alpha_h and zeta_h and
+gives three sums for a far query. The layer here is the first of a model trained without LayerNorm:
+its read-in and its heads as they came out of training, with biases and positions set to 0, and one
+head more, its first with the queries erased, as no trained head has alpha = 0. As trained, with
+biases and positions, it is checked against the exact closed form as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ POWER = at_most("|exponent of the variance - 1|", CLOSE)
 BOUNDARY = within("distance from the exact boundary value", CLOSE)
 
 
-# ---- the layer -----------------------------------------------------------------------------------------------------
+# ---- the layer -----------------------------------------------------------------------------------
 
 
 def first_layer(model: HookedTransformer) -> HookedTransformer:
@@ -60,8 +61,8 @@ def first_layer(model: HookedTransformer) -> HookedTransformer:
 def bare_layer(model: HookedTransformer, norm: bool = False) -> HookedTransformer:
     """`first_layer` as Appendix G.1 has it, without biases and positions, and with a head of alpha = 0.
 
-    The head that is added is the first one with its queries erased: it attends alike to all. With `norm`, a LayerNorm
-    of gain 1 stands behind the layer, as in Proposition 6.
+    The head that is added is the first one with its queries erased: it attends alike to all. With
+    `norm`, a LayerNorm of gain 1 stands behind the layer, as in Proposition 6.
     """
     layer = _layer(model, model.cfg.n_heads + 1, norm)
     attn = layer.blocks[0].attn
@@ -140,7 +141,7 @@ def limits_of(
     return torch.stack(rows)
 
 
-# ---- the experiment ------------------------------------------------------------------------------------------------
+# ---- the experiment ------------------------------------------------------------------------------
 
 
 def run(bench: Bench) -> dict[str, Result]:
@@ -208,7 +209,10 @@ def _gaps(layer: HookedTransformer, contexts: Tensor, xs: Tensor) -> DataArray:
             )  # formula, both directions
             values[i] = gap.view(len(FORMULAS), 2, len(XS)).amax(1).numpy()
     axes = {"sum": tuple(SUMS), "formula": FORMULAS, "x": XS}
-    note = f"First layer of {MODEL} without biases and positions; largest over {len(contexts)} contexts, heads, ±x"
+    note = (
+        f"First layer of {MODEL} without biases and positions; largest over {len(contexts)} "
+        "contexts, heads, ±x"
+    )
     return make_curve(values, axes, note=note)
 
 
@@ -238,7 +242,10 @@ def _boundary(layer: HookedTransformer, context: Float[Tensor, " token"]) -> Dat
                 "measured": float(layer(tokens)[0, -1, 0]),
             }
         )
-    note = "f with a LayerNorm behind the layer; paper: the same limit of the line that its three sums give"
+    note = (
+        "f with a LayerNorm behind the layer; paper: the same limit of the line that its three "
+        "sums give"
+    )
     return table_of_rows(rows, note=note)
 
 
@@ -280,40 +287,45 @@ def compare(results: Results) -> DataFrame | None:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Sum by sum: does what is printed give the limit? Then the variance, the boundary value, the layer as trained.
+    """Sum by sum: does what is printed give the limit?
 
-    All of it is algebra, checked on numbers: none of it is evidence about what training makes of a model.
+    Then the variance, the boundary value, the layer as trained.
+
+    All of it is algebra, checked on numbers: none of it is evidence about what training makes of a
+    model.
     """
     gaps = results.get("gaps")
     if not isinstance(gaps, DataArray):
         return (note(f"The model {MODEL} is missing."),)
     lines = [
         note(
-            "This checks formulas of one attention layer: they hold for any weights or for none, so nothing here is "
-            "evidence about trained models."
+            "This checks formulas of one attention layer: they hold for any weights or for none, "
+            "so nothing here is evidence about trained models."
         ),
         *(_states_sum(gaps, name) for name in gaps.indexes["sum"]),
     ]
     exponents = [_exponent(row) for row in errors.rows_of(results, "sums", sum="exponent of Var")]
     text = (
-        f"the variance over the width grows as |x| to the power {_range(exponents)}; printed is c |x|, power 1, by "
-        "which LayerNorm's output would grow like the root of |x| and have no boundary value."
+        f"the variance over the width grows as |x| to the power {_range(exponents)}; printed is c "
+        "|x|, power 1, by which LayerNorm's output would grow like the root of |x| and have no "
+        "boundary value."
     )
     lines.append(statement(text, POWER, *(abs(e - 1) for e in exponents), kind="printed"))
     boundary = errors.rows_of(results, "boundary")
     held = max(abs(row["measured"] - row["exact limit"]) for row in boundary)
     apart = max(abs(row["exact limit"] - row["paper"]) for row in boundary)
     text = (
-        f"with a LayerNorm behind the layer there is a boundary value in each direction "
-        f"({', '.join(format(row['measured'], '.3g') for row in boundary)}; within {held:.1g} of the exact limit). "
-        f"The sums as printed would put it {apart:.2g} away."
+        "with a LayerNorm behind the layer there is a boundary value in each direction "
+        f"({', '.join(format(row['measured'], '.3g') for row in boundary)}; within {held:.1g} of "
+        f"the exact limit). The sums as printed would put it {apart:.2g} away."
     )
     lines.append(statement(text, BOUNDARY, held, kind="formula"))
     trained = errors.rows_of(results, "as trained")
     text = (
-        f"With the biases and positions that it was trained with, the layer's output is the closed form to "
-        f"{max(row['attention'] / max(1.0, row['x']) for row in trained):.1g} of the query's size, and f is within "
-        f"{trained[-1]['limit']:.1g} of its exact limit at |x| = {trained[-1]['x']:g}."
+        "With the biases and positions that it was trained with, the layer's output is the closed "
+        f"form to {max(row['attention'] / max(1.0, row['x']) for row in trained):.1g} of the "
+        f"query's size, and f is within {trained[-1]['limit']:.1g} of its exact limit at |x| = "
+        f"{trained[-1]['x']:g}."
     )
     return (*lines, note(text))
 

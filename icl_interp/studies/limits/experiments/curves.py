@@ -37,7 +37,8 @@ from icl_interp.tasks.functions import Polynomial
 CURRICULUM = "degrees_123_curriculum"
 GAUSSIAN = {1: "affine_gaussian", 2: "degree_2_gaussian", 3: "degree_3_gaussian"}
 MAPPED = {"U(-1,1)": MIXED, "U(-5,5)": "degrees_135_u5"}
-# Predicting 0 is alike on all degrees, and as good as itself: what says something are models that do better.
+# Predicting 0 is alike on all degrees, and as good as itself: what says something are models that
+# do better.
 OWN_R2, RATE = "R2 of the model trained on the degree", "largest error rate"
 COMPARABLE = at_most(  # the factor of the claims `degrees_alike` and `unseen_classes`
     "error / error",
@@ -66,7 +67,8 @@ WIDE = "affine_wide"
 WIDER_HELPS = 1.25  # an error that width makes smaller by less than this counts as not improved
 WIDTH = none_of("sigmas at which width helps")
 MAP_CONTEXTS = 16  # prompts of each function in a cell of the map, which has a hundred cells
-# Observation 3 (ii): wider training reaches further ("better generalization ability") and costs accuracy.
+# Observation 3 (ii): wider training reaches further ("better generalization ability") and costs
+# accuracy.
 REACHES_FURTHER = statements.share(
     "share of cells in which the wider training interval is better",
     Precondition(
@@ -77,7 +79,7 @@ REACHES_FURTHER = statements.share(
 )
 
 
-# ---- Figure 2: generalisation across degrees -----------------------------------------------------------------------
+# ---- Figure 2: generalisation across degrees -----------------------------------------------------
 
 
 def run_figure2(bench: Bench) -> dict[str, Result]:
@@ -115,8 +117,8 @@ def states_figure2(results: Results) -> tuple[Statement, ...]:
         own = _ratio(results, degree, MIXED, BY_DEGREE[degree])
         if own:
             text = (
-                f"on degree {degree}, which it never saw, M135's error at sigma 1 is {_times(own)} times that of the "
-                "model trained on it (one run of each)."
+                f"on degree {degree}, which it never saw, M135's error at sigma 1 is {_times(own)} "
+                "times that of the model trained on it (one run of each)."
             )
             (row,) = errors.rows_of(
                 results, "errors", degree=degree, predictor=BY_DEGREE[degree], sigma=1
@@ -130,10 +132,10 @@ def states_figure2(results: Results) -> tuple[Statement, ...]:
         }
         with_gaps, curriculum = ([row["error"] for row in found] for found in rows.values())
         text = (
-            f"on degree 4, unseen by both, training with gaps (1, 3, 5) has {_times(gaps)} times the error of the "
-            "curriculum (1, 2, 3), by functions; which training is better is a question about runs, and there is one "
-            "of each. Degree 4 lies inside the family of degree 5 and outside that of degree 3: this is no evidence "
-            "for gaps as such."
+            f"on degree 4, unseen by both, training with gaps (1, 3, 5) has {_times(gaps)} times "
+            "the error of the curriculum (1, 2, 3), by functions; which training is better is a "
+            "question about runs, and there is one of each. Degree 4 lies inside the family of "
+            "degree 5 and outside that of degree 3: this is no evidence for gaps as such."
         )
         lines.append(statement(text, BETTER, times(with_gaps, curriculum)))
     lines += map(note, errors.in_numbers(compare_rates(results)))
@@ -153,7 +155,7 @@ def _ratio(results: Results, degree: int, a: str, b: str) -> Interval | None:
     return None
 
 
-# ---- Figures 3 and 5: error rate against sigma ---------------------------------------------------------------------
+# ---- Figures 3 and 5: error rate against sigma ---------------------------------------------------
 
 
 def run_figure3(bench: Bench) -> dict[str, Result]:
@@ -198,7 +200,10 @@ def compare_figure5(results: Results) -> DataFrame | None:
 
 
 def states_rates(results: Results) -> tuple[Statement, ...]:
-    """Are degrees alike, and does the error rate rise with sigma? Models that have not learned are left out."""
+    """Are degrees alike, and does the error rate rise with sigma?
+
+    Models that have not learned are left out.
+    """
     stored = [
         row
         for row in errors.rows_of(results, "errors")
@@ -220,7 +225,8 @@ def states_rates(results: Results) -> tuple[Statement, ...]:
         )
         lines.append(
             note(
-                f"Left out of what follows, as R² at sigma {first} is not above {LEARNED_R2:g}: {left_out}."
+                f"Left out of what follows, as R² at sigma {first} is not above {LEARNED_R2:g}: "
+                f"{left_out}."
             )
         )
     if len(learned) > 1:
@@ -229,8 +235,8 @@ def states_rates(results: Results) -> tuple[Statement, ...]:
             here = [curve[sigma] for curve in learned.values()]
             factor = _factor(here)
             text = (
-                f"at sigma {sigma} the error rates of the degrees, one run of each, differ by a factor of "
-                f'{_times(factor)} ("roughly the same").'
+                f"at sigma {sigma} the error rates of the degrees, one run of each, differ by a "
+                f'factor of {_times(factor)} ("roughly the same").'
                 + (
                     " The paper prints two decimals, all 0.0 there."
                     if sigma == first and printed_too
@@ -243,7 +249,10 @@ def states_rates(results: Results) -> tuple[Statement, ...]:
         rises = [
             k for k, c in learned.items() if all(np.diff([c[s]["error_rate"] for s in SIGMAS]) > 0)
         ]
-        text = f"the error rate rises with every step of sigma for {len(rises)} of {len(learned)} models."
+        text = (
+            f"the error rate rises with every step of sigma for {len(rises)} of {len(learned)} "
+            "models."
+        )
         lines.append(statement(text, RISES, len(learned) - len(rises)))
     lines += _width(results)
     lines += map(note, errors.in_numbers(compare_rates(results)))
@@ -255,7 +264,8 @@ def states_rates(results: Results) -> tuple[Statement, ...]:
     if worse:
         lines.append(
             note(
-                f"Beyond the zero predictor (error rate above 1) somewhere up to sigma {last}: {', '.join(worse)}."
+                f"Beyond the zero predictor (error rate above 1) somewhere up to sigma {last}: "
+                f"{', '.join(worse)}."
             )
         )
     return tuple(lines)
@@ -276,11 +286,14 @@ def _width(results: Results) -> list[Statement]:
         return []
     better = [row["sigma"] for row in rows if row["high"] < -np.log10(WIDER_HELPS)]
     where = f"at sigma {errors.sigmas_text(better)}" if better else "at no sigma from 2 to 10"
-    text = f"twice the width makes the error smaller by more than {WIDER_HELPS - 1:.0%} {where} (one run of each)."
+    text = (
+        f"twice the width makes the error smaller by more than {WIDER_HELPS - 1:.0%} {where} (one "
+        "run of each)."
+    )
     return [statement(text, WIDTH, len(better))]
 
 
-# ---- Figure 7: both sigmas -----------------------------------------------------------------------------------------
+# ---- Figure 7: both sigmas -----------------------------------------------------------------------
 
 
 def run_figure7(bench: Bench) -> dict[str, Result]:
@@ -352,9 +365,10 @@ def states_figure7(results: Results) -> tuple[Statement, ...]:
         )
         best = [SIGMAS[i] for i in np.unravel_index(values.argmin(), values.shape)]
         text = (
-            f"Trained on {interval}: from sigma 1 to 10 the error changes by {inputs:+.1f} decades with the inputs and "
-            f"by {functions:+.1f} with the functions; least at inputs {best[0]}, functions {best[1]}. On its own range "
-            f"R² is {r2_in_own_cell(result, interval):.2f}."
+            f"Trained on {interval}: from sigma 1 to 10 the error changes by {inputs:+.1f} decades "
+            f"with the inputs and by {functions:+.1f} with the functions; least at inputs "
+            f"{best[0]}, functions {best[1]}. On its own range R² is "
+            f"{r2_in_own_cell(result, interval):.2f}."
         )
         lines.append(note(text))
     if len(maps) == 2:
@@ -391,16 +405,18 @@ def _reaches(maps: Mapping[str, DataArray]) -> list[Statement]:
     }
     near, far = (wide["error"][i, i] / narrow["error"][i, i] for i in (0, -1))
     text = (
-        f"the wider training interval is better in {better} of {total} cells, worse in {worse} and in {unclear}, which "
-        f"count both ways, not clearly either; its error is {errors.plainly(near)} times as large at sigma 1 of both, "
-        f"and {errors.plainly(far)} times at sigma 10 (Observation 3; one run of each)."
+        f"the wider training interval is better in {better} of {total} cells, worse in {worse} and "
+        f"in {unclear}, which count both ways, not clearly either; its error is "
+        f"{errors.plainly(near)} times as large at sigma 1 of both, and {errors.plainly(far)} "
+        "times at sigma 10 (Observation 3; one run of each)."
     )
     return [Statement(text, REACHES_FURTHER, evidence)]
 
 
 FIGURE2_EXPERIMENT = Experiment(
     "limits.figure2",
-    "Generalisation across degrees: one degree, gaps (1, 3, 5), attention only, curriculum (1, 2, 3)",
+    "Generalisation across degrees: one degree, gaps (1, 3, 5), attention only, curriculum (1, 2, "
+    "3)",
     f"{PAPER}, section 4.3, Figure 2",
     tuple(
         Model(name)

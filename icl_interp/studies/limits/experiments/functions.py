@@ -1,4 +1,7 @@
-"""Figures 1, 4, 6 and 8 of Naim & Asher (2025): single functions, and a query that moves; the last is in `lens`."""
+"""Figures 1, 4, 6 and 8 of Naim & Asher (2025): single functions, and a query that moves.
+
+The last is in `lens`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,12 +36,13 @@ FOLLOWED, MISSED = (
 FOLLOWS = at_least("R2", FOLLOWED, MISSED)
 FAR = queries.far_grid()
 SINGLE = "each function with {n_functions} contexts of {n_points} points"
-# Of |f(10 x) - f(x)|: below 0 the sum of increments is finite, so f has a limit; at 0 it grows like log x.
+# Of |f(10 x) - f(x)|: below 0 the sum of increments is finite, so f has a limit; at 0 it grows like
+# log x.
 EXPONENT, LEVELS, GROWS = "growth exponent of the increments", -0.5, 0.0
 TINY = 1e-9  # increments below this, over the size of f, count as this: rounding has no exponent
 
 
-# ---- Figures 1 and 6: continuous functions -------------------------------------------------------------------------
+# ---- Figures 1 and 6: continuous functions -------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -141,8 +145,9 @@ def states_followed(results: Results) -> tuple[Statement, ...]:
             results, "errors", function=row["function"], predictor="least squares, degree 3"
         )
         text = (
-            f"{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, {row['r2 high']:.3f}], error "
-            f"{row['error']:.2g}; a cubic fitted to the same contexts has {best['error']:.2g}."
+            f"{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, "
+            f"{row['r2 high']:.3f}], error {row['error']:.2g}; a cubic fitted to the same contexts "
+            f"has {best['error']:.2g}."
         )
         lines.append(statement(text, FOLLOWS, errors.interval_of(row, "r2", "r2 low", "r2 high")))
     return tuple(lines) or (note(f"The model {CUBIC} is missing."),)
@@ -155,7 +160,7 @@ def compare_followed(results: Results) -> DataFrame | None:
     return errors.as_table(rows, "mean squared error over the interval, intervals over contexts")
 
 
-# ---- Figure 4: boundary values -------------------------------------------------------------------------------------
+# ---- Figure 4: boundary values -------------------------------------------------------------------
 
 BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
     "x²": ("degree_2_gaussian", torch.square, Normal(1)),
@@ -175,7 +180,10 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
         prompts = queries.contexts(f, law, bench.scale.n_points, bench.scale.n_contexts, bench.seed)
         found, truth = queries.sweep(bench.models[model], prompts, FAR), f(torch.from_numpy(FAR))
         pairs = bench.scale.n_points - 1
-        note = f"{model}; {bench.scale.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; query arm"
+        note = (
+            f"{model}; {bench.scale.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; "
+            "query arm"
+        )
         results[name] = queries.summary(found, truth, FAR, note)
         own = {"own r2": own_r2(bench, model)}
         rows.append(
@@ -192,9 +200,10 @@ def run_figure4(bench: Bench) -> dict[str, Result]:
 def boundary(checkpoint: Checkpoint, found: Tensor, truth: Tensor) -> dict[str, float]:
     """Zone, onset, plateau and what the weights predict, from predictions `(context, query)` on the grid `FAR`.
 
-    The zone is the largest |x| up to which the mean prediction is within a tenth of the truth's size there (and of 1
-    near 0); the onset the smallest |x| from which on the mean stays within 5 % of the half-width (of its own size,
-    where there is no certificate) of its value at 1e4; both directions count.
+    The zone is the largest |x| up to which the mean prediction is within a tenth of the truth's
+    size there (and of 1 near 0); the onset the smallest |x| from which on the mean stays within 5 %
+    of the half-width (of its own size, where there is no certificate) of its value at 1e4; both
+    directions count.
     """
     mean = found.mean(0).numpy()
     c, r, above, below = certificate(checkpoint)
@@ -253,7 +262,8 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
 IN_RANGE = Precondition(
     "R2 in the training range",
     (LEARNED_R2, 1.0),
-    "In its training range it follows the function with R² {value:.2f} only, so its plateau says little.",
+    "In its training range it follows the function with R² {value:.2f} only, so its plateau says "
+    "little.",
 )
 LEARNED = Precondition(
     "R2 on the law trained on",
@@ -273,11 +283,12 @@ def states_figure4(results: Results) -> tuple[Statement, ...]:
         r2 = Estimate.exactly(IN_RANGE.quantity, in_range_r2(curve, f, law))
         zone = f"up to |x| = {row['zone']:.2g}" if row["zone"] else "not even near 0"
         text = (
-            f"for {row['function']} ({row['model']}, one run) the prediction tends to {row['level -']:.3g} on the left "
-            f"and to {row['level +']:.3g} on the right, where the weights alone predict {row['plateau -']:.3g} and "
-            f"{row['plateau +']:.3g}. Its change from 1e3 to 1e4 is 10 to the power {found.low:.2g} to "
-            f"{found.high:.2g} of that from 1e2 to 1e3. In the training range R² is {r2.value:.2f}; to a tenth it "
-            f"follows the function {zone}."
+            f"for {row['function']} ({row['model']}, one run) the prediction tends to "
+            f"{row['level -']:.3g} on the left and to {row['level +']:.3g} on the right, where the "
+            f"weights alone predict {row['plateau -']:.3g} and {row['plateau +']:.3g}. Its change "
+            f"from 1e3 to 1e4 is 10 to the power {found.low:.2g} to {found.high:.2g} of that from "
+            f"1e2 to 1e3. In the training range R² is {r2.value:.2f}; to a tenth it follows the "
+            f"function {zone}."
         )
         own = Estimate.exactly(LEARNED.quantity, row["own r2"])
         lines.append(
@@ -312,7 +323,8 @@ def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distributi
             x = mean + std * torch.special.ndtri(quantile)
         case _:
             raise InputError(
-                f"R² in the training range is known for Uniform and Normal inputs, not for {_law(law)}"
+                "R² in the training range is known for Uniform and Normal inputs, not for "
+                f"{_law(law)}"
             )
     from scipy.interpolate import PchipInterpolator  # only here: it loads slowly
 

@@ -84,7 +84,10 @@ def _by_layer(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataF
             ("correlation squared", float(square)),
         ):
             columns[key].append(value)
-    note = f"logit lens at the query, {n_functions} functions x {n_contexts} contexts in distribution; 95 % bootstrap"
+    note = (
+        f"logit lens at the query, {n_functions} functions x {n_contexts} contexts in "
+        "distribution; 95 % bootstrap"
+    )
     return make_table(columns, note=f"{note} over functions")
 
 
@@ -99,14 +102,14 @@ def states(results: Results) -> tuple[Statement, ...]:
         for key, row in ((BEFORE, before), (AFTER, after))
     }
     text = (
-        f"the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before the last block and "
-        f"{after['r2']:.3f} after it, where the prediction should be formed in the last. There are {len(rows) - 1} "
-        "blocks here and 12 in the paper; one run."
+        f"the lens reads R² {before['r2']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before "
+        f"the last block and {after['r2']:.3f} after it, where the prediction should be formed in "
+        f"the last. There are {len(rows) - 1} blocks here and 12 in the paper; one run."
     )
     told = (
-        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the last block: the lens "
-        "reads one direction, so what stands in others before it is not seen here. What can be read off is not yet "
-        "what later blocks use."
+        f"With the scale and shift set right it is {before['correlation squared']:.3f} before the "
+        "last block: the lens reads one direction, so what stands in others before it is not seen "
+        "here. What can be read off is not yet what later blocks use."
     )
     return Statement(text, FORMED_LAST, evidence), note(told)
 

@@ -1,4 +1,7 @@
-"""The numbers that the papers print, as data with their source. They are facts, copied and not judged."""
+"""The numbers that the papers print, as data with their source.
+
+They are facts, copied and not judged.
+"""
 
 import csv
 from functools import cache

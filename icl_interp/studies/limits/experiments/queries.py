@@ -24,7 +24,9 @@ STATISTICS = ("mean", "std", "low", "high", "truth")
 
 
 def contexts(function: Function, law: Distribution, n_points: int, n: int, seed: int) -> Prompts:
-    """Prompts of one function: n contexts with inputs of this law, in float64; the last point is a place for queries.
+    """Prompts of one function: n contexts with inputs of this law, in float64.
+
+    The last point is a place for queries.
 
     >>> from icl_interp.tasks.distributions import Uniform
     >>> contexts(torch.square, Uniform(0, 1), n_points=5, n=3, seed=0).xs.shape

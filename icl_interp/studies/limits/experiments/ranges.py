@@ -44,7 +44,7 @@ Arms = Mapping[
 R2 = Mapping[str, list[float]]  # of the runs, on the law that they were trained on
 
 
-# ---- measuring -----------------------------------------------------------------------------------------------------
+# ---- measuring -----------------------------------------------------------------------------------
 
 
 def run(bench: Bench) -> dict[str, Result]:
@@ -82,7 +82,7 @@ def compare(results: Results) -> DataFrame | None:
     return errors.as_table(rows, f"{printed.SOURCES['limits.table3']}; {what}")
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -100,7 +100,8 @@ def states(results: Results) -> tuple[Statement, ...]:
     if len(learned) < 2:
         return (
             note(
-                "Fewer than two of the kinds of model are at hand and have learned, so nothing is compared."
+                "Fewer than two of the kinds of model are at hand and have learned, so nothing is "
+                "compared."
             ),
         )
     steps = list(pairwise(learned))
@@ -135,8 +136,8 @@ def _step(arms: Arms, r2: R2, sigma: float, worse: str, better: str) -> Statemen
     found = times(arms[worse][sigma], arms[better][sigma])
     value, low, high = map(errors.plainly, (found.value, found.low, found.high))
     text = (
-        f"at sigma {sigma:g}, trained on {worse} models have {value} [{low}, {high}] times the error of those trained "
-        f"on {better}."
+        f"at sigma {sigma:g}, trained on {worse} models have {value} [{low}, {high}] times the "
+        f"error of those trained on {better}."
     )
     (condition,) = STEP.conditions
     evidence = {
@@ -163,8 +164,9 @@ def _order(arms: Arms, r2: R2) -> Statement:
                 other.append(f"{a} against {b} at sigma {sigma}")
     total, which = same + len(other) + unclear, f" ({', '.join(other)})" if other else ""
     text = (
-        f"{same} of {total} pairs of training intervals (by sigma) stand in the paper's order, {len(other)} in the "
-        f"opposite one{which}, and {unclear}, which count both ways, are unclear."
+        f"{same} of {total} pairs of training intervals (by sigma) stand in the paper's order, "
+        f"{len(other)} in the opposite one{which}, and {unclear}, which count both ways, are "
+        "unclear."
     )
     quantity = ORDER.conditions[0].quantity
     return Statement(

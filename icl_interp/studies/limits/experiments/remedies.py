@@ -1,7 +1,9 @@
-"""Beyond Naim & Asher (2025): what its closing advice is worth. Score functions, norms, bounded read-ins side by side.
+"""Beyond Naim & Asher (2025): what its closing advice is worth.
 
-The paper's section 6 suggests to constrain embeddings and to revise the scoring function. Eight models that differ in
-that one respect are trained alike and measured alike, paired by function.
+Score functions, norms, bounded read-ins side by side.
+
+The paper's section 6 suggests to constrain embeddings and to revise the scoring function. Eight
+models that differ in that one respect are trained alike and measured alike, paired by function.
 """
 
 from collections.abc import Callable, Mapping
@@ -164,12 +166,15 @@ def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
                 "log10 ratio": i.value,
             }
             rows.append({**row, "low": i.low, "high": i.high})
-    note = "log10 of the remedy's value / the baseline's; 95 % bootstrap over functions or pairs of them, paired"
+    note = (
+        "log10 of the remedy's value / the baseline's; 95 % bootstrap over functions or pairs of "
+        "them, paired"
+    )
     names = rows[0] if rows else ("quantity", "better", "model", "log10 ratio", "low", "high")
     return make_table({key: [row[key] for row in rows] for key in names}, note=note)
 
 
-# ---- measurements --------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 def _lab(bench: Bench, name: str) -> Lab:
@@ -219,10 +224,11 @@ STATISTICS = ("largest share", "effective share")
 def dispersion(bench: Bench, name: str) -> DataArray:
     """How attention at an in-distribution query spreads as keys are added: mean over heads, for each unit.
 
-    The largest share is max |w| / sum |w|; the effective share (sum |w|)^2 / (n sum w^2), which is 1 for a uniform
-    pattern. Both are about any score function, whether its weights add up to 1 or not; a head that weighs every key 0
-    is left out. Direct up to the trained length; beyond it the query's scores are resampled from those of its
-    function's keys, which is exact in the first layer and a counterfactual deeper.
+    The largest share is max |w| / sum |w|; the effective share (sum |w|)^2 / (n sum w^2), which is
+    1 for a uniform pattern. Both are about any score function, whether its weights add up to 1 or
+    not; a head that weighs every key 0 is left out. Direct up to the trained length; beyond it the
+    query's scores are resampled from those of its function's keys, which is exact in the first
+    layer and a counterfactual deeper.
     """
     lab = _lab(bench, name)
     cfg, trained = lab.model.cfg, lab.encoding.n_tokens(lab.task.n_points)
@@ -277,7 +283,7 @@ def _shares(curve: DataArray) -> dict[str, np.ndarray]:
     }
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -294,7 +300,10 @@ def compare(results: Results) -> DataFrame | None:
         text = f"×{value} [{low}, {high}]"
         rows[row["quantity"]][REMEDIES[row["model"]]] = text + ("", " ✓", " ✗")[_sign(row)]
     kept = [row for row in rows.values() if len(row) > 2]
-    note = "each remedy's value / the baseline's, paired by function, 95 % intervals; ✓ and ✗: better or worse by 1.1"
+    note = (
+        "each remedy's value / the baseline's, paired by function, 95 % intervals; ✓ and ✗: better "
+        "or worse by 1.1"
+    )
     return errors.as_table(kept, note)
 
 
@@ -319,11 +328,15 @@ def states(results: Results) -> tuple[Statement, ...]:
     far_rows = errors.rows_of(results, "quantities", quantity="far error / zero's, query at 1e4")
     solved = [row["model"] for row in far_rows if row["high"] < 0.5]
     lines.append(
-        f"Far out (query at 1e4) the error is below half of the zero predictor's for {_listed(solved)}: "
+        (
+            "Far out (query at 1e4) the error is below half of the zero predictor's for "
+            f"{_listed(solved)}: "
+        )
         + ("a remedy for the failure is among them." if solved else "no remedy extrapolates.")
     )
     lines.append(
-        "One training seed of each kind: intervals are over functions only, so a factor near 1 may be the seed's doing."
+        "One training seed of each kind: intervals are over functions only, so a factor near 1 may "
+        "be the seed's doing."
     )
     return tuple(map(note, lines))
 

@@ -1,8 +1,10 @@
-"""Arms of runs: those of one recipe that differ in their seed. Their errors, and whether they may be compared.
+"""Arms of runs: those of one recipe that differ in their seed.
 
-Whether a kind of training is better is a question about trainings, so seeds are what is exchanged, and not functions:
-`analyses.permutation` has the intervals. How far two kinds must differ, and what runs were trained equally well, is as
-the claims about kinds of training have it.
+Their errors, and whether they may be compared.
+
+Whether a kind of training is better is a question about trainings, so seeds are what is exchanged,
+and not functions: `analyses.permutation` has the intervals. How far two kinds must differ, and what
+runs were trained equally well, is as the claims about kinds of training have it.
 """
 
 from collections.abc import Sequence

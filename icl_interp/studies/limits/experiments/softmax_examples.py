@@ -1,4 +1,7 @@
-"""Table 4 of Naim & Asher (2025): softmax of three vectors, and of the same vectors moved. No model is needed."""
+"""Table 4 of Naim & Asher (2025): softmax of three vectors, and of the same vectors moved.
+
+No model is needed.
+"""
 
 import numpy as np
 import torch
@@ -15,14 +18,16 @@ from icl_interp.studies.limits.experiments.tables import PAPER
 COLUMNS = ("a", "b", "c")
 DECIMALS = 6  # that the paper prints
 NUMBERS = none_of("numbers that are not the paper's")
-# The caption: with large values softmax performs like hardmax. Large values with the gaps of small ones test that.
+# The caption: with large values softmax performs like hardmax. Large values with the gaps of small
+# ones test that.
 HARD = at_least("largest weight of the first vector moved to the size of the third", 0.95, 0.5)
 
 
 def vectors() -> dict[str, torch.Tensor]:
     """The paper's three vectors, and two of them moved so that size and gap part.
 
-    "a + 999" has the size of c and the gaps of a; "c / 1000 - 1" the gaps of a and a size near 0; "a x 1000" is c.
+    "a + 999" has the size of c and the gaps of a; "c / 1000 - 1" the gaps of a and a size near 0;
+    "a x 1000" is c.
     """
     printed_rows = printed.rows("limits.table4")
     given = {
@@ -85,10 +90,11 @@ def states(results: Results) -> tuple[Statement, ...]:
         np.abs(weights["b - 99"] - weights["b"]).max(),
     )
     caption = (
-        f"the caption says that softmax performs like hardmax for large values. Moved to the size of the third vector "
-        f"(a + 999), the first has a largest weight of {moved:.3f}, {flat:.3f} before and {sharp:.3f} for the third; "
-        f"adding a number to all values changes no weight by more than {shift:.1g}. From the first vector to the third "
-        "the gaps grow a thousandfold too."
+        "the caption says that softmax performs like hardmax for large values. Moved to the size "
+        f"of the third vector (a + 999), the first has a largest weight of {moved:.3f}, {flat:.3f} "
+        f"before and {sharp:.3f} for the third; adding a number to all values changes no weight by "
+        f"more than {shift:.1g}. From the first vector to the third the gaps grow a thousandfold "
+        "too."
     )
     return (
         statement(

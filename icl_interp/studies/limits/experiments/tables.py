@@ -36,8 +36,8 @@ MIXED, MIXED_ATTENTION = "degrees_135", "degrees_135_attn_only"
 LABELS = {MIXED: "M135", MIXED_ATTENTION: "M135AL"}  # the paper's
 OVER_ALL = "mean over sigmas"
 BETTER = Criterion(
-    f"error without / with LayerNorm at most {LOWER:g} at every sigma agrees, at least {HIGHER:g} on average over "
-    "sigmas differs",
+    f"error without / with LayerNorm at most {LOWER:g} at every sigma agrees, at least {HIGHER:g} "
+    "on average over sigmas differs",
     (
         *(Condition(f"sigma {sigma}", (0, LOWER), None) for sigma in SIGMAS),
         Condition(OVER_ALL, (0, LOWER), (HIGHER, INF)),
@@ -48,7 +48,7 @@ ORDER = statements.share("share of pairs in the paper's order")
 RANKS = statements.at_least("rank correlation of error rates at every sigma", 0.8, 0.5)
 
 
-# ---- Table 1: with and without LayerNorm ---------------------------------------------------------------------------
+# ---- Table 1: with and without LayerNorm ---------------------------------------------------------
 
 
 def run_table1(bench: Bench) -> dict[str, Result]:
@@ -91,7 +91,10 @@ def compare_table1(results: Results) -> DataFrame | None:
     paper = {sigma: published[WITHOUT][sigma] / published[WITH][sigma] for sigma in found}
     ours = [{"sigma": s, "error": e.value, "low": e.low, "high": e.high} for s, e in found.items()]
     rows += errors.side_by_side(paper, ours, quantity="without / with")
-    note = "ours: means over runs, intervals over functions; without / with: geometric means, exact intervals over runs"
+    note = (
+        "ours: means over runs, intervals over functions; without / with: geometric means, exact "
+        "intervals over runs"
+    )
     return errors.as_table(rows, f"{printed.SOURCES['limits.table1']}; {note}")
 
 
@@ -111,9 +114,10 @@ def states_table1(results: Results) -> tuple[Statement, ...]:
     )
     lines = [
         Statement(
-            f"without LayerNorm ({n[WITHOUT]} runs against {n[WITH]}) the error is {first} at sigma {SIGMAS[0]} and "
-            f"{last} at sigma {SIGMAS[-1]}. The interval lies below 1 at "
-            f"{f'sigma {errors.sigmas_text(clear)}' if clear else 'no sigma'}; the paper's ratio does at each.",
+            f"without LayerNorm ({n[WITHOUT]} runs against {n[WITH]}) the error is {first} at "
+            f"sigma {SIGMAS[0]} and {last} at sigma {SIGMAS[-1]}. The interval lies below 1 at "
+            f"{f'sigma {errors.sigmas_text(clear)}' if clear else 'no sigma'}; the paper's ratio "
+            "does at each.",
             BETTER,
             {**found, **comparable(rates)},
         )
@@ -134,7 +138,7 @@ def _ratio_text(ratio: Estimate, without: Sequence[float], with_norm: Sequence[f
     return f"×{ratio.value:.2g} [{ratio.low:.2g}, {ratio.high:.2g}] (exact p {p:.2g})"
 
 
-# ---- Table 2: by degree --------------------------------------------------------------------------------------------
+# ---- Table 2: by degree --------------------------------------------------------------------------
 
 
 def matrices(bench: Bench, models: Mapping[int, Sequence[str]]) -> dict[int, DataArray]:
@@ -213,7 +217,10 @@ def compare_table2(results: Results) -> DataFrame | None:
                 degree=degree,
                 model=label,
             )
-    note = "the paper's zero predictor has the sampling error of 100 functions: the exact value at sigma is"
+    note = (
+        "the paper's zero predictor has the sampling error of 100 functions: the exact value at "
+        "sigma is"
+    )
     return errors.as_table(
         rows, f"{printed.SOURCES['limits.table2']}; {note} sigma^2 / 3 times sum of 1 / (2 i + 1)"
     )
@@ -238,9 +245,10 @@ def states_table2(results: Results) -> tuple[Statement, ...]:
     if not total:
         return (note("No two models of this table are at hand, so their order is not compared."),)
     line = statement(
-        f"{len(same)} of {total} pairs of models (by degree and sigma) stand in the paper's order, {len(other)} in the "
-        f"opposite one, and in {undecided}, which count both ways, the interval of the ratio holds 1. Cells share "
-        "their models, one run of each kind: they are not that many independent comparisons.",
+        f"{len(same)} of {total} pairs of models (by degree and sigma) stand in the paper's order, "
+        f"{len(other)} in the opposite one, and in {undecided}, which count both ways, the "
+        "interval of the ratio holds 1. Cells share their models, one run of each kind: they are "
+        "not that many independent comparisons.",
         ORDER,
         statements.share_of(ORDER.conditions[0].quantity, len(same), undecided, total),
     )
@@ -253,8 +261,8 @@ def _states_ranks(results: Results) -> tuple[Statement, ...]:
         return ()
     each = ", ".join(f"{row['rank correlation']:.2f} at {row['sigma']:g}" for row in rows)
     text = (
-        f"error rates of {rows[0]['cells']} cells (model and degree) against the paper's, by sigma: rank correlation "
-        f"{each}. Predicting 0 everywhere has 0."
+        f"error rates of {rows[0]['cells']} cells (model and degree) against the paper's, by "
+        f"sigma: rank correlation {each}. Predicting 0 everywhere has 0."
     )
     return (statement(text, RANKS, *(errors.interval_of(row, "rank correlation") for row in rows)),)
 

@@ -40,7 +40,9 @@ GROWS = {
     "E_sigma": ("scale", PURPLE, "dot"),
 }
 MARKS = {"zone": "leaves target", "onset": "plateau begins"}
-BOUNDED = 100.0  # of f's size at the edge of the trained range: beyond, the axis of f is a symmetric-log one
+# In units of f's size at the edge of the trained range: beyond, the axis of f is a symmetric-log
+# one.
+BOUNDED = 100.0
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
@@ -110,8 +112,9 @@ def _words(rows: Rows) -> str:
         if np.isfinite(value["onset"]):
             text += (
                 f", is largest at {number(value['peak at'])} ({number(value['peak'])}), level from "
-                f"{number(value['onset'])} on at {number(value['level'])} ± {number(value['level, spread'], 2)} over "
-                f"contexts, approached like |x|<sup>{number(value['approach rate'])}</sup>"
+                f"{number(value['onset'])} on at {number(value['level'])} ± "
+                f"{number(value['level, spread'], 2)} over contexts, approached like "
+                f"|x|<sup>{number(value['approach rate'])}</sup>"
             )
         else:
             text += ", does not level off"
@@ -166,7 +169,8 @@ def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float])
                     line={"color": colour, "width": width, "dash": dash},
                     xaxis="x",
                     yaxis="y",
-                    hovertemplate=f"{kind}, {label}<br>|x| = %{{x:.4g}}<br>y = %{{customdata:.6g}}<extra></extra>",
+                    hovertemplate=f"{kind}, {label}<br>|x| = %{{x:.4g}}<br>y = "
+                    "%{customdata:.6g}<extra></extra>",
                 )
             )
     if certified:
@@ -268,7 +272,8 @@ def _gap(figure: Figure, curve: DataArray, rows: Rows, u: float) -> None:
                 yaxis="y2",
                 line={"color": colour, "width": 1.6, "dash": dash},
                 marker={"symbol": symbol, "size": 5},
-                hovertemplate=f"{label}<br>|x| = %{{x:.4g}}<br>distance = %{{y:.4g}}<extra></extra>",
+                hovertemplate=f"{label}<br>|x| = %{{x:.4g}}<br>distance = "
+                "%{y:.4g}<extra></extra>",
             )
         )
         held += [float(v) for v in y if v > 0]
@@ -338,7 +343,8 @@ def _growth(figure: Figure, logs: DataArray) -> None:
                 yaxis="y3",
                 line={"color": colour, "width": 2, "dash": dash},
                 marker={"size": 6},
-                hovertemplate=f"{label}<br>|x| = %{{x:.3g}}<br>exponent = %{{y:.4f}}<extra></extra>",
+                hovertemplate=f"{label}<br>|x| = %{{x:.3g}}<br>exponent = "
+                "%{y:.4f}<extra></extra>",
             )
         )
     for value in (0.0, 1.0):

@@ -117,7 +117,8 @@ def _rates(results: Results, facts: Facts) -> list[tuple[str, str, Interval]]:
 
 def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
     labels = list(dict.fromkeys(label for label, _, _ in rows))
-    # Least squares can be exact: the axis ends where the models' errors do, and words say what lies beyond.
+    # Least squares can be exact: the axis ends where the models' errors do, and words say what lies
+    # beyond.
     low = 10 ** np.floor(
         np.log10(min(max(i.low, 1e-12) for _, look, i in rows if look != "least squares") / 1.2)
     )
@@ -153,7 +154,10 @@ def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
                     "width": 3,
                 },
                 text=[
-                    f"{plain(label)}<br>{MEANING[look]}<br>{number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    (
+                        f"{plain(label)}<br>{MEANING[look]}<br>{number(i.value)} [{number(i.low)}, "
+                        f"{number(i.high)}]"
+                    )
                     for _, i, label in mine
                 ],
                 hovertemplate="%{text}<extra></extra>",

@@ -221,7 +221,8 @@ def _information(figure: Figure, info: DataArray) -> None:
                     "size": 11,
                     "line": {"width": 1.5, "color": colour},
                 },
-                hovertemplate=f"{plain(name)}<br>R² = {number(r2.value)} [{number(r2.low)}, {number(r2.high)}]"
+                hovertemplate=f"{plain(name)}<br>R² = {number(r2.value)} [{number(r2.low)}, "
+                f"{number(r2.high)}]"
                 "<extra></extra>",
             )
         )

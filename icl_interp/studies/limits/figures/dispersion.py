@@ -162,7 +162,8 @@ def _curves(
                         yaxis=f"y{axis}",
                         line={"color": colour, "width": 1.7 if keep else 1.2, "dash": dash},
                         legendrank=1000 + i if keep else 1900,
-                        hovertemplate=f"head %{{text}}<br>n = %{{x}}<br>{statistic} %{{y:.3g}}<extra></extra>",
+                        hovertemplate=f"head %{{text}}<br>n = %{{x}}<br>{statistic} "
+                        "%{y:.3g}<extra></extra>",
                     )
                 )
 

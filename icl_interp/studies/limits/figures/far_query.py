@@ -25,9 +25,8 @@ from icl_interp.figures.style import (
 from icl_interp.figures.text import number, tested_by
 from icl_interp.studies.limits.measurements import far
 
-BOUNDED = (
-    100.0  # without a certificate: f counts as bounded below so many times its size in distribution
-)
+# Without a certificate: f counts as bounded below so many times its size in distribution.
+BOUNDED = 100.0
 LABELS = 8  # of an axis, in each direction
 
 
@@ -102,7 +101,10 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
         if {"c", "r"} <= set(known):
             held += [known["c"] - known["r"], known["c"] + known["r"]]
         figure.update_yaxes(title="prediction", range=ranged(held))
-        below += "<br>The axis spans all that the model can predict; the target functions (dotted) leave it."
+        below += (
+            "<br>The axis spans all that the model can predict; the target functions (dotted) "
+            "leave it."
+        )
     title = "What the model predicts when only the query goes far from the data"
     finish(figure, title, below, 400, l=76, r=26, b=56)
     return figure.update_layout(hovermode="closest")
@@ -234,7 +236,8 @@ def _slopes(figure: Figure, findings: Sequence[Finding]) -> None:
         for row in finding.details if finding.id == "limits.linear_asymptote" else ():
             up = row["direction"] == "+"
             figure.add_annotation(
-                text=f"slope {number(row['slope'])}<br>± {number(row['sd of slope over contexts'])} over contexts",
+                text=f"slope {number(row['slope'])}<br>± "
+                f"{number(row['sd of slope over contexts'])} over contexts",
                 x=0.992 if up else 0.008,
                 xref="paper",
                 y=0.5,

@@ -183,7 +183,8 @@ def _sizes(figure: Figure, squares: dict[str, np.ndarray], xs: np.ndarray) -> No
                 legendrank=list(squares).index(name),
                 xaxis="x",
                 yaxis="y",
-                hovertemplate=f"{plain(label or name)}<br>|x| = %{{x:.4g}}<br>its size = %{{y:.4g}}<extra></extra>",
+                hovertemplate=f"{plain(label or name)}<br>|x| = %{{x:.4g}}<br>its size = "
+                "%{y:.4g}<extra></extra>",
             )
         )
     if every:
@@ -241,7 +242,8 @@ def _twin(label: str, row: int, value: float) -> go.Scatter:
         marker={"symbol": "diamond-open", "color": INK, "size": 11},
         legendrank=2000,
         cliponaxis=False,
-        hovertemplate=f"{RANDOM}, {plain(label)}<br>growth exponent: {number(value, 4)}<extra></extra>",
+        hovertemplate=f"{RANDOM}, {plain(label)}<br>growth exponent: "
+        f"{number(value, 4)}<extra></extra>",
     )
 
 

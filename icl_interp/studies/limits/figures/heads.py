@@ -54,9 +54,10 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         _dumbbells(figure, delta, results, facts)
         panel_title(figure, "Distance of the pattern to its hardmax", left)
         below += (
-            "<br>Size of blue marks, and effect: the factor on the error in distribution when the head's attention "
-            "is made uniform, or its output replaced by its mean (the larger one);<br>in a model that has not "
-            "learned, the change of the prediction in u, its standard deviation in distribution."
+            "<br>Size of blue marks, and effect: the factor on the error in distribution when the "
+            "head's attention is made uniform, or its output replaced by its mean (the larger "
+            "one);<br>in a model that has not learned, the change of the prediction in u, its "
+            "standard deviation in distribution."
         )
     if paired:
         _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
@@ -242,7 +243,8 @@ def _hover(
     if share is not None:
         near, *far = share.sel(head=name).values.mean(-1)[:5]
         lines.append(
-            f"a hardmax in {number(100 * near)} % of contexts in distribution, {number(100 * min(far))} % far"
+            f"a hardmax in {number(100 * near)} % of contexts in distribution, "
+            f"{number(100 * min(far))} % far"
         )
     lines += [f"looks at {plain(target)}"] if target else []
     lines += (

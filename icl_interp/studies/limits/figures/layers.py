@@ -152,7 +152,8 @@ def _curves(figure: Figure, curves: DataArray, axis: str) -> None:
                     "width": 2.6 if last else 1.8,
                     "dash": "solid" if last else ("dot", "dash", "dashdot")[depth % 3],
                 },
-                hovertemplate=f"{_after(depth, len(names) - 1)}<br>x = %{{x:.3g}}: %{{y:.4g}}<extra></extra>",
+                hovertemplate=f"{_after(depth, len(names) - 1)}<br>x = %{{x:.3g}}: "
+                "%{y:.4g}<extra></extra>",
             )
         )
     figure.add_trace(
@@ -169,7 +170,8 @@ def _curves(figure: Figure, curves: DataArray, axis: str) -> None:
     )
     low, high = ranged([float(v) for v in held])
     half = 0.5 * (high - low)
-    # Early depths may lie anywhere: the axis holds what is predicted in the end, and as much again around it.
+    # Early depths may lie anywhere: the axis holds what is predicted in the end, and as much again
+    # around it.
     figure.update_layout(
         {
             f"xaxis{axis}": {
@@ -220,7 +222,10 @@ def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
                     "width": 3,
                 },
                 text=[
-                    f"{word}, {_after(d, n_depths - 1)}<br>R² = {number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    (
+                        f"{word}, {_after(d, n_depths - 1)}<br>R² = {number(i.value)} "
+                        f"[{number(i.low)}, {number(i.high)}]"
+                    )
                     for d, i in enumerate(found)
                 ],
                 hovertemplate="%{text}<extra></extra>",
@@ -330,7 +335,10 @@ def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
                     "width": 3,
                 },
                 text=[
-                    f"{plain(meaning)}<br>{word}: {number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    (
+                        f"{plain(meaning)}<br>{word}: {number(i.value)} [{number(i.low)}, "
+                        f"{number(i.high)}]"
+                    )
                     for _, meaning, i in mine
                 ],
                 hovertemplate="%{text}<extra></extra>",

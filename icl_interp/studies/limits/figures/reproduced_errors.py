@@ -98,8 +98,8 @@ def _ratio(comparison: DataFrame) -> Figure:
     )
     title = "Error without LayerNorm in units of the error with it"
     below = (
-        "Geometric means over runs; band: exact 95 % intervals over runs. Crosses: the paper's numbers. Below 1, no "
-        "LayerNorm is better."
+        "Geometric means over runs; band: exact 95 % intervals over runs. Crosses: the paper's "
+        "numbers. Below 1, no LayerNorm is better."
     )
     figure = sigma_panels([("", [line])], title, below, "error without / error with")
     return figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
@@ -173,7 +173,10 @@ def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
                 for name in own
             ]
     lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
-    below = "Inputs on U(-1, 1) for all. Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
+    below = (
+        "Inputs on U(-1, 1) for all. Thick: means over runs. Bands: 95 % over functions. Crosses: "
+        "the paper's numbers."
+    )
     return {
         "errors": sigma_panels(
             [("", lines)], "Squared error by training interval", below, "mean squared error"
@@ -247,14 +250,20 @@ def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[st
     place(figure, *domains)
     figure.update_xaxes(title="sigma of the functions", dtick=1)
     figure.update_yaxes(title="sigma of the inputs", dtick=1)
-    below = "Polynomials of degree 3 with inputs on U(-s, s) and coefficients on U(-t, t); one colour scale for all."
+    below = (
+        "Polynomials of degree 3 with inputs on U(-s, s) and coefficients on U(-t, t); one colour "
+        "scale for all."
+    )
     return {"map": finish(figure, "Squared error over both sigmas", below, 420)}
 
 
 def sigma_panels(
     panels: Sequence[tuple[str, Sequence[Line]]], title: str, below: str, axis: str
 ) -> Figure:
-    """Lines by sigma on a logarithmic axis that all panels share; a name stands in the legend once."""
+    """Lines by sigma on a logarithmic axis that all panels share.
+
+    A name stands in the legend once.
+    """
     figure = go.Figure()
     n = len(panels)
     gap = 0.025 if n > 1 else 0

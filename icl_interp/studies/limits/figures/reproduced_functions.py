@@ -54,7 +54,10 @@ def followed(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
     place(figure, *domains)
     figure.update_xaxes(title="query x")
     figure.update_layout(yaxis_title="f(x)")
-    below = f"{plain(next(iter(curves.values())).attrs['note'])}.<br>Line: mean over contexts; band: 5 to 95 % of contexts."
+    below = (
+        f"{plain(next(iter(curves.values())).attrs['note'])}.<br>Line: mean over contexts; band: 5 "
+        "to 95 % of contexts."
+    )
     return {
         "predictions": finish(figure, "Functions that the model was not trained on", below, 360)
     }
@@ -129,7 +132,10 @@ def boundary(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
     place(figure, *domains)
     figure.update_xaxes(title="query x (symmetric-log)")
     figure.update_layout(yaxis_title="prediction")
-    below = "The context stays in distribution. Line: mean over contexts; band: 5 to 95 %; the function leaves the axis."
+    below = (
+        "The context stays in distribution. Line: mean over contexts; band: 5 to 95 %; the "
+        "function leaves the axis."
+    )
     return {
         "boundary": finish(
             figure, "Boundary values: what is predicted as the query goes far", below, 380
@@ -169,7 +175,8 @@ def layers(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
         1.6,
     )
     rows = table.to_dict("records")
-    # A lens that is far off has R² far below 0; the axis stops at -1 and the hover tells the number.
+    # A lens that is far off has R² far below 0; the axis stops at -1 and the hover tells the
+    # number.
     r2 = [max(-1.0, row["r2"]) for row in rows]
     hover = [f"{number(row['r2'])} [{number(row['low'])}, {number(row['high'])}]" for row in rows]
     square = [row["correlation squared"] for row in rows]
@@ -242,7 +249,10 @@ def appendix_g(results: Mapping[str, Result], comparison: DataFrame | None) -> d
         )
     place(figure, *domains)
     figure.update_layout(yaxis_title="largest gap, in units of the tokens")
-    below = f"{plain(gaps.attrs['note'])}.<br>Gaps below 10<sup>-12</sup>, which is rounding, are drawn there."
+    below = (
+        f"{plain(gaps.attrs['note'])}.<br>Gaps below 10<sup>-12</sup>, which is rounding, are "
+        "drawn there."
+    )
     return {
         "gaps": finish(
             figure,
@@ -282,7 +292,10 @@ def softmax_examples(
         )
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title="softmax weight", range=[-0.02, 1.02])
-    below = "Blue: the paper's three vectors. Orange: the same moved or stretched. Equal gaps, equal weights."
+    below = (
+        "Blue: the paper's three vectors. Orange: the same moved or stretched. Equal gaps, equal "
+        "weights."
+    )
     return {"softmax": finish(figure, "Softmax sees gaps, not sizes", below, 260, l=190)}
 
 

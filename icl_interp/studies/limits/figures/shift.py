@@ -106,7 +106,10 @@ def _arm(
     axis: str,
     legend: bool,
 ) -> list[float]:
-    """Each seed as points and the arm's geometric mean as a line. Returns what the axis has to hold."""
+    """Each seed as points and the arm's geometric mean as a line.
+
+    Returns what the axis has to hold.
+    """
     colour, symbol = look
     x, y = (
         np.array(list(columns)),

@@ -1,8 +1,8 @@
 """What a model loses without its attention, its MLPs or one of its blocks: their outputs made their mean.
 
-A sublayer's output at its mean (over prompts, position by position) keeps what it writes whatever the prompt, and tells
-nothing about the prompt any more. With all heads at their mean no token learns of another: what is left is a function
-of the query alone, whatever the weights are.
+A sublayer's output at its mean (over prompts, position by position) keeps what it writes whatever
+the prompt, and tells nothing about the prompt any more. With all heads at their mean no token
+learns of another: what is left is a function of the query alone, whatever the weights are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,14 +34,15 @@ REORDERED = "reordered"
 BLIND, NOTHING = "without context", "zero"
 
 
-# ---- prompts and errors ---------------------------------------------------------------------------------------------
+# ---- prompts and errors --------------------------------------------------------------------------
 
 
 def sample(lab: Lab) -> Prompts:
     """Fresh units of two prompts: means measured on the lab's own prompts have not seen these.
 
-    Each prompt is of a function of its own, where functions come in pairs: errors without a context differ by function
-    far more than by context. Of a large model half of the lab's units, since every block is ablated.
+    Each prompt is of a function of its own, where functions come in pairs: errors without a context
+    differ by function far more than by context. Of a large model half of the lab's units, since
+    every block is ablated.
     """
     return lab.units(
         "layers/ablation", n_units=max(2, lab.n_units // 2) if is_large(lab.model) else None
@@ -64,7 +65,8 @@ def squares(lab: Lab, arms: Mapping[str, MeanOutputs | None]) -> dict[str, list[
 
     Args:
         lab: the model.
-        arms: what is made its mean, at every position for the first and at the query's own token for the second.
+        arms: what is made its mean, at every position for the first and at the query's own token
+            for the second.
     """
     prompts, first = sample(lab), first_scored(lab)
     read, points = lab.encoding.read_at(prompts.n_points, lab.model.cfg.attention_dir)
@@ -96,8 +98,8 @@ def queries(
 ) -> Callable[[MeanOutputs], Float[Tensor, "batch target"]]:
     """Predictions for the last query with an ablation at its token only.
 
-    A context that cannot change is the same for all of them: its keys and values follow from the stream before each
-    block, `lab.before_blocks`.
+    A context that cannot change is the same for all of them: its keys and values follow from the
+    stream before each block, `lab.before_blocks`.
     """
     model, last = lab.single, tokens.shape[1] - 1
     kept = model.cfg.query_is_unseen and first_block(model, ()) >= 0
@@ -127,17 +129,17 @@ def _matrix(lab: Lab, rows: Mapping[str, Sequence[np.ndarray]]) -> DataArray:
     return make_array(list(rows.values()), axes, note=note)
 
 
-# ---- measurements ---------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 @measurement("layers/without attention", version=2)
 def without_attention(lab: Lab) -> DataArray:
     """Squared error intact, with all attention outputs at their mean, and of those beside it; by group of functions.
 
-    Beside it: companions that are MLP only, attention only or with MLP; the mean of the law of functions at each input,
-    which is the best guess without a context; zero. Points
-    "all": the edit is made at every position and all scored points count. "query": made at the last query's own token
-    only, and scored there.
+    Beside it: companions that are MLP only, attention only or with MLP; the mean of the law of
+    functions at each input, which is the best guess without a context; zero. Points "all": the edit
+    is made at every position and all scored points count. "query": made at the last query's own
+    token only, and scored there.
     """
     arms: dict[str, MeanOutputs | None] = {"intact": None}
     if not lab.model.cfg.mlp_only:
@@ -166,9 +168,10 @@ def without_attention(lab: Lab) -> DataArray:
 def ablated(lab: Lab) -> DataArray:
     """Squared error with all MLPs, or one block (attention and MLP), at their mean; and a sham; by group of functions.
 
-    The sham leaves everything and shows the pairs of the context in another order: attention at the query says
-    something else, as much as `layers/edit size` tells, and should say it about the same function. Points as in
-    `layers/without attention`; for the sham only the query is the same. A path has no other order, and so no sham.
+    The sham leaves everything and shows the pairs of the context in another order: attention at the
+    query says something else, as much as `layers/edit size` tells, and should say it about the same
+    function. Points as in `layers/without attention`; for the sham only the query is the same. A
+    path has no other order, and so no sham.
     """
     cfg, mean = lab.model.cfg, means(lab)
     arms: dict[str, MeanOutputs | None] = {}

@@ -1,7 +1,8 @@
 """What classical algorithms and a model predict for the same queries, in distribution and near it.
 
-Every query is the last point of a prompt. Prompts come in units of four: an antithetic pair of functions with two
-contexts each, or four contexts of one function where the law of functions has no symmetry.
+Every query is the last point of a prompt. Prompts come in units of four: an antithetic pair of
+functions with two contexts each, or four contexts of one function where the law of functions has no
+symmetry.
 """
 
 import math
@@ -31,13 +32,15 @@ from icl_interp.tasks.rescaled import Rescaled
 
 ARMS = ("in distribution", "functions x 3", "query at the edge", "scale and query drawn")
 SCALED = 3.0
-# The factor and the ends are known beforehand. So in one more arm both are drawn, near that factor and near the ends:
-# what is asked there is hardly more than in the other arms.
+# The factor and the ends are known beforehand. So in one more arm both are drawn, near that factor
+# and near the ends: what is asked there is hardly more than in the other arms.
 FACTORS = (2.5, 3.5)
 OUTER = 0.1  # of the interval's half-width
 MODEL, SELF, SEED = "model", "itself, context reshuffled", "another seed"
 TRUTH, LAW_MEAN = "truth", "law's mean"
-N_CONTEXTS = 2  # of each function of a pair; twice as many do not make intervals shorter: a few contexts decide
+# Contexts of each function of a pair; twice as many do not make intervals shorter: a few contexts
+# decide.
+N_CONTEXTS = 2
 UNIT_SIZE = 2 * N_CONTEXTS  # prompts of a unit
 
 
@@ -63,8 +66,9 @@ def polynomials_in(task: object) -> Values | None:
 def arms(lab: Lab) -> dict[str, Prompts]:
     """The same prompts four times: as they are, with functions scaled, with the query moved, and with both.
 
-    Functions are scaled by 3 and queries put at an end of the inputs' interval. Where both are drawn, each unit has a
-    factor from `FACTORS`, log-uniform, and each query lies in the outer tenth next to that end.
+    Functions are scaled by 3 and queries put at an end of the inputs' interval. Where both are
+    drawn, each unit has a factor from `FACTORS`, log-uniform, and each query lies in the outer
+    tenth next to that end.
     """
     inside = lab.units("algorithms/prompts", n_contexts=N_CONTEXTS)
     n, ends = len(inside), torch.tensor(lab.task.inputs.interval, dtype=torch.float64)
@@ -104,9 +108,9 @@ def at_query(predictor: Predictor, prompts: Prompts) -> Float[Tensor, " batch"]:
 def algorithms(task: Polynomial) -> dict[str, Predictor]:
     """Classical algorithms by name, Bayes with the true law of coefficients among them.
 
-    `classical` has the Bayes predictor of a normal law: the true one where coefficients are normal, but for noise of
-    1e-4. Where they are uniform, the one of that law comes last, if a prompt has points enough (see
-    `BayesUniformPrior`). No other law has one.
+    `classical` has the Bayes predictor of a normal law: the true one where coefficients are normal,
+    but for noise of 1e-4. Where they are uniform, the one of that law comes last, if a prompt has
+    points enough (see `BayesUniformPrior`). No other law has one.
     """
     found, law = classical(task), task.coefficients
     if isinstance(law, Uniform) and task.n_points > task.n_determining:
@@ -119,8 +123,9 @@ def algorithms(task: Polynomial) -> dict[str, Predictor]:
 def rivals(lab: Lab) -> DataArray:
     """Predictions for the query of each prompt that need no model: (arm, who, unit, prompt).
 
-    Who: the truth; the mean of the law of functions there; every classical algorithm. Algorithms are shown values in
-    the units in which coefficients have their law, and what they say is translated back.
+    Who: the truth; the mean of the law of functions there; every classical algorithm. Algorithms
+    are shown values in the units in which coefficients have their law, and what they say is
+    translated back.
     """
     values = polynomials_in(lab.task)
     assert values  # no other task is measured: the claim is excluded
@@ -147,7 +152,8 @@ def own(lab: Lab) -> DataArray:
 def itself(lab: Lab) -> DataArray:
     """What else the same training predicts for the query of each prompt of `rivals`: (arm, who, unit, prompt).
 
-    Who: the model with the examples of the context in another order; another seed of it, where there is one.
+    Who: the model with the examples of the context in another order; another seed of it, where
+    there is one.
     """
     asked, sibling = arms(lab), lab.companions.get(Role(SEED))
     other_order = {arm: reshuffled(prompts, lab.seed) for arm, prompts in asked.items()}
@@ -167,7 +173,8 @@ def itself(lab: Lab) -> DataArray:
 def at_queries(lab: Lab, asked: Mapping[str, Prompts]) -> list[Float[Tensor, " batch"]]:
     """The model's prediction for the query of each prompt, arm by arm.
 
-    At the edge prompts differ from those in distribution by their query only, so these contexts are read once.
+    At the edge prompts differ from those in distribution by their query only, so these contexts are
+    read once.
     """
     inside, scaled, at_edge, drawn = (asked[arm] for arm in ARMS)
     places = ((inside, inside), (scaled, scaled), (inside, at_edge), (drawn, drawn))

@@ -24,9 +24,9 @@ from icl_interp.results import make_curve, make_table
 from icl_interp.studies.limits.measurements import far
 from icl_interp.studies.limits.measurements.far import power
 
-# of u, the spread of f in distribution: f counts as level within so much of where it ends
+# Share of u, the spread of f in distribution: f counts as level within so much of where it ends.
 LEVEL = 0.1
-# of the error of the law's mean: up to this squared error f counts as following the function
+# Share of the error of the law's mean: up to this squared error f counts as following the function.
 FOLLOWS = 0.1
 # |x| in units of `Lab.x_unit`:
 LAST = 1e5  # an onset beyond is none: at 1e6 every curve meets its own end

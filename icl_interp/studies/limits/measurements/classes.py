@@ -1,7 +1,8 @@
 """Prompts of every class of functions on one bench, and what models make of them.
 
-Classes share their inputs and, degree by degree, their coefficients, so that errors are paired by function. Prompts
-come in units, as everywhere: an antithetic pair of functions, or one function where their law has no symmetry.
+Classes share their inputs and, degree by degree, their coefficients, so that errors are paired by
+function. Prompts come in units, as everywhere: an antithetic pair of functions, or one function
+where their law has no symmetry.
 """
 
 import math
@@ -28,7 +29,7 @@ OUTSIDE = "sinusoid"  # the class that no polynomial of the trained degrees come
 DRAWN = "drawn powers"  # polynomials of some powers only, another choice for each function
 
 
-# ---- what the model was trained on ----------------------------------------------------------------------------------
+# ---- what the model was trained on ---------------------------------------------------------------
 
 
 def needs_polynomials(facts: Facts) -> str | None:
@@ -51,7 +52,7 @@ def singles(roles: Iterable[Role]) -> dict[int, Role]:
     return {role.degrees[0]: role for role in roles if len(role.degrees) == 1 and not role.further}
 
 
-# ---- prompts of every class -----------------------------------------------------------------------------------------
+# ---- prompts of every class ----------------------------------------------------------------------
 
 
 def polynomial_task(lab: Lab) -> Polynomial:
@@ -63,8 +64,9 @@ def polynomial_task(lab: Lab) -> Polynomial:
 def prompts_per_unit(lab: Lab) -> int:
     """Prompts of each unit, as many as the lab's.
 
-    With a quarter of them a few contexts decided: of `degrees_135` the ratio of `unseen_classes` had a standard error
-    of 0.04 to 0.08 decades, by the seed; with all it is 0.04 for each of four seeds.
+    With a quarter of them a few contexts decided: of `degrees_135` the ratio of `unseen_classes`
+    had a standard error of 0.04 to 0.08 decades, by the seed; with all it is 0.04 for each of four
+    seeds.
     """
     return lab.unit_size
 
@@ -79,7 +81,10 @@ def _n_contexts(lab: Lab) -> int:
 
 
 def inputs(lab: Lab) -> Float[Tensor, "batch point dim"]:
-    """The inputs that the prompts of every class share. Partners of a pair have the same, context by context."""
+    """The inputs that the prompts of every class share.
+
+    Partners of a pair have the same, context by context.
+    """
     shape = (lab.n_units, 1, _n_contexts(lab), lab.task.n_points, 1)
     drawn = lab.task.inputs.sample(shape, generator(lab.seed, "classes/inputs"), torch.float64)
     return drawn.expand(-1, _functions(lab), -1, -1, -1).flatten(0, 2)
@@ -88,8 +93,8 @@ def inputs(lab: Lab) -> Float[Tensor, "batch point dim"]:
 def polynomials(lab: Lab, degree: int) -> Prompts:
     """Polynomials of one degree: every degree has the same inputs and the same first coefficients.
 
-    So a difference between two degrees is what the further coefficients make, and errors are paired by function. The
-    partner of coefficients a has 2 m - a, with m the mean of their law.
+    So a difference between two degrees is what the further coefficients make, and errors are paired
+    by function. The partner of coefficients a has 2 m - a, with m the mean of their law.
     """
     law = polynomial_task(lab).coefficients
     columns = [
@@ -104,9 +109,10 @@ def polynomials(lab: Lab, degree: int) -> Prompts:
 def drawn_powers(lab: Lab) -> Prompts:
     """Polynomials of powers that are drawn: each power up to the largest is kept with a chance of one half.
 
-    x + x^5 and 1 + x^2 are such, so a function's class is known to nobody beforehand. At least one power from 1 up is
-    kept, the same ones in partners. The largest power is the largest degree trained on; one more where all degrees up
-    to it were trained on, since nothing below is new then.
+    x + x^5 and 1 + x^2 are such, so a function's class is known to nobody beforehand. At least one
+    power from 1 up is kept, the same ones in partners. The largest power is the largest degree
+    trained on; one more where all degrees up to it were trained on, since nothing below is new
+    then.
     """
     task = polynomial_task(lab)
     top = task.max_degree + (not unseen_inside(task))
@@ -127,8 +133,9 @@ def unseen_inside(task: Polynomial) -> list[int]:
 def sinusoids(lab: Lab) -> Prompts:
     """A class that is truly outside: sinusoids that change sign once more than any polynomial the model was trained on.
 
-    They have (n + 1) / 2 periods over the inputs' interval, for the largest degree n, a phase of their own each, and
-    the mean square of the polynomials of that degree. The partner of a sinusoid is its negative.
+    They have (n + 1) / 2 periods over the inputs' interval, for the largest degree n, a phase of
+    their own each, and the mean square of the polynomials of that degree. The partner of a sinusoid
+    is its negative.
     """
     task, xs = polynomial_task(lab), inputs(lab)
     low, high = task.inputs.interval
@@ -165,17 +172,18 @@ def per_unit(values: Float[Tensor, "batch point"], n_units: int) -> Float[np.nda
     return values.nanmean(-1).view(n_units, -1).mean(-1).numpy()
 
 
-# ---- measurements ---------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 @measurement("classes/errors", version=3)
 def errors(lab: Lab) -> DataArray:
     """Squared error of each unit of each class, for the model, its companions and the zero predictor.
 
-    Classes: every degree up to one more than the largest trained on, polynomials of drawn powers, and sinusoids. A
-    companion trained on one degree is measured on that degree. Points: "own" from the class's own n + 2nd on (section
-    3.3), "late" the same last points for all classes. "least squares" has the features of the largest degree; it is
-    measured where these do not suffice. NaN where nothing was measured.
+    Classes: every degree up to one more than the largest trained on, polynomials of drawn powers,
+    and sinusoids. A companion trained on one degree is measured on that degree. Points: "own" from
+    the class's own n + 2nd on (section 3.3), "late" the same last points for all classes. "least
+    squares" has the features of the largest degree; it is measured where these do not suffice. NaN
+    where nothing was measured.
     """
     task, n_points = polynomial_task(lab), lab.task.n_points
     roles = singles(lab.companions)
@@ -202,7 +210,8 @@ def errors(lab: Lab) -> DataArray:
             found[companions[degree]] = squared_errors(lab.companions[roles[degree]], prompts)
         if name == OUTSIDE or (degree and degree > task.max_degree):
             found["least squares"] = squared_errors(LeastSquares(task), prompts)
-        # Where a model predicts nothing (all but the query when attention looks both ways) nobody is scored.
+        # Where a model predicts nothing (all but the query when attention looks both ways) nobody
+        # is scored.
         silent = torch.stack(list(found.values())).isnan().any(0)
         found["zero"] = prompts.ys.square().mean(-1)
         for predictor, square in found.items():

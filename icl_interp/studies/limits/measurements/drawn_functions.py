@@ -1,15 +1,18 @@
 """Families of continuous functions that are drawn anew for every unit, beside those that the paper names.
 
-A model could know a few named functions by heart. Nobody knows those of a family beforehand, and their second moments
-are closed forms: how much they vary, and how much of that no polynomial of some degree explains.
+A model could know a few named functions by heart. Nobody knows those of a family beforehand, and
+their second moments are closed forms: how much they vary, and how much of that no polynomial of
+some degree explains.
 
-* "smooth": like exp, sin and ln(1 + x) on [0, 1]. m + g(x) - g(1/2), with m from U(-1, 1) and g a draw of the Gaussian
-  process of correlation exp(-d^2 / 2 l^2). Its length l is drawn for each function, from one to two times the domain,
-  log-uniformly. A line leaves 3.0 % of their variance and a parabola 0.07 % (of exp 1.6 % and 0.01 %).
+* "smooth": like exp, sin and ln(1 + x) on [0, 1]. m + g(x) - g(1/2), with m from U(-1, 1) and g a
+  draw of the Gaussian process of correlation exp(-d^2 / 2 l^2). Its length l is drawn for each
+  function, from one to two times the domain, log-uniformly. A line leaves 3.0 % of their variance
+  and a parabola 0.07 % (of exp 1.6 % and 0.01 %).
 * "kinked": like |x| on [-1, 1]. m + s |x - t|, with m and t from U(-1/2, 1/2) and s = 1 or -1.
 
-g is a sum of cosines of random frequency and phase: Rahimi and Recht (2007), Random features for large-scale kernel
-machines. Its second moments are those of the process, whatever the number of cosines.
+g is a sum of cosines of random frequency and phase: Rahimi and Recht (2007), Random features for
+large-scale kernel machines. Its second moments are those of the process, whatever the number of
+cosines.
 """
 
 import functools
@@ -38,7 +41,8 @@ class Family:
         name: in words.
         domain: where they are asked for.
         draw: values of one function a row, at its inputs.
-        moments: mean variance over the domain, and the share of it that the best polynomials of a degree leave.
+        moments: mean variance over the domain, and the share of it that the best polynomials of a
+            degree leave.
     """
 
     name: str
@@ -51,7 +55,7 @@ def _uniform(n: int, low: float, high: float, g: torch.Generator) -> Float[Tenso
     return low + (high - low) * torch.rand(n, 1, generator=g, dtype=torch.float64)
 
 
-# ---- smooth functions -----------------------------------------------------------------------------------------------
+# ---- smooth functions ----------------------------------------------------------------------------
 
 
 def smooth(
@@ -104,7 +108,7 @@ def _orthonormal(u: np.ndarray, degree: int) -> np.ndarray:
     return np.polynomial.legendre.legvander(u, degree) * np.sqrt(2 * np.arange(degree + 1) + 1)
 
 
-# ---- kinked functions -----------------------------------------------------------------------------------------------
+# ---- kinked functions ----------------------------------------------------------------------------
 
 
 def kinked(
@@ -120,8 +124,8 @@ def kinked(
 def kinked_moments(degree: int) -> tuple[float, float]:
     """Mean variance of kinked functions over [-1, 1], and the share of it that polynomials of a degree leave.
 
-    Either side of a kink by itself, so that the quadrature is exact; so is the one over kinks, since what a kinked
-    function has in common with a polynomial is a polynomial of the kink.
+    Either side of a kink by itself, so that the quadrature is exact; so is the one over kinks,
+    since what a kinked function has in common with a polynomial is a polynomial of the kink.
     """
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     variance = left = 0.0

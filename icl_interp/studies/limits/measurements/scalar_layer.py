@@ -1,8 +1,9 @@
 """Appendix G.1 on a model's own weights: what its one attention layer does to scalar tokens, in closed form.
 
-Naim & Asher (2025) reduce a head to alpha_h and zeta_h. `heads_of` reads them off a model, `layer_of` reads biases and
-positions as well, `far_output` says what the model's output becomes far out, `agreement` puts both beside the model's
-own forward pass, and `paper_sums` does so for the paper's three sums as printed. Everything runs in float64.
+Naim & Asher (2025) reduce a head to alpha_h and zeta_h. `heads_of` reads them off a model,
+`layer_of` reads biases and positions as well, `far_output` says what the model's output becomes far
+out, `agreement` puts both beside the model's own forward pass, and `paper_sums` does so for the
+paper's three sums as printed. Everything runs in float64.
 """
 
 import copy
@@ -42,8 +43,8 @@ def layer_of(model: HookedTransformer, n_tokens: int) -> theory.ScalarLayer:
     """The closed form of the model's attention layer, biases and positions included, for prompts of `n_tokens`.
 
     Raises:
-        InputError: the model is not one softmax attention layer on scalar tokens that reads the stream as it is, or its
-            context is shorter than the prompts.
+        InputError: the model is not one softmax attention layer on scalar tokens that reads the
+            stream as it is, or its context is shorter than the prompts.
     """
     _check(model)
     cfg = model.cfg
@@ -70,7 +71,8 @@ def heads_of(model: HookedTransformer) -> theory.Heads:
     The scaling of scores, where the model has one, is in alpha_h.
 
     Raises:
-        InputError: as `layer_of`, and for a layer whose biases or positions are not 0, which `layer_of` can read.
+        InputError: as `layer_of`, and for a layer whose biases or positions are not 0, which
+            `layer_of` can read.
     """
     _check(model)
     attn = model.blocks[0].attn
@@ -82,8 +84,9 @@ def heads_of(model: HookedTransformer) -> theory.Heads:
     present = [name for name, parameter in added.items() if bool((parameter != 0).any())]
     if present:
         raise InputError(
-            f"Appendix G.1 has neither biases nor positions, but in this model {', '.join(present)} "
-            f"{'is' if len(present) == 1 else 'are'} not 0: use layer_of, which reads them too"
+            "Appendix G.1 has neither biases nor positions, but in this model "
+            f"{', '.join(present)} {'is' if len(present) == 1 else 'are'} not 0: use layer_of, "
+            "which reads them too"
         )
     weights = (getattr(attn, f"W_{letter}").detach().double().cpu() for letter in "QKVO")
     return theory.scalar_heads(
@@ -94,8 +97,9 @@ def heads_of(model: HookedTransformer) -> theory.Heads:
 def far_output(model: HookedTransformer, context: Context, direction: int = 1) -> FarOutput:
     """What the model's output at the last token becomes as that token goes to +infinity or to -infinity.
 
-    Without a norm a line; with LayerNorm behind the layer a boundary value, and the correction by which a context still
-    shows at finite x. Beside 1 / |x| nothing is left out but 1 / x^2, and what attention has not decided yet.
+    Without a norm a line; with LayerNorm behind the layer a boundary value, and the correction by
+    which a context still shows at finite x. Beside 1 / |x| nothing is left out but 1 / x^2, and
+    what attention has not decided yet.
 
     Source: Naim & Asher (2025), Propositions 5 and 6, corrected.
 
@@ -111,11 +115,13 @@ def agreement(
 ) -> DataFrame:
     """The closed form beside the model's own forward pass, a row for each last token x: largest gaps over contexts.
 
-    Columns: "attention" and "output", forward - decomposition, of what the layer adds to the stream and of f;
-    "limit", forward - `far_output` of f; "pattern", the largest total variation distance of a head's attention weights
-    from their limit, which says where a limit is not reached yet. Where alpha = 0 comes of vectors q and k that cancel,
-    the model's own scores are their rounding times x^2, and the gaps show it from |x| ~ 1e4 on. At x = 0 there is no
-    direction and "limit" means nothing.
+    Columns: "attention" and "output", forward - decomposition, of what the layer adds to the stream
+    and of f;
+    "limit", forward - `far_output` of f; "pattern", the largest total variation distance of a
+    head's attention weights from their limit, which says where a limit is not reached yet. Where
+    alpha = 0 comes of vectors q and k that cancel, the model's own scores are their rounding times
+    x^2, and the gaps show it from |x| ~ 1e4 on. At x = 0 there is no direction and "limit" means
+    nothing.
 
     Raises:
         InputError: as `layer_of`.
@@ -148,11 +154,12 @@ def agreement(
 def paper_sums(model: HookedTransformer, context: Context, x: float = 100.0) -> DataFrame:
     """S1, S2, S3 and their sum with x W at +-x: the model's own, ours and the paper's, as largest absolute differences.
 
-    The last rows are of the variance over the width, whose growth exponent is 2 (Proposition 6 prints Var -> c |x|,
-    exponent 1). Columns "ours" and "printed" are what the model does less what each formula says; "apart" is ours less
-    printed. A sum over no head is 0 in all three.
+    The last rows are of the variance over the width, whose growth exponent is 2 (Proposition 6
+    prints Var -> c |x|, exponent 1). Columns "ours" and "printed" are what the model does less what
+    each formula says; "apart" is ours less printed. A sum over no head is 0 in all three.
 
-    Source: Naim & Asher (2025), Appendix G.1. See `theory.limits.paper_attention_sums` for what is printed.
+    Source: Naim & Asher (2025), Appendix G.1. See `theory.limits.paper_attention_sums` for what is
+    printed.
 
     Raises:
         InputError: as `heads_of`.
@@ -204,7 +211,10 @@ def why_not(model: HookedTransformer) -> str | None:
     cfg = model.cfg
     sweep = "measure instead (limits.linear_asymptote, limits.layernorm_saturation)"
     if cfg.n_layers != 1:
-        return f"this model has n_layers={cfg.n_layers}: a later layer reads what an earlier one wrote; {sweep}"
+        return (
+            f"this model has n_layers={cfg.n_layers}: a later layer reads what an earlier one "
+            f"wrote; {sweep}"
+        )
     if cfg.mlp_only:
         return "this model is mlp_only: it has no attention"
     if not cfg.attn_only:
@@ -212,20 +222,29 @@ def why_not(model: HookedTransformer) -> str | None:
             f"this model has an MLP behind it, which bends the line: make it attn_only, or {sweep}"
         )
     if cfg.d_in != 1:
-        return f"a token of this model has d_in={cfg.d_in} numbers: use interleaved prompts with inputs of one number"
+        return (
+            f"a token of this model has d_in={cfg.d_in} numbers: use interleaved prompts with "
+            "inputs of one number"
+        )
     if cfg.score_fn != "softmax":
         return (
             f"this model's score_fn is {cfg.score_fn!r}: see theory.scores for what it does far out"
         )
     if cfg.embed_bound is not None:
-        return f"this model reads tokens in as bounded vectors (embed_bound={cfg.embed_bound}): x W never grows"
+        return (
+            f"this model reads tokens in as bounded vectors (embed_bound={cfg.embed_bound}): x W "
+            "never grows"
+        )
     if cfg.normalization_type and cfg.norm_position == "pre":
         return (
-            "this model normalises before the layer (norm_position='pre'), which then does not read x W: "
-            "theory.limits.plateau has its boundary values"
+            "this model normalises before the layer (norm_position='pre'), which then does not "
+            "read x W: theory.limits.plateau has its boundary values"
         )
     if cfg.normalization_type not in (None, "LN", "LNPre"):
-        return f"this model's normalization_type is {cfg.normalization_type!r}, not LayerNorm or None: {sweep}"
+        return (
+            f"this model's normalization_type is {cfg.normalization_type!r}, not LayerNorm or "
+            f"None: {sweep}"
+        )
     return None
 
 

@@ -1,9 +1,10 @@
 """Kinds of training: runs that differ by their seed alone, and what each of them does (`measurements.shift`).
 
-A claim about a kind of training (without a norm, attention only, on a wider interval) is about all runs of that kind,
-so the arms of a comparison are runs of several seeds. For the kinds that come with the package the numbers of every
-seed come with it, too (`results/seeds.json`, made by tools/measure_seeds.py, which names the weights by their hash). Of
-a model of one's own, and of companions that are given, they are measured here, on the same sample.
+A claim about a kind of training (without a norm, attention only, on a wider interval) is about all
+runs of that kind, so the arms of a comparison are runs of several seeds. For the kinds that come
+with the package the numbers of every seed come with it, too (`results/seeds.json`, made by
+tools/measure_seeds.py, which names the weights by their hash). Of a model of one's own, and of
+companions that are given, they are measured here, on the same sample.
 """
 
 import functools
@@ -32,7 +33,9 @@ SCHEMA = "icl_interp.seeds/1"
 FILE = Path(__file__).parent.parent / "results" / "seeds.json"
 LEAST = 4  # seeds of each arm: 3 against 3 can never decide (analyses.permutation)
 N_FRESH = 4  # untrained models of a kind that are measured here
-COPY = 1e-3  # relative change of all weights together up to which a run is a copy of another, and no seed of its own
+# Relative change of all weights together up to which a run is a copy of another, and no seed of its
+# own.
+COPY = 1e-3
 OWN = "model"  # the arm that the analysed model belongs to
 SEED = "another seed"
 TRAINED, UNTRAINED = "trained", "untrained"
@@ -45,7 +48,8 @@ class Kind:
 
     Attributes:
         recipe: its name.
-        runs: a mapping a run: "name", "seed", "weights" (their hash), "run_id", "command", "numbers".
+        runs: a mapping a run: "name", "seed", "weights" (their hash), "run_id", "command",
+            "numbers".
         untrained: numbers of models with fresh weights.
     """
 
@@ -75,7 +79,8 @@ class Arm:
         training: names how they were trained, but for the seed; "" where nothing tells.
         recipe: of a kind that comes with the package, else "".
         a: of U(-a, a), where inputs and functions come from one; else NaN.
-        runs: trained. untrained: numbers of models with fresh weights, where they come with the package.
+        runs: trained.
+        untrained: numbers of models with fresh weights, where they come with the package.
     """
 
     name: str
@@ -129,13 +134,14 @@ def kinds() -> dict[str, Kind]:
     }
 
 
-# ---- the arms of a comparison ---------------------------------------------------------------------------------------
+# ---- the arms of a comparison --------------------------------------------------------------------
 
 
 def arms(lab: Lab, roles: Sequence[str]) -> list[Arm]:
     """The model's own arm, and one for each role of these kinds in which a companion is at hand.
 
-    A companion counts as a seed of the model's own arm only if everything but its seed is alike, training included.
+    A companion counts as a seed of the model's own arm only if everything but its seed is alike,
+    training included.
     """
     own = Checkpoint(
         lab.single, lab.task, lab.encoding, lab.config, provenance={"name": "this model"}
@@ -164,7 +170,8 @@ def _arm(name: str, given: Sequence[Checkpoint]) -> Arm:
             if weights not in found and (source is None or source["weights"] not in copied):
                 found[weights] = Run(one.name, seed, weights, numbers, one)
             copied |= {source["weights"]} if source else set()
-    # A seed is one run: other weights of the same seed (an edited model's, say) stand in its place, and so do copies.
+    # A seed is one run: other weights of the same seed (an edited model's, say) stand in its place,
+    # and so do copies.
     taken = {run.seed for run in found.values()}
     others = [
         one for one in bundled.runs if one["seed"] not in taken and one["weights"] not in copied
@@ -217,15 +224,16 @@ def _bundled(run: Mapping[str, Any]) -> Run:
     return Run(run["name"], run["seed"], run["weights"], run["numbers"])
 
 
-# ---- measurements ---------------------------------------------------------------------------------------------------
+# ---- measurements --------------------------------------------------------------------------------
 
 
 def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
     """A row a run of each arm, trained ones first, then untrained ones: who it is, its error rate, and its numbers.
 
-    Where no second arm has seeds enough, or nothing tells how the model was trained, nothing could be decided: then
-    nothing is measured, and numbers that do not come with the package are NaN. The package has the error rate alone of
-    kinds with few seeds. Their runs are measured here if their weights are at hand, else they are "not measured".
+    Where no second arm has seeds enough, or nothing tells how the model was trained, nothing could
+    be decided: then nothing is measured, and numbers that do not come with the package are NaN. The
+    package has the error rate alone of kinds with few seeds. Their runs are measured here if their
+    weights are at hand, else they are "not measured".
     """
     found = arms(lab, roles)
     decidable = found[0].decides and any(arm.decides for arm in found[1:])
@@ -254,7 +262,10 @@ def table(lab: Lab, roles: Sequence[str], families: Sequence[str]) -> DataFrame:
                     _row(arm, UNTRAINED, Run(f"fresh weights {i + 1}", None, ""), numbers, BUNDLED)
                 )
     wanted = _columns(rows, families)
-    note = f"{sample.n_functions} functions x {sample.n_contexts} contexts, seed {sample.seed}, the same for all runs"
+    note = (
+        f"{sample.n_functions} functions x {sample.n_contexts} contexts, seed {sample.seed}, the "
+        "same for all runs"
+    )
     note += f"; {sample.more} times as many in distribution" if sample.more > 1 else ""
     return table_of_rows([{key: row.get(key, np.nan) for key in wanted} for row in rows], note)
 

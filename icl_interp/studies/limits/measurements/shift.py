@@ -1,8 +1,9 @@
 """One run, inside and beyond its training range: one number a quantity, on a sample that all runs share.
 
-Claims about a kind of training compare runs (`measurements.seeds`). What is common to them is measured here: errors as
-functions are scaled, errors across the inputs' interval, errors on the intervals of other runs, and where the output
-levels off. Everybody meets the same functions, inputs and queries, so what is left between two runs is their weights.
+Claims about a kind of training compare runs (`measurements.seeds`). What is common to them is
+measured here: errors as functions are scaled, errors across the inputs' interval, errors on the
+intervals of other runs, and where the output levels off. Everybody meets the same functions, inputs
+and queries, so what is left between two runs is their weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,9 +39,10 @@ class Sample:
 
     Attributes:
         n_functions: functions. n_contexts: prompts of each. seed: of the draws.
-        more: as many times more functions for the error in distribution. A few prompts make most of it (two of their
-            first inputs are close), so that on 1,024 functions the ratio of two arms varied by 10 % with the sample.
-            The interval over seeds does not tell, because all runs share the sample.
+        more: as many times more functions for the error in distribution. A few prompts make most of
+            it (two of their first inputs are close), so that on 1,024 functions the ratio of two
+            arms varied by 10 % with the sample. The interval over seeds does not tell, because all
+            runs share the sample.
     """
 
     n_functions: int = 1024
@@ -105,7 +107,7 @@ def own_interval(facts: Facts) -> float | None:
     return half_width(facts.task)
 
 
-# ---- what is measured of a run --------------------------------------------------------------------------------------
+# ---- what is measured of a run -------------------------------------------------------------------
 
 
 def functions(run: Checkpoint, sample: Sample) -> Numbers:
@@ -137,8 +139,8 @@ def inside(run: Checkpoint, sample: Sample) -> Numbers:
 def intervals(run: Checkpoint, sample: Sample, sizes: Sequence[float]) -> Numbers:
     """Squared errors on each U(-sigma, sigma) of `sizes`.
 
-    Keys: "both 5", where inputs and functions come from U(-5, 5); "alone 5", where the functions do and inputs come
-    from the smallest interval, as in Table 3.
+    Keys: "both 5", where inputs and functions come from U(-5, 5); "alone 5", where the functions do
+    and inputs come from the smallest interval, as in Table 3.
     """
     own = half_width(run.task)
     assert own is not None  # only runs with an interval are asked
@@ -158,7 +160,8 @@ def intervals(run: Checkpoint, sample: Sample, sizes: Sequence[float]) -> Number
 def onsets(run: Checkpoint, sample: Sample) -> Numbers:
     """|x| from which f stays within `LEVEL` u of where it ends, in each direction; NaN where it lies beyond `LAST`.
 
-    u is the spread of f in distribution, so that a level belongs to the function that a model computes.
+    u is the spread of f in distribution, so that a level belongs to the function that a model
+    computes.
     """
     lab = sample.lab(run)
     u = float(lab.measure(scale.own).sel(statistic="u"))

@@ -33,16 +33,16 @@ from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learn
 
 NEARER = 2.0  # factor of squared distances that tells two algorithms apart
 SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are closer are one
-ALIKE = (
-    0.9  # similarity 1 - distance / size from which the nearest algorithm may be called the model's
-)
+# Similarity 1 - distance / size from which the nearest algorithm may be called the model's.
+ALIKE = 0.9
 FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
 FREE, SENSITIVE = 0.01, 0.05
 USED = 0.05  # share of the spread of predictions from which the examples count as read
 
 ALGORITHM = Criterion(
-    "squared distance of predictions from one preconditioned step over that from the nearest other algorithm, on "
-    f"prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= {NEARER:g}",
+    "squared distance of predictions from one preconditioned step over that from the nearest other "
+    f"algorithm, on prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= "
+    f"{NEARER:g}",
     (Condition("ratio", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
     (LEARNED,),
 )
@@ -119,7 +119,8 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
     says = answer(
         ALGORITHM,
         quantities,
-        "Of all algorithms compared, the model is nearest to one preconditioned step of gradient descent.",
+        "Of all algorithms compared, the model is nearest to one preconditioned step of gradient "
+        "descent.",
         f"The model is nearer to {rival} than to one preconditioned step of gradient descent.",
         "one preconditioned step of gradient descent is the nearest algorithm",
     )
@@ -128,13 +129,13 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
         ALGORITHM, quantities, "ratio", f"at most {1 / NEARER:g}", f"at least {NEARER:g}"
     )
     says += (
-        f" After {n} examples its squared distance from this step is {times[0]} [{times[1]}, {times[2]}] times that "
-        f"from {rival} ({threshold})."
+        f" After {n} examples its squared distance from this step is {times[0]} [{times[1]}, "
+        f"{times[2]}] times that from {rival} ({threshold})."
     )
     if at[best]["similarity"] < ALIKE:
         caveat = (
-            f"It is like none of them: its similarity to the nearest, {best}, is only {at[best]['similarity']:.3f} "
-            "(1: the same predictions)."
+            f"It is like none of them: its similarity to the nearest, {best}, is only "
+            f"{at[best]['similarity']:.3f} (1: the same predictions)."
         )
     elif merged:
         caveat = f"On this task {', '.join(merged)} is the same as one preconditioned step."
@@ -157,18 +158,18 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
     )
 
 
-# ---- order -----------------------------------------------------------------------------------------------------------
+# ---- order ---------------------------------------------------------------------------------------
 
 ORDER = Criterion(
-    "standard deviation of predictions over orders of the same examples, divided by that over prompts: "
-    f"<= {FREE:g} / > {SENSITIVE:g}",
+    "standard deviation of predictions over orders of the same examples, divided by that over "
+    f"prompts: <= {FREE:g} / > {SENSITIVE:g}",
     (Condition("spread", (-INF, FREE), (SENSITIVE, INF)),),
     (
         Precondition(
             "contexts",
             (USED, INF),
-            "The model hardly reads its examples: those of another function change its prediction by {value:.2g} times "
-            f"its standard deviation over prompts ({USED:g} needed).",
+            "The model hardly reads its examples: those of another function change its prediction "
+            f"by {{value:.2g}} times its standard deviation over prompts ({USED:g} needed).",
         ),
     ),
 )
@@ -199,8 +200,14 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
         }.items()
         if present
     ]
-    name = "change of the prediction with the order of the examples / its standard deviation over prompts"
-    swapped = "change of the prediction with examples of another function / its standard deviation over prompts"
+    name = (
+        "change of the prediction with the order of the examples / its standard deviation over "
+        "prompts"
+    )
+    swapped = (
+        "change of the prediction with examples of another function / its standard deviation over "
+        "prompts"
+    )
     quantities = {
         "spread": Estimate.of(name, test),
         "contexts": Estimate.of(swapped, sensitivity(result, "contexts")),
@@ -220,8 +227,8 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
         ORDER, quantities, "spread", f"at most {100 * FREE:g} %", f"more than {100 * SENSITIVE:g} %"
     )
     says += (
-        f" Over orders of the examples its standard deviation is {100 * test.value:.3g} % of that over prompts "
-        f"({threshold})."
+        f" Over orders of the examples its standard deviation is {100 * test.value:.3g} % of that "
+        f"over prompts ({threshold})."
     )
     caveat = (
         f"The model has {' and '.join(reasons)}, which can tell orders apart."
@@ -242,13 +249,15 @@ ALGORITHM_CLAIM = Claim(
     question="algorithm",
     short="The model computes one preconditioned step of gradient descent.",
     quote=Quote(
-        "The f*_LSA prediction ŷ_query = [f*_LSA(E_P; (W*^PV, W*^KQ))]_(d+1),(M+1) is ... = x_query^T Γ⁻¹"
+        "The f*_LSA prediction ŷ_query = [f*_LSA(E_P; (W*^PV, W*^KQ))]_(d+1),(M+1) is ... = "
+        "x_query^T Γ⁻¹"
         " ((1/M) Σ_i y_i x_i).",
-        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 21, equation (3) (follows from "
-        "Theorem 4.1 on slide 20)",
-        "This is the nearest sentence: the slides give the formula and do not call it a step of gradient "
-        "descent; we call it one, with Γ⁻¹ as the preconditioner, a fixed matrix. We ask whether the model's "
-        "predictions are closer to this formula than to other algorithms for linear regression.",
+        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 21, equation (3) (follows "
+        "from Theorem 4.1 on slide 20)",
+        "This is the nearest sentence: the slides give the formula and do not call it a step of "
+        "gradient descent; we call it one, with Γ⁻¹ as the preconditioner, a fixed matrix. We ask "
+        "whether the model's predictions are closer to this formula than to other algorithms for "
+        "linear regression.",
     ),
     kind="learning",
     statement="The model implements one preconditioned step of gradient descent",
@@ -272,7 +281,8 @@ ORDER_FREE_CLAIM = Claim(
         "(w_21^KQ)^T) x_query",
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), equation (3.6)",
         "This is the nearest sentence: the slides do not speak of order, but E has one column per "
-        "example, and E E^T is a sum over columns, so their order cannot matter. We shuffle the examples,"
+        "example, and E E^T is a sum over columns, so their order cannot matter. We shuffle the "
+        "examples,"
         " and also ask this of models that are not linear attention.",
     ),
     kind="architecture",

@@ -49,8 +49,8 @@ def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 RISK = Criterion(
-    "factor between the measured mean squared error and that of Theorem 4.2, either way, the largest over numbers M of "
-    f"examples: <= {CLOSE:g} / > {OFF:g}",
+    "factor between the measured mean squared error and that of Theorem 4.2, either way, the "
+    f"largest over numbers M of examples: <= {CLOSE:g} / > {OFF:g}",
     (Condition("ratio", (-INF, math.log(CLOSE)), (math.log(OFF), INF)),),
     (LEARNED,),
 )
@@ -100,18 +100,22 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
         RISK, quantities, "ratio", f"within a factor of {CLOSE:g}", f"off by more than {OFF:g}"
     )
     says += (
-        f" At {worst['M']} examples, where it is farthest off, it is {worst[f'measured / {BEST}']:.3g} "
-        f"[{worst[f'{BEST}, low']:.3g}, {worst[f'{BEST}, high']:.3g}] times the theorem's ({threshold})."
+        f" At {worst['M']} examples, where it is farthest off, it is "
+        f"{worst[f'measured / {BEST}']:.3g} [{worst[f'{BEST}, low']:.3g}, "
+        f"{worst[f'{BEST}, high']:.3g}] times the theorem's ({threshold})."
     )
     if OWN in result.indexes["who"]:
         off = 100 * math.expm1(worst_ratio(result, MODEL, OWN).value)
         caveat = (
-            f"With the model's own weights in place of the optimal ones the formula is within {off:.2g} %. "
-            f"{SAME_EVIDENCE}"
+            "With the model's own weights in place of the optimal ones the formula is within "
+            f"{off:.2g} %. {SAME_EVIDENCE}"
         )
     else:
         more = rows[-1][PRINTED] / max(rows[-1]["measured"], TINY)
-        caveat = f"Without the factor 1/M, as the slides print it, the formula is {more:.3g} times what is measured."
+        caveat = (
+            f"Without the factor 1/M, as the slides print it, the formula is {more:.3g} times what "
+            "is measured."
+        )
     return Evidence(
         quantities,
         says,
@@ -126,12 +130,16 @@ def _needs_fixed(facts: Facts) -> str | None:
     reason = needs_layer(facts)
     if reason or not task_in(facts).random_covariance:
         return reason
-    return "The claim is about one covariance of the inputs; linear_attention.random_covariance is about random ones"
+    return (
+        "The claim is about one covariance of the inputs; linear_attention.random_covariance is "
+        "about random ones"
+    )
 
 
 RANDOM = Criterion(
-    "mean squared error over that of the optimal layer of Theorem 4.5, on prompts of as many examples as in training "
-    f"(M = N): within a factor of {OFF:g} / at most {BEATS:g} (better than any layer of linear attention)",
+    "mean squared error over that of the optimal layer of Theorem 4.5, on prompts of as many "
+    f"examples as in training (M = N): within a factor of {OFF:g} / at most {BEATS:g} (better than "
+    "any layer of linear attention)",
     (Condition("ratio", (-math.log(OFF), math.log(OFF)), (-INF, math.log(BEATS))),),
     (LEARNED,),
 )
@@ -171,16 +179,21 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
     says = answer(
         RANDOM,
         quantities,
-        "With varying covariances the model does not learn more than the best layer of linear attention.",
+        "With varying covariances the model does not learn more than the best layer of linear "
+        "attention.",
         "With varying covariances the model does better than any layer of linear attention.",
         "the model is only as good as the best layer of linear attention",
     )
+    limits = bound(RANDOM, quantities, "ratio", f"within a factor of {OFF:g}", f"at most {BEATS:g}")
     says += (
-        f" After {n} examples its mean squared error is {math.exp(test.value):.3g} [{math.exp(test.low):.3g}, "
-        f"{math.exp(test.high):.3g}] times that of this layer "
-        f"({bound(RANDOM, quantities, 'ratio', f'within a factor of {OFF:g}', f'at most {BEATS:g}')})."
+        f" After {n} examples its mean squared error is {math.exp(test.value):.3g} "
+        f"[{math.exp(test.low):.3g}, {math.exp(test.high):.3g}] times that of this layer "
+        f"({limits})."
     )
-    caveat = f"However long the prompts, its mean prediction is {float(limit.mean()):.3g} times the right value."
+    caveat = (
+        f"However long the prompts, its mean prediction is {float(limit.mean()):.3g} times the "
+        "right value."
+    )
     if needs_layer(facts) is None:
         caveat += f" {SAME_EVIDENCE}"
     whole = {"number": "error of Theorem 4.5's optimum, mean over all covariances", "value": exact}
@@ -198,15 +211,19 @@ def _needs_random(facts: Facts) -> str | None:
     reason = needs_theory(facts)
     if reason or task_in(facts).random_covariance:
         return reason
-    return "The claim is about training with a new covariance in every prompt; this model was trained on one"
+    return (
+        "The claim is about training with a new covariance in every prompt; this model was trained "
+        "on one"
+    )
 
 
-# ---- query shift -----------------------------------------------------------------------------------------------------
+# ---- query shift ---------------------------------------------------------------------------------
 
 QUERY = Criterion(
-    "mean squared error over the mean square of the label, with the query shifted over in distribution, the largest of "
-    "three test conditions (query three times as far; query from an isotropic distribution of three times the standard "
-    f"deviation; query from a normal distribution that is drawn): <= {TOLERATED:g} / >= {HURT:g}",
+    "mean squared error over the mean square of the label, with the query shifted over in "
+    "distribution, the largest of three test conditions (query three times as far; query from an "
+    "isotropic distribution of three times the standard deviation; query from a normal "
+    f"distribution that is drawn): <= {TOLERATED:g} / >= {HURT:g}",
     (Condition("ratio", (-INF, math.log10(TOLERATED)), (math.log10(HURT), INF)),),
     (LEARNED,),
 )
@@ -253,10 +270,13 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
     )
     inside, *shifted = sorted(rows, key=lambda row: row["test condition"] != INSIDE)
     worst = max(shifted, key=lambda row: row[share])
+    limits = bound(
+        QUERY, quantities, "ratio", f"at most {TOLERATED:g} times", f"at least {HURT:g} times"
+    )
     says += (
-        f" Relative to the mean square of the label the error is {worst[share]:.3g} with shifted queries "
-        f"({worst['test condition']}) and {inside[share]:.3g} in distribution, {10**test.value:.3g} times as large "
-        f"({bound(QUERY, quantities, 'ratio', f'at most {TOLERATED:g} times', f'at least {HURT:g} times')})."
+        f" Relative to the mean square of the label the error is {worst[share]:.3g} with shifted "
+        f"queries ({worst['test condition']}) and {inside[share]:.3g} in distribution, "
+        f"{10**test.value:.3g} times as large ({limits})."
     )
     return Evidence(
         quantities,
@@ -267,9 +287,9 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
 
 
 COVARIATE = Criterion(
-    "power of c with which the slope of predictions on labels grows, where all inputs are scaled by c = 1, 2, 3, and "
-    f"where they are by numbers that are drawn: both {EXPONENT[0]:g} to {EXPONENT[1]:g} / one at most {ABSORBED:g} "
-    "(the slope stays, as with least squares)",
+    "power of c with which the slope of predictions on labels grows, where all inputs are scaled "
+    f"by c = 1, 2, 3, and where they are by numbers that are drawn: both {EXPONENT[0]:g} to "
+    f"{EXPONENT[1]:g} / one at most {ABSORBED:g} (the slope stays, as with least squares)",
     (
         Condition("exponent", EXPONENT, (-INF, ABSORBED)),
         Condition("drawn", EXPONENT, (-INF, ABSORBED)),
@@ -298,7 +318,10 @@ def exponent(result: DataArray, drawn: bool = False) -> Interval:
 
 
 def covariate_evidence(results: Results, facts: Facts) -> Evidence:
-    """Do predictions grow by c^2 too much? Those of a layer that reads nothing past attention are cubic in x."""
+    """Do predictions grow by c^2 too much?
+
+    Those of a layer that reads nothing past attention are cubic in x.
+    """
     result, fresh = results[covariate_shift], results.twin[covariate_shift]
     test, twin = exponent(result), exponent(fresh)
     task = task_in(facts)
@@ -334,8 +357,8 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
     )
     asked, against = f"a power of {EXPONENT[0]:g} to {EXPONENT[1]:g}", f"at most {ABSORBED:g}"
     says += (
-        f" The slope of predictions on labels grows like c to the power {test.value:.3g} [{test.low:.3g}, "
-        f"{test.high:.3g}], and {drawn.value:.3g} at c that were drawn "
+        f" The slope of predictions on labels grows like c to the power {test.value:.3g} "
+        f"[{test.low:.3g}, {test.high:.3g}], and {drawn.value:.3g} at c that were drawn "
         f"({bound(COVARIATE, quantities, 'exponent', asked, against)})."
     )
     caveat = f"At c = {at} it is {slopes}"
@@ -359,12 +382,13 @@ RISK_CLAIM = Claim(
     question="algorithm",
     short="The error on M examples is the one Theorem 4.2 gives.",
     quote=Quote(
-        "E(ŷ_query − y_query)² = min_w E(⟨w, x_query⟩ − y_query)² + tr[ΣΓ⁻²Λ] + (1/N²)[‖a‖²_(Γ⁻²Λ³) + 2 "
-        "tr(Λ)‖a‖²_(Γ⁻²Λ²) + tr(Λ)²‖a‖²_(Γ⁻²Λ)]",
+        "E(ŷ_query − y_query)² = min_w E(⟨w, x_query⟩ − y_query)² + tr[ΣΓ⁻²Λ] + "
+        "(1/N²)[‖a‖²_(Γ⁻²Λ³) + 2 tr(Λ)‖a‖²_(Γ⁻²Λ²) + tr(Λ)²‖a‖²_(Γ⁻²Λ)]",
         "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 27, Theorem 4.2",
-        "The slides print tr[ΣΓ⁻²Λ] without its factor 1/M, where M is the number of examples; we test the formula "
-        "with this factor, which simulations confirm. Here N is the number of examples in training, Λ the covariance "
-        "of the inputs, Σ that of xy, a the best weights, and Γ the matrix of Theorem 4.1.",
+        "The slides print tr[ΣΓ⁻²Λ] without its factor 1/M, where M is the number of examples; we "
+        "test the formula with this factor, which simulations confirm. Here N is the number of "
+        "examples in training, Λ the covariance of the inputs, Σ that of xy, a the best weights, "
+        "and Γ the matrix of Theorem 4.1.",
     ),
     kind="learning",
     statement="The error on prompts of M examples is that of Theorem 4.2, for every M",
@@ -385,14 +409,16 @@ QUERY_SHIFT_CLAIM = Claim(
     short="Linear attention tolerates queries from another distribution.",
     quote=Quote(
         "Thus, very general shifts in the query distribution can be tolerated.",
-        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), 'Query shifts' (between slides 21 and 27),"
+        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), 'Query shifts' (between slides 21 "
+        "and 27),"
         " after equation (4.8)",
-        "The slides argue for infinitely long prompts. We test prompts of the trained length with three "
-        "other distributions of the query, one of them drawn, and compare errors relative to the mean square of the "
-        "labels.",
+        "The slides argue for infinitely long prompts. We test prompts of the trained length with "
+        "three other distributions of the query, one of them drawn, and compare errors relative to "
+        "the mean square of the labels.",
     ),
     kind="learning",
-    statement="Another distribution of queries is tolerated: errors stay the same relative to the labels",
+    statement="Another distribution of queries is tolerated: errors stay the same relative to the "
+    "labels",
     source=f"{SOURCE}, section 4.2",
     criterion=QUERY,
     measurements=(query_shift, loss),
@@ -407,11 +433,14 @@ COVARIATE_SHIFT_CLAIM = Claim(
     question="far from the data",
     short="Inputs scaled by c make predictions c² times too large.",
     quote=Quote(
-        "In contrast to query shifts, covariate shifts cannot be fully tolerated. ... if we consider test prompts "
-        "where the covariates are scaled by a constant c ≠ 1, then ŷ_query ≈ ... = c² x_query^T w ≠ x_query^T w",
-        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), 'Covariate shifts' (between slides 21 and 27), eq. (5)",
-        "The factor c² is the limit for long prompts. We scale all inputs by c = 1, 2 and 3, and by drawn c, on "
-        "prompts of the trained length, and fit the power of c with which predictions outgrow the labels.",
+        "In contrast to query shifts, covariate shifts cannot be fully tolerated. ... if we "
+        "consider test prompts where the covariates are scaled by a constant c ≠ 1, then ŷ_query ≈ "
+        "... = c² x_query^T w ≠ x_query^T w",
+        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), 'Covariate shifts' (between slides "
+        "21 and 27), eq. (5)",
+        "The factor c² is the limit for long prompts. We scale all inputs by c = 1, 2 and 3, and "
+        "by drawn c, on prompts of the trained length, and fit the power of c with which "
+        "predictions outgrow the labels.",
     ),
     kind="learning",
     statement="Inputs scaled by c are not tolerated: predictions come out c² times too large",
@@ -430,15 +459,19 @@ RANDOM_COVARIANCE_CLAIM = Claim(
     question="algorithm",
     short="Linear attention cannot learn the task when input covariances vary.",
     quote=Quote(
-        "This shows that training on in-context examples with random covariate distributions does not "
-        "allow for in-context learning of a hypothesis class with varying covariate distributions.",
-        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 31, after Theorem 4.5 (slide 29)",
-        "The slides conclude this from the mean prediction for infinitely long prompts, which is a third of the right "
-        "one in their example. We compare the error on prompts of the trained length with that of the weights of "
-        "Theorem 4.5, and also judge softmax models, which the slides report to succeed.",
+        "This shows that training on in-context examples with random covariate distributions does "
+        "not allow for in-context learning of a hypothesis class with varying covariate "
+        "distributions.",
+        "Zhang, Frei & Bartlett (2023), in Wu's slides (2025), slide 31, after Theorem 4.5 (slide "
+        "29)",
+        "The slides conclude this from the mean prediction for infinitely long prompts, which is a "
+        "third of the right one in their example. We compare the error on prompts of the trained "
+        "length with that of the weights of Theorem 4.5, and also judge softmax models, which the "
+        "slides report to succeed.",
     ),
     kind="learning",
-    statement="With a new covariance in every prompt the task is not learned: the error stays that of Theorem 4.5",
+    statement="With a new covariance in every prompt the task is not learned: the error stays that "
+    "of Theorem 4.5",
     source=f"{SOURCE}, Theorem 4.5",
     criterion=RANDOM,
     measurements=(risk, loss),

@@ -1,7 +1,8 @@
 """Theorem 4.1 and Lemma 5.4: training a layer of linear self-attention, against its exact flow and its rate.
 
-Gradient flow is integrated exactly; beside it stand plain SGD on sampled prompts, on all weights from the same start,
-the exponential bound of Lemma 5.4, and transformers trained by Adam from random weights, read off as a layer.
+Gradient flow is integrated exactly; beside it stand plain SGD on sampled prompts, on all weights
+from the same start, the exponential bound of Lemma 5.4, and transformers trained by Adam from
+random weights, read off as a layer.
 """
 
 from collections.abc import Mapping
@@ -26,8 +27,10 @@ from icl_interp.theory import linear_attention as theory
 
 # (diagonal of Lambda, N) at each scale; at "small" those of the recipe lsa_fixed.
 SETTINGS = {
-    "smoke": ((1.0, 2.0), 4), "small": ((0.5, 0.75, 1.0, 1.5, 2.0), 20), "paper": ((0.5, 0.75, 1.0, 1.5, 2.0) * 4, 80),
-}  # fmt: skip
+    "smoke": ((1.0, 2.0), 4),
+    "small": ((0.5, 0.75, 1.0, 1.5, 2.0), 20),
+    "paper": ((0.5, 0.75, 1.0, 1.5, 2.0) * 4, 80),
+}
 STARTS = (0.3, 0.9, 3.0)  # sigma over the largest that Theorem 4.1 admits
 FOLLOWED = 0.3  # the start that SGD takes as well
 N_TIMES, LAST = 121, 300.0
@@ -227,7 +230,7 @@ def _weights(bench: Bench, name: str) -> dict[str, Any]:
     }
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -242,8 +245,8 @@ def states(results: Results) -> tuple[Statement, ...]:
     slope = np.polyfit(steps, imbalances, 1)[0]
     worst = max(row["largest imbalance"] for row in errors.rows_of(results, "rates"))
     text = (
-        f"u² - |U|² is conserved by the flow (largest {worst:.1g}); gradient descent lets it drift like its step to "
-        f"the power {slope:.2f}."
+        f"u² - |U|² is conserved by the flow (largest {worst:.1g}); gradient descent lets it drift "
+        f"like its step to the power {slope:.2f}."
     )
     lines.append(statement(text, CONSERVED, worst, kind="formula"))
     sgd, flow = results.get("sgd"), results.get("flow")
@@ -258,15 +261,15 @@ def _states_flow(row: Mapping[str, Any]) -> Statement:
         held = row["within bound"] and row["least PL ratio"] >= row["mu"]
         arrived = row["distance to W*"] < 1e-3
         text = (
-            f"from {row['start']:g} σ_max the exact flow ends {row['distance to W*']:.1g} from W*, and "
-            f"{'stays below' if row['within bound'] else 'exceeds'} the exponential bound. The bound is loose: μ = "
-            f"{row['mu']:.2g}, least |∇l|²/excess {row['least PL ratio']:.2g} ({row['least PL ratio'] / row['mu']:.0f} "
-            f"times), late rate {row['late rate']:.2g}."
+            f"from {row['start']:g} σ_max the exact flow ends {row['distance to W*']:.1g} from W*, "
+            f"and {'stays below' if row['within bound'] else 'exceeds'} the exponential bound. The "
+            f"bound is loose: μ = {row['mu']:.2g}, least |∇l|²/excess {row['least PL ratio']:.2g} "
+            f"({row['least PL ratio'] / row['mu']:.0f} times), late rate {row['late rate']:.2g}."
         )
         return statement(text, PROMISES, 2 - held - arrived, kind="formula")
     return note(
-        f"From {row['start']:g} σ_max, beyond what Theorem 4.1 admits, the flow ends {row['distance to W*']:.1g} from "
-        "W*: the condition is sufficient, not necessary."
+        f"From {row['start']:g} σ_max, beyond what Theorem 4.1 admits, the flow ends "
+        f"{row['distance to W*']:.1g} from W*: the condition is sufficient, not necessary."
     )
 
 
@@ -278,8 +281,8 @@ def _states_sgd(sgd: DataArray, flow: DataArray) -> Statement:
     early = there > 0.1 * there[0]
     gap = float(np.abs(sgd.values[early] / there[early] - 1).max())
     text = (
-        f"SGD on sampled prompts, all weights free, follows the flow within {100 * gap:.0f} % until a tenth of the "
-        f"excess is left, and ends at {float(sgd.values[-1]):.2g}."
+        f"SGD on sampled prompts, all weights free, follows the flow within {100 * gap:.0f} % "
+        f"until a tenth of the excess is left, and ends at {float(sgd.values[-1]):.2g}."
     )
     return statement(text, FOLLOWS, gap)
 

@@ -1,8 +1,9 @@
 """The slides' experiments with GPT-2-style models: trained on one covariance or on random ones, tested on both.
 
-Six models (fixed or random Lambda, three lengths N) meet prompts of M = 1 .. 2 N examples from Lambda = I and from
-c Lambda with Exponential(1) entries, c = 1, 4, 9. Beside them stand least squares and the LSA layer that training on
-the same prompts converges to, whose error is exact (Theorems 4.1, 4.2 and 4.5), not sampled.
+Six models (fixed or random Lambda, three lengths N) meet prompts of M = 1 .. 2 N examples from
+Lambda = I and from c Lambda with Exponential(1) entries, c = 1, 4, 9. Beside them stand least
+squares and the LSA layer that training on the same prompts converges to, whose error is exact
+(Theorems 4.1, 4.2 and 4.5), not sampled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -147,7 +148,7 @@ def _shrinkage(bench: Bench) -> DataFrame:
     return make_table({key: [value] for key, value in row.items()}, note=note)
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -169,10 +170,10 @@ def _states_random(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     for row in rows:
         ratio, low, high = row["softmax / LSA"], row["low"], row["high"]
         text = (
-            f"trained and tested on random covariances (c = 1, M = N = {row['N']}; one run, {HERE}) the softmax "
-            f"model's error is {ratio:.2g} of the LSA layer's [{low:.2g}, {high:.2g}], where the slides say that it "
-            f"performs well and LSA fails. Over E[y²]: {row[MODEL]:.2g} against {row[LSA]:.2g}, least squares "
-            f"{row[LEAST_SQUARES]:.2g}."
+            f"trained and tested on random covariances (c = 1, M = N = {row['N']}; one run, "
+            f"{HERE}) the softmax model's error is {ratio:.2g} of the LSA layer's [{low:.2g}, "
+            f"{high:.2g}], where the slides say that it performs well and LSA fails. Over E[y²]: "
+            f"{row[MODEL]:.2g} against {row[LSA]:.2g}, least squares {row[LEAST_SQUARES]:.2g}."
         )
         lines.append(statement(text, WELL, Interval(ratio, low, high)))
     return lines
@@ -184,7 +185,10 @@ def _fixed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     parts = [f"{row[MODEL]:.2g} at N = {row['N']} (LSA {row[LSA]:.2g})" for row in own]
     return [
-        f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; least squares 0."
+        (
+            f"Trained and tested on Lambda = I, error over E[y²] at M = N: {', '.join(parts)}; "
+            "least squares 0."
+        )
     ]
 
 
@@ -211,9 +215,10 @@ def _shifted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _states_limit(row: Mapping[str, Any]) -> Statement:
     text = (
-        f"a layer trained on random covariances (N = {row['N']}) predicts {row['read off']:.4f} <w, x> on "
-        f"average, Theorem 4.5 says {row['theorem 4.5']:.4f} (|P - P*| / |P*| = {row['distance']:.2g}); for long "
-        f"prompts {row['limit']:.3f}, and {row['left']:.2f} of E[y²] is left as error: it cannot learn the class."
+        f"a layer trained on random covariances (N = {row['N']}) predicts {row['read off']:.4f} "
+        f"<w, x> on average, Theorem 4.5 says {row['theorem 4.5']:.4f} (|P - P*| / |P*| = "
+        f"{row['distance']:.2g}); for long prompts {row['limit']:.3f}, and {row['left']:.2f} of "
+        "E[y²] is left as error: it cannot learn the class."
     )
     return statement(text, NEAR_THEOREM, row["distance"])
 

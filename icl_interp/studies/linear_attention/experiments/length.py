@@ -1,8 +1,9 @@
 """Beyond the trained length: the slides' spike in the error for M > N, and whether untrained positions are its cause.
 
-A position vector is trained only by prompts that reach it: for M > N a model reads vectors as they were drawn. The
-causal test edits only those, so nothing changes for M <= N: they are replaced by trained ones, drawn anew, or trained
-now with all other weights as they are. A model trained without positions is the other way round.
+A position vector is trained only by prompts that reach it: for M > N a model reads vectors as they
+were drawn. The causal test edits only those, so nothing changes for M <= N: they are replaced by
+trained ones, drawn anew, or trained now with all other weights as they are. A model trained without
+positions is the other way round.
 """
 
 import copy
@@ -41,7 +42,9 @@ EDITS = (AS_THEY_ARE, "drawn anew", *REPLACED)
 ALONE = "trained alone"
 SHOWN = {FIXED: (*EDITS, ALONE), RANDOM: (*EDITS, ALONE), WITHOUT: ("trained without",)}
 STEPS, RATE = {"smoke": 10, "small": 400, "paper": 4000}, 0.01  # of Adam on untrained vectors alone
-SPIKE = 1.1  # mean error beyond N over the error at N from which there is a spike: more examples should lower it
+# Mean error beyond N over the error at N from which there is a spike: more examples should lower
+# it.
+SPIKE = 1.1
 MOST = 0.9  # share of the rise that an edit takes away from which it counts as its cause
 SPIKES = at_least("error beyond N / error at N", SPIKE)
 NO_SPIKE = at_most("error beyond N / error at N", SPIKE, None, models.LEARNED)
@@ -56,13 +59,14 @@ def replaced(
 ) -> Float[Tensor, "position width"]:
     """Position vectors with the untrained ones, from `n_trained` on, replaced; trained ones stay as they are.
 
-    Tokens are x and y in turn, and so are their vectors: each is replaced by vectors of its own kind.
+    Tokens are x and y in turn, and so are their vectors: each is replaced by vectors of its own
+    kind.
 
     Args:
         vectors: one for each position.
         n_trained: positions that were trained, from the front.
-        how: "as they are"; "drawn anew" (normal, with their own mean square); "mean trained" and "last trained" of the
-            kind; "used again": trained vectors from the front, in order.
+        how: "as they are"; "drawn anew" (normal, with their own mean square); "mean trained" and
+            "last trained" of the kind; "used again": trained vectors from the front, in order.
         seed: of what is drawn anew.
 
     >>> replaced(torch.tensor([[0.], [1.], [2.], [3.], [9.], [9.]]), 4, "mean trained").flatten().tolist()
@@ -215,11 +219,14 @@ def _rise(found: np.ndarray, n: int, zero: float) -> dict[str, float]:
 
 
 def _spikes(rows: list[dict[str, Any]]) -> DataFrame:
-    note = "errors over E[y²]; ratio: mean error over M = N + 1 .. 2 N / error at N, 95 % bootstrap over blocks"
+    note = (
+        "errors over E[y²]; ratio: mean error over M = N + 1 .. 2 N / error at N, 95 % bootstrap "
+        "over blocks"
+    )
     return table_of_rows(rows, note=note)
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -258,10 +265,11 @@ def _states_without(
         for other in with_them:
             ratio = row["mean beyond"] / other["mean beyond"]
             text = (
-                f"Beyond N the model without positions has {ratio:.2g} times the error of the one with them "
-                f"({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of E[y²]); at N "
-                f"{row['error at N'] / other['error at N']:.2g} times ({row['error at N']:.2g} against "
-                f"{other['error at N']:.2g}), after as many steps. One run of each: this decides nothing."
+                f"Beyond N the model without positions has {ratio:.2g} times the error of the one "
+                f"with them ({row['mean beyond']:.2g} against {other['mean beyond']:.2g} of "
+                f"E[y²]); at N {row['error at N'] / other['error at N']:.2g} times "
+                f"({row['error at N']:.2g} against {other['error at N']:.2g}), after as many "
+                "steps. One run of each: this decides nothing."
             )
             lines.append(note(text))
     return lines
@@ -274,8 +282,8 @@ def _ratio(row: Mapping[str, Any]) -> str:
 def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[Statement]:
     row = own[AS_THEY_ARE]
     text = (
-        f"{name} ({models.HERE}), on its own law: beyond N = {row['N']} the error is {_ratio(row)} times the error at "
-        "N."
+        f"{name} ({models.HERE}), on its own law: beyond N = {row['N']} the error is {_ratio(row)} "
+        "times the error at N."
     )
     lines = [statement(text, SPIKES, errors.interval_of(row, "ratio"))]
     if row["low"] <= SPIKE:
@@ -287,12 +295,16 @@ def _states_spike(name: str, own: Mapping[str, Mapping[str, Any]]) -> list[State
         least = (row["low"] - edit["high"]) / (row["low"] - 1)
         most = (row["high"] - edit["low"]) / (row["high"] - 1)
         what = "trained alone" if how == ALONE else f"replaced ({how})"
-        text = f"{name}: with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: {_ratio(edit)}."
+        text = (
+            f"{name}: with the untrained vectors {what}, {100 * share:.0f} % of the rise goes: "
+            f"{_ratio(edit)}."
+        )
         lines.append(statement(text, CAUSES, Interval(share, least, most)))
     new = own["drawn anew"]
     lines.append(
         note(
-            f"With other random vectors in their place (the control intervention) it is {_ratio(new)}."
+            "With other random vectors in their place (the control intervention) it is "
+            f"{_ratio(new)}."
         )
     )
     return lines
@@ -309,9 +321,9 @@ def _states_variance(name: str, rows: Sequence[Mapping[str, Any]]) -> list[State
     )
     rises = [row["mean beyond"] - row["error at N"] for row in (low, high)]
     text = (
-        f"{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and {_ratio(high)} at c = "
-        f"9; in units of E[y²] the error rises by {rises[0]:.2g} and {rises[1]:.2g} (the slides: smaller at higher "
-        "variance)."
+        f"{name}: the rise beyond N, relative to the error at N, is {_ratio(low)} at c = 1 and "
+        f"{_ratio(high)} at c = 9; in units of E[y²] the error rises by {rises[0]:.2g} and "
+        f"{rises[1]:.2g} (the slides: smaller at higher variance)."
     )
     return [statement(text, SMALLER, quotient)]
 

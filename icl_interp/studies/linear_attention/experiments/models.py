@@ -1,7 +1,8 @@
 """Models and samples of the study `linear_attention`: what its recipes become at each scale, and error by length.
 
-Source: Zhang, Frei & Bartlett (2023) as in Wu's slides. Softmax models there: N = 40, 70, 100, and d = 20 in the paper.
-The scale "small" keeps N / d at a fifth of both: d = 4, N = 8, 14, 20; "smoke" halves these again.
+Source: Zhang, Frei & Bartlett (2023) as in Wu's slides. Softmax models there: N = 40, 70, 100, and
+d = 20 in the paper. The scale "small" keeps N / d at a fifth of both: d = 4, N = 8, 14, 20; "smoke"
+halves these again.
 """
 
 from collections.abc import Callable
@@ -36,20 +37,24 @@ SAMPLE = "{n_functions} blocks of {n_contexts} independent prompts"
 LEAST_SQUARES = "least squares"
 HERE = "d = 4 at scale small, 20 in the source"  # said beside what softmax models do
 ERROR = "error over E[y²] on the law trained on"
-# Predicting 0 has no spike and no shift makes it worse: what says something are models that do better.
+# Predicting 0 has no spike and no shift makes it worse: what says something are models that do
+# better.
 LEARNED = Precondition(
     ERROR, (0.0, 1 - LEARNED_R2), "Its error is {value:.2g} of E[y²]: it has not learned."
 )
 
 SOFTMAX_SIZES = {
-    "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 100 steps: shows that it runs, and nothing else",
+    "smoke": "2 layers, width 32, d = 2, N = 4, 7, 10, 100 steps: shows that it runs, and nothing "
+    "else",
     "small": "3 layers, width 64, 4 heads, d = 4, N = 8, 14, 20 (the slides' N / d), 12,000 steps",
     "paper": "12 layers, width 256, 8 heads, d = 20, N = 40, 70, 100, 500,000 steps",
 }
 LSA_SIZES = {
-    "smoke": "layers of linear self-attention of the recipe's size, 200 steps: shows that it runs, and nothing else",
+    "smoke": "layers of linear self-attention of the recipe's size, 200 steps: shows that it runs, "
+    "and nothing else",
     "small": "layers of linear self-attention, d = 5, N = 20, 6,000 steps of Adam",
-    "paper": "layers of linear self-attention, d = 20, N = 80, 20,000 steps of Adam; the source trains none",
+    "paper": "layers of linear self-attention, d = 20, N = 80, 20,000 steps of Adam; the source "
+    "trains none",
 }
 
 

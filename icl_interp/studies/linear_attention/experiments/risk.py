@@ -1,7 +1,8 @@
 """Theorem 4.2: the error of a layer of linear self-attention on prompts of M examples, as printed and as it is.
 
-The slides' formula has lost the factor 1/M of its second term. Three things are measured on the same prompts: the
-formula's own layer (P = Gamma^-1), a layer trained by Adam, and the exact risk of the product read off that one.
+The slides' formula has lost the factor 1/M of its second term. Three things are measured on the
+same prompts: the formula's own layer (P = Gamma^-1), a layer trained by Adam, and the exact risk of
+the product read off that one.
 """
 
 from collections.abc import Mapping
@@ -122,7 +123,7 @@ def _measured(
     }
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -136,8 +137,8 @@ def states(results: Results) -> tuple[Statement, ...]:
     if mine:
         apart = [abs(row["exact"] / theorem[row["noise"], row["M"]] - 1) for row in mine]
         text = (
-            f"{TRAINED}, trained by Adam (one run): the exact risk of what it has learned is off Theorem 4.2's by at "
-            f"most {max(apart):.1%} over {len(mine)} cases of M and noise."
+            f"{TRAINED}, trained by Adam (one run): the exact risk of what it has learned is off "
+            f"Theorem 4.2's by at most {max(apart):.1%} over {len(mine)} cases of M and noise."
         )
         lines.append(statement(text, AS_THEOREM, *apart))
     return tuple(lines) or (note("Nothing is measured."),)
@@ -150,14 +151,15 @@ def _states_formulas(layer: str, rows: list[Mapping[str, Any]]) -> list[Statemen
     off = [row for row in longer if abs(row["z, slides"]) > FAR]
     last = max(longer, key=lambda row: (row["M"], row["noise"]))
     exact = (
-        f"{layer}: the measured error lies within {FAR:g} standard errors of Theorem 4.2 with its factor 1/M, for the "
-        f"layer's own product, in {len(held)} of {len(rows)} cases (largest |z| "
-        f"{max(abs(row['z, exact']) for row in rows):.1f})."
+        f"{layer}: the measured error lies within {FAR:g} standard errors of Theorem 4.2 with its "
+        f"factor 1/M, for the layer's own product, in {len(held)} of {len(rows)} cases (largest "
+        f"|z| {max(abs(row['z, exact']) for row in rows):.1f})."
     )
     printed = (
-        f"{layer}: as the slides print it, without 1/M, the formula is off in {len(off)} of {len(longer)} cases with "
-        f"M > 1: at M = {last['M']}, noise {last['noise']:g}, measured {last['error']:.3g} ± {last['se']:.2g}, with "
-        f"1/M {last['exact']:.3g}, printed {last['slides']:.3g}."
+        f"{layer}: as the slides print it, without 1/M, the formula is off in {len(off)} of "
+        f"{len(longer)} cases with M > 1: at M = {last['M']}, noise {last['noise']:g}, measured "
+        f"{last['error']:.3g} ± {last['se']:.2g}, with 1/M {last['exact']:.3g}, printed "
+        f"{last['slides']:.3g}."
     )
     return [
         statement(exact, ON_FORMULA, len(rows) - len(held), kind="formula"),

@@ -1,8 +1,9 @@
 """Under distribution shift: a softmax model trained on Lambda = I meets other prompts, beside least squares and LSA.
 
-The slides show Garg et al. (2022): non-isotropic inputs (called a failure there), noisy labels, examples from a single
-orthant; "in all cases the error degrades gracefully and remains close to least squares". Two shifts of the theory join
-them: larger functions, a larger query. Errors are at the query after M = N examples, against the function's own value.
+The slides show Garg et al. (2022): non-isotropic inputs (called a failure there), noisy labels,
+examples from a single orthant; "in all cases the error degrades gracefully and remains close to
+least squares". Two shifts of the theory join them: larger functions, a larger query. Errors are at
+the query after M = N examples, against the function's own value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,9 +51,9 @@ NOISE = 1 / 20  # noise variance over E[y^2]: the source has noise 1 at E[y^2] =
 MODEL, LSA, ZERO = "softmax", "LSA limit", "zero"
 PREDICTORS = (MODEL, LEAST_SQUARES, LSA)
 STATISTICS = ("mean", "low", "high")
-# What the error exceeds that of least squares by, in units of the same model's error without a shift. Without one it is
-# 1, as least squares is exact there. Up to 3 is close, the factor by which errors count as alike elsewhere; a decade is
-# a failure.
+# What the error exceeds that of least squares by, in units of the same model's error without a
+# shift. Without one it is 1, as least squares is exact there. Up to 3 is close, the factor by which
+# errors count as alike elsewhere; a decade is a failure.
 CLOSE, FAR = 3.0, 10.0
 EXCESS = "(error - least squares) / error without the shift"
 STAYS_CLOSE = at_most(EXCESS, CLOSE, FAR, models.LEARNED)
@@ -108,7 +109,10 @@ def run(bench: Bench) -> dict[str, Result]:
         values.append([[_over_zero(found[p], found[ZERO]) for p in PREDICTORS] for found in mine])
     if not rows:
         return {}
-    note = "squared error at the query after M = N examples / E[y²]; 95 % bootstrap over blocks of prompts"
+    note = (
+        "squared error at the query after M = N examples / E[y²]; 95 % bootstrap over blocks of "
+        "prompts"
+    )
     axes = {
         "N": tuple(lengths),
         "shift": tuple(shifts(2, 4)),
@@ -171,7 +175,7 @@ def _relative(
     }
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -188,11 +192,15 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _states_shift(shift: str, rows: Sequence[Mapping[str, Any]], found: Result | None) -> Statement:
     excess = [_excess(row, found) for row in rows]
     each = "; ".join(
-        f"N = {row['N']}: {plainly(i.value)} [{plainly(i.low)}, {plainly(i.high)}] (error over E[y²] "
-        f"{plainly(row[MODEL])}, least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit {plainly(row[LSA])})"
+        f"N = {row['N']}: {plainly(i.value)} [{plainly(i.low)}, {plainly(i.high)}] (error over "
+        f"E[y²] {plainly(row[MODEL])}, least squares {_or_zero(row[LEAST_SQUARES])}, LSA limit "
+        f"{plainly(row[LSA])})"
         for row, i in zip(rows, excess, strict=True)
     )
-    what = f"above least squares by, in units of the error without the shift, {each}. One run a length, {models.HERE}."
+    what = (
+        f"above least squares by, in units of the error without the shift, {each}. One run a "
+        f"length, {models.HERE}."
+    )
     given = {models.ERROR: max(row[MODEL] / row["softmax / unshifted"] for row in rows)}
     if shift in STAYS:
         return statement(
@@ -226,7 +234,8 @@ def compare(results: Results) -> DataFrame | None:
 SHIFTS_EXPERIMENT = Experiment(
     "linear_attention.shifts",
     "Under distribution shift: skewed inputs, noisy labels, a single orthant",
-    f"{models.SLIDES}: behavior of trained transformers under distribution shifts (figure of Garg et al., 2022)",
+    f"{models.SLIDES}: behavior of trained transformers under distribution shifts (figure of Garg "
+    "et al., 2022)",
     tuple(models.softmax("fixed", n) for n in models.LENGTHS),
     run,
     states,

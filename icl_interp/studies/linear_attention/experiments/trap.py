@@ -1,8 +1,8 @@
 """Beyond the slides: outside Assumption 3.3 training can end at a stationary point of rank one.
 
-The theorems start with w21 = 0. From random weights of all entries the exact population loss (nothing is sampled) is
-minimised by L-BFGS; each end is the global minimum, the rank-one point, or neither. A model trained by Adam from large
-weights is there as an example.
+The theorems start with w21 = 0. From random weights of all entries the exact population loss
+(nothing is sampled) is minimised by L-BFGS; each end is the global minimum, the rank-one point, or
+neither. A model trained by Adam from large weights is there as an example.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,11 @@ TRAPPED = MODEL.name
 ENDS = ("minimum", "rank one", "other")
 FLAT = 1e-9  # an eigenvalue of the Hessian that counts as 0
 SIZES = {
-    "smoke": "a layer of linear self-attention, d = 2, N = 4, 200 steps: shows that it runs, and nothing else",
+    "smoke": "a layer of linear self-attention, d = 2, N = 4, 200 steps: shows that it runs, and "
+    "nothing else",
     "small": "a layer of linear self-attention, d = 2, N = 4, 3,000 steps of Adam",
-    "paper": "a layer of linear self-attention, d = 2, N = 4, 20,000 steps of Adam; the source trains none",
+    "paper": "a layer of linear self-attention, d = 2, N = 4, 20,000 steps of Adam; the source "
+    "trains none",
 }
 CLOSE = 0.02  # |P - point| / |P*| up to which an end is that point
 
@@ -60,7 +62,10 @@ def run(bench: Bench) -> dict[str, Result]:
                 diagonal=DIAGONAL,
             )
             shares[i, j] = np.asarray(found.values)
-    note = f"share of {starts} starts; all entries of W_PV and W_KQ from N(0, spread²), L-BFGS on the exact loss"
+    note = (
+        f"share of {starts} starts; all entries of W_PV and W_KQ from N(0, spread²), L-BFGS on the "
+        "exact loss"
+    )
     axes = {"N": lengths, "spread": spreads, "end": ENDS}
     results: dict[str, Result] = {
         "ends": make_array(shares, axes, note=note),
@@ -170,7 +175,7 @@ def _trained(bench: Bench) -> DataFrame:
     return make_table({key: [value] for key, value in row.items()}, note="|P - point| / |P*|")
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -185,9 +190,9 @@ def states(results: Results) -> tuple[Statement, ...]:
         for n, s in zip(lengths, shares, strict=True)
     ]
     lines = [
-        f"From random weights of all entries, spread {min(spreads):g} to {max(spreads):g}, {', '.join(parts)} of the "
-        "starts end at the rank-one point. The assumption w21 = 0 of the theorems matters; small weights alone do not "
-        "replace it."
+        f"From random weights of all entries, spread {min(spreads):g} to {max(spreads):g}, "
+        f"{', '.join(parts)} of the starts end at the rank-one point. The assumption w21 = 0 of "
+        "the theorems matters; small weights alone do not replace it."
         if shares.max() > 0
         else "No random start ended at the rank-one point."
     ]
@@ -201,15 +206,18 @@ def states(results: Results) -> tuple[Statement, ...]:
             if row["lowest curvature"] <= -FLAT
         ]
         lines.append(
-            f"By its Hessian the point is a local minimum at N = {', '.join(minima) or 'none'} and a saddle at N = "
-            f"{', '.join(saddles) or 'none'} (least eigenvalue)."
+            f"By its Hessian the point is a local minimum at N = {', '.join(minima) or 'none'} and "
+            f"a saddle at N = {', '.join(saddles) or 'none'} (least eigenvalue)."
         )
     lines += [_says_trained(row) for row in errors.rows_of(results, "trained")]
     return tuple(map(note, lines))
 
 
 def _says_point(row: Mapping[str, Any]) -> str:
-    return f"There the mean squared error is {row['rank one']:.3f} instead of {row['minimum']:.3f} (N = {row['N']})."
+    return (
+        f"There the mean squared error is {row['rank one']:.3f} instead of {row['minimum']:.3f} (N "
+        f"= {row['N']})."
+    )
 
 
 def _says_trained(row: Mapping[str, Any]) -> str:
@@ -221,9 +229,9 @@ def _says_trained(row: Mapping[str, Any]) -> str:
         else "neither point"
     )
     return (
-        f"{row['model']}: Adam from large weights ends at {where} (distances {row['to rank one']:.2g} from rank one "
-        f"and {row['to the minimum']:.2g} from the minimum, over |P*|; the theorem starts elsewhere: this is not "
-        "against it)."
+        f"{row['model']}: Adam from large weights ends at {where} (distances "
+        f"{row['to rank one']:.2g} from rank one and {row['to the minimum']:.2g} from the minimum, "
+        "over |P*|; the theorem starts elsewhere: this is not against it)."
     )
 
 

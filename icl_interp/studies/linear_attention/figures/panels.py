@@ -10,9 +10,8 @@ from icl_interp.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
 from icl_interp.figures.text import plain
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW)
-FLOOR = (
-    1e-5  # least squares is exact from d examples on: it would stretch every axis by twenty decades
-)
+# Least squares is exact from d examples on: it would stretch every axis by twenty decades.
+FLOOR = 1e-5
 Drawn = dict[str, Figure]
 
 

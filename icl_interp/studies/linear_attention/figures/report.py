@@ -110,7 +110,10 @@ def _positive(values: np.ndarray) -> list[float]:
 
 
 def _risk(figure: Figure, risk: DataArray, facts: Facts, axis: str) -> None:
-    """Measured errors and the formulas' lines; the intervals are those of the ratio to the optimum's, by function."""
+    """Measured errors and the formulas' lines.
+
+    The intervals are those of the ratio to the optimum's, by function.
+    """
     held: list[float] = []
     random = task_in(facts).random_covariance
     theorem = "4.5" if random else "4.2"
@@ -177,7 +180,10 @@ def _drawable(path: DataArray) -> bool:
 
 
 def _path(figure: Figure, path: DataArray, axis: str) -> None:
-    """Excess, squared gradient and its bound by step; the step before the first is drawn half a step in."""
+    """Excess, squared gradient and its bound by step.
+
+    The step before the first is drawn half a step in.
+    """
     steps, held = (
         np.maximum(path["step"].values, 0.5 * min(_positive(path["step"].values), default=1.0)),
         [],
@@ -255,7 +261,10 @@ def _algorithms(figure: Figure, result: DataArray, facts: Facts, axis: str) -> N
                     "width": 3,
                 },
                 text=[
-                    f"{plain(name)}<br>{what}: {number(i.value)} [{number(i.low)}, {number(i.high)}]"
+                    (
+                        f"{plain(name)}<br>{what}: {number(i.value)} [{number(i.low)}, "
+                        f"{number(i.high)}]"
+                    )
                     for name, i in zip(names, found, strict=True)
                 ],
                 hovertemplate="%{text}<extra></extra>",

@@ -97,7 +97,10 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
         yaxis2=log_axis("", worst.min() / 2, worst.max() * 2),
     )
     note = plain(flow.attrs["note"])
-    below = f"{note}. Left: exact flow, its exponential bound, SGD. Right: balance, which the flow conserves."
+    below = (
+        f"{note}. Left: exact flow, its exponential bound, SGD. Right: balance, which the flow "
+        "conserves."
+    )
     return {"convergence": finish(figure, "Training a layer of linear self-attention", below, 380)}
 
 
@@ -195,9 +198,9 @@ def covariance(results: Mapping[str, Result], comparison: DataFrame | None) -> D
                 name="panel",
             )
     below = (
-        "Solid: softmax model, with 95 % bands; vertical: M = N. Dashed in its colour: the LSA layer that training on "
-        "the same prompts<br>converges to, exact. Errors below 10<sup>−3</sup> leave the axis, as do limits far above "
-        "E[y²]."
+        "Solid: softmax model, with 95 % bands; vertical: M = N. Dashed in its colour: the LSA "
+        "layer that training on the same prompts<br>converges to, exact. Errors below "
+        "10<sup>−3</sup> leave the axis, as do limits far above E[y²]."
     )
     return {"covariance": finish(figure, "Trained on one covariance or on random ones", below, 640)}
 
@@ -325,7 +328,8 @@ def shifts(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
         panel_title(figure, f"M = N = {n}", domains[i])
     place(figure, *domains)
     below = (
-        "Trained on Λ = I without noise, tested at the query after N examples. Bars: 95 % over blocks of prompts.<br>"
+        "Trained on Λ = I without noise, tested at the query after N examples. Bars: 95 % over "
+        "blocks of prompts.<br>"
         "Where least squares is exact (all but noisy labels) it stands at the left edge."
     )
     return {"shifts": finish(figure, "Under distribution shift", below, 380)}

@@ -105,8 +105,9 @@ def _positions(curves: Mapping[str, DataArray]) -> Figure:
         )
     place(figure, *domains)
     below = (
-        "Position vectors beyond N (dashed line) were never trained: left as they are, replaced by trained ones of the "
-        "same kind of token, drawn anew,<br>or trained with all else fixed. Bands: 95 % over blocks of prompts."
+        "Position vectors beyond N (dashed line) were never trained: left as they are, replaced by "
+        "trained ones of the same kind of token, drawn anew,<br>or trained with all else fixed. "
+        "Bands: 95 % over blocks of prompts."
     )
     return finish(figure, "Beyond the trained length: what untrained positions do", below, 380)
 
@@ -146,5 +147,8 @@ def _by_test(curves: Mapping[str, DataArray]) -> Figure:
         )
         panel_title(figure, plain(name), domains[i])
     place(figure, *domains)
-    below = "Positions as they are, error relative to the error at M = N (dashed): does the rise shrink at higher variance?"
+    below = (
+        "Positions as they are, error relative to the error at M = N (dashed): does the rise "
+        "shrink at higher variance?"
+    )
     return finish(figure, "The rise beyond N, by test law", below, 340)

@@ -1,9 +1,10 @@
 """Algorithms for linear regression as weight vectors, and how near a model is to each: predictions and input gradients.
 
-Every algorithm here predicts <w, x_q> with w made from the m labelled examples: S = (1/m) sum x x^T and
-h = (1/m) sum y x. So w is also the gradient of its prediction with respect to the query, which a model's own gradient
-is compared with. Step sizes and preconditioners are the best for the task, told its law: a model that was trained on
-prompts of one length has that length's, one that was trained on all prefixes each prefix's own.
+Every algorithm here predicts <w, x_q> with w made from the m labelled examples: S = (1/m) sum x x^T
+and h = (1/m) sum y x. So w is also the gradient of its prediction with respect to the query, which
+a model's own gradient is compared with. Step sizes and preconditioners are the best for the task,
+told its law: a model that was trained on prompts of one length has that length's, one that was
+trained on all prefixes each prefix's own.
 """
 
 import functools
@@ -71,8 +72,8 @@ def descend(xs: Tensor, ys: Tensor, steps: int, rate: float) -> Weights:
 def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
     """The step size with the least error at the query, of a few, on prompts of m examples drawn for this.
 
-    In the eigenbasis of S each coordinate of w is h (1 - (1 - rate s)^steps) / s, for every rate at once. A rate too
-    large is punished by rare prompts with large s, so these are many.
+    In the eigenbasis of S each coordinate of w is h (1 - (1 - rate s)^steps) / s, for every rate at
+    once. A rate too large is punished by rare prompts with large s, so these are many.
     """
     prompts = task.sample(
         N_TUNING, generator(seed, "lsa/rates", m), n_points=m + 1, dtype=torch.float64
@@ -152,8 +153,8 @@ def lengths(lab: Lab) -> tuple[int, ...]:
 def algorithms(lab: Lab) -> DataArray:
     """Squared distance of predictions and cosine of input gradients, between model and algorithms, by depth and length.
 
-    "apart" is how far an algorithm is from one preconditioned step itself. "truth" is <w, x_q> and w, without noise;
-    "size" is the truth's mean square (in every cell), the unit of the distances.
+    "apart" is how far an algorithm is from one preconditioned step itself. "truth" is <w, x_q> and
+    w, without noise; "size" is the truth's mean square (in every cell), the unit of the distances.
     """
     task, n = task_of(lab), task_of(lab).n_points - 1
     shown, columns = lengths(lab), []
@@ -211,8 +212,8 @@ def _with_others_examples(prompts: Prompts, size: int) -> Prompts:
 def order(lab: Lab) -> DataArray:
     """Squared changes of predictions, each by function.
 
-    "orders": their variance over orders of the examples. "prompts": over prompts. "contexts": half of the squared
-    change when another function's examples stand before the same query.
+    "orders": their variance over orders of the examples. "prompts": over prompts. "contexts": half
+    of the squared change when another function's examples stand before the same query.
     """
     sample = grouped_prompts(lab, task_of(lab).n_points - 1, 2, "order").prompts
     stream = generator(lab.seed, "lsa/order")

@@ -1,8 +1,9 @@
 """What the claims of `linear_attention` share: whom they are about, what counts as learned, prompts with known moments.
 
-N = n_points - 1 labelled examples in training, M at test. The theory has Gaussian inputs and w ~ N(0, I); claims that
-read weights need one layer of linear self-attention on stacked prompts (`models.units.read_layer`). What compares
-predictions alone also goes for deep and for softmax models.
+N = n_points - 1 labelled examples in training, M at test. The theory has Gaussian inputs and w ~
+N(0, I); claims that read weights need one layer of linear self-attention on stacked prompts
+(`models.units.read_layer`). What compares predictions alone also goes for deep and for softmax
+models.
 """
 
 from typing import NamedTuple
@@ -26,13 +27,13 @@ from icl_interp.theory import linear_attention as theory
 SOURCE = "Zhang et al. (2023)"
 # Of a single layer these four follow from each other: predictions are those of P, and P is P*.
 SAME_EVIDENCE = (
-    "Of a single layer converged, algorithm, and risk or random_covariance ask one thing, whether P = P*: they are one "
-    "piece of evidence."
+    "Of a single layer converged, algorithm, and risk or random_covariance ask one thing, whether "
+    "P = P*: they are one piece of evidence."
 )
 BATCH = 256  # prompts predicted at once
 
 
-# ---- whom a claim is about -------------------------------------------------------------------------------------------
+# ---- whom a claim is about -----------------------------------------------------------------------
 
 
 def task_in(facts: Facts) -> LinearRegression:
@@ -59,11 +60,20 @@ def needs_theory(facts: Facts) -> str | None:
         return reason
     task = task_in(facts)
     if not isinstance(task.inputs, Normal) or task.inputs.mean != 0:
-        return f"The claim is about inputs of a centred normal distribution; this model was trained on {task.inputs}"
+        return (
+            "The claim is about inputs of a centred normal distribution; this model was trained on "
+            f"{task.inputs}"
+        )
     if task.weights != Normal(1.0):
-        return f"The claim is about weights w ~ N(0, I) of the target; this model was trained on {task.weights}"
+        return (
+            "The claim is about weights w ~ N(0, I) of the target; this model was trained on "
+            f"{task.weights}"
+        )
     if task.query is not None or task.single_orthant:
-        return "The claim is about training prompts whose query is like the examples; this model's queries were shifted"
+        return (
+            "The claim is about training prompts whose query is like the examples; this model's "
+            "queries were shifted"
+        )
     if task.random_covariance:
         try:
             task.spectrum_moments()
@@ -81,9 +91,15 @@ def needs_layer(facts: Facts) -> str | None:
         return reason
     more = beyond_a_layer(facts.config)
     if more:
-        return f"The claim is about a single layer of linear self-attention; this model has {', '.join(more)}"
+        return (
+            "The claim is about a single layer of linear self-attention; this model has "
+            f"{', '.join(more)}"
+        )
     if facts.encoding != "stacked":
-        return f"The claim is about stacked prompts, a column (x; y) an example; this model's are {facts.encoding}"
+        return (
+            "The claim is about stacked prompts, a column (x; y) an example; this model's are "
+            f"{facts.encoding}"
+        )
     return None
 
 
@@ -92,10 +108,13 @@ def needs_path(facts: Facts) -> str | None:
     reason = needs_layer(facts)
     if reason or facts.snapshots:
         return reason
-    return "The claim is about weights during training; this run kept none (it keeps those of training.snapshots)"
+    return (
+        "The claim is about weights during training; this run kept none (it keeps those of "
+        "training.snapshots)"
+    )
 
 
-# ---- the optimum, and what counts as learned -------------------------------------------------------------------------
+# ---- the optimum, and what counts as learned -----------------------------------------------------
 
 
 def trained_landscape(task: LinearRegression) -> theory.Landscape:
@@ -120,7 +139,7 @@ def never_asked(facts: Facts) -> None:
     """For claims on whether training gets there: a model that failed to learn speaks against them."""
 
 
-# ---- prompts with known moments --------------------------------------------------------------------------------------
+# ---- prompts with known moments ------------------------------------------------------------------
 
 
 class GroupedPrompts(NamedTuple):
@@ -170,7 +189,9 @@ def at_query(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
 
 
 def room(lab: Lab) -> int:
-    """Labelled examples in the longest prompt that the model can read; those it was trained on where it has positions.
+    """Labelled examples in the longest prompt that the model can read.
+
+    Those it was trained on where it has positions.
 
     A position that was never trained keeps its initial vector, so `n_ctx` is no licence.
     """

@@ -1,8 +1,8 @@
 """Errors on linear regression by prompt length and under shifts, beside what theory knows of each group of prompts.
 
-Prompts come in groups that share w and Lambda (`setting.grouped_prompts`), for which the risk of any layer of linear
-attention is known exactly. So measured and exact risks are compared group by group, and what w happened to be drawn is
-no noise.
+Prompts come in groups that share w and Lambda (`setting.grouped_prompts`), for which the risk of
+any layer of linear attention is known exactly. So measured and exact risks are compared group by
+group, and what w happened to be drawn is no noise.
 """
 
 import numpy as np
@@ -29,11 +29,13 @@ from icl_interp.studies.linear_attention.measurements.setting import (
 )
 from icl_interp.theory import linear_attention as theory
 
-N_CONTEXTS = 128  # prompts for each context of the lab's where the risk of a single layer is compared with a formula
+# Prompts for each context of the lab's where the risk of a single layer is compared with a formula.
+N_CONTEXTS = 128
 N_SHIFTED = 32  # prompts of each function for deeper models, slopes and ratios
 QUERY_FACTOR = 3.0
 INPUT_FACTORS = (1.0, 2.0, 3.0)
-# What a model does at known places it need not do between: these are drawn, by the seed of the sample.
+# What a model does at known places it need not do between: these are drawn, by the seed of the
+# sample.
 DRAWN_FACTORS = (
     1.3,
     4.0,
@@ -96,8 +98,9 @@ def risks(
 def risk(lab: Lab) -> DataArray:
     """Mean squared error at the query of each group of prompts of M examples: measured, and exact for some layers.
 
-    "optimum" is the layer that theory says training ends at; "own weights" the layer read off the model, where it is
-    one; "as printed" the optimum by the slides' formula, which has lost a 1/M; "zero" predicts 0.
+    "optimum" is the layer that theory says training ends at; "own weights" the layer read off the
+    model, where it is one; "as printed" the optimum by the slides' formula, which has lost a 1/M;
+    "zero" predicts 0.
     """
     task, where, tau2 = task_of(lab), trained_landscape(task_of(lab)), task_of(lab).noise_std ** 2
     who, shown = [MODEL, ZERO, BEST, PRINTED], lengths(lab)
@@ -124,7 +127,10 @@ def risk(lab: Lab) -> DataArray:
             found[OWN] = risks(own, m, groups, tau2)
         values[:, :, column] = [found[name] for name in who]
     axes = {"who": tuple(who), "unit": tuple(range(lab.n_units)), "M": shown}
-    note = f"{lab.n_units} draws of w{' and Λ' if task.random_covariance else ''}, {n_contexts} prompts of each"
+    note = (
+        f"{lab.n_units} draws of w{' and Λ' if task.random_covariance else ''}, {n_contexts} "
+        "prompts of each"
+    )
     return make_curve(values, axes, note=note)
 
 
@@ -142,9 +148,10 @@ def _with_query(
 def query_shift(lab: Lab) -> DataArray:
     """Squared error, squared truth and their product with the prediction at the query, as the query alone shifts.
 
-    Four arms with the same examples: the query as it is, three times as far, from N(0, s^2 I) with s three times the
-    root mean variance of the inputs, and from a normal distribution whose covariance is drawn by the seed of the sample
-    (`drawn_queries`). Labels of the query are without noise.
+    Four arms with the same examples: the query as it is, three times as far, from N(0, s^2 I) with
+    s three times the root mean variance of the inputs, and from a normal distribution whose
+    covariance is drawn by the seed of the sample (`drawn_queries`). Labels of the query are without
+    noise.
     """
     task, n = task_of(lab), task_of(lab).n_points - 1
     groups = grouped_prompts(lab, n, N_SHIFTED, "shift")

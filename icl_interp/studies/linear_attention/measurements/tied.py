@@ -30,8 +30,8 @@ MODEL, MINIMUM = "model", "minimum"
 LEARNED = Precondition(
     "learned",
     (LEARNED_R2, INF),
-    "The model has not surely learned its task: its R2 is {value:.2g} times that of the best layer of linear "
-    f"attention ({LEARNED_R2:g} needed).",
+    "The model has not surely learned its task: its R2 is {value:.2g} times that of the best layer "
+    f"of linear attention ({LEARNED_R2:g} needed).",
     optional=True,  # of other models the whole task is asked (`not_learned`)
 )
 
@@ -76,12 +76,14 @@ def loss(lab: Lab) -> DataArray:
 def learned(results: Results, facts: Facts) -> dict[str, Estimate]:
     """What `LEARNED` asks of linear attention: its R^2 over that of the best layer, R.
 
-    One layer of linear attention can't do what least squares does, so R^2 above 0.9 would call its optimum a failure.
-    For several layers the best single one is a lower bar. Of other models nothing is asked here.
+    One layer of linear attention can't do what least squares does, so R^2 above 0.9 would call its
+    optimum a failure. For several layers the best single one is a lower bar. Of other models
+    nothing is asked here.
 
-    R is known (Zhang, Frei & Bartlett 2024, the minimum of the loss). With q the error over that of the best layer on
-    the same prompts, the share is 1 - (q - 1) (1 - R) / R. So only q is measured: where every prompt has a covariance
-    of its own, a few prompts have most of the error, but q hardly depends on which.
+    R is known (Zhang, Frei & Bartlett 2024, the minimum of the loss). With q the error over that of
+    the best layer on the same prompts, the share is 1 - (q - 1) (1 - R) / R. So only q is measured:
+    where every prompt has a covariance of its own, a few prompts have most of the error, but q
+    hardly depends on which.
     """
     if facts.config.score_fn != "linear":
         return {}

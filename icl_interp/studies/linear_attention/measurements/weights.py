@@ -1,9 +1,11 @@
-"""Weights of a layer of linear self-attention against its optimum, at the end and along the way. Nothing is sampled.
+"""Weights of a layer of linear self-attention against its optimum, at the end and along the way.
 
-A prediction knows the last row v = (w21, w22) of W_PV and the first d columns F = (W11; w21^T) of W_KQ, and
-(c F, v / c) predicts the same for every c. So distances are taken twice: of the invariant product P, and of (v, F)
-after the c that makes |v| = |F| and w22 > 0. Biases and weights past attention are no part of an LSA layer: the largest
-is reported as "outside".
+Nothing is sampled.
+
+A prediction knows the last row v = (w21, w22) of W_PV and the first d columns F = (W11; w21^T) of
+W_KQ, and (c F, v / c) predicts the same for every c. So distances are taken twice: of the invariant
+product P, and of (v, F) after the c that makes |v| = |F| and w22 > 0. Biases and weights past
+attention are no part of an LSA layer: the largest is reported as "outside".
 """
 
 from typing import NamedTuple
@@ -100,8 +102,9 @@ def product(lab: Lab) -> DataArray:
 def numbers(lab: Lab) -> DataFrame:
     """How far the weights are from the optimum, in several ways; NaN where a layer of several heads has no such number.
 
-    "excess" is the exact loss above its minimum, relative to the minimum. "aligned distance" is that of (v, F) from W*
-    after scaling. "share of the identity" is tr(A)^2 / (d |A|^2), 1 for a multiple of the identity.
+    "excess" is the exact loss above its minimum, relative to the minimum. "aligned distance" is
+    that of (v, F) from W* after scaling. "share of the identity" is tr(A)^2 / (d |A|^2), 1 for a
+    multiple of the identity.
     """
     task, layer = task_of(lab), read_layer(lab.model)
     where, unit, best = trained_landscape(task), unit_of(layer), optimum(task)
@@ -135,7 +138,7 @@ def share_of_identity(matrix: Float[Tensor, "d d"]) -> float:
     return float(matrix.trace().square() / (len(matrix) * matrix.square().sum()).clamp_min(TINY))
 
 
-# ---- along the way ---------------------------------------------------------------------------------------------------
+# ---- along the way -------------------------------------------------------------------------------
 
 
 def pl_rate(
@@ -143,10 +146,10 @@ def pl_rate(
 ) -> Tensor:
     """mu of Lemma 5.4 at a balanced point whose loss lies by `gained` below that of predicting 0.
 
-    The lemma bounds u from below by what has been gained: -l <= u tr(Lambda^2 U^T) <= u^2 sqrt(d) |Lambda|_op^2 where
-    u = |U|_F, and mu = 2 u^2 / (tr(Gamma^-1 Lambda^-1) tr(Lambda^-1)). It takes the gain at the start; here it is that
-    of the point itself, so the bound is the sharper one. For a random Lambda the same argument gives 2 u^2 min C with
-    u^2 >= gained / |b|.
+    The lemma bounds u from below by what has been gained: -l <= u tr(Lambda^2 U^T) <= u^2 sqrt(d)
+    |Lambda|_op^2 where u = |U|_F, and mu = 2 u^2 / (tr(Gamma^-1 Lambda^-1) tr(Lambda^-1)). It takes
+    the gain at the start; here it is that of the point itself, so the bound is the sharper one. For
+    a random Lambda the same argument gives 2 u^2 min C with u^2 >= gained / |b|.
 
     Args:
         where: the loss over the training prompts.
@@ -186,8 +189,9 @@ def _factor_balance(model: HookedTransformer) -> Float[Tensor, "d_head d_head"]:
 def path(lab: Lab) -> DataArray:
     """The layer at each snapshot, and at the end: distance from the optimum, exact loss and gradient, balance.
 
-    "PL bound" is mu times the excess, which Lemma 5.4 puts below the squared gradient. "drift of factors" is how far
-    A_Q^T A_Q - A_K^T A_K has moved from the first snapshot, relative to |A_Q|^2 + |A_K|^2 now.
+    "PL bound" is mu times the excess, which Lemma 5.4 puts below the squared gradient. "drift of
+    factors" is how far A_Q^T A_Q - A_K^T A_K has moved from the first snapshot, relative to
+    |A_Q|^2 + |A_K|^2 now.
     """
     task, where = task_of(lab), trained_landscape(task_of(lab))
     covariance = None if task.random_covariance else task.covariance_matrix
@@ -213,7 +217,8 @@ def path(lab: Lab) -> DataArray:
         }
         if unit:
             loss, grad2 = _squared_gradient(unit, task)
-            # Sums of squares where they are known: the difference of losses is rounding once it is small.
+            # Sums of squares where they are known: the difference of losses is rounding once it is
+            # small.
             excess = loss - least
             row |= {
                 "excess": float(excess),
@@ -236,10 +241,11 @@ def path(lab: Lab) -> DataArray:
 def maps(lab: Lab) -> DataArray:
     """Share of the identity in W_K^T W_Q and W_P W_V of a layer of linear attention, in the coordinates of tokens.
 
-    A prediction knows sum_h v_h (x) F_h, summed over heads: with its last row at the label y, the query-key map is
-    what multiplies two inputs, and of the value-output map the share of y in the row that predictions know. Of one
-    head these are the maps W11 of W_KQ and w22 of (w21, w22). The sum stays where heads are split, cancel, or write
-    nothing, and the coordinates of tokens are those of the task.
+    A prediction knows sum_h v_h (x) F_h, summed over heads: with its last row at the label y, the
+    query-key map is what multiplies two inputs, and of the value-output map the share of y in the
+    row that predictions know. Of one head these are the maps W11 of W_KQ and w22 of (w21, w22). The
+    sum stays where heads are split, cancel, or write nothing, and the coordinates of tokens are
+    those of the task.
     """
     layer, d = read_layer(lab.model), task_of(lab).dim
     both = torch.einsum("hi,hjk->ijk", layer.values[:, : d + 1], layer.forms[:, :d, :d])

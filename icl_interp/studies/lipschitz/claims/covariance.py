@@ -41,7 +41,9 @@ from icl_interp.studies.lipschitz.measurements.unit_loss import (
 from icl_interp.theory import lipschitz as theory
 
 NEAR, FAR = 0.1, 0.25  # |M - w I| / |w| of whitened M
-TELLING = 1e-3  # loss of w* I with eigenvalues moved by FAR above that of w* I, relative: below, the loss hardly tells
+# Loss of w* I with eigenvalues moved by FAR above that of w* I, relative: below, the loss hardly
+# tells.
+TELLING = 1e-3
 LARGEST = 1e6  # of the distance, which a w of 0 makes infinite
 # w over the largest singular value of whitened M: 1 for a positive multiple of the identity, -1 for
 # a negative one. The regions met at w = 0, so that the smallest w had a verdict; now a sign that is
@@ -50,9 +52,9 @@ POSITIVE, NEGATIVE = 0.5, -0.5
 assert SKEW == FAR
 
 COVARIANCE = Criterion(
-    "distance of the matrix M from a multiple w of the inverse covariance Sigma^-1, over w: |S M S - w I| / |w|, S = "
-    f"Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; and w over |S M S|, "
-    f"for even functions |w|: >= {POSITIVE:g} / <= {NEGATIVE:g}",
+    "distance of the matrix M from a multiple w of the inverse covariance Sigma^-1, over w: |S M S "
+    f"- w I| / |w|, S = Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; "
+    f"and w over |S M S|, for even functions |w|: >= {POSITIVE:g} / <= {NEGATIVE:g}",
     (
         Condition("distance", (0.0, NEAR), (FAR, INF)),
         Condition("window", (POSITIVE, 1.0), (-1.0, NEGATIVE)),
@@ -64,8 +66,8 @@ COVARIANCE = Criterion(
         Precondition(
             "telling",
             (TELLING, INF),
-            f"The loss hardly depends on the shape of M: eigenvalues {100 * FAR:g} % off raise it by only "
-            f"{{value:.2g}} of the least loss ({TELLING:g} needed).",
+            f"The loss hardly depends on the shape of M: eigenvalues {100 * FAR:g} % off raise it "
+            f"by only {{value:.2g}} of the least loss ({TELLING:g} needed).",
         ),
     ),
 )
@@ -109,15 +111,16 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         COVARIANCE,
         quantities,
         "The query-key matrix M is the inverse covariance of the inputs, up to a scale.",
-        "The query-key matrix M is not a positive multiple of the inverse covariance of the inputs.",
+        "The query-key matrix M is not a positive multiple of the inverse covariance of the "
+        "inputs.",
         "the query-key matrix M is the inverse covariance of the inputs, up to a scale",
     )
     threshold = bound(
         COVARIANCE, quantities, "distance", f"at most {100 * NEAR:g} %", f"at least {100 * FAR:g} %"
     )
     says += (
-        f" For inputs scaled to unit covariance it is {percent(off)} % away from a multiple of the identity "
-        f"({threshold})."
+        f" For inputs scaled to unit covariance it is {percent(off)} % away from a multiple of the "
+        f"identity ({threshold})."
     )
     if window <= 0 and not functions_of(task).even:
         caveat = f"The multiple is {window:.3g}, and Lemma 1 asks for a positive one."
@@ -128,7 +131,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "All inputs have one variance here, so the lemma asks for a multiple of the identity."
         )
     else:
-        caveat = f"The error of M is {percent(cost.value)} % above that of the multiple of the inverse covariance."
+        caveat = (
+            f"The error of M is {percent(cost.value)} % above that of the multiple of the inverse "
+            "covariance."
+        )
     numbers = {"eigenvalues of the symmetric part, whitened": eigenvalues}
     numbers |= {"error above that of w Sigma^-1, relative": f"{cost.value:.3g}"}
     numbers |= {"Sigma": f"{variance:.3g} I"} if one_variance else {}
@@ -156,16 +162,17 @@ INVERSE_COVARIANCE_CLAIM = Claim(
     question="weights and training",
     short="Queries and keys meet in the inverse covariance of the inputs.",
     quote=Quote(
-        "Under natural symmetry conditions: x_i ∼ Σ^(1/2) U^d ∀ i ⟹ M* = w_KQ Σ⁻¹ for any M* ∈ arg min L(M) and some "
-        "w_KQ ≥ 0",
+        "Under natural symmetry conditions: x_i ∼ Σ^(1/2) U^d ∀ i ⟹ M* = w_KQ Σ⁻¹ for any M* ∈ arg "
+        "min L(M) and some w_KQ ≥ 0",
         "Collins et al. (2024), slides by A. Mokhtari, 'Lemma 1: Inverting the data covariance'",
-        "The lemma is about minimisers of the loss; we ask it of trained weights. Its symmetry conditions are read as: "
-        "the distribution of functions is the same in all directions of the inputs Σ^(-1/2) x. Where it is the same in "
-        "all directions of x itself the lemma is false, and the claim is not asked. For even functions, f(x) = f(-x), "
-        "w may be negative.",
+        "The lemma is about minimisers of the loss; we ask it of trained weights. Its symmetry "
+        "conditions are read as: the distribution of functions is the same in all directions of "
+        "the inputs Σ^(-1/2) x. Where it is the same in all directions of x itself the lemma is "
+        "false, and the claim is not asked. For even functions, f(x) = f(-x), w may be negative.",
     ),
     kind="learning",
-    statement="The query-key matrix M = W_K^T W_Q is the inverse of the inputs' covariance, up to a scale",
+    statement="The query-key matrix M = W_K^T W_Q is the inverse of the inputs' covariance, up to "
+    "a scale",
     source=f"{SOURCE}, Lemma 1",
     criterion=COVARIANCE,
     measurements=(scores, scores_by_function, kernel, tied_window, optimum, matrix_losses),

@@ -44,11 +44,12 @@ SELECTS = 0.1  # share of the error with equal weights that the head's own atten
 TINY = 1e-9
 
 DIRECTIONS = Criterion(
-    "share of the query-key matrix M (of its squared entries) outside the directions col(B) that the functions depend "
-    f"on: <= {LITTLE:g} / >= {MUCH:g}; sine of the largest principal angle between the k leading left singular "
-    f"vectors of M and col(B): <= {ALIGNED:g} / >= {ASKEW:g}; of what attention takes off the error with equal "
-    f"weights, the share that is lost when attention is not shown the irrelevant directions: <= {HARMLESS:g} / >= "
-    f"{HARMFUL:g}; when it is not shown the relevant ones: >= {NEEDED:g} / <= {SPARE:g}",
+    "share of the query-key matrix M (of its squared entries) outside the directions col(B) that "
+    f"the functions depend on: <= {LITTLE:g} / >= {MUCH:g}; sine of the largest principal angle "
+    f"between the k leading left singular vectors of M and col(B): <= {ALIGNED:g} / >= {ASKEW:g}; "
+    "of what attention takes off the error with equal weights, the share that is lost when "
+    f"attention is not shown the irrelevant directions: <= {HARMLESS:g} / >= {HARMFUL:g}; when it "
+    f"is not shown the relevant ones: >= {NEEDED:g} / <= {SPARE:g}",
     (
         Condition("energy", (0.0, LITTLE), (MUCH, 1.0)),
         Condition("angle", (0.0, ALIGNED), (ASKEW, 1.0)),
@@ -59,8 +60,8 @@ DIRECTIONS = Criterion(
         Precondition(
             "selects",
             (SELECTS, INF),
-            "Attention takes only {value:.2g} of the error off that equal weights have, so there is nothing to lose "
-            f"({SELECTS:g} needed).",
+            "Attention takes only {value:.2g} of the error off that equal weights have, so there "
+            f"is nothing to lose ({SELECTS:g} needed).",
         ),
         IS_KERNEL,
         *TIED,
@@ -69,7 +70,10 @@ DIRECTIONS = Criterion(
 
 
 def lost(result: DataArray, arm: str) -> Interval:
-    """The share of what attention achieves over equal weights that is lost in an arm; units are resampled."""
+    """The share of what attention achieves over equal weights that is lost in an arm.
+
+    Units are resampled.
+    """
     arms = (result.sel(arm=name).values for name in (INTACT, arm, UNIFORM))
     return bootstrap(
         lambda own, cut, even: (cut - own) / np.maximum(even - own, TINY * even), *arms
@@ -87,7 +91,10 @@ def needs_irrelevant(facts: Facts) -> str | None:
     if reason := needs_sphere(facts):
         return reason
     task = task_in(facts)
-    asked = f"The claim is about functions of fewer directions than the inputs have (`directions` < {task.dim})"
+    asked = (
+        "The claim is about functions of fewer directions than the inputs have (`directions` < "
+        f"{task.dim})"
+    )
     return None if task.rank < task.dim else asked
 
 
@@ -111,8 +118,8 @@ def _number(quantity: str, found: dict[str, Estimate], rank: int) -> str:
             DIRECTIONS, found, quantity, f"at most {ALIGNED:g}", f"at least {ASKEW:g}"
         )
         return (
-            f"The largest angle between the directions of the query-key matrix and the {rank} relevant ones has the "
-            f"sine {found[quantity].value:.3g} ({threshold})."
+            f"The largest angle between the directions of the query-key matrix and the {rank} "
+            f"relevant ones has the sine {found[quantity].value:.3g} ({threshold})."
         )
     if quantity == "energy":
         threshold = bound(
@@ -133,8 +140,8 @@ def _number(quantity: str, found: dict[str, Estimate], rank: int) -> str:
         ),
     }[quantity]
     return (
-        f"When it is not shown the {names}, attention loses {percent(found[quantity].value)} % of its gain over equal "
-        f"weights ({bound(DIRECTIONS, found, quantity, asked, against)})."
+        f"When it is not shown the {names}, attention loses {percent(found[quantity].value)} % of "
+        f"its gain over equal weights ({bound(DIRECTIONS, found, quantity, asked, against)})."
     )
 
 
@@ -164,9 +171,15 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     )
     decided = DIRECTIONS.decide(quantities).condition
     says += " " + _number(decided.quantity if decided else "energy", quantities, task.rank)
-    caveat = f"Without the {task.rank} relevant directions attention loses {percent(relevant.value)} % of its gain."
+    caveat = (
+        f"Without the {task.rank} relevant directions attention loses {percent(relevant.value)} % "
+        "of its gain."
+    )
     if decided and decided.quantity in ("angle", "lost with relevant"):
-        caveat = f"Of the query-key matrix {percent(quantities['energy'].value)} % lies in irrelevant directions."
+        caveat = (
+            f"Of the query-key matrix {percent(quantities['energy'].value)} % lies in irrelevant "
+            "directions."
+        )
     places = {"inside col(B)": ("c", "best c"), "outside col(B)": ("c'", "best c'")}
     weights = (
         {
@@ -181,7 +194,8 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         says,
         scope="these weights, this task, the query of in-distribution prompts",
         causal={
-            "intervention": "attention as if the irrelevant directions of every input were 0; values as they are",
+            "intervention": "attention as if the irrelevant directions of every input were 0; "
+            "values as they are",
             "share lost": irrelevant.value,
             "low": irrelevant.low,
             "high": irrelevant.high,
@@ -207,17 +221,20 @@ IRRELEVANT_DIRECTIONS_CLAIM = Claim(
     question="attention",
     short="Attention ignores the directions that the functions do not depend on.",
     quote=Quote(
-        "Suppose n = 2 or σ = 0. Then for some C = Ω(1), any optimal solution M* of the ICL pretraining loss induced "
-        "by the task distribution D(F_B^lin) optimized over the set M := {M : M = M^T, ‖B^T M B‖₂ ≤ C} satisfies, for "
-        "c ∈ (0, C], M* = c B B^T. ... softmax attn window depends only on projections onto col(B)",
+        "Suppose n = 2 or σ = 0. Then for some C = Ω(1), any optimal solution M* of the ICL "
+        "pretraining loss induced by the task distribution D(F_B^lin) optimized over the set M := "
+        "{M : M = M^T, ‖B^T M B‖₂ ≤ C} satisfies, for c ∈ (0, C], M* = c B B^T. ... softmax attn "
+        "window depends only on projections onto col(B)",
         "Collins et al. (2024), slides by A. Mokhtari, 'Results Part II', Theorem 4 (Informal)",
-        "The theorem is about minimisers under a bound C on B^T M B. Without the bound it is false for long prompts "
-        "and little noise: there a window that also looks at irrelevant directions has less loss. Training has no such "
-        "bound. We ask trained weights, at any noise, for nonlinear functions of B^T x as well, and we also ask what "
-        "happens when attention is not shown the directions.",
+        "The theorem is about minimisers under a bound C on B^T M B. Without the bound it is false "
+        "for long prompts and little noise: there a window that also looks at irrelevant "
+        "directions has less loss. Training has no such bound. We ask trained weights, at any "
+        "noise, for nonlinear functions of B^T x as well, and we also ask what happens when "
+        "attention is not shown the directions.",
     ),
     kind="learning",
-    statement="Directions that the functions do not depend on are ignored by attention: M acts within col(B) alone",
+    statement="Directions that the functions do not depend on are ignored by attention: M acts "
+    "within col(B) alone",
     source=f"{SOURCE}, Theorem 4",
     criterion=DIRECTIONS,
     measurements=(scores, scores_by_function, kernel, tied_window, directions, subspace, projected),

@@ -1,12 +1,13 @@
 """The claim of `lipschitz` on a kind of training: the window narrows as L grows, and widens as the noise grows.
 
-Every seed has a run at each of four L and three noises, and gives three numbers. Slopes of log w on log L and on
-log sigma over its twelve runs, each over the slope of log w* on the same grid: 1 is as in theory, 0 no adaptation. And
-the root mean square of log(w / w*), as a factor. Seeds are independent, so intervals are Student's t over seeds.
+Every seed has a run at each of four L and three noises, and gives three numbers. Slopes of log w on
+log L and on log sigma over its twelve runs, each over the slope of log w* on the same grid: 1 is as
+in theory, 0 no adaptation. And the root mean square of log(w / w*), as a factor. Seeds are
+independent, so intervals are Student's t over seeds.
 
-The runs come with the package, so the claim is decided by them: the model at hand has to be one of that
-kind, trained by their recipe, and its own window has to be the best one, which is what the claim on the
-optimal window asks.
+The runs come with the package, so the claim is decided by them: the model at hand has to be one of
+that kind, trained by their recipe, and its own window has to be the best one, which is what the
+claim on the optimal window asks.
 """
 
 import math
@@ -56,10 +57,11 @@ SEEDS = 4  # that have a run in every cell
 SMALLEST = 1e-3  # windows below this, or pointing away from the query, count as this
 
 FAMILY = Criterion(
-    "over runs of this kind: slope of log w on log L, and on log sigma, over that of the best window w*: >= "
-    f"{ADAPTS:g} / <= {FIXED:g}; factor between the learned window w and w*, root mean square: <= {NEAR:g} / >= "
-    f"{FAR:g}; and for this model itself, as the claim on the optimal window asks, where w* may be any window whose "
-    f"loss is within 1 % of the least: <= {CLOSE:g} / >= {OFF:g}",
+    "over runs of this kind: slope of log w on log L, and on log sigma, over that of the best "
+    f"window w*: >= {ADAPTS:g} / <= {FIXED:g}; factor between the learned window w and w*, root "
+    f"mean square: <= {NEAR:g} / >= {FAR:g}; and for this model itself, as the claim on the "
+    "optimal window asks, where w* may be any window whose loss is within 1 % of the least: <= "
+    f"{CLOSE:g} / >= {OFF:g}",
     (
         Condition("L", (ADAPTS, INF), (-INF, FIXED)),
         Condition("noise", (ADAPTS, INF), (-INF, FIXED)),
@@ -70,13 +72,14 @@ FAMILY = Criterion(
         Precondition(
             "kind",
             (0, 0),
-            "The runs that would decide this are of another kind of training: {value:.0f} settings of "
-            "this model's run differ.",
+            "The runs that would decide this are of another kind of training: {value:.0f} settings "
+            "of this model's run differ.",
         ),
         Precondition(
             "seeds",
             (SEEDS, INF),
-            f"Only {{value:.0f}} seeds of this kind have a run at every L and noise ({SEEDS} needed).",
+            f"Only {{value:.0f}} seeds of this kind have a run at every L and noise ({SEEDS} "
+            "needed).",
         ),
         LEARNED_ENOUGH,
         IS_KERNEL,
@@ -201,8 +204,8 @@ def whose(kind: Sequence[Mapping[str, Any]]) -> str:
     """The runs that decide, and this model among them, in words."""
     recipe, steps = kind[0]["the runs"], kind[1]
     return (
-        f"The runs come with the package: recipe {recipe}, {steps['the runs']} steps; this model was "
-        f"trained by it too, for {steps['this model']} steps."
+        f"The runs come with the package: recipe {recipe}, {steps['the runs']} steps; this model "
+        f"was trained by it too, for {steps['this model']} steps."
     )
 
 
@@ -212,10 +215,14 @@ def says(table: DataFrame, quantities: dict[str, Estimate]) -> str:
     text = answer(
         FAMILY,
         quantities,
-        "In runs of this recipe windows narrow as the Lipschitz constant L grows and widen as the label noise grows.",
+        "In runs of this recipe windows narrow as the Lipschitz constant L grows and widen as the "
+        "label noise grows.",
         "This model's window is not the best one for its Lipschitz constant L and label noise."
         if decided_by(quantities) == "own"
-        else "In runs of this recipe windows do not follow the Lipschitz constant L and the noise as the best ones do.",
+        else (
+            "In runs of this recipe windows do not follow the Lipschitz constant L and the noise "
+            "as the best ones do."
+        ),
         "windows follow the Lipschitz constant L and the label noise",
     )
     if not len(own):
@@ -225,14 +232,14 @@ def says(table: DataFrame, quantities: dict[str, Estimate]) -> str:
     if decided_by(quantities) == "factor":
         threshold = bound(FAMILY, quantities, "factor", f"at most {NEAR:g}", f"at least {FAR:g}")
         return (
-            f"{text} Over {own.size} runs they are a factor of {quantities['factor'].value:.3g} from the best windows "
-            f"({threshold})."
+            f"{text} Over {own.size} runs they are a factor of {quantities['factor'].value:.3g} "
+            f"from the best windows ({threshold})."
         )
     worse = min(("L", "noise"), key=lambda key: quantities[key].value)
     threshold = bound(FAMILY, quantities, worse, f"at least {ADAPTS:g} each", f"at most {FIXED:g}")
     return (
-        f"{text} Over {own.size} runs their slopes are {quantities['L'].value:.3g} of theory's with L and "
-        f"{quantities['noise'].value:.3g} with the noise ({threshold})."
+        f"{text} Over {own.size} runs their slopes are {quantities['L'].value:.3g} of theory's "
+        f"with L and {quantities['noise'].value:.3g} with the noise ({threshold})."
     )
 
 
@@ -253,7 +260,10 @@ def _of_this_model(table: DataFrame, quantities: dict[str, Estimate]) -> str:
 def caveat(table: DataFrame, quantities: dict[str, Estimate]) -> str:
     """What the answer leaves out."""
     if decided_by(quantities) == "own":
-        return f"Over the runs windows are a factor of {quantities['factor'].value:.3g} from the best ones."
+        return (
+            f"Over the runs windows are a factor of {quantities['factor'].value:.3g} from the best "
+            "ones."
+        )
     return _of_this_model(table, quantities)
 
 
@@ -289,17 +299,18 @@ FAMILY_CLAIM = Claim(
     question="weights and training",
     short="The window narrows as L grows and widens with the noise.",
     quote=Quote(
-        "Function change: Rapid: Desired (attention window, w_KQ) (Small, Large); Slow: (Large, Small) [...] σ → ∞: no "
-        "signal, average the noise, w_KQ → 0.",
-        "Collins et al. (2024), slides by A. Mokhtari, 'Intuition Summary', and 'Results Part I', 'Some extreme "
-        "examples'",
-        "The slides say it of the minimiser of the loss, with an exponent for large n. We ask it of trained models, at "
-        "four L and three noises, and compare with the minimiser itself: at n = 100 the exponent decides nothing. One "
-        "of the conditions is that of `lipschitz.optimal_window`: this model's own window is the best one.",
+        "Function change: Rapid: Desired (attention window, w_KQ) (Small, Large); Slow: (Large, "
+        "Small) [...] σ → ∞: no signal, average the noise, w_KQ → 0.",
+        "Collins et al. (2024), slides by A. Mokhtari, 'Intuition Summary', and 'Results Part I', "
+        "'Some extreme examples'",
+        "The slides say it of the minimiser of the loss, with an exponent for large n. We ask it "
+        "of trained models, at four L and three noises, and compare with the minimiser itself: at "
+        "n = 100 the exponent decides nothing. One of the conditions is that of "
+        "`lipschitz.optimal_window`: this model's own window is the best one.",
     ),
     kind="learning",
-    statement="Windows of models trained by this recipe narrow as L grows and widen as the label noise grows, "
-    "as w* does",
+    statement="Windows of models trained by this recipe narrow as L grows and widen as the label "
+    "noise grows, as w* does",
     source=f"{SOURCE}, 'Intuition Summary' and Theorem 2",
     criterion=FAMILY,
     measurements=(

@@ -25,15 +25,15 @@ NONE, SOME = 0.2, 0.5  # of the way from the kernel x_i . x_q to the best window
 ABOVE, BELOW = 0.9, 0.6  # of the error of the best linear function of the query
 READS = 0.05  # root mean square of predictions over that of f from which a model says something
 APART = 0.1  # by which the best window's share and that of x_i . x_q must differ
-BESIDE = (
-    0.01  # share of the labels' weights that may reach the prediction by another way than attention
-)
+# Share of the labels' weights that may reach the prediction by another way than attention.
+BESIDE = 0.01
 NOTHING = 1e-300
 
 LINEAR = Criterion(
-    "concentration: how far the share of the examples' weights near the query has gone from that of the kernel "
-    f"x_i . x_q (0) to that of the best softmax window (1): <= {NONE:g} / >= {SOME:g}; and the mean squared error over "
-    f"that of the best linear function of the query: >= {ABOVE:g} / <= {BELOW:g}",
+    "concentration: how far the share of the examples' weights near the query has gone from that "
+    f"of the kernel x_i . x_q (0) to that of the best softmax window (1): <= {NONE:g} / >= "
+    f"{SOME:g}; and the mean squared error over that of the best linear function of the query: >= "
+    f"{ABOVE:g} / <= {BELOW:g}",
     (
         Condition("concentration", (-INF, NONE), (SOME, INF)),
         Condition("error", (ABOVE, INF), (-INF, BELOW), scale="log"),
@@ -42,20 +42,20 @@ LINEAR = Criterion(
         Precondition(
             "apart",
             (APART, INF),
-            "For this task the best window gathers hardly more weight near the query than x_i . x_q does (the shares "
-            f"differ by {{value:.2g}}, {APART:g} needed).",
+            "For this task the best window gathers hardly more weight near the query than x_i . "
+            f"x_q does (the shares differ by {{value:.2g}}, {APART:g} needed).",
         ),
         Precondition(
             "reads",
             (READS, INF),
-            "The model predicts next to nothing (its predictions have {value:.2g} times the size of the target, "
-            f"{READS:g} needed).",
+            "The model predicts next to nothing (its predictions have {value:.2g} times the size "
+            f"of the target, {READS:g} needed).",
         ),
         Precondition(
             "beside",
             (0.0, BESIDE),
-            "With attention at its mean, {value:.2g} of the labels' weights in the prediction stay (at most "
-            f"{BESIDE:g} allowed): something beside linear attention reads the examples.",
+            "With attention at its mean, {value:.2g} of the labels' weights in the prediction stay "
+            f"(at most {BESIDE:g} allowed): something beside linear attention reads the examples.",
         ),
     ),
 )
@@ -111,14 +111,17 @@ def _concentration(found: dict[str, Estimate], shares: dict[str, float]) -> str:
         LINEAR, found, "concentration", f"at most {100 * NONE:g} %", f"at least {100 * SOME:g} %"
     )
     return (
-        f"Their share of the weight has gone {percent(found['concentration'].value)} % of the way from that without a "
-        f"window to that of the best window ({threshold})."
+        f"Their share of the weight has gone {percent(found['concentration'].value)} % of the way "
+        f"from that without a window to that of the best window ({threshold})."
     )
 
 
 def _error(found: dict[str, Estimate]) -> str:
     threshold = bound(LINEAR, found, "error", f"at least {ABOVE:g}", f"at most {BELOW:g}")
-    return f"The error is {found['error'].value:.3g} times that of the best linear function ({threshold})."
+    return (
+        f"The error is {found['error'].value:.3g} times that of the best linear function "
+        f"({threshold})."
+    )
 
 
 def evidence(results: Results, facts: Facts) -> Evidence:
@@ -153,7 +156,8 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     return Evidence(
         found,
         says,
-        scope="these weights, this task, prompts in distribution; attention is the derivative of ŷ by the labels",
+        scope="these weights, this task, prompts in distribution; attention is the derivative of ŷ "
+        "by the labels",
         twin={key: fresh[key] for key in ("concentration", "error")},
         details=(
             *({"kernel": name, "share near the query": share} for name, share in shares.items()),
@@ -170,13 +174,14 @@ LINEAR_CLAIM = Claim(
     quote=Quote(
         "To our knowledge, first result showing how pretrained softmax attention facilitates ICL.",
         "Collins et al. (2024), slides by A. Mokhtari, 'Results Part I', 'Some extreme examples'",
-        "This is the nearest sentence: the slides do not speak of linear attention. That it cannot adapt is our "
-        "converse: "
-        "its weight x_i^T M x_q / n has one shape at every size of M, so that neither L nor the noise can narrow it. "
-        "We also ask it of models of several layers, with MLPs before a layer of linear attention, which can.",
+        "This is the nearest sentence: the slides do not speak of linear attention. That it cannot "
+        "adapt is our converse: its weight x_i^T M x_q / n has one shape at every size of M, so "
+        "that neither L nor the noise can narrow it. We also ask it of models of several layers, "
+        "with MLPs before a layer of linear attention, which can.",
     ),
     kind="architecture",
-    statement="Linear attention does not adapt: its weights do not gather near the query, and it stays a linear fit",
+    statement="Linear attention does not adapt: its weights do not gather near the query, and it "
+    "stays a linear fit",
     source=f"{SOURCE}, Theorem 2, for linear attention in the place of softmax",
     criterion=LINEAR,
     measurements=(label_weights_near, by_cosine),

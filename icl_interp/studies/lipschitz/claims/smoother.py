@@ -42,12 +42,13 @@ ROUNDING = 1e-9  # share of what a head does up to which nothing is missed
 ARMS = {"labels": (LABELS, ANY_LABELS), "values": (VALUES, ANY_VALUES)}
 
 SMOOTHER = Criterion(
-    f"share of the heads that matter at the query which a smoother of the labels replaces: >= {SHARE:g} / <= "
-    f"{NO_SHARE:g}. A head matters where its mean moves the prediction by {relevance.MOVES:g} standard deviations of "
-    f"the true values (not where by {relevance.STILL:g} at most). A smoother, an average of the labels whose weights "
-    f"depend on the inputs alone, replaces it where it moves the prediction by {REPLACED:g} of that at most, in mean "
-    f"square. None does where by {MISSED:g}, both with a kernel of a family and with any kernel at all, which is read "
-    "off prompts that share the example and the query and nothing else",
+    "share of the heads that matter at the query which a smoother of the labels replaces: >= "
+    f"{SHARE:g} / <= {NO_SHARE:g}. A head matters where its mean moves the prediction by "
+    f"{relevance.MOVES:g} standard deviations of the true values (not where by {relevance.STILL:g} "
+    "at most). A smoother, an average of the labels whose weights depend on the inputs alone, "
+    f"replaces it where it moves the prediction by {REPLACED:g} of that at most, in mean square. "
+    f"None does where by {MISSED:g}, both with a kernel of a family and with any kernel at all, "
+    "which is read off prompts that share the example and the query and nothing else",
     (Condition("share", (SHARE, 1.0), (0.0, NO_SHARE)),),
     (
         Precondition(
@@ -73,7 +74,9 @@ def matters(result: DataArray, level: float) -> dict[str, Effect]:
 
 @dataclass(frozen=True)
 class Part:
-    """Of what a head does at the query, the part that its stand-in does not do. NaN where it was not tried.
+    """Of what a head does at the query, the part that its stand-in does not do.
+
+    NaN where it was not tried.
 
     Attributes:
         value: by the kernel of the family. low, high: of its interval.
@@ -135,7 +138,8 @@ def missed(result: DataArray, what: str, level: float) -> dict[str, Part]:
         [result.sel({"head": name, "stand-in": NOTHING}).values for name, _ in tried], 1
     )
     tiny = np.finfo(float).tiny
-    # Rounding errors, where a kernel does all that the head does, have no size that an interval could tell.
+    # Rounding errors, where a kernel does all that the head does, have no size that an interval
+    # could tell.
     parts = simultaneous(
         lambda a, b: np.log(a / (b + tiny) + ROUNDING), left, all_of_it, level=level
     )
@@ -202,21 +206,24 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         SMOOTHER,
         quantities,
         "Nearly all heads that matter at the query average the labels with a kernel of the inputs.",
-        "At least half of the heads that matter at the query do not average the labels with a kernel of the inputs.",
+        "At least half of the heads that matter at the query do not average the labels with a "
+        "kernel of the inputs.",
         "heads average the prompt's labels with a kernel of the inputs",
     )
     return Evidence(
         quantities,
         " ".join(filter(None, (lead, says(rows, quantities)))),
         caveat=caveat(rows),
-        scope="these weights, the last query of prompts in distribution, heads that matter there, one head at a time",
+        scope="these weights, the last query of prompts in distribution, heads that matter there, "
+        "one head at a time",
         causal={
             "intervention": "replace a head's output at the last query by an average of the labels",
             "effect": max(
                 (row["labels: least missed"] for row in rows if row["counts"]), default=float("nan")
             ),
             "unit": "share of what the head does to the prediction, mean square; the worst head",
-            "the head's own values with the smoother's weights: share of heads replaced": kernel.value,
+            "the head's own values with the smoother's weights: share of heads "
+            "replaced": kernel.value,
         },
         twin={"share": twin},
         details=rows,
@@ -236,7 +243,10 @@ def says(rows: tuple[dict[str, Any], ...], quantities: dict[str, Estimate]) -> s
         f"at most {100 * NO_SHARE:g} %",
     )
     n = len(heads)
-    return f"Such an average can replace {_replaced(heads, 'labels')} of {n} head{'s' * (n > 1)} ({threshold})."
+    return (
+        f"Such an average can replace {_replaced(heads, 'labels')} of {n} head{'s' * (n > 1)} "
+        f"({threshold})."
+    )
 
 
 def _replaced(heads: Sequence[dict[str, Any]], what: str) -> int:
@@ -251,14 +261,20 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
     worst, n = max(heads, key=lambda row: row["labels: least missed"]), len(heads)
     if _replaced(heads, "labels") == n:
         return (
-            f"Of what head {worst['head']}{', the worst,' * (n > 1)} does to the prediction it misses "
-            f"{percent(worst['labels: least missed'])} % (mean square; at most {100 * REPLACED:g} % counts as "
-            "replaced)."
+            f"Of what head {worst['head']}{', the worst,' * (n > 1)} does to the prediction it "
+            f"misses {percent(worst['labels: least missed'])} % (mean square; at most "
+            f"{100 * REPLACED:g} % counts as replaced)."
         )
     share = worst["log weights: share that redraws change"]
     if math.isnan(share):
-        return f"With the same weights on the head's own values it can replace {_replaced(heads, 'values')}."
-    changes = f"In head {worst['head']} {percent(share)} % of the spread of log weights changes with the rest of the prompt"
+        return (
+            "With the same weights on the head's own values it can replace "
+            f"{_replaced(heads, 'values')}."
+        )
+    changes = (
+        f"In head {worst['head']} {percent(share)} % of the spread of log weights changes with the "
+        "rest of the prompt"
+    )
     if share >= MISSED:
         return f"{changes}, so they depend on more than two inputs."
     if share <= REPLACED:
@@ -300,19 +316,21 @@ SMOOTHER_CLAIM = Claim(
     question="attention",
     short="Each softmax head averages the labels with a kernel.",
     quote=Quote(
-        "L(M) := E_(f, {x_i}, {ε_i}) ( Σ_i (f(x_i) + ε_i) e^(x_i^T M x_(n+1)) / Σ_i e^(x_i^T M x_(n+1)) − "
-        "f(x_(n+1)) )²",
-        "Collins et al. (2024), slides by A. Mokhtari, equation (ICL), 'Pretraining population loss'",
-        "The slides set the model up as such an average. We ask of any softmax head whether it is one: with any "
-        "kernel of the inputs, and up to an affine map of the average, which is wider than x^T M x_q. The kernel is "
-        "fitted to the head's scores on other prompts, as one whose logarithm is a polynomial of low degree. Where "
-        "that fails it is read off the head on prompts that share the example and the query and nothing else, which "
-        "leaves no kernel out. It is narrower than the "
-        "tautology that a head averages its own values with its own weights: here weights may depend on the inputs "
-        "alone, and what is averaged are labels.",
+        "L(M) := E_(f, {x_i}, {ε_i}) ( Σ_i (f(x_i) + ε_i) e^(x_i^T M x_(n+1)) / Σ_i e^(x_i^T M "
+        "x_(n+1)) − f(x_(n+1)) )²",
+        "Collins et al. (2024), slides by A. Mokhtari, equation (ICL), 'Pretraining population "
+        "loss'",
+        "The slides set the model up as such an average. We ask of any softmax head whether it is "
+        "one: with any kernel of the inputs, and up to an affine map of the average, which is "
+        "wider than x^T M x_q. The kernel is fitted to the head's scores on other prompts, as one "
+        "whose logarithm is a polynomial of low degree. Where that fails it is read off the head "
+        "on prompts that share the example and the query and nothing else, which leaves no kernel "
+        "out. It is narrower than the tautology that a head averages its own values with its own "
+        "weights: here weights may depend on the inputs alone, and what is averaged are labels.",
     ),
     kind="architecture",
-    statement="A softmax head is a kernel smoother: at the query it averages the labels, weighted by the inputs alone",
+    statement="A softmax head is a kernel smoother: at the query it averages the labels, weighted "
+    "by the inputs alone",
     source=f"{SOURCE}, equation (2)",
     criterion=SMOOTHER,
     measurements=(smoother,),

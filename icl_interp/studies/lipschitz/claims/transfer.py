@@ -54,10 +54,10 @@ def tested(result: DataArray) -> list[float]:
 
 
 TRANSFER = Criterion(
-    "factor between the model's mean squared error at another Lipschitz constant L' and that of the window that is "
-    f"best for the L of training, by theory, either way, on the same prompts: <= {AS_THEORY:g} at every L' asked, "
-    f"{', '.join(f'{f:g} L' for f in ELSEWHERE)} and two that are drawn, one below L and one above / >= "
-    f"{OTHERWISE:g} at one",
+    "factor between the model's mean squared error at another Lipschitz constant L' and that of "
+    "the window that is best for the L of training, by theory, either way, on the same prompts: <= "
+    f"{AS_THEORY:g} at every L' asked, {', '.join(f'{f:g} L' for f in ELSEWHERE)} and two that are "
+    f"drawn, one below L and one above / >= {OTHERWISE:g} at one",
     tuple(
         Condition(name, (1.0, AS_THEORY), (OTHERWISE, INF), scale="log")
         for name in (*(key(factor) for factor in ELSEWHERE), *DRAWN)
@@ -66,8 +66,8 @@ TRANSFER = Criterion(
         Precondition(
             HOME,
             (1.0, AS_THEORY),
-            "Already at its own L the model's error is a factor of {value:.2g} off that of the best window (at most "
-            f"{AS_THEORY:g} allowed).",
+            "Already at its own L the model's error is a factor of {value:.2g} off that of the "
+            f"best window (at most {AS_THEORY:g} allowed).",
         ),
     ),
 )
@@ -128,9 +128,12 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     says = answer(
         TRANSFER,
         quantities,
-        "At the other Lipschitz constants asked the model's error is that of the best window for its own.",
-        "At another Lipschitz constant the model's error is not that of the best window for its own.",
-        "the model's error at other Lipschitz constants is that of the best window for its own constant L",
+        "At the other Lipschitz constants asked the model's error is that of the best window for "
+        "its own.",
+        "At another Lipschitz constant the model's error is not that of the best window for its "
+        "own.",
+        "the model's error at other Lipschitz constants is that of the best window for its own "
+        "constant L",
     )
     at = key(worst["L' / L"])
     threshold = bound(
@@ -141,8 +144,8 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         f"off by {OTHERWISE:g} or more",
     )
     says += (
-        f" It is farthest from theory at {worst['tested at']}: {worst['model / window for L']:.3g} times the error of "
-        f"this window ({threshold})."
+        f" It is farthest from theory at {worst['tested at']}: {worst['model / window for L']:.3g} "
+        f"times the error of this window ({threshold})."
     )
     where = worst["L' / L"]
     scaled = ratio(result, where, RESCALED, TRAINED)
@@ -152,15 +155,19 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         )
     else:
         most = max(rows, key=lambda row: row["model pays"])
-        caveat = f"At {most['tested at']} it is {most['model pays']:.3g} times the least error that is possible there."
+        caveat = (
+            f"At {most['tested at']} it is {most['model pays']:.3g} times the least error that is "
+            "possible there."
+        )
     return Evidence(
         quantities,
         says,
         estimate=quantities[at],
-        scope="these weights, this task's n, d and noise; the L' asked, four on a grid and two drawn from L / 10 to "
-        "10 L; errors against f(x_q) itself",
+        scope="these weights, this task's n, d and noise; the L' asked, four on a grid and two "
+        "drawn from L / 10 to 10 L; errors against f(x_q) itself",
         causal={
-            "intervention": "labels divided by L' / L before the model reads them, its prediction multiplied by that",
+            "intervention": "labels divided by L' / L before the model reads them, its prediction "
+            "multiplied by that",
             "at": worst["tested at"],
             "effect": scaled.value,
             "low": scaled.low,
@@ -213,18 +220,20 @@ TRANSFER_CLAIM = Claim(
     question="functions",
     short="At another Lipschitz constant the model has the error that theory predicts.",
     quote=Quote(
-        "Shared Lipschitzness across (train, test) is both necessary and sufficient for ICL. [...] Suppose M is "
-        "pretrained on the loss induced by D(F_L^+). [...] if it is tested on D(F_L'^+), "
-        "L(M) ≥ L'² (σ²/(nL²))^(2/(d+2))"
-        " for L' > L (worse dependence on L'), "
-        "(nL²/σ²)^(2/(2(d+2))) / n for L' ≤ L (no benefit of L')",
+        "Shared Lipschitzness across (train, test) is both necessary and sufficient for ICL. [...] "
+        "Suppose M is pretrained on the loss induced by D(F_L^+). [...] if it is tested on "
+        "D(F_L'^+), L(M) ≥ L'² (σ²/(nL²))^(2/(d+2))"
+        " for L' > L (worse dependence on L'), (nL²/σ²)^(2/(2(d+2))) / n for L' ≤ L (no benefit of "
+        "L')",
         "Collins et al. (2024), slides by A. Mokhtari, 'Generalization Guarantees' and Theorem 3",
-        "The printed orders decide nothing at one n, and for large n the first is false and the second lacks σ². We "
-        "compute exactly what the best window for L pays at L', and ask whether the model pays as much. This is "
-        "narrower than the theorem, which bounds, and wider: layers with a norm and an MLP count too.",
+        "The printed orders decide nothing at one n, and for large n the first is false and the "
+        "second lacks σ². We compute exactly what the best window for L pays at L', and ask "
+        "whether the model pays as much. This is narrower than the theorem, which bounds, and "
+        "wider: layers with a norm and an MLP count too.",
     ),
     kind="learning",
-    statement="Tested at another Lipschitz constant L', a model trained at L has the error of the best window for L",
+    statement="Tested at another Lipschitz constant L', a model trained at L has the error of the "
+    "best window for L",
     source=f"{SOURCE}, Theorem 3",
     criterion=TRANSFER,
     measurements=(transfer, exact),

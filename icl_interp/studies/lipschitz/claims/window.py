@@ -39,7 +39,8 @@ from icl_interp.theory import lipschitz as theory
 CLOSE, OFF = 1.5, 2.0  # factors between w and w*: within, beyond
 CHEAP, DEAR = 0.05, 0.2  # loss above the least, relative to it
 FITS = 0.9  # share of the head's scores that x_i^T M x_q has to explain
-LEARNED = 0.5  # share of the R2 of the best window from which a model counts as one that uses its examples
+# Share of the R2 of the best window from which a model counts as one that uses its examples.
+LEARNED = 0.5
 SEEN = 0.01  # share of the scores' variance from which what the head sees of labels is said
 ASKEW = 0.25  # |M - w I| / w of whitened M from which it is said that w is only a mean
 LARGEST = 1e6  # of factors; also that of a window that points away from the query
@@ -48,19 +49,21 @@ SMALLEST = 1e-3  # R2 that the best window must have for a share of it to mean s
 LEARNED_ENOUGH = Precondition(
     "learned",
     (LEARNED, INF),
-    f"The model's in-distribution R2 is only {{value:.2g}} of that of the best window ({LEARNED:g} needed).",
+    f"The model's in-distribution R2 is only {{value:.2g}} of that of the best window ({LEARNED:g} "
+    "needed).",
 )
 IS_KERNEL = Precondition(
     "fit",
     (FITS, INF),
-    "No matrix M describes the head's window: x_i^T M x_q explains only {value:.2g} of the variance of its scores "
-    f"({FITS:g} needed).",
+    "No matrix M describes the head's window: x_i^T M x_q explains only {value:.2g} of the "
+    f"variance of its scores ({FITS:g} needed).",
 )
 
 WINDOW = Criterion(
-    f"factor between the learned window w and the window w* of least loss, either way: <= {CLOSE:g} / >= {OFF:g}, "
-    f"where w* may be any window whose loss is within {100 * FLAT:g} % of the least; and the loss of the learned "
-    f"matrix M above the least, relative to it: <= {CHEAP:g} / >= {DEAR:g}",
+    "factor between the learned window w and the window w* of least loss, either way: <= "
+    f"{CLOSE:g} / >= {OFF:g}, where w* may be any window whose loss is within {100 * FLAT:g} % of "
+    "the least; and the loss of the learned matrix M above the least, relative to it: <= "
+    f"{CHEAP:g} / >= {DEAR:g}",
     (
         Condition("factor", (1.0, CLOSE), (OFF, INF), scale="log"),
         Condition("excess", (-INF, CHEAP), (DEAR, INF)),
@@ -69,7 +72,7 @@ WINDOW = Criterion(
 )
 
 
-# ---- what other claims use as well -----------------------------------------------------------------------------------
+# ---- what other claims use as well ---------------------------------------------------------------
 
 
 def width(results: Results, facts: Facts) -> float:
@@ -79,7 +82,10 @@ def width(results: Results, facts: Facts) -> float:
 
 
 def excess(result: DataArray, matrix: str, over: str = BEST) -> Interval:
-    """The loss of a matrix above that of another, relative to the latter; groups of contexts are resampled."""
+    """The loss of a matrix above that of another, relative to the latter.
+
+    Groups of contexts are resampled.
+    """
     return bootstrap(
         lambda a, b: a / b - 1, result.sel(matrix=matrix).values, result.sel(matrix=over).values
     )
@@ -121,7 +127,7 @@ def percent(share: float) -> str:
     return "0" if abs(value) < 1e-6 else f"{value:.2g}" if abs(value) < 99.5 else f"{value:.0f}"
 
 
-# ---- the claim -------------------------------------------------------------------------------------------------------
+# ---- the claim -----------------------------------------------------------------------------------
 
 
 def factor(window: float, low: float, best: float, high: float) -> Estimate:
@@ -179,19 +185,26 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     else:
         says += f" Its sharpness w (large: a narrow window) is {times} ({of_w})."
         caveat = (
-            f"Its error is {percent(above.value)} % above the least ({of_loss}); the theorem's orders decide nothing "
-            f"at n = {task_in(facts).n_points - 1}."
+            f"Its error is {percent(above.value)} % above the least ({of_loss}); the theorem's "
+            f"orders decide nothing at n = {task_in(facts).n_points - 1}."
         )
     if window <= 0:
         caveat = "The window points away from the query, so far examples have the largest weights."
     elif rest > ASKEW:
-        caveat = f"In some directions the sharpness differs by {percent(rest)} % from w, which is their mean."
+        caveat = (
+            f"In some directions the sharpness differs by {percent(rest)} % from w, which is their "
+            "mean."
+        )
     elif labels > SEEN:
-        caveat = f"The head also looks at labels ({percent(labels)} % of its scores' variance), which no window does."
+        caveat = (
+            f"The head also looks at labels ({percent(labels)} % of its scores' variance), which "
+            "no window does."
+        )
     return Evidence(
         quantities,
         says,
-        scope="these weights, this task's L, sigma, n and d; the loss of equation (2) with the model's M",
+        scope="these weights, this task's L, sigma, n and d; the loss of equation (2) with the "
+        "model's M",
         twin={"factor": factor_of(results, results.twin, facts), "excess": Estimate.of(name, over)},
         details=tuple(_rows(results, facts, window)),
         caveat=caveat,
@@ -229,17 +242,18 @@ OPTIMAL_WINDOW_CLAIM = Claim(
     question="attention",
     short="The attention window has the width that minimises the loss.",
     quote=Quote(
-        "For sufficiently large n, the minimizer of the of the pretraining population loss induced by D(F_L^+) is "
-        "M* = w_KQ I_d where Ω((nL²/σ²)^(1/d)) < w_KQ < O((nL²/σ²)^(2/d))",
-        "Collins et al. (2024), slides by A. Mokhtari, 'Results Part I: Softmax Attention Adapts Attention Window to "
-        "Lipschitzness', Theorem 2",
-        "The theorem is about the minimiser of the loss and bounds it by orders for large n. We compute the minimiser "
-        "w* itself for the task's own L, σ, n and d, by scalar minimisation, and ask whether training reached it. This "
-        "is narrower, because orders decide nothing at one n, and wider: other classes of functions than F_L^+ count.",
+        "For sufficiently large n, the minimizer of the of the pretraining population loss induced "
+        "by D(F_L^+) is M* = w_KQ I_d where Ω((nL²/σ²)^(1/d)) < w_KQ < O((nL²/σ²)^(2/d))",
+        "Collins et al. (2024), slides by A. Mokhtari, 'Results Part I: Softmax Attention Adapts "
+        "Attention Window to Lipschitzness', Theorem 2",
+        "The theorem is about the minimiser of the loss and bounds it by orders for large n. We "
+        "compute the minimiser w* itself for the task's own L, σ, n and d, by scalar minimisation, "
+        "and ask whether training reached it. This is narrower, because orders decide nothing at "
+        "one n, and wider: other classes of functions than F_L^+ count.",
     ),
     kind="learning",
-    statement="The learned attention window is the one that minimises the loss for this task's Lipschitz constant L, "
-    "noise sigma, number n of examples and dimension d",
+    statement="The learned attention window is the one that minimises the loss for this task's "
+    "Lipschitz constant L, noise sigma, number n of examples and dimension d",
     source=f"{SOURCE}, Theorem 2",
     criterion=WINDOW,
     measurements=(

@@ -51,7 +51,7 @@ def _task(
     )
 
 
-# ---- smoothers -------------------------------------------------------------------------------------------------------
+# ---- smoothers -----------------------------------------------------------------------------------
 
 
 def any_matrix(g: torch.Generator) -> Case:
@@ -87,7 +87,7 @@ def inputs_averaged(g: torch.Generator) -> Case:
     return Case(SoftmaxAttention(w_k, w_q, w_v).to_transformer(N + 1), _task(g))
 
 
-# ---- other Lipschitz constants ---------------------------------------------------------------------------------------
+# ---- other Lipschitz constants -------------------------------------------------------------------
 
 
 def at_best_window(g: torch.Generator) -> Case:
@@ -127,7 +127,7 @@ def bounded(g: torch.Generator, bound: float = BOUND) -> Case:
     return Case(model, task)
 
 
-# ---- idle heads ------------------------------------------------------------------------------------------------------
+# ---- idle heads ----------------------------------------------------------------------------------
 
 
 def idle_beside(factor: float, g: torch.Generator, tilt: float = 0.0, share: float = 0.0) -> Case:
@@ -143,7 +143,7 @@ def idle_beside(factor: float, g: torch.Generator, tilt: float = 0.0, share: flo
     return Case(kernels.SmoothedBeside.of(unit, scores, share), task)
 
 
-# ---- families --------------------------------------------------------------------------------------------------------
+# ---- families ------------------------------------------------------------------------------------
 
 
 def in_family(factor: float, g: torch.Generator) -> Case:
@@ -176,7 +176,7 @@ def trained_otherwise(g: torch.Generator) -> Case:
     return replace(case, training=replace(case.training, learning_rate=rate))
 
 
-# ---- linear attention ------------------------------------------------------------------------------------------------
+# ---- linear attention ----------------------------------------------------------------------------
 
 
 def straight(g: torch.Generator) -> Case:
@@ -282,7 +282,8 @@ HEADS: tuple[Construction, ...] = (
     ),
     Construction(
         "smoother with a periodic kernel",
-        "weights exp(b cos k (x - x_i)) depend on the inputs alone, and no polynomial describes their logarithm",
+        "weights exp(b cos k (x - x_i)) depend on the inputs alone, and no polynomial describes "
+        "their logarithm",
         kernels.periodic,
         {SMOOTHER: YES},
     ),
@@ -300,7 +301,8 @@ HEADS: tuple[Construction, ...] = (
     ),
     Construction(
         "idle softmax unit at the best window, beside a wide window",
-        "M = w* I predicts nothing: the path beside it smooths with .3 w*, so M says nothing about the model",
+        "M = w* I predicts nothing: the path beside it smooths with .3 w*, so M says nothing about "
+        "the model",
         functools.partial(idle_beside, 0.3),
         {OPTIMAL: OPEN, COVARIANCE: OPEN, SMOOTHER: OPEN},
     ),
@@ -336,7 +338,8 @@ HEADS: tuple[Construction, ...] = (
     ),
     Construction(
         "linear attention on local features",
-        "products of features that are 0 far away make a window, and errors fall below a linear function's",
+        "products of features that are 0 far away make a window, and errors fall below a linear "
+        "function's",
         featured,
         {STRAIGHT: NO},
     ),

@@ -24,7 +24,7 @@ X, Y, FIRST = 0, 1, 2  # coordinates of the stream: input, label, and those of f
 Feature = Callable[[Float[Tensor, " point"]], Float[Tensor, " point"]]
 
 
-# ---- kernels of scalar inputs ----------------------------------------------------------------------------------------
+# ---- kernels of scalar inputs --------------------------------------------------------------------
 
 
 def with_features(features: Sequence[Feature]) -> HookedTransformer:
@@ -76,8 +76,8 @@ def periodic_kernel(b: float, k: float) -> Case:
 def laplace(g: torch.Generator) -> Case:
     """Weights exp(-|x - x_i| / h), from |x - x'| = x + x' - 2 min(x, x').
 
-    min(x, x') + 1 is a sum of products of ramps, up to the ramps' width: the kernel is nearly Laplace's,
-    and a kernel in any case.
+    min(x, x') + 1 is a sum of products of ramps, up to the ramps' width: the kernel is nearly
+    Laplace's, and a kernel in any case.
     """
     h, width = between(g, 0.05, 0.2), 2 / STEPS
     starts = [-1 + width * i for i in range(STEPS)]
@@ -115,13 +115,15 @@ def tilted_by_labels(g: torch.Generator) -> Case:
     return Case(model, AFFINE, encoding=Stacked())
 
 
-# ---- a head that stands idle -----------------------------------------------------------------------------------------
+# ---- a head that stands idle ---------------------------------------------------------------------
 
 Scores = Callable[[Tensor, Tensor, Tensor], Tensor]  # of (xs, ys, query), for each example
 
 
 class SmoothedBeside(HookedTransformer):
-    """A unit of equation (1) or (2) whose head has a share in the prediction; a smoother beside it makes the rest.
+    """A unit of equation (1) or (2) whose head has a share in the prediction.
+
+    A smoother beside it makes the rest.
 
     It is one model: whole prompts, and queries after a context, give the same. Predictions before
     the query are the head's share alone.

@@ -25,7 +25,7 @@ NOT_ASKED = "not_applicable"
 Matrix = Float[Tensor, "dim dim"]
 
 
-# ---- tasks -----------------------------------------------------------------------------------------------------------
+# ---- tasks ---------------------------------------------------------------------------------------
 
 
 def isotropic(g: torch.Generator) -> RidgeFunction:
@@ -66,7 +66,7 @@ def _few_directions(g: torch.Generator) -> RidgeFunction:
     )
 
 
-# ---- models ----------------------------------------------------------------------------------------------------------
+# ---- models --------------------------------------------------------------------------------------
 
 
 def unit_with(matrix: Matrix, n_points: int) -> HookedTransformer:
@@ -178,7 +178,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "softmax unit that looks the other way",
-        "M = -w* I: examples weigh most on the far side of the sphere, where the function is another",
+        "M = -w* I: examples weigh most on the far side of the sphere, where the function is "
+        "another",
         functools.partial(window, isotropic, -1.0),
         {OPTIMAL: NO, COVARIANCE: NO},
     ),
@@ -202,7 +203,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "softmax unit, functions isotropic before whitening",
-        "the law of functions is not invariant under rotations of the whitened inputs, as the lemma asks",
+        "the law of functions is not invariant under rotations of the whitened inputs, as the "
+        "lemma asks",
         _unwhitened_functions,
         {OPTIMAL: NOT_ASKED, COVARIANCE: NOT_ASKED},
     ),

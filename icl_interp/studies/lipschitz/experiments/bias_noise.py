@@ -1,10 +1,11 @@
 """Bias and noise of a window: softmax units with M = w I measured on prompts, against theory's values.
 
-Each prompt is shown three times: with clean labels (the squared error is the bias), with labels that are noise alone
-(the squared prediction is the noise), and with both, where the slides' decomposition says that the error is the sum.
-Theory's values come from a Monte Carlo of its own in which slopes, directions and label noise are averaged in closed
-form, so they are much better known than what is measured; for long prompts there are closed forms. Trained units are
-measured in the same way.
+Each prompt is shown three times: with clean labels (the squared error is the bias), with labels
+that are noise alone (the squared prediction is the noise), and with both, where the slides'
+decomposition says that the error is the sum. Theory's values come from a Monte Carlo of its own in
+which slopes, directions and label noise are averaged in closed form, so they are much better known
+than what is measured; for long prompts there are closed forms. Trained units are measured in the
+same way.
 """
 
 import math
@@ -40,7 +41,8 @@ OCTAVES = {
     "small": (-4, 11, 1),
     "paper": (-4, 11, 1),
 }  # windows are powers of 2
-# d, n and two windows, all of them with w^((d-1)/2) at most n / 20, where the noise still grows as for long prompts.
+# d, n and two windows, all of them with w^((d-1)/2) at most n / 20, where the noise still grows as
+# for long prompts.
 EXPONENTS = {
     "smoke": ((3, 200, 2.0, 10.0),),
     "small": ((2, 1000, 50.0, 800.0), (3, 1000, 5.0, 50.0), (5, 2000, 3.0, 10.0)),
@@ -115,7 +117,8 @@ def run(bench: Bench) -> dict[str, Result]:
         ),
         "exponents": table_of_rows(
             [_exponent(bench, *setting) for setting in EXPONENTS[scale]],
-            note="exponent of the noise in w between two windows; 95 % bootstrap over blocks of prompts",
+            note="exponent of the noise in w between two windows; 95 % bootstrap over blocks of "
+            "prompts",
         ),
     }
     trained = [
@@ -293,7 +296,7 @@ def _trained(bench: Bench, lipschitz: float, name: str) -> dict[str, Any]:
     }
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -311,7 +314,10 @@ def states(results: Results) -> tuple[Statement, ...]:
 
 
 def _states_trained(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
-    """The slides' table: M large has few points, low bias and high noise. And whether training finds the minimum."""
+    """The slides' table: M large has few points, low bias and high noise.
+
+    And whether training finds the minimum.
+    """
 
     def listed(*columns: str) -> str:
         return "; ".join(
@@ -323,17 +329,20 @@ def _states_trained(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     falls = [_quotient(b, a, "bias", (a["L"] / b["L"]) ** 2) for a, b in pairs]
     rises = [_quotient(b, a, "noise") for a, b in pairs]
     shares = "; ".join(f"{row['bias'] / row['L'] ** 2:.2g} at w = {row['w']:.3g}" for row in rows)
-    bias = f"a larger M has a lower bias (the slides' trade-off): trained units have bias / L² = {shares}."
+    bias = (
+        "a larger M has a lower bias (the slides' trade-off): trained units have bias / L² = "
+        f"{shares}."
+    )
     noise = (
-        "a larger M attends to fewer points and has a higher noise variance: trained units have noise / σ² and number "
-        f"of keys σ² / noise, {listed('noise', 'keys')}."
+        "a larger M attends to fewer points and has a higher noise variance: trained units have "
+        f"noise / σ² and number of keys σ² / noise, {listed('noise', 'keys')}."
     )
     least = (
-        "training finds the window of least loss (one run at each L): error of the trained unit over that of the best "
-        "window, "
+        "training finds the window of least loss (one run at each L): error of the trained unit "
+        "over that of the best window, "
         + "; ".join(
-            f"L = {r['L']:g}: {r['error / best']:.4g} [{r['error / best, low']:.4g}, {r['error / best, high']:.4g}], "
-            f"w = {r['w']:.3g}, best {r['best w']:.3g}"
+            f"L = {r['L']:g}: {r['error / best']:.4g} [{r['error / best, low']:.4g}, "
+            f"{r['error / best, high']:.4g}], w = {r['w']:.3g}, best {r['best w']:.3g}"
             for r in rows
         )
         + "."
@@ -370,7 +379,10 @@ def _states_checks(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
         mine = [row for row in rows if row["part"] in parts]
         if mine:
             far = sum(not abs(row["z"]) < FAR for row in mine)
-            text = f"{what}: {len(mine) - far} of {len(mine)} cases (largest |z| {max(abs(r['z']) for r in mine):.1f})."
+            text = (
+                f"{what}: {len(mine) - far} of {len(mine)} cases (largest |z| "
+                f"{max(abs(r['z']) for r in mine):.1f})."
+            )
             lines.append(statement(text, rule, far, kind="formula"))
     return lines
 
@@ -378,10 +390,13 @@ def _states_checks(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
 def _states_exponent(row: Mapping[str, Any]) -> list[Statement]:
     found = errors.interval_of(row, "exponent")
     text = (
-        f"d = {row['d']}, n = {row['n']:,}: from w = {row['from w']:g} to {row['to w']:g} the noise grows as w to the "
-        f"power {row['exponent']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+        f"d = {row['d']}, n = {row['n']:,}: from w = {row['from w']:g} to {row['to w']:g} the "
+        f"noise grows as w to the power {row['exponent']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
     )
-    exact = f"{text}; for long prompts it is {row['long prompts']:.3g} there, and (d-1)/2 = {row['(d-1)/2']:g} in the end."
+    exact = (
+        f"{text}; for long prompts it is {row['long prompts']:.3g} there, and (d-1)/2 = "
+        f"{row['(d-1)/2']:g} in the end."
+    )
     printed = f"{text}; the slides print the exponent d/2 = {row['d/2, as printed']:g}."
     return [
         statement(exact, EXPONENT, _apart(found, row["long prompts"]), kind="formula"),
@@ -406,10 +421,13 @@ def _states_bias(measured: DataArray, d: int, n: int) -> list[Statement]:
     inside = (w >= 1) & (w ** ((d - 1) / 2) <= n)
     least, most = order[w >= 1].min() / order[one], (bias / (1 / w + 1 / n))[inside].max()
     near = (
-        f"d = {d}: for w >= 1 the bias is not below the order L²/w²: the least w² bias is {least:.3g} of its value at "
-        "w = 1."
+        f"d = {d}: for w >= 1 the bias is not below the order L²/w²: the least w² bias is "
+        f"{least:.3g} of its value at w = 1."
     )
-    upper = f"d = {d}: the bias stays below L²/w + L²/n for w >= 1, w^((d-1)/2) <= n: at most {most:.2g} of it."
+    upper = (
+        f"d = {d}: the bias stays below L²/w + L²/n for w >= 1, w^((d-1)/2) <= n: at most "
+        f"{most:.2g} of it."
+    )
     lines = [
         statement(near, LOWER, float(least), kind="printed"),
         statement(upper, UPPER, float(most), kind="printed"),
@@ -417,8 +435,9 @@ def _states_bias(measured: DataArray, d: int, n: int) -> list[Statement]:
     if w[wide] <= SMALLEST:
         fallen = order[wide] / order[int(np.argmin(np.abs(w - MIDDLE)))]
         text = (
-            f"d = {d}: the lower bound Omega(L²/w²) on the bias, printed without a condition on w: from w = {MIDDLE:g} "
-            f"to w = {w[wide]:g} w² bias falls to {fallen:.2g} of itself, because the bias stays bounded."
+            f"d = {d}: the lower bound Omega(L²/w²) on the bias, printed without a condition on w: "
+            f"from w = {MIDDLE:g} to w = {w[wide]:g} w² bias falls to {fallen:.2g} of itself, "
+            "because the bias stays bounded."
         )
         lines.append(statement(text, LOWER_NEAR_0, float(fallen), kind="printed"))
     return lines
@@ -433,7 +452,8 @@ def compare(results: Results) -> DataFrame | None:
 BIAS_NOISE_EXPERIMENT = Experiment(
     "lipschitz.bias_noise",
     "Bias and noise of a window, measured on softmax units against theory",
-    f"{models.SLIDES}: ICL estimator intuition (how |M| changes the prediction), Results Part I, Proof Sketch",
+    f"{models.SLIDES}: ICL estimator intuition (how |M| changes the prediction), Results Part I, "
+    "Proof Sketch",
     tuple(models.RELU_UNITS.values()),
     run,
     states,

@@ -1,10 +1,11 @@
 """A softmax unit trained on one class of functions and tested on others: does a shared Lipschitz constant decide?
 
-The slides show units trained on affine, ReLU and cosine functions of L = 1, each tested on all three, and units
-trained on affine functions of L = 1 and cosines of L = 0.1 and 10, tested on cosines of L = 1. They print no d, n and
-sigma, and not what a cosine task is: here d = 5, n = 200, sigma = 0.1, and a cosine is (L / omega) cos(omega z + phase)
-with omega = L. Two classes are not on the slides: cosines of omega = 10 that share L = 1 with the others, and affine
-functions of L = 10, which do not.
+The slides show units trained on affine, ReLU and cosine functions of L = 1, each tested on all
+three, and units trained on affine functions of L = 1 and cosines of L = 0.1 and 10, tested on
+cosines of L = 1. They print no d, n and sigma, and not what a cosine task is: here d = 5, n = 200,
+sigma = 0.1, and a cosine is (L / omega) cos(omega z + phase) with omega = L. Two classes are not on
+the slides: cosines of omega = 10 that share L = 1 with the others, and affine functions of L = 10,
+which do not.
 """
 
 import math
@@ -38,9 +39,11 @@ CONTEXTS = {"smoke": 400, "small": 3000, "paper": 20_000}  # of the theory's Mon
 STEEPNESS = {"smoke": 5, "small": 13, "paper": 25}  # values of L from 10^-1.5 to 10^1.5
 TRAINING = {"steps": 600, "batch_size": 128, "snapshots": ()}
 SIZES = {
-    "smoke": "units of softmax attention, d = 5, n = 20, 20 steps: shows that it runs, and nothing else",
+    "smoke": "units of softmax attention, d = 5, n = 20, 20 steps: shows that it runs, and nothing "
+    "else",
     "small": "units of softmax attention, d = 5, n = 200, 600 steps of Adam, three seeds",
-    "paper": "units of softmax attention, d = 5, n = 200, 6,000 steps of Adam, three seeds; the slides give no sizes",
+    "paper": "units of softmax attention, d = 5, n = 200, 6,000 steps of Adam, three seeds; the "
+    "slides give no sizes",
 }
 
 
@@ -223,7 +226,10 @@ def _curves(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataArray:
         "statistic": ("mean", "low", "high"),
         "n": lengths,
     }
-    note = f"squared error at the query; d = {D}, σ = {NOISE:g}; units trained with {longest} examples, seed 0"
+    note = (
+        f"squared error at the query; d = {D}, σ = {NOISE:g}; units trained with {longest} "
+        "examples, seed 0"
+    )
     return make_curve(values, axes, note=note)
 
 
@@ -270,7 +276,7 @@ def _price(bench: Bench, n: int) -> DataArray:
     return kept
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -330,8 +336,9 @@ def _states_shared(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     if not cells:
         return []
     text = (
-        f"units trained on affine, ReLU or cosine functions of L = 1 have {_span(cells)} times the error of the units "
-        f"trained on the tested class, on each of the other two classes of L = 1 (d = {D}, σ = {NOISE:g}; all seeds)."
+        f"units trained on affine, ReLU or cosine functions of L = 1 have {_span(cells)} times the "
+        "error of the units trained on the tested class, on each of the other two classes of L = 1 "
+        f"(d = {D}, σ = {NOISE:g}; all seeds)."
     )
     return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, SHARED))]
 
@@ -347,8 +354,8 @@ def _states_needed(rows: Sequence[Mapping[str, Any]], trained: str) -> list[Stat
         else ""
     )
     text = (
-        f"units trained on {trained}, have {_span(cells)} times the error of the units trained on the tested class "
-        f"on cosines of L = 1{beside}."
+        f"units trained on {trained}, have {_span(cells)} times the error of the units trained on "
+        f"the tested class on cosines of L = 1{beside}."
     )
     return [statement(text, NEEDED, *_intervals(cells), given=_worst_own(rows, (trained, COSINE)))]
 
@@ -362,10 +369,11 @@ def _states_fast(
     best = {row["trained on"]: row["best w"] for row in windows}
     others = [best[kind] for kind in SHARED if kind in best]
     text = (
-        "the slides call a shared Lipschitz constant sufficient, without a condition on the class. Units trained on "
-        f"cos(10 z + phase) / 10, also of L = 1, have {_span(cells)} times the error of the units trained on the "
-        f"tested class, on affine, ReLU and cosine functions of L = 1. The best window is w = {best[FAST]:.2g} for "
-        f"them and {min(others):.3g} to {max(others):.3g} for the others, by theory."
+        "the slides call a shared Lipschitz constant sufficient, without a condition on the class. "
+        f"Units trained on cos(10 z + phase) / 10, also of L = 1, have {_span(cells)} times the "
+        "error of the units trained on the tested class, on affine, ReLU and cosine functions of L "
+        f"= 1. The best window is w = {best[FAST]:.2g} for them and {min(others):.3g} to "
+        f"{max(others):.3g} for the others, by theory."
     )
     return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, (FAST, *SHARED)))]
 
@@ -381,10 +389,10 @@ def _states_windows(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
         for key in ("w", "best w")
     )
     text = (
-        f"the trained window is w = {mean[GENTLE]:.3g} for cosines of L = 0.1, {mean[COSINE]:.3g} for L = 1 and "
-        f"{mean[STEEP]:.3g} for L = 10 (best by theory: {best[GENTLE]:.3g}, {best[COSINE]:.3g} and "
-        f"{best[STEEP]:.3g}). The slides say that rapid functions need a small window, so a large w; a smaller w is a "
-        "wider window."
+        f"the trained window is w = {mean[GENTLE]:.3g} for cosines of L = 0.1, {mean[COSINE]:.3g} "
+        f"for L = 1 and {mean[STEEP]:.3g} for L = 10 (best by theory: {best[GENTLE]:.3g}, "
+        f"{best[COSINE]:.3g} and {best[STEEP]:.3g}). The slides say that rapid functions need a "
+        "small window, so a large w; a smaller w is a wider window."
     )
     return [statement(text, NARROWS, *(row["w"] / mean[COSINE] for row in found[STEEP]))]
 
@@ -393,9 +401,9 @@ def _states_predicted(rows: Sequence[Mapping[str, Any]]) -> Statement:
     factors = [max(row[OWN] / row["computed"], row["computed"] / row[OWN]) for row in rows]
     worst = rows[int(np.argmax(factors))]
     text = (
-        f"the best window of the class trained on, computed for w I, predicts all {len(rows)} ratios up to a factor of "
-        f"{max(factors):.3g} (trained on {worst['trained on']}, tested on {worst['tested on']}: measured "
-        f"{worst[OWN]:.3g}, computed {worst['computed']:.3g})."
+        f"the best window of the class trained on, computed for w I, predicts all {len(rows)} "
+        f"ratios up to a factor of {max(factors):.3g} (trained on {worst['trained on']}, tested on "
+        f"{worst['tested on']}: measured {worst[OWN]:.3g}, computed {worst['computed']:.3g})."
     )
     return statement(
         text, PREDICTED, max(factors), given=_worst_own(rows, tuple(KINDS)), kind="formula"
@@ -413,8 +421,8 @@ def _states_price(price: Result | None) -> list[Statement]:
     what = "; ".join(parts) or "none of these L"
     return [
         note(
-            f"How near L must be, computed for tests on cosines of L = 1: at most {CHEAP:g} times the least error "
-            f"after training on {what}."
+            f"How near L must be, computed for tests on cosines of L = 1: at most {CHEAP:g} times "
+            f"the least error after training on {what}."
         )
     ]
 
@@ -437,13 +445,17 @@ def compare(results: Results) -> DataFrame | None:
                 "computed": mine[0]["computed"],
             }
         )
-    words = "squared error at the query, mean over seeds; low and high: of all seeds' 95 % intervals; L = 1 unless said"
+    words = (
+        "squared error at the query, mean over seeds; low and high: of all seeds' 95 % intervals; "
+        "L = 1 unless said"
+    )
     return errors.as_table(laid, words)
 
 
 GENERALIZATION_EXPERIMENT = Experiment(
     "lipschitz.generalization",
-    "Trained on one class of functions, tested on others: is it the Lipschitz constant that they must share?",
+    "Trained on one class of functions, tested on others: is it the Lipschitz constant that they "
+    "must share?",
     f"{models.SLIDES}: Empirical Generalization",
     tuple(kind.model(seed) for kind in KINDS.values() for seed in range(max(SEEDS.values()))),
     run,

@@ -1,12 +1,16 @@
-"""Does a softmax unit find the few directions that labels depend on? Trained units, and the cap of Theorem 4.
+"""Does a softmax unit find the few directions that labels depend on?
 
-The slides train on generalised linear models g(B^T x) with the links w^T x + 2, (w^T x)^2 and cos(4 w^T x) and show
-that the unit recovers col(B). They print no d, k, n and sigma: here d = 10, k = 2, n = 50, and sigma = 0.01 and 0.1.
-Beside the angles, the units' scores are made blind to the directions outside col(B), and to those inside: what this
-does to the error says whether the window depends on the relevant directions alone.
+Trained units, and the cap of Theorem 4.
 
-Theorem 4 says M* = c B B^T for linear functions, under a cap |B^T M B| <= C. Exact minimisers over M = c B B^T +
-c' (I - B B^T) show what the cap is for, and units that are trained without one say whether it matters to them.
+The slides train on generalised linear models g(B^T x) with the links w^T x + 2, (w^T x)^2 and cos(4
+w^T x) and show that the unit recovers col(B). They print no d, k, n and sigma: here d = 10, k = 2,
+n = 50, and sigma = 0.01 and 0.1. Beside the angles, the units' scores are made blind to the
+directions outside col(B), and to those inside: what this does to the error says whether the window
+depends on the relevant directions alone.
+
+Theorem 4 says M* = c B B^T for linear functions, under a cap |B^T M B| <= C. Exact minimisers over
+M = c B B^T + c' (I - B B^T) show what the cap is for, and units that are trained without one say
+whether it matters to them.
 """
 
 import itertools
@@ -55,9 +59,12 @@ FEWEST, MOST = 400, 20_000  # contexts
 GROUPS = 20  # of contexts: intervals come from these
 STARTS = ((2.0, 1.0), (12.0, 8.0))  # (c, c') where the descent begins
 SIZES = {
-    "smoke": "units of softmax attention, d = 10 and 4, n = 20, 20 steps: shows that it runs, and nothing else",
-    "small": "units of softmax attention, d = 10, k = 2, n = 50, and d = 4, n = 10 and 200; 1,500 steps of Adam",
-    "paper": "units of softmax attention of the same d, k and n, 15,000 steps of Adam; the slides give no sizes",
+    "smoke": "units of softmax attention, d = 10 and 4, n = 20, 20 steps: shows that it runs, and "
+    "nothing else",
+    "small": "units of softmax attention, d = 10, k = 2, n = 50, and d = 4, n = 10 and 200; 1,500 "
+    "steps of Adam",
+    "paper": "units of softmax attention of the same d, k and n, 15,000 steps of Adam; the slides "
+    "give no sizes",
 }
 
 ANGLE = "sin of the largest angle between col(B) and M's leading left singular vectors"
@@ -119,7 +126,10 @@ def run(bench: Bench) -> dict[str, Result]:
         if bench.has(name := _model(link, noise, seed).name)
     ]
     if rows:
-        note_ = "ratios: the unit's scores without these directions, over the error of the unit; low and high: 95 %"
+        note_ = (
+            "ratios: the unit's scores without these directions, over the error of the unit; low "
+            "and high: 95 %"
+        )
         results |= {"units": table_of_rows(rows, note=note_), "matrices": _matrices(bench)}
     theorem = [
         {"n": n, **_unit(bench, name)}
@@ -263,7 +273,7 @@ def _minimum(n: int, contexts: int, seed: int) -> dict[str, float]:
     }
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -298,8 +308,8 @@ def _setting(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _states_recovery(link: str, rows: Sequence[Mapping[str, Any]]) -> Statement:
     text = (
-        f"{link} link: the sine of the largest angle between col(B) and the {K} leading left singular vectors of M is "
-        f"{_span(rows, 'angle')} ({_setting(rows)})."
+        f"{link} link: the sine of the largest angle between col(B) and the {K} leading left "
+        f"singular vectors of M is {_span(rows, 'angle')} ({_setting(rows)})."
     )
     return statement(text, RECOVERS[link], *(row["angle"] for row in rows))
 
@@ -315,8 +325,9 @@ def _states_projections(link: str, rows: Sequence[Mapping[str, Any]]) -> list[St
         f"{_span(rows, 'irrelevant out')} times the unit's error."
     )
     broken = (
-        f"{link} link: scores that are blind to the {K} directions of col(B) give {_span(rows, 'relevant out')} times "
-        f"the unit's error (the unit itself has {_span(rows, 'of mean')} of that of the mean label)."
+        f"{link} link: scores that are blind to the {K} directions of col(B) give "
+        f"{_span(rows, 'relevant out')} times the unit's error (the unit itself has "
+        f"{_span(rows, 'of mean')} of that of the mean label)."
     )
     return [
         statement(left, LEAVES, *(_interval(row, "irrelevant") for row in rows), given=given),
@@ -328,8 +339,8 @@ def _states_matrix(link: str, rows: Sequence[Mapping[str, Any]]) -> Statement:
     """Theorem 4 speaks of linear functions; for the others the slides claim the subspace only."""
     share = max(abs(row["c outside"] / row["c"]) for row in rows)
     text = (
-        f"{link} link: {_span(rows, 'outside')} of M's squared entries lie outside the block of col(B) (0 for "
-        f"M = c B Bᵀ, {1 - K / D:.2g} for M = w I); |c'| / c is up to {share:.2g}."
+        f"{link} link: {_span(rows, 'outside')} of M's squared entries lie outside the block of "
+        f"col(B) (0 for M = c B Bᵀ, {1 - K / D:.2g} for M = w I); |c'| / c is up to {share:.2g}."
     )
     return (
         statement(text, IS_PROJECTION, *(row["outside"] for row in rows))
@@ -350,12 +361,12 @@ def _states_minima(
     shares = [row["outside capped"] / row["c capped"] for row in rows]
     ns = f"n = {', '.join(str(row['n']) for row in rows)}"
     text = (
-        f"Theorem 4 without noise, |BᵀMB| at most {CAP:g}: |c'| / c of the exact minimum is at most "
-        f"{max(shares):.2g} (d = {THEOREM_D}, k = {K}, {ns})."
+        f"Theorem 4 without noise, |BᵀMB| at most {CAP:g}: |c'| / c of the exact minimum is at "
+        f"most {max(shares):.2g} (d = {THEOREM_D}, k = {K}, {ns})."
     )
     floor = "".join(
-        f" For endless prompts the least error of c B Bᵀ is {row['loss held']:.3g}, at c = {row['c held']:.3g}, and "
-        "that of w I falls to 0."
+        f" For endless prompts the least error of c B Bᵀ is {row['loss held']:.3g}, at c = "
+        f"{row['c held']:.3g}, and that of w I falls to 0."
         for row in endless
     )
     gains = ", ".join(
@@ -366,8 +377,8 @@ def _states_minima(
     return [
         statement(text, CAPPED, *shares, kind="formula"),
         note(
-            f"Theorem 4 without the cap: the least error of any c B Bᵀ over that of any c B Bᵀ + c' (I − B Bᵀ) is "
-            f"{gains}; there |c'| / c of the exact minimum is {others}.{floor}"
+            "Theorem 4 without the cap: the least error of any c B Bᵀ over that of any c B Bᵀ + c' "
+            f"(I − B Bᵀ) is {gains}; there |c'| / c of the exact minimum is {others}.{floor}"
         ),
     ]
 
@@ -375,12 +386,14 @@ def _states_minima(
 def _states_theorem(row: Mapping[str, Any]) -> list[Statement]:
     where = f"linear functions without noise, no cap, d = {THEOREM_D}, k = {K}, n = {row['n used']}"
     energy = (
-        f"{where}: {row['outside']:.3g} of the trained M's squared entries lie outside the block of col(B); "
-        f"c = {row['c']:.3g}, |c'| = {abs(row['c outside']):.3g}. Theorem 4 has M = c B Bᵀ, under a cap on |BᵀMB|."
+        f"{where}: {row['outside']:.3g} of the trained M's squared entries lie outside the block "
+        f"of col(B); c = {row['c']:.3g}, |c'| = {abs(row['c outside']):.3g}. Theorem 4 has M = c B "
+        "Bᵀ, under a cap on |BᵀMB|."
     )
     left = (
         f"{where}: scores that are blind to the {THEOREM_D - K} directions outside col(B) give "
-        f"{row['irrelevant out']:.3g} times the unit's error, where the slides' window depends on col(B) alone."
+        f"{row['irrelevant out']:.3g} times the unit's error, where the slides' window depends on "
+        "col(B) alone."
     )
     given = {OF_MEAN: row["of mean"]}
     return [
@@ -402,8 +415,8 @@ def compare(results: Results) -> DataFrame | None:
         for task, seed, row in units
     ]
     words = (
-        f"angle: {ANGLE}; outside: {OUTSIDE}; of mean: {OF_MEAN}; irrelevant out and relevant out: the error without "
-        "these directions in the scores, over the error"
+        f"angle: {ANGLE}; outside: {OUTSIDE}; of mean: {OF_MEAN}; irrelevant out and relevant out: "
+        "the error without these directions in the scores, over the error"
     )
     return errors.as_table(rows, words)
 
@@ -411,7 +424,8 @@ def compare(results: Results) -> DataFrame | None:
 LOW_RANK_EXPERIMENT = Experiment(
     "lipschitz.low_rank",
     "Labels that depend on two of ten directions: what attention ignores",
-    f"{models.SLIDES}: Theorem 4; Softmax Attention Learns Low-Dimensional Structure in Nonlinear Functions",
+    f"{models.SLIDES}: Theorem 4; Softmax Attention Learns Low-Dimensional Structure in Nonlinear "
+    "Functions",
     (
         *(_model(link, noise, seed) for link, noise, seed in CELLS),
         *(_theorem_model(n) for n in THEOREM_NS),

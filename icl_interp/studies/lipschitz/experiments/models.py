@@ -1,7 +1,8 @@
 """Models and samples of the study `lipschitz`: recipes with other tasks, what they become at each scale, and errors.
 
-Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari. They give neither d, n and
-sigma of their experiments nor how units are trained, so the sizes here are our own.
+Source: Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari. They give
+neither d, n and sigma of their experiments nor how units are trained, so the sizes here are our
+own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,10 +37,11 @@ SAMPLE = "{n_functions} blocks of {n_contexts} independent prompts"
 BATCH = 512  # prompts drawn and predicted at once
 SMOKE_N = 20  # labelled examples at scale smoke, at most
 UNIT_SIZES = {
-    "smoke": "units of softmax attention, d = 3, n = 20, 20 steps: shows that it runs, and nothing else",
+    "smoke": "units of softmax attention, d = 3, n = 20, 20 steps: shows that it runs, and nothing "
+    "else",
     "small": "units of softmax attention, d = 3, n = 100, 2,000 steps of Adam",
-    "paper": "units of softmax attention, d = 3, n = 100, 20,000 steps of Adam with batches of 1,024; the slides give "
-    "no sizes",
+    "paper": "units of softmax attention, d = 3, n = 100, 20,000 steps of Adam with batches of "
+    "1,024; the slides give no sizes",
 }
 
 
@@ -110,10 +112,12 @@ def varied(
 
     Args:
         recipe: its name.
-        label: what differs, in words; `task` in words by default, which must then be numbers or names.
+        label: what differs, in words; `task` in words by default, which must then be numbers or
+            names.
         seed: of weights and prompts.
         scales: at which it is asked for.
-        training: fields of the training section at scale small; `at_scale` makes the other scales of these.
+        training: fields of the training section at scale small; `at_scale` makes the other scales
+            of these.
         task: fields of the task.
 
     >>> varied("lipschitz_relu", lipschitz=10.0).name
@@ -138,7 +142,7 @@ RELU_UNITS = {
 }
 
 
-# ---- what a model is ------------------------------------------------------------------------------------------------
+# ---- what a model is -----------------------------------------------------------------------------
 
 
 def task_of(checkpoint: Checkpoint) -> RidgeFunction:
@@ -187,7 +191,7 @@ class KernelUnit:
         return predict(self._made[prompts.n_points], Stacked(), prompts)
 
 
-# ---- errors ---------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def batches(
@@ -226,8 +230,8 @@ def query_errors(
         bench: has the model, the sizes of the sample, and what is kept.
         name: a model of the bench, or any name for a predictor.
         task: gives the prompts, with its own number of points.
-        predictor: is asked instead of the model of that name. Results of a `KernelUnit` are kept by its M; of others
-            the name must say everything.
+        predictor: is asked instead of the model of that name. Results of a `KernelUnit` are kept by
+            its M; of others the name must say everything.
     """
     asked = predictor if predictor is not None else bench.models[name]
 

@@ -1,9 +1,10 @@
 """How fast |M| grows in training, by the Lipschitz constant L: ReLU and cosine tasks, isotropic inputs and others.
 
-Units of softmax attention with M free are trained by Adam at a constant rate, so that what is seen on the way is not
-the schedule. Adam bounds how far one step goes, so early in training large L can hardly differ. |M| is the spectral
-norm, as the slides do not say which one they mean. Inputs that are not isotropic lie on an ellipsoid, and functions
-read whitened inputs, as Lemma 1 asks: there the best M is w Sigma^-1 with the w of the sphere.
+Units of softmax attention with M free are trained by Adam at a constant rate, so that what is seen
+on the way is not the schedule. Adam bounds how far one step goes, so early in training large L can
+hardly differ. |M| is the spectral norm, as the slides do not say which one they mean. Inputs that
+are not isotropic lie on an ellipsoid, and functions read whitened inputs, as Lemma 1 asks: there
+the best M is w Sigma^-1 with the w of the sphere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,9 +55,10 @@ FASTER = at_least(
 )
 SIZES = {
     "smoke": models.UNIT_SIZES["smoke"],
-    "small": "units of softmax attention, d = 3, n = 100, 600 steps of Adam at a constant rate of 0.05",
-    "paper": "units of softmax attention, d = 3, n = 100, 6,000 steps of Adam at a constant rate of 0.005 with batches "
-    "of 1,024; the slides give no sizes",
+    "small": "units of softmax attention, d = 3, n = 100, 600 steps of Adam at a constant rate of "
+    "0.05",
+    "paper": "units of softmax attention, d = 3, n = 100, 6,000 steps of Adam at a constant rate "
+    "of 0.005 with batches of 1,024; the slides give no sizes",
 }
 
 
@@ -162,7 +164,7 @@ def _row(
     }
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -182,12 +184,14 @@ def _states_setting(kind: str, inputs: str, rows: Sequence[Mapping[str, Any]]) -
     where = f"{kind} tasks, inputs {inputs}"
     text = (
         f"{where}: the mean |M| over {rows[0]['last step']:,} steps of training is "
-        f"{_listed(rows, 'mean |M|')}; the least ratio between neighbours is {least:.3g}, of L = {above:g} over L = "
-        f"{below:g} (one run each; the slides: |M| grows faster with larger L, which they do not name)."
+        f"{_listed(rows, 'mean |M|')}; the least ratio between neighbours is {least:.3g}, of L = "
+        f"{above:g} over L = {below:g} (one run each; the slides: |M| grows faster with larger L, "
+        "which they do not name)."
     )
     beside = (
-        f"{where}: early, at step {rows[0]['early step']:,}, |M| is {_listed(rows, '|M| early')}. Training ends at w = "
-        f"{_listed(rows, 'w at the end')}; the best window by theory is w = {_listed(rows, 'best w')}."
+        f"{where}: early, at step {rows[0]['early step']:,}, |M| is {_listed(rows, '|M| early')}. "
+        f"Training ends at w = {_listed(rows, 'w at the end')}; the best window by theory is w = "
+        f"{_listed(rows, 'best w')}."
     )
     return [statement(text, FASTER, least), note(beside)]
 

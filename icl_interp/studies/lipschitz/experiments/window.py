@@ -1,8 +1,9 @@
 """The window figure: functions of three Lipschitz constants, attention against distance, error against n.
 
-Top: functions along a great circle through the query, beside the label noise. Middle: what trained units pay to a key
-by its distance from the query, and the window of least loss. Bottom: the error of every unit on prompts of n examples;
-a unit is read off and asked at lengths that it was not trained on, which a softmax over the examples allows.
+Top: functions along a great circle through the query, beside the label noise. Middle: what trained
+units pay to a key by its distance from the query, and the window of least loss. Bottom: the error
+of every unit on prompts of n examples; a unit is read off and asked at lengths that it was not
+trained on, which a softmax over the examples allows.
 """
 
 import math
@@ -86,7 +87,8 @@ def run(bench: Bench) -> dict[str, Result]:
                 "statistic": ("mean", "low", "high"),
                 "distance": (DISTANCES[1:] + DISTANCES[:-1]) / 2,
             },
-            note=f"{where}: n times the attention to a key, by its distance from the query; low, high: 10 % and 90 %",
+            note=f"{where}: n times the attention to a key, by its distance from the query; low, "
+            "high: 10 % and 90 %",
         ),
         "windows": table_of_rows(
             windows, note=f"{where}, n = {task.n_points - 1}; best: least loss by theory"
@@ -96,7 +98,7 @@ def run(bench: Bench) -> dict[str, Result]:
     return {**results, "errors": curve, "paired": paired}
 
 
-# ---- attention -----------------------------------------------------------------------------------------------------
+# ---- attention -----------------------------------------------------------------------------------
 
 
 def _attention(bench: Bench, name: str, task: RidgeFunction) -> DataArray:
@@ -189,7 +191,7 @@ def _degrees(w: float) -> float:
     return math.degrees(float(theory.half_weight_angle(max(w, 0.0))))
 
 
-# ---- functions and errors ------------------------------------------------------------------------------------------
+# ---- functions and errors ------------------------------------------------------------------------
 
 
 def _functions(
@@ -251,13 +253,13 @@ def _errors(
     }
     note = "squared error at the query; 95 % bootstrap over blocks of prompts"
     words = (
-        "error of a unit over that of the unit trained at this L, on the same prompts; by theory: best w at this n, "
-        "and what the unit's w costs there in units of the least loss"
+        "error of a unit over that of the unit trained at this L, on the same prompts; by theory: "
+        "best w at this n, and what the unit's w costs there in units of the least loss"
     )
     return make_curve(values, axes, note=note), table_of_rows(rows, note=words)
 
 
-# ---- what came out -------------------------------------------------------------------------------------------------
+# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -267,11 +269,15 @@ def states(results: Results) -> tuple[Statement, ...]:
         return (note("No model is here, so nothing is measured."),)
     shares = "; ".join(f"{row['explained']:.3g} at L = {row['L']:g}" for row in rows)
     nearer = (
-        "attention is larger for keys closer to the query, and distance alone decides it: within a prompt "
-        f"-|x_i - x_q|² explains of the variance of log attention {shares} (one run at each L)."
+        "attention is larger for keys closer to the query, and distance alone decides it: within a "
+        f"prompt -|x_i - x_q|² explains of the variance of log attention {shares} (one run at each "
+        "L)."
     )
     listed = "; ".join(
-        f"w = {row['w']:.3g} [{row['w, low']:.3g}, {row['w, high']:.3g}] at L = {row['L']:g}, best {row['best w']:.3g}"
+        (
+            f"w = {row['w']:.3g} [{row['w, low']:.3g}, {row['w, high']:.3g}] at L = {row['L']:g}, "
+            f"best {row['best w']:.3g}"
+        )
         for row in rows
     )
     best = f"units adapt to the window that each L asks for: {listed}."
@@ -303,8 +309,8 @@ def _states_narrower(rows: Sequence[Mapping[str, Any]]) -> Statement:
         for a, b in pairwise(rows)
     ]
     listed = "; ".join(
-        f"at L = {row['L']:g} a key at {row['half-weight angle']:.0f}° has half the weight of one at the query, and "
-        f"the window holds {row['keys']:.2g} keys"
+        f"at L = {row['L']:g} a key at {row['half-weight angle']:.0f}° has half the weight of one "
+        f"at the query, and the window holds {row['keys']:.2g} keys"
         for row in rows
     )
     text = f"attention windows are narrower for larger L: {listed}."
@@ -320,7 +326,10 @@ def _states_errors(results: Results, rows: Sequence[Mapping[str, Any]]) -> list[
         others = [r for r in mine if r["n"] == n and r["unit"] != row["L"]]
         if others:
             listed = "; ".join(f"trained at L = {r['unit']:g}: {_ratio(r)}" for r in others)
-            text = f"on L = {row['L']:g} with n = {n} the unit trained there errs least, others by a factor: {listed}."
+            text = (
+                f"on L = {row['L']:g} with n = {n} the unit trained there errs least, others by a "
+                f"factor: {listed}."
+            )
             lines.append(
                 statement(text, OWN_IS_BEST, *(errors.interval_of(r, "ratio") for r in others))
             )
@@ -333,9 +342,10 @@ def _states_errors(results: Results, rows: Sequence[Mapping[str, Any]]) -> list[
 def _says_lengths(lipschitz: float, own: Sequence[Mapping[str, Any]]) -> str:
     first, last = own[0], own[-1]
     return (
-        f"L = {lipschitz:g}: from n = {first['n']} to {last['n']} the best window goes from w = {first['best w']:.3g} "
-        f"to {last['best w']:.3g}, while a unit keeps the one it was trained to: by theory its loss there is "
-        f"{first['times least']:.3g} and {last['times least']:.3g} times the least."
+        f"L = {lipschitz:g}: from n = {first['n']} to {last['n']} the best window goes from w = "
+        f"{first['best w']:.3g} to {last['best w']:.3g}, while a unit keeps the one it was trained "
+        f"to: by theory its loss there is {first['times least']:.3g} and {last['times least']:.3g} "
+        "times the least."
     )
 
 

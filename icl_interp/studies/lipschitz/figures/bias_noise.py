@@ -86,9 +86,10 @@ def _windows(measured: DataArray, exact: DataArray, printed: DataArray) -> go.Fi
                 error_y={"array": 2 * se, "thickness": 1.2, "color": colour},
             )
     below = (
-        f"{plain(measured.attrs['note'])}. Marks: measured on softmax units, with two standard errors. Lines: theory."
-        "<br>Dotted: what the slides print, with constants 1: noise (w<sup>d/2</sup> + 1)/n; bias between 1/w² and "
-        "1/w + 1/n."
+        f"{plain(measured.attrs['note'])}. Marks: measured on softmax units, with two standard "
+        "errors. Lines: theory."
+        "<br>Dotted: what the slides print, with constants 1: noise (w<sup>d/2</sup> + 1)/n; bias "
+        "between 1/w² and 1/w + 1/n."
     )
     return finish(figure, "Bias and noise against the width of the window", below, 400)
 
@@ -159,5 +160,8 @@ def _trained(rows: list[dict[str, Any]], exact: DataArray | None) -> go.Figure:
             panel == 0,
             1.3,
         )
-    below = "Units trained on F<sub>L</sub><sup>+</sup>, each measured on its own task. Lines: theory for M = w I."
+    below = (
+        "Units trained on F<sub>L</sub><sup>+</sup>, each measured on its own task. Lines: theory "
+        "for M = w I."
+    )
     return finish(figure, "Where training ends between bias and noise", below, 360)

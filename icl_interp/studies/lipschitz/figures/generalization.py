@@ -87,8 +87,8 @@ def _curves(curves: DataArray) -> Figure:
         )
         figure.update_layout({f"yaxis{end}": {"showticklabels": i == 0}})
     below = (
-        f"{plain(curves.attrs['note'])}. L = 1 unless said. Lines: the class trained on; bars: 95 % over blocks of "
-        "prompts."
+        f"{plain(curves.attrs['note'])}. L = 1 unless said. Lines: the class trained on; bars: 95 "
+        "% over blocks of prompts."
     )
     return finish(figure, "Trained on one class of functions, tested on another", below, HEIGHT)
 
@@ -167,9 +167,9 @@ def _transfer(table: DataFrame, price: DataArray) -> Figure:
         yaxis2=log_axis("", 0.9, top),
     )
     below = (
-        f"L = 1 unless said; {plain(price.attrs['note'])} for windows w I. Left, first line: trained units, mean over "
-        "seeds; in brackets: the best<br>window of the class trained on, computed. Right: bars span the intervals of "
-        "all seeds."
+        f"L = 1 unless said; {plain(price.attrs['note'])} for windows w I. Left, first line: "
+        "trained units, mean over seeds; in brackets: the best<br>window of the class trained on, "
+        "computed. Right: bars span the intervals of all seeds."
     )
     return finish(figure, "What a unit pays on another class of functions", below, 380)
 

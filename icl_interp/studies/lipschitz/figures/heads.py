@@ -136,7 +136,8 @@ def transfer(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
                 error_y={"array": high - ys, "arrayminus": ys - low, "thickness": 1}
                 if name == "model"
                 else None,
-                hovertemplate=f"{name}<br>L' = %{{x:g}} L: %{{y:.3g}} times the least error<extra></extra>",
+                hovertemplate=f"{name}<br>L' = %{{x:g}} L: %{{y:.3g}} times the least "
+                "error<extra></extra>",
             )
         )
     top = 1.5 * max(float(high.max()), *(float(row["theory"]) for row in rows))
@@ -261,26 +262,28 @@ def linear(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 FIGURES = {
     "lipschitz_smoother": ReportFigure(
         smoother,
-        "A row for each head that matters at the last query. Its output there is replaced by an average of the "
-        "prompt's labels whose weights depend on the inputs alone (filled), or by the same weights on the head's own "
-        "values (hollow): how much of what the head does to the prediction is then missed. Blue is replaced, "
-        "orange is not.",
+        "A row for each head that matters at the last query. Its output there is replaced by an "
+        "average of the prompt's labels whose weights depend on the inputs alone (filled), or by "
+        "the same weights on the head's own values (hollow): how much of what the head does to the "
+        "prediction is then missed. Blue is replaced, orange is not.",
     ),
     "lipschitz_transfer": ReportFigure(
         transfer,
-        "Squared error on functions with another Lipschitz constant L', over the least that any window has there. The "
-        "dashed line is the same for the window that is best for the model's own L, by theory.",
+        "Squared error on functions with another Lipschitz constant L', over the least that any "
+        "window has there. The dashed line is the same for the window that is best for the model's "
+        "own L, by theory.",
     ),
     "lipschitz_family": ReportFigure(
         family,
-        "A dot is a training run: the window w that it learned, a colour for each standard deviation σ of the label "
-        "noise. Large w are narrow windows. Dashed lines are the windows w* with the least loss. On the right dots on "
-        "the dotted line have learned it; the cross is this model.",
+        "A dot is a training run: the window w that it learned, a colour for each standard "
+        "deviation σ of the label noise. Large w are narrow windows. Dashed lines are the windows "
+        "w* with the least loss. On the right dots on the dotted line have learned it; the cross "
+        "is this model.",
     ),
     "lipschitz_linear": ReportFigure(
         linear,
-        "How much the label of an example moves the prediction, by the cosine between the example and the query; over "
-        "the mean size. A window is high near 1 and flat elsewhere. The product x_i · x_q is a straight line at every "
-        "L.",
+        "How much the label of an example moves the prediction, by the cosine between the example "
+        "and the query; over the mean size. A window is high near 1 and flat elsewhere. The "
+        "product x_i · x_q is a straight line at every L.",
     ),
 }

@@ -100,7 +100,10 @@ def _recovery(units: DataFrame) -> Figure:
     panel_title(figure, "subspace recovered", domains[0])
     panel_title(figure, "M outside col(B)", domains[1])
     panel_title(figure, "directions taken out of the scores", domains[2])
-    below = "A mark is a unit; bars: 95 % over blocks of prompts. Right: the error of the unit whose scores are blind."
+    below = (
+        "A mark is a unit; bars: 95 % over blocks of prompts. Right: the error of the unit whose "
+        "scores are blind."
+    )
     return finish(figure, "Labels that depend on two directions: what units recover", below, 330)
 
 
@@ -167,7 +170,8 @@ def _matrices(matrices: DataArray) -> Figure:
         )
         panel_title(figure, f"{plain(link)}, σ = {noise:g}", domains[i])
     below = (
-        f"{plain(matrices.attrs['note'])}. For M = c B Bᵀ only the square of these at the top left has colour.<br>"
+        f"{plain(matrices.attrs['note'])}. For M = c B Bᵀ only the square of these at the top left "
+        "has colour.<br>"
         "Each panel is scaled by its largest entry; orange is positive, blue negative."
     )
     return finish(figure, "M of the units, direction by direction", below, 150, l=20)
@@ -222,8 +226,8 @@ def _cap(
     panel_title(figure, "least loss without a cap", domains[0])
     panel_title(figure, "weight on irrelevant directions", domains[1])
     below = (
-        "Linear functions of two of four directions without noise. Lines: exact minima; left on fresh prompts. The cap "
-        "is |BᵀMB| at most 3."
+        "Linear functions of two of four directions without noise. Lines: exact minima; left on "
+        "fresh prompts. The cap is |BᵀMB| at most 3."
     )
     return finish(figure, "Theorem 4 with and without its cap", below, 320)
 

@@ -18,7 +18,10 @@ LOWEST = 0.02  # of |M|: what is smaller is the noise of training
 
 
 def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
-    """A row for each law of inputs, a column for each class; the norm of the best window stands at the right end."""
+    """A row for each law of inputs, a column for each class.
+
+    The norm of the best window stands at the right end.
+    """
     norms = results.get("norms")
     if not isinstance(norms, DataArray):
         return {}
@@ -61,8 +64,10 @@ def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> 
                     named.add(name)
             _best(figure, panel, results, kind, law, last, low)
     below = (
-        "|M| is the spectral norm; on isotropic inputs it is w, otherwise 4 w at M = w Σ<sup>−1</sup>. One unit at each"
-        " L, Adam at a constant rate,<br>which bounds how far a step goes. Diamonds: the window of least loss by theory"
+        "|M| is the spectral norm; on isotropic inputs it is w, otherwise 4 w at M = w "
+        "Σ<sup>−1</sup>. One unit at each"
+        " L, Adam at a constant rate,<br>which bounds how far a step goes. Diamonds: the window of "
+        "least loss by theory"
         " in the same norm (triangle: below the axis)."
     )
     return {

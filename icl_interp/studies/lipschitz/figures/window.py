@@ -37,10 +37,11 @@ def window(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn
         )
         _errors(figure, 2 * len(sizes) + column, columns[column], rows[2], curves, lipschitz)
     below = (
-        "Top: functions of the class along a great circle through the query, the noise of labels shaded (± σ); between "
-        "the dotted lines a key has at least half<br>the weight of one at the query. Middle: what the unit trained at "
-        "this L pays to a key, in units of 1/n, 80 % of keys shaded; dashed, the window of least loss.<br>Bottom: each "
-        "unit on this task, trained at n = 100 (dotted line); dashed, the window that is best at each n."
+        "Top: functions of the class along a great circle through the query, the noise of labels "
+        "shaded (± σ); between the dotted lines a key has at least half<br>the weight of one at "
+        "the query. Middle: what the unit trained at this L pays to a key, in units of 1/n, 80 % "
+        "of keys shaded; dashed, the window of least loss.<br>Bottom: each unit on this task, "
+        "trained at n = 100 (dotted line); dashed, the window that is best at each n."
     )
     return {
         "window": finish(figure, "Attention windows for three Lipschitz constants L", below, 780)

@@ -1,21 +1,24 @@
 """Heads as kernel smoothers: a smoother is read off each head and put in the head's place at the last query.
 
-A Nadaraya-Watson smoother predicts sum_i k(x_q, x_i) y_i / sum_i k(x_q, x_i): an average of the prompt's labels whose
-weights depend on the inputs alone. Of every head it is made in two steps, on one half of the units, and it is tried on
-the other half:
+A Nadaraya-Watson smoother predicts sum_i k(x_q, x_i) y_i / sum_i k(x_q, x_i): an average of the
+prompt's labels whose weights depend on the inputs alone. Of every head it is made in two steps, on
+one half of the units, and it is tried on the other half:
 
-1. log k is a polynomial of x_q and x_i, fitted to the head's scores at the labelled tokens. Scores that depend on
-   labels, on places in the prompt or on other tokens are not of this form.
-2. The head's output is an affine function of one number a target, the smoother's average of the labels.
+1. log k is a polynomial of x_q and x_i, fitted to the head's scores at the labelled tokens. Scores
+   that depend on labels, on places in the prompt or on other tokens are not of this form.
+2. The head's output is an affine function of one number a target, the smoother's average of the
+   labels.
 
-Both steps leave a head that is a smoother exactly as it is. The second variant averages the head's own values at the
-labelled tokens with the same weights, and so asks step 1 alone. Source of the smoother: Nadaraya (1964), Watson (1964).
+Both steps leave a head that is a smoother exactly as it is. The second variant averages the head's
+own values at the labelled tokens with the same weights, and so asks step 1 alone. Source of the
+smoother: Nadaraya (1964), Watson (1964).
 
-Where no polynomial does what the head does, its weights may still be those of a kernel: a periodic one, or one with
-kinks. There log k is what the head's log weights have in common over prompts that share x_q and x_i and nothing else
-(`heads_redrawn`), and both variants are tried again.
+Where no polynomial does what the head does, its weights may still be those of a kernel: a periodic
+one, or one with kinks. There log k is what the head's log weights have in common over prompts that
+share x_q and x_i and nothing else (`heads_redrawn`), and both variants are tried again.
 
-Heads of a layer that are copies or parts of one another, or that cancel, are edited together (`heads_alike`).
+Heads of a layer that are copies or parts of one another, or that cancel, are edited together
+(`heads_alike`).
 """
 
 from collections.abc import Callable, Sequence
@@ -54,9 +57,8 @@ WIDEST = 8  # coordinates up to which log k of vectors has every product of two 
 IDLE = (
     relevance.STILL / 2
 )  # root mean square change of the prediction below which a head is not looked at further
-ONE_MODEL = (
-    1e-3  # of the largest prediction: by so much the short way may differ from whole prompts
-)
+# Share of the largest prediction: by so much the short way may differ from whole prompts.
+ONE_MODEL = 1e-3
 SAME = 1e-11  # relative: features of smaller weight are sums of others
 
 
@@ -68,11 +70,14 @@ def needs_softmax_and_labels(facts: Facts) -> str | None:
     if cfg.score_fn != "softmax":
         return f"The claim is about softmax attention; this model's scores are {cfg.score_fn}"
     if facts.encoding not in ("interleaved", "stacked"):
-        return f"The claim is about prompts that show labels beside inputs; this model's prompts are {facts.encoding}"
+        return (
+            "The claim is about prompts that show labels beside inputs; this model's prompts are "
+            f"{facts.encoding}"
+        )
     return None
 
 
-# ---- the kernel ------------------------------------------------------------------------------------------------------
+# ---- the kernel ----------------------------------------------------------------------------------
 
 
 def features(
@@ -80,8 +85,9 @@ def features(
 ) -> Float[Tensor, "batch example feature"]:
     """The terms of log k(x_q, x_i). Terms of x_q alone cancel in the weights and are left out.
 
-    Inputs of one coordinate: x_i^a x_q^b with a >= 1 and a + b <= 6. Vectors: x_i, products of a coordinate of x_i with
-    one of x_q, and of two of x_i; beyond 8 coordinates x_i, x_i . x_q and |x_i|^2 only.
+    Inputs of one coordinate: x_i^a x_q^b with a >= 1 and a + b <= 6. Vectors: x_i, products of a
+    coordinate of x_i with one of x_q, and of two of x_i; beyond 8 coordinates x_i, x_i . x_q and
+    |x_i|^2 only.
     """
     if xs.shape[-1] == 1:
         powers = [
@@ -103,8 +109,9 @@ def fitted_scores(
 ) -> Float[Tensor, "batch head example"]:
     """log k of each head on all prompts, fitted to the scores of the prompts `fit` (rows).
 
-    Least squares of scores about their mean in a prompt. Half of the weight of a prompt lies on its examples alike, and
-    half on them as the head's own weights have it: an error matters where the head attends.
+    Least squares of scores about their mean in a prompt. Half of the weight of a prompt lies on its
+    examples alike, and half on them as the head's own weights have it: an error matters where the
+    head attends.
     """
     mine, known = scores[fit], terms[fit]
     weights = (mine.softmax(-1) + 1 / mine.shape[-1]) / 2
@@ -122,7 +129,7 @@ def fitted_scores(
     return torch.stack(found, 1)
 
 
-# ---- what stands in for a head ---------------------------------------------------------------------------------------
+# ---- what stands in for a head -------------------------------------------------------------------
 
 
 Groups = Sequence[Sequence[int]]  # heads of one layer, those that are edited together
@@ -131,8 +138,9 @@ Groups = Sequence[Sequence[int]]  # heads of one layer, those that are edited to
 class AtQuery(NamedTuple):
     """What all heads do at the last query, and a way to run the model again with one of them edited there.
 
-    Heads of all layers stand after one another. `again(layer, groups, outputs)` puts outputs, (batch, head, d_head) of
-    all heads of the layer, in the places of those of each group, in a run of its own.
+    Heads of all layers stand after one another. `again(layer, groups, outputs)` puts outputs,
+    (batch, head, d_head) of all heads of the layer, in the places of those of each group, in a run
+    of its own.
     """
 
     scores: Float[Tensor, "batch head example"]  # of labelled tokens
@@ -144,9 +152,12 @@ class AtQuery(NamedTuple):
 
 
 def at_query(lab: Lab, prompts: Prompts, whole: bool = False) -> AtQuery:
-    """The heads at the last query of some prompts; a causal context is read once, unless whole prompts are asked for.
+    """The heads at the last query of some prompts.
 
-    In distribution, so all on the model that reads contexts: a large one's own float32. What is returned is float64.
+    A causal context is read once, unless whole prompts are asked for.
+
+    In distribution, so all on the model that reads contexts: a large one's own float32. What is
+    returned is float64.
     """
     model, layers = lab.reader, range(lab.model.cfg.n_layers)
     last = lab.encoding.n_tokens(prompts.n_points) - 1
@@ -305,8 +316,8 @@ def spreads(
 ) -> tuple[Float[Tensor, "batch head"], Float[Tensor, "batch head"]]:
     """Spread of log weights over a prompt's examples, and of what is left of it beside the common part.
 
-    Mean squares about the mean, where half of a prompt's weight lies on its examples alike, and half on them as the
-    head's own weights have it.
+    Mean squares about the mean, where half of a prompt's weight lies on its examples alike, and
+    half on them as the head's own weights have it.
     """
     weights = (scores.softmax(-1) + 1 / scores.shape[-1]) / 2
 
@@ -332,11 +343,12 @@ def groups_of(model: HookedTransformer, seen: AtQuery) -> list[list[tuple[int, .
 def smoother(lab: Lab) -> DataArray:
     """Squared change of the prediction, over the variance of the true values, with a stand-in for heads at the query.
 
-    Stand-ins: "nothing" is the mean of the head's output; the smoother of the labels; and the smoother's weights on the
-    head's own values. The last two are tried again with weights of any kernel where the smoother misses something.
-    There the spread of log weights is given as well, and the part of it that redraws change. A mean over the two
-    prompts of a unit: (head, stand-in, unit). Heads without which nothing is missed are tried no further: NaN. So are
-    rows of any kernel where a task's points cannot change places.
+    Stand-ins: "nothing" is the mean of the head's output; the smoother of the labels; and the
+    smoother's weights on the head's own values. The last two are tried again with weights of any
+    kernel where the smoother misses something. There the spread of log weights is given as well,
+    and the part of it that redraws change. A mean over the two prompts of a unit: (head, stand-in,
+    unit). Heads without which nothing is missed are tried no further: NaN. So are rows of any
+    kernel where a task's points cannot change places.
     """
     prompts, cfg = lab.head_sample, lab.model.cfg
     n_units = lab.units_in(prompts)
@@ -373,7 +385,10 @@ def smoother(lab: Lab) -> DataArray:
                 for row, spread in zip((SPREAD, UNTOLD), spreads(seen.scores, log_k), strict=True):
                     table.keep(row, spread, unsure)
     axes = {"head": table.names, "stand-in": ROWS, "unit": tuple(range(n_units))}
-    note = f"{len(prompts)} prompts, read at the last query, in the precision that contexts are read in"
+    note = (
+        f"{len(prompts)} prompts, read at the last query, in the precision that contexts are read "
+        "in"
+    )
     return make_array(table.values, axes, note=note)
 
 

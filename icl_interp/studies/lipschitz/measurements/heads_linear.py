@@ -1,9 +1,10 @@
 """What weight each example has in a prediction, and how much of it lies near the query: any model of ridge functions.
 
-The weight of an example is the derivative of the prediction with respect to its label. For a softmax unit that is its
-attention weight, for linear attention x_i^T M x_q / n. The share of the absolute weights within a cap around the query
-is compared with that of two kernels on the same prompts: x_i^T x_q, which has no window and no parameter that could
-make one, and the window that is best for the task. The cap is where that window has half of its largest weight.
+The weight of an example is the derivative of the prediction with respect to its label. For a
+softmax unit that is its attention weight, for linear attention x_i^T M x_q / n. The share of the
+absolute weights within a cap around the query is compared with that of two kernels on the same
+prompts: x_i^T x_q, which has no window and no parameter that could make one, and the window that is
+best for the task. The cap is where that window has half of its largest weight.
 """
 
 import math
@@ -45,9 +46,15 @@ def needs_linear_attention(facts: Facts) -> str | None:
         )
     if task.link not in LINKS:
         asked = " or ".join(LINKS)
-        return f"The claim is about functions that are neither linear nor even ({asked}); this task's are {task.link}"
+        return (
+            f"The claim is about functions that are neither linear nor even ({asked}); this task's "
+            f"are {task.link}"
+        )
     if not on_unit_sphere(task):
-        return "The claim is about functions of all directions of inputs on the unit sphere, with sigma the identity"
+        return (
+            "The claim is about functions of all directions of inputs on the unit sphere, with "
+            "sigma the identity"
+        )
     return None
 
 
@@ -87,7 +94,8 @@ def share_near(
 def nonlinear_part(task: RidgeFunction, prompts: Prompts) -> Float[Tensor, " batch"]:
     """f(x_q) - a . x_q with the a that is best for each f over the sphere: what no linear function of the query has.
 
-    By symmetry a is a multiple of q, d E f(x) <q, x>, which is a mean over the angle between x and q.
+    By symmetry a is a multiple of q, d E f(x) <q, x>, which is a mean over the angle between x and
+    q.
     """
     d = task.dim
     q = prompts.parameters[:, :d].double()
@@ -112,11 +120,12 @@ def opposite(task: RidgeFunction, prompts: Prompts) -> Prompts:
 def label_weights_near(lab: Lab) -> DataArray:
     """Share of the weights near the query of the model and of two kernels; squared error, prediction and truth.
 
-    A mean over the prompts of a unit: (number, unit). Each is shown with its query and with the opposite one, so that
-    what is odd and what is even about the query do not mix by chance. "least" is the squared error at the query of the
-    best linear function a . x_q for each f. "edge" is the cosine at which the cap ends, the same for all units.
-    "weights" is the sum of the model's absolute weights, "weights beside attention" the same with all heads
-    at their mean outputs, when nothing reads the examples but what stands beside attention.
+    A mean over the prompts of a unit: (number, unit). Each is shown with its query and with the
+    opposite one, so that what is odd and what is even about the query do not mix by chance. "least"
+    is the squared error at the query of the best linear function a . x_q for each f. "edge" is the
+    cosine at which the cap ends, the same for all units. "weights" is the sum of the model's
+    absolute weights, "weights beside attention" the same with all heads at their mean outputs, when
+    nothing reads the examples but what stands beside attention.
     """
     task = task_of(lab)
     w = float(best_window(task).window)
@@ -139,7 +148,10 @@ def label_weights_near(lab: Lab) -> DataArray:
         lab.by_unit((one + two) / 2)
         for one, two in zip(*(side.values() for side in sides), strict=True)
     ]
-    note = "near: cosine to the query at least the edge, where the best window has half of its largest weight"
+    note = (
+        "near: cosine to the query at least the edge, where the best window has half of its "
+        "largest weight"
+    )
     return make_array(
         values, {"number": tuple(sides[0]), "unit": tuple(range(lab.n_units))}, note=note
     )

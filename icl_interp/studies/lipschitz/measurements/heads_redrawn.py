@@ -6,8 +6,8 @@ stands beside it. So the query and some of a prompt's examples are kept, at othe
 other inputs, and all labels are those of another function. What the log weights have in common over
 many such prompts is the kernel's part; what changes is not told by (x_q, x_i).
 
-Nothing is assumed about the kernel: it may be periodic, have kinks or jump. Where a task draws a law of
-inputs for each prompt, those of a redraw come from two such laws.
+Nothing is assumed about the kernel: it may be periodic, have kinks or jump. Where a task draws a
+law of inputs for each prompt, those of a redraw come from two such laws.
 """
 
 import functools

@@ -1,7 +1,8 @@
 """Errors of a model at other Lipschitz constants than its own, beside those of theory's windows on the same prompts.
 
-All functions, inputs and noise of one L' are those of L with the slopes and the constant multiplied by L' / L: the
-noise stays. So errors at different L', and of the model and of a window, are compared on common random numbers.
+All functions, inputs and noise of one L' are those of L with the slopes and the constant multiplied
+by L' / L: the noise stays. So errors at different L', and of the model and of a window, are
+compared on common random numbers.
 """
 
 from dataclasses import replace
@@ -42,20 +43,32 @@ def needs_layer_and_sphere(facts: Facts) -> str | None:
         or cfg.score_fn != "softmax"
         or facts.encoding != "stacked"
     ):
-        return "The claim is about one layer of softmax attention on stacked prompts; this model has another design"
+        return (
+            "The claim is about one layer of softmax attention on stacked prompts; this model has "
+            "another design"
+        )
     if reason := no_scaled_class(task):
         return reason
     if not task.noise_std > 0:
-        return "The claim is about tasks with label noise, since without it one window is the best for every L"
+        return (
+            "The claim is about tasks with label noise, since without it one window is the best "
+            "for every L"
+        )
     return None
 
 
 def no_scaled_class(task: RidgeFunction) -> str | None:
     """Why L is no mere factor of the task's functions, or the best window is not that of the unit sphere."""
     if task.link not in LINKS:
-        return f"The claim is about functions that L multiplies ({' or '.join(LINKS)}); this task's are {task.link}"
+        return (
+            f"The claim is about functions that L multiplies ({' or '.join(LINKS)}); this task's "
+            f"are {task.link}"
+        )
     if not on_unit_sphere(task):
-        return "The claim is about functions of all directions of inputs on the unit sphere, with sigma the identity"
+        return (
+            "The claim is about functions of all directions of inputs on the unit sphere, with "
+            "sigma the identity"
+        )
     return None
 
 
@@ -111,8 +124,8 @@ def transfer(lab: Lab) -> DataArray:
     """Squared error at the query, against f itself, at each L': (L' / L, who, unit), a mean over the prompts of a unit.
 
     Who: the model, from whole prompts, as it predicts; the windows that theory finds best for L and
-    for L', on the same prompts; and the model when labels are divided by L' / L before it reads them,
-    and its prediction is multiplied by that: a smoother cannot tell.
+    for L', on the same prompts; and the model when labels are divided by L' / L before it reads
+    them, and its prediction is multiplied by that: a smoother cannot tell.
     """
     task, rows = task_of(lab), []
     own, factors = best_window(task), (*FACTORS, *drawn(lab.seed))
@@ -142,7 +155,8 @@ def transfer(lab: Lab) -> DataArray:
 def exact(lab: Lab) -> DataArray:
     """Theory's risks at each L', by Monte Carlo over contexts: of the window for L, the least, and their ratio.
 
-    Beside them the lower bound of Theorem 3 as the slides print it, up to its constant, over the least risk.
+    Beside them the lower bound of Theorem 3 as the slides print it, up to its constant, over the
+    least risk.
     """
     task = task_of(lab)
     n, d, functions = task.n_points - 1, task.dim, functions_of(task)

@@ -1,6 +1,7 @@
-"""The prediction that a model makes: of whole prompts, by `forward`, which short ways round the context may not give.
+"""The prediction that a model makes, and whether the window read off its scores makes it.
 
-And whether the window that was read off the head's scores is what makes it.
+Predictions are those of whole prompts, by `forward`: short ways round the context may not give
+them.
 """
 
 import torch
@@ -40,7 +41,7 @@ def predicted(
 
 @measurement("lipschitz/tie", needs=(kernel,))
 def tied_window(lab: Lab, table: DataArray) -> DataArray:
-    """Whether the window predicts what the model predicts, and whether the head is used: `analyses.tie`.
+    """Whether the window predicts what the model does, and the head is used: `analyses.tie`.
 
     The reading is the average of the labels with weights softmax_i(x_i^T M x_q), M as it was read
     off the head's scores. The head is taken out by its mean output at each position.

@@ -136,7 +136,7 @@ def sigma_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
 
 
 def _scores_at_query(lab: Lab) -> Sweep:
-    """The one head's scores at the query of two prompts of each unit, less that of the query itself."""
+    """The one head's scores at the query of two prompts a unit, less that of the query itself."""
     seen = Activations([SCORES], keep=lambda rows: rows[:, 0, -1, :-1])
     return lab.ask(prompts=lab.few, probes=[seen])
 
