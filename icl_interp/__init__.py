@@ -8,6 +8,8 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from icl_interp import renamed
+
 if TYPE_CHECKING:
     from icl_interp import (
         analyses,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from icl_interp.training.trainer import train
 
 __version__ = "0.1.0"
+
+renamed.install()
 
 _MODULES = (
     "analyses",

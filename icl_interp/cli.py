@@ -269,13 +269,13 @@ def reproduce(
 
     A run that was stopped goes on, with the same --out.
     """
-    from icl_interp.experiments import base, scales
+    from icl_interp.experiments import base, presets
 
     if list_:
         for name in base.names():
             _say(f"{name:18} {base.get(name).title}")
         return
-    scales.named(scale)  # before anything is trained or written
+    presets.named(scale)  # before anything is trained or written
     for name in ids or ():
         base.get(name)
     folder = _output(out, "reproduce")

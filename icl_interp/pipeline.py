@@ -15,11 +15,11 @@ import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
 from icl_interp.analyses import mechanism, one_model, registry
 from icl_interp.analyses.claim import Claim, asked_once, in_one_line
+from icl_interp.analyses.controls import measure
 from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, Results
 from icl_interp.analyses.sizes import Sizes, checked
-from icl_interp.analyses.twins import measure
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.companions import Role

@@ -22,7 +22,7 @@
 import torch
 
 import icl_interp
-from icl_interp.models.units import read_layer
+from icl_interp.models.single_layers import read_layer
 from icl_interp.theory import linear_attention as theory
 
 # %% [markdown]

@@ -27,7 +27,7 @@ LAYERS = {
             "stored",
             "tails",
         ),
-        *("registers", "plugins", "products"),
+        *("registers", "plugins", "products", "renamed"),
     ),
     1: ("tasks", "models", "theory", "baselines"),
     2: ("checkpoints", "training", "probes", "interventions", "evaluation"),

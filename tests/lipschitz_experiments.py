@@ -6,7 +6,7 @@ import torch
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import scales
+from icl_interp.experiments import presets
 from icl_interp.experiments.bench import Bench
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.tokens import Stacked
@@ -41,5 +41,6 @@ def window(w, of=None) -> Checkpoint:
 def bench(n_functions=40, n_contexts=25, **checkpoints) -> Bench:
     """A bench of these models at the smallest scale."""
     return Bench(
-        checkpoints, replace(scales.SCALES["smoke"], n_functions=n_functions, n_contexts=n_contexts)
+        checkpoints,
+        replace(presets.SCALES["smoke"], n_functions=n_functions, n_contexts=n_contexts),
     )

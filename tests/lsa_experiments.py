@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import scales
+from icl_interp.experiments import presets
 from icl_interp.experiments.bench import Bench
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
@@ -26,4 +26,4 @@ def tiny(positions="standard", seed=0) -> Checkpoint:
 
 def bench(**checkpoints) -> Bench:
     """A bench of these models at the smallest scale."""
-    return Bench(checkpoints, replace(scales.SCALES["smoke"], n_functions=40, n_contexts=50))
+    return Bench(checkpoints, replace(presets.SCALES["smoke"], n_functions=40, n_contexts=50))

@@ -112,7 +112,7 @@ KEEPS = {
     "models/reading.py": "def _read(model, stream):\n    return model.unembed(stream)",
     "models/weights.py": "def load():\n    '''Late, so no cycle.'''\n    from icl_interp.models "
     "import transformer",
-    "models/units.py": "from icl_interp.models.transformer import HookedTransformer",
+    "models/single_layers.py": "from icl_interp.models.transformer import HookedTransformer",
     "tasks/__init__.py": "",
     "tasks/base.py": "from icl_interp import errors",
     "theory/__init__.py": "from icl_interp.theory import limits",
@@ -176,7 +176,7 @@ BREAKS = [
     ),
     (inner_code_imports_modules, "analyses/limits.py", "import icl_interp.models"),
     (inner_code_imports_modules, "analyses/limits.py", "from icl_interp import models"),
-    (inner_code_imports_modules, "models/units.py", "from . import HookedTransformer"),
+    (inner_code_imports_modules, "models/single_layers.py", "from . import HookedTransformer"),
     (inner_code_imports_modules, "cli.py", "import icl_interp"),
     (
         imports_have_no_cycle,

@@ -227,8 +227,8 @@ def test_reading_goes_through_one_door():
         "stored.py",
         "checkpoints/bundled.py",
         "figures/text.py",
-        "testing/parts.py",
-        "testing/trials.py",
+        "testing/job_cache.py",
+        "testing/metamorphic.py",
     }
     own |= {
         "studies/limits/experiments/printed.py",

@@ -10,7 +10,7 @@ from known import AFFINE, facts
 from vector_tasks import PATHS
 
 from icl_interp import tasks
-from icl_interp.analyses import mechanism, relevance, scale
+from icl_interp.analyses import mechanism, output_unit, relevance
 from icl_interp.analyses.facts import needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.registry import REGISTRY
@@ -86,7 +86,7 @@ def test_sizes_in_u_do_not_change_where_a_number_is_said_four_times(number):
     four = vector(number)
 
     def check(lab, times=1.0):
-        u = {one: float(one.measure(scale.own).sel(statistic="u")) for one in (number, lab)}
+        u = {one: float(one.measure(output_unit.own).sel(statistic="u")) for one in (number, lab)}
         assert u[lab] == pytest.approx(COPIES**0.5 * u[number])
         moved = [
             one.measure(relevance.relevance).sel(statistic="movement").values

@@ -95,7 +95,7 @@ class Claim:
             the reading predicts what the model predicts and the part that was read is used: its
             criterion holds the preconditions `TIED` (`icl_interp.analyses.tie`).
         aspects: what it is about beside the function that a model computes, in the words of
-            `icl_interp.testing.edits.Aspect`: weights of the same function may then get different
+            `icl_interp.testing.reparameterisations.Aspect`: weights of the same function may then get different
             verdicts.
         learned: for learning claims: says how far a model with these facts is from having learned
             its task, or None.

@@ -31,7 +31,7 @@ class Measurement(Generic[R]):
     A measurement that runs the model over queries declares what it asks. The lab then runs what all
     measurements ask for together, and reads each context once:
 
-        @measurement("own/spread", needs=(scale.own,), asks=lambda lab: lab.ask([0.5]))
+        @measurement("own/spread", needs=(output_unit.own,), asks=lambda lab: lab.ask([0.5]))
         def spread(lab, swept, own): ...
 
     Attributes:

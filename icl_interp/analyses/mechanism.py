@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from xarray import DataArray, concat
 
-from icl_interp.analyses import relevance, scale
+from icl_interp.analyses import output_unit, relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, measurement
 from icl_interp.probes.attribution import DirectAttribution
@@ -29,7 +29,7 @@ READ_IN, REST, QUERY = "read-in", "rest", "query"
 
 def measurements(lab: Lab) -> list[Measurement[Any]]:
     """Those that the lab's model has something for."""
-    heads = [patterns, relevance.relevance, scale.own] if lab.heads else []
+    heads = [patterns, relevance.relevance, output_unit.own] if lab.heads else []
     if DirectAttribution().refusal(lab.single):
         return [*heads, lens]
     return [*heads, attribution, *([variance] if lab.task.n_targets > 1 else []), lens]

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
@@ -81,7 +81,7 @@ def first_alike(lab: Lab) -> list[int]:
     return found
 
 
-@measurement("heads/relevance", version=3, needs=(scale.own,))
+@measurement("heads/relevance", version=3, needs=(output_unit.own,))
 def relevance(lab: Lab, own: DataArray) -> DataArray:
     """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 

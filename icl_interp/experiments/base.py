@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pandas import DataFrame
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.experiments import scales
-from icl_interp.experiments.scales import at_scale
+from icl_interp.experiments import presets
+from icl_interp.experiments.presets import at_scale
 from icl_interp.experiments.statements import Statement, as_statements
 from icl_interp.registers import Register
 from icl_interp.results import Result
@@ -29,7 +29,7 @@ class Model:
 
     recipe: str
     seed: int = 0
-    scales: tuple[str, ...] = tuple(scales.SCALES)
+    scales: tuple[str, ...] = tuple(presets.SCALES)
     scaled: Callable[[RunConfig, str], RunConfig] = at_scale
 
     @property
@@ -83,7 +83,7 @@ class Experiment:
     run: Callable[["Bench"], dict[str, Result]]
     states: Callable[[Results], Sequence[Statement | str]]
     compare: Callable[[Results], DataFrame | None] = no_comparison
-    sample: str = scales.SAMPLE
+    sample: str = presets.SAMPLE
     sizes: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -105,16 +105,16 @@ class Experiment:
 
     def words(self, scale: str) -> str:
         """Models and sample at a scale, in a line; no models where it needs none and names none."""
-        size = scales.named(scale)
+        size = presets.named(scale)
         own = self.sizes.get(scale, size.says if self.models else "")
         return "; ".join(filter(None, (own, self.sample.format(**asdict(size)))))
 
     @property
     def published(self) -> str:
         """The same of the source; where the sample is our own, its models only."""
-        if not self.models or self.sample == scales.SAMPLE:
+        if not self.models or self.sample == presets.SAMPLE:
             return self.words("paper")
-        return self.sizes.get("paper", scales.named("paper").says)
+        return self.sizes.get("paper", presets.named("paper").says)
 
 
 EXPERIMENTS: Register[Experiment] = Register("experiment")

@@ -13,7 +13,7 @@ from xarray import DataArray
 from icl_interp import evaluation
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
-from icl_interp.experiments.scales import Scale
+from icl_interp.experiments.presets import Scale
 from icl_interp.provenance import canonical, encode, read_json, run_id, write_json
 from icl_interp.results import Result, described, from_dict, make_array, to_dict
 from icl_interp.tasks.base import Task

@@ -14,7 +14,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from icl_interp import evaluation
-from icl_interp.analyses import registry, twins
+from icl_interp.analyses import controls, registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
@@ -196,7 +196,7 @@ def lab_for(
 
 def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     """Everything that these claims need, if they apply."""
-    for error in twins.measure(
+    for error in controls.measure(
         lab, [claim for claim in claims if not claim.exclusion(facts)], facts
     ).values():
         raise error

@@ -15,7 +15,7 @@ import icl_interp.studies  # noqa: F401  (their experiments are then registered)
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import logger, whole
-from icl_interp.experiments import kept, obtain, scales
+from icl_interp.experiments import kept, obtain, presets
 from icl_interp.experiments.base import Experiment, get, names
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import Statement, note
@@ -92,7 +92,7 @@ def reproduce(
         progress: show progress bars on a terminal.
     """
     chosen = [get(name) for name in dict.fromkeys(ids)] or [get(name) for name in names()]
-    size, out, seed = scales.named(scale), Path(out), whole(seed, "seed", 0)
+    size, out, seed = presets.named(scale), Path(out), whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device))
     shelf, done = obtain.Shelf(Path(folder) for folder in models), []
     for experiment in chosen:

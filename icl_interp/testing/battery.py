@@ -20,7 +20,7 @@ from icl_interp.experiments.calibration import NO, YES
 from icl_interp.provenance import environment, read_json, write_json
 from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
 from icl_interp.studies.base import STUDIES, Study
-from icl_interp.testing import known_models, parts, trials
+from icl_interp.testing import job_cache, known_models, metamorphic
 
 SCHEMA = "icl_interp.battery/1"
 DRAWS = 200  # of each construction
@@ -32,7 +32,7 @@ COMMAND = "icl-interp selfcheck --full --out FOLDER"
 # Trials, and the verdict that says what is at stake.
 KINDS = {"edit": "before", "ignorant": "after", "draw": "before", "beside": "before"}
 WIDTH = 98  # of what is printed: a terminal has 100 columns, and two are left at the margin
-STANDARD = trials.Sample()
+STANDARD = metamorphic.Sample()
 Watch = Callable[[str], object]
 Row = dict[Any, Any]
 
@@ -192,7 +192,7 @@ def draws(
         done: a folder that keeps the table; a table of as many draws that it holds already is not
             made again.
     """
-    path = parts.file_of(done, construction) if done else None
+    path = job_cache.file_of(done, construction) if done else None
     if path and path.exists():
         table = read_table(read_json(path), str(path))
         if all(row["draws"] == n_draws for row in table.to_dict("records")):
@@ -209,7 +209,7 @@ def run(
     *,
     n_draws: int = DRAWS,
     seed: int = 0,
-    sample: trials.Sample = STANDARD,
+    sample: metamorphic.Sample = STANDARD,
     processes: int = 1,
     watch: Watch | None = None,
 ) -> Battery:
@@ -238,17 +238,17 @@ def run(
         partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions
     ]
     if processes > 1:
-        for name in parts.made(work, processes):
+        for name in job_cache.made(work, processes):
             if watch:
                 watch(name)
-    posed = {name: trials.posed(store.load(name)) for name in study.models}
+    posed = {name: metamorphic.posed(store.load(name)) for name in study.models}
     tables = (
-        trials.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch),
+        metamorphic.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch),
         known_models.run_known(every, every, seed=seed, done=done / "known", watch=watch),
     )
     rows = [row for table in tables for row in table.to_dict("records")]
     left_out = sorted(
-        {(row["model"], row["variant"]) for row in rows if row["trial"] == trials.LEFT_OUT}
+        {(row["model"], row["variant"]) for row in rows if row["trial"] == metamorphic.LEFT_OUT}
     )
     tried = [row for row in rows if not excepted(row, study)]
     drawn = [
@@ -270,19 +270,19 @@ def run(
     return Battery(
         study.name,
         by_claim(tried, study.claims),
-        _table([row for row in tried if row["wrong"]], trials.COLUMNS),
+        _table([row for row in tried if row["wrong"]], metamorphic.COLUMNS),
         _table(drawn, calibration.COLUMNS),
         settings,
     )
 
 
-def stamp(study: Study, done: Path, sample: trials.Sample, seed: int) -> dict[str, Any]:
+def stamp(study: Study, done: Path, sample: metamorphic.Sample, seed: int) -> dict[str, Any]:
     """What the parts of a battery depend on.
 
     Its folder is refused where it keeps others (`parts.claim`).
     """
-    made_by = {"sources": parts.sources(study), "sample": asdict(sample), "seed": seed}
-    parts.claim(done, made_by)
+    made_by = {"sources": job_cache.sources(study), "sample": asdict(sample), "seed": seed}
+    job_cache.claim(done, made_by)
     return made_by
 
 
@@ -348,9 +348,9 @@ def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
     return table_of_rows(rows)
 
 
-def _try_model(study: str, name: str, done: Path, sample: trials.Sample) -> str:
-    trials.run(
-        {name: trials.posed(store.load(name))},
+def _try_model(study: str, name: str, done: Path, sample: metamorphic.Sample) -> str:
+    metamorphic.run(
+        {name: metamorphic.posed(store.load(name))},
         STUDIES.named(study).claims,
         sample=sample,
         done=done / "trials",

@@ -16,8 +16,15 @@ from icl_interp.errors import InputError
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.config import HookedTransformerConfig as Config
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.testing import ignorant
-from icl_interp.testing.edits.base import attentions, freed, made, mlps, weights_of, writers
+from icl_interp.testing import null_models
+from icl_interp.testing.reparameterisations.base import (
+    attentions,
+    freed,
+    made,
+    mlps,
+    weights_of,
+    writers,
+)
 
 FACTORS = {"queries times 4": 4.0, "queries over 4": 0.25}  # rivals that attend otherwise
 ALIKE = ("score_fn", "score_norm", "keys", "queries", "position_weights", "attention_dir")
@@ -292,7 +299,7 @@ def attending(model: HookedTransformer, factor: float) -> HookedTransformer:
 
 def rivals_of(model: HookedTransformer) -> Iterator[tuple[str, HookedTransformer]]:
     """Models of the same shape that predict something else: one number, or by heads that attend otherwise."""
-    yield "one number", ignorant.constant(model)
+    yield "one number", null_models.constant(model)
     if not model.cfg.mlp_only:
         for name, factor in FACTORS.items():
             yield name, attending(model, factor)

@@ -19,7 +19,7 @@ from icl_interp.experiments.calibration import NO, YES
 from icl_interp.provenance import environment, read_json, write_json
 from icl_interp.results import to_dict
 from icl_interp.studies.base import STUDIES, Study
-from icl_interp.testing import parts
+from icl_interp.testing import job_cache
 from icl_interp.testing.battery import Watch, read_table
 
 SCHEMA = "icl_interp.power/1"
@@ -131,13 +131,13 @@ def run(
     Raises:
         InputError: the folder keeps curves that other code made, or of other draws.
     """
-    made_by = {"sources": parts.sources(study), "draws": n_draws, "seed": seed}
-    parts.claim(done, made_by)
+    made_by = {"sources": job_cache.sources(study), "draws": n_draws, "seed": seed}
+    job_cache.claim(done, made_by)
     work = [partial(_turn, study.name, dial.name, done, n_draws, seed) for dial in study.dials]
-    for name in parts.made(work, processes):
+    for name in job_cache.made(work, processes):
         if watch:
             watch(name)
-    files = {dial.name: parts.file_of(done, dial.name) for dial in study.dials}
+    files = {dial.name: job_cache.file_of(done, dial.name) for dial in study.dials}
     return Curves(
         study.name,
         {name: read_table(read_json(path), str(path)) for name, path in files.items()},
@@ -147,7 +147,7 @@ def run(
 
 def _turn(study: str, name: str, done: Path, n_draws: int, seed: int) -> str:
     assert study in STUDIES  # reading the register has the studies of other packages loaded
-    path = parts.file_of(done, name)
+    path = job_cache.file_of(done, name)
     if not path.exists():
         write_json(path, to_dict(power.curve(name, n_draws, seed)))
     return name

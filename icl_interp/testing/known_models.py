@@ -19,10 +19,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.testing import beside
-from icl_interp.testing.edits.base import Edit, differ
-from icl_interp.testing.edits.named import EDITS
-from icl_interp.testing.edits.targets import Posed
-from icl_interp.testing.trials import (
+from icl_interp.testing.metamorphic import (
     Findings,
     Job,
     Row,
@@ -35,6 +32,9 @@ from icl_interp.testing.trials import (
     rows_left_out,
     table_of,
 )
+from icl_interp.testing.reparameterisations.base import Edit, differ
+from icl_interp.testing.reparameterisations.named import EDITS
+from icl_interp.testing.reparameterisations.targets import Posed
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
 from icl_interp.studies.base import STUDIES, Study, add, forget, take_place
-from icl_interp.testing import battery, effects, known_models, trials
-from icl_interp.testing.edits.targets import Posed, TargetEdit
+from icl_interp.testing import battery, effects, known_models, metamorphic
 from icl_interp.testing.reasons import too_long
+from icl_interp.testing.reparameterisations.targets import Posed, TargetEdit
 
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 LEVELS = ("fast", "thorough", "full")
-SMALL = trials.Sample(n_units=64, n_contexts=1)  # of a trial
+SMALL = metamorphic.Sample(n_units=64, n_contexts=1)  # of a trial
 LONGEST = 12  # words of a claim's short sentence
 READ_OFF = (
     "its measurements never run the model, so they would find the same in an idle part: set "
@@ -244,10 +244,12 @@ def edits(it: Examined) -> Iterator[Outcome]:
     """An edit that leaves what a model computes leaves verdict and estimate: one edit a family, on a construction."""
     for one, claims in it.plain:
         model, before = _posed(one.case), None
-        twins = trials.twins_of(model, SMALL)
-        for edit in trials.edits_of(model, one_a_family=True):
-            before = trials.judged(model, claims, SMALL, twins=twins) if before is None else before
-            for row in trials.try_edit(one.name, model, edit, claims, before, SMALL, twins):
+        twins = metamorphic.twins_of(model, SMALL)
+        for edit in metamorphic.edits_of(model, one_a_family=True):
+            before = (
+                metamorphic.judged(model, claims, SMALL, twins=twins) if before is None else before
+            )
+            for row in metamorphic.try_edit(one.name, model, edit, claims, before, SMALL, twins):
                 yield f"{row[3]} after {edit.name}", _moved(one.name, row)
 
 
@@ -257,7 +259,7 @@ def edits_with_companions(it: Examined) -> Iterator[Outcome]:
         if one.alone:
             continue
         name, before = one.construction.name, None
-        for edit in trials.edits_of(known_models.posed_case(one.case), one_a_family=True):
+        for edit in metamorphic.edits_of(known_models.posed_case(one.case), one_a_family=True):
             if isinstance(edit, TargetEdit):
                 continue
             before = (
@@ -269,7 +271,7 @@ def edits_with_companions(it: Examined) -> Iterator[Outcome]:
                 yield f"{row[3]} after {edit.name}", _moved(name, row)
 
 
-def _moved(name: str, row: trials.Row) -> str | None:
+def _moved(name: str, row: metamorphic.Row) -> str | None:
     return f"on {name}, {row[-1]}: {row[6]:.4g} and {row[7]:.4g}" if row[-1] else None
 
 
@@ -317,8 +319,8 @@ def ignorance(it: Examined) -> Iterator[Outcome]:
     """Models that know nothing of the function in their prompt support nothing about it."""
     for one, claims in it.plain:
         model = _posed(one.case)
-        for rows in trials.try_ignorant(
-            one.name, model, claims, SMALL, trials.twins_of(model, SMALL)
+        for rows in metamorphic.try_ignorant(
+            one.name, model, claims, SMALL, metamorphic.twins_of(model, SMALL)
         ):
             for row in rows:
                 yield f"{row[3]} of {row[2]}", f"supported, as {one.name}" if row[-1] else None
@@ -417,9 +419,9 @@ def models(it: Examined) -> Iterator[Outcome]:
 
     No claim holds for models that know nothing, and none is decided by an idle part.
     """
-    posed = {name: trials.posed(store.load(name)) for name in it.study.models}
+    posed = {name: metamorphic.posed(store.load(name)) for name in it.study.models}
     tables = (
-        trials.run(posed, it.study.claims, done=it.done and it.done / "trials"),
+        metamorphic.run(posed, it.study.claims, done=it.done and it.done / "trials"),
         known_models.run_known(
             it.known, it.known, seed=it.seed, done=it.done and it.done / "known"
         ),

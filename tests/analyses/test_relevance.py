@@ -9,8 +9,8 @@ from helpers import must_fail
 from known import facts
 from small_models import make, small_lab
 
+from icl_interp.analyses import output_unit
 from icl_interp.analyses import relevance as relevance_module
-from icl_interp.analyses import scale
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import (
@@ -43,7 +43,7 @@ def test_relevance_is_the_rise_of_the_error():
     assert np.allclose(
         result.sel(head="1.2", intervention="uniform", statistic="rise").values, rise, rtol=1e-6
     )
-    u = float(lab.measure(scale.own).sel(statistic="u"))
+    u = float(lab.measure(output_unit.own).sel(statistic="u"))
     moved = ((edited - out) ** 2).mean((1, 2)).view(4, 2).mean(1) / u**2
     assert np.allclose(
         result.sel(head="1.2", intervention="uniform", statistic="movement").values,

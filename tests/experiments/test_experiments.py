@@ -8,7 +8,7 @@ import torch
 from helpers import must_fail
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, errors, kept, scales
+from icl_interp.experiments import base, errors, kept, presets
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import AGREES, DIFFERS, HOLDS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
@@ -19,7 +19,7 @@ from icl_interp.studies.limits.experiments import softmax_examples as limits_sof
 
 FIGURES = {f"limits.figure{i}" for i in range(1, 9)}
 TABLES = {f"limits.table{i}" for i in range(1, 5)}
-NOTHING = Bench({}, scales.SCALES["smoke"])
+NOTHING = Bench({}, presets.SCALES["smoke"])
 
 
 def words(lines, *starts):

@@ -14,10 +14,10 @@ from torch.testing import assert_close
 from icl_interp.checkpoints.store import load
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.softmax_unit import SoftmaxAttention, read_softmax_unit
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.tasks import RidgeFunction, Sphere

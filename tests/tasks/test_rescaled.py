@@ -23,7 +23,7 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import encode, generator
 from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Task, Uniform
 from icl_interp.tasks.rescaled import Rescaled
-from icl_interp.testing.edits.targets import RESCALED, SHIFTED, Posed, Units
+from icl_interp.testing.reparameterisations.targets import RESCALED, SHIFTED, Posed, Units
 
 NOISY = LinearRegression(n_dims=3, noise_std=0.5, n_points=9)
 SKEWED = Polynomial(degrees=(0, 2), inputs=Uniform(-1, 2), coefficients=Uniform(0, 1), n_points=8)

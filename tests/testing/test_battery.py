@@ -12,7 +12,7 @@ from icl_interp.experiments import calibration
 from icl_interp.provenance import write_json
 from icl_interp.results import make_table, table_of_rows, to_dict
 from icl_interp.studies import BUNDLED, STUDIES
-from icl_interp.testing import battery, check_study, known_models, selfcheck, trials
+from icl_interp.testing import battery, check_study, known_models, metamorphic, selfcheck
 from icl_interp.testing import study as rules
 
 STUDY = STUDIES.named("heads")
@@ -22,7 +22,7 @@ CLAIM = STUDY.claims[0].id
 def row(trial, before, after, wrong="", variant="one") -> dict[str, Any]:
     return dict(
         zip(
-            trials.COLUMNS,
+            metamorphic.COLUMNS,
             (trial, "affine", variant, CLAIM, before, after, 0.0, 0.0, wrong),
             strict=True,
         )
@@ -41,7 +41,7 @@ TRIED = [
 KNOWN = [
     row("beside", "supported", "inconclusive"),
     row("beside", "contradicted", "not_applicable", variant="two"),
-    row(trials.LEFT_OUT, "supported", "supported", variant="an edit: it moves the prediction"),
+    row(metamorphic.LEFT_OUT, "supported", "supported", variant="an edit: it moves the prediction"),
 ]
 
 
@@ -74,7 +74,7 @@ def quick(monkeypatch):
         asked.append((n_draws, *only) if seed == 0 else (n_draws, *only, seed))
         return table_of_rows([cell(n_draws - 1, 1, n_draws)])
 
-    monkeypatch.setattr(trials, "run", run)
+    monkeypatch.setattr(metamorphic, "run", run)
     monkeypatch.setattr(calibration, "calibrate", calibrate)
     return asked
 
@@ -136,7 +136,7 @@ def test_draws_begin_with_the_seed_asked_for(quick, tmp_path):
 def test_a_folder_of_another_sample_is_refused(quick, tmp_path):
     battery.run(STUDY, tmp_path, n_draws=20)
     with pytest.raises(InputError, match="parts of a run with other sample"):
-        battery.run(STUDY, tmp_path, n_draws=20, sample=trials.Sample(n_units=64))
+        battery.run(STUDY, tmp_path, n_draws=20, sample=metamorphic.Sample(n_units=64))
     with pytest.raises(
         InputError, match="parts of a run with other seed"
     ):  # and by check_study as well
@@ -187,7 +187,7 @@ def test_a_single_trial_can_be_excepted(quick, tmp_path):
 
 def test_an_exception_of_a_single_trial_can_be_seen_to_be_needed(monkeypatch):
     """`check_study` asks for exceptions to be needed, so its rule still says what is wrong with that trial."""
-    monkeypatch.setattr(trials, "run", lambda *_, **__: table_of_rows(TRIED))
+    monkeypatch.setattr(metamorphic, "run", lambda *_, **__: table_of_rows(TRIED))
     monkeypatch.setattr(known_models, "run_known", lambda *_, **__: table_of_rows(KNOWN[:1]))
     one = f"{CLAIM} on affine, edit: three"
     reasons = {("models", one): "a reason", ("ignorance", f"{CLAIM} of one"): "a reason"}

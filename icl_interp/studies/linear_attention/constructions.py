@@ -12,8 +12,8 @@ from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, Predictor, between
 from icl_interp.models.blank import LINEAR, blank
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention
 from icl_interp.prompts import Prompts
 from icl_interp.studies.linear_attention.hand_built import by_inputs, descent
 from icl_interp.studies.linear_attention.measurements.setting import trained_landscape

@@ -9,7 +9,7 @@ from torch import Tensor
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments.calibration import Case
 from icl_interp.experiments.power import Dial
-from icl_interp.models.units import LinearSelfAttention
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.prompts import Prompts
 from icl_interp.studies.linear_attention import constructions as known
 from icl_interp.studies.linear_attention.measurements.setting import trained_landscape

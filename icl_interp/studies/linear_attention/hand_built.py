@@ -6,8 +6,8 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models.blank import LINEAR, blank
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention
 
 
 def by_inputs(product: Float[Tensor, "dim dim"]) -> LinearSelfAttention:

@@ -8,7 +8,7 @@ from helpers import must_fail
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import obtain
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.presets import SCALES
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.figures.style import safe

@@ -9,7 +9,7 @@ from icl_interp.baselines.base import Zero
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import obtain
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.presets import SCALES
 from icl_interp.models import tokens
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.models.transformer import HookedTransformer

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from icl_interp.errors import InputError
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.presets import SCALES
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.figures.style import safe

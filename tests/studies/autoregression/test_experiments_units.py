@@ -6,7 +6,7 @@ import torch
 from helpers import must_fail
 
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.presets import SCALES
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
 from icl_interp.figures.style import safe
 from icl_interp.models.diagonal_unit import DiagonalAttention

@@ -20,7 +20,7 @@ from icl_interp.studies.autoregression.claims.map import MAP_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import maps
 from icl_interp.tasks import AutoregressiveProcess, complex_states
-from icl_interp.testing import ignorant
+from icl_interp.testing import null_models
 from icl_interp.theory import autoregression as theory
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if MAP_CLAIM.id in one.expected}
@@ -190,15 +190,15 @@ def test_the_layer_of_proposition_2_takes_a_step():
 def test_faint_and_blind_models_support_nothing():
     """A model whose heads write a millionth has the map of a step, and knows nothing."""
     case = CASES["two layers that take a gradient step"].draw(0)
-    for left in (0.0, ignorant.FAINT):
-        finding = judged(calibration.Case(ignorant.blind(case.model, left), case.task))
+    for left in (0.0, null_models.FAINT):
+        finding = judged(calibration.Case(null_models.blind(case.model, left), case.task))
         assert finding.verdict == "inconclusive", finding.reason
 
 
 @pytest.mark.slow
 def test_an_untrained_model_supports_nothing():
     case = CASES["unit at a minimiser for unitary matrices"].draw(0)
-    finding = judged(calibration.Case(ignorant.untrained(case.model.cfg, 1), case.task))
+    finding = judged(calibration.Case(null_models.untrained(case.model.cfg, 1), case.task))
     assert finding.verdict == "inconclusive"
     assert finding.evidence["distance"].low > claims.FAR
 

@@ -14,7 +14,7 @@ from icl_interp.studies.autoregression.claims.specialise import SPECIALISE_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import maps_coordinates
 from icl_interp.tasks import AutoregressiveProcess
-from icl_interp.testing import ignorant
+from icl_interp.testing import null_models
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if SPECIALISE_CLAIM.id in one.expected}
 DIVIDED, SPREAD = CASES
@@ -82,11 +82,11 @@ def test_constructions(name):
 def test_models_that_know_nothing_support_nothing():
     case = CASES[DIVIDED].draw(0)
     others = (
-        ignorant.blind(case.model, ignorant.FAINT),
-        ignorant.blind(case.model),
-        ignorant.constant(case.model),
+        null_models.blind(case.model, null_models.FAINT),
+        null_models.blind(case.model),
+        null_models.constant(case.model),
     )
-    for other in (*others, ignorant.untrained(case.model.cfg, 1)):
+    for other in (*others, null_models.untrained(case.model.cfg, 1)):
         assert judged(calibration.Case(other, case.task)).verdict == "inconclusive"
 
 

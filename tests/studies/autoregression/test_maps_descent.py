@@ -16,7 +16,7 @@ from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import maps, maps_descent
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.autoregressive import complex_states
-from icl_interp.testing import ignorant
+from icl_interp.testing import null_models
 from icl_interp.theory import autoregression as theory
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if DEPTH_CLAIM.id in one.expected}
@@ -119,8 +119,8 @@ def test_descent_is_worth_its_steps():
 @pytest.mark.slow
 def test_models_that_know_nothing_support_nothing():
     case = CASES["two layers that take a gradient step"].draw(0)
-    others = (ignorant.blind(case.model, ignorant.FAINT), ignorant.constant(case.model))
-    for other in (*others, ignorant.untrained(case.model.cfg, 1)):
+    others = (null_models.blind(case.model, null_models.FAINT), null_models.constant(case.model))
+    for other in (*others, null_models.untrained(case.model.cfg, 1)):
         finding = judged(calibration.Case(other, case.task))
         assert finding.verdict == "inconclusive"
         assert finding.evidence["ratio"].low > claims.AS_GOOD

@@ -15,8 +15,8 @@ from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.orthogonality import HEADS_ORTHOGONAL_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import maps_heads
-from icl_interp.testing import ignorant
-from icl_interp.testing.edits import EDITS
+from icl_interp.testing import null_models
+from icl_interp.testing.reparameterisations import EDITS
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if HEADS_ORTHOGONAL_CLAIM.id in one.expected}
 ALIKE, APART = (
@@ -116,11 +116,11 @@ def test_the_first_model_of_the_run_stands_for_the_start():
 def test_models_that_know_nothing_support_nothing():
     case = CASES[APART].draw(0)
     others = (
-        ignorant.blind(case.model, ignorant.FAINT),
-        ignorant.blind(case.model),
-        ignorant.constant(case.model),
+        null_models.blind(case.model, null_models.FAINT),
+        null_models.blind(case.model),
+        null_models.constant(case.model),
     )
-    for other in (*others, ignorant.untrained(case.model.cfg, 1)):
+    for other in (*others, null_models.untrained(case.model.cfg, 1)):
         assert judged(calibration.Case(other, case.task)).verdict == "inconclusive"
 
 

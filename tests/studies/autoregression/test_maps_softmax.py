@@ -20,7 +20,7 @@ from icl_interp.studies.autoregression.measurements.unit import real_heads_neede
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.autoregressive import complex_states
 from icl_interp.tasks.distributions import Normal
-from icl_interp.testing import ignorant
+from icl_interp.testing import null_models
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if SOFTMAX_CLAIM.id in one.expected}
 FAILS, SHORT, LEARNS = CASES
@@ -141,7 +141,7 @@ def test_pairs_of_softmax_heads_make_a_linear_head():
 def test_models_that_know_nothing_support_nothing():
     case = CASES[FAILS].draw(0)
     assert case.task is not None
-    known = ignorant.ignorant(case.model, case.task, calibration.lab_for(case)[0].encoding)
+    known = null_models.ignorant(case.model, case.task, calibration.lab_for(case)[0].encoding)
     names = []
     for name, other in known:
         names.append(name)

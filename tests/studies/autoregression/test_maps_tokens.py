@@ -15,8 +15,8 @@ from icl_interp.studies.autoregression.claims.augmented import AUGMENTED_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import maps_tokens
 from icl_interp.tasks import AutoregressiveProcess
-from icl_interp.testing import ignorant
-from icl_interp.testing.edits import EDITS
+from icl_interp.testing import null_models
+from icl_interp.testing.reparameterisations import EDITS
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS if AUGMENTED_CLAIM.id in one.expected}
 TASK = AutoregressiveProcess(n_dims=3, n_points=10)
@@ -131,7 +131,10 @@ def test_a_layer_that_shows_more_is_not_the_lemmas():
 @pytest.mark.slow
 def test_models_that_know_nothing_support_nothing():
     case = CASES["two layers that take a gradient step"].draw(0)
-    for other in (ignorant.blind(case.model, ignorant.FAINT), ignorant.constant(case.model)):
+    for other in (
+        null_models.blind(case.model, null_models.FAINT),
+        null_models.constant(case.model),
+    ):
         assert judged(calibration.Case(other, case.task)).verdict == "inconclusive"
 
 

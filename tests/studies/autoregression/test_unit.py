@@ -16,7 +16,7 @@ from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.measurements import ties, unit
 from icl_interp.tasks import AutoregressiveProcess, Normal
 from icl_interp.tasks.autoregressive import complex_states
-from icl_interp.testing.edits.named import EDITS
+from icl_interp.testing.reparameterisations.named import EDITS
 from icl_interp.theory import autoregression as theory
 
 D, N_POINTS = 3, 6

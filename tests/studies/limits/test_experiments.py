@@ -12,7 +12,7 @@ from xarray import DataArray
 from icl_interp import evaluation
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import bench, errors, scales
+from icl_interp.experiments import bench, errors, presets
 from icl_interp.models import scores
 from icl_interp.models.tokens import Interleaved
 from icl_interp.probes.attention import resampled_scores
@@ -24,7 +24,7 @@ from icl_interp.studies.limits.experiments import queries
 from icl_interp.studies.limits.experiments import remedies as limits_remedies
 from icl_interp.tasks.distributions import Normal, Uniform
 
-SCALE = scales.Scale("test", 7, 6, 3, "tiny")
+SCALE = presets.Scale("test", 7, 6, 3, "tiny")
 TASK = small_models.TASK
 
 

@@ -7,7 +7,7 @@ from helpers import must_fail
 from known import changed
 from small_reports import drawn, report, text_of
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.figures import catalogue
 from icl_interp.figures.style import Symlog
 from icl_interp.figures.text import number
@@ -107,11 +107,11 @@ def growth_shows(r: Report, figure: go.Figure):
 
     def exponent(arm, results, name):
         square = arm.sel(statistic="squared increment").values.mean(0)
-        each = growth_exponents(square, arm["x"].values, scale.u(results))
+        each = growth_exponents(square, arm["x"].values, output_unit.u(results))
         if (between := at_drawn_places(results).get(name)) is not None and arm is not other:
             steps = pairs(between.values).mean(0)
             seen = np.isfinite(steps)
-            drawn = growth_exponents(steps[seen], between["x"].values[seen], scale.u(results))
+            drawn = growth_exponents(steps[seen], between["x"].values[seen], output_unit.u(results))
             each = np.concatenate([each, drawn])
         return each.max() if name in ("intact", "sham") else each.min()
 

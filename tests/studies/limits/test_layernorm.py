@@ -12,7 +12,7 @@ from small_models import long
 from stored_curves import certificate, drawn, ends
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.bench import MAGNITUDES
 from icl_interp.analyses.criterion import Decision, Estimate
 from icl_interp.analyses.places import DRAWN
@@ -299,7 +299,7 @@ def test_post_norm_has_no_closed_form(judged):
 @pytest.mark.slow
 def test_a_plateau_elsewhere_than_the_closed_form_is_not_supported(measured):
     bench = measured(long("pre"), SATURATES)
-    table, u = bench.results["far/certificate"], scale.u(bench.results)
+    table, u = bench.results["far/certificate"], output_unit.u(bench.results)
     row = table.to_dict("records")[0]
     cases = (
         (0.0, "supported", ", at values that the weights predict"),

@@ -24,7 +24,7 @@ from icl_interp.studies.linear_attention.measurements.algorithms import (
     descend,
     weights,
 )
-from icl_interp.testing.ignorant import blind
+from icl_interp.testing.null_models import blind
 
 LEARNED = float(-2 * WHERE.minimum / WHERE.label_moment)
 PLAIN = float(WHERE.slope.sum() / WHERE.curvature.diagonal().sum())

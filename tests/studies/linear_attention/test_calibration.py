@@ -4,7 +4,7 @@ import pytest
 from helpers import must_fail
 
 from icl_interp.experiments import calibration
-from icl_interp.models.units import LayerForm
+from icl_interp.models.single_layers import LayerForm
 from icl_interp.studies.linear_attention.measurements import weights as lsa_weights
 
 

@@ -8,12 +8,12 @@ from lsa_experiments import FIXED, bench, tiny
 from xarray import DataArray
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, scales
+from icl_interp.experiments import base, presets
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, MISPRINT, OPEN
 from icl_interp.figures import reproductions
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.tokens import Interleaved
-from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_table, table_of_rows
 from icl_interp.studies import STUDIES
@@ -31,7 +31,7 @@ from icl_interp.training import recipes
 
 STUDY = [name for name in base.names() if base.get(name).study == "linear_attention"]
 NEEDED = sorted({(m.recipe, s) for name in STUDY for m in base.get(name).models for s in m.scales})
-NOTHING = Bench({}, scales.SCALES["smoke"])
+NOTHING = Bench({}, presets.SCALES["smoke"])
 RANDOM = LinearRegression(n_dims=2, n_points=8, covariance=Exponential())
 
 
@@ -58,7 +58,7 @@ def test_every_model_exists_at_its_scales(recipe, scale):
         assert getattr(run.model, name) == getattr(small.model, name)
     assert type(run.task.covariance) is type(small.task.covariance)
     assert run.training.curriculum.first_points <= run.task.n_points
-    assert scales.config(recipe, scale, (), models.at_scale) == run
+    assert presets.config(recipe, scale, (), models.at_scale) == run
     n = run.task.n_points - 1
     if run.model.score_fn == "softmax":
         assert run.model.n_ctx >= Interleaved().n_tokens(2 * n + 1)  # M up to 2 N
@@ -169,7 +169,7 @@ def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
 def test_covariance_and_length_measure_and_draw_what_is_there():
     """An untrained model of N = 7 under both names of a length."""
     both = {name: tiny(seed=i) for i, name in enumerate(("softmax_fixed_14", "softmax_random_14"))}
-    here = Bench(both, scales.SCALES["smoke"])
+    here = Bench(both, presets.SCALES["smoke"])
     results = covariance.run(here)
     curve = results["errors"]
     assert isinstance(curve, DataArray)

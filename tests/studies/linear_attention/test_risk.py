@@ -13,7 +13,7 @@ from icl_interp.analyses.criterion import Estimate
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import Case
-from icl_interp.models.units import LinearSelfAttention
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.results import make_curve
 from icl_interp.studies.linear_attention.claims import risk as claims
 from icl_interp.studies.linear_attention.constructions import by_place

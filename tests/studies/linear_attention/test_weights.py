@@ -14,8 +14,8 @@ from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import Case
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.single_layers import LinearSelfAttention, read_layer
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.provenance import generator
 from icl_interp.results import make_curve, numbers_in
 from icl_interp.studies.linear_attention.constructions import beside_cancelling, biased, flow

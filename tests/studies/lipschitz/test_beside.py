@@ -10,8 +10,8 @@ from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.tie import TIED, tied
 from icl_interp.experiments import calibration
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.tokens import Stacked
-from icl_interp.models.units import LinearSelfAttention
 from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.claims import covariance, linear
 from icl_interp.studies.lipschitz.claims.covariance import COVARIANCE, INVERSE_COVARIANCE_CLAIM

@@ -8,7 +8,7 @@ from lipschitz_experiments import bench, known
 
 from icl_interp.experiments import obtain
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.presets import SCALES
 from icl_interp.experiments.statements import (
     AGREES,
     DIFFERS,

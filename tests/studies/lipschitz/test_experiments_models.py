@@ -7,7 +7,7 @@ from helpers import must_fail, one_in
 from lipschitz_experiments import ELLIPSOID, bench, known, task, window
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import obtain, scales
+from icl_interp.experiments import obtain, presets
 from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.experiments import bias_noise, models, norm_growth
 from icl_interp.studies.lipschitz.experiments import window as window_experiment
@@ -120,4 +120,4 @@ def test_errors_are_the_loss_of_theory():
 
 
 def test_lengths_are_those_of_training():
-    assert models.trained_length(window(1.0)) == scales.SCALES["small"].n_points
+    assert models.trained_length(window(1.0)) == presets.SCALES["small"].n_points

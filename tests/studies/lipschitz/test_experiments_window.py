@@ -9,7 +9,7 @@ from lipschitz_experiments import bench, known, task, window
 
 from icl_interp.experiments import obtain
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.presets import SCALES
 from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
 from icl_interp.figures.style import safe
 from icl_interp.results import table_of_rows

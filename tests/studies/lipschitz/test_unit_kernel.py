@@ -28,7 +28,7 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     sigma_of,
 )
 from icl_interp.tasks import Ellipsoid, Sphere, Task
-from icl_interp.testing.edits import EDITS
+from icl_interp.testing.reparameterisations import EDITS
 
 
 def found(model, task=RELU):

@@ -16,7 +16,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import config
+from icl_interp.experiments.presets import config
 from icl_interp.experiments.statements import Statement, at_most, note, statement
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer

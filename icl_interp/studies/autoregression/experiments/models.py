@@ -23,7 +23,7 @@ from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import SCALES, named, whole_prompts
+from icl_interp.experiments.presets import SCALES, named, whole_prompts
 from icl_interp.experiments.varied import VariedModel
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from xarray import DataArray
 
-from icl_interp.analyses import relevance, scale
+from icl_interp.analyses import output_unit, relevance
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
@@ -390,7 +390,7 @@ ORTHOGONALITY_CLAIM = Claim(
     source="Sander et al. (2024), sections 5.1 and 6, there for linear attention; here for any "
     "attention",
     criterion=CRITERION,
-    measurements=(scale.own, relevance.relevance, overlap, pair_ablation),
+    measurements=(output_unit.own, relevance.relevance, overlap, pair_ablation),
     twin=(overlap,),
     aspects=("shares of heads",),
     evidence=orthogonality,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import (
@@ -215,7 +215,7 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         results[far.ends],
         results[context.beyond],
         facts.x_unit,
-        scale.u(results),
+        output_unit.u(results),
     )
     slopes, intercepts, curvature = departures(ends.values, x_unit * far.LINE)
     details = tuple(
@@ -375,7 +375,7 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
     source="Naim & Asher (2025), section 6 and Proposition 5",
     criterion=CRITERION,
     measurements=(
-        scale.own,
+        output_unit.own,
         far.ends,
         between.drawn_ends,
         between.drawn_places,

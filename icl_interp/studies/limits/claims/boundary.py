@@ -3,7 +3,7 @@
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import (
@@ -102,7 +102,7 @@ def unsettled(drawn: DataArray, u: float) -> Interval:
 
 def _of_twin(twin: Results, edge: float) -> Estimate | None:
     """The onset of an untrained twin; None where its output is constant."""
-    u = scale.u(twin)
+    u = output_unit.u(twin)
     onset = (
         decades_to_level(twin[boundary.approach_decades], edge, boundary.LEVEL * u)
         if u > 0
@@ -118,7 +118,7 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
         results[boundary.approach],
         results[far.intact],
     )
-    u, edge = scale.u(results), facts.x_unit
+    u, edge = output_unit.u(results), facts.x_unit
     end_x, last_x = 1e6 * edge, boundary.LAST * edge
     where = (
         f"|x| = {0.1 * edge:g} .. {power(end_x)}, known and drawn places, and drawn ones to "
@@ -264,7 +264,7 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
     source="Naim & Asher (2025), Appendix G, after Proposition 6",
     criterion=IMMEDIATE,
     measurements=(
-        scale.own,
+        output_unit.own,
         far.certificate,
         far.intact,
         far.contexts,
@@ -276,7 +276,7 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
         boundary.logs,
         boundary.boundary,
     ),
-    twin=(boundary.approach_decades, scale.own),
+    twin=(boundary.approach_decades, output_unit.own),
     twins_agree=True,
     evidence=boundary_immediate,
     of_numbers=True,

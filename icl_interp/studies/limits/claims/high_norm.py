@@ -3,7 +3,7 @@
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
 from icl_interp.analyses.criterion import (
@@ -178,7 +178,7 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
         [swapped(used, at) for at in (context.INNER, everywhere)],
     )
     first, last = (power(x * x_unit) for x in HIGH)
-    rows = arm_rows(results[boundary.arms], scale.u(results))
+    rows = arm_rows(results[boundary.arms], output_unit.u(results))
     name = "squared error far from the data / that of the best guess without the prompt"
     quantities = {
         "R2": facts.learned,
@@ -278,7 +278,7 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     source="Naim & Asher (2025), Proposition 4",
     criterion=HIGH_NORM,
     measurements=(
-        scale.own,
+        output_unit.own,
         context.use,
         far.ends,
         between.drawn,

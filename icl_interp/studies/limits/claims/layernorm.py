@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
@@ -74,7 +74,7 @@ def spread(results: Results) -> Estimate:
     were drawn. Nor does u itself have one as a unit: over samples it varies by 4 %, and the zones
     below span a factor of five.
     """
-    mean, u = (float(results[scale.own].sel(statistic=s)) for s in ("mean", "u"))
+    mean, u = (float(results[output_unit.own].sel(statistic=s)) for s in ("mean", "u"))
     name = "standard deviation of the prediction in distribution / its mean"
     return Estimate.exactly(name, u / max(abs(mean), u) if u > 0 else 0.0)
 
@@ -179,7 +179,7 @@ def _measured_onset(approach: DataArray, u: float) -> float:
 def saturation(results: Results, facts: Facts) -> Evidence:
     """Does f stop changing, at the value that the weights alone predict, and does a norm's scale grow meanwhile?"""
     weights, ends = results[far.certificate].iloc[0], results[far.ends]
-    x_unit, u, at_end = facts.x_unit, scale.u(results), ends.values[:, -1]
+    x_unit, u, at_end = facts.x_unit, output_unit.u(results), ends.values[:, -1]
     measured, apart = at_end.mean((1, 2)), at_end.std((1, 2))
     plateau = Estimate.of(
         "level that the prediction tends to for x > 0",
@@ -286,7 +286,7 @@ def saturation(results: Results, facts: Facts) -> Evidence:
     if spread(results.twin).value > ROUNDING:
         name = quantities["change"].name
         twin["change"] = Estimate.of(
-            name, last_change(results.twin[far.ends], scale.u(results.twin)), SD
+            name, last_change(results.twin[far.ends], output_unit.u(results.twin)), SD
         )
     return Evidence(
         quantities, says, plateau, scope, twin=twin, details=tuple(details), caveat=caveat
@@ -368,7 +368,7 @@ LAYERNORM_SATURATION_CLAIM = Claim(
     source="Naim & Asher (2025), section 5 and Proposition 6",
     criterion=SATURATION,
     measurements=(
-        scale.own,
+        output_unit.own,
         far.certificate,
         far.plateaus,
         far.ends,
@@ -380,7 +380,7 @@ LAYERNORM_SATURATION_CLAIM = Claim(
         between.scale_growth,
         boundary.approach,
     ),
-    twin=(scale.own, far.ends),
+    twin=(output_unit.own, far.ends),
     evidence=saturation,
     of_numbers=True,
     excluded=needs_growth,

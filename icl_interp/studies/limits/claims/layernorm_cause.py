@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.answer import bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
@@ -95,7 +95,7 @@ def exponent(squares: Sequence[DataArray], u: float, slower: bool) -> Interval:
 
 def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dict[str, Estimate]:
     """Growth exponents of both arms; without drawn places (of a twin) at known ones alone."""
-    arms, u = results[far.norm_arms].sel(statistic="squared increment"), scale.u(results)
+    arms, u = results[far.norm_arms].sel(statistic="squared increment"), output_unit.u(results)
     names = {"frozen": "every norm frozen", "intact": "unchanged model"}
     found = {}
     for arm, name in names.items():
@@ -122,7 +122,7 @@ def at_drawn_places(results: Results) -> dict[str, DataArray]:
 
 def causes_saturation(results: Results, facts: Facts) -> Evidence:
     """Does f, which levels off, grow again once the norms' scales are frozen at the query?"""
-    arms, u, x_unit = results[far.norm_arms], scale.u(results), facts.x_unit
+    arms, u, x_unit = results[far.norm_arms], output_unit.u(results), facts.x_unit
     xs = arms["x"].values
     reached = f"{power(far.GROWTH[far.GROWTH > 0].min() * x_unit)} .. {power(xs.max())}"
     scope = asked(facts, f"|x| = {reached}, known and drawn places", results[far.ends][0, 0].size)
@@ -250,7 +250,7 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     source="Naim & Asher (2025), Proposition 6; causal test ours",
     criterion=CAUSES,
     measurements=(
-        scale.own,
+        output_unit.own,
         far.certificate,
         far.ends,
         between.drawn,
@@ -259,7 +259,7 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
         far.sufficiency,
         far.cost,
     ),
-    twin=(scale.own, far.norm_arms),
+    twin=(output_unit.own, far.norm_arms),
     evidence=causes_saturation,
     of_numbers=True,
     excluded=needs_norm,

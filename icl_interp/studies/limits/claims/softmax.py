@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from xarray import DataArray
 
-from icl_interp.analyses import relevance, scale
+from icl_interp.analyses import output_unit, relevance
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
@@ -219,7 +219,7 @@ def softmax_hardmax(results: Results, facts: Facts) -> Evidence:
     )
     share = relevance.share_of_heads("heads that matter and turn into a hardmax", counting)
     quantities["share"] = share
-    causal = _causal(results[far_swap], scale.u(results))
+    causal = _causal(results[far_swap], output_unit.u(results))
     says, caveat = _says(quantities, heads, already, (near, out), causal)
     return Evidence(quantities, says, None, scope, causal, {"share": twin}, details, caveat)
 
@@ -377,7 +377,7 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
     statement="Far from the data softmax attention acts as a hardmax: all weight on one token",
     source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
     criterion=HARDMAX,
-    measurements=(scale.own, relevance.relevance, concentration, delta, far_swap),
+    measurements=(output_unit.own, relevance.relevance, concentration, delta, far_swap),
     twin=(concentration,),
     aspects=("shares of heads",),
     evidence=softmax_hardmax,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses import relevance, scale
+from icl_interp.analyses import output_unit, relevance
 from icl_interp.analyses.answer import answer
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
@@ -387,7 +387,7 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
     statement="Over many tokens softmax attention acts as a uniform average",
     source="Naim & Asher (2025), section 6 and appendix G.2",
     criterion=CRITERION,
-    measurements=(scale.own, relevance.relevance, dispersion, deficit),
+    measurements=(output_unit.own, relevance.relevance, dispersion, deficit),
     twin=(deficit,),
     aspects=("shares of heads",),
     evidence=softmax_uniform,

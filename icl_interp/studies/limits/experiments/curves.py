@@ -14,7 +14,7 @@ from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import SIGMAS
-from icl_interp.experiments.scales import polynomials
+from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array

@@ -12,7 +12,7 @@ from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Model, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import SIGMAS
-from icl_interp.experiments.scales import polynomials
+from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.statements import Statement, at_least, note
 from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import printed

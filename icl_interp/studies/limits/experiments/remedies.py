@@ -20,7 +20,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import polynomials
+from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.models import scores
 from icl_interp.probes.attention import resampled_scores

@@ -12,7 +12,7 @@ from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import SIGMAS
-from icl_interp.experiments.scales import polynomials
+from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.statements import Statement, note, statement
 from icl_interp.results import Result
 from icl_interp.studies.limits.experiments import printed, ranges

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
@@ -64,7 +64,7 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     sizes = np.unique(np.abs(curve["x"].values))
     ends = float(sizes[0]) / 1.2, float(sizes[-1]) * 1.2
     _f(figure, results, rows, known)
-    _gap(figure, curve, rows, scale.u(results) if scale.own in results else 0.0)
+    _gap(figure, curve, rows, output_unit.u(results) if output_unit.own in results else 0.0)
     _growth(figure, logs)
     figure.update_layout(
         xaxis=log_axis("|x| of the query", *ends, 8),

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
@@ -50,7 +50,7 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     if curve is None:
         return None
     arms = {arm: curve.sel(arm=arm) for arm in curve.indexes["arm"] if arm != "law mean"}
-    other, u = results.get(far.counterpart), results.get(scale.own)
+    other, u = results.get(far.counterpart), results.get(output_unit.own)
     if other is not None and other.sizes["unit"]:
         arms["trained without"] = other
     first = [name for name in ARMS if name in arms]
@@ -71,7 +71,7 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
         figure.add_trace(_point(name, labels[row], row, exponents[-1], "growth exponent", "2"))
         if twin is not None and name in twin.indexes["arm"]:
             known = twin.sel(arm=name, statistic="squared increment")
-            of_twin = exponent([known], _u(results.twin.get(scale.own)), name not in PLATEAUS)
+            of_twin = exponent([known], _u(results.twin.get(output_unit.own)), name not in PLATEAUS)
             figure.add_trace(_twin(labels[row], row, of_twin.value))
     _exponent_axes(figure, labels, exponents)
     panel_title(figure, "Size of the prediction", domains[0])

@@ -12,7 +12,7 @@ import torch
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.bench import Xs
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
@@ -293,7 +293,7 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
 @measurement(
     "far/boundary",
     version=2,
-    needs=(approach, logs, far.certificate, scale.own),
+    needs=(approach, logs, far.certificate, output_unit.own),
     asks=lambda lab, *_: lab.on_grid,
 )
 def boundary(

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from icl_interp import evaluation
-from icl_interp.analyses import scale
+from icl_interp.analyses import output_unit
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.baselines.law import LawMean
@@ -164,7 +164,7 @@ def onsets(run: Checkpoint, sample: Sample) -> Numbers:
     computes.
     """
     lab = sample.lab(run)
-    u = float(lab.measure(scale.own).sel(statistic="u"))
+    u = float(lab.measure(output_unit.own).sel(statistic="u"))
     f, xs = as_numbers(lab.sweep(lab.grid)), lab.grid
     return {name: _onset(f, xs, sign, LEVEL * u, LAST * lab.x_unit) for name, sign in SIDES.items()}
 

@@ -17,7 +17,7 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
-from icl_interp.models.units import read_layer
+from icl_interp.models.single_layers import read_layer
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_curve, make_table, table_of_rows

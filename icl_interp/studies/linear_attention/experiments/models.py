@@ -21,7 +21,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Model
 from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.scales import named, rescaled
+from icl_interp.experiments.presets import named, rescaled
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import bootstrap

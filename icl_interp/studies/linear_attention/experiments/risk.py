@@ -19,7 +19,7 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
-from icl_interp.models.units import LinearSelfAttention, read_layer
+from icl_interp.models.single_layers import LinearSelfAttention, read_layer
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_curve, table_of_rows

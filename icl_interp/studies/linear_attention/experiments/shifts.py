@@ -22,7 +22,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import plainly
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
-from icl_interp.models.units import LinearSelfAttention
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import Interval, bootstrap

@@ -2,7 +2,7 @@
 
 N = n_points - 1 labelled examples in training, M at test. The theory has Gaussian inputs and w ~
 N(0, I); claims that read weights need one layer of linear self-attention on stacked prompts
-(`models.units.read_layer`). What compares predictions alone also goes for deep and for softmax
+(`models.single_layers.read_layer`). What compares predictions alone also goes for deep and for softmax
 models.
 """
 
@@ -16,8 +16,8 @@ from torch import Tensor
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.errors import InputError
+from icl_interp.models.single_layers import beyond_a_layer
 from icl_interp.models.tokens import Stacked
-from icl_interp.models.units import beyond_a_layer
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks.distributions import Normal

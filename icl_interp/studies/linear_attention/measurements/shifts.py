@@ -14,7 +14,7 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.errors import InputError
-from icl_interp.models.units import read_layer
+from icl_interp.models.single_layers import read_layer
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve

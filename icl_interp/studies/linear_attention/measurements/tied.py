@@ -11,7 +11,7 @@ from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.base import intervene
-from icl_interp.models.units import LinearSelfAttention, read_layer
+from icl_interp.models.single_layers import LinearSelfAttention, read_layer
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array

@@ -19,8 +19,8 @@ from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
+from icl_interp.models.single_layers import LayerForm, read_layer
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LayerForm, read_layer
 from icl_interp.results import make_array, make_curve, table_of_numbers
 from icl_interp.studies.linear_attention.measurements.setting import task_of, trained_landscape
 from icl_interp.tasks.regression import LinearRegression

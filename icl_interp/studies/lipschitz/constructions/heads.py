@@ -11,9 +11,9 @@ from torch import Tensor
 
 from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
 from icl_interp.models.blank import LINEAR, blank
+from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention
 from icl_interp.studies.lipschitz.constructions import kernels
 from icl_interp.studies.lipschitz.constructions.units import COVARIANCE, OPTIMAL, unit_with
 from icl_interp.studies.lipschitz.measurements import heads_family

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.experiments.scales import SCALES
+from icl_interp.experiments.presets import SCALES
 from icl_interp.studies.lipschitz.experiments.models import Varied, VariedModel, varied
 
 

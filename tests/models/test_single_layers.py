@@ -10,9 +10,9 @@ from torch.testing import assert_close
 from icl_interp import evaluation, tasks
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.single_layers import LinearSelfAttention, read_layer
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.models.units import LinearSelfAttention, read_layer
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.theory import linear_attention as theory

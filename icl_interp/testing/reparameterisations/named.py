@@ -3,8 +3,8 @@
 Edits of targets stand in `targets`.
 """
 
-from icl_interp.testing.edits import attention, layers, stream
-from icl_interp.testing.edits.base import Edit
+from icl_interp.testing.reparameterisations import attention, layers, stream
+from icl_interp.testing.reparameterisations.base import Edit
 
 EDITS: tuple[Edit, ...] = (
     *stream.WIDTH_DOUBLED,

@@ -14,8 +14,8 @@ from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.maps import map_orthogonality
 from icl_interp.provenance import generator
-from icl_interp.testing.edits import EDITS, differ
-from icl_interp.testing.edits.base import made, weights_of
+from icl_interp.testing.reparameterisations import EDITS, differ
+from icl_interp.testing.reparameterisations.base import made, weights_of
 
 FAR = 1e4
 NAMED = {edit.name: edit for edit in EDITS}

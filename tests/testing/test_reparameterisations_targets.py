@@ -15,8 +15,15 @@ from icl_interp.models.tokens import Interleaved, Stacked, States
 from icl_interp.provenance import generator
 from icl_interp.tasks import Normal, Uniform
 from icl_interp.tasks.rescaled import Rescaled
-from icl_interp.testing.edits.base import made, weights_of
-from icl_interp.testing.edits.targets import RESCALED, SCALED, SHIFTED, TARGET_EDITS, Posed, Units
+from icl_interp.testing.reparameterisations.base import made, weights_of
+from icl_interp.testing.reparameterisations.targets import (
+    RESCALED,
+    SCALED,
+    SHIFTED,
+    TARGET_EDITS,
+    Posed,
+    Units,
+)
 
 UNITS = Units(3.0, -2.0)
 LINEAR_MAP = LinearMap(n_dims=3, outputs=2, weights=Normal(1), inputs=Normal(1), n_points=6)

@@ -9,7 +9,7 @@ from icl_interp.errors import InputError
 from icl_interp.experiments.calibration import CONSTRUCTIONS
 from icl_interp.studies import STUDIES
 from icl_interp.studies.base import Study
-from icl_interp.testing import parts
+from icl_interp.testing import job_cache
 
 
 def check_one_file_each(file_of, folder):
@@ -19,7 +19,7 @@ def check_one_file_each(file_of, folder):
 
 
 def test_two_parts_never_share_a_file(tmp_path):
-    check_one_file_each(parts.file_of, tmp_path)
+    check_one_file_each(job_cache.file_of, tmp_path)
     must_fail(
         check_one_file_each,
         lambda folder, name: folder / "".join(c for c in name if c.isalnum()),
@@ -28,23 +28,23 @@ def test_two_parts_never_share_a_file(tmp_path):
 
 
 def test_a_folder_is_refused_to_parts_made_otherwise(tmp_path):
-    parts.claim(tmp_path / "new", {"sources": "a", "seed": 0})
-    parts.claim(tmp_path / "new", {"sources": "a", "seed": 0})
+    job_cache.claim(tmp_path / "new", {"sources": "a", "seed": 0})
+    job_cache.claim(tmp_path / "new", {"sources": "a", "seed": 0})
     with pytest.raises(
         InputError,
         match="new keeps parts of a run with other sources and seed: name another folder",
     ):
-        parts.claim(tmp_path / "new", {"sources": "b", "seed": 1})
+        job_cache.claim(tmp_path / "new", {"sources": "b", "seed": 1})
 
 
 def check_what_shows_is_not_asked(files):
     """Nothing of the package imports what shows verdicts, but what hands it to users, and lists of what a study has."""
     hand = ("pipeline.py", "__init__.py", "__main__.py")
-    shown = tuple(f"icl_interp.{name.removesuffix('.py')}" for name in parts.SHOWING)
+    shown = tuple(f"icl_interp.{name.removesuffix('.py')}" for name in job_cache.SHOWING)
     for path, text in files.items():
-        inside = path.relative_to(parts.PACKAGE).parts
+        inside = path.relative_to(job_cache.PACKAGE).parts
         lists = inside[-1] == "study.py" or inside == ("studies", "base.py")
-        if set(inside) & set(parts.SHOWING) or inside[-1] in hand or lists:
+        if set(inside) & set(job_cache.SHOWING) or inside[-1] in hand or lists:
             continue
         for name in imported(text):
             assert not name.startswith(shown), f"{path} imports {name}"
@@ -61,9 +61,9 @@ def imported(text):
 
 
 def test_verdicts_do_not_depend_on_what_shows_them():
-    files = {path: path.read_text() for path in parts.PACKAGE.rglob("*.py")}
+    files = {path: path.read_text() for path in job_cache.PACKAGE.rglob("*.py")}
     check_what_shows_is_not_asked(files)
-    bad = {parts.PACKAGE / "analyses" / "claim.py": "from icl_interp.figures.style import BLUE"}
+    bad = {job_cache.PACKAGE / "analyses" / "claim.py": "from icl_interp.figures.style import BLUE"}
     must_fail(check_what_shows_is_not_asked, bad)
 
 
@@ -79,14 +79,14 @@ def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
         outside,
     ):
         folder.mkdir(parents=True)
-    monkeypatch.setattr(parts, "PACKAGE", package)
-    monkeypatch.setattr(parts, "STUDIES", package / "studies")
+    monkeypatch.setattr(job_cache, "PACKAGE", package)
+    monkeypatch.setattr(job_cache, "STUDIES", package / "studies")
     study = Study("one", "a work", folder=one)
 
     def changed(path, text="x = 1"):
-        before = parts.sources(study)
+        before = job_cache.sources(study)
         path.write_text(text)
-        return parts.sources(study) != before
+        return job_cache.sources(study) != before
 
     assert changed(package / "engine.py")
     assert changed(package / "engine.py", "x = 2")
@@ -103,4 +103,4 @@ def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
     study = Study("plugin", "a work", folder=outside)
     assert changed(outside / "claim.py", "x = 3")
     assert not changed(one / "claims" / "claim.py", "x = 3")
-    assert parts.sources(STUDIES.named("heads")) != parts.sources(study)
+    assert job_cache.sources(STUDIES.named("heads")) != job_cache.sources(study)

@@ -3,7 +3,15 @@
 import torch
 
 from icl_interp.models.config import HookedTransformerConfig as Config
-from icl_interp.testing.edits.base import Edit, Weights, mlps, resized, size_of, sized, writers
+from icl_interp.testing.reparameterisations.base import (
+    Edit,
+    Weights,
+    mlps,
+    resized,
+    size_of,
+    sized,
+    writers,
+)
 
 OF_AN_MLP = (
     ("W_in", 1),

@@ -11,15 +11,15 @@ from icl_interp.errors import InputError
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.provenance import generator
 from icl_interp.tasks import Normal
-from icl_interp.testing import ignorant
-from icl_interp.testing.edits.base import differ, made, weights_of
+from icl_interp.testing import null_models
+from icl_interp.testing.reparameterisations.base import differ, made, weights_of
 
 WIDE = {"d_model": 16}  # the small models have no room for a copier with norms of its own
 COPYING = [
     name
     for name, (kind, changes) in ARCHITECTURES.items()
     if "d_model" not in changes
-    and ignorant.no_copier(make(kind, **{**changes, **WIDE}).cfg) is None
+    and null_models.no_copier(make(kind, **{**changes, **WIDE}).cfg) is None
 ]
 
 
@@ -45,7 +45,7 @@ def test_a_copier_says_the_last_value(name):
     if model.cfg.d_out == 2:
         task = LinearMap(n_dims=1, outputs=2, weights=Normal(1), inputs=Normal(1), n_points=7)
         model, encoding, channel = make("pre", d_in=2, d_out=2, **WIDE), Interleaved(), 0
-    copier = ignorant.copier(model.cfg, channel)
+    copier = null_models.copier(model.cfg, channel)
     assert copier.cfg == model.cfg
     tolerance = 1e-12 if model.cfg.normalization_type is None else 1e-3
     copies(copier, encoding, task, tolerance)
@@ -66,8 +66,8 @@ def test_copiers_are_of_every_norm_and_pattern():
 
 def test_a_copier_is_sharp_in_prompts_of_the_usual_length():
     task = TASK.with_points(20)
-    copies(ignorant.copier(make("no norm", n_ctx=40, **WIDE).cfg), Interleaved(), task, 1e-12)
-    copies(ignorant.copier(make("pre", n_ctx=40, **WIDE).cfg), Interleaved(), task, 1e-3)
+    copies(null_models.copier(make("no norm", n_ctx=40, **WIDE).cfg), Interleaved(), task, 1e-12)
+    copies(null_models.copier(make("pre", n_ctx=40, **WIDE).cfg), Interleaved(), task, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_copier_is_sharp_in_prompts_of_the_usual_length():
 )
 def test_where_no_copier_can_be(name, changes, why):
     with pytest.raises(InputError, match=why):
-        ignorant.copier(make(name, **changes).cfg)
+        null_models.copier(make(name, **changes).cfg)
 
 
 def deaf(model):
@@ -103,18 +103,18 @@ DEAF = ("mlp only", "post, MLP only", "one coordinate")
 @pytest.mark.parametrize("name", one_in(3, [name for name in ARCHITECTURES if name not in DEAF]))
 def test_a_blind_model_hears_nothing_of_its_context(name):
     model = model_of(name)
-    deaf(ignorant.blind(model))
+    deaf(null_models.blind(model))
     must_fail(deaf, model)
-    must_fail(deaf, ignorant.blind(model, ignorant.FAINT))
+    must_fail(deaf, null_models.blind(model, null_models.FAINT))
     tokens = tokens_for(model)
     with torch.no_grad():
-        gap = ignorant.blind(model, ignorant.FAINT)(tokens) - ignorant.blind(model)(tokens)
+        gap = null_models.blind(model, null_models.FAINT)(tokens) - null_models.blind(model)(tokens)
         assert 0 < gap.abs().max() < 1e-3 * model(tokens).abs().max()
 
 
 def test_without_attention_nothing_is_to_blind():
     with pytest.raises(InputError, match="sees no context already"):
-        ignorant.blind(make("mlp only"))
+        null_models.blind(make("mlp only"))
     deaf(make("mlp only"))
 
 
@@ -127,20 +127,20 @@ def says(model, value):
 
 def test_a_constant_model_says_its_number():
     model = make("pre")
-    says(ignorant.constant(model, 0.25), 0.25)
+    says(null_models.constant(model, 0.25), 0.25)
     must_fail(says, model, 0.25)
-    must_fail(says, ignorant.constant(model, 0.5), 0.25)
+    must_fail(says, null_models.constant(model, 0.5), 0.25)
 
 
 def test_an_untrained_model_is_its_seeds():
     cfg = make("post").cfg
-    assert not differ(ignorant.untrained(cfg, 1), ignorant.untrained(cfg, 1))
-    assert differ(ignorant.untrained(cfg, 1), ignorant.untrained(cfg, 2))
-    assert next(ignorant.untrained(cfg, 1).parameters()).dtype == torch.float64
+    assert not differ(null_models.untrained(cfg, 1), null_models.untrained(cfg, 1))
+    assert differ(null_models.untrained(cfg, 1), null_models.untrained(cfg, 2))
+    assert next(null_models.untrained(cfg, 1).parameters()).dtype == torch.float64
 
 
 def test_all_that_there_are():
-    names = [name for name, _ in ignorant.ignorant(make("pre"), TASK, Interleaved())]
+    names = [name for name, _ in null_models.ignorant(make("pre"), TASK, Interleaved())]
     assert names == [
         "constant",
         "blind",
@@ -148,9 +148,9 @@ def test_all_that_there_are():
         "copier of the last value",
         *(f"untrained, seed {seed}" for seed in (1, 2, 3)),
     ]
-    assert [name for name, _ in ignorant.ignorant(make("mlp only"), TASK, Interleaved())] == [
+    assert [name for name, _ in null_models.ignorant(make("mlp only"), TASK, Interleaved())] == [
         "constant",
         *(f"untrained, seed {seed}" for seed in (1, 2, 3)),
     ]
-    stacked = dict(ignorant.ignorant(make("bidirectional", **WIDE), TASK, Stacked()))
+    stacked = dict(null_models.ignorant(make("bidirectional", **WIDE), TASK, Stacked()))
     copies(stacked["copier of the last value"], Stacked(), TASK, 1e-3)

@@ -20,11 +20,11 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.testing import known_models, trials
-from icl_interp.testing.edits import EDITS
-from icl_interp.testing.edits.targets import Posed
+from icl_interp.testing import known_models, metamorphic
+from icl_interp.testing.reparameterisations import EDITS
+from icl_interp.testing.reparameterisations.targets import Posed
 
-SAMPLE = trials.Sample(n_units=32, n_contexts=1)
+SAMPLE = metamorphic.Sample(n_units=32, n_contexts=1)
 RULE = Criterion("above 0 / below 0", (Condition("size", (1e-9, INF), (-INF, -1e-9)),))
 
 
@@ -64,7 +64,7 @@ def model() -> Posed:
 
 def outcome(model, job, *claims, sample=SAMPLE) -> dict[str, str]:
     """What each claim did not survive, by its id."""
-    before = trials.judged(model, claims, sample)
+    before = metamorphic.judged(model, claims, sample)
     return {row[3]: row[-1] for row in job(before)}
 
 
@@ -72,23 +72,24 @@ def outcome(model, job, *claims, sample=SAMPLE) -> dict[str, str]:
 def test_edits_find_what_depends_on_weights(model):
     """Every edit leaves a claim about the function, and some move one about weights."""
     claims = (OF_FUNCTION, OF_WEIGHTS)
-    before = trials.judged(model, claims, SAMPLE)
+    before = metamorphic.judged(model, claims, SAMPLE)
     found = {
         edit.name: {
-            row[3]: row[-1] for row in trials.try_edit("m", model, edit, claims, before, SAMPLE)
+            row[3]: row[-1]
+            for row in metamorphic.try_edit("m", model, edit, claims, before, SAMPLE)
         }
-        for edit in trials.edits_of(model)
+        for edit in metamorphic.edits_of(model)
     }
     assert len(found) > 10
     assert {rows[OF_FUNCTION.id] for rows in found.values() if rows} == {""}
     assert found["width doubled (large)"][OF_WEIGHTS.id] == "the estimate moves"
     # A claim that says it is about this aspect is not asked.
-    edit = next(edit for edit in trials.edits_of(model) if edit.may_change)
+    edit = next(edit for edit in metamorphic.edits_of(model) if edit.may_change)
     excepted = replace(OF_WEIGHTS, aspects=edit.may_change[:1])
     assert (
         outcome(
             model,
-            lambda before: trials.try_edit("m", model, edit, (excepted,), before, SAMPLE),
+            lambda before: metamorphic.try_edit("m", model, edit, (excepted,), before, SAMPLE),
             excepted,
         )
         == {}
@@ -97,11 +98,13 @@ def test_edits_find_what_depends_on_weights(model):
 
 def check_shared_twins(model, twins, claims):
     """Findings with twins that were measured before are those with twins of their own."""
-    edit = next(edit for edit in trials.edits_of(model) if edit.name == "width doubled (large)")
-    before = trials.judged(model, claims, SAMPLE, twins=twins)
-    assert before == trials.judged(model, claims, SAMPLE)
+    edit = next(
+        edit for edit in metamorphic.edits_of(model) if edit.name == "width doubled (large)"
+    )
+    before = metamorphic.judged(model, claims, SAMPLE, twins=twins)
+    assert before == metamorphic.judged(model, claims, SAMPLE)
     rows = [
-        trials.try_edit("m", model, edit, claims, before, SAMPLE, *shared)
+        metamorphic.try_edit("m", model, edit, claims, before, SAMPLE, *shared)
         for shared in ((), (twins,))
     ]
     assert rows[0] == rows[1]
@@ -118,28 +121,28 @@ def test_twins_are_measured_once(model):
     learning = replace(
         OF_FUNCTION, kind="learning", twin=(moves,), evidence=size, learned=lambda facts: None
     )
-    twins = trials.twins_of(model, SAMPLE)
+    twins = metamorphic.twins_of(model, SAMPLE)
     check_shared_twins(model, twins, (learning,))
     assert twins.made
     assert all(set(twin.results) == {moves.name} for twin in twins.made.values())
     must_fail(
-        check_shared_twins, model, trials.twins_of(model, replace(SAMPLE, seed=1)), (learning,)
+        check_shared_twins, model, metamorphic.twins_of(model, replace(SAMPLE, seed=1)), (learning,)
     )
 
 
 def test_one_edit_a_family(model):
-    every, some = trials.edits_of(model), trials.edits_of(model, one_a_family=True)
+    every, some = metamorphic.edits_of(model), metamorphic.edits_of(model, one_a_family=True)
     assert {edit.family for edit in some} == {edit.family for edit in every}
     assert len({edit.family for edit in some}) == len(some) < len(every)
     bidirectional = Posed(make("mlp only"), TASK, Interleaved())
-    assert "heads" not in {edit.family for edit in trials.edits_of(bidirectional)}
+    assert "heads" not in {edit.family for edit in metamorphic.edits_of(bidirectional)}
 
 
 @pytest.mark.slow
 def test_ignorant_models_find_what_is_true_of_whoever_knows_nothing(model):
     rows = [
         row
-        for found in trials.try_ignorant("m", model, (OF_CONTEXT, OF_FUNCTION), SAMPLE)
+        for found in metamorphic.try_ignorant("m", model, (OF_CONTEXT, OF_FUNCTION), SAMPLE)
         for row in found
     ]
     wrong = {row[2] for row in rows if row[3] == OF_CONTEXT.id and row[-1]}
@@ -148,7 +151,9 @@ def test_ignorant_models_find_what_is_true_of_whoever_knows_nothing(model):
     # Untrained ones are asked about what training made only.
     assert not any(row[2].startswith("untrained") for row in rows)
     learned = replace(OF_CONTEXT, kind="learning", learned=lambda facts: None)
-    rows = [row for found in trials.try_ignorant("m", model, (learned,), SAMPLE) for row in found]
+    rows = [
+        row for found in metamorphic.try_ignorant("m", model, (learned,), SAMPLE) for row in found
+    ]
     assert sum(row[2].startswith("untrained") for row in rows) == 3
 
 
@@ -157,7 +162,7 @@ def test_draws_find_what_depends_on_the_sample(model):
     for sample in (replace(SAMPLE, seed=1), replace(SAMPLE, n_units=64)):
         found = outcome(
             model,
-            lambda before, s=sample: trials.try_draw("m", model, claims, before, s, "another"),
+            lambda before, s=sample: metamorphic.try_draw("m", model, claims, before, s, "another"),
             *claims,
         )
         assert found == {OF_DRAW.id: "opposite verdict", OF_FUNCTION.id: ""}
@@ -179,26 +184,26 @@ def check_stays(stays):
 
 
 def test_when_an_estimate_stays():
-    check_stays(trials.stays)
+    check_stays(metamorphic.stays)
     must_fail(
         check_stays, lambda a, b: a is not None and b is not None and abs(a.value - b.value) < 0.2
     )
-    must_fail(check_stays, lambda a, b: trials.stays(a, b) or a.value != a.value)
+    must_fail(check_stays, lambda a, b: metamorphic.stays(a, b) or a.value != a.value)
 
 
 @pytest.mark.slow
 def test_what_was_done_is_not_done_again(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(trials, "edits_of", lambda model: [])
-    monkeypatch.setattr(trials, "SEEDS", (0, 1))
-    monkeypatch.setattr(trials, "posed", lambda checkpoint: checkpoint)
+    monkeypatch.setattr(metamorphic, "edits_of", lambda model: [])
+    monkeypatch.setattr(metamorphic, "SEEDS", (0, 1))
+    monkeypatch.setattr(metamorphic, "posed", lambda checkpoint: checkpoint)
     begun: list[str] = []
     settings = {"sample": SAMPLE, "done": tmp_path, "watch": begun.append}
-    first = trials.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
+    first = metamorphic.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
     assert begun == ["m: ignorant", "m: seed 1", "m: half the sample"]
     assert len(list(tmp_path.iterdir())) == 3
     (tmp_path / "m%3A seed 1.json").unlink()
     begun.clear()
-    again = trials.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
+    again = metamorphic.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
     assert begun == ["m: seed 1"]
     assert_frame_equal(again, first)
     assert set(first.loc[first["wrong"] != "", "claim"]) >= {OF_DRAW.id}
@@ -206,8 +211,8 @@ def test_what_was_done_is_not_done_again(model, tmp_path, monkeypatch):
 
 def test_models_are_left_as_they_were(model):
     before = [p.clone() for p in model.model.parameters()]
-    for edit in trials.edits_of(model):
-        trials.edited(model, edit)
+    for edit in metamorphic.edits_of(model):
+        metamorphic.edited(model, edit)
     assert all(torch.equal(a, b) for a, b in zip(before, model.model.parameters(), strict=True))
 
 
@@ -238,7 +243,7 @@ def check_survives(survives):
 
 
 def test_what_a_verdict_must_survive():
-    check_survives(trials.survives)
+    check_survives(metamorphic.survives)
     must_fail(check_survives, lambda claim, edit, one, two: "")
     must_fail(
         check_survives,
@@ -264,13 +269,13 @@ def test_an_edit_that_does_not_leave_the_function_of_a_class_of_one_s_own_is_lef
     rotated, permuted = (
         next(e for e in EDITS if e.name == name) for name in ("stream rotated", "heads permuted")
     )
-    before = trials.judged(posed, (OF_FUNCTION,), SAMPLE)
-    (row,) = trials.try_edit("m", posed, rotated, (OF_FUNCTION,), before, SAMPLE)
-    assert row[0] == trials.LEFT_OUT
+    before = metamorphic.judged(posed, (OF_FUNCTION,), SAMPLE)
+    (row,) = metamorphic.try_edit("m", posed, rotated, (OF_FUNCTION,), before, SAMPLE)
+    assert row[0] == metamorphic.LEFT_OUT
     assert "moves the prediction nearby" in row[2]
-    (row,) = trials.try_edit("m", posed, permuted, (OF_FUNCTION,), before, SAMPLE)
+    (row,) = metamorphic.try_edit("m", posed, permuted, (OF_FUNCTION,), before, SAMPLE)
     assert (row[0], row[-1]) == ("edit", "")
-    for edit in trials.TARGET_EDITS:
+    for edit in metamorphic.TARGET_EDITS:
         assert "a class of its own" in (edit.applies(posed) or "")
 
 
@@ -279,10 +284,15 @@ def test_a_wrong_edit_of_a_plain_model_is_an_error(model):
         weights["unembed.W_U"] /= 2
         return cfg
 
-    wrong = trials.Edit("halved", "basis", lambda cfg: None, halve)
+    wrong = metamorphic.Edit("halved", "basis", lambda cfg: None, halve)
     with pytest.raises(AssertionError, match="the edit 'halved' moves the prediction by"):
-        trials.try_edit(
-            "m", model, wrong, (OF_FUNCTION,), trials.judged(model, (OF_FUNCTION,), SAMPLE), SAMPLE
+        metamorphic.try_edit(
+            "m",
+            model,
+            wrong,
+            (OF_FUNCTION,),
+            metamorphic.judged(model, (OF_FUNCTION,), SAMPLE),
+            SAMPLE,
         )
 
 

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.models.config import HookedTransformerConfig as Config
-from icl_interp.testing.edits.attention import IDLE, OF_A_HEAD, copied_head
-from icl_interp.testing.edits.base import (
+from icl_interp.testing.reparameterisations.attention import IDLE, OF_A_HEAD, copied_head
+from icl_interp.testing.reparameterisations.base import (
     Aspect,
     Edit,
     Reader,

@@ -9,7 +9,7 @@ from icl_interp.errors import InputError
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.tokens import Stacked
 from icl_interp.provenance import generator
-from icl_interp.testing.edits import EDITS, TARGET_EDITS, Posed, base, differ
+from icl_interp.testing.reparameterisations import EDITS, TARGET_EDITS, Posed, base, differ
 
 TOKENS = Stacked().encode(RELU.sample(8, generator(0, "test"), dtype=torch.float64))
 MODELS = {

@@ -12,10 +12,10 @@ from helpers import must_fail
 from known import facts
 
 from icl_interp.analyses.claim import Claim, Evidence, asked_once
+from icl_interp.analyses.controls import measure
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.lab import Lab, Twins
 from icl_interp.analyses.measurement import TWINS, Results, measurement
-from icl_interp.analyses.twins import measure
 from icl_interp.results import make_array
 
 RULE = Criterion("at most 0.1 / above 0.2", (Condition("size", (-INF, 0.1), (0.2, INF)),))

@@ -35,10 +35,10 @@ from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator, write_json
 from icl_interp.results import make_table
-from icl_interp.testing import ignorant, parts
-from icl_interp.testing.edits.base import Edit, differ, freed
-from icl_interp.testing.edits.named import EDITS
-from icl_interp.testing.edits.targets import TARGET_EDITS, Posed, TargetEdit
+from icl_interp.testing import job_cache, null_models
+from icl_interp.testing.reparameterisations.base import Edit, differ, freed
+from icl_interp.testing.reparameterisations.named import EDITS
+from icl_interp.testing.reparameterisations.targets import TARGET_EDITS, Posed, TargetEdit
 
 SEEDS = tuple(range(8))  # of the sample
 # An estimate stays where it moves by less than this share of itself, or of its interval: edits
@@ -325,7 +325,7 @@ def try_ignorant(
     Untrained ones are asked about what training made only: what follows from the design holds for
     them too.
     """
-    for variant, other in ignorant.ignorant(model.model, model.task, model.encoding):
+    for variant, other in null_models.ignorant(model.model, model.task, model.encoding):
         of_these = (
             [c for c in claims if c.kind == "learning"]
             if variant.startswith("untrained")
@@ -445,8 +445,8 @@ def done_or_made(
     findings: Findings | None = None
     for trial, job in trials:
         key = f"{name}: {trial}"
-        if done and parts.file_of(done, key).exists():
-            stored = json.loads(parts.file_of(done, key).read_text())
+        if done and job_cache.file_of(done, key).exists():
+            stored = json.loads(job_cache.file_of(done, key).read_text())
             rows += [
                 (*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored
             ]  # NaN stands as text
@@ -457,7 +457,7 @@ def done_or_made(
         found = job(findings)
         rows += found
         if done:
-            write_json(parts.file_of(done, key), found)
+            write_json(job_cache.file_of(done, key), found)
     return rows
 
 

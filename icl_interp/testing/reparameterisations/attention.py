@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from icl_interp.models.config import HookedTransformerConfig as Config
-from icl_interp.testing.edits.base import (
+from icl_interp.testing.reparameterisations.base import (
     Edit,
     Weights,
     attentions,

@@ -17,7 +17,14 @@ from icl_interp.models.tokens import Encoding, Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.rescaled import Rescaled
-from icl_interp.testing.edits.base import Aspect, Family, Weights, freed, made, weights_of
+from icl_interp.testing.reparameterisations.base import (
+    Aspect,
+    Family,
+    Weights,
+    freed,
+    made,
+    weights_of,
+)
 
 
 class Posed(NamedTuple):

@@ -8,7 +8,7 @@ from helpers import must_fail
 
 from icl_interp.checkpoints import bundled, store
 from icl_interp.errors import InputError
-from icl_interp.experiments import base, obtain, scales
+from icl_interp.experiments import base, obtain, presets
 from icl_interp.experiments.base import Model
 from icl_interp.provenance import read_json, write_json
 from icl_interp.training import recipes
@@ -19,8 +19,8 @@ NEEDED = sorted({(m.recipe, s) for name in LIMITS for m in base.get(name).models
 
 @pytest.mark.parametrize(("recipe", "scale"), NEEDED)
 def test_every_model_of_every_experiment_exists_at_its_scales(recipe, scale):
-    run = scales.config(recipe, scale)
-    assert run.task.n_points == scales.SCALES[scale].n_points
+    run = presets.config(recipe, scale)
+    assert run.task.n_points == presets.SCALES[scale].n_points
     assert run.training.curriculum.until <= run.training.steps
     assert all(start < run.training.steps for start, _ in run.training.curriculum.degrees)
 
@@ -32,7 +32,7 @@ def test_scales_change_sizes_only(recipe):
     """Everything that makes the recipe what it is survives: the norm, the scores, the parts, the laws."""
     small = recipes.resolve(recipe)
     for scale in ("smoke", "paper"):
-        other = scales.at_scale(small, scale)
+        other = presets.at_scale(small, scale)
         for name in (
             "normalization_type",
             "norm_position",
@@ -43,13 +43,13 @@ def test_scales_change_sizes_only(recipe):
             "act_fn",
         ):
             assert getattr(other.model, name) == getattr(small.model, name)
-        assert other.task == small.task.with_points(scales.SCALES[scale].n_points)
+        assert other.task == small.task.with_points(presets.SCALES[scale].n_points)
         assert other.encoding == small.encoding
         share = small.training.curriculum.until / small.training.steps
         assert other.training.curriculum.until / other.training.steps == pytest.approx(
             share, abs=0.01
         )
-    assert scales.at_scale(small, "small") is small
+    assert presets.at_scale(small, "small") is small
 
 
 def test_paper_scale_is_the_papers():
@@ -60,24 +60,24 @@ def test_paper_scale_is_the_papers():
         assert (model.n_layers, model.n_heads, model.d_model, run.task.n_points) == (12, 8, 256, 41)
         assert (training.steps, training.batch_size, training.learning_rate) == (500_000, 64, 1e-4)
 
-    check(scales.config("affine", "paper"))
-    check(scales.config("degree_3_gaussian", "paper"))
-    must_fail(check, scales.config("affine", "small"))
-    assert scales.config("affine_wide", "paper").model.d_model == 512
-    heads = scales.config("two_layers_32_heads", "paper").model
+    check(presets.config("affine", "paper"))
+    check(presets.config("degree_3_gaussian", "paper"))
+    must_fail(check, presets.config("affine", "small"))
+    assert presets.config("affine_wide", "paper").model.d_model == 512
+    heads = presets.config("two_layers_32_heads", "paper").model
     assert (heads.n_layers, heads.n_heads, heads.d_model, heads.attn_only) == (2, 32, 256, True)
 
 
-@pytest.mark.parametrize("name", scales.PAPER_ONLY)
+@pytest.mark.parametrize("name", presets.PAPER_ONLY)
 def test_what_exists_at_paper_scale_only_is_refused_elsewhere(name):
     for scale in ("smoke", "small"):
         with pytest.raises(InputError, match=f"{name} exists at scale paper only"):
-            scales.config(name, scale)
+            presets.config(name, scale)
 
 
 def test_unknown_names_are_refused():
     with pytest.raises(InputError, match=r"unknown scale 'smal': did you mean 'small'"):
-        scales.config("affine", "smal")
+        presets.config("affine", "smal")
     with pytest.raises(
         InputError, match=r"unknown experiment 'limits\.tabel1': did you mean 'limits\.table1'"
     ):
