@@ -148,6 +148,9 @@ for head in (None, (0, 2), (1, 1)):
 #
 # A measurement gets a `lab`: the model in float64, the prompts of the report, and its controls. It
 # returns numbers for each *unit* (a function that was drawn), so that intervals are over functions.
+# This one runs the model itself. One that only asks for predictions at some queries declares them,
+# `asks=lambda lab: lab.ask(xs)`, and is given the answers: `def function(lab, swept)`, with the
+# predictions in `swept.f`. A report reads the prompts once for all of these.
 
 
 # %%

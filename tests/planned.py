@@ -9,7 +9,6 @@ from pandas.testing import assert_frame_equal
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.probes.norms import LayerNormScale
-from icl_interp.probes.sweep import together
 from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array
 
@@ -20,32 +19,51 @@ def by_row(values: torch.Tensor):
     return make_array(as_numbers(values).numpy(), axes)
 
 
-@measurement("test/plain")
-def plain(lab):
-    return by_row((yield from lab.ask(XS)))
+@measurement("test/plain", asks=lambda lab: lab.ask(XS))
+def plain(lab, swept):
+    return by_row(swept.f)
 
 
-@measurement("test/grid")
-def grid(lab):
-    return by_row((yield from lab.on_grid()))
+@measurement("test/grid", asks=lambda lab: lab.on_grid)
+def grid(lab, swept):
+    return by_row(swept.f)
 
 
-@measurement("test/two steps")
-def two_steps(lab):
-    """The second question depends on the answer to the first."""
-    first = yield from lab.ask([0.3])
+@measurement("test/first step", asks=lambda lab: lab.ask([0.3]))
+def first_step(lab, swept):
+    return by_row(swept.f)
+
+
+def _where_the_first_led(lab, first):
+    """The question depends on what it needs."""
     probe = LayerNormScale(per_prompt=True)
-    second = yield from lab.ask([float(first.mean())], probes=[probe], query=[Temperature(2.0)])
-    scale = torch.from_numpy(probe.results()["scale"].values[-1].T[..., None])
-    return by_row(torch.cat([first, second, scale], 1))
+    return lab.ask([float(first.values.mean())], probes=[probe], query=[Temperature(2.0)])
 
 
-@measurement("test/two at once")
-def two_at_once(lab):
-    own, few = yield from together(
-        lab.ask(context=[SwapPattern("uniform")]), lab.ask(XS, prompts=lab.few)
-    )
+@measurement("test/two steps", needs=(first_step,), asks=_where_the_first_led)
+def two_steps(lab, second, first):
+    of_first = torch.from_numpy(first.values[..., None])
+    scales = second.probe(LayerNormScale).results()["scale"]
+    scale = torch.from_numpy(scales.values[-1].T[..., None])
+    return by_row(torch.cat([of_first, second.f, scale], 1))
+
+
+@measurement(
+    "test/two at once",
+    asks=lambda lab: [lab.ask(context=[SwapPattern("uniform")]), lab.ask(XS, prompts=lab.few)],
+)
+def two_at_once(lab, both):
+    own, few = (one.f for one in both)
     return by_row(torch.cat([own[: len(few)], few], 1))
+
+
+@measurement(
+    "test/by key", asks=lambda lab: {x: lab.ask([x], prompts=lab.few) for x in reversed(XS)}
+)
+def by_key(lab, swept):
+    """Answers stand under the key of their question, whatever their order."""
+    assert [swept[x].xs for x in XS] == [[x] for x in XS]
+    return by_row(torch.cat([swept[x].f for x in XS], 1))
 
 
 @measurement("test/no question")
@@ -53,14 +71,18 @@ def no_question(lab):
     return by_row(lab.sweep(XS[:1]))
 
 
-@measurement("test/builds on another")
-def built(lab):
-    below = yield from lab.need(two_steps)
-    more = yield from lab.ask(XS)
-    return by_row(torch.from_numpy(below.values[..., None]) + more)
+@measurement("test/nothing to ask", asks=lambda lab: None)
+def nothing_to_ask(lab, swept):
+    assert swept is None
+    return by_row(lab.prompts.xs[:, :1])
 
 
-MINE = (plain, grid, two_steps, two_at_once, no_question, built)
+@measurement("test/builds on another", needs=(two_steps,), asks=lambda lab, below: lab.ask(XS))
+def built(lab, more, below):
+    return by_row(torch.from_numpy(below.values[..., None]) + more.f)
+
+
+MINE = (plain, grid, first_step, two_at_once, by_key, no_question, nothing_to_ask, two_steps, built)
 
 
 def check_same(found, expected, name):

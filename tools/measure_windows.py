@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Measurement
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import environment, write_json
-from icl_interp.results import make_table
 from icl_interp.studies.lipschitz.measurements import heads_family as measurements
+from icl_interp.studies.lipschitz.measurements.unit import kernel, scores
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 from icl_interp.training import recipes
@@ -40,14 +39,8 @@ KINDS = {  # family: recipe, and what is changed in it
 
 def window(model: HookedTransformer, one: Checkpoint) -> dict[str, float]:
     """The window of a model on the task of a run."""
-    lab, found = Lab(model, one.task, one.encoding), {}
-
-    def take(inner: Lab) -> Any:
-        found.update((yield from measurements.window_of(inner)))
-        return make_table({})
-
-    lab.measure(Measurement("tool/window", take))
-    return found
+    lab = Lab(model, one.task, one.encoding)
+    return measurements.window_of(lab.measure(scores), lab.measure(kernel))
 
 
 def run(

@@ -15,6 +15,7 @@ import copy
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ from torch import Tensor
 
 from icl_interp.analyses.facts import is_large, x_unit
 from icl_interp.analyses.places import sizes
-from icl_interp.analyses.plan import Numbers
 from icl_interp.analyses.sizes import Sizes
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
@@ -44,7 +44,7 @@ from icl_interp.models.weights import lay_out
 from icl_interp.probes.base import Probe
 from icl_interp.probes.residual import depths
 from icl_interp.probes.runner import probe as run_probes
-from icl_interp.probes.sweep import Sweep, Tick, places, run
+from icl_interp.probes.sweep import Sweep, Swept, Tick, places, run
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import Result
@@ -98,7 +98,8 @@ class Bench:
         self.n_units, self.n_contexts = n_units, n_contexts
         self._samples: dict[tuple[str, int, int], Prompts] = {}
         self.prompts: Prompts = self.units("lab/prompts", n_contexts=n_contexts)
-        self._intact: Tensor | None = None
+        # Of sweeps that somebody still holds, so that one which several ask for is run once.
+        self._predictions: WeakKeyDictionary[Sweep, Tensor] = WeakKeyDictionary()
 
     @classmethod
     def of(
@@ -379,14 +380,10 @@ class Bench:
             _, cache = self.single.run_with_cache(tokens.float(), names_filter=names)
         return [cache[name] for name in names]
 
-    def on_grid(self) -> Numbers[Tensor]:
-        """`yield from lab.on_grid()`: f on the far grid for every prompt, `(batch, point, target)`.
-
-        It is asked for once.
-        """
-        if self._intact is None:
-            self._intact = yield from self.ask(self.grid)
-        return self._intact
+    @cached_property
+    def on_grid(self) -> Sweep:
+        """All prompts with the query on the far grid: one sweep, run once, whoever asks for it."""
+        return self.ask(self.grid)
 
     def truth(self, xs: Xs, prompts: Prompts | None = None) -> Float[Tensor, "batch point target"]:
         """What the functions really are at these queries."""
@@ -417,8 +414,8 @@ class Bench:
     ) -> Sweep:
         """Predictions with the last query at each of `xs`, for every prompt: a sweep yet to run.
 
-        `f = yield from lab.ask(xs)` in a measurement has it run together with what others ask for;
-        `lab.sweep(xs)` runs it at once.
+        A measurement that declares it (`asks=lambda lab: lab.ask(xs)`) has it run together with
+        what others ask for; `lab.sweep(xs)` runs it at once.
 
         Args:
             xs: queries (the first coordinate; others 0); each prompt's own query by default.
@@ -446,6 +443,17 @@ class Bench:
         Every context is read once for all of them.
         """
         return run(self.model, self.encoding, sweeps, tick, reader=self.reader)
+
+    def unanswered(self, sweeps: Sequence[Sweep]) -> list[Sweep]:
+        """Those sweeps that have not run yet, each once."""
+        return [one for one in dict.fromkeys(sweeps) if one not in self._predictions]
+
+    def answers(self, sweeps: Sequence[Sweep], tick: Tick | None = None) -> list[Swept]:
+        """What each sweep gave. Those that have not run yet are run, together: `run`."""
+        new = self.unanswered(sweeps)
+        if new:
+            self._predictions.update(zip(new, self.run(new, tick), strict=True))
+        return [Swept(self._predictions[one], one) for one in sweeps]
 
     def sweep(
         self,

@@ -1,12 +1,18 @@
 """The lab: measurements of one model, each taken once, and the models that stand beside it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from icl_interp.analyses.bench import Bench
-from icl_interp.analyses.controls import Twins
-from icl_interp.analyses.measurement import TWINS, Measurement, Planned, R, Results, check_distinct
+from icl_interp.analyses.measurement import (
+    TWINS,
+    Measurement,
+    R,
+    Results,
+    check_distinct,
+    with_needs,
+)
 from icl_interp.analyses.plan import Watch, take
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig
@@ -16,6 +22,8 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.base import Task
+
+SEEDS = (1, 2, 3)  # of the weights of untrained twins: two of three decide
 
 
 class Lab(Bench):
@@ -53,21 +61,19 @@ class Lab(Bench):
         super().__init__(
             model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, device=device
         )
-        self.counterpart_model, self.companions = counterpart, dict(companions or {})
-        self._snapshots, self.twin_config, self._config = (
-            snapshots,
-            twin_config or model.cfg,
-            config,
-        )
+        self.counterpart_model = counterpart
+        self.companions = dict(companions or {})
+        self.twin_config = twin_config or model.cfg
+        self._snapshots = snapshots
+        self._config = config
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
-        self.under_way: set[str] = set()  # measurements that are being taken
 
     def measure(self, measurement: Measurement[R]) -> R:
-        """The result of a measurement, taken once; where it failed, its error again.
+        """The result of a measurement, taken once.
 
-        A measurement that failed is not tried a second time.
+        Where it failed, its error again, without a second attempt.
 
         Raises:
             InputError: another measurement of this name was taken before.
@@ -80,35 +86,24 @@ class Lab(Bench):
     def measure_all(
         self, measurements: Sequence[Measurement[Any]], watch: Watch | None = None
     ) -> dict[str, Exception]:
-        """Take measurements, and run what they ask for together; returns failed ones with errors.
+        """Take measurements; returns those that failed, with the error.
+
+        What they ask for is run together. What they need is taken before them, and kept as well.
 
         Args:
             measurements: which; those taken before are not taken again.
             watch: is told what is under way.
 
         Raises:
-            InputError: two measurements of one name.
+            InputError: two measurements of one name, or some that need one another in a circle.
         """
-        for one in measurements:
+        new = {}
+        for one in with_needs(measurements):
             check_distinct(self._taken, one)
-        new = [
-            m
-            for m in dict.fromkeys(measurements)
-            if m not in self._results and m.name not in self._errors
-        ]
-        take(new, self, self._results, self._errors, watch)
+            if one not in self._results and one.name not in self._errors:
+                new[one.name] = one
+        take(list(new.values()), self, self._results, self._errors, watch)
         return {m.name: self._errors[m.name] for m in measurements if m.name in self._errors}
-
-    def need(self, measurement: Measurement[R]) -> Planned[R]:
-        """`yield from lab.need(other)`: the result of another measurement, to build on it."""
-        check_distinct(self._taken, measurement)
-        while measurement.name in self.under_way:  # others go on meanwhile
-            yield ()
-        if measurement.name in self._errors:
-            raise self._errors[measurement.name]
-        if measurement not in self._results:
-            self._results[measurement.name] = yield from measurement.steps(self)
-        return self._results[measurement]
 
     @property
     def results(self) -> Results:
@@ -124,8 +119,10 @@ class Lab(Bench):
         return self._config or RunConfig(self.model.cfg, self.task, tokens.name_of(self.encoding))
 
     @cached_property
-    def twins(self) -> Twins:
+    def twins(self) -> "Twins":
         """The same bench with untrained models: same config, fresh weights.
+
+        Of each function they are shown one context.
 
         This bench has one context of each function. The weights of the models do not depend on the
         seed of the sample: a verdict must not change with the seed because of a twin.
@@ -152,5 +149,35 @@ class Lab(Bench):
 
     @cached_property
     def snapshots(self) -> dict[int, HookedTransformer]:
-        """Models on the way to this one, by step, as its run kept them; empty if it kept none."""
+        """Models on the way to this one, by step, as its run kept them; empty for none."""
         return dict(self._snapshots()) if self._snapshots else {}
+
+
+class Twins:
+    """The labs of untrained twins, each made when it is first asked for.
+
+    Most verdicts need one or two of three.
+
+    It is no `Sequence`: whoever checks types at run time looks at an item of a sequence, which
+    would make it.
+
+    Args:
+        make: makes the one with weights of this seed.
+
+    Attributes:
+        made: those that were asked for, by number.
+    """
+
+    def __init__(self, make: Callable[[int], Lab]) -> None:
+        self._make = make
+        self.made: dict[int, Lab] = {}
+
+    def __getitem__(self, number: int) -> Lab:
+        """One of them, by its number from 0."""
+        if number not in self.made:
+            self.made[number] = self._make(SEEDS[number])
+        return self.made[number]
+
+    def __iter__(self) -> Iterator[Lab]:
+        """All of them."""
+        return (self[number] for number in range(len(SEEDS)))

@@ -1,24 +1,21 @@
-"""Measurements: named functions of the lab whose results have a static type; and their results."""
+"""Measurements: what each needs and asks, and a function of the answers; results by measurement."""
 
 from collections import UserDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from inspect import isgenerator, isgeneratorfunction
+from typing import Any, Generic, TypeVar, overload
 
 from pandas import DataFrame
-from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.probes.sweep import Sweep
 from icl_interp.results import Result
 
-if TYPE_CHECKING:
-    from icl_interp.analyses.lab import Lab
-
 R = TypeVar("R", bound=Result)
-# Yields sweeps, is sent the predictions of each, returns the result.
-Planned = Generator[tuple[Sweep, ...], Sequence[Tensor], R]
+# What a measurement asks for; its answers come in the same form, a `Swept` in place of each sweep.
+Asked = Sweep | Sequence[Sweep] | Mapping[Any, Sweep] | None
 TWINS = ("twin/", "twin 2/", "twin 3/")  # in front of the names of untrained twins' results
 TWIN = TWINS[0]  # the one whose numbers are shown
 
@@ -31,49 +28,101 @@ class Measurement(Generic[R]):
 
     It is also the key of its result: `results[far.intact]`. No two may have one name.
 
-    A function that runs the model over queries is best written as a generator, which asks and is
-    answered:
-    `f = yield from lab.ask(xs)`. The lab then runs what all measurements ask for together, and
-    reads each context once.
+    A measurement that runs the model over queries declares what it asks. The lab then runs what all
+    measurements ask for together, and reads each context once:
+
+        @measurement("own/spread", needs=(output_unit.own,), asks=lambda lab: lab.ask([0.5]))
+        def spread(lab, swept, own): ...
 
     Attributes:
+        function: of the lab, of the answers where it asks for any, and of the results of `needs`.
         version: goes up when the same model would give another result: stored results are then not
             judged again.
+        needs: measurements whose results it builds on; they are taken before it.
+        asks: gives the sweeps that it asks for, from the lab and the results of `needs`: one
+            (`lab.ask(...)`), several in a list or by key, or None for nothing. The answers come in
+            the same form: a `Swept` with predictions `f` and the probes, which have read.
+
+    Raises:
+        InputError: the function or what it asks is a generator.
     """
 
     name: str
-    function: "Callable[[Lab], R | Planned[R]]"
+    function: Callable[..., R]
     version: int = 1
+    needs: "tuple[Measurement[Any], ...]" = ()
+    asks: Callable[..., Asked] | None = None
 
-    def __call__(self, lab: "Lab") -> R:
-        """Measure by itself: what it asks for is run at once.
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs", tuple(self.needs))
+        if isgeneratorfunction(self.function) or isgeneratorfunction(self.asks):
+            raise _is_generator(self.name)
+
+    def __call__(self, lab: Any) -> R:
+        """Measure by itself: what it needs is taken from the lab, what it asks for is run at once.
 
         Raises:
             TypeError: the function returned something that a report cannot hold.
         """
-        steps = self.steps(lab)
-        answers: Sequence[Tensor] | None = None
-        while True:
-            try:
-                asked = next(steps) if answers is None else steps.send(answers)
-                answers = lab.run(asked)
-            except StopIteration as end:
-                return end.value
+        needed = [lab.measure(one) for one in self.needs]
+        return self.reduce(lab, self.ask(lab, needed), needed)
 
-    def steps(self, lab: "Lab") -> "Planned[R]":
-        """What it asks for, step by step, and the result at the end."""
-        result = self.function(lab)
-        if isinstance(result, Generator):
-            result = yield from result
+    def ask(self, lab: Any, needed: Sequence[Any]) -> Asked:
+        """The sweeps that it asks for, given the results of what it needs."""
+        asked = None if self.asks is None else self.asks(lab, *needed)
+        _check_asked(self.name, asked)
+        return asked
+
+    def reduce(self, lab: Any, asked: Asked, needed: Sequence[Any]) -> R:
+        """The result. The lab answers what was asked: sweeps that have run are not run again."""
+        if self.asks is None:
+            result = self.function(lab, *needed)
+        else:
+            result = self.function(lab, _answered(lab, asked), *needed)
         _check(self.name, result)
-        return cast(R, result)
+        return result
 
 
 def measurement(
-    name: str, version: int = 1
-) -> "Callable[[Callable[[Lab], R | Planned[R]]], Measurement[R]]":
-    """Decorator that makes a function of the lab a measurement."""
-    return lambda function: Measurement(name, function, version)
+    name: str,
+    version: int = 1,
+    *,
+    needs: Sequence[Measurement[Any]] = (),
+    asks: Callable[..., Asked] | None = None,
+) -> Callable[[Callable[..., R]], Measurement[R]]:
+    """Decorator that makes a function a measurement; arguments as of `Measurement`."""
+    return lambda function: Measurement(name, function, version, tuple(needs), asks)
+
+
+def with_needs(measurements: Iterable[Measurement[Any]]) -> list[Measurement[Any]]:
+    """These measurements and all that they need, each once."""
+    found: dict[int, Measurement[Any]] = {}
+    ahead = list(measurements)
+    for one in ahead:  # grows on the way
+        if id(one) not in found:
+            found[id(one)] = one
+            ahead += one.needs
+    return list(found.values())
+
+
+def sweeps_in(asked: Asked) -> list[Sweep]:
+    """The sweeps that a measurement asks for."""
+    if asked is None:
+        return []
+    if isinstance(asked, Sweep):
+        return [asked]
+    return list(asked.values() if isinstance(asked, Mapping) else asked)
+
+
+def _answered(lab: Any, asked: Asked) -> Any:
+    """The answers, in the form in which a measurement asked."""
+    sweeps = sweeps_in(asked)
+    answers = lab.answers(sweeps) if sweeps else []
+    if asked is None:
+        return None
+    if isinstance(asked, Sweep):
+        return answers[0]
+    return dict(zip(asked, answers, strict=True)) if isinstance(asked, Mapping) else answers
 
 
 class MissingResult(InputError, KeyError):
@@ -90,11 +139,10 @@ class Results(UserDict[str, Any]):
 
     >>> from icl_interp.results import make_table
     >>> certificate = Measurement("far/certificate", lambda lab: make_table({"r": [2.0]}))
-    >>> own, twin = certificate(None), make_table({"r": [3.0]})
-    >>> results = Results({"far/certificate": own, "twin/far/certificate": twin})
-    >>> stored = results.twin["far/certificate"]
-    >>> results[certificate]["r"].item(), stored["r"].item(), certificate in results
-    (2.0, 3.0, True)
+    >>> of_twin = make_table({"r": [3.0]})
+    >>> results = Results({"far/certificate": certificate(None), "twin/far/certificate": of_twin})
+    >>> results[certificate]["r"].item(), results.twin["far/certificate"]["r"].item()
+    (2.0, 3.0)
     """
 
     @overload
@@ -126,7 +174,7 @@ class Results(UserDict[str, Any]):
 
     @property
     def by_twin(self) -> "list[Results]":
-        """These results once for each untrained twin that was measured, as the first twin."""
+        """These results once for each twin that was measured, which then stands as the first."""
         own = {name: r for name, r in self.items() if not name.startswith(TWINS)}
         found = []
         for prefix in TWINS:
@@ -153,8 +201,36 @@ def _name(key: object) -> Any:
     return key.name if isinstance(key, Measurement) else key
 
 
+def _is_generator(name: str) -> InputError:
+    """Says to those who wrote a measurement that asks while it runs what to write instead."""
+    return InputError(
+        f"the measurement {name!r} is a generator (`yield`), which no longer asks: declare what it "
+        "asks, `@measurement(name, needs=(other,), asks=lambda lab: lab.ask(xs))`, and take the "
+        "answers, `def function(lab, swept, other)`, with the predictions in `swept.f`"
+    )
+
+
+def _check_asked(name: str, asked: Any) -> None:
+    """Refuse what is no question."""
+    if isgenerator(asked):
+        raise _is_generator(name)
+    if isinstance(asked, Mapping):
+        several = list(asked.values())
+    elif isinstance(asked, (list, tuple)):
+        several = asked
+    else:
+        several = [] if asked is None else [asked]
+    if not all(isinstance(one, Sweep) for one in several):
+        raise InputError(
+            f"the measurement {name!r} asks for {shown(asked)}: `asks` returns a sweep "
+            "(`lab.ask(...)`), a list of sweeps, sweeps by key, or None"
+        )
+
+
 def _check(name: str, result: Any) -> None:
     """Refuse what a report cannot hold."""
+    if isgenerator(result):
+        raise _is_generator(name)
     if not isinstance(result, (DataArray, DataFrame)):
         raise TypeError(
             f"the measurement {name!r} returned {type(result).__name__}: return an "

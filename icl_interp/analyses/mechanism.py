@@ -14,13 +14,13 @@ from xarray import DataArray, concat
 
 from icl_interp.analyses import output_unit, relevance
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Measurement, Planned, measurement
-from icl_interp.analyses.plan import Numbers
+from icl_interp.analyses.measurement import Measurement, measurement
 from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe
 from icl_interp.probes.pattern import AttentionPattern
 from icl_interp.probes.residual import LogitLens
 from icl_interp.probes.runner import probe
+from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.results import make_array
 
 MOST = 100_000  # numbers of patterns that a report holds; of larger ones it holds the query's row
@@ -35,34 +35,53 @@ def measurements(lab: Lab) -> list[Measurement[Any]]:
     return [*heads, attribution, *([variance] if lab.task.n_targets > 1 else []), lens]
 
 
-@measurement("mechanism/patterns")
-def patterns(lab: Lab) -> Planned[DataArray]:
-    """Mean attention weights by token, tokens by name: (layer, head, query, key).
+def _at_query(lab: Lab, one: Probe) -> Sweep:
+    """A probe at the queries; contexts are read together with what others ask."""
+    return lab.ask(prompts=lab.few, probes=[one])
+
+
+def _asks_patterns(lab: Lab) -> Sweep | None:
+    """Where not all rows are kept, a probe at the query."""
+    return _at_query(lab, AttentionPattern()) if _has_many_weights(lab) else None
+
+
+def _has_many_weights(lab: Lab) -> bool:
+    n_tokens = len(lab.encoding.kinds(lab.few.n_points))
+    return len(lab.heads) * n_tokens**2 > MOST
+
+
+@measurement("mechanism/patterns", asks=_asks_patterns)
+def patterns(lab: Lab, swept: Swept | None) -> DataArray:
+    """Mean attention weights by token: `probes.AttentionPattern`, (layer, head, query, key), tokens by name.
 
     They are those of `probes.AttentionPattern`. Of a large model, with more than `MOST` weights,
     only the row of the query.
     """
     names = token_names(lab.encoding.kinds(lab.few.n_points))
-    if len(lab.heads) * len(names) ** 2 > MOST:
-        found, rows = (yield from _at_query(lab, AttentionPattern()))["weight"], [QUERY]
+    if swept:
+        one = swept.probe(AttentionPattern)
+        rows = [QUERY]
     else:
-        one, rows = AttentionPattern(), names
+        one = AttentionPattern()
+        rows = names
         probe(lab.single, lab.few, [one], lab.encoding, lab.chunks(lab.few)[0].stop)
-        found = _arrays(one)["weight"]
+    found = _arrays(one)["weight"]
     layers, heads = (found.indexes[name].tolist() for name in ("layer", "head"))
     axes = {"layer": layers, "head": heads, "query": rows, "key": names}
     return make_array(found.values, axes, "", f"mean over {len(lab.few)} prompts")
 
 
 @measurement(
-    "mechanism/attribution", version=2
-)  # 2: shares of the model's own prediction, with a rest
-def attribution(lab: Lab) -> Planned[DataArray]:
+    "mechanism/attribution",
+    version=2,  # 2: shares of the model's own prediction, with a rest
+    asks=lambda lab: _at_query(lab, DirectAttribution()),
+)
+def attribution(lab: Lab, swept: Swept) -> DataArray:
     """Shares of the prediction's variance: `probes.DirectAttribution` at the query, (part, target).
 
     Parts are the read-in, "head LAYER.HEAD", "MLP LAYER" and the rest.
     """
-    shares = yield from _at_query(lab, DirectAttribution())
+    shares = _arrays(swept.probe(DirectAttribution))
     found = {name: share.sel(position=QUERY, drop=True) for name, share in shares.items()}
     parts = [found["read_in"].expand_dims(part=[READ_IN])]
     if "head" in found:
@@ -80,15 +99,14 @@ def attribution(lab: Lab) -> Planned[DataArray]:
     return make_array(every.values, axes, "", found["read_in"].attrs["note"])
 
 
-@measurement("mechanism/variance")
-def variance(lab: Lab) -> Planned[DataArray]:
+@measurement("mechanism/variance", asks=lambda lab: lab.ask(prompts=lab.few))
+def variance(lab: Lab, swept: Swept) -> DataArray:
     """Variance of each coordinate of the prediction over the prompts of `attribution`, (target,).
 
     It is what the shares of that coordinate are shares of. Of a prediction that is a number, nobody
     needs it.
     """
-    f = (yield from lab.ask(prompts=lab.few))[:, 0]
-    values = f.double().var(0, unbiased=False).numpy()
+    values = swept.f[:, 0].double().var(0, unbiased=False).numpy()
     return make_array(
         values, {"target": range(len(values))}, "y squared", f"{len(lab.few)} prompts, at the query"
     )
@@ -114,14 +132,14 @@ def pooled(shares: DataArray, variances: DataArray | None) -> DataArray:
     return covariances.sum("target") / variances.sum("target")
 
 
-@measurement("mechanism/lens")
-def lens(lab: Lab) -> Planned[DataArray]:
+@measurement("mechanism/lens", asks=lambda lab: _at_query(lab, LogitLens(per_prompt=True)))
+def lens(lab: Lab, swept: Swept) -> DataArray:
     """The logit lens after 0, 1, ..., all blocks: (statistic, depth, unit), means over targets.
 
     error: its squared error at the query; distance: its squared distance from the model's own
     prediction; zero: the squared error of predicting 0.
     """
-    read = (yield from _at_query(lab, LogitLens(per_prompt=True)))["prediction"].sel(position=QUERY)
+    read = _arrays(swept.probe(LogitLens))["prediction"].sel(position=QUERY)
     said = read.transpose("depth", "prompt", "target").values
     truth = lab.few.ys[:, -1].numpy()
     rows = {
@@ -148,14 +166,6 @@ def token_names(kinds: Sequence[str]) -> list[str]:
     return [*names, QUERY]
 
 
-def _at_query(lab: Lab, one: Probe) -> Numbers[dict[str, DataArray]]:
-    """What a probe returns at the queries, by the result's name.
-
-    Contexts are read together with what others ask.
-    """
-    yield from lab.ask(prompts=lab.few, probes=[one])
-    return _arrays(one)
-
-
 def _arrays(one: Probe) -> dict[str, DataArray]:
+    """What a probe returns, by the result's name."""
     return {name: result for name, result in one.results().items() if isinstance(result, DataArray)}

@@ -3,13 +3,14 @@
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.probes.sweep import Swept
 from icl_interp.results import make_array
 
 
-@measurement("scale/own")
-def own(lab: Lab) -> Planned[DataArray]:
-    """Mean and standard deviation of the output f over in-distribution prompts.
+@measurement("scale/own", asks=lambda lab: lab.ask())
+def own(lab: Lab, swept: Swept) -> DataArray:
+    """Mean and standard deviation of the output f in distribution, each prompt at its own query.
 
     Each prompt has its own query. Of vectors, the root of the summed variances, and the mean over
     coordinates.
@@ -17,7 +18,7 @@ def own(lab: Lab) -> Planned[DataArray]:
     The standard deviation is u, the unit of every size of f: it belongs to the function that a
     model computes, not to its weights. Edits that leave the function leave it.
     """
-    f = (yield from lab.ask())[:, 0]
+    f = swept.f[:, 0]
     u = f.var(0, unbiased=False).sum().sqrt()
     return make_array([float(f.mean()), float(u)], {"statistic": ("mean", "u")}, note="own queries")
 

@@ -1,142 +1,175 @@
-"""The plan of an analysis: what all measurements ask for is run together, round by round."""
+"""The plan of an analysis: measurements in the order of their needs, their sweeps run together."""
 
-from collections.abc import Callable, Generator, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
-from torch import Tensor
-
-from icl_interp.analyses.measurement import Measurement, Planned
+from icl_interp.analyses.bench import Bench
+from icl_interp.analyses.measurement import Asked, Measurement, sweeps_in
 from icl_interp.errors import InputError
 from icl_interp.probes.sweep import Sweep, n_read
 from icl_interp.products import fast
 
-if TYPE_CHECKING:
-    from icl_interp.analyses.lab import Lab
-
-T = TypeVar("T")
-# What a helper of measurements is: it asks as they do (`yield from helper(lab)`), and returns
-# anything.
-Numbers = Generator[tuple[Sweep, ...], Sequence[Tensor], T]
-Watch = Callable[
-    [str, int, int], object
-]  # what is under way, and how much of how much of it is done
+# Told what is under way, and how much of how much of it is done.
+Watch = Callable[[str, int, int], object]
 
 
 @dataclass
 class _Open:
-    """A measurement that waits for an answer."""
+    """A measurement that has asked and waits for its answers."""
 
-    name: str
-    steps: Planned[Any]
-    asked: tuple[Sweep, ...] = ()
+    measurement: Measurement[Any]
+    needed: list[Any]
+    asked: Asked
 
 
 @fast()
 def take(
     measurements: Sequence[Measurement[Any]],
-    lab: "Lab",
+    lab: Bench,
     results: MutableMapping[str, Any],
     errors: MutableMapping[str, Exception],
     watch: Watch | None = None,
 ) -> None:
     """Take measurements: adds their results, and the errors of those that failed, as they come.
 
-    Every measurement runs until it asks for sweeps; these are run together, so that contexts that
-    several ask about are read once; each gets its answers and goes on, until all have returned.
-    What one asks for, and an error on the way, is nothing to the others.
+    Level by level (`levels`): the sweeps that all measurements of a level ask for are run together,
+    so that contexts that several ask about are read once. What one asks for, and an error in it,
+    is nothing to the others; a measurement whose need failed has the error of that need.
+
+    Raises:
+        InputError: measurements need one another in a circle.
     """
-    lab.under_way |= {m.name for m in measurements}
-    before = set(lab.under_way)
-    waiting: list[_Open] = []
-    try:
-        for i, m in enumerate(measurements):
+    begun = 0
+    ended = 0
+    for level in levels(measurements):
+        # Those that ask for nothing are measured as they come, the others wait.
+        waiting = []
+        for one in level:
             if watch:
-                watch(m.name, i, len(measurements))
-            one = _Open(m.name, m.steps(lab))
-            if _goes_on(one, None, lab, results, errors):
-                waiting.append(one)
-        while waiting:
-            stuck = not any(one.asked for one in waiting) and not before - lab.under_way
-            answers = (
-                _stuck(waiting) if stuck else _answers([one.asked for one in waiting], lab, watch)
-            )
-            before = set(lab.under_way)
-            still = []
-            for one, answer in zip(waiting, answers, strict=True):
-                if watch:  # what follows its sweeps may take longer than these
-                    watch(one.name, len(measurements) - len(waiting), len(measurements))
-                if _goes_on(one, answer, lab, results, errors):
-                    still.append(one)
-            waiting = still
-    finally:
-        lab.under_way -= {m.name for m in measurements}
+                watch(one.name, begun, len(measurements))
+            opened = _begun(one, lab, results, errors)
+            waiting += [opened] if opened else []
+            begun += 1
+        ended += len(level) - len(waiting)
+
+        failed = _run([sweeps_in(one.asked) for one in waiting], lab, watch)
+
+        # Each is let go once it is reduced: what its probes recorded takes memory.
+        for error in failed:
+            opened = waiting.pop(0)
+            if watch:  # reducing may take longer than the sweeps
+                watch(opened.measurement.name, ended, len(measurements))
+            _end(opened, error, lab, results, errors)
+            ended += 1
 
 
-def _goes_on(
-    one: _Open,
-    answers: Sequence[Tensor] | Exception | None,
-    lab: "Lab",
+def levels(measurements: Sequence[Measurement[Any]]) -> list[list[Measurement[Any]]]:
+    """Measurements in levels: each needs only what stands in a level before its own.
+
+    Needs that are not among them count as taken.
+
+    Raises:
+        InputError: measurements need one another in a circle.
+
+    >>> one = Measurement("one", print)
+    >>> two = Measurement("two", print, needs=(one,))
+    >>> [[m.name for m in level] for level in levels([two, one, Measurement("three", print)])]
+    [['one', 'three'], ['two']]
+    """
+    order: TopologicalSorter[str] = TopologicalSorter()
+    names = {one.name for one in measurements}
+    for one in measurements:
+        order.add(one.name)
+        for need in one.needs:
+            if need.name in names:
+                order.add(one.name, need.name)
+    try:
+        order.prepare()
+    except CycleError as error:
+        circle = " -> ".join(error.args[1])
+        raise InputError(
+            f"these measurements need one another, so none can be the first: {circle}"
+        ) from error
+    # Within a level they stand as they were given.
+    found = []
+    while order.is_active():
+        ready = order.get_ready()
+        found.append([one for one in measurements if one.name in ready])
+        order.done(*ready)
+    return found
+
+
+def _begun(
+    one: Measurement[Any],
+    lab: Bench,
     results: MutableMapping[str, Any],
     errors: MutableMapping[str, Exception],
-) -> bool:
-    """Whether a measurement asks again, once answered; if not, its result or error is kept."""
+) -> _Open | None:
+    """A measurement that has asked; None where it is done: it asks for nothing, or has failed."""
     if one.name in results or one.name in errors:  # another one has measured it on its own
-        lab.under_way.discard(one.name)
-        return False
+        return None
     try:
-        if isinstance(answers, Exception):
-            one.asked = one.steps.throw(answers)
-        else:
-            one.asked = next(one.steps) if answers is None else one.steps.send(answers)
-        _check(one)
-        return True
-    except StopIteration as end:
-        results[one.name] = end.value
+        needed = []
+        for need in one.needs:
+            if need.name in errors:
+                raise errors[need.name]
+            needed.append(results[need.name])
+        if one.asks is not None:
+            return _Open(one, needed, one.ask(lab, needed))
+        results[one.name] = one.reduce(lab, None, needed)
     except Exception as error:
         errors[one.name] = error
-    lab.under_way.discard(one.name)
-    return False
+    return None
 
 
-def _stuck(waiting: Sequence[_Open]) -> list[Sequence[Tensor] | Exception]:
-    """The error of measurements of which each waits for another."""
-    names = ", ".join(one.name for one in waiting)
-    return [
-        InputError(f"these measurements wait for one another, so none can go on: {names}")
-        for _ in waiting
-    ]
+def _end(
+    opened: _Open,
+    failed: Exception | None,
+    lab: Bench,
+    results: MutableMapping[str, Any],
+    errors: MutableMapping[str, Exception],
+) -> None:
+    """Keep the result of a measurement whose sweeps have run, or its error."""
+    one = opened.measurement
+    if one.name in results or one.name in errors:  # another one has measured it on its own
+        return
+    try:
+        if failed:
+            raise failed
+        results[one.name] = one.reduce(lab, opened.asked, opened.needed)
+    except Exception as error:
+        errors[one.name] = error
 
 
-def _check(one: _Open) -> None:
-    """Refuse what is no question."""
-    if not (isinstance(one.asked, tuple) and all(isinstance(sweep, Sweep) for sweep in one.asked)):
-        raise InputError(
-            f"the measurement {one.name} yielded {type(one.asked).__name__}: ask with `yield from "
-            "lab.ask(...)`, for several sweeps with `yield from together(...)`"
-        )
+def _run(
+    asked: Sequence[Sequence[Sweep]], lab: Bench, watch: Watch | None
+) -> list[Exception | None]:
+    """Have the lab answer the sweeps of all measurements, together; returns the error of each.
 
-
-def _answers(
-    asked: Sequence[tuple[Sweep, ...]], lab: "Lab", watch: Watch | None
-) -> list[Sequence[Tensor] | Exception]:
-    """Predictions for all sweeps, run together; where that fails one by one.
-
-    So each sweep that fails has its own error.
+    Where that fails, one measurement after another, so that an error is its own.
     """
-    everything = [sweep for sweeps in asked for sweep in sweeps]
-    done, total = 0, n_read(everything)
+    every = []
+    for sweeps in asked:
+        every += sweeps
+    new = lab.unanswered(every)
+    done = 0
+    total = n_read(new)
 
     def tick(n: int) -> None:
         nonlocal done
         done += n
         if watch:
-            watch(f"{len(everything)} sweeps over {total} contexts", done, total)
+            watch(f"{len(new)} sweeps over {total} contexts", done, total)
 
     try:
-        found = iter(lab.run(everything, tick))
-        return [[next(found) for _ in sweeps] for sweeps in asked]
+        lab.answers(new, tick)
     except Exception as error:
         if len(asked) == 1:
             return [error]
-        return [_answers([sweeps], lab, watch)[0] for sweeps in asked]
+        errors = []
+        for sweeps in asked:
+            errors += _run([sweeps], lab, watch)
+        return errors
+    return [None] * len(asked)

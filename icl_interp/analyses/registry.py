@@ -3,7 +3,7 @@
 from typing import Any
 
 from icl_interp.analyses.claim import Claim
-from icl_interp.analyses.measurement import Measurement, check_distinct
+from icl_interp.analyses.measurement import Measurement, check_distinct, with_needs
 from icl_interp.errors import InputError, shown
 from icl_interp.registers import Register, whole_or_not_at_all
 
@@ -57,7 +57,7 @@ def check_measurements() -> None:
     """
     taken: dict[str, Measurement[Any]] = {}
     for claim in REGISTRY.values():
-        for m in (*claim.measurements, *claim.twin):
+        for m in with_needs((*claim.measurements, *claim.twin)):
             known = taken.get(m.name)
             if known is None or not _one_place(known, m):
                 check_distinct(taken, m)

@@ -23,7 +23,7 @@ from icl_interp.analyses import output_unit
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.attention import SwapPattern
 from icl_interp.interventions.base import Intervention
 from icl_interp.resampling import EXTREMES, simultaneous
@@ -81,9 +81,9 @@ def first_alike(lab: Lab) -> list[int]:
     return found
 
 
-@measurement("heads/relevance", version=3)
-def relevance(lab: Lab) -> Planned[DataArray]:
-    """What happens in distribution when a head's pattern is made uniform, or its output its mean.
+@measurement("heads/relevance", version=3, needs=(output_unit.own,))
+def relevance(lab: Lab, own: DataArray) -> DataArray:
+    """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
 
     rise: of the squared error over scored points; movement: squared change of the prediction, in
     u^2 (for models that learned nothing, whose error says nothing); intact: the squared error
@@ -91,7 +91,7 @@ def relevance(lab: Lab) -> Planned[DataArray]:
     errors are means over coordinates, and changes are squared lengths, as u^2 is the sum of their
     variances.
     """
-    unit = float((yield from lab.need(output_unit.own)).sel(statistic="u"))
+    unit = float(own.sel(statistic="u"))
     base, truth = lab.predictions()
     intact = (base - truth).square().mean((1, 2))
     firsts, of_first = first_alike(lab), {}

@@ -1,4 +1,4 @@
-"""What is read off weights is judged only where it predicts what the model predicts and is used.
+"""What is read off weights is judged only where it predicts as the model does, and is used.
 
 A map, a window or a product of matrices may stand in a head that writes nothing, while a path
 beside it makes the prediction. So each claim about weights shares two preconditions (`TIED`): the
@@ -6,20 +6,16 @@ reading's own predictions explain the model's, and the prediction moves when the
 is replaced by its mean.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
+from icl_interp.analyses.bench import Bench
 from icl_interp.analyses.criterion import INF, Estimate, Precondition
+from icl_interp.prompts import Prompts
 from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import make_array
-
-if TYPE_CHECKING:
-    from icl_interp.analyses.bench import Bench
-    from icl_interp.prompts import Prompts
 
 EXPLAINED = 0.99  # share of the model's predictions that a reading explains at least
 # Share of the variance of predictions by which they move at least without the part that was read.
@@ -42,7 +38,7 @@ TIED = (
 
 
 def tie(
-    bench: "Bench",
+    bench: Bench,
     predicted: Float[Tensor, "batch target"],
     reading: Float[Tensor, "batch target"],
     without: Float[Tensor, "batch target"],
@@ -71,7 +67,7 @@ def tie(
 
 
 def tied(result: DataArray) -> dict[str, Estimate]:
-    """The quantities that `TIED` asks for, from a result of `tie`.
+    """The quantities of `TIED`: how much of predictions a reading explains, how far they move.
 
     They are the share of the predictions that a reading explains, and how far the predictions move.
     Both are relative to the variance of the model's predictions over the sample. Predictions that

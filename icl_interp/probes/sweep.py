@@ -5,14 +5,15 @@ and each place of the query costs one token, whoever asks: `run` merges all swee
 contexts. A bidirectional context reacts to the query, and every place is a prompt of its own.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.errors import InputError
 from icl_interp.interventions.base import At, Intervention, first_block, intervene
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.hooks import only_reads, token_axis
@@ -26,15 +27,15 @@ from icl_interp.reductions import Rows
 # Prompts at once: a pass over a few queries of each should have some work to do, so of small models
 # more.
 FEWEST, WORK = 32, 2**24  # WORK: multiplications of a pass over one query of each
-Asked = Generator[tuple["Sweep", ...], Sequence[Tensor], Tensor]
 Tick = Callable[[int], object]  # told of every prompt that is done
+P = TypeVar("P", bound=Probe)
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """A request for predictions with the last query at each of some places, and for probes there.
 
-    `yield from sweep` inside a planned measurement gives the predictions, `(batch, point, target)`.
+    A measurement declares the sweeps that it asks for, and is given a `Swept` for each.
 
     Attributes:
         prompts: the contexts.
@@ -57,22 +58,49 @@ class Sweep:
     query: tuple[Intervention, ...] = ()
     probes: tuple[Probe, ...] = ()
 
-    def __iter__(self) -> Asked:
-        (answer,) = yield (self,)
-        return answer
-
     @property
     def n_tokens(self) -> int:
         """Queries to be read, over all prompts."""
         return len(self.prompts) * self.queries.shape[-2]
 
 
-def together(*sweeps: Sweep) -> Generator[tuple[Sweep, ...], Sequence[Tensor], Sequence[Tensor]]:
-    """Ask for several sweeps in one step.
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """A sweep that has run: its predictions, and its probes, which have read.
 
-    In a planned measurement: `f, g = yield from together(a, b)`.
+    Attributes:
+        f: the predictions, `(batch, point, target)`, on the CPU.
+        sweep: what was asked.
     """
-    return (yield sweeps)
+
+    f: Float[Tensor, "batch point target"]
+    sweep: Sweep
+
+    @property
+    def prompts(self) -> Prompts:
+        """The contexts, a row of `f` each."""
+        return self.sweep.prompts
+
+    @property
+    def xs(self) -> list[float]:
+        """The first coordinate of each query, where all prompts have the same queries."""
+        if self.sweep.queries.ndim == 3:
+            raise InputError("each prompt has queries of its own: read them off `sweep.queries`")
+        return self.sweep.queries[:, 0].tolist()
+
+    def probe(self, kind: type[P]) -> P:
+        """The probe of this kind that read along: `swept.probe(LayerNormScale).results()`.
+
+        Raises:
+            InputError: none of this kind, or more than one, was asked for.
+        """
+        found = [one for one in self.sweep.probes if isinstance(one, kind)]
+        if len(found) != 1:
+            raise InputError(
+                f"expected one {kind.__name__} among the probes of a sweep, but {len(found)} were "
+                "asked for: give each sweep one probe of a kind"
+            )
+        return found[0]
 
 
 def places(xs: Sequence[float] | Any, dim: int) -> Float[Tensor, "point dim"]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from pandas import DataFrame
 
 from icl_interp.analyses.claim import Claim
-from icl_interp.analyses.controls import Twins
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.lab import Twins
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES, Case, Construction
 from icl_interp.models.config import HookedTransformerConfig

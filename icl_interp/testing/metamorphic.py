@@ -22,11 +22,10 @@ from pandas import DataFrame
 
 from icl_interp import evaluation
 from icl_interp.analyses.claim import Claim
-from icl_interp.analyses.controls import Twins
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.lab import Lab, Twins
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
 from icl_interp.models import tokens

@@ -12,8 +12,9 @@ from helpers import must_fail
 from known import facts
 
 from icl_interp.analyses.claim import Claim, Evidence, asked_once
-from icl_interp.analyses.controls import Twins, measure
+from icl_interp.analyses.controls import measure
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.lab import Lab, Twins
 from icl_interp.analyses.measurement import TWINS, Results, measurement
 from icl_interp.results import make_array
 
@@ -113,8 +114,8 @@ def check_needs(needs):
     assert needs(replace(DESIGN, twins_agree=False)) == {"test/size", "twin/test/size"}
 
 
-class Bench:
-    """Stands in for a lab whose twins' results are known; remembers which twins were asked for."""
+class Bench(Lab):
+    """Stands in for a lab whose twins' results are known; it remembers which of them were asked for."""
 
     def __init__(self, own: float, twins: Sequence[float]) -> None:
         self.known, self.asked = results(own, *twins), [""]
@@ -195,8 +196,15 @@ def test_a_claim_that_fails_asks_for_no_further_twins():
     assert n_twins(replace(LEARNING, evidence=broken), LOW, LOW, LOW, LOW) == 1
 
 
+def untrained(seed: int) -> Lab:
+    """Stands in for the lab of a twin."""
+    lab = object.__new__(Lab)
+    lab.seed = seed
+    return lab
+
+
 def test_twins_are_made_when_they_are_asked_for():
-    twins = Twins(lambda seed: SimpleNamespace(seed=seed))
+    twins = Twins(untrained)
     assert not twins.made
     assert twins[2] is twins[2]
     assert list(twins.made) == [2]
@@ -206,7 +214,7 @@ def test_twins_are_made_when_they_are_asked_for():
 
 
 def test_a_check_of_types_makes_no_twin():
-    lab = SimpleNamespace(twins=Twins(lambda seed: SimpleNamespace(seed=seed)))
+    lab = SimpleNamespace(twins=Twins(untrained))
 
     @beartype
     def read(lab) -> Twins:

@@ -6,6 +6,7 @@ It also says what went wrong.
 import json
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -64,10 +65,12 @@ def fail(*_):
     return 1 / 0
 
 
-def asks(lab):
-    """For a hook that is not there, in one pass with what others ask for."""
-    yield from lab.ask([1.0], probes=[Activations(["nope"])])
-    return make_table({"a": [1.0]})
+# For a hook that is not there, in one pass with what others ask for.
+asks = partial(
+    Measurement,
+    function=lambda lab, swept: make_table({"a": [1.0]}),
+    asks=lambda lab: lab.ask([1.0], probes=[Activations(["nope"])]),
+)
 
 
 def a_key(results, facts):
@@ -126,7 +129,7 @@ BROKEN = [
         },
         ("'own/hook'", "unknown hook 'nope'"),
     ),
-    ({"measurements": (measured("own/planned", asks),)}, ("'own/planned'", "unknown hook 'nope'")),
+    ({"measurements": (asks("own/planned"),)}, ("'own/planned'", "unknown hook 'nope'")),
     ({"evidence": lambda results, facts: _raise(RuntimeError("a\nb\n" + "c" * 9999))}, ("a b c",)),
 ]
 
@@ -160,7 +163,7 @@ def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
 @pytest.mark.usefixtures("errors_are_caught")
 def test_an_error_costs_a_claim_that_is_asked_alone(own):
     check_broken(
-        analyze(own("alone", measurements=(measured("own/asks", asks),)).id),
+        analyze(own("alone", measurements=(asks("own/asks"),)).id),
         "mine.alone",
         "unknown hook 'nope'",
     )

@@ -1,10 +1,13 @@
-"""Measurements that are taken together: the same results as alone, in rounds that they share."""
+"""Measurements that are taken together: the same results as alone, in levels that share a run."""
+
+import gc
+import itertools
 
 import numpy as np
 import pytest
 from helpers import must_fail
 from labs import LABS, XS, bench
-from planned import MINE, by_row, check_same, grid, plain, two_at_once, two_steps
+from planned import MINE, built, by_row, check_same, first_step, grid, plain, two_at_once, two_steps
 from small_models import TASK
 
 from icl_interp.analyses import bench as bench_module
@@ -15,7 +18,7 @@ from icl_interp.analyses.measurement import Measurement, measurement
 from icl_interp.analyses.registry import select
 from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.models import tokens
-from icl_interp.probes.sweep import together
+from icl_interp.probes.sweep import n_read
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
 
@@ -87,84 +90,130 @@ def test_every_bundled_measurement_gives_the_same_in_company(name, monkeypatch):
     check_as_alone(lab, list(wanted.values()))
 
 
-# ---- rounds --------------------------------------------------------------------------------------
+# ---- levels --------------------------------------------------------------------------------------
 
 
 class Counts(Lab):
-    """How many sweeps are run at a time."""
+    """How many sweeps are run at a time, and which contexts are read for them."""
 
     def run(self, sweeps, tick=None):
         self.__dict__.setdefault("runs", []).append(len(sweeps))
+        self.__dict__.setdefault("reads", []).append(n_read(sweeps))
         return super().run(sweeps, tick)
 
 
-def check_rounds(take):
-    """Two rounds: what all ask first, then what two ask second."""
+def check_levels(take):
+    """Two runs: what all ask that need nothing, then what the others ask.
+
+    A context is read once in each.
+    """
     lab = bench(lab_class=Counts)
-    take(lab, [plain, grid, two_steps, two_at_once])
-    assert lab.runs == [5, 1]
+    take(lab, [built, two_steps, plain, grid, two_at_once, first_step])
+    assert lab.runs == [5, 1, 1]
+    # All prompts for three, and few of them under no intervention and all under one for another.
+    assert lab.reads[0] == 2 * len(lab.prompts) + len(lab.few)
+    assert lab.reads[1:] == [len(lab.prompts)] * 2
 
 
-@pytest.mark.slow
-def test_measurements_share_their_rounds():
-    check_rounds(lambda lab, wanted: lab.measure_all(wanted))
-    must_fail(check_rounds, lambda lab, wanted: [lab.measure(m) for m in wanted])
+def test_measurements_of_a_level_share_their_run():
+    check_levels(lambda lab, wanted: lab.measure_all(wanted))
+    must_fail(check_levels, lambda lab, wanted: [lab.measure(m) for m in wanted])
 
 
-def test_the_grid_is_asked_for_once():
-    lab = bench(lab_class=Counts)
-    lab.measure(grid)
-    again = Measurement("test/grid again", grid.function)
-    assert np.array_equal(lab.measure(again).values, lab.results[grid].values)
-    assert lab.runs == [1]
+def check_order():
+    """A measurement is reduced after all that it needs, in whatever order they are named."""
+    for wanted in itertools.permutations("abcd"):
+        done = []
+
+        def of(name, *needs, done=done):
+            return Measurement(
+                name,
+                lambda lab, *_: done.append(name) or by_row(lab.prompts.xs[:, :1]),
+                needs=needs,
+            )
+
+        a = of("a")
+        b, c = of("b", a), of("c", a)
+        every = {"a": a, "b": b, "c": c, "d": of("d", b, c)}
+        assert bench().measure_all([every[name] for name in wanted]) == {}
+        assert sorted(done) == list("abcd")
+        assert done[0] == "a"
+        assert done[-1] == "d"
+
+
+def test_what_is_needed_comes_first(monkeypatch):
+    check_order()
+    monkeypatch.setattr(plan, "levels", lambda measurements: [list(measurements)])
+    must_fail(check_order)
+
+
+def test_the_grid_is_asked_for_once(monkeypatch):
+    def check():
+        lab = bench(lab_class=Counts)
+        lab.measure(grid)
+        again = Measurement("test/grid again", grid.function, asks=grid.asks)
+        later = Measurement("test/later", lambda lab, f, _: by_row(f.f), 1, (plain,), on_grid)
+        assert np.array_equal(lab.measure(again).values, lab.results[grid].values)
+        assert np.array_equal(lab.measure(later).values, lab.results[grid].values)
+        assert lab.runs == [1, 1]
+
+    def on_grid(lab, _):
+        return lab.on_grid
+
+    check()
+    monkeypatch.setattr(Lab, "on_grid", property(lambda lab: lab.ask(lab.grid)))
+    must_fail(check)
+
+
+def test_answers_are_kept_no_longer_than_their_sweeps():
+    """Predictions, and what probes recorded, would fill the memory."""
+    lab = bench()
+    lab.measure_all([plain, grid, two_at_once])
+    gc.collect()
+    assert list(lab._predictions) == [lab.on_grid]
 
 
 def test_a_measurement_is_taken_once_whoever_needs_it():
     calls = []
 
-    @measurement("test/counted")
-    def counted(lab):
+    @measurement("test/counted", asks=lambda lab: lab.ask(XS))
+    def counted(lab, swept):
         calls.append(lab)
-        return by_row((yield from lab.ask(XS)))
+        return by_row(swept.f)
 
-    def needs(lab):
-        return (yield from lab.need(counted)) + 1
-
-    outer = [Measurement(f"test/outer {i}", needs) for i in range(2)]
-    for order in ([counted, *outer], [*outer, counted]):
-        lab = bench()
-        lab.measure(counted)
-        calls.clear()
-        assert lab.measure_all(order) == {}
-        assert not calls
-        for m in outer:
-            np.testing.assert_array_equal(lab.results[m].values, lab.results[counted].values + 1)
+    outer = [
+        Measurement(f"test/outer {i}", lambda lab, below: below + 1, needs=(counted,))
+        for i in range(2)
+    ]
+    for order in ([counted, *outer], [*outer, counted], outer):
+        for before in ([counted], []):
+            calls.clear()
+            lab = bench()
+            lab.measure_all(before)
+            assert lab.measure_all(order) == {}
+            assert calls == [lab]  # and it is kept, though nobody asked for it by name
+            for m in outer:
+                np.testing.assert_array_equal(
+                    lab.results[m].values, lab.results[counted].values + 1
+                )
 
 
 @pytest.mark.slow
-def test_what_another_measured_in_the_same_round_is_not_measured_again():
-    """By `measure`, `need` or by itself: a result that is there is taken, and so is an error."""
-    for fails in (False, True):
+def test_what_another_measured_in_the_same_level_is_not_measured_again():
+    """By `measure`, as a need or on its own: a result that is there is taken, and so is an error."""
+    for fails, asks in itertools.product((False, True), (None, lambda lab: lab.ask(XS))):
         calls = []
 
-        def count(lab, calls=calls, fails=fails):
+        def count(lab, *swept, calls=calls, fails=fails):
             calls.append(lab)
             if fails:
                 raise ValueError("no such thing")
-            return by_row(lab.sweep(XS))
+            return by_row(swept[0].f if swept else lab.sweep(XS))
 
-        counted = Measurement("test/counted", count)
+        counted = Measurement("test/counted", count, asks=asks)
         measures = Measurement("test/measures", lambda lab, m=counted: lab.measure(m) + 1)
-
-        def need(lab, m=counted):
-            return (yield from lab.need(m)) + 1
-
-        needs = Measurement("test/needs", need)
-        for order in (
-            [counted, measures, needs],
-            [needs, measures, counted],
-            [measures, needs, counted],
-        ):
+        needs = Measurement("test/needs", lambda lab, below: below + 1, needs=(counted,))
+        for order in itertools.permutations([counted, measures, needs]):
             calls.clear()
             lab = bench()
             errors = lab.measure_all(order)
@@ -177,29 +226,27 @@ def test_what_another_measured_in_the_same_round_is_not_measured_again():
 
 
 def check_progress(told):
-    """The measurements by name, one after the other; then sweeps, whose done prompts grow.
-
-    They grow until all prompts are done.
-    """
+    """Measurements by name as they ask and are reduced; sweeps, whose done prompts only grow."""
     names = [m.name for m in MINE]
-    assert [(what, done) for what, done, _ in told[: len(names)]] == [
-        (name, i) for i, name in enumerate(names)
-    ]
-    assert {total for _, _, total in told[: len(names)]} == {len(names)}
-    rest = [one for one in told[len(names) :] if "sweeps over" in one[0] and "contexts" in one[0]]
+    rest = [one for one in told if "sweeps over" in one[0] and "contexts" in one[0]]
     assert rest
-    # What goes on with its answers is named, after the last sweep of a round.
-    others = [one for one in told[len(names) :] if one not in rest]
-    assert {what for what, _, _ in others} <= set(names)
+    others = [one for one in told if one not in rest]
     assert {total for _, _, total in others} == {len(names)}
-    assert told[-1] in others
+    # Each is named once before it asks, and those that ask once more, after the sweeps.
+    first = {}
+    for what, done, _ in others:
+        first.setdefault(what, done)
+    assert first == {name: i for i, name in enumerate(names)}
+    asking = [m.name for m in MINE if m.asks]
+    assert sorted(what for what, _, _ in others) == sorted([*names, *asking])
+    assert told[-1] == (names[-1], len(names) - 1, len(names))
     for (_, before, all_before), (_, done, total) in zip(
         [("", 0, 0), *rest[:-1]], rest, strict=True
     ):
         goes_on = total == all_before and before <= done
         assert 0 < done <= total
         assert goes_on or (before == all_before and done < total), (
-            "a round starts before the last one has ended"
+            "a level starts before the last one has ended"
         )
     assert rest[-1][1] == rest[-1][2]
 
@@ -224,11 +271,11 @@ def test_contexts_under_interventions_are_counted_as_often_as_they_are_read(monk
     def check():
         lab, told = bench(), []
 
-        @measurement("test/arms")
-        def arms(lab):
-            edits = ([], [Temperature(2.0)], [SwapPattern("uniform")])
-            found = yield from together(*(lab.ask(XS, context=edit) for edit in edits))
-            return by_row(found[-1])
+        edits = ([], [Temperature(2.0)], [SwapPattern("uniform")])
+
+        @measurement("test/arms", asks=lambda lab: [lab.ask(XS, context=edit) for edit in edits])
+        def arms(lab, swept):
+            return by_row(swept[-1].f)
 
         lab.measure_all([arms], lambda *progress: told.append(progress))
         done, total = zip(*(progress[1:] for progress in told[1:-1]), strict=True)

@@ -1,18 +1,20 @@
 """A measurement that fails among others: it costs its own result only, and its error is its own."""
 
 import functools
-from collections.abc import Callable
 
 import pytest
+from helpers import must_fail
 from labs import XS, bench
-from planned import by_row, check_same, plain, two_at_once, two_steps
+from planned import by_row, check_same, grid, plain, two_at_once, two_steps
 from small_models import TASK
 
+from icl_interp.analyses import plan
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Measurement, measurement
+from icl_interp.analyses.measurement import Measurement, measurement, with_needs
 from icl_interp.errors import InputError
 from icl_interp.interventions.base import Intervention
 from icl_interp.probes.base import Probe
+from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
 
 pytestmark = pytest.mark.usefixtures("several_chunks")
@@ -45,40 +47,31 @@ class Stumbles(Intervention):
         return [("blocks.0.hook_resid_post", lambda t, hook: 1 / 0)]
 
 
-def asking(**settings) -> Callable:
-    def steps(lab):
-        return by_row((yield from lab.ask(XS, **settings)))
-
-    return steps
+def asking(**settings) -> dict:
+    """A measurement that asks with these settings."""
+    return {
+        "function": lambda lab, swept: by_row(swept.f),
+        "asks": lambda lab: lab.ask(XS, **settings),
+    }
 
 
 def at_once(lab):
     return 1 / 0
 
 
-def later(lab):
-    yield from lab.ask(XS)
+def later(lab, swept):
     return 1 / 0
 
 
-def of_no_type(lab):
-    return float((yield from lab.ask(XS)).mean())
-
-
-def without_from(lab):
-    f = yield lab.ask(XS)
-    return by_row(f)
-
-
-def no_sweep(lab):
-    yield
-    return by_row(lab.sweep(XS))
-
-
 FAILS = {
-    "its code": (at_once, ZeroDivisionError, "division by zero"),
-    "its code, later": (later, ZeroDivisionError, "division by zero"),
-    "its result": (of_no_type, TypeError, "returned float"),
+    "its code": ({"function": at_once}, ZeroDivisionError, "division by zero"),
+    "its code, later": ({**asking(), "function": later}, ZeroDivisionError, "division by zero"),
+    "its question": ({**asking(), "asks": at_once}, ZeroDivisionError, "division by zero"),
+    "its result": (
+        {**asking(), "function": lambda lab, swept: float(swept.f.mean())},
+        TypeError,
+        "returned float",
+    ),
     "a hook of its probe": (
         asking(probes=[Activations(["nope"])]),
         InputError,
@@ -92,8 +85,26 @@ FAILS = {
         ZeroDivisionError,
         "division by zero",
     ),
-    "a question without from": (without_from, Exception, ""),
-    "a question about nothing": (no_sweep, Exception, ""),
+    "a question that is none": (
+        {**asking(), "asks": lambda lab: lab.prompts.xs},
+        InputError,
+        "'test/fails' asks for",
+    ),
+    "a question that is no list": (
+        {**asking(), "asks": lambda lab: (lab.ask(XS) for _ in range(2))},
+        InputError,
+        "is a generator",
+    ),
+    "a list with a question that is none": (
+        {**asking(), "asks": lambda lab: [lab.ask(XS), None]},
+        InputError,
+        "'test/fails' asks for",
+    ),
+    "a generator behind a plain function": (
+        {"function": lambda lab: (x for x in ())},
+        InputError,
+        "asks=lambda lab: lab.ask(xs)",
+    ),
 }
 
 
@@ -104,19 +115,16 @@ def alone(m: Measurement):
 
 
 def check_error(lab: Lab, name: str, company=(plain, two_steps, two_at_once)):
-    """One measurement fails with its own error; the others get what they get alone.
-
-    The model is as before.
-    """
-    function, kind, message = FAILS[name]
-    failing = Measurement("test/fails", function)
+    """One measurement fails with its own error; the others get what they get alone; the model is as before."""
+    settings, kind, message = FAILS[name]
+    failing = Measurement("test/fails", **settings)
     for wanted in ([failing, *company], [*company, failing]):
         lab = Lab(lab.model, TASK, lab.encoding, n_units=3, n_contexts=2)
         errors = lab.measure_all(wanted)
         assert set(errors) == {"test/fails"}
         assert isinstance(errors["test/fails"], kind)
         assert message in str(errors["test/fails"])
-        assert set(lab.results) == {m.name for m in company}
+        assert set(lab.results) == {m.name for m in with_needs(company)}
         for m in company:
             check_same(lab.results[m], alone(m), m.name)
         with pytest.raises(kind) as again:
@@ -134,7 +142,7 @@ def test_an_error_costs_one_measurement(name):
 def test_two_errors_are_not_confused():
     lab = bench()
     wanted = [
-        Measurement(f"test/{name}", FAILS[name][0])
+        Measurement(f"test/{name}", **FAILS[name][0])
         for name in ("its probe", "its intervention", "its code")
     ]
     errors = lab.measure_all([*wanted, plain])
@@ -146,65 +154,113 @@ def test_two_errors_are_not_confused():
     check_same(lab.results[plain], plain(bench()), plain.name)
 
 
-def test_a_measurement_may_handle_what_its_question_raises():
-    @measurement("test/handles")
-    def handles(lab):
-        try:
-            yield from lab.ask(XS, probes=[Breaks()])
-        except ZeroDivisionError:
-            return by_row((yield from lab.ask(XS)))
-
-    for company in ([], [plain]):
-        lab = bench()
-        assert lab.measure_all([handles, *company]) == {}
-        check_same(lab.results[handles], plain(bench()), "handled")
-
-
-def test_what_is_needed_and_fails_fails_who_needs_it():
-    inner = Measurement("test/inner", asking(probes=[Breaks()]))
-
-    @measurement("test/outer")
-    def outer(lab):
-        return (yield from lab.need(inner)) + 1
-
+def check_shared_run():
+    """Where the joint run fails, a sweep that two share is still run once."""
     lab = bench()
-    errors = lab.measure_all([outer, plain])
-    assert set(errors) == {"test/outer"}
-    assert isinstance(errors["test/outer"], ZeroDivisionError)
+    runs = []
+    run = lab.run
+    lab.run = lambda sweeps, tick=None: (
+        runs.append([s is lab.on_grid for s in sweeps]) or run(sweeps, tick)
+    )
+    again = Measurement("test/grid again", grid.function, asks=grid.asks)
+    failing = Measurement("test/fails", **FAILS["its probe"][0])
+    assert set(lab.measure_all([grid, failing, again])) == {"test/fails"}
+    assert runs == [[True, False], [True], [False]]
+
+
+def test_a_shared_sweep_is_run_once_beside_an_error(monkeypatch):
+    check_shared_run()
+    monkeypatch.setattr(Lab, "unanswered", lambda lab, sweeps: list(sweeps))
+    must_fail(check_shared_run)
+
+
+def check_need_fails(failing: Measurement, words: str):
+    """Who needs it has its error, also through another; it is tried once; the others are as ever."""
+    outer = Measurement("test/outer", lambda lab, below: below + 1, needs=(failing,))
+    asks = Measurement("test/asks", outer.function, 1, (failing,), lambda lab, below: lab.ask(XS))
+    further = Measurement("test/further", lambda lab, below: below + 1, needs=(outer,))
+    lab = bench()
+    errors = lab.measure_all([further, asks, plain])
+    assert set(errors) == {"test/further", "test/asks"}
+    assert len({id(error) for error in errors.values()}) == 1
+    assert words in str(errors["test/further"])
+    check_same(lab.results[plain], alone(plain), plain.name)
+    for m in (failing, outer):
+        with pytest.raises(type(errors["test/further"])) as again:
+            lab.measure(m)
+        assert again.value is errors["test/further"]
+
+
+def test_what_is_needed_and_fails_fails_who_needs_it(monkeypatch):
+    for name in ("its code", "its probe", "its question"):
+        check_need_fails(Measurement("test/inner", **FAILS[name][0]), "division by zero")
+    begun = plan._begun
+    monkeypatch.setattr(  # a mutant that does not look whether a need has failed
+        plan, "_begun", lambda one, lab, results, errors: begun(one, lab, results, dict(errors))
+    )
+    must_fail(check_need_fails, Measurement("test/inner", **FAILS["its probe"][0]), "")
 
 
 def test_what_is_no_error_of_a_measurement_goes_through():
-    def stops(lab):
-        yield from lab.ask(XS)
+    def stops(lab, swept):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bench().measure_all([plain, Measurement("test/stops", stops)])
+        bench().measure_all([plain, Measurement("test/stops", stops, asks=lambda lab: lab.ask(XS))])
 
 
 def test_two_measurements_of_one_name_are_refused():
     double = Measurement(plain.name, lambda lab: 1 / 0)
-    lab = bench()
-    with pytest.raises(InputError, match="two measurements are called 'test/plain'"):
-        lab.measure_all([plain, double])
-    lab = bench()
-    lab.measure(plain)
-    outer = Measurement("test/outer", lambda lab: (yield from lab.need(double)))
-    assert "two measurements are called 'test/plain'" in str(lab.measure_all([outer])["test/outer"])
-
-
-def test_measurements_that_wait_for_one_another_are_told_so():
-    def waits_for(name):
-        return lambda lab: (yield from lab.need(both[name])) + 1
-
-    both: dict[str, Measurement] = {}
-    both["a"], both["b"] = (
-        Measurement("test/a", waits_for("b")),
-        Measurement("test/b", waits_for("a")),
+    other_question = Measurement(plain.name, plain.function, asks=lambda lab: lab.ask())
+    outer = Measurement("test/outer", lambda lab, below: below, needs=(double,))
+    for clash in (double, other_question, outer):
+        lab = bench()
+        with pytest.raises(InputError, match="two measurements are called 'test/plain'"):
+            lab.measure_all([plain, clash])
+        lab = bench()
+        lab.measure(plain)
+        with pytest.raises(InputError, match="two measurements are called 'test/plain'"):
+            lab.measure(clash)
+    assert (
+        bench().measure_all([plain, Measurement(plain.name, plain.function, asks=plain.asks)]) == {}
     )
+
+
+def test_measurements_that_need_one_another_are_told_so():
+    first = Measurement("test/a", lambda lab, below: below)
+    second = Measurement("test/b", lambda lab, below: below, needs=(first,))
+    object.__setattr__(first, "needs", (second,))  # no way of writing them makes a circle
+    for wanted in ([first, plain], [plain, second]):
+        with pytest.raises(InputError, match=r"need one another.*test/. -> test/. -> test/."):
+            bench().measure_all(wanted)
+
+
+def test_a_generator_is_refused_with_what_to_write_instead():
+    """The way of the last version: `f = yield from lab.ask(xs)`."""
+
+    def old(lab):
+        f = yield from lab.ask(XS)
+        return by_row(f)
+
+    for made in (
+        lambda: measurement("test/old")(old),
+        lambda: Measurement("test/old", old),
+        lambda: Measurement("test/old", lambda lab, swept: by_row(swept.f), asks=old),
+    ):
+        with pytest.raises(InputError, match=r"'test/old' is a generator.*asks=.*swept\.f") as said:
+            made()
+        assert "\n" not in str(said.value)
+
+
+def test_a_probe_is_found_by_its_kind():
+    kinds = [Activations(["hook_embed"]), LayerNormScale()]
     lab = bench()
-    errors = lab.measure_all([both["a"], plain, both["b"]])
-    assert set(errors) == {"test/a", "test/b"}
-    for error in errors.values():
-        assert isinstance(error, InputError)
-    check_same(lab.results[plain], plain(bench()), plain.name)
+    [swept] = lab.answers([lab.ask(XS, probes=kinds)])
+    assert swept.probe(Activations) is kinds[0]
+    assert swept.probe(LayerNormScale) is kinds[1]
+    with pytest.raises(InputError, match="expected one Breaks among the probes of a sweep, but 0"):
+        swept.probe(Breaks)
+    with pytest.raises(InputError, match="expected one Probe among the probes of a sweep, but 2"):
+        swept.probe(Probe)
+    with pytest.raises(InputError, match="each prompt has queries of its own"):
+        lab.answers([lab.ask()])[0].xs  # noqa: B018

@@ -257,11 +257,7 @@ def test_a_plateau_beyond_the_grid_is_open(judged, model, monkeypatch):
     ):  # later layers read the context, or it bends already
         return
 
-    def never(lab):
-        yield from ()
-        return far.NO_ONSET
-
-    monkeypatch.setattr(far, "norms_begin", never)
+    monkeypatch.setattr(far, "norms_begin", lambda lab, near, out: far.NO_ONSET)
     found = judged(model, SATURATES, CAUSE)
     assert [finding.verdict for finding in found.values()] == ["contradicted"] * 2
 

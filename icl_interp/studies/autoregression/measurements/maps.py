@@ -28,7 +28,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.errors import InputError
 from icl_interp.models.tokens import name_of
 from icl_interp.prompts import Prompts
@@ -324,17 +324,15 @@ def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim
     return lab.predict(prompts)[:, n_points - 1].double().cpu()
 
 
-@measurement("autoregression/map", version=2)
-def in_context_map(lab: Lab) -> Planned[DataArray]:
-    """`MOMENTS` of predictions after the longest prompts.
-
-    The array has axes (last state, who, form, moment, unit).
+@measurement("autoregression/map", version=2, needs=(in_use,))
+def in_context_map(lab: Lab, parts: DataFrame) -> DataArray:
+    """`MOMENTS` of the predictions after the longest prompts: (last state, who, form, moment, unit).
 
     Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a
     form beside itself, and for forms that need matrices that commute.
     """
     task, names = process_of(lab), (STEP, TURN, SQUARES, COPY)
-    n_heads = heads_in_use((yield from lab.need(in_use)))
+    n_heads = heads_in_use(parts)
     asked = last_states(lab, lab.few.n_points)
     values = np.full((2, 1 + len(names), len(names), len(MOMENTS), lab.n_units), np.nan)
     for i, last in enumerate((ON_PATH, ELSEWHERE)):
@@ -370,13 +368,9 @@ def in_context_map(lab: Lab) -> Planned[DataArray]:
     )
 
 
-@measurement("autoregression/map at every length")
-def map_at_every_length(lab: Lab) -> Planned[DataArray]:
-    """`MOMENTS` of the model's predictions beside the predicted form.
-
-    The array has axes (last state, points, moment, unit).
-    """
-    parts = yield from lab.need(in_use)
+@measurement("autoregression/map at every length", needs=(in_use,))
+def map_at_every_length(lab: Lab, parts: DataFrame) -> DataArray:
+    """`MOMENTS` of the model's predictions beside the predicted form: (last state, points, moment, unit)."""
     task, n_heads = process_of(lab), heads_in_use(parts)
     form = form_in_use(task, name_of(lab.encoding), parts)
 

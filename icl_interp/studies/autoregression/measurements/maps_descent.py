@@ -19,7 +19,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.autoregression.measurements.maps import (
@@ -160,14 +160,14 @@ def best_sizes(task: AutoregressiveProcess, n_heads: int, seed: int) -> dict[int
     return found
 
 
-@measurement("autoregression/descent", version=2)
-def descent(lab: Lab) -> Planned[DataArray]:
+@measurement("autoregression/descent", version=2, needs=(in_use,))
+def descent(lab: Lab, parts: DataFrame) -> DataArray:
     """Squared error at the late points: (who, point, unit), a mean over the two prompts of a unit.
 
     Who: the model; "k" for k steps of gradient descent; least squares, where descent ends.
     """
     task, prompts = process_of(lab), lab.few
-    n_heads = heads_in_use((yield from lab.need(in_use)))
+    n_heads = heads_in_use(parts)
     sizes = best_sizes(task, n_heads, lab.seed)
     states, truth = (_states(task, one, n_heads) for one in (prompts.xs, prompts.ys))
     points = late(prompts.n_points)

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
+from pandas import DataFrame
 from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import Hook, Intervention, intervene, mean_activations
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.pattern import AttentionPattern
@@ -81,17 +82,15 @@ def cut(pattern: Pattern) -> dict[str, Pattern]:
     return {POSITIONS: pattern, LEMMA: pattern * (own + one_before), OWN: pattern * own}
 
 
-@measurement("autoregression/first layer", version=2)
-def first_layer(lab: Lab) -> Planned[DataArray]:
-    """What becomes of predictions with other patterns in the first layer.
-
-    The array has axes (arm, number, point, unit).
+@measurement("autoregression/first layer", version=2, needs=(in_use,))
+def first_layer(lab: Lab, parts: DataFrame) -> DataArray:
+    """What becomes of predictions with other patterns in the first layer: (arm, number, point, unit).
 
     Numbers: "moved", the squared change of the prediction; "error", its squared error; both over
     the variance of the next state over prompts; and "share", the squared change over the variance
     of the model's own predictions. At each scored point, means over two prompts of a unit.
     """
-    layer = first_layer_in_use((yield from lab.need(in_use)))
+    layer = first_layer_in_use(parts)
     prompts, first = lab.few, lab.task.n_determining
     mean, _ = mean_pattern(lab, prompts, layer)
     truth = prompts.ys[:, first:]
@@ -114,15 +113,15 @@ def first_layer(lab: Lab) -> Planned[DataArray]:
     return make_array(rows, axes, note=f"{len(prompts)} prompts; layer {layer}; float64")
 
 
-@measurement("autoregression/first pattern", version=2)
-def first_pattern(lab: Lab) -> Planned[DataArray]:
+@measurement("autoregression/first pattern", version=2, needs=(in_use,))
+def first_pattern(lab: Lab, parts: DataFrame) -> DataArray:
     """Where heads of the first layer look, from the second token on: (head, number).
 
     Numbers: "weight at the token before", the share of the squares of a head's mean weights that
     lies there; "alike in all prompts", the squares of the mean weights over the means of their
     squares, 1 where the pattern is made of positions alone.
     """
-    layer = first_layer_in_use((yield from lab.need(in_use)))
+    layer = first_layer_in_use(parts)
     mean, square = (part[:, 1:] for part in mean_pattern(lab, lab.few, layer))
     there = (
         mean.diagonal(0, 1, 2).square().sum(-1)

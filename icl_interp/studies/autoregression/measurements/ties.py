@@ -17,7 +17,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.analyses.tie import tie, tied
 from icl_interp.interventions.base import intervene
 from icl_interp.models.diagonal_unit import pairs
@@ -111,14 +111,14 @@ def heads_tie(lab: Lab) -> DataArray:
     return at_every_point(lab, outputs(attention_alone(lab.model), lab, lab.few))
 
 
-@measurement("autoregression/diagonals of heads")
-def diagonals_tie(lab: Lab) -> Planned[DataArray]:
+@measurement("autoregression/diagonals of heads", needs=(heads, positions))
+def diagonals_tie(lab: Lab, stored: DataArray, over_positions: DataArray) -> DataArray:
     """Predictions of complex diagonals and P, beside the model's: (heads, point, statistic, unit).
 
     Of all real heads, and of pairs that stand for one complex head each where their number is even.
     """
-    real = stored_heads((yield from lab.need(heads)))
-    weights = torch.from_numpy((yield from lab.need(positions)).values.copy())
+    real = stored_heads(stored)
+    weights = torch.from_numpy(over_positions.values.copy())
     states = complex_states(lab.few.xs)
     readings = {REAL: real}
     if len(real.keys) % 2 == 0:

@@ -13,7 +13,7 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import intervene, mean_activations
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.studies.autoregression.measurements.unit import (
@@ -129,22 +129,16 @@ def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
     return by_arm(lab, (INTACT, *changed), found)
 
 
-@measurement("autoregression/positions cut", version=2)
-def positions_cut(lab: Lab) -> Planned[DataArray]:
-    """Normalised errors of the model, and with some tokens alone: (unit, point, arm).
-
-    The other two arms: the named tokens alone, and P without them.
-    """
-    p = torch.from_numpy((yield from lab.need(positions)).values.copy())
+@measurement("autoregression/positions cut", version=2, needs=(positions,))
+def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
+    """Normalised errors of the model, with the named tokens alone, and without them: (unit, point, arm)."""
+    p = torch.from_numpy(weights.values.copy())
     tokens = named_tokens(process_of(lab), len(p))
     return _arms(lab, {NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
 
 
-@measurement("autoregression/positions averaged", version=2)
-def positions_averaged(lab: Lab) -> Planned[DataArray]:
-    """Normalised errors of the model, and with averaged diagonals: (unit, point, arm).
-
-    P has the mean of each diagonal along it.
-    """
-    p = torch.from_numpy((yield from lab.need(positions)).values.copy())
+@measurement("autoregression/positions averaged", version=2, needs=(positions,))
+def positions_averaged(lab: Lab, weights: DataArray) -> DataArray:
+    """Normalised errors of the model, and with the mean of each diagonal of P along it: (unit, point, arm)."""
+    p = torch.from_numpy(weights.values.copy())
     return _arms(lab, {AVERAGED: averaged(p, first_row(lab.model.cfg))})

@@ -18,7 +18,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.probes.heads import NO_HEAD, HeadOrthogonality
@@ -94,13 +94,12 @@ def overlap(lab: Lab) -> DataArray:
     return make_array(np.stack([each[pair] for pair in pairs]), axes, note=note)
 
 
-@measurement("heads/pair ablation", version=2)
-def pair_ablation(lab: Lab) -> Planned[DataArray]:
+@measurement("heads/pair ablation", version=2, needs=(relevance.relevance,))
+def pair_ablation(lab: Lab, effects: DataArray) -> DataArray:
     """Rise of the in-distribution error when one head, or two of a layer, are made their mean.
 
     Of a model with many pairs, `MOST_PAIRS` drawn at random.
     """
-    effects = yield from lab.need(relevance.relevance)
     alone = effects.sel(intervention="mean ablation", statistic="rise").values.mean(-1)
     base, truth = lab.predictions()
     single = dict(zip(lab.heads, alone.tolist(), strict=True))

@@ -17,6 +17,7 @@ Sources: nostalgebraist (2020), "interpreting GPT: the logit lens"; Belrose et a
 each depth.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -32,11 +33,11 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.outputs import sublayers
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, depths, normed
-from icl_interp.probes.sweep import together
+from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.resampling import Interval, bootstrap, r_squared
 from icl_interp.results import make_array, make_curve
@@ -129,27 +130,29 @@ def _note(lab: Lab, prompts: Prompts) -> str:
     return f"{len(prompts)} functions, {paired}, one context each; groups of {lab.unit_size}"
 
 
-@measurement("layers/lens", version=2)
-def lens(lab: Lab) -> Planned[DataArray]:
-    """How much of the final prediction for the last query each lens sees after 0, 1, ... blocks.
+def _through_lenses(lab: Lab) -> Sweep:
+    """What the logit lens reads after each block, and the streams there."""
+    probes = [LogitLens(per_prompt=True), Activations(depths(lab.model))]
+    return lab.ask(prompts=prompts_of(lab), probes=probes)
+
+
+@measurement("layers/lens", version=2, asks=_through_lenses)
+def lens(lab: Lab, swept: Swept) -> DataArray:
+    """How much of the final prediction for the last query each lens sees after 0, 1, ..., all blocks.
 
     Squared difference from the final prediction (residual), beside that from its mean (total); both
     predictions less the mean of the law of functions. Prompts as from `prompts_of`: groups of them
     are what intervals resample. Where the task has antithetic pairs a group holds whole pairs;
     where it has none, each prompt is of a function of its own, too.
     """
-    prompts, per = prompts_of(lab), lab.unit_size
+    prompts, per = swept.prompts, lab.unit_size
     model, names = lab.model, depths(lab.model)
-    read_out, seen = LogitLens(per_prompt=True), Activations(names)
-    f = yield from lab.ask(prompts=prompts, probes=[read_out, seen])
-    final = _of_context(lab, prompts, f[:, 0])
-    logit = torch.from_numpy(
-        read_out.results()["prediction"].sel(position="query", target=0).values
-    )[..., None]
+    final = _of_context(lab, prompts, swept.f[:, 0])
+    read = swept.probe(LogitLens).results()["prediction"]
+    logit = torch.from_numpy(read.sel(position="query", target=0).values)[..., None]
+    seen = swept.probe(Activations).recorded
     with torch.no_grad():
-        streams = [
-            normed(model, seen.recorded[name].to(model.unembed.W_U))[:, 0].cpu() for name in names
-        ]
+        streams = [normed(model, seen[name].to(model.unembed.W_U))[:, 0].cpu() for name in names]
     group = torch.arange(len(prompts)) // per
     affine = torch.stack([held_out_readings(x, final, group % N_FOLDS) for x in streams])
     total = (final - final.mean()).square()
@@ -169,26 +172,37 @@ def lens(lab: Lab) -> Planned[DataArray]:
     )
 
 
-@measurement("layers/without last")
-def without_last(lab: Lab) -> Planned[DataArray]:
-    """The last query's prediction beside that of the model whose last layer is made its mean.
+def _parts_of_last(lab: Lab) -> list[list[str]]:
+    """Names of the outputs of the last block, of its attention and of its MLP; empty for none."""
+    last = lab.model.cfg.n_layers - 1
+    return [sublayers(lab.model, kind, last) for kind in (None, "attn", "mlp")]
+
+
+def _intact_and_without(lab: Lab) -> list[Sweep]:
+    """The prediction as it is, and with each part of the last block at its mean."""
+    prompts = prompts_of(lab)
+    mean = means(lab)
+    # At the query's token only: nothing reads what the last block makes of the others.
+    edits = [
+        [mean.only(*names).at_query()] if names else [] for names in ((), *_parts_of_last(lab))
+    ]
+    return [lab.ask(prompts=prompts, query=edit) for edit in edits]
+
+
+@measurement("layers/without last", asks=_intact_and_without)
+def without_last(lab: Lab, swept: Sequence[Swept]) -> DataArray:
+    """What the prediction for the last query has to do with that of the model whose last layer is made its mean.
 
     Means over groups of prompts (those of `layers/lens`) of products of 1, the prediction d less
     the law's mean m, the prediction g with an edit, and m. Edits: the last block's outputs at their
     mean, those of its attention or of its MLP alone. NaN for an MLP that does not exist.
     """
-    prompts, last, mean = prompts_of(lab), lab.model.cfg.n_layers - 1, means(lab)
-    parts = [sublayers(lab.model, kind, last) for kind in (None, "attn", "mlp")]
-    # At the query's token only: nothing reads what the last block makes of the others.
-    edits = [[mean.only(*names).at_query()] if names else [] for names in ((), *parts)]
-    asked = yield from together(*(lab.ask(prompts=prompts, query=edit) for edit in edits))
-    intact, *edited = (f[:, 0] for f in asked)
-    intact, law = (
-        _of_context(lab, prompts, intact),
-        as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0],
-    )
+    prompts = swept[0].prompts
+    intact, *edited = (one.f[:, 0] for one in swept)
+    intact = _of_context(lab, prompts, intact)
+    law = as_numbers(lab.task.expected(prompts.xs[:, -1:]))[:, 0]
     values = []
-    for names, out in zip(parts, edited, strict=True):
+    for names, out in zip(_parts_of_last(lab), edited, strict=True):
         known = as_numbers(out) if names else torch.full_like(intact, torch.nan)
         rows = torch.stack([torch.ones_like(intact), intact, known, law], 1)
         values.append(np.moveaxis(lab.by_unit(rows[:, :, None] * rows[:, None]), 0, -1))
@@ -196,23 +210,28 @@ def without_last(lab: Lab) -> Planned[DataArray]:
     return make_array(values, axes, note=_note(lab, prompts))
 
 
-@measurement("layers/curves")
-def curves(lab: Lab) -> Planned[DataArray]:
-    """What the logit lens reads after each block as the query moves through the inputs' interval.
-
-    Shown is one context of each of a few functions; what = "f" is the function itself.
-    """
+def _lens_on_line(lab: Lab) -> Sweep:
+    """The logit lens as the query moves through the inputs' interval."""
     low, high = lab.task.inputs.interval
     xs = np.linspace(low, high, N_QUERIES)
     rows = torch.arange(min(N_SHOWN, lab.n_units)) * lab.unit_size
-    prompts = lab.prompts[rows]
-    read_out = LogitLens(per_prompt=True)
-    yield from lab.ask(xs, probes=[read_out], prompts=prompts)
-    seen = read_out.results()["prediction"].sel(target=0).values  # (depth, x, context)
+    return lab.ask(xs, probes=[LogitLens(per_prompt=True)], prompts=lab.prompts[rows])
+
+
+@measurement("layers/curves", asks=_lens_on_line)
+def curves(lab: Lab, swept: Swept) -> DataArray:
+    """What the logit lens reads after each block as the query moves through the inputs' interval, for a few contexts.
+
+    Shown is one context of each of a few functions; what = "f" is the function itself.
+    """
+    xs, prompts = swept.xs, swept.prompts
+    read = swept.probe(LogitLens).results()["prediction"]
+    seen = read.sel(target=0).values  # (depth, x, context)
     lines = np.stack([*np.swapaxes(seen, 1, 2), as_numbers(lab.truth(xs, prompts)).numpy()])
     what = (*(f"depth {i}" for i in range(len(seen))), "f")
     return make_curve(
-        np.moveaxis(lines, 0, 1), {"context": tuple(range(len(rows))), "what": what, "x": tuple(xs)}
+        np.moveaxis(lines, 0, 1),
+        {"context": tuple(range(len(prompts))), "what": what, "x": tuple(xs)},
     )
 
 

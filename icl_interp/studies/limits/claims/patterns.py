@@ -22,7 +22,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, E
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.probes.record import Activations
@@ -117,9 +117,9 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 # ---- measurements --------------------------------------------------------------------------------
 
 
-@measurement("patterns/degrees", version=3)
-def distances(lab: Lab) -> Planned[DataArray]:
-    """How far apart patterns of two degrees are, against prompts of one degree.
+@measurement("patterns/degrees", version=3, needs=(relevance.relevance,))
+def distances(lab: Lab, effects: DataArray) -> DataArray:
+    """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
 
     It is given for each pair of degrees and each layer, of heads that move predictions
     (`relevance.that_move`); NaN for a layer without any.
@@ -139,7 +139,7 @@ def distances(lab: Lab) -> Planned[DataArray]:
             prompts do not.
     """
     levels, n_layers = degrees(lab), lab.model.cfg.n_layers
-    moving = relevance.that_move((yield from lab.need(relevance.relevance)))
+    moving = relevance.that_move(effects)
     kept: dict[int, list[int]] = {i: [] for i in range(n_layers)}
     for (layer, head), moves in zip(lab.heads, moving, strict=True):
         kept[layer] += [head] if moves else []

@@ -18,12 +18,12 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.analyses.relevance import OUT, Outcome, Standing
 from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.probes.attention import TARGETS, TIE, AttentionEntropy, AttentionTargets
 from icl_interp.probes.record import Activations
-from icl_interp.probes.sweep import together
+from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import asked
@@ -51,8 +51,23 @@ GROWS = (
 ROUNDING = 1e-9  # increments of score gaps that are none
 
 
-@measurement("heads/concentration", version=3)
-def concentration(lab: Lab) -> Planned[DataArray]:
+def _near_and_far(lab: Lab) -> dict[str, Sweep]:
+    """Patterns of all heads in distribution, far out and at drawn places; score gaps far out."""
+    queries = [lab.x_unit * x for x in FAR_CONDITIONS]
+    before = [lab.x_unit * x for x in (-1e3, 1e3)]
+    places = lab.drawn(lab.prompts, _drawn_sizes(lab))
+    near, out, drawn = (AttentionEntropy(per_prompt=True) for _ in range(3))
+    scores = [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)]
+    return {
+        "near": lab.ask(probes=[near]),
+        "far": lab.ask(queries, probes=[out]),
+        "drawn": lab.ask_at(places, probes=[drawn]),
+        "gaps": lab.ask([*before, *queries], probes=[Activations(scores, keep=score_gap)]),
+    }
+
+
+@measurement("heads/concentration", version=3, asks=_near_and_far)
+def concentration(lab: Lab, swept: Mapping[str, Swept]) -> DataArray:
     """Share of each unit's contexts in which a head's pattern at the last query is concentrated.
 
     Conditions: in distribution; each far query; a drawn one for each sign, from 1e4 to 1e5 and
@@ -62,21 +77,11 @@ def concentration(lab: Lab) -> Planned[DataArray]:
     delta is at most 0.05. "prompts" holds the number of prompts in a unit.
     """
     queries = [lab.x_unit * x for x in FAR_CONDITIONS]
-    near, out, drawn = (AttentionEntropy(per_prompt=True) for _ in range(3))
-    gaps = Activations(
-        [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)], keep=score_gap
-    )
-    before = [lab.x_unit * x for x in (-1e3, 1e3)]
-    places = lab.drawn(lab.prompts, _drawn_sizes(lab))
-    yield from together(
-        lab.ask(probes=[near]),
-        lab.ask(queries, probes=[out]),
-        lab.ask_at(places, probes=[drawn]),
-        lab.ask([*before, *queries], probes=[gaps]),
-    )
+    probes = [swept[name].probe(AttentionEntropy) for name in ("near", "far", "drawn")]
     # (layer, head, condition, prompt)
-    deltas = np.concatenate([probe.results()["delta"].values for probe in (near, out, drawn)], 2)
-    grows = np.stack([_grows(recorded) for recorded in gaps.recorded.values()])
+    deltas = np.concatenate([probe.results()["delta"].values for probe in probes], 2)
+    gaps = swept["gaps"].probe(Activations).recorded
+    grows = np.stack([_grows(recorded) for recorded in gaps.values()])
     now = deltas <= CONCENTRATED
     hits = np.concatenate([now, now[:, :, [1, 4]] | grows], 2)
     shares = lab.by_unit(torch.from_numpy(hits).double().movedim(-1, 0))
@@ -124,38 +129,47 @@ def _grows(gaps: Float[torch.Tensor, "batch head query"]) -> Bool[np.ndarray, "h
     return ((last > ROUNDING) & (last >= GROWS * earlier.abs())).permute(1, 2, 0).numpy()
 
 
-@measurement("heads/delta")
-def delta(lab: Lab) -> Planned[DataArray]:
+def _as_query_grows(lab: Lab) -> Sweep:
+    """Patterns of all heads, and what they attend to."""
+    targets = AttentionTargets(lab.encoding.kinds(lab.task.n_points))
+    return lab.ask(lab.x_unit * np.sort(far.DECADES), probes=[AttentionEntropy(), targets])
+
+
+@measurement("heads/delta", asks=_as_query_grows)
+def delta(lab: Lab, swept: Swept) -> DataArray:
     """Mean delta of every head as the query grows, and what it attends to most."""
     xs = lab.x_unit * np.sort(far.DECADES)
-    weights, targets = AttentionEntropy(), AttentionTargets(lab.encoding.kinds(lab.task.n_points))
-    yield from lab.ask(xs, probes=[weights, targets])
-    mean = weights.results()["delta"].sel(statistic="mean").values
-    shares = np.moveaxis(targets.results()["share"].values, -1, 0)
+    mean = swept.probe(AttentionEntropy).results()["delta"].sel(statistic="mean").values
+    shares = np.moveaxis(swept.probe(AttentionTargets).results()["share"].values, -1, 0)
     values = np.concatenate([mean[None], shares]).reshape(1 + len(TARGETS), -1, len(xs))
     return make_curve(
         values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)}
     )
 
 
-@measurement("heads/far swap")
-def far_swap(lab: Lab) -> Planned[DataArray]:
-    """Squared change of f when every head's pattern at the query is swapped.
-
-    "intact" holds the square of f itself. Of vectors the squared lengths, because u, the unit that
-    they are measured in, is the root of summed variances.
-    """
+def _swapped(lab: Lab) -> dict[str, Sweep]:
+    """f near and far, as it is and with every head's pattern swapped."""
     xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
     arms = {
         "one-hot": SwapPattern("hardmax"),
         "uniform": SwapPattern("uniform"),
         "flattened": Temperature(1e6),
     }
-    f, *swapped = yield from together(
-        lab.ask(xs), *(lab.ask(xs, query=[edit]) for edit in arms.values())
-    )
+    edited = {name: lab.ask(xs, query=[edit]) for name, edit in arms.items()}
+    return {"intact": lab.ask(xs), **edited}
+
+
+@measurement("heads/far swap", asks=_swapped)
+def far_swap(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
+    """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square.
+
+    Of vectors the squared lengths, because u, the unit that they are measured in, is the root of
+    summed variances.
+    """
+    xs = arms["intact"].xs
+    f, *swapped = (arm.f for arm in arms.values())
     values = [lab.by_unit(part.square().sum(-1)) for part in (f, *(other - f for other in swapped))]
-    axes = {"arm": ("intact", *arms), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
+    axes = {"arm": tuple(arms), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
 
 

@@ -15,12 +15,12 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, Results, measurement
+from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.analyses.relevance import Outcome, Standing
 from icl_interp.models.scores import softmax
 from icl_interp.probes.attention import AttentionEntropy, among, entropy_deficit, resampled_scores
 from icl_interp.probes.record import Activations
-from icl_interp.probes.sweep import together
+from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous
@@ -36,9 +36,74 @@ BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 FEW_UNITS = 32  # for the curve of means over many keys, which take memory
 
 
-@measurement("heads/dispersion", version=2)
-def dispersion(lab: Lab) -> Planned[DataArray]:
-    """Entropy deficit log n - H and more, of every head at an in-distribution query, by length.
+def _lengths(lab: Lab) -> list[int]:
+    """Points of the prompts that are shown: from 3 to the trained length."""
+    n = lab.task.n_points
+    return sorted({int(k) for k in np.geomspace(min(3, n), n, 7).round()})
+
+
+def _two_contexts(lab: Lab) -> Prompts:
+    """Two contexts of one function in each unit, so that what is due to the samples can be told."""
+    return lab.prompts[
+        (torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()
+    ]
+
+
+def _direct(lab: Lab) -> list[Sweep]:
+    """Patterns and outputs of heads at prompts of each length."""
+    shown = _two_contexts(lab)
+    names = [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
+    found = []
+    for n_points in _lengths(lab):
+        among = [None, *(keys for keys in _keys_by_kind(lab, n_points) if keys)]
+        probes = [*(AttentionEntropy(keys=keys) for keys in among), Activations(names)]
+        found.append(lab.ask(lab.inner, prompts=shown, n_points=n_points, probes=probes))
+    return found
+
+
+def _keys_by_kind(lab: Lab, n_points: int) -> list[list[int]]:
+    """The tokens that show x, and those that show y; empty where no token is of this kind."""
+    kinds = np.array(lab.encoding.kinds(n_points))
+    return [np.flatnonzero(kinds == kind).tolist() for kind in ("x", "y")]
+
+
+def _directly(lab: Lab, swept: Swept) -> np.ndarray:
+    """(statistic, head), at prompts of one length."""
+    *patterns, _ = swept.sweep.probes
+    found = [one.results() for one in patterns]
+    none = np.full(len(lab.heads), np.nan)
+
+    def means(result: Mapping[str, Any], statistic: str) -> np.ndarray:
+        return result[statistic].sel(statistic="mean").values.mean(-1).flatten()
+
+    # Among all keys, then among those of each kind.
+    rows = [means(found[0], "deficit"), means(found[0], "max_weight")]
+    of_kinds = iter(found[1:])
+    for keys in _keys_by_kind(lab, swept.sweep.n_points or lab.task.n_points):
+        rows.append(means(next(of_kinds), "deficit") if keys else none)
+
+    # Two contexts of a function stand together, where the sample has them.
+    function = swept.prompts.function
+    one_function = bool((function[::2] == function[1::2]).all())
+    shares = []
+    for z in swept.probe(Activations).recorded.values():
+        z = z.transpose(1, 2).unflatten(0, (-1, 2))  # (function, context, head, query, d_head)
+        within = z.var(1, unbiased=True).mean((0, 2, 3))
+        total = z.flatten(0, 1).var(0).mean((1, 2))
+        share = within / total.clamp(min=1e-300)
+        shares.append(share if one_function else torch.full_like(total, torch.nan))
+    return np.stack([*rows, torch.cat(shares).numpy()])
+
+
+def _scores(lab: Lab) -> Sweep:
+    """The scores of every head at in-distribution queries."""
+    names = [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)]
+    return lab.ask(lab.inner, probes=[Activations(names)])
+
+
+@measurement("heads/dispersion", version=2, asks=lambda lab: [*_direct(lab), _scores(lab)])
+def dispersion(lab: Lab, swept: Sequence[Swept]) -> DataArray:
+    """Entropy deficit log n - H and more, of every head at an in-distribution query, as the prompt grows.
 
     The length is that of the prompt, in tokens. Measured directly for prompts of 3 points up to the
     trained length; beyond it by resampling the scores of that query at trained positions (exact in
@@ -49,14 +114,11 @@ def dispersion(lab: Lab) -> Planned[DataArray]:
     The last one compares two contexts of one function, the first of each pair; it is NaN where the
     sample has one context of each function.
     """
-    n_points = sorted(
-        {int(k) for k in np.geomspace(min(3, lab.task.n_points), lab.task.n_points, 7).round()}
-    )
+    *direct, scores = swept
+    n_points = _lengths(lab)
     lengths = [lab.encoding.n_tokens(k) for k in n_points]
-    shown = _two_contexts(lab)
-    direct, seen = [_Direct(lab, shown, k) for k in n_points], _scores(lab)
-    yield from together(*(d.asked for d in direct), lab.ask(lab.inner, probes=[seen]))
-    columns = [d.values(lab) for d in direct]
+    columns = [_directly(lab, one) for one in direct]
+    seen = scores.probe(Activations)
     columns += [
         _resampled(lab, seen, factor * lengths[-1], FEW_UNITS).mean(-1) for factor in BEYOND
     ]
@@ -76,9 +138,9 @@ def dispersion(lab: Lab) -> Planned[DataArray]:
     return make_curve(np.stack(columns, -1), axes, note=note)
 
 
-@measurement("heads/deficit", version=2)
-def deficit(lab: Lab) -> Planned[DataArray]:
-    """Entropy deficit of every head, a mean over each unit, as keys are added.
+@measurement("heads/deficit", version=2, asks=_scores)
+def deficit(lab: Lab, swept: Swept) -> DataArray:
+    """Entropy deficit of every head, a mean over each unit: at the trained length, at ten of them, and in the limit.
 
     It is given at the trained length, at ten of them, and in the limit. Resampled from all keys
     that prompts of one function show to the same query; the functions of a pair are not mixed. The
@@ -86,8 +148,7 @@ def deficit(lab: Lab) -> Planned[DataArray]:
     log(p_i N), p the softmax over the pool. range is that of the scores: the deficit is at most
     min(range, range^2 / 8).
     """
-    seen = _scores(lab)
-    yield from lab.ask(lab.inner, probes=[seen])
+    seen = swept.probe(Activations)
     trained, layers = lab.encoding.n_tokens(lab.task.n_points), []
     for scores in seen.recorded.values():
         pool = by_context(lab, scores)
@@ -110,61 +171,6 @@ def deficit(lab: Lab) -> Planned[DataArray]:
         "unit": tuple(range(lab.n_units)),
     }
     return make_array(rows, axes)
-
-
-def _two_contexts(lab: Lab) -> Prompts:
-    """Two contexts of one function in each unit, so that what is due to the samples can be told."""
-    return lab.prompts[
-        (torch.arange(lab.n_units)[:, None] * lab.unit_size + torch.arange(2)).flatten()
-    ]
-
-
-class _Direct:
-    """What patterns and outputs of heads are at prompts of some length."""
-
-    def __init__(self, lab: Lab, shown: Prompts, n_points: int) -> None:
-        kinds = np.array(lab.encoding.kinds(n_points))
-        among = [None, *(np.flatnonzero(kinds == kind).tolist() for kind in ("x", "y"))]
-        self.patterns = [AttentionEntropy(keys=keys) for keys in among]
-        self.outputs = Activations(
-            [f"blocks.{i}.attn.hook_z" for i in range(lab.model.cfg.n_layers)]
-        )
-        probes = [*(p for p in self.patterns if p.keys != []), self.outputs]
-        self.one_function = bool((shown.function[::2] == shown.function[1::2]).all())
-        self.asked = lab.ask(lab.inner, prompts=shown, n_points=n_points, probes=probes)
-
-    def values(self, lab: Lab) -> np.ndarray:
-        """(statistic, head), once the sweep has run."""
-
-        def means(probe: AttentionEntropy, *statistics: str) -> list[np.ndarray]:
-            if probe.keys == []:  # no token is of this kind
-                return [np.full(len(lab.heads), np.nan) for _ in statistics]
-            found = probe.results()
-            return [
-                found[one].sel(statistic="mean").values.mean(-1).flatten() for one in statistics
-            ]
-
-        whole, *parts = self.patterns
-        rows = [
-            *means(whole, "deficit", "max_weight"),
-            *(row for part in parts for row in means(part, "deficit")),
-        ]
-        shares = []
-        for z in self.outputs.recorded.values():
-            z = z.transpose(1, 2).unflatten(0, (-1, 2))  # (function, context, head, query, d_head)
-            within = z.var(1, unbiased=True).mean((0, 2, 3))
-            total = z.flatten(0, 1).var(0).mean((1, 2))
-            shares.append(
-                within / total.clamp(min=1e-300)
-                if self.one_function
-                else torch.full_like(total, torch.nan)
-            )
-        return np.stack([*rows, torch.cat(shares).numpy()])
-
-
-def _scores(lab: Lab) -> Activations:
-    """What reads the scores of every head."""
-    return Activations([f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)])
 
 
 def by_context(lab: Lab, scores: torch.Tensor) -> torch.Tensor:

@@ -10,9 +10,10 @@ from jaxtyping import Float
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.analyses.places import DRAWN, MIDDLES
 from icl_interp.probes.norms import LayerNormScale
+from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array, make_curve
 
@@ -66,9 +67,9 @@ def drawn_places(lab: Lab) -> DataArray:
     )
 
 
-@measurement("far/drawn")
-def drawn(lab: Lab) -> Planned[DataArray]:
-    """f at far queries whose places are drawn: (statistic, unit, x).
+@measurement("far/drawn", asks=lambda lab: lab.ask_at(lab.drawn_queries))
+def drawn(lab: Lab, swept: Swept) -> DataArray:
+    """f at far queries whose places are drawn: (statistic, unit, x), x being the middle of a place's stratum.
 
     x is the middle of a place's stratum. Each pair of units has places of its own, one in each
     stratum (`Bench.drawn_sizes`), and for inputs of several coordinates a direction of its own
@@ -80,7 +81,7 @@ def drawn(lab: Lab) -> Planned[DataArray]:
     mean"; "size", the squared distance of f from the law's mean.
     """
     queries = lab.drawn_queries
-    f = as_numbers((yield from lab.ask_at(queries)))
+    f = as_numbers(swept.f)
     asked, n = queries[:, : len(DRAWN)], lab.n_units
     truth = as_numbers(lab.task.targets(lab.prompts.parameters, asked))
     guess = as_numbers(lab.task.expected(asked))
@@ -114,14 +115,14 @@ def drawn(lab: Lab) -> Planned[DataArray]:
     return make_curve([values[name] for name in AT_DRAWN], axes, note=note)
 
 
-@measurement("far/drawn ends")
-def drawn_ends(lab: Lab) -> Planned[DataArray]:
-    """f of every context at the places that lines go through (`LINE_AT`), with drawn places.
+@measurement("far/drawn ends", asks=lambda lab: lab.ask_at(lab.drawn_queries))
+def drawn_ends(lab: Lab, swept: Swept) -> DataArray:
+    """f of every context at the places that lines go through (`LINE_AT`): as `far/ends`, with drawn places.
 
     It is like `far/ends`. The first two and the end of the grid make one line, the other three one
     beyond it.
     """
-    f = as_numbers((yield from lab.ask_at(lab.drawn_queries)))
+    f = as_numbers(swept.f)
     half = len(MIDDLES)
     by_direction = []
     for at, end in ((half + np.arange(half), -1), (half - 1 - np.arange(half), -2)):
@@ -137,47 +138,72 @@ def drawn_ends(lab: Lab) -> Planned[DataArray]:
     return make_array(by_direction, axes, note="query arm; drawn places; float64")
 
 
-@measurement("far/drawn growth")
-def drawn_growth(lab: Lab) -> Planned[DataArray]:
-    """The "step" of `far/drawn` from 1e3 to 1e6 units with every norm frozen at the query.
+FROZEN_AT = np.concatenate([stratum(1e3, 1e6, sign) for sign in (-1, 1)])  # of `far/drawn growth`
+GROWS_AT = {"+": stratum(1e4, 1e6, 1), "-": stratum(1e4, 1e6, -1)}  # of `far/scale growth`
+
+
+def _drawn_while_frozen(lab: Lab) -> Sweep | None:
+    """Drawn places with every norm frozen at the query; nothing without norms."""
+    if not lab.model.norms:
+        return None
+    queries = lab.drawn(lab.few, lab.drawn_sizes[:, FROZEN_AT])
+    return lab.ask_at(queries, lab.few, query=[lab.frozen.at_query()])
+
+
+@measurement("far/drawn growth", asks=_drawn_while_frozen)
+def drawn_growth(lab: Lab, swept: Swept | None) -> DataArray:
+    """The "step" of `far/drawn` from 1e3 to 1e6 units with every norm frozen at the query: (unit, x).
 
     The axes are (unit, x). On one context of each function. Empty without norms.
     """
-    at = [stratum(1e3, 1e6, sign) for sign in (-1, 1)]
-    values = np.zeros((0, sum(map(len, at))))
-    if lab.model.norms:
-        queries = lab.drawn(lab.few, lab.drawn_sizes[:, np.concatenate(at)])
-        f = as_numbers((yield from lab.ask_at(queries, lab.few, query=[lab.frozen.at_query()])))
+    values = np.zeros((0, len(FROZEN_AT)))
+    if swept:
+        f = as_numbers(swept.f)
         missing = torch.full((len(f), 1), torch.nan, dtype=f.dtype)
-        against, along = f.split([len(side) for side in at], 1)
+        against, along = f.chunk(2, 1)
         steps = torch.cat([-against.diff(dim=1), missing, missing, along.diff(dim=1)], 1)
         values = lab.by_unit(steps.square(), lab.few)
-    axes = {"unit": tuple(range(len(values))), "x": tuple(lab.x_unit * DRAWN[np.concatenate(at)])}
+    axes = {"unit": tuple(range(len(values))), "x": tuple(lab.x_unit * DRAWN[FROZEN_AT])}
     return make_curve(
         values, axes, note="norms frozen at their mean scale in distribution, at the query"
     )
 
 
-@measurement("far/scale growth")
-def scale_growth(lab: Lab) -> Planned[DataArray]:
-    """E_sigma = d log sigma / d log |x| of every norm: (norm, unit, direction).
+def _scales_at_drawn(lab: Lab) -> Sweep | None:
+    """The scales of all norms at drawn places; nothing where the model's norms have none."""
+    probe = LayerNormScale(per_prompt=True)
+    if probe.refusal(lab.model):
+        return None
+    queries = lab.drawn(lab.few, _sizes_where_scales_grow(lab))
+    return lab.ask_at(queries, lab.few, probes=[probe])
+
+
+def _sizes_where_scales_grow(lab: Lab) -> Float[np.ndarray, "unit place"]:
+    return lab.drawn_sizes[:, np.concatenate(list(GROWS_AT.values()))]
+
+
+@measurement("far/scale growth", asks=_scales_at_drawn)
+def scale_growth(lab: Lab, swept: Swept | None) -> DataArray:
+    """E_sigma = d log sigma / d log |x| of every norm over drawn places from 1e4 to 1e6 units: (norm, unit, direction).
 
     It is taken over drawn places from 1e4 to 1e6 units. It is 1 where the scale grows like |x|. On
     two prompts of each unit; empty without a scale.
     """
-    at = {"+": stratum(1e4, 1e6, 1), "-": stratum(1e4, 1e6, -1)}
-    probe = LayerNormScale(per_prompt=True)
     values, norms = np.zeros((0, lab.n_units, 2)), tuple(lab.model.norms)
-    if not probe.refusal(lab.model):
-        sizes = lab.drawn_sizes[:, np.concatenate(list(at.values()))]
-        yield from lab.ask_at(lab.drawn(lab.few, sizes), lab.few, probes=[probe])
-        scales = torch.from_numpy(probe.results()["scale"].values).log()  # (norm, place, prompt)
+    if swept:
+        sizes = _sizes_where_scales_grow(lab)
+        of_prompts = swept.probe(LayerNormScale).results()["scale"].values
+        scales = torch.from_numpy(of_prompts).log()  # (norm, place, prompt)
         logs = (
             scales.unflatten(-1, (lab.n_units, -1)).mean(-1).movedim(1, -1).numpy()
         )  # (norm, unit, place)
         sides = np.split(logs, 2, axis=-1), np.split(np.log(np.abs(sizes)), 2, axis=-1)
         values = np.stack([_slopes(log_x, log_y) for log_y, log_x in zip(*sides, strict=True)], -1)
-    axes = {"norm": norms[: len(values)], "unit": tuple(range(lab.n_units)), "direction": tuple(at)}
+    axes = {
+        "norm": norms[: len(values)],
+        "unit": tuple(range(lab.n_units)),
+        "direction": tuple(GROWS_AT),
+    }
     return make_array(values, axes, note="query arm; drawn places; float64")
 
 

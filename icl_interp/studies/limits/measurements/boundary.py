@@ -3,6 +3,7 @@
 Most of it reads the sweep that the far claims share (`Lab.on_grid`): no forward passes of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,9 +15,9 @@ from xarray import DataArray
 from icl_interp.analyses import output_unit
 from icl_interp.analyses.bench import Xs
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.probes.norms import LayerNormScale
-from icl_interp.probes.sweep import places, together
+from icl_interp.probes.sweep import Sweep, Swept, places
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.resampling import Interval, bootstrap, slope
 from icl_interp.results import make_curve, make_table
@@ -69,42 +70,49 @@ def _squares(lab: Lab, f: torch.Tensor, xs: np.ndarray, prompts: Prompts) -> Dat
     )
 
 
-@measurement("far/approach", version=2)
-def approach(lab: Lab) -> Planned[DataArray]:
+@measurement("far/approach", version=2, asks=lambda lab: lab.on_grid)
+def approach(lab: Lab, swept: Swept) -> DataArray:
     """Squares that tell where f follows the function and where it levels off.
 
     Statistics, each a mean over the prompts of a unit: "gap", squared distance of f from its own
     end at 1e6; "squared error"; "law's mean", the squared error of E f over the law of functions,
     the best guess without any example.
     """
-    f = as_numbers((yield from lab.on_grid()))
-    return _squares(lab, f, lab.grid, lab.prompts)
+    return _squares(lab, as_numbers(swept.f), lab.grid, lab.prompts)
 
 
-@measurement("far/approach, decades", version=2)
-def approach_decades(lab: Lab) -> Planned[DataArray]:
+@measurement(
+    "far/approach, decades",
+    version=2,
+    asks=lambda lab: lab.ask(lab.x_unit * far.DECADES, prompts=lab.few),
+)
+def approach_decades(lab: Lab, swept: Swept) -> DataArray:
     """`far/approach` at one point a decade on few contexts, for twins."""
-    xs = lab.x_unit * far.DECADES
-    f = as_numbers((yield from lab.ask(xs, prompts=lab.few)))
-    return _squares(lab, f, xs, lab.few)
+    return _squares(lab, as_numbers(swept.f), lab.x_unit * far.DECADES, lab.few)
 
 
-@measurement("far/logs")
-def logs(lab: Lab) -> Planned[DataArray]:
-    """log |f - c| and the log of the last norm's scale at the query, mean over contexts.
+def _with_scales(lab: Lab) -> Sweep:
+    """f at one point a decade on few contexts, and the norms' scales where they have any."""
+    probe = LayerNormScale(per_prompt=True)
+    probes = [] if probe.refusal(lab.model) else [probe]
+    return lab.ask(lab.x_unit * np.sort(far.DECADES), prompts=lab.few, probes=probes)
+
+
+@measurement("far/logs", asks=_with_scales)
+def logs(lab: Lab, swept: Swept) -> DataArray:
+    """log |f - c| and the log of the last norm's scale at the query, mean over contexts: elasticities are its slopes.
 
     Elasticities are the slopes of these logs. c is the certificate's centre, what the output is
     where the norm passes on nothing (0 without a certificate). A model without a norm has the scale
     1.
     """
     xs = lab.x_unit * np.sort(far.DECADES)
-    probe = LayerNormScale(per_prompt=True)
-    scaled = not probe.refusal(lab.model)
-    f = as_numbers((yield from lab.ask(xs, prompts=lab.few, probes=[probe] if scaled else [])))
+    f = as_numbers(swept.f)
     scale = torch.zeros_like(f)
-    if scaled:
-        scale = torch.from_numpy(probe.results()["scale"].isel(norm=-1).values).log().T
-    c = (yield from lab.need(far.certificate)).iloc[0]["c"]
+    if swept.sweep.probes:
+        scales = swept.probe(LayerNormScale).results()["scale"]
+        scale = torch.from_numpy(scales.isel(norm=-1).values).log().T
+    c, _ = far.certified(lab)
     distance = (f - (c if np.isfinite(c) else 0.0)).abs().clamp(min=1e-300).log()
     axes = {"quantity": ("f", "scale"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
     return make_curve(
@@ -112,9 +120,23 @@ def logs(lab: Lab) -> Planned[DataArray]:
     )
 
 
-@measurement("far/arms", version=2)
-def arms(lab: Lab) -> Planned[DataArray]:
-    """f, the truth and the law's mean as the query, all inputs, or the function is scaled.
+def _arms(lab: Lab) -> dict[tuple[str, float], Sweep]:
+    """All scales of the query arm in one sweep, and one for each other arm and scale."""
+    prompts = lab.one_each
+    query = np.array(lab.inner)
+    # The query arm, and scale 1 of the others, share the contexts: they are read once.
+    of_query = np.concatenate([factor * query for factor in SCALES])
+    asked = {("query", 1.0): lab.ask(of_query, prompts=prompts)}
+    for arm in ARMS[1:]:
+        for factor in SCALES[1:]:
+            at = query * factor if arm == "inputs" else query
+            asked[arm, factor] = lab.ask(at, prompts=_scaled(lab, prompts, arm, factor))
+    return asked
+
+
+@measurement("far/arms", version=2, asks=_arms)
+def arms(lab: Lab, swept: Mapping[tuple[str, float], Swept]) -> DataArray:
+    """f, the truth and the law's mean as one thing is scaled: the query alone, all inputs, or the function.
 
     One of these three is scaled at a time. Functions are scaled about the law's mean E f, so that a
     constant added to all values changes nothing.
@@ -122,32 +144,20 @@ def arms(lab: Lab) -> Planned[DataArray]:
     One context of each unit. The query is the same for all of them (times the scale in the first
     two arms), so that f's spread is over contexts.
     """
-    prompts, query = lab.one_each, np.array(lab.inner)
-    # The query arm, and scale 1 of the others, share the contexts: they are read once.
-    asked = [(prompts, np.concatenate([factor * query for factor in SCALES]))]
-    scaled = [(arm, factor) for arm in ARMS[1:] for factor in SCALES[1:]]
-    asked += [
-        (_scaled(lab, prompts, arm, s), query * s if arm == "inputs" else query)
-        for arm, s in scaled
-    ]
-    found = yield from together(*(lab.ask(xs, prompts=shown) for shown, xs in asked))
     # (curve, unit, x) of each.
-    curves = []
-    for f, (shown, xs) in zip(found, asked, strict=True):
-        mean = lab.task.expected(places(xs, lab.task.dim)[None]).expand_as(f)
+    curves = {}
+    for key, one in swept.items():
+        mean = lab.task.expected(places(one.xs, lab.task.dim)[None]).expand_as(one.f)
         # The truth's column holds its distance from the law's mean until the function is scaled.
-        curves.append(
-            torch.stack([as_numbers(v) for v in (f, lab.truth(xs, shown) - mean, mean)]).numpy()
-        )
-    rows = [curves[0].reshape(3, lab.n_units, len(SCALES), 2)]
+        of_truth = lab.truth(one.xs, one.prompts) - mean
+        curves[key] = torch.stack([as_numbers(v) for v in (one.f, of_truth, mean)]).numpy()
+    rows = [curves["query", 1.0].reshape(3, lab.n_units, len(SCALES), 2)]
     for arm in ARMS[1:]:
         parts = [rows[0][:, :, 0]]
-        for (name, factor), values in zip(scaled, curves[1:], strict=True):
-            if name == arm:
-                parts.append(
-                    values
-                    * np.array([1.0, factor if arm == "functions" else 1.0, 1.0])[:, None, None]
-                )
+        for factor in SCALES[1:]:
+            of_function = factor if arm == "functions" else 1.0
+            times = np.array([1.0, of_function, 1.0])
+            parts.append(curves[arm, factor] * times[:, None, None])
         rows.append(np.stack(parts, 2))
     arms_by_curve = np.stack(rows)
     arms_by_curve[:, 1] += arms_by_curve[:, 2]
@@ -292,9 +302,21 @@ def peaks(f: torch.Tensor, xs: np.ndarray, margin: float) -> dict[str, torch.Ten
     }
 
 
-@measurement("far/boundary", version=2)
-def boundary(lab: Lab) -> Planned[DataFrame]:
-    """The boundary values of this model in numbers: a row for each direction and quantity.
+@measurement(
+    "far/boundary",
+    version=2,
+    needs=(approach, logs, far.certificate, output_unit.own),
+    asks=lambda lab, *_: lab.on_grid,
+)
+def boundary(
+    lab: Lab,
+    swept: Swept,
+    squares: DataArray,
+    logarithms: DataArray,
+    certificate: DataFrame,
+    own: DataArray,
+) -> DataFrame:
+    """The boundary values of this model in numbers: a row a direction and quantity, with intervals over units.
 
     Each has an interval over units. Rows: trained range (the largest |x| in it); zone; peak, the
     mean over contexts of the largest |f|, where it is (geometric mean over contexts) and the share
@@ -303,13 +325,8 @@ def boundary(lab: Lab) -> Planned[DataFrame]:
     rate; far elasticities. NaN for what a model that does not level off lacks: peak, onset, level
     and rate.
     """
-    known = _Known(
-        as_numbers((yield from lab.on_grid())),
-        (yield from lab.need(approach)),
-        (yield from lab.need(logs)),
-        (yield from lab.need(far.certificate)),
-        float((yield from lab.need(output_unit.own)).sel(statistic="u")),
-    )
+    u = float(own.sel(statistic="u"))
+    known = _Known(as_numbers(swept.f), squares, logarithms, certificate, u)
     rows = [(name, *row) for name, sign in SIGNS.items() for row in _rows(lab, known, name, sign)]
     columns = {key: [row[i] for row in rows] for i, key in enumerate(("direction", "quantity"))}
     columns |= {key: [getattr(row[2], key) for row in rows] for key in ("value", "low", "high")}

@@ -3,6 +3,8 @@
 What is left out, folded, permuted and swapped are whole units.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -10,8 +12,8 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
-from icl_interp.probes.sweep import places, together
+from icl_interp.analyses.measurement import measurement
+from icl_interp.probes.sweep import Sweep, Swept, places
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_curve
@@ -32,8 +34,13 @@ N_FOLDS = 8
 ROUNDING = 1e-9  # of f: a spread below this is what float64 leaves, not what the model does
 
 
-@measurement("context/use", version=2)
-def use(lab: Lab) -> Planned[DataArray]:
+def _inner_and_high(lab: Lab) -> list[float]:
+    """Two inner queries, and both directions of each of `HIGH`."""
+    return [*lab.inner, *(s * x * lab.x_unit for x in HIGH for s in (1, -1))]
+
+
+@measurement("context/use", version=2, asks=lambda lab: lab.ask(_inner_and_high(lab)))
+def use(lab: Lab, swept: Swept) -> DataArray:
     """Whether the context helps at inner queries and far out, each query the same for all prompts.
 
     Statistics, each a mean over the prompts of a unit: "squared error"; squared errors of guesses
@@ -43,12 +50,10 @@ def use(lab: Lab) -> Planned[DataArray]:
     law's mean", the square of that difference. Then moments for correlations, both curves less
     their means over all prompts: "f", "truth", "f squared", "truth squared", "product".
     """
-    xs = [*lab.inner, *(s * x * lab.x_unit for x in HIGH for s in (1, -1))]
-    f = as_numbers((yield from lab.ask(xs)))
-    truth, mean = (
-        as_numbers(lab.truth(xs)),
-        as_numbers(lab.task.expected(places(xs, lab.task.dim)[None])),
-    )
+    xs = _inner_and_high(lab)
+    f = as_numbers(swept.f)
+    truth = as_numbers(lab.truth(xs))
+    mean = as_numbers(lab.task.expected(places(xs, lab.task.dim)[None]))
     size = len(f) // lab.n_units
     line = torch.from_numpy(without_own(lab.by_unit(f))).repeat_interleave(size, 0)
     swapped = f.roll(size, 0)
@@ -75,16 +80,20 @@ def use(lab: Lab) -> Planned[DataArray]:
     )
 
 
-@measurement("context/information", version=2)
-def information(lab: Lab) -> Planned[DataArray]:
-    """How well the function's coefficients predict f far out: what it still tells of the context.
+@measurement(
+    "context/information",
+    version=2,
+    asks=lambda lab: lab.ask([sign * ERASED_AT * lab.x_unit for sign in (1, -1)]),
+)
+def information(lab: Lab, swept: Swept) -> DataArray:
+    """How well the function's coefficients predict f far out: what it still tells about the context.
 
     Cross-validated least squares over units (no unit is in training and test at once) of f at +-1e4
     units on the coefficients and their products; the null is the same with coefficients permuted
     over units.
     """
     out = ERASED_AT * lab.x_unit
-    f = as_numbers((yield from lab.ask([out, -out])))
+    f = as_numbers(swept.f)
     order = torch.randperm(lab.n_units, generator=generator(lab.seed, "context/permutation"))
     parameters = lab.prompts.parameters
     permuted = parameters.view(lab.n_units, lab.unit_size, -1)[order].flatten(0, 1)
@@ -107,12 +116,17 @@ def information(lab: Lab) -> Planned[DataArray]:
     )
 
 
-@measurement("far/beyond")
-def beyond(lab: Lab) -> Planned[DataArray]:
+def _beyond(lab: Lab) -> list[Sweep]:
+    """Both directions of `far/beyond`."""
+    xs = lab.x_unit * BEYOND
+    return [lab.ask(xs, prompts=lab.few), lab.ask(-xs, prompts=lab.few)]
+
+
+@measurement("far/beyond", asks=_beyond)
+def beyond(lab: Lab, both: Sequence[Swept]) -> DataArray:
     """f from 1e6 to 1e10 units in each direction, on two prompts of each unit: as `far.ends`."""
     xs = lab.x_unit * BEYOND
-    found = yield from together(lab.ask(xs, prompts=lab.few), lab.ask(-xs, prompts=lab.few))
-    values = [as_numbers(f).T.reshape(len(xs), lab.n_units, -1).numpy() for f in found]
+    values = [as_numbers(one.f).T.reshape(len(xs), lab.n_units, -1).numpy() for one in both]
     axes = {
         "direction": ("+", "-"),
         "x": tuple(xs),

@@ -10,10 +10,10 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.probes.norms import LayerNormScale
-from icl_interp.probes.sweep import FEWEST, together
+from icl_interp.probes.sweep import FEWEST, Sweep, Swept
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -42,9 +42,53 @@ SCALES: dict[str, Callable[[Tensor], Tensor]] = {
 ARMS = ("law mean", "intact", *SCALES, "sham", "context-free", "size", "size, frozen")
 
 
-@measurement("far/failure", version=2)
-def failure(lab: Lab) -> Planned[DataArray]:
-    """Squared errors, intact and with norms frozen, where models fail: (arm, unit, place).
+def _scales_at_own_query(lab: Lab) -> Sweep:
+    return lab.ask(prompts=lab.few, probes=[LayerNormScale(per_prompt=True)])
+
+
+@measurement("far/failure, scales", asks=_scales_at_own_query)
+def own_scales(lab: Lab, swept: Swept) -> DataArray:
+    """Every norm's scale at each prompt's own query: (norm, prompt), of two prompts of each unit."""
+    found = swept.probe(LayerNormScale).results()["scale"]  # (norm, position, prompt)
+    axes = {"norm": tuple(lab.model.norms), "prompt": tuple(range(len(swept.prompts)))}
+    return make_array([found.sel(norm=name).values[0] for name in lab.model.norms], axes)
+
+
+def _frozen_and_sham(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Sweep]:
+    """The sweeps of `far/failure`: by arm, place, and the first of the prompts of a part."""
+    prompts = lab.few
+    scales = {name: torch.tensor(own.sel(norm=name).values) for name in lab.model.norms}
+    xs = known_sizes(lab)
+    drawn = lab.drawn(prompts, drawn_sizes(lab))
+    scaled = {name: _scaled(lab, prompts, factor) for name, factor in FUNCTIONS.items()}
+    asked = {}
+    # Prompts with scales of their own must be run at once, so all are asked about in parts that
+    # are.
+    for start in range(0, len(prompts), FEWEST):
+        rows = slice(start, start + FEWEST)
+        shown = prompts[rows]
+        others = {name: other[rows] for name, other in scaled.items()}
+        places_of_own = drawn[rows]
+        arms: dict[str, tuple[FreezeNorms, ...]] = {"intact": ()}
+        for name, of in SCALES.items():
+            at = {norm: of(scale) for norm, scale in scales.items()}
+            arms[name] = (_frozen(at, rows),)
+        for arm, edits in arms.items():
+            asked[arm, NEAR, start] = lab.ask(prompts=shown, query=edits)
+            asked[arm, "known", start] = lab.ask(xs, prompts=shown, query=edits)
+            asked[arm, "drawn", start] = lab.ask_at(places_of_own, shown, query=edits)
+            for name, other in others.items():
+                asked[arm, name, start] = lab.ask(prompts=other, query=edits)
+    sham = [lab.frozen]
+    asked["sham", NEAR, 0] = lab.ask(prompts=prompts, context=sham)
+    asked["sham", "known", 0] = lab.ask(xs, prompts=prompts, context=sham)
+    asked["sham", "drawn", 0] = lab.ask_at(drawn, prompts, context=sham)
+    return asked
+
+
+@measurement("far/failure", version=2, needs=(own_scales,), asks=_frozen_and_sham)
+def failure(lab: Lab, swept: Mapping[tuple[str, str, int], Swept], own: DataArray) -> DataArray:
+    """Squared errors, intact and with norms frozen, where models fail: (arm, unit, place), means over prompts.
 
     They are means over prompts. Arms: the mean of the law of functions as a predictor; intact;
     every norm frozen at the query only, at the mean of its in-distribution scales over prompts, at
@@ -59,41 +103,24 @@ def failure(lab: Lab) -> Planned[DataArray]:
     its norms would be no sham: NaN, and so is "context-free" but for queries of one place.
     """
     prompts = lab.few
-    probe = LayerNormScale(per_prompt=True)
-    yield from lab.ask(prompts=prompts, probes=[probe])
-    found = probe.results()["scale"]  # (norm, position, prompt)
-    scales = {name: torch.tensor(found.sel(norm=name).values[0]) for name in lab.model.norms}
-    xs = lab.x_unit * np.array([sign * x for x in QUERIES.values() for sign in (1, -1)])
+    xs = known_sizes(lab)
     drawn = lab.drawn(prompts, drawn_sizes(lab))
-    scaled = [_scaled(lab, prompts, factor) for factor in FUNCTIONS.values()]
-    asked, n_sweeps = [], 3 + len(scaled)
-    # Prompts with scales of their own must be run at once, so all are asked about in parts that
-    # are.
-    parts = [slice(start, start + FEWEST) for start in range(0, len(prompts), FEWEST)]
-    for rows in parts:
-        own, others = prompts[rows], [other[rows] for other in scaled]
-        frozen = [
-            (_frozen({name: of(scale) for name, scale in scales.items()}, rows),)
-            for of in SCALES.values()
-        ]
-        places_of_own = drawn[rows]
-        for edits in ((), *frozen):
-            asked += [lab.ask(prompts=own, query=edits), lab.ask(xs, prompts=own, query=edits)]
-            asked.append(lab.ask_at(places_of_own, own, query=edits))
-            asked += [lab.ask(prompts=other, query=edits) for other in others]
-    asked += [lab.ask(where, prompts=prompts, context=[lab.frozen]) for where in (None, xs)]
-    asked.append(lab.ask_at(drawn, prompts, context=[lab.frozen]))
-    *answers, sham_near, sham_far, sham_drawn = map(as_numbers, (yield from together(*asked)))
-    each = iter(answers)
-    by_part = [
-        [torch.cat([next(each) for _ in range(n_sweeps)], 1) for _ in range(1 + len(SCALES))]
-        for _ in parts
-    ]
-    intact, *frozen = (
-        torch.cat(one) for one in zip(*by_part, strict=True)
-    )  # (prompt, column) each
-    sham = torch.cat([sham_near, sham_far, sham_drawn], 1)
-    return _errors(lab, prompts, (xs, drawn), intact, frozen, sham)
+
+    def of(arm: str) -> Tensor:
+        """(prompt, column): parts of the prompts below one another, places side by side."""
+        by_part: dict[int, list[Tensor]] = {}
+        for (its, _, start), one in swept.items():
+            if its == arm:
+                by_part.setdefault(start, []).append(as_numbers(one.f))
+        return torch.cat([torch.cat(columns, 1) for columns in by_part.values()])
+
+    frozen = [of(name) for name in SCALES]
+    return _errors(lab, prompts, (xs, drawn), of("intact"), frozen, of("sham"))
+
+
+def known_sizes(lab: Lab) -> np.ndarray:
+    """The queries of `QUERIES`, both directions of each."""
+    return lab.x_unit * np.array([sign * x for x in QUERIES.values() for sign in (1, -1)])
 
 
 def drawn_sizes(lab: Lab) -> Float[np.ndarray, "unit place"]:

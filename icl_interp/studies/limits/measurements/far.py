@@ -1,6 +1,6 @@
 """Measurements far out on the query axis: f as x grows, intact and with edits of the norms."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -9,8 +9,7 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
-from icl_interp.analyses.plan import Numbers
+from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import Intervention
 from icl_interp.interventions.norms import InsertNorm
 from icl_interp.models.config import HookedTransformerConfig
@@ -19,7 +18,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
-from icl_interp.probes.sweep import places, run, together
+from icl_interp.probes.sweep import Sweep, Swept, places, run
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.resampling import LEVEL, Interval, draw_weights
 from icl_interp.results import make_array, make_curve, make_table
@@ -67,47 +66,43 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
     return make_curve(np.concatenate([_moments(lab, f), variance[None]]), axes, note=note)
 
 
-@measurement("far/intact")
-def intact(lab: Lab) -> Planned[DataArray]:
-    """f over the query, in both directions, over the prompts of each unit.
-
-    Mean, mean square and variance.
-    """
-    f = as_numbers((yield from lab.on_grid()))
+@measurement("far/intact", asks=lambda lab: lab.on_grid)
+def intact(lab: Lab, swept: Swept) -> DataArray:
+    """f over the query, in both directions: mean, mean square and variance over the prompts of each unit."""
+    f = as_numbers(swept.f)
     return _over_contexts(
         lab, f, lab.grid, f"{lab.unit_size} prompts of each unit; query arm; float64"
     )
 
 
-@measurement("far/decades")
-def decades(lab: Lab) -> Planned[DataArray]:
+@measurement("far/decades", asks=lambda lab: lab.ask(lab.x_unit * DECADES))
+def decades(lab: Lab, swept: Swept) -> DataArray:
     """`far/intact` at one point a decade, for twins."""
-    xs = lab.x_unit * DECADES
-    f = as_numbers((yield from lab.ask(xs)))
-    return _over_contexts(lab, f, xs, "query arm; float64")
+    f = as_numbers(swept.f)
+    return _over_contexts(lab, f, lab.x_unit * DECADES, "query arm; float64")
 
 
-@measurement("far/contexts")
-def contexts(lab: Lab) -> Planned[DataArray]:
-    """f over the query for single contexts, one of each of the first units, as the figure draws."""
+@measurement("far/contexts", asks=lambda lab: lab.on_grid)
+def contexts(lab: Lab, swept: Swept) -> DataArray:
+    """f over the query for single contexts, one of each of the first units: what the figure draws."""
     n = min(N_SHOWN, lab.n_units)
     rows = torch.arange(n) * lab.unit_size
-    f, truth = as_numbers((yield from lab.on_grid())), as_numbers(lab.truth(lab.grid))
+    f = as_numbers(swept.f)
+    truth = as_numbers(lab.truth(lab.grid))
     values = np.stack([f[rows].numpy(), truth[rows].numpy()])
     return make_curve(
         values, {"curve": ("model", "truth"), "context": tuple(range(n)), "x": tuple(lab.grid)}
     )
 
 
-@measurement("far/in distribution")
-def in_distribution(lab: Lab) -> Planned[DataArray]:
+@measurement("far/in distribution", asks=lambda lab: lab.ask(lab.inner))
+def in_distribution(lab: Lab, swept: Swept) -> DataArray:
     """f in distribution, at two fixed queries a quarter from each end of the inputs' interval.
 
     The query is the same for all prompts, so that the spread over contexts can be compared with
     that far out.
     """
-    f = as_numbers((yield from lab.ask(lab.inner)))
-    return _over_contexts(lab, f, np.array(lab.inner))
+    return _over_contexts(lab, as_numbers(swept.f), np.array(lab.inner))
 
 
 def increments(f: Float[torch.Tensor, "batch x"], xs: np.ndarray) -> Float[torch.Tensor, "batch x"]:
@@ -133,15 +128,8 @@ def _growth(lab: Lab, prompts: Prompts, f: torch.Tensor) -> np.ndarray:
     return np.stack([lab.by_unit(v) for v in values])
 
 
-@measurement("far/norm arms", version=2)
-def norm_arms(lab: Lab) -> Planned[DataArray]:
-    """f far out, intact and with norm scales frozen at in-distribution values.
-
-    Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context
-    positions only; each norm alone, at the query. The last two on one context of each function.
-    Beside them the mean of the law of functions as a predictor. Statistics are means over the
-    prompts of a unit; "squared increment" is that of f(10 x) - f(x).
-    """
+def _norm_arms(lab: Lab) -> dict[str, Sweep]:
+    """The arms of `far/norm arms`."""
     names = list(lab.model.norms)
     arms: dict[str, tuple[Prompts, Interventions, Interventions]] = {
         "intact": (lab.prompts, (), ())
@@ -153,13 +141,23 @@ def norm_arms(lab: Lab) -> Planned[DataArray]:
         arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     xs = lab.x_unit * GROWTH
-    found = yield from together(
-        *(lab.ask(xs, prompts=p, context=c, query=q) for p, c, q in arms.values())
-    )
-    values = [
-        _growth(lab, prompts, as_numbers(f))
-        for (prompts, _, _), f in zip(arms.values(), found, strict=True)
-    ]
+    return {
+        arm: lab.ask(xs, prompts=prompts, context=context, query=query)
+        for arm, (prompts, context, query) in arms.items()
+    }
+
+
+@measurement("far/norm arms", version=2, asks=_norm_arms)
+def norm_arms(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
+    """f far out, intact and with norm scales frozen at in-distribution values.
+
+    Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context
+    positions only; each norm alone, at the query. The last two on one context of each function.
+    Beside them the mean of the law of functions as a predictor. Statistics are means over the
+    prompts of a unit; "squared increment" is that of f(10 x) - f(x).
+    """
+    xs = lab.x_unit * GROWTH
+    values = [_growth(lab, arm.prompts, as_numbers(arm.f)) for arm in arms.values()]
     values.append(_growth(lab, lab.prompts, law_mean(lab, xs).expand(len(lab.prompts), -1)))
     axes = {
         "arm": (*arms, "law mean"),
@@ -222,40 +220,53 @@ def sufficiency(lab: Lab) -> DataArray:
     return make_curve([twin.by_unit(increments(as_numbers(f), xs).square()) for f in found], axes)
 
 
-@measurement("far/cost", version=2)
-def cost(lab: Lab) -> Planned[DataArray]:
-    """What freezing costs: in-distribution error of each unit, intact and with every norm frozen.
+def _costs(lab: Lab) -> dict[str, Sweep]:
+    """The arms of `far/cost`."""
+    frozen = [lab.frozen.at_query()] if lab.model.norms else []
+    return {"intact": lab.ask(), "frozen": lab.ask(query=frozen)}
+
+
+@measurement("far/cost", version=2, asks=_costs)
+def cost(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
+    """What freezing costs: in-distribution error of each unit at the query, intact and with every norm frozen.
 
     The error is that at the query. Beside the two stands that of the mean of the law of functions.
     """
-    edits = {"intact": [], "frozen": [lab.frozen.at_query()] if lab.model.norms else []}
-    found = yield from together(*(lab.ask(query=edit) for edit in edits.values()))
-    guesses = [*(f[:, 0] for f in found), lab.task.expected(lab.prompts.xs[:, -1:])[:, 0]]
-    axes = {"arm": (*edits, "law mean"), "unit": tuple(range(lab.n_units))}
+    guesses = [arm.f[:, 0] for arm in arms.values()]
+    guesses.append(lab.task.expected(lab.prompts.xs[:, -1:])[:, 0])
+    axes = {"arm": (*arms, "law mean"), "unit": tuple(range(lab.n_units))}
     return make_array(
         [lab.by_unit((f - lab.prompts.ys[:, -1]).square().mean(-1)) for f in guesses], axes
     )
 
 
-@measurement("far/certificate", version=2)
-def certificate(lab: Lab) -> Planned[DataFrame]:
-    """What the weights alone say: outputs lie in [c - r, c + r]; the plateaus; their onset.
+def _about_onset(lab: Lab) -> dict[str, Sweep]:
+    """What the onset of a model with a certificate rests on; nothing where no formula applies."""
+    if not has_certificate(lab):
+        return {}
+    if has_plateaus(lab):
+        return {"near": lab.ask(probes=[Activations(depths(lab.model)[-1:])])}
+    return _inputs_of_norms(lab) if levels_off_after_norms(lab) else {}
+
+
+@measurement("far/certificate", version=2, asks=_about_onset)
+def certificate(lab: Lab, swept: Mapping[str, Swept]) -> DataFrame:
+    """What the weights alone say: outputs lie in [c - r, c + r]; the plateaus of a pre-norm model; their onset.
 
     The plateaus are those of a pre-norm model. "onset" is the |x| from which a norm divides the
     query out, with its interval over units: of pre-norm models `predicted_onset`, of post-norm ones
     `norms_begin`. NaN where a formula does not apply: no final norm, a read-in that centring
     removes or `embed_bound` bounds. The plateaus are those along the first coordinate.
     """
-    model, cfg = lab.model, lab.model.cfg
-    c = r = above = below = float("nan")
+    model = lab.model
+    above = below = float("nan")
     onset = NO_ONSET
-    if cfg.normalization_type in ("LN", "LNPre") and model.norms and cfg.d_out == 1:
-        c, r = map(float, theory.output_certificate(*_read_out(model)))
-        if has_plateaus(lab):
-            above, below = map(float, theory.plateau(model.embed.W_E[0], *_read_out(model)))
-            onset = yield from predicted_onset(lab)
-        elif cfg.norm_position == "post" and cfg.embed_bound is None:
-            onset = yield from norms_begin(lab)
+    c, r = certified(lab)
+    if has_certificate(lab) and has_plateaus(lab):
+        above, below = map(float, theory.plateau(model.embed.W_E[0], *_read_out(model)))
+        onset = predicted_onset(lab, swept["near"])
+    elif has_certificate(lab) and levels_off_after_norms(lab):
+        onset = norms_begin(lab, swept["near"], swept["far"])
     found = {"c": [c], "r": [r], "plateau +": [above], "plateau -": [below]}
     return make_table(
         found | {"onset": [onset.value], "onset low": [onset.low], "onset high": [onset.high]}
@@ -263,6 +274,27 @@ def certificate(lab: Lab) -> Planned[DataFrame]:
 
 
 NO_ONSET = Interval(float("nan"), float("nan"), float("nan"))
+
+
+def has_certificate(lab: Lab) -> bool:
+    """Whether the last norm bounds the output, a number, in an interval that weights tell."""
+    cfg = lab.model.cfg
+    centres = cfg.normalization_type in ("LN", "LNPre")
+    return centres and bool(lab.model.norms) and cfg.d_out == 1
+
+
+def certified(lab: Lab) -> tuple[float, float]:
+    """c and r: outputs lie in [c - r, c + r]; both NaN for a model without a certificate."""
+    if not has_certificate(lab):
+        return float("nan"), float("nan")
+    c, r = theory.output_certificate(*_read_out(lab.model))
+    return float(c), float(r)
+
+
+def levels_off_after_norms(lab: Lab) -> bool:
+    """Whether a model is post-norm and reads x in without a bound: `norms_begin`."""
+    cfg = lab.model.cfg
+    return cfg.norm_position == "post" and cfg.embed_bound is None
 
 
 def has_plateaus(lab: Lab) -> bool:
@@ -291,16 +323,22 @@ def _read_ins(lab: Lab) -> Float[torch.Tensor, "unit d_model"]:
     return lab.rays @ lab.model.embed.W_E[: lab.task.dim].cpu()
 
 
-@measurement("far/plateaus")
-def plateaus(lab: Lab) -> Planned[DataArray]:
-    """Squared distance of f at 1e6 units from the plateau that the weights predict along each ray.
+def _at_ends(lab: Lab) -> Sweep | None:
+    """The drawn queries, which end at 1e6 units, where the weights predict plateaus."""
+    predicted = bool(lab.model.norms) and has_plateaus(lab)
+    return lab.ask_at(lab.drawn_queries) if predicted else None
+
+
+@measurement("far/plateaus", asks=_at_ends)
+def plateaus(lab: Lab, swept: Swept | None) -> DataArray:
+    """Squared distance of f at 1e6 units from the plateau that the weights predict along each unit's ray.
 
     Each unit has a ray. The axes are (unit, direction): means over the prompts of a unit; empty
     where the weights predict none.
     """
     values = np.zeros((0, 2))
-    if lab.model.norms and has_plateaus(lab):
-        f = as_numbers((yield from lab.ask_at(lab.drawn_queries)))[:, -2:]
+    if swept:
+        f = as_numbers(swept.f)[:, -2:]
         read_out = [part.cpu() for part in _read_out(lab.model)]
         ends = torch.tensor([theory.plateau(row, *read_out)[::-1] for row in _read_ins(lab)])
         values = lab.by_unit((f - ends.repeat_interleave(lab.unit_size, 0)).square())
@@ -308,16 +346,15 @@ def plateaus(lab: Lab) -> Planned[DataArray]:
     return make_array(values, axes, note="query arm; directions of drawn inputs; float64")
 
 
-def predicted_onset(lab: Lab) -> Numbers[Interval]:
-    """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times.
+def predicted_onset(lab: Lab, near: Swept) -> Interval:
+    """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times: then f is level.
 
-    There f is level. The rest is eps and, measured in distribution, the final norm's input without
-    what x is read in as: what 95 % of prompts have at most. The read-in is the least along any
-    direction that is asked about.
+    The rest is eps and, measured in distribution, the final norm's input without what x is read in
+    as: what 95 % of prompts have at most. The read-in is the least along any direction that is
+    asked about. `near` has each prompt's own query, with the stream before the final norm
+    (`Activations`).
     """
-    seen = Activations(depths(lab.model)[-1:])
-    yield from lab.ask(probes=[seen])
-    (stream,) = seen.recorded.values()
+    (stream,) = near.probe(Activations).recorded.values()
     read_in = lab.model.embed.W_E[: lab.task.dim].cpu()
     rest = stream[:, 0] - lab.prompts.xs[:, -1] @ read_in
     rest = (rest - rest.mean(-1, keepdim=True)).square().sum(-1)
@@ -331,31 +368,38 @@ def predicted_onset(lab: Lab) -> Numbers[Interval]:
     return _around(value, at(_quantiles(rest.numpy(), 0.95, lab.n_units)))
 
 
-def norms_begin(lab: Lab) -> Numbers[Interval]:
-    """|x| from which the first norm of a post-norm model divides the query out.
-
-    All that follows the norm is level there. The variance of its input then outweighs eps and its
-    own in-distribution value under the root twenty times, as in `predicted_onset`: this value of 95
-    % of prompts, that far out of 5 %. It is looked for up to 1e12 units; infinite where a norm's
-    input grows but is not there yet, NaN where none grows.
-    """
-    prompts, sizes = lab.one_each, lab.x_unit * ONSET_SIZES
+def _inputs_of_norms(lab: Lab) -> dict[str, Sweep]:
+    """The inputs of all norms of a post-norm model, near and far."""
+    prompts = lab.one_each
+    sizes = lab.x_unit * ONSET_SIZES
     signed = np.tile(np.concatenate([sizes, -sizes]), (lab.n_units, 1))
     hooks = [
         f"{name}.{part}" for name in lab.model.norms for part in ("hook_scale", "hook_normalized")
     ]
     near, out = (Activations(hooks, keep=_mean_square) for _ in range(2))
-    yield from together(
-        lab.ask(prompts=prompts, probes=[near]),
-        lab.ask_at(lab.drawn(prompts, signed), prompts, probes=[out]),
-    )
+    return {
+        "near": lab.ask(prompts=prompts, probes=[near]),
+        "far": lab.ask_at(lab.drawn(prompts, signed), prompts, probes=[out]),
+    }
+
+
+def norms_begin(lab: Lab, near: Swept, far: Swept) -> Interval:
+    """|x| from which the first norm of a post-norm model divides the query out: then all that follows it is level.
+
+    There the variance of its input outweighs eps and its own in-distribution value under the root
+    twenty times, as in `predicted_onset`: this value of 95 % of prompts, that far out of 5 %. It is
+    looked for up to 1e12 units; infinite where a norm's input grows but is not there yet, NaN where
+    none grows. `near` and `far` are those of `_inputs_of_norms`.
+    """
+    sizes = lab.x_unit * ONSET_SIZES
+    probes = [one.probe(Activations) for one in (near, far)]
     each = []
     for name in lab.model.norms:
         # The normalised input squared is variance / scale^2, which says more than scale^2 - eps
         # where eps is large.
         variances = [
             probe.recorded[f"{name}.hook_scale"] * probe.recorded[f"{name}.hook_normalized"]
-            for probe in (near, out)
+            for probe in probes
         ]
         inside, far_out = (v.flatten(1).numpy() for v in variances)
         asked = OUTWEIGHS**2 * (_quantiles(inside[:, 0], 0.95, lab.n_units) + lab.model.cfg.eps)
@@ -417,28 +461,33 @@ def _around(value: float, rows: np.ndarray) -> Interval:
     return Interval(value, min(float(low), value), max(float(high), value))
 
 
-@measurement("far/norm scales")
-def norm_scales(lab: Lab) -> Planned[DataArray]:
+def _scales_far_out(lab: Lab) -> Sweep | None:
+    """The scales of all norms as the query grows; nothing where the model's norms have none."""
+    probe = LayerNormScale(per_prompt=True)
+    if probe.refusal(lab.model):
+        return None
+    return lab.ask(lab.x_unit * np.sort(DECADES), probes=[probe])
+
+
+@measurement("far/norm scales", asks=_scales_far_out)
+def norm_scales(lab: Lab, swept: Swept | None) -> DataArray:
     """Every norm's scale at the query as the query grows: mean of its logarithm over contexts."""
     xs = lab.x_unit * np.sort(DECADES)
-    probe = LayerNormScale(per_prompt=True)
     values = np.zeros((0, len(xs)))
-    if not probe.refusal(lab.model):
-        yield from lab.ask(xs, probes=[probe])
+    if swept:
+        scales = swept.probe(LayerNormScale).results()["scale"].values
         # By torch, which takes the logarithm of a scale of 0 without a warning.
-        values = torch.from_numpy(probe.results()["scale"].values).log().mean(-1).numpy()
+        values = torch.from_numpy(scales).log().mean(-1).numpy()
     return make_curve(values, {"norm": tuple(lab.model.norms), "x": tuple(xs)}, units="log")
 
 
-@measurement("far/ends")
-def ends(lab: Lab) -> Planned[DataArray]:
-    """f at 1e4, 1e5, 1e6 units in each direction, for every context.
-
-    It is enough for lines and for plateaus.
-    """
+@measurement(
+    "far/ends", asks=lambda lab: [lab.ask(sign * lab.x_unit * LINE) for sign in (1.0, -1.0)]
+)
+def ends(lab: Lab, both: Sequence[Swept]) -> DataArray:
+    """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
     xs = lab.x_unit * LINE
-    found = yield from together(lab.ask(xs), lab.ask(-xs))
-    values = [as_numbers(f).T.reshape(3, lab.n_units, -1).numpy() for f in found]
+    values = [as_numbers(one.f).T.reshape(3, lab.n_units, -1).numpy() for one in both]
     axes = {
         "direction": ("+", "-"),
         "x": tuple(xs),

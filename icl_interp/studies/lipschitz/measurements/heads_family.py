@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts, needs_training
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
-from icl_interp.analyses.plan import Numbers
+from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
@@ -138,23 +138,26 @@ def kind_of_training(lab: Lab) -> DataFrame:
     )
 
 
-def window_of(lab: Lab) -> Numbers[dict[str, float]]:
-    """w of a model, the mean eigenvalue of its M, and how much of the head's scores M explains."""
-    table = yield from lab.need(scores)
-    result = yield from lab.need(kernel)
-    found = theory.isotropy(whitened_kernel(result))
+def window_of(table: DataFrame, matrices: DataArray) -> dict[str, float]:
+    """w of a model, the mean eigenvalue of its M, and how much of the head's scores M explains.
+
+    Args:
+        table: of `scores`.
+        matrices: of `kernel`.
+    """
+    found = theory.isotropy(whitened_kernel(matrices))
     fit = numbers_in(table)["fit"]
     return {"w": float(found.window), "deviation": float(found.deviation), "fit": fit}
 
 
-@measurement("lipschitz/family")
-def family(lab: Lab) -> Planned[DataFrame]:
+@measurement("lipschitz/family", needs=(scores, kernel))
+def family(lab: Lab, table: DataFrame, matrices: DataArray) -> DataFrame:
     """A row a run: L, the noise, the seed, the window w that it learned and the best one.
 
     This model comes last.
     """
     task = task_of(lab)
-    own = yield from window_of(lab)
+    own = window_of(table, matrices)
     name = family_in(lab.model.cfg)
     known = families().get(name or "", {"runs": []})
     weights = weights_hash(lab.model)

@@ -1,8 +1,7 @@
-"""The prediction that a model makes of whole prompts, by `forward`.
+"""The prediction that a model makes, and whether the window read off its scores makes it.
 
-Short ways round the context may not give it.
-
-And whether the window that was read off the head's scores is what makes it.
+Predictions are those of whole prompts, by `forward`: short ways round the context may not give
+them.
 """
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.analyses.tie import tie
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.models.transformer import HookedTransformer
@@ -40,16 +39,13 @@ def predicted(
     return torch.cat(found)
 
 
-@measurement("lipschitz/tie")
-def tied_window(lab: Lab) -> Planned[DataArray]:
-    """Whether the window predicts what the model predicts, and whether the head is used.
-
-    `analyses.tie` compares them.
+@measurement("lipschitz/tie", needs=(kernel,))
+def tied_window(lab: Lab, table: DataArray) -> DataArray:
+    """Whether the window predicts what the model does, and the head is used: `analyses.tie`.
 
     The reading is the average of the labels with weights softmax_i(x_i^T M x_q), M as it was read
     off the head's scores. The head is taken out by its mean output at each position.
     """
-    table = yield from lab.need(kernel)
     prompts = lab.few
     matrix = torch.from_numpy(table.sel(matrix="M").values.copy())
     average = theory.prediction(

@@ -22,9 +22,10 @@ from xarray import DataArray
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.probes.record import Activations
+from icl_interp.probes.sweep import Sweep, Swept
 from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import make_array, table_of_numbers
 from icl_interp.tasks.ridge import RidgeFunction
@@ -139,25 +140,27 @@ def sigma_of(task: RidgeFunction) -> Float[Tensor, "dim dim"]:
 # ---- M -------------------------------------------------------------------------------------------
 
 
-@measurement("lipschitz/scores")
-def scores(lab: Lab) -> Planned[DataFrame]:
-    """What least squares of the head's scores at the query finds, row by row.
+def _scores_at_query(lab: Lab) -> Sweep:
+    """The one head's scores at the query of two prompts a unit, less that of the query itself."""
+    seen = Activations([SCORES], keep=lambda rows: rows[:, 0, -1, :-1])
+    return lab.ask(prompts=lab.few, probes=[seen])
 
-    "share" is a term's part of the scores' variance.
+
+@measurement("lipschitz/scores", asks=_scores_at_query)
+def scores(lab: Lab, swept: Swept) -> DataFrame:
+    """What least squares of the head's scores at the query finds, row by row; "share" is its part of their variance.
 
     Terms: M, (d, d), of x_i^T M x_q; "key" of x_i alone; "label" of y_i and of y_i x_q. Scores and
     terms are taken about their mean over the examples of a prompt, since softmax does not see what
     all of them share.
     """
-    d, prompts = task_of(lab).dim, lab.few
-    seen = Activations(
-        [SCORES], keep=lambda rows: rows[:, 0, -1, :-1]
-    )  # of the one head, less the query itself
-    yield from lab.ask(prompts=prompts, probes=[seen])
+    d = task_of(lab).dim
+    prompts = swept.prompts
     xs, ys = prompts.xs.double(), prompts.ys.double()
     query = torch.cat([xs[:, -1], torch.ones(len(xs), 1, dtype=torch.float64)], -1)
     tokens = torch.cat([xs[:, :-1], ys[:, :-1]], -1)
-    s = _centred(seen.recorded[SCORES].double()[..., None]).flatten()
+    recorded = swept.probe(Activations).recorded[SCORES]
+    s = _centred(recorded.double()[..., None]).flatten()
     features = _centred(torch.einsum("bie,bf->bief", tokens, query).flatten(2)).flatten(0, 1)
     weights = torch.linalg.lstsq(features, s[:, None]).solution[:, 0]
     of = weights.view(d + 1, d + 1)
@@ -185,22 +188,21 @@ def scores(lab: Lab) -> Planned[DataFrame]:
     return table_of_numbers({**entries, **shares}, note)
 
 
-@measurement("lipschitz/scores by function")
-def scores_by_function(lab: Lab) -> Planned[DataArray]:
-    """The variance of the head's scores within prompts, by function.
-
-    What x_i^T M x_q leaves of this variance is given, too.
+@measurement(
+    "lipschitz/scores by function", needs=(scores,), asks=lambda lab, _: _scores_at_query(lab)
+)
+def scores_by_function(lab: Lab, swept: Swept, table: DataFrame) -> DataArray:
+    """The variance of the head's scores within prompts, and what x_i^T M x_q leaves of it, by function.
 
     M is that of `scores`; so far as it is fitted to these prompts, it leaves less of them than of
     others, by about d^2 over the number of scores.
     """
-    table = yield from lab.need(scores)
-    d, prompts = task_of(lab).dim, lab.few
-    seen = Activations([SCORES], keep=lambda rows: rows[:, 0, -1, :-1])
-    yield from lab.ask(prompts=prompts, probes=[seen])
+    d = task_of(lab).dim
+    prompts = swept.prompts
     found = torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
     xs = prompts.xs.double()
-    s = _centred(seen.recorded[SCORES].double()[..., None])[..., 0]
+    recorded = swept.probe(Activations).recorded[SCORES]
+    s = _centred(recorded.double()[..., None])[..., 0]
     of_inputs = torch.einsum("bid,de,be->bi", xs[:, :-1], found, xs[:, -1])
     left = s - _centred(of_inputs[..., None])[..., 0]
     rows = [lab.by_unit(one.square().mean(1), prompts) for one in (s, left)]
@@ -225,10 +227,9 @@ def _centred(values: Float[Tensor, "batch key term"]) -> Float[Tensor, "batch ke
     return values - values.mean(1, keepdim=True)
 
 
-@measurement("lipschitz/kernel")
-def kernel(lab: Lab) -> Planned[DataArray]:
+@measurement("lipschitz/kernel", needs=(scores,))
+def kernel(lab: Lab, table: DataFrame) -> DataArray:
     """M, and M whitened: Sigma^(1/2) M Sigma^(1/2), both (row, column)."""
-    table = yield from lab.need(scores)
     task = task_of(lab)
     d = task.dim
     values = torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)

@@ -18,7 +18,7 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.prompts import Prompts
@@ -41,17 +41,14 @@ INTACT, NO_IRRELEVANT, NO_RELEVANT, UNIFORM = (
 CONTEXTS, KEYS = 6000, 300_000  # at most, for the best pair: contexts, and examples in all of them
 
 
-@measurement("lipschitz/directions")
-def directions(lab: Lab) -> Planned[DataFrame]:
-    """How much of whitened M acts in each direction of u, the relevant ones first.
-
-    The shares sum to 1.
+@measurement("lipschitz/directions", needs=(kernel,))
+def directions(lab: Lab, result: DataArray) -> DataFrame:
+    """How much of whitened M acts in each direction of u, the relevant ones first; the shares sum to 1.
 
     That of a unit vector b is (|M b|^2 + |M^T b|^2) / (2 |M|_F^2), for B's columns and a basis of
     the rest. Entries of M that join a relevant direction to an irrelevant one count for both by
     half; `outside_energy` counts them as outside.
     """
-    result = yield from lab.need(kernel)
     task, m = task_of(lab), whitened_kernel(result)
     basis = completed(task.basis)
     size = m.square().sum()
@@ -72,16 +69,13 @@ def completed(basis: Float[Tensor, "dim rank"]) -> Float[Tensor, "dim dim"]:
     return torch.cat([basis, left[:, basis.shape[1] :]], 1)
 
 
-@measurement("lipschitz/subspace")
-def subspace(lab: Lab) -> Planned[DataFrame]:
-    """Energy of M outside col(B), the largest principal angle, c and c'.
-
-    The same numbers are given for the best c, c' for this task.
+@measurement("lipschitz/subspace", needs=(kernel,))
+def subspace(lab: Lab, result: DataArray) -> DataFrame:
+    """Energy of M outside col(B), the largest principal angle, c and c', and the same of the best c, c' for this task.
 
     The best pair is found on fixed contexts without a cap, which Theorem 4 has and training has
     not.
     """
-    result = yield from lab.need(kernel)
     task, m = task_of(lab), whitened_kernel(result)
     basis, n = task.basis, task.n_points - 1
     count = min(CONTEXTS, max(400, KEYS // n))

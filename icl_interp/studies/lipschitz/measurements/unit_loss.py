@@ -17,7 +17,7 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Planned, measurement
+from icl_interp.analyses.measurement import measurement
 from icl_interp.results import make_array, make_curve, table_of_numbers
 from icl_interp.studies.lipschitz.measurements.unit import (
     functions_of,
@@ -111,15 +111,14 @@ def window_loss(lab: Lab) -> DataArray:
     )
 
 
-@measurement("lipschitz/matrix_loss")
-def matrix_losses(lab: Lab) -> Planned[DataArray]:
+@measurement("lipschitz/matrix_loss", needs=(kernel,))
+def matrix_losses(lab: Lab, result: DataArray) -> DataArray:
     """Losses of several matrices on the same contexts, in groups of them: (group, matrix).
 
     The model's whitened M; w I with its own w; w* I; w* I with two eigenvalues moved by a quarter
     of w*, one up and one down, which says how well the loss can tell a matrix that is not
     isotropic; and M = 0, equal weights.
     """
-    result = yield from lab.need(kernel)
     task = task_of(lab)
     d, n = task.dim, task.n_points - 1
     own, identity = whitened_kernel(result), torch.eye(d, dtype=torch.float64)
