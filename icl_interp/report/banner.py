@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from icl_interp.analyses.claim import NOT_LEARNED
+from icl_interp.analyses.claim import EXPLAINS, NOT_LEARNED
 from icl_interp.analyses.finding import Finding
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
 from icl_interp.figures.style import VERDICTS
@@ -70,12 +70,10 @@ def _count(verdict: str, findings: Sequence[Finding]) -> Markup:
 
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
     """What limits a report: an untrained model, unreadable models, claims that failed."""
-    if n := sum(NOT_LEARNED.lower() in f.reason.lower() for f in findings):
-        claims = (
-            "1 claim about what training made is"
-            if n == 1
-            else f"{n} claims about what training made are"
-        )
+    explains = EXPLAINS.partition("{")[0]
+    unlearned = [NOT_LEARNED in f.reason or f.reason.startswith(explains) for f in findings]
+    if n := sum(unlearned):
+        claims = "1 claim that asks for this is" if n == 1 else f"{n} claims that ask for this are"
         yield f"{NOT_LEARNED}: {claims} therefore inconclusive."
     for one in model.get("companions_left_out", ()):
         yield f"The matched model {one.get('name')} is left out: {one.get('reason')}"

@@ -298,12 +298,13 @@ def check_unseen():
         finding = judge(UNSEEN, results(rates, singles=singles), known(roles=singles or ()))
         assert finding.verdict == expected, (rates, singles)
         assert finding.decided_by.quantity == ("highest" if rates[1] == 0.2 else "ratio")
-        assert ("only up to 0.1 is a degree learned" in finding.reason) == (rates[2] > 0.1)
+        said = f"{finding.reason} {finding.scope}"
+        assert ("only up to 0.1 is a degree learned" in said) == (rates[2] > 0.1)
         outside = {(row["class"], row["predictor"]) for row in finding.details[-4:]}
         assert outside == {
             (name, who) for name in ("degree 4", OUTSIDE) for who in ("model", "least squares")
         }
-        assert ("a matched model trained on it" in finding.reason) == (singles is not None)
+        assert ("a matched model trained on it" in said) == (singles is not None)
         assert finding.reason.startswith(FIRST[expected])
 
 

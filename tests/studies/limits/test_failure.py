@@ -368,7 +368,7 @@ def test_the_far_error_is_that_of_the_model(measured):
     bench = measured(long("pre"), FAILURE)
     finding = bench.judge(FAILURE)
     assert finding.verdict == "inconclusive"  # random weights have learned nothing
-    assert "has not learned its task" in finding.reason
+    assert "can be explained in distribution" in finding.reason
     f, truth = (
         bench.lab.sweep([1e3, -1e3], prompts=bench.lab.few),
         bench.lab.truth([1e3, -1e3], bench.lab.few),

@@ -188,7 +188,7 @@ def test_without_redraws_a_periodic_kernel_was_contradicted_for_a_false_reason(m
     case = kernels.periodic_kernel(25.0, 6 * math.pi)
     finding = judged(case, n_units=128)
     assert finding.verdict == "supported"
-    assert "depend on more" not in finding.reason
+    assert "depend on more" not in f"{finding.reason} {finding.scope}"
     rows = finding.details
     assert rows[-1]["labels: missed"] > MISSED
     assert rows[-1]["labels: missed by any kernel"] < 1e-6
@@ -204,13 +204,13 @@ def test_without_redraws_a_periodic_kernel_was_contradicted_for_a_false_reason(m
     monkeypatch.setattr(claims, "surely_missed", lambda missed, n_examples: missed)
     finding = judged(case, n_units=128)
     assert finding.verdict == "contradicted"
-    assert "depend on more" in finding.reason
+    assert "depend on more" in f"{finding.reason} {finding.scope}"
 
 
 @pytest.mark.slow
 def test_the_reason_names_what_log_weights_depend_on():
     finding = judged(kernels.tilted_by_labels(generator(2, "test")))
-    assert "so its weights depend on more than these" in finding.reason
+    assert "so they depend on more than two inputs" in f"{finding.reason} {finding.scope}"
     first, second = finding.details
     assert first["labels: missed"] < 1e-6  # the mean label is an average of labels too
     assert second["log weights: share that redraws change"] > MISSED
@@ -225,7 +225,7 @@ def test_values_that_are_no_labels_do_not_blame_the_weights():
     case = calibration.CONSTRUCTIONS.named("softmax unit that averages inputs").draw(1)
     finding = judged(case)
     assert finding.verdict == "contradicted"
-    assert "its weights are nearly those of a kernel" in finding.reason
+    assert "but it does not average labels alone" in f"{finding.reason} {finding.scope}"
     assert finding.details[0]["log weights: share that redraws change"] < REPLACED
 
 

@@ -255,7 +255,7 @@ def _draw_similarities(figure: Figure, found: Comparison, axis: str) -> int:
     figure.update_layout(
         {
             f"xaxis{axis}": {
-                "title": {"text": "similarity, 1 − mean squared difference / variance"},
+                "title": {"text": "similarity (1: the same predictions)"},
                 "range": [LEAST - 0.04, 1.04],
             },
             f"yaxis{axis}": rows_axis([rival.algorithm for rival in each], spare=0.6),
