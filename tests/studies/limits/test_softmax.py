@@ -245,6 +245,40 @@ def test_a_gap_that_grows_too_slowly_to_be_seen_decides_nothing():
     )
 
 
+class FarAtDecades(HookedTransformer):
+    """It reads a far query as one near the data, but close to 1e1, 1e2, ...: there its scores are as they come."""
+
+    def _embed(self, tokens, position=None):
+        sizes = tokens.abs().clamp(min=1e-9).log10()
+        as_they_come = (tokens.abs() < 2) | ((sizes - sizes.round()).abs() < 0.03)
+        return super()._embed(torch.where(as_they_come, tokens, tokens.clamp(-1, 1)), position)
+
+
+def known_sizes(lab):
+    """The mutant: the places that are drawn are known ones."""
+    return np.tile([-1e4 * lab.x_unit, 1e4 * lab.x_unit], (lab.n_units, 1))
+
+
+def test_scores_that_swing_with_the_query_are_no_hardmax(monkeypatch):
+    """All weight is on one token at 1e4 and 1e5, and nearly nowhere between them."""
+    plain = scalar_layer(generator(0, "test/swings"), -5.0)
+    swings = FarAtDecades(plain.cfg).double().eval()
+    swings.load_state_dict(plain.state_dict())
+
+    def judged(model):
+        case = calibration.Case(model, n_units=32, n_contexts=2)
+        return calibration.judge(case, (HARDMAX,))[0]
+
+    assert judged(plain).verdict == "supported"
+    found = judged(swings)
+    assert found.verdict == "inconclusive"
+    assert found.details[0]["far"] == 1.0
+    assert found.details[0]["far, drawn places"] < 0.2
+    assert "At |x| = 1e4, 1e5 and places drawn between, 0 of 1 put" in found.reason
+    monkeypatch.setattr(limits_softmax, "_drawn_sizes", known_sizes)
+    assert judged(swings).verdict == "supported"
+
+
 @pytest.mark.slow
 def test_heads_are_counted_among_the_relevant(measured):
     """Silencing all heads but one leaves that one to decide."""

@@ -233,8 +233,8 @@ def _says(
         "the heads that matter put their attention on one token far from the data",
     )
     second = (
-        f"At |x| = {far_at[0]} and {far_at[1]}, {n_yes} of {n} put {1 - CONCENTRATED:.0%} or more of it there in "
-        f"{TURNED:.0%} of contexts ({threshold(HARDMAX, quantities)})."
+        f"At |x| = {far_at[0]}, {far_at[1]} and places drawn between, {n_yes} of {n} put "
+        f"{1 - CONCENTRATED:.0%} or more of it there in {TURNED:.0%} of contexts ({threshold(HARDMAX, quantities)})."
     )
     open_ways = sum({"yes", "no"} <= head.possible for head in heads.values())
     third = ""
