@@ -1,6 +1,7 @@
 """Models made to mislead the claims on paths, and edits that leave the function.
 
-Each model is of known truth. Beside each stands a mutant: the mend is taken away, and the old, wrong verdict is back.
+Each model is of known truth. Beside each stands a mutant: the mend is taken away, and the old,
+wrong verdict is back.
 """
 
 import dataclasses
@@ -34,7 +35,13 @@ from icl_interp.studies.autoregression.claims import (
     start,
 )
 from icl_interp.studies.autoregression.constructions import maps as made
-from icl_interp.studies.autoregression.measurements import maps, maps_tokens, parts, unit
+from icl_interp.studies.autoregression.measurements import (
+    maps,
+    maps_tokens,
+    parts,
+    unit,
+    unit_heads,
+)
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.testing.edits import attention, base, layers, stream
 from icl_interp.theory import autoregression as theory
@@ -82,7 +89,7 @@ def judged_by(claim: Claim, model: HookedTransformer, task, encoding: Encoding |
     return claim.judge_results(calibration.measure(lab, facts, [claim]), facts).verdict
 
 
-# ---- rules ----------------------------------------------------------------------------------------------------------
+# ---- rules ---------------------------------------------------------------------------------------
 
 
 def squares(states):
@@ -123,7 +130,7 @@ def as_numbers(states):
 
 
 def second_state(states):
-    """s_0 = 1, so that the second state is lambda: it times the last one is the next on every path."""
+    """The second state is lambda, as s_0 = 1: times the last state it is the next one on paths."""
     s = as_complex(states)
     out = s[:, 1:2] * s
     out[:, 0] = 0
@@ -137,7 +144,7 @@ def ratio(states):
     return as_numbers(s * before.conj() * s)
 
 
-# ---- maps that show off the path only, or at one length only -----------------------------------------------------
+# ---- maps that show off the path only, or at one length only -------------------------------------
 
 
 def layer_on_augmented() -> HookedTransformer:
@@ -196,7 +203,7 @@ def unit_on_unitary() -> HookedTransformer:
 
 
 def ratio_by_a_short_cut(states):
-    """The second state times the last one on paths, where it is the same, and the ratio elsewhere."""
+    """The second state times the last on paths, where it is the same, and the ratio elsewhere."""
     s = as_complex(states)
     before = torch.cat([torch.ones_like(s[:, :1]), s[:, :-1]], 1)
     on_path = (s[:, 1:2] * before - s).abs().amax(-1, keepdim=True) < 1e-3
@@ -204,7 +211,7 @@ def ratio_by_a_short_cut(states):
 
 
 def test_a_short_cut_that_equals_the_ratio_is_the_ratio(monkeypatch):
-    """What is the ratio everywhere has its map; the second state times the last one has another, off the path."""
+    """What is the ratio everywhere has its map; what is so on paths alone has another one."""
     by_ratio, by_second = (
         Ruled.by(unit_on_unitary(), rule) for rule in (ratio_by_a_short_cut, second_state)
     )
@@ -214,7 +221,7 @@ def test_a_short_cut_that_equals_the_ratio_is_the_ratio(monkeypatch):
     assert judged_by(on_paths, by_second, UNITARY) == "supported"
 
 
-# ---- weights that do not predict ------------------------------------------------------------------------------------
+# ---- weights that do not predict -----------------------------------------------------------------
 
 
 def softmax_layer() -> HookedTransformer:
@@ -288,13 +295,14 @@ def test_without_preconditions_the_opposite_would_have_counted(monkeypatch):
     assert judged_by(found, turned().model, UNITARY) == "supported"
 
 
-# ---- ablated to means -----------------------------------------------------------------------------------------------
+# ---- ablated to means ----------------------------------------------------------------------------
 
 
 def looks_at_the_first_too(added: float) -> HookedTransformer:
-    """Two layers that take gradient steps, the first of which also looks at the first token, whose value is 0.
+    """Gradient steps by two layers, of which the first also looks at the first token, of value 0.
 
-    Its weights, 2 at the token before and -1 at the first token, add up to 1. So what b_V gets, b_O can take off.
+    Its weights, 2 at the token before and -1 at the first token, add up to 1. So what b_V gets,
+    b_O can take off.
     """
     n, one = PATHS.n_points, torch.ones(D, dtype=torch.float64)
     past = 2 * made.before(n)
@@ -306,7 +314,7 @@ def looks_at_the_first_too(added: float) -> HookedTransformer:
     first = model.blocks[0].attn
     written = slice(2 * D, 3 * D)
     with torch.no_grad():
-        # Values are s - s_0 and s_0 = 1: 0 at the first token, and twice the state before at the others.
+        # Values are s - s_0 with s_0 = 1: 0 at the first token. b_O puts the 2 s_0 back.
         first.b_V[0] = -one @ first.W_V[0, D : 2 * D]
         first.b_O[written] = 2 * one
         first.b_V[0] += added
@@ -339,10 +347,11 @@ def test_a_value_bias_that_moves_into_the_output_bias_leaves_the_verdict(monkeyp
 def test_other_claims_on_layers_do_not_see_a_value_bias_either(claim):
     before, after = (finding(claim, looks_at_the_first_too(added), PATHS) for added in (0.0, 20.0))
     assert before.verdict == after.verdict == "supported"
-    assert before.estimate.value == pytest.approx(after.estimate.value, abs=1e-9)
+    # Predictions are those of float32, and values of 20 are taken off again.
+    assert before.estimate.value == pytest.approx(after.estimate.value, rel=1e-5, abs=1e-9)
 
 
-# ---- edits that leave the function ----------------------------------------------------------------------------------
+# ---- edits that leave the function ---------------------------------------------------------------
 
 EDITS = (
     attention.COPIED_PAIR[0],
@@ -362,12 +371,11 @@ def edited(model: HookedTransformer, edit: base.Edit) -> HookedTransformer:
 
 
 def check_stays(claim: Claim, model: HookedTransformer, task, edit: base.Edit) -> None:
-    """The verdict is "supported" before and after; only claims on one layer or head may no longer apply."""
+    """The verdict is "supported" before and after; a claim on one layer need not apply to two."""
     assert verdict(claim, model, task) == "supported"
     after = verdict(claim, edited(model, edit), task)
-    may_refuse = {"single layer", "single head", "depth", "list of heads"} & set(claim.aspects)
-    if after == "not_applicable" and may_refuse:
-        assert {*edit.may_refuse, *edit.may_change} & set(claim.aspects)
+    if "single layer" in edit.may_refuse and "single layer" in claim.aspects:
+        assert after in ("supported", "not_applicable")
     else:
         assert after == "supported"
 
@@ -389,7 +397,7 @@ def test_edits_leave_what_the_first_layer_makes(edit):
 
 
 def test_an_empty_layer_before_is_no_layer(monkeypatch):
-    """The map of a unit behind it is that of one layer, and the first layer in use is the second one."""
+    """The map of a unit behind it is that of one layer."""
     behind = edited(unit_on_unitary(), layers.LAYER_BEFORE)
     assert verdict(map.MAP_CLAIM, behind, UNITARY) == "supported"
     monkeypatch.setattr(maps, "layers_in_use", len)
@@ -402,6 +410,16 @@ def test_an_empty_layer_makes_no_tokens(monkeypatch):
     for module in (maps_tokens, augmented):
         monkeypatch.setattr(module, "first_layer_in_use", lambda table: 0)
     assert verdict(augmented.AUGMENTED_CLAIM, behind, PATHS) != "supported"
+
+
+@pytest.mark.parametrize("edit", [attention.NULL_HEAD, attention.COPIED_PAIR[0], attention.SPLIT])
+def test_idle_heads_do_not_count_among_as_many_as_coordinates(monkeypatch, edit):
+    model, claim = edited(unit_on_unitary(), edit), identity.IDENTITY_CLAIM
+    assert verdict(claim, model, UNITARY) == "supported"
+    monkeypatch.setattr(unit_heads, "distinct", lambda real: real)
+    found = finding(claim, model, UNITARY)
+    assert found.verdict == "inconclusive"
+    assert found.reason.startswith("The claim is about two different real heads for each")
 
 
 @pytest.mark.slow
@@ -423,7 +441,7 @@ def positions_that_are_none(finding: Finding) -> None:
 
 
 def test_positions_of_zeros_are_none_and_others_are_some():
-    """Vectors that differ from token to token are no edit: heads that read them predict something else."""
+    """Vectors that differ from token to token are no edit: heads read them."""
     model = edited(unit_on_unitary(), layers.ZERO_POSITIONS)
     positions_that_are_none(finding(HEADS, model, UNITARY))
     with torch.no_grad():

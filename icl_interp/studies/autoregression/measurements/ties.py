@@ -30,6 +30,7 @@ from icl_interp.studies.autoregression.measurements.unit import (
     says,
     stored_heads,
 )
+from icl_interp.studies.autoregression.measurements.unit_heads import distinct
 from icl_interp.tasks.autoregressive import complex_states
 
 REAL, COMPLEX = "real heads", "pairs of heads"
@@ -100,18 +101,18 @@ def heads_tie(lab: Lab) -> DataArray:
     return at_every_point(lab, outputs(attention_alone(lab.model), lab, lab.few))
 
 
-@measurement("autoregression/diagonals of heads")
+@measurement("autoregression/diagonals of heads", version=2)
 def diagonals_tie(lab: Lab) -> Planned[DataArray]:
     """Predictions of complex diagonals and P, beside the model's: (heads, point, statistic, unit).
 
-    Of all real heads, and of pairs that stand for one complex head each where their number is even.
+    Of all real heads, and of pairs that stand for one complex head each where the number of distinct ones is even.
     """
     real = stored_heads((yield from lab.need(heads)))
     weights = torch.from_numpy((yield from lab.need(positions)).values.copy())
     states = complex_states(lab.few.xs)
-    readings = {REAL: real}
-    if len(real.keys) % 2 == 0:
-        readings[COMPLEX] = as_real(complex_heads(real))
+    readings, different = {REAL: real}, distinct(real)
+    if len(different.keys) % 2 == 0:
+        readings[COMPLEX] = as_real(complex_heads(different))
     found = [at_every_point(lab, pairs(says(one, weights, states))) for one in readings.values()]
     axes: dict[str, Sequence[str | int]] = {"heads": tuple(readings)}
     axes |= {axis: tuple(found[0].indexes[axis]) for axis in ("point", "statistic", "unit")}
