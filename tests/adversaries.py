@@ -1,4 +1,4 @@
-"""Models of known truth that were made to mislead verdicts: they predict by a rule that a test writes down.
+"""Models made to mislead verdicts: they predict by a rule that a test writes down.
 
 All ways to run such a model agree, so that none of them is refused as two functions under one name.
 """

@@ -52,7 +52,7 @@ class Lab(Bench):
         self.counterpart_model, self.companions = counterpart, dict(companions or {})
         self._snapshots, self.twin_config, self._config = (
             snapshots,
-            twin_config or model.cfg,
+            twin_config or model.shape,
             config,
         )
         self._results = Results()

@@ -359,7 +359,7 @@ def gradients_read_with(hooks, model, tokens):
 
 
 def test_a_backward_pass_that_nobody_can_start_is_refused():
-    """The output is no number, so `incl_bwd` has no loss to go back from; the message names what has."""
+    """The output is no number, so `incl_bwd` has no loss; the message names what has one."""
     model = make("pre")
     tokens = tokens_of(model)
 

@@ -246,7 +246,7 @@ def test_a_gap_that_grows_too_slowly_to_be_seen_decides_nothing():
 
 
 class FarAtDecades(HookedTransformer):
-    """It reads a far query as one near the data, but close to 1e1, 1e2, ...: there its scores are as they come."""
+    """It reads a far query as one near the data, but for those close to 1e1, 1e2, ...."""
 
     def _embed(self, tokens, position=None):
         sizes = tokens.abs().clamp(min=1e-9).log10()

@@ -39,8 +39,8 @@ IDENTITY = Criterion(
             "heads",
             (0, 0),
             "The claim is about two different real heads for each complex coordinate; this model "
-            "has {value:+.0f} (copies, and heads that take each other off, count as one; heads that "
-            "write nothing do not count).",
+            "has {value:+.0f} (copies, and heads that take each other off, count as one; heads "
+            "that write nothing do not count).",
         ),
         Precondition(
             "reading",
@@ -69,7 +69,7 @@ def needs_as_many_heads(facts: Facts) -> str | None:
 
 
 def as_many(results: Results, facts: Facts) -> Heads:
-    """As many complex heads as coordinates, of the model or its twin: the largest ones that differ."""
+    """As many complex heads as coordinates, of a model or its twin: the largest that differ."""
     real = unit_heads.distinct(stored_heads(results[heads]))
     sizes = real.keys.norm(dim=1) * real.values.norm(dim=1)
     n_pairs = min(n_complex(process_in(facts)), len(sizes) // 2)

@@ -80,8 +80,12 @@ def attention_alone(model: HookedTransformer) -> HookedTransformer:
 
     Of a model that has such parts it says what heads would do without them.
     """
+    weights = dict(model.state_dict())
+    if model.shape.positional_embedding_type == "none":
+        weights["embed.b_E"] = model.read_in_bias  # a vector that all positions share is a bias
     return plain(
         model,
+        weights,
         attn_only=True,
         normalization_type=None,
         positional_embedding_type="none",
@@ -105,7 +109,8 @@ def heads_tie(lab: Lab) -> DataArray:
 def diagonals_tie(lab: Lab) -> Planned[DataArray]:
     """Predictions of complex diagonals and P, beside the model's: (heads, point, statistic, unit).
 
-    Of all real heads, and of pairs that stand for one complex head each where the number of distinct ones is even.
+    Of all real heads, and of pairs that stand for one complex head each where the number of
+    distinct ones is even.
     """
     real = stored_heads((yield from lab.need(heads)))
     weights = torch.from_numpy((yield from lab.need(positions)).values.copy())

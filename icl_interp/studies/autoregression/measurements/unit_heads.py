@@ -50,7 +50,10 @@ def cosines(found: Heads) -> Float[Tensor, "head head"]:
 
 
 def distinct(real: Heads) -> Heads:
-    """Real heads that differ in what they weigh by and write anything; heads that weigh alike are one, with the sum."""
+    """Real heads that differ in what they weigh by and write anything.
+
+    Those that weigh alike are one head, which writes the sum.
+    """
     rows = torch.view_as_real(real.keys).flatten(1)
     factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
     keys = torch.stack([real.keys[group[0]] for group in alike])

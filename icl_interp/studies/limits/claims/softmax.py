@@ -234,7 +234,8 @@ def _says(
     )
     second = (
         f"At |x| = {far_at[0]}, {far_at[1]} and places drawn between, {n_yes} of {n} put "
-        f"{1 - CONCENTRATED:.0%} or more of it there in {TURNED:.0%} of contexts ({threshold(HARDMAX, quantities)})."
+        f"{1 - CONCENTRATED:.0%} or more of it there in {TURNED:.0%} of contexts "
+        f"({threshold(HARDMAX, quantities)})."
     )
     open_ways = sum({"yes", "no"} <= head.possible for head in heads.values())
     third = ""
