@@ -50,7 +50,7 @@ class WeightProperties:
 
     @property
     def shape(self) -> HookedTransformerConfig:
-        """The config of what weights compute: one vector at all positions is a bias, and no position."""
+        """The config of what weights compute: one vector at all positions is but a bias."""
         if self.cfg.positional_embedding_type == "none" or self.W_pos.is_meta:
             return self.cfg
         differ = bool((self.W_pos != self.W_pos[:1]).any())
