@@ -4,14 +4,18 @@ All ways to run such a model agree, so that none of them is refused as two funct
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.testing.beside import Covered
+from icl_interp.testing.edits.base import attentions, freed, made, readers, weights_of, writers
 
+OF_A_HEAD = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
 Rule = Callable[[Tensor], Tensor]  # whole prompts (batch, token, d_in) -> (batch, token, d_out)
 
 
@@ -55,3 +59,30 @@ class Ruled(Covered):
     def rival(self) -> ByRule:
         """The rule, as `Covered` asks for it."""
         return ByRule(self.rule)
+
+
+def with_heads_across(model: HookedTransformer, k: int, size: float = 5.0) -> HookedTransformer:
+    """The function of a model of two layers, with k more heads in each, which take each other off.
+
+    They average the inputs. These stand in one more coordinate of the stream, and heads write to
+    another one, which is only read out.
+    """
+    cfg, weights = freed(model.cfg), weights_of(model)
+    if cfg.normalization_type is not None:
+        raise ValueError("a norm between the layers would see what the first ones write")
+    reads, writes = cfg.d_model, cfg.d_model + 1
+    for name in writers(cfg):
+        weights[name] = F.pad(weights[name], (0, 2))
+    for reader in readers(cfg):
+        weights[reader.matrix] = F.pad(weights[reader.matrix], (0, 0, 0, 2))
+    weights["embed.W_E"][0, reads] = 1
+    weights["unembed.W_U"][writes] = 1
+    for part, sign in zip(attentions(cfg), (1, -1), strict=True):
+        for name in OF_A_HEAD:
+            own = weights[part + name]
+            weights[part + name] = torch.cat([own, own.new_zeros(k, *own.shape[1:])])
+        weights[part + "W_V"][-k:, reads, 0] = 1
+        weights[part + "W_O"][-k:, 0, writes] = sign * size
+    shape = {"d_model": cfg.d_model + 2, "n_heads": cfg.n_heads + k}
+    kept = {"d_head": cfg.head_width, "d_mlp": cfg.mlp_width}
+    return made(weights, replace(cfg, **shape, **kept))

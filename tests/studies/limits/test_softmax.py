@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from adversaries import with_heads_across
 from helpers import must_fail
 from measuring import judged_on
 from small_models import long, small_lab
@@ -252,6 +253,25 @@ class FarAtDecades(HookedTransformer):
         sizes = tokens.abs().clamp(min=1e-9).log10()
         as_they_come = (tokens.abs() < 2) | ((sizes - sizes.round()).abs() < 0.03)
         return super()._embed(torch.where(as_they_come, tokens, tokens.clamp(-1, 1)), position)
+
+
+@pytest.mark.parametrize("k", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_heads_of_two_layers_that_cancel_do_not_count(monkeypatch, k):
+    """They average, near the data and far, and together they do nothing."""
+    plain = scalar_layer(generator(0, "test/late"), -5.0, n_layers=2)
+    more = with_heads_across(plain, k)
+    xs = torch.randn(4, 20, 1, generator=generator(1, "test/across"), dtype=torch.float64)
+    torch.testing.assert_close(more(xs), plain(xs))
+
+    def judged(model):
+        case = calibration.Case(model, n_units=32, n_contexts=2)
+        return calibration.judge(case, (HARDMAX,))[0]
+
+    before, after = judged(plain), judged(more)
+    assert before.verdict == after.verdict == "supported"
+    assert after.estimate.value == before.estimate.value
+    monkeypatch.setattr(relevance, "joined", lambda firsts, changes: list(firsts))
+    assert judged(more).verdict == ("contradicted" if k == 3 else "inconclusive")
 
 
 def known_sizes(lab):
