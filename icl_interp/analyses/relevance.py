@@ -109,8 +109,9 @@ def relevance(lab: Lab) -> Planned[DataArray]:
 
     rise: of the squared error over scored points; movement: squared change of the prediction, in u^2 (for models that
     learned nothing, whose error says nothing); intact: the squared error itself; first alike:
-    `joined`. Heads that attend alike, or take each other off, are ablated together. Of vectors errors
-    are means over coordinates, and changes are squared lengths, as u^2 is the sum of their variances.
+    `joined`. Heads that attend alike, or take each other off, are ablated together. Of vectors
+    errors are means over coordinates, and changes are squared lengths, as u^2 is the sum of their
+    variances.
     """
     unit = float((yield from lab.need(scale.own)).sel(statistic="u"))
     base, truth = lab.predictions()
