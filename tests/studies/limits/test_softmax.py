@@ -294,7 +294,7 @@ def test_scores_that_swing_with_the_query_are_no_hardmax(monkeypatch):
     assert found.verdict == "inconclusive"
     assert found.details[0]["far"] == 1.0
     assert found.details[0]["far, drawn places"] < 0.2
-    assert "At |x| = 1e4, 1e5 and places drawn between, 0 of 1 put" in found.reason
+    assert "At |x| = 1e4 to 1e5, 0 of 1 put" in found.reason
     monkeypatch.setattr(limits_softmax, "_drawn_sizes", known_sizes)
     assert judged(swings).verdict == "supported"
 

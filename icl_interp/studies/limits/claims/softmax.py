@@ -233,7 +233,7 @@ def _says(
         "the heads that matter put their attention on one token far from the data",
     )
     second = (
-        f"At |x| = {far_at[0]}, {far_at[1]} and places drawn between, {n_yes} of {n} put "
+        f"At |x| = {far_at[0]} to {far_at[1]}, {n_yes} of {n} put "
         f"{1 - CONCENTRATED:.0%} or more of it there in {TURNED:.0%} of contexts "
         f"({threshold(HARDMAX, quantities)})."
     )
