@@ -41,7 +41,7 @@ class Facts:
     """Facts about a model.
 
     Attributes:
-        config: its shape.
+        config: its shape; vectors of positions that are all the same are none (`model.shape`).
         task: what it was trained on; an `UnknownTask` where its class is not registered here.
         encoding: how it reads prompts: "interleaved", "stacked", "states" or "augmented".
         in_distribution: its error on fresh prompts, as `evaluation.in_distribution` gives it:
@@ -94,7 +94,7 @@ class Facts:
     ) -> Self:
         """The facts that a model and its task tell; `more` holds those of the analysis."""
         return cls(
-            config=model.cfg,
+            config=model.shape,
             task=task,
             encoding=encoding,
             in_distribution=in_distribution,

@@ -63,7 +63,7 @@ class Lab(Bench):
         )
         self.counterpart_model = counterpart
         self.companions = dict(companions or {})
-        self.twin_config = twin_config or model.cfg
+        self.twin_config = twin_config or model.shape
         self._snapshots = snapshots
         self._config = config
         self._results = Results()

@@ -7,10 +7,12 @@ interval from the lowest to the highest.
 Heads of a layer that attend alike in every prompt are one head of several parts: together they
 write the same mixture of tokens, read by the sum of their matrices. So they are ablated together
 and count once. Two copies of a head whose outputs cancel do nothing together, though either alone
-would be missed.
+would be missed. So it is with two heads of
+other layers or with other patterns: where the prediction changes without the one as it does without
+the other, with the opposite sign, they count as one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +27,6 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
 from icl_interp.interventions.attention import SwapPattern
-from icl_interp.interventions.base import Intervention
 from icl_interp.resampling import EXTREMES, simultaneous
 from icl_interp.results import make_array
 
@@ -39,6 +40,10 @@ MOVES, STILL = 0.03, 0.015
 SMALLEST = 1e-24  # mean square change, in u^2, up to which nothing moved
 # Share of a pattern's square that another's multiple leaves, up to which they are one pattern.
 SAME = 1e-10
+# Share of a change's square that is left of it and an opposite one, up to which two heads take each
+# other off. Heads that training made oppose one another in part; what is left of two that cancel is
+# rounding, and what norms between them make of it.
+OPPOSITE = 1e-4
 N_SEEN = 16  # prompts on which patterns are compared
 FIRST = "first alike"
 # A share of heads rests on two families of intervals: which heads matter, and what these do. Both
@@ -81,30 +86,59 @@ def first_alike(lab: Lab) -> list[int]:
     return found
 
 
-@measurement("heads/relevance", version=3, needs=(output_unit.own,))
+def joined(
+    firsts: Sequence[int], changes: Mapping[int, Float[torch.Tensor, "batch point target"]]
+) -> list[int]:
+    """`first_alike` where heads that take each other off are one as well.
+
+    Args:
+        firsts: what `first_alike` gives.
+        changes: of the prediction without each head that is the first of its kind.
+    """
+    sizes = {first: float(change.square().sum()) for first, change in changes.items()}
+    names, left = {first: first for first in changes}, sorted(changes)
+    while left:
+        one = left.pop(0)
+        for other in left:
+            rest = float((changes[one] + changes[other]).square().sum())
+            if rest <= OPPOSITE * max(sizes[one], sizes[other]) and rest < sizes[one]:
+                names[other] = one
+                left.remove(other)
+                break
+    return [names[first] for first in firsts]
+
+
+@measurement("heads/relevance", version=4, needs=(output_unit.own,))
 def relevance(lab: Lab, own: DataArray) -> DataArray:
-    """What happens in distribution when a head's pattern is made uniform, and when its output is made its mean.
+    """What happens in distribution when a head is edited.
+
+    Its pattern is made uniform, and its output is made its mean.
 
     rise: of the squared error over scored points; movement: squared change of the prediction, in
     u^2 (for models that learned nothing, whose error says nothing); intact: the squared error
-    itself; first alike: `first_alike`. Heads that attend alike are ablated together. Of vectors
+    itself; first alike:
+    `joined`. Heads that attend alike, or take each other off, are ablated together. Of vectors
     errors are means over coordinates, and changes are squared lengths, as u^2 is the sum of their
     variances.
     """
     unit = float(own.sel(statistic="u"))
     base, truth = lab.predictions()
     intact = (base - truth).square().mean((1, 2))
-    firsts, of_first = first_alike(lab), {}
+    alike, of_first = first_alike(lab), {}
     with lab.single.fixed_weights():
+        without = {
+            first: lab.predictions(lab.head_means.only(*_members(lab, alike, first)))[0]
+            for first in sorted(set(alike))
+        }
+        firsts = joined(alike, {first: out - base for first, out in without.items()})
         for first in sorted(set(firsts)):
-            heads = tuple(head for head, its in zip(lab.heads, firsts, strict=True) if its == first)
-            edits: tuple[Intervention, ...] = (
-                SwapPattern("uniform", heads),
-                lab.head_means.only(*heads),
-            )
+            heads = _members(lab, firsts, first)
+            uniform, _ = lab.predictions(SwapPattern("uniform", heads))
+            ablated = without[first]
+            if heads != _members(lab, alike, first):
+                ablated, _ = lab.predictions(lab.head_means.only(*heads))
             rows = []
-            for edit in edits:
-                out, _ = lab.predictions(edit)
+            for out in (uniform, ablated):
                 missed = (out - truth).square().mean((1, 2))
                 moved = (out - base).square().mean((1, 2)) * out.shape[
                     2
@@ -123,8 +157,13 @@ def relevance(lab: Lab, own: DataArray) -> DataArray:
     return make_array(values, axes, note=f"{len(lab.head_sample)} prompts, all scored points")
 
 
+def _members(lab: Lab, firsts: Sequence[int], first: int) -> tuple[tuple[int, int], ...]:
+    """The heads that count with one."""
+    return tuple(head for head, its in zip(lab.heads, firsts, strict=True) if its == first)
+
+
 def copies(results: Results) -> frozenset[str]:
-    """Heads that attend like one before them: they count with that one, and not again."""
+    """Heads that attend like one before them, or take it off: they count with that one alone."""
     result = results[relevance]
     if FIRST not in result.indexes["statistic"]:  # of an older version
         return frozenset()

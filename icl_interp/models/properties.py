@@ -1,5 +1,7 @@
 """A model's weights stacked over layers, and output directions, under TransformerLens' names."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -36,6 +38,26 @@ class WeightProperties:
         if self.cfg.positional_embedding_type == "none":
             raise InputError("this model has no W_pos (positional_embedding_type='none')")
         return self.pos_embed.W_pos
+
+    @property
+    def read_in_bias(self) -> Float[Tensor, " d_model"]:
+        """What every token of the stream gets: `b_E`, and the vector that all positions share.
+
+        Raises:
+            InputError: vectors of positions differ.
+        """
+        if self.shape.positional_embedding_type != "none":
+            raise InputError("this model adds another vector to each token: its positions differ")
+        b_E = self.embed.b_E
+        return b_E if self.cfg.positional_embedding_type == "none" else b_E + self.W_pos[0]
+
+    @property
+    def shape(self) -> HookedTransformerConfig:
+        """The config of what weights compute: one vector at all positions is but a bias."""
+        if self.cfg.positional_embedding_type == "none" or self.W_pos.is_meta:
+            return self.cfg
+        differ = bool((self.W_pos != self.W_pos[:1]).any())
+        return self.cfg if differ else replace(self.cfg, positional_embedding_type="none")
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_out"]:

@@ -226,7 +226,7 @@ def read_layer(model: HookedTransformer) -> LayerForm:
         InputError: naming what else the model has: layers, norms, an MLP, positions, another score
             function.
     """
-    found = beyond_a_layer(model.cfg)
+    found = beyond_a_layer(model.shape)
     if found:
         raise InputError(
             f"this model is no single layer of linear self-attention, it has {', '.join(found)}: "
@@ -236,7 +236,7 @@ def read_layer(model: HookedTransformer) -> LayerForm:
     # With a constant 1 as last coordinate of every token each bias is one more row of a matrix.
     weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
     out = weights["unembed.W_U"][:, 0]
-    embed = torch.cat([weights["embed.W_E"], weights["embed.b_E"][None]])
+    embed = torch.cat([weights["embed.W_E"], model.read_in_bias.detach().double()[None]])
 
     def read(letter: str) -> Float[Tensor, "head wide d_head"]:
         projected = embed @ weights[f"blocks.0.attn.W_{letter}"]

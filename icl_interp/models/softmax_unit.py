@@ -191,7 +191,7 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
         InputError: naming what else the model has: layers, heads, norms, an MLP, positions, other
             scores or keys, or biases larger than the tolerance.
     """
-    cfg = model.cfg
+    cfg = model.shape
     others = {
         f"n_layers={cfg.n_layers}": cfg.n_layers != 1,
         f"n_heads={cfg.n_heads}": cfg.n_heads != 1,
@@ -212,7 +212,8 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
             "keys='labelled', no norm and no positions"
         )
     weights = {name: weight.detach().double() for name, weight in model.state_dict().items()}
-    embed, start, out = weights["embed.W_E"], weights["embed.b_E"], weights["unembed.W_U"][:, 0]
+    embed, out = weights["embed.W_E"], weights["unembed.W_U"][:, 0]
+    start = model.read_in_bias.detach().double()
 
     def read(letter: str) -> tuple[Float[Tensor, "d_in d_head"], Float[Tensor, " d_head"]]:
         w = weights[f"blocks.0.attn.W_{letter}"][0]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from adversaries import with_heads_across
 from helpers import must_fail
 from known import facts
 from small_models import make, small_lab
@@ -27,6 +28,7 @@ from icl_interp.experiments.calibration import TASK
 from icl_interp.interventions.attention import SwapPattern
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.provenance import generator
 from icl_interp.results import make_array
 
 UNITS = 64
@@ -181,6 +183,47 @@ def test_heads_that_attend_alike_count_once_and_are_ablated_together(monkeypatch
     check_alike()
     monkeypatch.setattr(relevance_module, "first_alike", lambda lab: list(range(len(lab.heads))))
     must_fail(check_alike)
+
+
+def check_joined(join):
+    """Only changes that are opposite join two heads: neither a part of one, nor the same change."""
+    change = torch.randn(5, 3, 1, generator=generator(0, "test/joined"), dtype=torch.float64)
+    other = torch.randn(5, 3, 1, generator=generator(1, "test/joined"), dtype=torch.float64)
+    changes = {0: change, 2: other, 3: change, 4: -0.9 * other, 5: -change}
+    assert join([0, 0, 2, 3, 4, 5, 5], changes) == [0, 0, 2, 3, 4, 0, 0]
+    still = dict.fromkeys((0, 1), torch.zeros_like(change))
+    assert join([0, 1], still) == [0, 1]
+    # Each takes one other off, not two.
+    assert join([0, 1, 2], {0: change, 1: -change, 2: -change}) == [0, 0, 2]
+
+
+def test_heads_that_take_each_other_off_are_one(monkeypatch):
+    check_joined(relevance_module.joined)
+    must_fail(check_joined, lambda firsts, changes: list(firsts))
+    for wrong in (1e-2 + 1e-9, 4.0):
+        monkeypatch.setattr(relevance_module, "OPPOSITE", wrong)
+        must_fail(check_joined, relevance_module.joined)
+
+
+def check_across(n_heads):
+    """In two layers: their effects are none, and those of the others are what they were."""
+    model = make("no norm", n_layers=2, n_ctx=40)
+    plain, more = (lab_of(one.double()) for one in (model, with_heads_across(model, n_heads)))
+    before, after = (
+        effects(Results({"heads/relevance": lab.measure(relevance)}), facts(r2=0.0))
+        for lab in (plain, more)
+    )
+    for name, effect in after.items():
+        if name in before:
+            assert effect.value == pytest.approx(before[name].value, rel=1e-6)
+        else:
+            assert effect.role == "no"
+
+
+def test_heads_of_two_layers_that_cancel_do_nothing(monkeypatch):
+    check_across(2)
+    monkeypatch.setattr(relevance_module, "joined", lambda firsts, changes: list(firsts))
+    must_fail(check_across, 2)
 
 
 # ---- shares of heads -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from helpers import must_fail
 from small_models import MODELS, make
 
 from icl_interp.errors import InputError
+from icl_interp.models.hooks import HookedRootModule
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 
@@ -347,3 +348,31 @@ def test_a_copy_of_the_model_has_hooks_of_its_own():
         assert not torch.equal(twin(tokens_of(model)), model(tokens_of(model)))
         assert rows_of_the_last_block(model)[0] == 2
         assert rows_of_the_last_block(twin)[0] == N_TOKENS
+
+
+def gradients_read_with(hooks, model, tokens):
+    """Gradients of a loss at one hook, through functions attached to it."""
+    found = []
+    with hooks(bwd_hooks=[("blocks.0.hook_resid_pre", lambda g, hook: found.append(g))]):
+        model(tokens).square().sum().backward()
+    return found
+
+
+def test_a_backward_pass_that_nobody_can_start_is_refused():
+    """The output is no number, so `incl_bwd` has no loss; the message names what has one."""
+    model = make("pre")
+    tokens = tokens_of(model)
+
+    def refused(run):
+        with pytest.raises(InputError, match=r"incl_bwd .*bwd_hooks=") as refusal:
+            run(tokens, incl_bwd=True)
+        assert "\n" not in str(refusal.value)
+
+    refused(model.run_with_cache)
+    # Without the check torch stops in the middle, with an error of its own.
+    with pytest.raises(RuntimeError, match="scalar"):
+        HookedRootModule.run_with_cache(model, tokens, incl_bwd=True)
+    model.reset_hooks(including_permanent=True)
+    [gradient] = gradients_read_with(model.hooks, model, tokens)
+    assert gradient.shape == (*tokens.shape[:2], model.cfg.d_model)
+    assert bool(gradient.any())

@@ -194,6 +194,29 @@ def test_a_layer_of_any_weights_and_biases_is_read_exactly(change):
     )
 
 
+def test_positions_that_are_all_the_same_are_a_bias():
+    """One vector at all positions stands in the form like `b_E`; if one differs there is none."""
+    model = HookedTransformer(
+        HookedTransformerConfig(**{**PLAIN, "positional_embedding_type": "standard"})
+    ).double()
+    with torch.no_grad():
+        for i, parameter in enumerate(model.parameters()):
+            parameter.copy_(0.4 * normal(*parameter.shape, seed=i))
+        model.pos_embed.W_pos.copy_(model.pos_embed.W_pos[:1].expand_as(model.pos_embed.W_pos))
+    layer = read_layer(model)
+    check_layer(model, layer)
+    plain = HookedTransformer(HookedTransformerConfig(**PLAIN)).double()
+    weights = {name: model.state_dict()[name] for name in plain.state_dict()}
+    plain.load_state_dict(weights)
+    must_fail(check_layer, model, read_layer(plain))  # without that vector
+    plain.load_state_dict({**weights, "embed.b_E": model.read_in_bias})
+    assert_close(read_layer(plain).forms, layer.forms)
+    with torch.no_grad():
+        model.pos_embed.W_pos[-1, 0] += 1e-9
+    with pytest.raises(InputError, match="it has learned positions"):
+        read_layer(model)
+
+
 def test_the_trained_unit_has_the_risk_of_the_theory():
     """Theorem 4.2 on the unit's own predictions, for one task; 3,000 prompts, fixed beforehand."""
     a = (1.0, -0.5, 2.0)

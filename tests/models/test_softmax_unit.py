@@ -289,6 +289,20 @@ def wide(**change):
     return model
 
 
+def test_positions_of_zeros_are_none():
+    model = wide()
+    cfg = replace(model.cfg, positional_embedding_type="standard")
+    other = HookedTransformer(cfg).double()
+    with torch.no_grad():
+        other.load_state_dict({**other.state_dict(), **model.state_dict()})
+        other.pos_embed.W_pos.zero_()
+    predicts_as(other, read_softmax_unit(other, tolerance=1e-12), 1e-11)
+    with torch.no_grad():
+        other.pos_embed.W_pos[0, 0] = 1.0
+    with pytest.raises(InputError, match="learned positions"):
+        read_softmax_unit(other, tolerance=1e-12)
+
+
 def test_a_layer_of_any_width_is_read_exactly():
     model = wide()
     again = read_softmax_unit(model, tolerance=1e-12)

@@ -257,3 +257,18 @@ def test_of_equal_weights_the_first_counts():
 def test_targets_need_attention():
     with pytest.raises(InputError, match="attention_targets: this model has no attention"):
         probe(make("mlp only"), PROMPTS, [AttentionTargets(("x",))])
+
+
+def check_refused(kinds):
+    with pytest.raises(InputError) as refusal:
+        probe(make(), PROMPTS, [AttentionTargets(kinds)])
+    expected = f"AttentionTargets was told what {len(kinds)} tokens show, but these prompts have 13"
+    assert expected in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_kinds_of_another_length_are_refused():
+    """Read anyway, the token called the last would be another one, and "itself" a wrong number."""
+    for n in (5, 20):
+        check_refused(("x", "y") * n + ("x",))
+    must_fail(check_refused, ("x", "y") * 6 + ("x",))

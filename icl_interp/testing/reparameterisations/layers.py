@@ -165,7 +165,5 @@ LAYER_BEFORE = Edit(
     ("depth", "list of heads", "order of heads"),
     ("single layer",),
 )
-ZERO_POSITIONS = Edit(
-    "positions of zeros", "shape", _has_positions, _zero_positions, may_refuse=("single layer",)
-)
+ZERO_POSITIONS = Edit("positions of zeros", "shape", _has_positions, _zero_positions)
 LONGER = sized("n_ctx longer", "shape", _always, _longer, small=(0.02, 0.1), large=(1.0, 2.0))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from adversaries import with_heads_across
 from helpers import must_fail
 from measuring import judged_on
 from small_models import long, small_lab
@@ -258,6 +259,59 @@ def test_a_gap_that_grows_too_slowly_to_be_seen_decides_nothing():
     assert now.reason.startswith(
         "Far from the data all heads that matter put their attention on one token."
     )
+
+
+class FarAtDecades(HookedTransformer):
+    """It reads a far query as one near the data, but for those close to 1e1, 1e2, ...."""
+
+    def _embed(self, tokens, position=None):
+        sizes = tokens.abs().clamp(min=1e-9).log10()
+        as_they_come = (tokens.abs() < 2) | ((sizes - sizes.round()).abs() < 0.03)
+        return super()._embed(torch.where(as_they_come, tokens, tokens.clamp(-1, 1)), position)
+
+
+@pytest.mark.parametrize("k", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_heads_of_two_layers_that_cancel_do_not_count(monkeypatch, k):
+    """They average, near the data and far, and together they do nothing."""
+    plain = scalar_layer(generator(0, "test/late"), -5.0, n_layers=2)
+    more = with_heads_across(plain, k)
+    xs = torch.randn(4, 20, 1, generator=generator(1, "test/across"), dtype=torch.float64)
+    torch.testing.assert_close(more(xs), plain(xs))
+
+    def judged(model):
+        case = calibration.Case(model, n_units=32, n_contexts=2)
+        return calibration.judge(case, (HARDMAX,))[0]
+
+    before, after = judged(plain), judged(more)
+    assert before.verdict == after.verdict == "supported"
+    assert after.estimate.value == before.estimate.value
+    monkeypatch.setattr(relevance, "joined", lambda firsts, changes: list(firsts))
+    assert judged(more).verdict == ("contradicted" if k == 3 else "inconclusive")
+
+
+def known_sizes(lab):
+    """The mutant: the places that are drawn are known ones."""
+    return np.tile([-1e4 * lab.x_unit, 1e4 * lab.x_unit], (lab.n_units, 1))
+
+
+def test_scores_that_swing_with_the_query_are_no_hardmax(monkeypatch):
+    """All weight is on one token at 1e4 and 1e5, and nearly nowhere between them."""
+    plain = scalar_layer(generator(0, "test/swings"), -5.0)
+    swings = FarAtDecades(plain.cfg).double().eval()
+    swings.load_state_dict(plain.state_dict())
+
+    def judged(model):
+        case = calibration.Case(model, n_units=32, n_contexts=2)
+        return calibration.judge(case, (HARDMAX,))[0]
+
+    assert judged(plain).verdict == "supported"
+    found = judged(swings)
+    assert found.verdict == "inconclusive"
+    assert found.details[0]["far"] == 1.0
+    assert found.details[0]["far, drawn places"] < 0.2
+    assert "At |x| = 1e4 to 1e5, 0 of 1 put" in found.reason
+    monkeypatch.setattr(limits_softmax, "_drawn_sizes", known_sizes)
+    assert judged(swings).verdict == "supported"
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import Case
 from icl_interp.models.single_layers import LinearSelfAttention
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_curve
 from icl_interp.studies.linear_attention.claims import risk as claims
 from icl_interp.studies.linear_attention.constructions import by_place
@@ -55,9 +56,14 @@ def test_groups_have_the_moments_that_they_are_said_to_have(task):
 
 def test_room_is_what_was_trained_where_there_are_positions():
     assert setting.room(bench(layer(BEST))[0]) == 4 * N
-    lab, _ = bench(layer(BEST))
-    lab.model.cfg = replace(lab.model.cfg, positional_embedding_type="standard")
-    assert setting.room(lab) == N
+    cfg = replace(layer(BEST).cfg, positional_embedding_type="standard")
+    model = HookedTransformer(cfg).double()
+    with torch.no_grad():
+        model.pos_embed.W_pos.fill_(1.0)
+    assert setting.room(bench(model)[0]) == 4 * N  # one vector at all positions is none
+    with torch.no_grad():
+        model.pos_embed.W_pos[0] = 0.0
+    assert setting.room(bench(model)[0]) == N
 
 
 # ---- Theorem 4.2 ---------------------------------------------------------------------------------

@@ -67,6 +67,51 @@ def test_layers_beside_the_optimum(product, expected):
     assert "trap" not in finding.reason
 
 
+# ---- positions -----------------------------------------------------------------------------------
+
+WITHOUT_POSITIONS = ("converged", "identity_maps", "risk", "algorithm")
+
+
+def on_same_positions(size: float) -> HookedTransformer:
+    """The layer at the optimum with one vector at all positions, taken off again by the bias."""
+    model = layer(BEST)
+    cfg = replace(model.cfg, positional_embedding_type="standard")
+    other = HookedTransformer(cfg).double().eval()
+    other.load_state_dict({**other.state_dict(), **model.state_dict()})
+    with torch.no_grad():
+        other.pos_embed.W_pos.fill_(size)
+        other.embed.b_E -= size
+    return other
+
+
+@pytest.mark.parametrize("claim", mostly_slow(WITHOUT_POSITIONS))
+@pytest.mark.parametrize("size", [0.0, 0.5])
+def test_positions_that_are_all_the_same_leave_every_verdict(monkeypatch, claim, size):
+    plain, same = judge(claim, layer(BEST)), judge(claim, on_same_positions(size))
+    assert same.verdict == plain.verdict != "not_applicable"
+    assert value(same) == pytest.approx(value(plain), abs=1e-5)
+    if claim == "algorithm":  # it is asked of models with positions too
+        return
+    monkeypatch.setattr(HookedTransformer, "shape", property(lambda model: model.cfg))
+    assert judge(claim, on_same_positions(size)).verdict != plain.verdict
+
+
+def test_positions_that_differ_are_positions():
+    model = on_same_positions(0.0)
+    with torch.no_grad():
+        model.pos_embed.W_pos[1, 0] = 0.1
+    finding = judge("converged", model)
+    assert finding.verdict == "not_applicable"
+    assert "learned positions" in finding.reason
+
+
+def test_no_design_tells_orders_apart_by_vectors_that_are_all_the_same():
+    assert judge("order_free", on_same_positions(0.5)).reason.startswith("By algebra")
+
+
+# ---- the scale -----------------------------------------------------------------------------------
+
+
 def check_scale(model):
     found = numbers(model)
     assert found["distance"] < 1e-12

@@ -11,10 +11,12 @@ import torch
 from helpers import must_fail
 
 from icl_interp.analyses.lab import Lab
+from icl_interp.checkpoints import store
 from icl_interp.experiments import calibration
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.tokens import Stacked
 from icl_interp.provenance import generator
+from icl_interp.studies.lipschitz.claims import linear
 from icl_interp.studies.lipschitz.claims.linear import LINEAR_CLAIM
 from icl_interp.studies.lipschitz.constructions import heads as made
 from icl_interp.studies.lipschitz.measurements import heads_linear
@@ -130,6 +132,50 @@ def test_plain_kernel_in_the_place_of_the_model_breaks_the_cell(monkeypatch):
 
     monkeypatch.setattr(heads_linear, "label_weights", plain)
     must_fail(check)
+
+
+def second_differences(model, task):
+    """How far f is from a line along the query, over its size: f(q + 2 v) - 2 f(q + v) + f(q)."""
+    lab = Lab(model, task, Stacked(), n_units=8)
+    tokens, step = lab.tokens(lab.prompts), torch.zeros(lab.prompts.xs.shape[-1] + 1).double()
+    step[0] = 0.7
+    found = []
+    for k in range(3):
+        moved = tokens.clone()
+        moved[:, -1] += k * step
+        with torch.no_grad():
+            found.append(lab.model(moved)[:, -1, 0])
+    return float((found[2] - 2 * found[1] + found[0]).abs().max() / found[0].abs().max())
+
+
+def check_by_algebra(model, task, begins):
+    """What is said to be linear by algebra is, and the reason begins with these words."""
+    [finding] = calibration.judge(calibration.Case(model, task, n_units=32), (ID,))
+    assert finding.verdict == "supported"
+    assert finding.reason.startswith(begins)
+    if "algebra" in begins:
+        assert second_differences(model, task) < 1e-9
+
+
+def test_one_layer_is_a_linear_fit_by_algebra():
+    """Its keys are the examples alone; where the query is a key too, weights decide."""
+    bundled, other = store.load("lipschitz_relu_linear"), CASES["linear attention with M = c I"]
+    model = bundled.model.double()
+    check_by_algebra(model, bundled.task, "By algebra, the model stays a linear fit")
+    must_fail(check_by_algebra, model, bundled.task, "Examples near the query")
+    case = other.draw(1)
+    check_by_algebra(case.model, case.task, "Examples near the query get no more weight")
+
+
+def test_where_the_query_is_a_key_a_layer_need_not_be_linear():
+    case = CASES["linear attention with M = c I"].draw(1)
+    assert not linear.is_linear(case.model.cfg)
+    with torch.no_grad():
+        for name, weight in case.model.named_parameters():
+            if ".W_" in name:
+                draw = generator(0, f"test/{name}")
+                weight.copy_(torch.randn(weight.shape, generator=draw, dtype=torch.float64))
+    assert second_differences(case.model, ridge(case)) > 1e-6  # rounding makes 1e-15
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from icl_interp.studies.autoregression.measurements.ties import (
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,
+    Heads,
     complex_heads,
     heads,
     n_complex,
@@ -38,10 +39,11 @@ IDENTITY = Criterion(
     (Condition("largest", (0.0, SMALL), (LARGE, 1.0)), Condition("position", (0.0, RARE), None)),
     (
         Precondition(
-            "idle heads",
-            (-INF, 0),
-            "Fewer different heads write anything than the claim is about: copies, and heads that "
-            "take each other off, count as one.",
+            "heads",
+            (0, 0),
+            "The claim is about two different real heads for each complex coordinate; this model "
+            "has {value:+.0f} (copies, and heads that take each other off, count as one; heads "
+            "that write nothing do not count).",
         ),
         Precondition(
             "reading",
@@ -64,7 +66,7 @@ def needs_as_many_heads(facts: Facts) -> str | None:
             "The claim is about two complex coordinates or more, and as many heads; the states "
             "have one"
         )
-    if n_heads != 2 * dim:
+    if n_heads < 2 * dim:
         return (
             f"The claim is about as many complex heads as complex coordinates, {dim} ({2 * dim} "
             f"real heads); this model has {n_heads} real heads"
@@ -72,12 +74,17 @@ def needs_as_many_heads(facts: Facts) -> str | None:
     return None
 
 
-def quantities(results: Results) -> dict[str, Estimate]:
-    """The largest cosine between heads of a model or its twin, beside random heads.
+def as_many(results: Results, facts: Facts) -> Heads:
+    """As many complex heads as coordinates, of a model or its twin: the largest that differ."""
+    real = unit_heads.distinct(stored_heads(results[heads]))
+    sizes = real.keys.norm(dim=1) * real.values.norm(dim=1)
+    n_pairs = min(n_complex(process_in(facts)), len(sizes) // 2)
+    kept = sizes.argsort(descending=True)[: 2 * n_pairs].sort().values
+    return complex_heads(Heads(real.keys[kept], real.values[kept]))
 
-    The second number is its place among the largest cosines of random heads.
-    """
-    found = complex_heads(stored_heads(results[heads]))
+
+def quantities(found: Heads) -> dict[str, Estimate]:
+    """The largest cosine between complex heads, and its place among those of random heads."""
     most = float(unit_heads.largest(unit_heads.cosines(found)).clamp(max=1.0))
     by_chance = unit_heads.random_largest(*found.keys.shape)
     return {
@@ -93,16 +100,18 @@ def quantities(results: Results) -> dict[str, Estimate]:
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Are a_h and b_h' orthogonal for different heads?"""
-    own = quantities(results)
-    found = complex_heads(stored_heads(results[heads]))
+    n_real = len(unit_heads.distinct(stored_heads(results[heads])).keys)
+    beyond = n_real - 2 * n_complex(process_in(facts))
+    surplus = {
+        "heads": Estimate.exactly("different real heads beyond two for each coordinate", beyond)
+    }
+    if beyond:
+        return Evidence(surplus, "")
+    found = as_many(results, facts)
+    own = quantities(found)
     n_heads, dim = found.keys.shape
     matrix, by_chance = unit_heads.cosines(found), unit_heads.random_largest(n_heads, dim)
-    idle = facts.config.n_heads - unit_heads.n_different(stored_heads(results[heads]))
-    asked = {
-        **own,
-        "idle heads": Estimate.exactly("heads that write nothing or are copies of others", idle),
-        **tied_everywhere(results[diagonals_tie].sel(heads=COMPLEX)),
-    }
+    asked = {**own, **surplus, **tied_everywhere(results[diagonals_tie].sel(heads=COMPLEX))}
     says = answer(
         IDENTITY,
         asked,
@@ -124,7 +133,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         asked,
         says,
         scope="these weights; a_h stands on the key's side, b_h on the value's",
-        twin=quantities(results.twin),
+        twin=quantities(as_many(results.twin, facts)),
         details=(
             *(
                 {"head h": h, "head h'": g, "|cosine| of a_h and b_h'": float(matrix[h, g])}

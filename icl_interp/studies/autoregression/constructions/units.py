@@ -243,7 +243,7 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "diagonal unit with heads that cancel",
         "two heads of four take each other off, and the others are a minimiser",
         spare,
-        {SPARE: YES, IDENTITY: NOT_ASKED},
+        {SPARE: YES, IDENTITY: YES},
     ),
     Construction(
         "diagonal unit that shares its work",

@@ -36,7 +36,7 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
     stored = results.get(unit.heads)
     if stored is None or identity.needs_as_many_heads(facts):
         return None
-    values = unit_heads.cosines(unit.complex_heads(unit.stored_heads(stored))).numpy()
+    values = unit_heads.cosines(identity.as_many(results, facts)).numpy()
     names = [str(h + 1) for h in range(len(values))]
     figure = go.Figure(
         _map(values, names, 1.0, "Blues", "a of head %{y}, b of head %{x}: %{z:.3g}")

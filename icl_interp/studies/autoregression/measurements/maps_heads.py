@@ -147,7 +147,7 @@ def different_heads(
 
 def _summed(
     rows: Float[Tensor, "head number"], summed: Maps, scaled: bool
-) -> tuple[list[parts.Group], Maps]:
+) -> tuple[list[parts.Group], Float[Tensor, "group row column"]]:
     """Groups of heads whose rows are one up to a factor.
 
     The sum of their matrices times these factors comes with them.

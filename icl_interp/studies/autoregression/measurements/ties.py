@@ -33,6 +33,7 @@ from icl_interp.studies.autoregression.measurements.unit import (
     says,
     stored_heads,
 )
+from icl_interp.studies.autoregression.measurements.unit_heads import distinct
 from icl_interp.tasks.autoregressive import complex_states
 
 REAL, COMPLEX = "real heads", "pairs of heads"
@@ -90,8 +91,12 @@ def attention_alone(model: HookedTransformer) -> HookedTransformer:
 
     Of a model that has such parts it says what heads would do without them.
     """
+    weights = dict(model.state_dict())
+    if model.shape.positional_embedding_type == "none":
+        weights["embed.b_E"] = model.read_in_bias  # a vector that all positions share is a bias
     return plain(
         model,
+        weights,
         attn_only=True,
         normalization_type=None,
         positional_embedding_type="none",
@@ -111,18 +116,19 @@ def heads_tie(lab: Lab) -> DataArray:
     return at_every_point(lab, outputs(attention_alone(lab.model), lab, lab.few))
 
 
-@measurement("autoregression/diagonals of heads", needs=(heads, positions))
+@measurement("autoregression/diagonals of heads", version=2, needs=(heads, positions))
 def diagonals_tie(lab: Lab, stored: DataArray, over_positions: DataArray) -> DataArray:
     """Predictions of complex diagonals and P, beside the model's: (heads, point, statistic, unit).
 
-    Of all real heads, and of pairs that stand for one complex head each where their number is even.
+    Of all real heads, and of pairs that stand for one complex head each where the number of
+    distinct ones is even.
     """
     real = stored_heads(stored)
     weights = torch.from_numpy(over_positions.values.copy())
     states = complex_states(lab.few.xs)
-    readings = {REAL: real}
-    if len(real.keys) % 2 == 0:
-        readings[COMPLEX] = as_real(complex_heads(real))
+    readings, different = {REAL: real}, distinct(real)
+    if len(different.keys) % 2 == 0:
+        readings[COMPLEX] = as_real(complex_heads(different))
     found = [at_every_point(lab, pairs(says(one, weights, states))) for one in readings.values()]
     axes: dict[str, Sequence[str | int]] = {"heads": tuple(readings)}
     axes |= {axis: tuple(found[0].indexes[axis]) for axis in ("point", "statistic", "unit")}

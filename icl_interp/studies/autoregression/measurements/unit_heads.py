@@ -52,22 +52,24 @@ def cosines(found: Heads) -> Float[Tensor, "head head"]:
     return (keys @ values.mT).abs()
 
 
-def n_different(real: Heads) -> int:
-    """The number of real heads that differ in what they weigh by and write anything.
+def distinct(real: Heads) -> Heads:
+    """Real heads that differ in what they weigh by and write anything.
 
-    Copies and heads that cancel count once.
+    Those that weigh alike are one head, which writes the sum.
     """
     rows = torch.view_as_real(real.keys).flatten(1)
     factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
-    written = [
-        torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)])
-        for g in alike
-    ]
-    sizes = torch.stack(
-        [real.keys[g[0]].norm() * one.norm() for g, one in zip(alike, written, strict=True)]
+    keys = torch.stack([real.keys[group[0]] for group in alike])
+    values = torch.stack(
+        [
+            torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)])
+            for g in alike
+        ]
     )
+    # What is left of a sum that takes itself off is rounding of its parts.
     whole = (real.keys.norm(dim=1) * real.values.norm(dim=1)).max()
-    return int((sizes > NULL * whole).sum())
+    writes = keys.norm(dim=1) * values.norm(dim=1) > NULL * whole
+    return Heads(keys[writes], values[writes])
 
 
 def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"]:

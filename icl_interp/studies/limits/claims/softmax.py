@@ -263,8 +263,9 @@ def _says(
         "the heads that matter put their attention on one token far from the data",
     )
     second = (
-        f"At |x| = {far_at[0]} and {far_at[1]}, {n_yes} of {n} put {1 - CONCENTRATED:.0%} or more "
-        f"of it there in {TURNED:.0%} of contexts ({threshold(HARDMAX, quantities)})."
+        f"At |x| = {far_at[0]} to {far_at[1]}, {n_yes} of {n} put "
+        f"{1 - CONCENTRATED:.0%} or more of it there in {TURNED:.0%} of contexts "
+        f"({threshold(HARDMAX, quantities)})."
     )
     open_ways = sum({"yes", "no"} <= head.possible for head in heads.values())
     third = ""

@@ -203,7 +203,7 @@ def room(lab: Lab) -> int:
     A position that was never trained keeps its initial vector, so `n_ctx` is no licence.
     """
     trained = task_of(lab).n_points - 1
-    if lab.model.cfg.positional_embedding_type != "none":
+    if lab.model.shape.positional_embedding_type != "none":
         return trained
     # `n_ctx` of interleaved prompts counts the query's label as well.
     return max(trained, lab.encoding.n_points(lab.model.cfg.n_ctx) - 1)

@@ -9,6 +9,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, P
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.lipschitz.claims.window import never_asked, percent
 from icl_interp.studies.lipschitz.measurements.heads_linear import (
@@ -127,6 +128,16 @@ def _error(found: dict[str, Estimate]) -> str:
     )
 
 
+def is_linear(cfg: HookedTransformerConfig) -> bool:
+    """Whether predictions are linear in the query whatever the weights are, biases apart.
+
+    So it is in one layer of linear attention whose keys are the examples alone: the query enters
+    once, through what it attends by.
+    """
+    plain = cfg.attn_only and cfg.normalization_type is None and cfg.embed_bound is None
+    return plain and cfg.n_layers == 1 and cfg.score_fn == "linear" and cfg.keys == "labelled"
+
+
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Do the weights on examples gather near the query, and is the error small?
 
@@ -145,10 +156,15 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     }
     numbers = {name: float(result.sel(number=key).values.mean()) for name, key in names.items()}
     decided = LINEAR.decide(found).condition
+    stays = "Examples near the query get no more weight, and the error stays that of a linear fit."
+    if is_linear(facts.config):
+        stays = (
+            "By algebra, the model stays a linear fit; examples near the query get no more weight."
+        )
     says = answer(
         LINEAR,
         found,
-        "Examples near the query get no more weight, and the error stays that of a linear fit.",
+        stays,
         "The weights of the examples gather near the query."
         if decided and decided.quantity == "concentration"
         else "The error falls clearly below that of a linear fit.",
