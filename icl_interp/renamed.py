@@ -3,10 +3,10 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
 # By the name of the last version, below the package.
@@ -47,7 +47,7 @@ class _Finder(MetaPathFinder):
     """
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         new = new_name(fullname)
         return ModuleSpec(fullname, _Loader(new)) if new else None

@@ -52,7 +52,7 @@ def _has_many_weights(lab: Lab) -> bool:
 
 @measurement("mechanism/patterns", asks=_asks_patterns)
 def patterns(lab: Lab, swept: Swept | None) -> DataArray:
-    """Mean attention weights by token: `probes.AttentionPattern`, (layer, head, query, key), tokens by name.
+    """Mean attention weights (`probes.AttentionPattern`): (layer, head, query, key), by token.
 
     They are those of `probes.AttentionPattern`. Of a large model, with more than `MOST` weights,
     only the row of the query.

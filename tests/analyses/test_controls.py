@@ -115,7 +115,7 @@ def check_needs(needs):
 
 
 class Bench(Lab):
-    """Stands in for a lab whose twins' results are known; it remembers which of them were asked for."""
+    """Stands in for a lab whose twins' results are known; it remembers which were asked for."""
 
     def __init__(self, own: float, twins: Sequence[float]) -> None:
         self.known, self.asked = results(own, *twins), [""]

@@ -200,7 +200,7 @@ def test_a_measurement_is_taken_once_whoever_needs_it():
 
 @pytest.mark.slow
 def test_what_another_measured_in_the_same_level_is_not_measured_again():
-    """By `measure`, as a need or on its own: a result that is there is taken, and so is an error."""
+    """By `measure`, as a need or on its own: a result or an error that is there is taken."""
     for fails, asks in itertools.product((False, True), (None, lambda lab: lab.ask(XS))):
         calls = []
 

@@ -115,7 +115,7 @@ def alone(m: Measurement):
 
 
 def check_error(lab: Lab, name: str, company=(plain, two_steps, two_at_once)):
-    """One measurement fails with its own error; the others get what they get alone; the model is as before."""
+    """One measurement fails with its own error; the others get what they get alone."""
     settings, kind, message = FAILS[name]
     failing = Measurement("test/fails", **settings)
     for wanted in ([failing, *company], [*company, failing]):
@@ -175,7 +175,7 @@ def test_a_shared_sweep_is_run_once_beside_an_error(monkeypatch):
 
 
 def check_need_fails(failing: Measurement, words: str):
-    """Who needs it has its error, also through another; it is tried once; the others are as ever."""
+    """Who needs it has its error, also through another; it is tried once."""
     outer = Measurement("test/outer", lambda lab, below: below + 1, needs=(failing,))
     asks = Measurement("test/asks", outer.function, 1, (failing,), lambda lab, below: lab.ask(XS))
     further = Measurement("test/further", lambda lab, below: below + 1, needs=(outer,))

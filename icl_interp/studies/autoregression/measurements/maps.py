@@ -326,7 +326,7 @@ def _said(lab: Lab, prompts: Prompts, n_points: int) -> Float[Tensor, "batch dim
 
 @measurement("autoregression/map", version=2, needs=(in_use,))
 def in_context_map(lab: Lab, parts: DataFrame) -> DataArray:
-    """`MOMENTS` of the predictions after the longest prompts: (last state, who, form, moment, unit).
+    """`MOMENTS` of predictions after the longest prompts: (last state, who, form, moment, unit).
 
     Who: the model, and the algorithms themselves, which shows how far apart they are. NaN for a
     form beside itself, and for forms that need matrices that commute.
@@ -370,7 +370,7 @@ def in_context_map(lab: Lab, parts: DataFrame) -> DataArray:
 
 @measurement("autoregression/map at every length", needs=(in_use,))
 def map_at_every_length(lab: Lab, parts: DataFrame) -> DataArray:
-    """`MOMENTS` of the model's predictions beside the predicted form: (last state, points, moment, unit)."""
+    """`MOMENTS` of predictions beside the predicted form: (last state, points, moment, unit)."""
     task, n_heads = process_of(lab), heads_in_use(parts)
     form = form_in_use(task, name_of(lab.encoding), parts)
 

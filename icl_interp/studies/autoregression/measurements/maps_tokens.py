@@ -84,7 +84,7 @@ def cut(pattern: Pattern) -> dict[str, Pattern]:
 
 @measurement("autoregression/first layer", version=2, needs=(in_use,))
 def first_layer(lab: Lab, parts: DataFrame) -> DataArray:
-    """What becomes of predictions with other patterns in the first layer: (arm, number, point, unit).
+    """Predictions with other patterns in the first layer: (arm, number, point, unit).
 
     Numbers: "moved", the squared change of the prediction; "error", its squared error; both over
     the variance of the next state over prompts; and "share", the squared change over the variance

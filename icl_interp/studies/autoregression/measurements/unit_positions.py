@@ -131,7 +131,7 @@ def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
 
 @measurement("autoregression/positions cut", version=2, needs=(positions,))
 def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
-    """Normalised errors of the model, with the named tokens alone, and without them: (unit, point, arm)."""
+    """Normalised errors: intact, with the named tokens alone, without them: (unit, point, arm)."""
     p = torch.from_numpy(weights.values.copy())
     tokens = named_tokens(process_of(lab), len(p))
     return _arms(lab, {NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
@@ -139,6 +139,6 @@ def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
 
 @measurement("autoregression/positions averaged", version=2, needs=(positions,))
 def positions_averaged(lab: Lab, weights: DataArray) -> DataArray:
-    """Normalised errors of the model, and with the mean of each diagonal of P along it: (unit, point, arm)."""
+    """Normalised errors: intact, and with the mean of each diagonal of P: (unit, point, arm)."""
     p = torch.from_numpy(weights.values.copy())
     return _arms(lab, {AVERAGED: averaged(p, first_row(lab.model.cfg))})

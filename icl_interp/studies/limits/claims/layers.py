@@ -138,7 +138,7 @@ def _through_lenses(lab: Lab) -> Sweep:
 
 @measurement("layers/lens", version=2, asks=_through_lenses)
 def lens(lab: Lab, swept: Swept) -> DataArray:
-    """How much of the final prediction for the last query each lens sees after 0, 1, ..., all blocks.
+    """How much of the final prediction for the query each lens sees after 0, 1, ..., all blocks.
 
     Squared difference from the final prediction (residual), beside that from its mean (total); both
     predictions less the mean of the law of functions. Prompts as from `prompts_of`: groups of them
@@ -191,7 +191,7 @@ def _intact_and_without(lab: Lab) -> list[Sweep]:
 
 @measurement("layers/without last", asks=_intact_and_without)
 def without_last(lab: Lab, swept: Sequence[Swept]) -> DataArray:
-    """What the prediction for the last query has to do with that of the model whose last layer is made its mean.
+    """The prediction for the query beside that of the model whose last layer is its mean.
 
     Means over groups of prompts (those of `layers/lens`) of products of 1, the prediction d less
     the law's mean m, the prediction g with an edit, and m. Edits: the last block's outputs at their
@@ -220,7 +220,7 @@ def _lens_on_line(lab: Lab) -> Sweep:
 
 @measurement("layers/curves", asks=_lens_on_line)
 def curves(lab: Lab, swept: Swept) -> DataArray:
-    """What the logit lens reads after each block as the query moves through the inputs' interval, for a few contexts.
+    """What the logit lens reads after each block over the inputs' interval, for a few contexts.
 
     Shown is one context of each of a few functions; what = "f" is the function itself.
     """

@@ -119,7 +119,7 @@ def variation(a: Tensor, b: Tensor) -> Tensor:
 
 @measurement("patterns/degrees", version=3, needs=(relevance.relevance,))
 def distances(lab: Lab, effects: DataArray) -> DataArray:
-    """How far apart patterns of two degrees are, against prompts of one degree; for each pair of degrees and layer.
+    """How far apart patterns of two degrees are, against prompts of one degree, by layer.
 
     It is given for each pair of degrees and each layer, of heads that move predictions
     (`relevance.that_move`); NaN for a layer without any.

@@ -161,7 +161,7 @@ def _swapped(lab: Lab) -> dict[str, Sweep]:
 
 @measurement("heads/far swap", asks=_swapped)
 def far_swap(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
-    """Squared change of f when every head's pattern at the query is swapped; "intact" holds f's own square.
+    """Squared change of f with every pattern at the query swapped; "intact": f's own square.
 
     Of vectors the squared lengths, because u, the unit that they are measured in, is the root of
     summed variances.

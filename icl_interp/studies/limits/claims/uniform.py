@@ -103,7 +103,7 @@ def _scores(lab: Lab) -> Sweep:
 
 @measurement("heads/dispersion", version=2, asks=lambda lab: [*_direct(lab), _scores(lab)])
 def dispersion(lab: Lab, swept: Sequence[Swept]) -> DataArray:
-    """Entropy deficit log n - H and more, of every head at an in-distribution query, as the prompt grows.
+    """Entropy deficit log n - H and more, of every head at a query, as the prompt grows.
 
     The length is that of the prompt, in tokens. Measured directly for prompts of 3 points up to the
     trained length; beyond it by resampling the scores of that query at trained positions (exact in
@@ -140,7 +140,7 @@ def dispersion(lab: Lab, swept: Sequence[Swept]) -> DataArray:
 
 @measurement("heads/deficit", version=2, asks=_scores)
 def deficit(lab: Lab, swept: Swept) -> DataArray:
-    """Entropy deficit of every head, a mean over each unit: at the trained length, at ten of them, and in the limit.
+    """Entropy deficit of heads by unit: at the trained length, at ten of them, in the limit.
 
     It is given at the trained length, at ten of them, and in the limit. Resampled from all keys
     that prompts of one function show to the same query; the functions of a pair are not mixed. The

@@ -69,7 +69,7 @@ def drawn_places(lab: Lab) -> DataArray:
 
 @measurement("far/drawn", asks=lambda lab: lab.ask_at(lab.drawn_queries))
 def drawn(lab: Lab, swept: Swept) -> DataArray:
-    """f at far queries whose places are drawn: (statistic, unit, x), x being the middle of a place's stratum.
+    """f at far queries that are drawn: (statistic, unit, x); x is the middle of a stratum.
 
     x is the middle of a place's stratum. Each pair of units has places of its own, one in each
     stratum (`Bench.drawn_sizes`), and for inputs of several coordinates a direction of its own
@@ -117,7 +117,7 @@ def drawn(lab: Lab, swept: Swept) -> DataArray:
 
 @measurement("far/drawn ends", asks=lambda lab: lab.ask_at(lab.drawn_queries))
 def drawn_ends(lab: Lab, swept: Swept) -> DataArray:
-    """f of every context at the places that lines go through (`LINE_AT`): as `far/ends`, with drawn places.
+    """f of every context where lines are drawn through (`LINE_AT`): `far/ends`, places drawn.
 
     It is like `far/ends`. The first two and the end of the grid make one line, the other three one
     beyond it.
@@ -152,7 +152,7 @@ def _drawn_while_frozen(lab: Lab) -> Sweep | None:
 
 @measurement("far/drawn growth", asks=_drawn_while_frozen)
 def drawn_growth(lab: Lab, swept: Swept | None) -> DataArray:
-    """The "step" of `far/drawn` from 1e3 to 1e6 units with every norm frozen at the query: (unit, x).
+    """The "step" of `far/drawn`, 1e3 to 1e6 units, every norm frozen at the query: (unit, x).
 
     The axes are (unit, x). On one context of each function. Empty without norms.
     """
@@ -184,7 +184,7 @@ def _sizes_where_scales_grow(lab: Lab) -> Float[np.ndarray, "unit place"]:
 
 @measurement("far/scale growth", asks=_scales_at_drawn)
 def scale_growth(lab: Lab, swept: Swept | None) -> DataArray:
-    """E_sigma = d log sigma / d log |x| of every norm over drawn places from 1e4 to 1e6 units: (norm, unit, direction).
+    """d log sigma / d log |x| over drawn places, 1e4 to 1e6 units: (norm, unit, direction).
 
     It is taken over drawn places from 1e4 to 1e6 units. It is 1 where the scale grows like |x|. On
     two prompts of each unit; empty without a scale.

@@ -100,7 +100,7 @@ def _with_scales(lab: Lab) -> Sweep:
 
 @measurement("far/logs", asks=_with_scales)
 def logs(lab: Lab, swept: Swept) -> DataArray:
-    """log |f - c| and the log of the last norm's scale at the query, mean over contexts: elasticities are its slopes.
+    """log |f - c| and log of the last norm's scale, means over contexts: slopes are elasticities.
 
     Elasticities are the slopes of these logs. c is the certificate's centre, what the output is
     where the norm passes on nothing (0 without a certificate). A model without a norm has the scale
@@ -136,7 +136,7 @@ def _arms(lab: Lab) -> dict[tuple[str, float], Sweep]:
 
 @measurement("far/arms", version=2, asks=_arms)
 def arms(lab: Lab, swept: Mapping[tuple[str, float], Swept]) -> DataArray:
-    """f, the truth and the law's mean as one thing is scaled: the query alone, all inputs, or the function.
+    """f, the truth and the law's mean as the query, all inputs or the function are scaled.
 
     One of these three is scaled at a time. Functions are scaled about the law's mean E f, so that a
     constant added to all values changes nothing.
@@ -316,7 +316,7 @@ def boundary(
     certificate: DataFrame,
     own: DataArray,
 ) -> DataFrame:
-    """The boundary values of this model in numbers: a row a direction and quantity, with intervals over units.
+    """The boundary values of this model: a row a direction and quantity, with intervals.
 
     Each has an interval over units. Rows: trained range (the largest |x| in it); zone; peak, the
     mean over contexts of the largest |f|, where it is (geometric mean over contexts) and the share

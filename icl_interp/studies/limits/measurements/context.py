@@ -86,7 +86,7 @@ def use(lab: Lab, swept: Swept) -> DataArray:
     asks=lambda lab: lab.ask([sign * ERASED_AT * lab.x_unit for sign in (1, -1)]),
 )
 def information(lab: Lab, swept: Swept) -> DataArray:
-    """How well the function's coefficients predict f far out: what it still tells about the context.
+    """How well the function's coefficients predict f far out.
 
     Cross-validated least squares over units (no unit is in training and test at once) of f at +-1e4
     units on the coefficients and their products; the null is the same with coefficients permuted

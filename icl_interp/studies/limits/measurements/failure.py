@@ -48,7 +48,7 @@ def _scales_at_own_query(lab: Lab) -> Sweep:
 
 @measurement("far/failure, scales", asks=_scales_at_own_query)
 def own_scales(lab: Lab, swept: Swept) -> DataArray:
-    """Every norm's scale at each prompt's own query: (norm, prompt), of two prompts of each unit."""
+    """Every norm's scale at each prompt's own query: (norm, prompt), two prompts a unit."""
     found = swept.probe(LayerNormScale).results()["scale"]  # (norm, position, prompt)
     axes = {"norm": tuple(lab.model.norms), "prompt": tuple(range(len(swept.prompts)))}
     return make_array([found.sel(norm=name).values[0] for name in lab.model.norms], axes)
@@ -88,7 +88,7 @@ def _frozen_and_sham(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Swe
 
 @measurement("far/failure", version=2, needs=(own_scales,), asks=_frozen_and_sham)
 def failure(lab: Lab, swept: Mapping[tuple[str, str, int], Swept], own: DataArray) -> DataArray:
-    """Squared errors, intact and with norms frozen, where models fail: (arm, unit, place), means over prompts.
+    """Squared errors where models fail, intact and with norms frozen: (arm, unit, place).
 
     They are means over prompts. Arms: the mean of the law of functions as a predictor; intact;
     every norm frozen at the query only, at the mean of its in-distribution scales over prompts, at

@@ -68,7 +68,7 @@ def _over_contexts(lab: Lab, f: torch.Tensor, xs: np.ndarray, note: str = "") ->
 
 @measurement("far/intact", asks=lambda lab: lab.on_grid)
 def intact(lab: Lab, swept: Swept) -> DataArray:
-    """f over the query, in both directions: mean, mean square and variance over the prompts of each unit."""
+    """f over the query, both directions: mean, mean square and variance over prompts of a unit."""
     f = as_numbers(swept.f)
     return _over_contexts(
         lab, f, lab.grid, f"{lab.unit_size} prompts of each unit; query arm; float64"
@@ -84,7 +84,7 @@ def decades(lab: Lab, swept: Swept) -> DataArray:
 
 @measurement("far/contexts", asks=lambda lab: lab.on_grid)
 def contexts(lab: Lab, swept: Swept) -> DataArray:
-    """f over the query for single contexts, one of each of the first units: what the figure draws."""
+    """f over the query for single contexts of the first units: what the figure draws."""
     n = min(N_SHOWN, lab.n_units)
     rows = torch.arange(n) * lab.unit_size
     f = as_numbers(swept.f)
@@ -228,7 +228,7 @@ def _costs(lab: Lab) -> dict[str, Sweep]:
 
 @measurement("far/cost", version=2, asks=_costs)
 def cost(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
-    """What freezing costs: in-distribution error of each unit at the query, intact and with every norm frozen.
+    """In-distribution error of each unit at the query, intact and with every norm frozen.
 
     The error is that at the query. Beside the two stands that of the mean of the law of functions.
     """
@@ -251,7 +251,7 @@ def _about_onset(lab: Lab) -> dict[str, Sweep]:
 
 @measurement("far/certificate", version=2, asks=_about_onset)
 def certificate(lab: Lab, swept: Mapping[str, Swept]) -> DataFrame:
-    """What the weights alone say: outputs lie in [c - r, c + r]; the plateaus of a pre-norm model; their onset.
+    """What weights alone say: outputs lie in [c - r, c + r]; plateaus and onset of pre-norm models.
 
     The plateaus are those of a pre-norm model. "onset" is the |x| from which a norm divides the
     query out, with its interval over units: of pre-norm models `predicted_onset`, of post-norm ones
@@ -331,7 +331,7 @@ def _at_ends(lab: Lab) -> Sweep | None:
 
 @measurement("far/plateaus", asks=_at_ends)
 def plateaus(lab: Lab, swept: Swept | None) -> DataArray:
-    """Squared distance of f at 1e6 units from the plateau that the weights predict along each unit's ray.
+    """Squared distance of f at 1e6 units from the plateau that weights predict along the ray.
 
     Each unit has a ray. The axes are (unit, direction): means over the prompts of a unit; empty
     where the weights predict none.
@@ -347,7 +347,7 @@ def plateaus(lab: Lab, swept: Swept | None) -> DataArray:
 
 
 def predicted_onset(lab: Lab, near: Swept) -> Interval:
-    """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times: then f is level.
+    """|x| beyond which the read-in outweighs the rest under the final norm's root twenty times.
 
     The rest is eps and, measured in distribution, the final norm's input without what x is read in
     as: what 95 % of prompts have at most. The read-in is the least along any direction that is
@@ -384,7 +384,7 @@ def _inputs_of_norms(lab: Lab) -> dict[str, Sweep]:
 
 
 def norms_begin(lab: Lab, near: Swept, far: Swept) -> Interval:
-    """|x| from which the first norm of a post-norm model divides the query out: then all that follows it is level.
+    """|x| from which the first norm of a post-norm model divides the query out.
 
     There the variance of its input outweighs eps and its own in-distribution value under the root
     twenty times, as in `predicted_onset`: this value of 95 % of prompts, that far out of 5 %. It is
@@ -485,7 +485,7 @@ def norm_scales(lab: Lab, swept: Swept | None) -> DataArray:
     "far/ends", asks=lambda lab: [lab.ask(sign * lab.x_unit * LINE) for sign in (1.0, -1.0)]
 )
 def ends(lab: Lab, both: Sequence[Swept]) -> DataArray:
-    """f at 1e4, 1e5, 1e6 units in each direction, for every context: enough for lines and for plateaus."""
+    """f at 1e4, 1e5, 1e6 units in each direction, for every context."""
     xs = lab.x_unit * LINE
     values = [as_numbers(one.f).T.reshape(3, lab.n_units, -1).numpy() for one in both]
     axes = {

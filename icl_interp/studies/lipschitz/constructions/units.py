@@ -5,6 +5,7 @@ M is at the best window, beside it, of another shape, or blind to directions or 
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -40,7 +41,7 @@ def isotropic(g: torch.Generator) -> RidgeFunction:
     )
 
 
-def ellipsoid(g: torch.Generator, **more: object) -> RidgeFunction:
+def ellipsoid(g: torch.Generator, **more: Any) -> RidgeFunction:
     """F_L^+ on an ellipsoid whose axes are turned.
 
     Variances differ by factors of 3 to 6.
@@ -52,7 +53,7 @@ def ellipsoid(g: torch.Generator, **more: object) -> RidgeFunction:
     noise = between(g, 0.3, 0.5)
     return RidgeFunction(
         inputs=Ellipsoid(rows), link="relu", noise_std=noise, n_points=N + 1, **more
-    )  # pyright: ignore[reportArgumentType]
+    )
 
 
 def _even(g: torch.Generator) -> RidgeFunction:

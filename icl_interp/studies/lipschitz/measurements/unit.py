@@ -148,7 +148,7 @@ def _scores_at_query(lab: Lab) -> Sweep:
 
 @measurement("lipschitz/scores", asks=_scores_at_query)
 def scores(lab: Lab, swept: Swept) -> DataFrame:
-    """What least squares of the head's scores at the query finds, row by row; "share" is its part of their variance.
+    """What least squares of the head's scores at the query finds, row by row.
 
     Terms: M, (d, d), of x_i^T M x_q; "key" of x_i alone; "label" of y_i and of y_i x_q. Scores and
     terms are taken about their mean over the examples of a prompt, since softmax does not see what
@@ -192,7 +192,7 @@ def scores(lab: Lab, swept: Swept) -> DataFrame:
     "lipschitz/scores by function", needs=(scores,), asks=lambda lab, _: _scores_at_query(lab)
 )
 def scores_by_function(lab: Lab, swept: Swept, table: DataFrame) -> DataArray:
-    """The variance of the head's scores within prompts, and what x_i^T M x_q leaves of it, by function.
+    """The variance of the head's scores in prompts, and what x_i^T M x_q leaves, by function.
 
     M is that of `scores`; so far as it is fitted to these prompts, it leaves less of them than of
     others, by about d^2 over the number of scores.

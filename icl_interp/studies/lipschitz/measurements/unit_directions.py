@@ -43,7 +43,7 @@ CONTEXTS, KEYS = 6000, 300_000  # at most, for the best pair: contexts, and exam
 
 @measurement("lipschitz/directions", needs=(kernel,))
 def directions(lab: Lab, result: DataArray) -> DataFrame:
-    """How much of whitened M acts in each direction of u, the relevant ones first; the shares sum to 1.
+    """How much of whitened M acts in each direction of u, relevant ones first; they sum to 1.
 
     That of a unit vector b is (|M b|^2 + |M^T b|^2) / (2 |M|_F^2), for B's columns and a basis of
     the rest. Entries of M that join a relevant direction to an irrelevant one count for both by
@@ -71,7 +71,7 @@ def completed(basis: Float[Tensor, "dim rank"]) -> Float[Tensor, "dim dim"]:
 
 @measurement("lipschitz/subspace", needs=(kernel,))
 def subspace(lab: Lab, result: DataArray) -> DataFrame:
-    """Energy of M outside col(B), the largest principal angle, c and c', and the same of the best c, c' for this task.
+    """Energy of M outside col(B), the largest principal angle, c, c', and those of the best c, c'.
 
     The best pair is found on fixed contexts without a cap, which Theorem 4 has and training has
     not.
