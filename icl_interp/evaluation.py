@@ -169,9 +169,17 @@ def function_errors(
     added = (reference.of_task(task) if references is True else references) or ()
     found = {name: point_errors(p, sample) for name, p in predictors.items() if name not in added}
     found |= {name: _reference(name, sample) for name in added}
+    return _over_points(found)
+
+
+def _over_points(found: Mapping[str, PointErrors]) -> dict[str, np.ndarray]:
+    """Mean errors by function over the points that all predict; NaN where there is no such point.
+
+    A model that reads stacked prompts predicts the query alone, for example.
+    """
     scored = np.logical_and.reduce([errors.predicted for errors in found.values()])
     if not scored.any():
-        return {name: np.full(n_functions, np.nan) for name in found}
+        return {name: np.full(len(errors.squared), np.nan) for name, errors in found.items()}
     return {name: errors.squared[:, scored].mean(1) for name, errors in found.items()}
 
 
@@ -357,10 +365,9 @@ def _learned(
         return found | _share("learned", own, nothing, best)
     if not _has_noise(sample):
         return found | {key.replace("r2", "learned"): value for key, value in found.items()}
-    at_values = {"model": predictor, LawMean.name: LawMean(sample.task)}
-    own, nothing = (
-        point_errors(one, sample, at_values=True).squared.mean(1) for one in at_values.values()
-    )
+    who = {"model": predictor, LawMean.name: LawMean(sample.task)}
+    at_values = {name: point_errors(one, sample, at_values=True) for name, one in who.items()}
+    own, nothing = _over_points(at_values).values()
     return found | _share("learned", own, nothing) | {"noise_free": 1.0}
 
 

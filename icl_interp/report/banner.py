@@ -70,11 +70,18 @@ def _count(verdict: str, findings: Sequence[Finding]) -> Markup:
 
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
     """What limits a report: an untrained model, unreadable models, claims that failed."""
-    explains = EXPLAINS.partition("{")[0]
-    unlearned = [NOT_LEARNED in f.reason or f.reason.startswith(explains) for f in findings]
-    if n := sum(unlearned):
-        claims = "1 claim that asks for this is" if n == 1 else f"{n} claims that ask for this are"
+    if n := sum(NOT_LEARNED.lower() in f.reason.lower() for f in findings):
+        claims = (
+            "1 claim about what training made is"
+            if n == 1
+            else f"{n} claims about what training made are"
+        )
         yield f"{NOT_LEARNED}: {claims} therefore inconclusive."
+    explains = EXPLAINS.partition("{")[0]
+    if short := [f.reason for f in findings if f.reason.startswith(explains)]:
+        said = short[0].partition(")")[0]
+        claims = "1 claim asks" if len(short) == 1 else f"{len(short)} claims ask"
+        yield f"{said}): {claims} for more, and nothing is decided there."
     for one in model.get("companions_left_out", ()):
         yield f"The matched model {one.get('name')} is left out: {one.get('reason')}"
     if failed := [f.id for f in findings if f.error]:

@@ -3,6 +3,7 @@
 The share that it has learned comes with an interval.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,6 +110,26 @@ def check_values(learned) -> None:
 def test_where_no_best_is_known_values_without_noise_tell():
     check_values(lambda errors: facts(errors).has_learned)
     must_fail(check_values, lambda errors: errors["r2"] > LEARNED_R2)
+
+
+class AtTheQuery(Knowing):
+    """Knows the values too, and predicts the query alone, as models of stacked prompts do."""
+
+    def predict(self, prompts):
+        values = super().predict(prompts)
+        return torch.cat([torch.full_like(values[:, :-1], math.nan), values[:, -1:]], 1)
+
+
+def check_query_alone() -> None:
+    task = Rounded(weights=Normal(1.0), inputs=Uniform(-1, 1), n_points=10)
+    assert evaluation.in_distribution(AtTheQuery(task), task)["learned"] == pytest.approx(1)
+
+
+def test_who_predicts_the_query_alone_is_measured_there(monkeypatch):
+    check_query_alone()
+    everywhere = lambda found: {name: one.squared.mean(1) for name, one in found.items()}  # noqa: E731
+    monkeypatch.setattr(evaluation, "_over_points", everywhere)
+    must_fail(check_query_alone)
 
 
 def check_interval(has_learned) -> None:
