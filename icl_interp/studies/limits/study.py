@@ -4,7 +4,6 @@ from pathlib import Path
 
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
-from icl_interp.studies.limits.claims import algorithms as algorithms_claims
 from icl_interp.studies.limits.claims import asymptote as asymptote_claims
 from icl_interp.studies.limits.claims import attention as attention_claims
 from icl_interp.studies.limits.claims import boundary as boundary_claims
@@ -14,14 +13,15 @@ from icl_interp.studies.limits.claims import continuous as continuous_claims
 from icl_interp.studies.limits.claims import failure as failure_claims
 from icl_interp.studies.limits.claims import high_norm as high_norm_claims
 from icl_interp.studies.limits.claims import intervals as intervals_claims
+from icl_interp.studies.limits.claims import last_layer as last_layer_claims
 from icl_interp.studies.limits.claims import layernorm as layernorm_claims
 from icl_interp.studies.limits.claims import layernorm_cause as cause_claims
-from icl_interp.studies.limits.claims import layers as layers_claims
 from icl_interp.studies.limits.claims import no_classical as no_classical_claims
 from icl_interp.studies.limits.claims import patterns as patterns_claims
 from icl_interp.studies.limits.claims import shift as shift_claims
 from icl_interp.studies.limits.claims import softmax as softmax_claims
 from icl_interp.studies.limits.claims import uniform as uniform_claims
+from icl_interp.studies.limits.claims import unknown_degree as unknown_degree_claims
 from icl_interp.studies.limits.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.limits.dials import DIALS
 from icl_interp.studies.limits.experiments import (
@@ -165,7 +165,7 @@ STUDY = Study(
         classes_claims.DEGREES_ALIKE_CLAIM,
         classes_claims.UNSEEN_CLASSES_CLAIM,
         continuous_claims.CONTINUOUS_FUNCTIONS_CLAIM,
-        algorithms_claims.BETTER_THAN_UNKNOWN_DEGREE_CLAIM,
+        unknown_degree_claims.BETTER_THAN_UNKNOWN_DEGREE_CLAIM,
         no_classical_claims.NO_CLASSICAL_ALGORITHM_CLAIM,
         boundary_claims.BOUNDARY_IMMEDIATE_CLAIM,
         high_norm_claims.NO_ICL_AT_HIGH_NORM_CLAIM,
@@ -176,7 +176,7 @@ STUDY = Study(
         intervals_claims.LARGER_INTERVALS_CLAIM,
         attention_claims.ATTENTION_NECESSARY_CLAIM,
         attention_claims.ATTENTION_SUFFICIENT_CLAIM,
-        layers_claims.LAST_LAYER_CLAIM,
+        last_layer_claims.LAST_LAYER_CLAIM,
         patterns_claims.PATTERNS_ALIKE_CLAIM,
     ),
     figures=FIGURES,

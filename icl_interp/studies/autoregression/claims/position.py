@@ -16,8 +16,16 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import EXPLAINED, TIED
 from icl_interp.resampling import bootstrap
-from icl_interp.studies.autoregression.measurements import unit_positions as parts
+from icl_interp.studies.autoregression.measurements import position_weights as parts
 from icl_interp.studies.autoregression.measurements.lengths import worst
+from icl_interp.studies.autoregression.measurements.position_weights import (
+    AVERAGED,
+    INTACT,
+    NO_OTHERS,
+    NO_RIGHT,
+    positions_averaged,
+    positions_cut,
+)
 from icl_interp.studies.autoregression.measurements.ties import (
     REAL,
     diagonals_tie,
@@ -34,14 +42,6 @@ from icl_interp.studies.autoregression.measurements.unit import (
     needs_unit,
     positions,
     process_in,
-)
-from icl_interp.studies.autoregression.measurements.unit_positions import (
-    AVERAGED,
-    INTACT,
-    NO_OTHERS,
-    NO_RIGHT,
-    positions_averaged,
-    positions_cut,
 )
 
 ON, OFF = 0.9, 0.5  # share of |p|^2 on the named tokens

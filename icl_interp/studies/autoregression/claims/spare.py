@@ -12,6 +12,14 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.results import numbers_in
+from icl_interp.studies.autoregression.measurements.distinct_heads import (
+    INTACT,
+    N_DIFFERENT,
+    NONE,
+    PRUNED,
+    different,
+    pruned,
+)
 from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
@@ -19,14 +27,6 @@ from icl_interp.studies.autoregression.measurements.unit import (
     needs_commuting,
     process_in,
     real_heads_needed,
-)
-from icl_interp.studies.autoregression.measurements.unit_heads import (
-    INTACT,
-    N_DIFFERENT,
-    NONE,
-    PRUNED,
-    different,
-    pruned,
 )
 
 LITTLE, MUCH = 0.01, 0.05  # rise of the normalised error when spare heads are pruned
