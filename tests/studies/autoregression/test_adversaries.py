@@ -30,7 +30,8 @@ from icl_interp.studies.autoregression.claims import (
     heads_orthogonal,
     identity,
     map,
-    position,
+    past_token,
+    same_on_diagonals,
     softmax,
     start,
 )
@@ -52,8 +53,8 @@ D = PATHS.dim
 N_UNITS = 32  # the fewest that intervals are made of
 HEADS = heads_orthogonal.HEADS_ORTHOGONAL_CLAIM
 ON_UNITS = (
-    position.DIAGONALS_CLAIM,
-    position.PAST_CLAIM,
+    same_on_diagonals.DIAGONALS_CLAIM,
+    past_token.PAST_CLAIM,
     start.START_CLAIM,
     identity.IDENTITY_CLAIM,
 )
@@ -268,7 +269,7 @@ def turned() -> Checkpoint:
 
 
 def check_refused() -> None:
-    claims = (position.DIAGONALS_CLAIM.id,)
+    claims = (same_on_diagonals.DIAGONALS_CLAIM.id,)
     with pytest.raises(InputError, match="the model is not one function"):
         icl_interp.analyze(turned(), claims=claims, n_prompts=64, progress=False)
 
@@ -290,7 +291,7 @@ def test_a_unit_that_says_the_opposite_has_learned_nothing(claim):
 
 
 def test_without_preconditions_the_opposite_would_have_counted(monkeypatch):
-    module, claim = position, position.DIAGONALS_CLAIM
+    module, claim = same_on_diagonals, same_on_diagonals.DIAGONALS_CLAIM
     found = asking_only(monkeypatch, module, "DIAGONALS", claim, "unlike", "rise")
     assert judged_by(found, turned().model, UNITARY) == "supported"
 

@@ -11,13 +11,15 @@ from icl_interp.figures import catalogue
 from icl_interp.figures.style import traces_of
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.identity import IDENTITY_CLAIM
-from icl_interp.studies.autoregression.claims.position import DIAGONALS_CLAIM, PAST_CLAIM
+from icl_interp.studies.autoregression.claims.past_token import PAST_CLAIM
+from icl_interp.studies.autoregression.claims.same_on_diagonals import DIAGONALS_CLAIM
 from icl_interp.studies.autoregression.claims.start import START_CLAIM
 from icl_interp.studies.autoregression.constructions import units
 from icl_interp.studies.autoregression.figures.unit import FIGURES, LOWEST
 from icl_interp.studies.autoregression.measurements import (
     distinct_heads,
     position_weights,
+    pruned_heads,
     start_states,
     unit,
 )
@@ -77,10 +79,10 @@ def test_starts(whole):
 @pytest.mark.slow
 def test_pruned_heads():
     lab, known = calibration.lab_for(units.shared(generator(0, "test")), n_units=32, n_contexts=1)
-    results = Results({distinct_heads.pruned.name: lab.measure(distinct_heads.pruned)})
+    results = Results({pruned_heads.pruned.name: lab.measure(pruned_heads.pruned)})
     (points,) = drawn("autoregression_pruned", results, known)
     np.testing.assert_allclose(
-        points.x, np.maximum(results[distinct_heads.pruned].values.mean((0, 1)), LOWEST)
+        points.x, np.maximum(results[pruned_heads.pruned].values.mean((0, 1)), LOWEST)
     )
 
 

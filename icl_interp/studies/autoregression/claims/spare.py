@@ -12,7 +12,8 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.results import numbers_in
-from icl_interp.studies.autoregression.measurements.distinct_heads import (
+from icl_interp.studies.autoregression.measurements.lengths import worst
+from icl_interp.studies.autoregression.measurements.pruned_heads import (
     INTACT,
     N_DIFFERENT,
     NONE,
@@ -20,7 +21,6 @@ from icl_interp.studies.autoregression.measurements.distinct_heads import (
     different,
     pruned,
 )
-from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,

@@ -22,6 +22,7 @@ from icl_interp.studies.autoregression.claims import identity, spare, start
 from icl_interp.studies.autoregression.measurements import (
     distinct_heads,
     position_weights,
+    pruned_heads,
     start_states,
     unit,
 )
@@ -89,7 +90,7 @@ def positions(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
 
 def pruned(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Errors with all heads, with the needed number of them, and with none."""
-    arms = results.get(distinct_heads.pruned)
+    arms = results.get(pruned_heads.pruned)
     if arms is None or spare.needs_spare_heads(facts):
         return None
     return _rows(arms, "Fewer heads", tested_by("autoregression_pruned", findings), 130)

@@ -1,12 +1,4 @@
-"""The claims of `autoregression` on weights of positions.
-
-The weights pick the past token, and are one along each diagonal.
-"""
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
-from xarray import DataArray
+"""The claim that weights of positions pick the past token that the propositions name."""
 
 from icl_interp.analyses.answer import answer, bound
 from icl_interp.analyses.claim import Claim, Evidence
@@ -15,53 +7,45 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import EXPLAINED, TIED
-from icl_interp.resampling import bootstrap
+from icl_interp.studies.autoregression.claims.weights_of_positions import (
+    ERROR,
+    HARMFUL,
+    HARMLESS,
+    PREDICTS,
+    error,
+    error_rows,
+    matrix,
+    mean_errors,
+    never_asked,
+    rise,
+)
 from icl_interp.studies.autoregression.measurements import position_weights as parts
-from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.position_weights import (
-    AVERAGED,
-    INTACT,
     NO_OTHERS,
     NO_RIGHT,
-    positions_averaged,
     positions_cut,
 )
-from icl_interp.studies.autoregression.measurements.ties import (
-    REAL,
-    diagonals_tie,
-    layer_tie,
-    tied_everywhere,
-)
+from icl_interp.studies.autoregression.measurements.ties import REAL, diagonals_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
     SOURCE,
     heads,
     is_paired,
     n_complex,
-    needs_process,
     needs_unit,
     positions,
     process_in,
 )
 
 ON, OFF = 0.9, 0.5  # share of |p|^2 on the named tokens
-HARMLESS, HARMFUL = 0.05, 0.2  # rise of the normalised error
 BROKEN = 0.5  # rise of the normalised error without the named tokens
 NEAR, FAR = 0.05, 0.25  # |p_{T-1} / p_T + 1/2|
-LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
-ALIKE, UNLIKE = 0.1, 0.5  # share of |P|^2 that the means of diagonals leave
-
 WHO = (
     "others",
     "these",
 )  # tokens that go to their means: all but the named ones, and the named ones
-ERROR = "error / squared length of the next state"
-PREDICTS = Precondition(
-    "error",
-    (-INF, LEARNED),
-    "The model hardly predicts the next state: its error is {value:.2g} of that state's squared "
-    f"length (at most {LEARNED:g} allowed).",
-)
+
+
 PAST = Criterion(
     "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
     f"two), the least over rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the "
@@ -86,57 +70,6 @@ PAST = Criterion(
         *TIED,
     ),
 )
-DIAGONALS = Criterion(
-    "share of the squared weights of positions P that the means of its diagonals leave out: <= "
-    f"{ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of "
-    "the next state, where it is largest, when each weight is replaced by the mean of its "
-    f"diagonal: <= {HARMLESS:g} / >= {HARMFUL:g}",
-    (
-        Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)),
-        Condition("rise", (-INF, HARMLESS), (HARMFUL, INF)),
-    ),
-    (PREDICTS, *TIED),
-)
-
-
-def rise(result: DataArray, arm: str, name: str, smallest: bool = False) -> Estimate:
-    """The normalised error in an arm less that of the model.
-
-    The state is the one after which it is largest, or with `smallest` smallest.
-    """
-    cut, own = (result.sel(arm=one).values for one in (arm, INTACT))
-    return worst(name, lambda a, b: a - b, cut, own, smallest=smallest)[0]
-
-
-def error(result: DataArray) -> Estimate:
-    """The normalised error of the model as it is.
-
-    R^2 is no gate: for small angles one fixed rotation predicts well.
-    """
-    return Estimate.of(
-        "error over the squared length of the next state",
-        bootstrap(lambda e: e.mean(-1), result.sel(arm=INTACT).values),
-    )
-
-
-def never_asked(facts: Facts) -> None:
-    """The criterion asks whether the model predicts the next state."""
-
-
-def matrix(results: Results) -> Float[Tensor, "query key"]:
-    """Stored P."""
-    return torch.from_numpy(results[positions].values.copy())
-
-
-def _means(result: DataArray) -> dict[str, float]:
-    return {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
-
-
-def _rows(means: dict[str, float]) -> tuple[dict[str, str | float], ...]:
-    return tuple({"weights": arm, ERROR: value} for arm, value in means.items())
-
-
-# ---- the past token ------------------------------------------------------------------------------
 
 
 def has_one_ratio(facts: Facts) -> bool:
@@ -198,7 +131,7 @@ def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[
 
 def past_evidence(results: Results, facts: Facts) -> Evidence:
     """Do the weights of positions pick the tokens of the propositions?"""
-    own, means = past(results, facts), _means(results[positions_cut])
+    own, means = past(results, facts), mean_errors(results[positions_cut])
     paired, ratio = (
         is_paired(process_in(facts)),
         parts.mean_ratio(matrix(results), parts.first_row(facts.config)),
@@ -234,7 +167,10 @@ def past_evidence(results: Results, facts: Facts) -> Evidence:
             f"smallest rise for {which}": own["rise without these"].value,
         },
         twin=past(results.twin, facts),
-        details=(*_rows(means), *([{"number": "p_(T-1) / p_T", "value": ratio}] if paired else [])),
+        details=(
+            *error_rows(means),
+            *([{"number": "p_(T-1) / p_T", "value": ratio}] if paired else []),
+        ),
         caveat=caveat,
     )
 
@@ -265,117 +201,6 @@ PAST_CLAIM = Claim(
     aspects=("single layer", "depth"),
     evidence=past_evidence,
     excluded=needs_unit,
-    learned=never_asked,
-    figures=("autoregression_positions",),
-)
-
-
-# ---- diagonals -----------------------------------------------------------------------------------
-
-
-def needs_positions(facts: Facts) -> str | None:
-    """Why there are no weights of positions with diagonals to compare."""
-    if reason := needs_process(facts):
-        return reason
-    if facts.config.position_weights is None:
-        return (
-            "The claim is about learned weights of positions (position_weights); this model has "
-            "none"
-        )
-    if facts.n_points < 4:
-        return f"The claim is about prompts of 4 states or more; this model's have {facts.n_points}"
-    return None
-
-
-def diagonals(results: Results, facts: Facts) -> dict[str, Estimate]:
-    """What the criterion asks for, of a model or its randomly initialised control."""
-    share = parts.not_alike(matrix(results), parts.first_row(facts.config))
-    return {
-        "unlike": Estimate.exactly(
-            "share of the squared weights that the means of diagonals leave out",
-            min(max(share, 0.0), 1.0),
-        ),
-        "rise": rise(
-            results[positions_averaged],
-            AVERAGED,
-            "largest rise of the error with the means of diagonals",
-        ),
-    }
-
-
-def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
-    """Is P the same along its diagonals?"""
-    own, means = diagonals(results, facts), _means(results[positions_averaged])
-    fresh = diagonals(results.twin, facts)
-    asked = {
-        **own,
-        "error": error(results[positions_averaged]),
-        **tied_everywhere(results[layer_tie]),
-    }
-    says = answer(
-        DIAGONALS,
-        asked,
-        "The weights of positions are the same along each diagonal: they depend on how far back a "
-        "token lies.",
-        "The weights of positions are not the same along each diagonal.",
-        "the weights of positions are the same along each diagonal",
-    )
-    limits = bound(
-        DIAGONALS, asked, "unlike", f"at most {100 * ALIKE:g} %", f"at least {100 * UNLIKE:g} %"
-    )
-    left = (
-        f"The means of diagonals leave out {100 * own['unlike'].value:.3g} % of the squared "
-        f"weights ({limits})."
-    )
-    rises = (
-        f"With the means of diagonals the error rises by up to {own['rise'].value:.3g} of the next "
-        "state's squared length "
-        f"({bound(DIAGONALS, asked, 'rise', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')})."
-    )
-    decided = DIAGONALS.decide(asked).condition
-    if decided and decided.quantity == "rise":
-        left, rises = rises, left
-    says += f" {left}"
-    return Evidence(
-        asked,
-        says,
-        scope="these weights, this task, every scored point; rows of P that read a state",
-        causal={
-            "intervention": "each weight of P replaced by the mean of its diagonal",
-            f"largest rise of the {ERROR}": own["rise"].value,
-            "low": own["rise"].low,
-            "high": own["rise"].high,
-        },
-        twin=fresh,
-        details=_rows(means),
-        caveat=rises,
-    )
-
-
-DIAGONALS_CLAIM = Claim(
-    id="autoregression.same_on_diagonals",
-    question="attention",
-    short="Trained weights of positions are the same along each diagonal.",
-    quote=Quote(
-        "We observe that the trained positional encoding exhibits an invariance across diagonals.",
-        f"{PAPER}, section 6, 'Change in the context distribution'",
-        "The paper sees this in one experiment, by eye, with P alone trained and mu from 50 to "
-        "300. We ask every model of one layer with learned weights of positions, by a number, and "
-        "also whether it still works with the means of diagonals. With matrices that are not "
-        "diagonal a model may read the second token in every row, which tells W where s_0 = 1: "
-        "that is no invariance across diagonals.",
-    ),
-    kind="learning",
-    statement="The trained weights of positions depend on how far back a token lies, and on "
-    "nothing else",
-    source=f"{SOURCE}, section 6",
-    criterion=DIAGONALS,
-    measurements=(positions, positions_averaged, layer_tie),
-    twin=(positions, positions_averaged),
-    about_weights=True,
-    aspects=("single layer", "depth"),
-    evidence=diagonals_evidence,
-    excluded=needs_positions,
     learned=never_asked,
     figures=("autoregression_positions",),
 )
