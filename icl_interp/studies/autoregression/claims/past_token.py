@@ -45,7 +45,6 @@ WHO = (
     "these",
 )  # tokens that go to their means: all but the named ones, and the named ones
 
-
 PAST = Criterion(
     "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
     f"two), the least over rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the "

@@ -34,7 +34,6 @@ from icl_interp.studies.autoregression.measurements.unit import (
 
 ALIKE, UNLIKE = 0.1, 0.5  # share of |P|^2 that the means of diagonals leave
 
-
 DIAGONALS = Criterion(
     "share of the squared weights of positions P that the means of its diagonals leave out: <= "
     f"{ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of "

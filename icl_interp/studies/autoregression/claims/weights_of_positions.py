@@ -17,7 +17,6 @@ HARMLESS, HARMFUL = 0.05, 0.2  # rise of the normalised error
 LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
 ERROR = "error / squared length of the next state"
 
-
 PREDICTS = Precondition(
     "error",
     (-INF, LEARNED),

@@ -122,7 +122,6 @@ DEGREES_ALIKE = Criterion(
     (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
 )
 
-
 DEGREES_ALIKE_CLAIM = Claim(
     id="limits.degrees_alike",
     question="functions",

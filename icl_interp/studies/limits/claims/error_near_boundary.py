@@ -22,7 +22,6 @@ INNER, EDGE = (
     0.9,
 )  # shares of the half-width: the inner half of the domain, and what lies near its boundary
 
-
 NEAR = Criterion(
     "Squared error of models trained without normalisation, over that of models trained with it: "
     f"near the boundary (|x| at least {EDGE} times the half-width of the inputs' interval), and "

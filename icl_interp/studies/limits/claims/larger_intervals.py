@@ -26,7 +26,6 @@ from icl_interp.studies.limits.measurements.shift import SIDES
 
 GROWN, SHRUNK = 1 / SMALLER, 1 / LARGER  # times: what is a fifth less or more the other way round
 
-
 LARGER_INTERVALS = Criterion(
     "from the smallest to the largest training interval at hand: the |x| from which the prediction "
     f"is level, and the error on the smallest interval, both at least {GROWN:g} times / one of "

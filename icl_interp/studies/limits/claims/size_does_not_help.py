@@ -92,7 +92,6 @@ SIZE = Criterion(
     kinds.preconditions(WIDTHS),
 )
 
-
 SIZE_DOES_NOT_HELP_CLAIM = Claim(
     id="limits.size_does_not_help",
     question="far from the data",

@@ -245,7 +245,6 @@ UNSEEN_CLASSES = Criterion(
     ),
 )
 
-
 UNSEEN_CLASSES_CLAIM = Claim(
     id="limits.unseen_classes",
     question="functions",

@@ -35,7 +35,6 @@ SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are clos
 ALIKE = 0.9
 FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
 
-
 ALGORITHM = Criterion(
     "squared distance of predictions from one preconditioned step over that from the nearest other "
     f"algorithm, on prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= "

@@ -1,4 +1,4 @@
-"""The claim of `linear_attention` that training ends at the global minimum of the loss."""
+"""The claim of `linear_attention` that training ends at the minimum (Theorems 4.1 and 4.5)."""
 
 import math
 
@@ -34,7 +34,6 @@ CLOSE, WORSE = (
     1.05,
     1.25,
 )  # ratios of the model's error to that of the minimum that count as reached, and as not
-
 
 CONVERGED = Criterion(
     "distance of the layer's product of value and query-key weights from that of the minimum of "

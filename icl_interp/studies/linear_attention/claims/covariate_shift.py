@@ -24,7 +24,6 @@ from icl_interp.theory import linear_attention as theory
 EXPONENT, ABSORBED = (1.8, 2.2), 0.5  # of c in the slope of predictions on labels
 GONE = 1e-6  # share of the slope at c = 1 below which, or with another sign, there is none left
 
-
 COVARIATE = Criterion(
     "power of c with which the slope of predictions on labels grows, where all inputs are scaled "
     f"by c = 1, 2, 3, and where they are by numbers that are drawn: both {EXPONENT[0]:g} to "

@@ -16,7 +16,6 @@ from icl_interp.studies.linear_attention.measurements.setting import SOURCE, nee
 FREE, SENSITIVE = 0.01, 0.05
 USED = 0.05  # share of the spread of predictions from which the examples count as read
 
-
 ORDER = Criterion(
     "standard deviation of predictions over orders of the same examples, divided by that over "
     f"prompts: <= {FREE:g} / > {SENSITIVE:g}",

@@ -1,4 +1,4 @@
-"""The claim of `linear_attention` that the loss meets the PL inequality during training."""
+"""The claim of `linear_attention` that the loss meets the PL inequality (Lemma 5.4)."""
 
 import math
 
@@ -26,7 +26,6 @@ from icl_interp.studies.linear_attention.measurements.weights import path
 # this.
 PL_FAILS = 0.5
 AT_REST = 1e-9  # excess over the least loss below which differences of losses are rounding
-
 
 PL = Criterion(
     "squared gradient of the loss over mu times the loss above its minimum, the least over the "

@@ -23,7 +23,6 @@ from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learn
 
 TOLERATED, HURT = 1.5, 3.0  # ratios of relative errors, shifted over in distribution
 
-
 QUERY = Criterion(
     "mean squared error over the mean square of the label, with the query shifted over in "
     "distribution, the largest of three test conditions (query three times as far; query from an "

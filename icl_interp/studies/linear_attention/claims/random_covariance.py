@@ -27,7 +27,6 @@ from icl_interp.theory import linear_attention as theory
 
 BEATS = 0.5  # ratio to the risk of the best layer of linear attention that no such layer has
 
-
 RANDOM = Criterion(
     "mean squared error over that of the optimal layer of Theorem 4.5, on prompts of as many "
     f"examples as in training (M = N): within a factor of {OFF:g} / at most {BEATS:g} (better than "
