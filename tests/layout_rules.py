@@ -109,6 +109,8 @@ HOOKS_BY_HAND = {
     "studies/linear_attention/measurements/algorithms.py": "gradients flow through what it keeps"
 }
 ATTACH = ("run_with_cache", "run_with_hooks", "add_hook")
+# Words of a claim's id that tell nothing of its topic.
+SMALL_WORDS = {"after", "at", "does", "no", "not", "on", "than"}
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
 HEAVY = {"torch", "numpy", "plotly", "transformer_lens", "jaxtyping"}
 
@@ -419,6 +421,34 @@ def studies_attach_no_hooks(sources: Sources) -> Iterator[str]:
                         yield f"{path}:{node.lineno}: calls {name}; use a probe or an intervention"
 
 
+def claims_in(sources: Sources) -> Iterator[tuple[str, int, str]]:
+    """The file, line and id of each claim of the studies; the id is empty where it is no text."""
+    for path, text in sources.items():
+        if not path.startswith("studies/"):
+            continue
+        for node in nodes(text):
+            match node:
+                case ast.Call(func=ast.Name(id="Claim"), keywords=given):
+                    ids = (one.value for one in given if one.arg == "id")
+                    id_ = next(ids, None)
+                    yield path, node.lineno, ast.literal_eval(id_) if _is_text(id_) else ""
+
+
+def _is_text(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def claims_stand_under_their_names(sources: Sources) -> Iterator[str]:
+    """The name of a claim's file carries a word of the claim's id that tells what it is about."""
+    for path, line, id_ in claims_in(sources):
+        if not id_:
+            yield f"{path}:{line}: the id of a claim is no text in the code"
+            continue
+        words = set(id_.partition(".")[2].split("_")) - SMALL_WORDS
+        if not words & set(PurePosixPath(path).stem.split("_")):
+            yield f"{path}:{line}: the file's name carries no word of {id_}"
+
+
 RULES = (
     imports_point_down,
     studies_stand_apart,
@@ -436,4 +466,5 @@ RULES = (
     only_criteria_pass_verdicts,
     quantities_are_defined_once,
     studies_attach_no_hooks,
+    claims_stand_under_their_names,
 )

@@ -12,7 +12,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.studies.lipschitz.constructions.units import unit_with
-from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
+from icl_interp.studies.lipschitz.measurements.window_losses import best_window
 from icl_interp.tasks import Ellipsoid, RidgeFunction, Sphere, random_directions
 
 N = 40

@@ -18,6 +18,7 @@ from layout_rules import (
     ROOT,
     RULES,
     annotations_are_evaluated,
+    claims_stand_under_their_names,
     engine_names_no_study,
     files_are_plain,
     files_are_short,
@@ -135,7 +136,8 @@ KEEPS = {
     "studies/__init__.py": "from icl_interp.studies.limits.study import STUDY",
     "studies/limits/study.py": "from icl_interp.studies.limits.claims import far\nNAME = "
     "'limits.far'",
-    "studies/limits/claims/far.py": "from icl_interp.studies.limits.measurements import far",
+    "studies/limits/claims/far.py": "from icl_interp.studies.limits.measurements import far\n"
+    "Claim(id='limits.far_from_data')",
     "studies/limits/measurements/far.py": "from icl_interp.theory import limits\nedit.hooks(model)",
     "studies/heads/study.py": "",
     "report.py": "from icl_interp.figures import curves\nmarkup('<b>{}</b>', x)\nMarkup('<br>')",
@@ -243,6 +245,15 @@ BREAKS = [
     (html_has_one_origin, "report.py", "markup(template, name)"),
     (html_has_one_origin, "report.py", "Markup(name)"),
     (html_has_one_origin, "figures/files.py", "markup(name)"),
+    (claims_stand_under_their_names, "studies/limits/claims/far.py", "Claim(id='limits.near_by')"),
+    (claims_stand_under_their_names, "studies/limits/claims/far.py", "Claim(id='far.near_by')"),
+    (claims_stand_under_their_names, "studies/limits/claims/far.py", "Claim(id=FAR)"),
+    (claims_stand_under_their_names, "studies/limits/study.py", "Claim(id='limits.far_away')"),
+    (
+        claims_stand_under_their_names,
+        "studies/limits/claims/no_limit.py",
+        "Claim(id='limits.no_norm')",
+    ),
 ]
 
 

@@ -20,9 +20,9 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.sizes import N_UNITS
 from icl_interp.checkpoints import store
 from icl_interp.resampling import TOO_SMALL, UNSEEN, draw_weights, half_width
-from icl_interp.studies.autoregression.measurements.maps_descent import descent
-from icl_interp.studies.autoregression.measurements.maps_softmax import ALL, MISSED, missed
-from icl_interp.studies.limits.claims.algorithms import LARGEST_DEGREE, MODEL, unknown_degree
+from icl_interp.studies.autoregression.measurements.descent_steps import descent
+from icl_interp.studies.autoregression.measurements.softmax_misses import ALL, MISSED, missed
+from icl_interp.studies.limits.claims.unknown_degree import LARGEST_DEGREE, MODEL, unknown_degree
 from icl_interp.tails import far_quantile
 
 SEEDS = 120  # of the samples whose units make the law

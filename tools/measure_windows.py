@@ -20,7 +20,7 @@ from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import environment, write_json
-from icl_interp.studies.lipschitz.measurements import heads_family as measurements
+from icl_interp.studies.lipschitz.measurements import window_family as measurements
 from icl_interp.studies.lipschitz.measurements.unit import kernel, scores
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.theory import lipschitz as theory

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
+from layout_rules import ROOT, claims_in
 from small_models import TASK, make
 
 import icl_interp
@@ -103,6 +104,14 @@ def test_every_bundled_claim_figure_and_experiment_belongs_to_a_study():
         assert set(study.drawings) <= {e.id for e in study.experiments}
         expected = {claim for one in study.constructions for claim in one.expected}
         assert expected <= set(claims)
+
+
+def test_the_rule_on_names_of_files_sees_every_bundled_claim():
+    package = {
+        path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in ROOT.rglob("*.py")
+    }
+    seen = sorted(id_ for _, _, id_ in claims_in(package))
+    assert seen == sorted(claim.id for study in BUNDLED for claim in study.claims)
 
 
 def test_every_bundled_claim_says_what_it_is_about():

@@ -4,24 +4,28 @@ from pathlib import Path
 
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
-from icl_interp.studies.limits.claims import algorithms as algorithms_claims
 from icl_interp.studies.limits.claims import asymptote as asymptote_claims
 from icl_interp.studies.limits.claims import attention as attention_claims
 from icl_interp.studies.limits.claims import boundary as boundary_claims
-from icl_interp.studies.limits.claims import classes as classes_claims
 from icl_interp.studies.limits.claims import context as context_claims
 from icl_interp.studies.limits.claims import continuous as continuous_claims
+from icl_interp.studies.limits.claims import degrees_alike as degrees_alike_claims
+from icl_interp.studies.limits.claims import error_near_boundary as near_boundary_claims
 from icl_interp.studies.limits.claims import failure as failure_claims
 from icl_interp.studies.limits.claims import high_norm as high_norm_claims
-from icl_interp.studies.limits.claims import intervals as intervals_claims
+from icl_interp.studies.limits.claims import larger_intervals as larger_intervals_claims
+from icl_interp.studies.limits.claims import last_layer as last_layer_claims
 from icl_interp.studies.limits.claims import layernorm as layernorm_claims
 from icl_interp.studies.limits.claims import layernorm_cause as cause_claims
-from icl_interp.studies.limits.claims import layers as layers_claims
 from icl_interp.studies.limits.claims import no_classical as no_classical_claims
+from icl_interp.studies.limits.claims import no_norm_better as no_norm_claims
 from icl_interp.studies.limits.claims import patterns as patterns_claims
-from icl_interp.studies.limits.claims import shift as shift_claims
+from icl_interp.studies.limits.claims import size_does_not_help as size_claims
 from icl_interp.studies.limits.claims import softmax as softmax_claims
+from icl_interp.studies.limits.claims import training_density as training_density_claims
 from icl_interp.studies.limits.claims import uniform as uniform_claims
+from icl_interp.studies.limits.claims import unknown_degree as unknown_degree_claims
+from icl_interp.studies.limits.claims import unseen_classes as unseen_classes_claims
 from icl_interp.studies.limits.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.limits.dials import DIALS
 from icl_interp.studies.limits.experiments import (
@@ -162,21 +166,21 @@ STUDY = Study(
         asymptote_claims.LINEAR_ASYMPTOTE_CLAIM,
         softmax_claims.SOFTMAX_HARDMAX_CLAIM,
         uniform_claims.SOFTMAX_UNIFORM_CLAIM,
-        classes_claims.DEGREES_ALIKE_CLAIM,
-        classes_claims.UNSEEN_CLASSES_CLAIM,
+        degrees_alike_claims.DEGREES_ALIKE_CLAIM,
+        unseen_classes_claims.UNSEEN_CLASSES_CLAIM,
         continuous_claims.CONTINUOUS_FUNCTIONS_CLAIM,
-        algorithms_claims.BETTER_THAN_UNKNOWN_DEGREE_CLAIM,
+        unknown_degree_claims.BETTER_THAN_UNKNOWN_DEGREE_CLAIM,
         no_classical_claims.NO_CLASSICAL_ALGORITHM_CLAIM,
         boundary_claims.BOUNDARY_IMMEDIATE_CLAIM,
         high_norm_claims.NO_ICL_AT_HIGH_NORM_CLAIM,
-        shift_claims.NO_NORM_BETTER_CLAIM,
-        shift_claims.ERROR_NEAR_BOUNDARY_CLAIM,
-        shift_claims.SIZE_DOES_NOT_HELP_CLAIM,
-        intervals_claims.TRAINING_DENSITY_CLAIM,
-        intervals_claims.LARGER_INTERVALS_CLAIM,
+        no_norm_claims.NO_NORM_BETTER_CLAIM,
+        near_boundary_claims.ERROR_NEAR_BOUNDARY_CLAIM,
+        size_claims.SIZE_DOES_NOT_HELP_CLAIM,
+        training_density_claims.TRAINING_DENSITY_CLAIM,
+        larger_intervals_claims.LARGER_INTERVALS_CLAIM,
         attention_claims.ATTENTION_NECESSARY_CLAIM,
         attention_claims.ATTENTION_SUFFICIENT_CLAIM,
-        layers_claims.LAST_LAYER_CLAIM,
+        last_layer_claims.LAST_LAYER_CLAIM,
         patterns_claims.PATTERNS_ALIKE_CLAIM,
     ),
     figures=FIGURES,

@@ -4,7 +4,18 @@ from pathlib import Path
 
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
-from icl_interp.studies.linear_attention.claims import algorithm, risk, weights
+from icl_interp.studies.linear_attention.claims import (
+    algorithm,
+    balanced,
+    converged,
+    covariate_shift,
+    identity_maps,
+    order_free,
+    pl_inequality,
+    query_shift,
+    random_covariance,
+    risk,
+)
 from icl_interp.studies.linear_attention.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.linear_attention.dials import DIALS
 from icl_interp.studies.linear_attention.experiments import (
@@ -36,16 +47,16 @@ STUDY = Study(
     "linear_attention",
     "Zhang, Frei & Bartlett (2023), Trained transformers learn linear models in-context",
     claims=(
-        weights.CONVERGED_CLAIM,
-        weights.BALANCED_CLAIM,
-        weights.PL_INEQUALITY_CLAIM,
-        weights.IDENTITY_MAPS_CLAIM,
+        converged.CONVERGED_CLAIM,
+        balanced.BALANCED_CLAIM,
+        pl_inequality.PL_INEQUALITY_CLAIM,
+        identity_maps.IDENTITY_MAPS_CLAIM,
         risk.RISK_CLAIM,
-        risk.QUERY_SHIFT_CLAIM,
-        risk.COVARIATE_SHIFT_CLAIM,
-        risk.RANDOM_COVARIANCE_CLAIM,
+        query_shift.QUERY_SHIFT_CLAIM,
+        covariate_shift.COVARIATE_SHIFT_CLAIM,
+        random_covariance.RANDOM_COVARIANCE_CLAIM,
         algorithm.ALGORITHM_CLAIM,
-        algorithm.ORDER_FREE_CLAIM,
+        order_free.ORDER_FREE_CLAIM,
     ),
     figures=FIGURES,
     experiments=(

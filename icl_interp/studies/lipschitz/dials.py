@@ -9,7 +9,7 @@ from icl_interp.experiments.calibration import Case
 from icl_interp.experiments.power import Dial
 from icl_interp.studies.lipschitz.constructions import heads, units
 from icl_interp.studies.lipschitz.measurements.unit import sigma_of
-from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
+from icl_interp.studies.lipschitz.measurements.window_losses import best_window
 
 
 def _towards_inverse(share: float, g: torch.Generator) -> Case:

@@ -10,11 +10,11 @@ from icl_interp.studies.base import Study
 from icl_interp.studies.lipschitz.claims import (
     covariance,
     directions,
-    family,
     linear,
     smoother,
     transfer,
     window,
+    window_adapts,
 )
 from icl_interp.studies.lipschitz.constructions.all import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.lipschitz.dials import DIALS
@@ -48,7 +48,7 @@ STUDY = Study(
     claims=(
         smoother.SMOOTHER_CLAIM,
         window.OPTIMAL_WINDOW_CLAIM,
-        family.FAMILY_CLAIM,
+        window_adapts.FAMILY_CLAIM,
         covariance.INVERSE_COVARIANCE_CLAIM,
         directions.IRRELEVANT_DIRECTIONS_CLAIM,
         transfer.TRANSFER_CLAIM,

@@ -27,20 +27,21 @@ from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims import (
     augmented,
     depth,
+    heads_orthogonal,
     identity,
     map,
-    orthogonality,
-    position,
+    past_token,
+    same_on_diagonals,
     softmax,
     start,
 )
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.measurements import (
+    augmented_tokens,
+    distinct_heads,
     maps,
-    maps_tokens,
     parts,
     unit,
-    unit_heads,
 )
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.testing.reparameterisations import attention, base, layers, stream
@@ -50,10 +51,10 @@ PATHS = AutoregressiveProcess(n_dims=3, n_points=7)
 UNITARY = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=6)
 D = PATHS.dim
 N_UNITS = 32  # the fewest that intervals are made of
-HEADS = orthogonality.HEADS_ORTHOGONAL_CLAIM
+HEADS = heads_orthogonal.HEADS_ORTHOGONAL_CLAIM
 ON_UNITS = (
-    position.DIAGONALS_CLAIM,
-    position.PAST_CLAIM,
+    same_on_diagonals.DIAGONALS_CLAIM,
+    past_token.PAST_CLAIM,
     start.START_CLAIM,
     identity.IDENTITY_CLAIM,
 )
@@ -268,7 +269,7 @@ def turned() -> Checkpoint:
 
 
 def check_refused() -> None:
-    claims = (position.DIAGONALS_CLAIM.id,)
+    claims = (same_on_diagonals.DIAGONALS_CLAIM.id,)
     with pytest.raises(InputError, match="the model is not one function"):
         icl_interp.analyze(turned(), claims=claims, n_prompts=64, progress=False)
 
@@ -290,7 +291,7 @@ def test_a_unit_that_says_the_opposite_has_learned_nothing(claim):
 
 
 def test_without_preconditions_the_opposite_would_have_counted(monkeypatch):
-    module, claim = position, position.DIAGONALS_CLAIM
+    module, claim = same_on_diagonals, same_on_diagonals.DIAGONALS_CLAIM
     found = asking_only(monkeypatch, module, "DIAGONALS", claim, "unlike", "rise")
     assert judged_by(found, turned().model, UNITARY) == "supported"
 
@@ -337,7 +338,7 @@ def test_a_value_bias_that_moves_into_the_output_bias_leaves_the_verdict(monkeyp
     assert before.verdict == after.verdict == "supported"
     for name, estimate in before.evidence.items():
         assert after.evidence[name].value == pytest.approx(estimate.value, abs=1e-9)
-    monkeypatch.setattr(maps_tokens, "Shift", without_means)
+    monkeypatch.setattr(augmented_tokens, "Shift", without_means)
     assert verdict(augmented.AUGMENTED_CLAIM, plain, PATHS) == "supported"
     assert verdict(augmented.AUGMENTED_CLAIM, moved, PATHS) == "contradicted"
 
@@ -407,7 +408,7 @@ def test_an_empty_layer_before_is_no_layer(monkeypatch):
 def test_an_empty_layer_makes_no_tokens(monkeypatch):
     behind = edited(two_layers(), layers.LAYER_BEFORE)
     assert verdict(augmented.AUGMENTED_CLAIM, behind, PATHS) == "supported"
-    for module in (maps_tokens, augmented):
+    for module in (augmented_tokens, augmented):
         monkeypatch.setattr(module, "first_layer_in_use", lambda table: 0)
     assert verdict(augmented.AUGMENTED_CLAIM, behind, PATHS) != "supported"
 
@@ -416,7 +417,7 @@ def test_an_empty_layer_makes_no_tokens(monkeypatch):
 def test_idle_heads_do_not_count_among_as_many_as_coordinates(monkeypatch, edit):
     model, claim = edited(unit_on_unitary(), edit), identity.IDENTITY_CLAIM
     assert verdict(claim, model, UNITARY) == "supported"
-    monkeypatch.setattr(unit_heads, "distinct", lambda real: real)
+    monkeypatch.setattr(distinct_heads, "distinct", lambda real: real)
     found = finding(claim, model, UNITARY)
     assert found.verdict == "inconclusive"
     assert found.reason.startswith("The claim is about two different real heads for each")

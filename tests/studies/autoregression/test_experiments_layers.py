@@ -17,7 +17,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import table_of_rows
 from icl_interp.studies.autoregression.experiments import figure5, models
 from icl_interp.studies.autoregression.figures import figure5 as drawn5
-from icl_interp.studies.autoregression.measurements.maps_descent import best_sizes
+from icl_interp.studies.autoregression.measurements.descent_steps import best_sizes
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 

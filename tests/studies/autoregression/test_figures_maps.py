@@ -11,10 +11,10 @@ from icl_interp.studies.autoregression.claims import map as map_claim
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.figures.maps import FIGURES
 from icl_interp.studies.autoregression.measurements import (
+    augmented_tokens,
+    descent_steps,
+    head_likeness,
     maps,
-    maps_descent,
-    maps_heads,
-    maps_tokens,
 )
 
 CASES = {one.name: one for one in made.CONSTRUCTIONS}
@@ -29,7 +29,7 @@ def stored(name, *measurements):
 
 @pytest.fixture(scope="module")
 def layers():
-    of_two = (maps.in_context_map, maps_tokens.first_layer, maps_descent.descent)
+    of_two = (maps.in_context_map, augmented_tokens.first_layer, descent_steps.descent)
     return stored("two layers that take a gradient step", *of_two)
 
 
@@ -58,7 +58,7 @@ def test_distances(layers):
 def test_the_first_layer(layers):
     results, facts = layers
     figure = drawn("autoregression_tokens", results, facts)
-    moved = results[maps_tokens.first_layer].sel(number="moved").mean(["unit", "point"])
+    moved = results[augmented_tokens.first_layer].sel(number="moved").mean(["unit", "point"])
     check(figure, np.maximum(moved.values[1:], 1e-6))
     must_fail(check, figure, np.maximum(moved.values[:-1], 1e-6))
 
@@ -66,17 +66,17 @@ def test_the_first_layer(layers):
 def test_steps(layers):
     results, facts = layers
     figure = drawn("autoregression_descent", results, facts)
-    means = results[maps_descent.descent].mean(["unit", "point"])
-    check(figure, [float(means.sel(who=str(k))) for k in maps_descent.STEPS], "y")
+    means = results[descent_steps.descent].mean(["unit", "point"])
+    check(figure, [float(means.sel(who=str(k))) for k in descent_steps.STEPS], "y")
     model = next(trace for trace in traces_of(figure) if trace.name == "the model")
     np.testing.assert_allclose(model.y, float(means.sel(who=maps.MODEL)))
-    must_fail(check, figure, [float(means.sel(who=maps.MODEL))] * len(maps_descent.STEPS), "y")
+    must_fail(check, figure, [float(means.sel(who=maps.MODEL))] * len(descent_steps.STEPS), "y")
 
 
 def test_likeness():
-    results, facts = stored("unit at a minimiser with heads that are alike", maps_heads.likeness)
+    results, facts = stored("unit at a minimiser with heads that are alike", head_likeness.likeness)
     figure = drawn("autoregression_likeness", results, facts)
-    now = results[maps_heads.likeness].sel(when=maps_heads.NOW)
+    now = results[head_likeness.likeness].sel(when=head_likeness.NOW)
     shown = np.array(traces_of(figure)[0].z, dtype=float)
     np.testing.assert_allclose(shown[0, 2], float(now.sel(pair="0.0 ~ 0.2")))
     np.testing.assert_allclose(shown[4, 1], float(now.sel(pair="0.1 ~ 0.4")))

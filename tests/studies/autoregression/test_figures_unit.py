@@ -11,15 +11,17 @@ from icl_interp.figures import catalogue
 from icl_interp.figures.style import traces_of
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.identity import IDENTITY_CLAIM
-from icl_interp.studies.autoregression.claims.position import DIAGONALS_CLAIM, PAST_CLAIM
+from icl_interp.studies.autoregression.claims.past_token import PAST_CLAIM
+from icl_interp.studies.autoregression.claims.same_on_diagonals import DIAGONALS_CLAIM
 from icl_interp.studies.autoregression.claims.start import START_CLAIM
 from icl_interp.studies.autoregression.constructions import units
 from icl_interp.studies.autoregression.figures.unit import FIGURES, LOWEST
 from icl_interp.studies.autoregression.measurements import (
+    distinct_heads,
+    position_weights,
+    pruned_heads,
+    start_states,
     unit,
-    unit_heads,
-    unit_positions,
-    unit_start,
 )
 
 
@@ -44,9 +46,9 @@ def test_products_of_heads(whole):
     results, known = whole
     heads = unit.complex_heads(unit.stored_heads(results[unit.heads]))
     (trace,) = drawn("autoregression_heads", results, known)
-    np.testing.assert_allclose(trace.z, unit_heads.cosines(heads).numpy())
+    np.testing.assert_allclose(trace.z, distinct_heads.cosines(heads).numpy())
     must_fail(
-        np.testing.assert_allclose, np.asarray(trace.z) + 1, unit_heads.cosines(heads).numpy()
+        np.testing.assert_allclose, np.asarray(trace.z) + 1, distinct_heads.cosines(heads).numpy()
     )
 
 
@@ -59,8 +61,8 @@ def test_weights_of_positions_and_errors_of_all_arms(whole):
     )
     assert np.isnan(np.asarray(matrix.z)[0, 1])
     cut, averaged = (
-        results[unit_positions.positions_cut],
-        results[unit_positions.positions_averaged],
+        results[position_weights.positions_cut],
+        results[position_weights.positions_averaged],
     )
     means = [*cut.values.mean((0, 1)), averaged.values.mean((0, 1))[1]]
     np.testing.assert_allclose(points.x, np.maximum(means, LOWEST))
@@ -70,17 +72,17 @@ def test_starts(whole):
     results, known = whole
     (points,) = drawn("autoregression_starts", results, known)
     np.testing.assert_allclose(
-        points.x, np.maximum(results[unit_start.starts].values.mean((0, 1)), LOWEST)
+        points.x, np.maximum(results[start_states.starts].values.mean((0, 1)), LOWEST)
     )
 
 
 @pytest.mark.slow
 def test_pruned_heads():
     lab, known = calibration.lab_for(units.shared(generator(0, "test")), n_units=32, n_contexts=1)
-    results = Results({unit_heads.pruned.name: lab.measure(unit_heads.pruned)})
+    results = Results({pruned_heads.pruned.name: lab.measure(pruned_heads.pruned)})
     (points,) = drawn("autoregression_pruned", results, known)
     np.testing.assert_allclose(
-        points.x, np.maximum(results[unit_heads.pruned].values.mean((0, 1)), LOWEST)
+        points.x, np.maximum(results[pruned_heads.pruned].values.mean((0, 1)), LOWEST)
     )
 
 

@@ -18,7 +18,8 @@ from icl_interp.experiments.calibration import Case
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.identity import IDENTITY_CLAIM
-from icl_interp.studies.autoregression.claims.position import DIAGONALS_CLAIM, PAST_CLAIM
+from icl_interp.studies.autoregression.claims.past_token import PAST_CLAIM
+from icl_interp.studies.autoregression.claims.same_on_diagonals import DIAGONALS_CLAIM
 from icl_interp.studies.autoregression.claims.spare import SPARE_CLAIM
 from icl_interp.studies.autoregression.claims.start import START_CLAIM
 from icl_interp.studies.autoregression.constructions import units

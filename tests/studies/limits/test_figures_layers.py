@@ -12,7 +12,7 @@ from xarray import DataArray
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.claims.layers import seen_by
+from icl_interp.studies.limits.claims.last_layer import seen_by
 from icl_interp.studies.limits.claims.patterns import LARGEST
 from icl_interp.studies.limits.figures.layers import FLOOR
 from icl_interp.studies.limits.measurements.ablation import ALL, QUERY

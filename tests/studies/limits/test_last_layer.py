@@ -17,8 +17,8 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims import layers as limits_layers
-from icl_interp.studies.limits.claims.layers import EDITS, LENSES, PARTS, left, seen_by
+from icl_interp.studies.limits.claims import last_layer as last_layer_claim
+from icl_interp.studies.limits.claims.last_layer import EDITS, LENSES, PARTS, left, seen_by
 from icl_interp.studies.limits.constructions.mechanisms import step_in_layers, step_twice
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY
 
@@ -70,7 +70,7 @@ def check_without_last(measure):
     model = make("pre").float()
     lab = Lab(model, TASK, encoding_of(model), n_units=4, n_contexts=2)
     result = measure(lab)
-    prompts = limits_layers.prompts_of(lab)
+    prompts = last_layer_claim.prompts_of(lab)
     names = ("blocks.1.hook_attn_out", "blocks.1.hook_mlp_out")
     _, cache = lab.single.run_with_cache(lab.tokens(lab.few).float())
     tokens = lab.tokens(prompts).float()
@@ -92,12 +92,12 @@ def check_without_last(measure):
 
 
 def test_the_last_layer_is_left_out_by_brute_force(monkeypatch):
-    check_without_last(limits_layers.without_last)
+    check_without_last(last_layer_claim.without_last)
 
     monkeypatch.setattr(
-        limits_layers, "sublayers", lambda model, kind, layer: sublayers(model, kind, layer - 1)
+        last_layer_claim, "sublayers", lambda model, kind, layer: sublayers(model, kind, layer - 1)
     )
-    must_fail(check_without_last, limits_layers.without_last)
+    must_fail(check_without_last, last_layer_claim.without_last)
 
 
 # ---- known truth ---------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def check_decodable_is_not_formed(measured):
 def test_decodable_is_not_formed(measured, monkeypatch):
     check_decodable_is_not_formed(measured)
     monkeypatch.setattr(
-        limits_layers,
+        last_layer_claim,
         "_before",
         lambda results, n: {
             "before": Estimate.of("", seen_by(results["layers/lens"], "affine", n - 1))
@@ -150,7 +150,7 @@ def check_what_the_query_tells(measured):
 def test_the_mean_of_the_functions_is_not_formed_anywhere(measured, monkeypatch):
     check_what_the_query_tells(measured)
     monkeypatch.setattr(
-        limits_layers, "_of_context", lambda lab, prompts, out: as_numbers(out).double()
+        last_layer_claim, "_of_context", lambda lab, prompts, out: as_numbers(out).double()
     )
     must_fail(check_what_the_query_tells, measured)
 

@@ -15,7 +15,7 @@ from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.claims import smoother as claims
 from icl_interp.studies.lipschitz.claims.smoother import MISSED, REPLACED, SMOOTHER_CLAIM, Part
 from icl_interp.studies.lipschitz.constructions import kernels
-from icl_interp.studies.lipschitz.measurements import heads, heads_alike, heads_redrawn
+from icl_interp.studies.lipschitz.measurements import alike_heads, heads, redrawn_examples
 from icl_interp.tasks import RidgeFunction, Sphere
 
 TASK = RidgeFunction(inputs=Sphere(3), link="relu", noise_std=0.5, n_points=13)
@@ -35,17 +35,17 @@ def judged(case, n_units=64):
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12, 40])
 def test_every_example_is_kept_once_a_round(n):
-    plan = heads_redrawn.plan(n, seed=3)
-    assert len(plan) == heads_redrawn.ROUNDS * heads_redrawn.n_blocks(n)
+    plan = redrawn_examples.plan(n, seed=3)
+    assert len(plan) == redrawn_examples.ROUNDS * redrawn_examples.n_blocks(n)
     kept = torch.cat([one for one, _ in plan])
-    assert torch.bincount(kept, minlength=n).tolist() == [heads_redrawn.ROUNDS] * n
+    assert torch.bincount(kept, minlength=n).tolist() == [redrawn_examples.ROUNDS] * n
     assert all(len(one) >= 2 and len(one) == len(set(places.tolist())) for one, places in plan)
-    assert max(len(one) for one, _ in plan) / n == heads_redrawn.share_kept(n)
+    assert max(len(one) for one, _ in plan) / n == redrawn_examples.share_kept(n)
 
 
 def test_redraws_share_the_query_and_what_is_kept_and_nothing_else():
     prompts = prompts_of(TASK, 6)
-    for (kept, places), other in heads_redrawn.redraws(TASK, prompts, seed=0):
+    for (kept, places), other in redrawn_examples.redraws(TASK, prompts, seed=0):
         torch.testing.assert_close(other.xs[:, places], prompts.xs[:, kept])
         torch.testing.assert_close(other.xs[:, -1], prompts.xs[:, -1])
         fresh = torch.ones(12, dtype=torch.bool)
@@ -57,7 +57,7 @@ def test_redraws_share_the_query_and_what_is_kept_and_nothing_else():
 def test_labels_of_redraws_follow_the_law():
     """The new function's values where the inputs stand, and noise of the task's size."""
     prompts = prompts_of(TASK, 2000)
-    (_, other) = next(heads_redrawn.redraws(TASK, prompts, seed=0))
+    (_, other) = next(redrawn_examples.redraws(TASK, prompts, seed=0))
     noise = (other.ys - TASK.targets(other.parameters, other.xs))[:, :-1]
 
     def check(values):
@@ -84,7 +84,7 @@ def test_the_log_weights_of_a_kernel_come_back():
         shared = 5 * other.ys[:, :-1].sum(1)  # what all examples of a prompt share, whatever it is
         return (log_k + shared)[:, None]
 
-    found = heads_redrawn.common(scores, TASK, prompts, seed=0)
+    found = redrawn_examples.common(scores, TASK, prompts, seed=0)
 
     def check(values):
         torch.testing.assert_close(values.softmax(-1), scores(prompts).softmax(-1))
@@ -107,19 +107,23 @@ def test_the_share_that_redraws_change_is_that_of_what_is_not_told(share, n):
         return small * (math.sqrt(1 - share) * told + math.sqrt(share) * rest)[:, None]
 
     spread, rest = heads.spreads(
-        scores(prompts), heads_redrawn.common(scores, task, prompts, seed=0)
+        scores(prompts), redrawn_examples.common(scores, task, prompts, seed=0)
     )
-    found = heads_redrawn.surely_missed(float(rest.mean() / spread.mean()), n)
+    found = redrawn_examples.surely_missed(float(rest.mean() / spread.mean()), n)
     assert abs(found - share) < 0.02
 
 
 def test_bounds_take_the_draws_into_account():
-    exact = 1 + heads_redrawn.error_of_draws(100)
-    assert heads_redrawn.surely_missed(exact, 100) == pytest.approx(1)
-    assert 1 / heads_redrawn.ROUNDS < heads_redrawn.error_of_draws(100) < 1.1 / heads_redrawn.ROUNDS
-    kept = heads_redrawn.share_kept(40)
-    assert heads_redrawn.surely_told((1 - kept) ** 2, 40) == pytest.approx(1)
-    assert heads_redrawn.surely_told(0.01, 2) == math.inf
+    exact = 1 + redrawn_examples.error_of_draws(100)
+    assert redrawn_examples.surely_missed(exact, 100) == pytest.approx(1)
+    assert (
+        1 / redrawn_examples.ROUNDS
+        < redrawn_examples.error_of_draws(100)
+        < 1.1 / redrawn_examples.ROUNDS
+    )
+    kept = redrawn_examples.share_kept(40)
+    assert redrawn_examples.surely_told((1 - kept) ** 2, 40) == pytest.approx(1)
+    assert redrawn_examples.surely_told(0.01, 2) == math.inf
 
 
 # ---- how heads count -----------------------------------------------------------------------------
@@ -294,15 +298,15 @@ def test_what_nobody_reads_makes_no_other_heads():
     With a reader there they are two heads.
     """
     unit = copied(softmax_unit(), [(True, 1.0)])
-    reads = heads_alike.read_later(unit, 0)
+    reads = alike_heads.read_later(unit, 0)
     assert reads.shape == (4, 1)
     written = torch.randn(50, 2, 4, generator=generator(0, "test"), dtype=torch.float64)
     written[:, 1, -1] = 2 * written[:, 0, -1]  # alike where the read-out looks, and nowhere else
-    assert heads_alike.together(written @ reads) == [(0, 1)]
-    assert heads_alike.together(written) == [(0,), (1,)]
+    assert alike_heads.together(written @ reads) == [(0, 1)]
+    assert alike_heads.together(written) == [(0,), (1,)]
 
 
 def test_a_norm_reads_all_of_the_stream():
     cfg = replace(softmax_unit().cfg, normalization_type="LN", unit=None)
     model = HookedTransformer(cfg)
-    np.testing.assert_array_equal(heads_alike.read_later(model, 0), np.eye(4))
+    np.testing.assert_array_equal(alike_heads.read_later(model, 0), np.eye(4))

@@ -16,15 +16,15 @@ from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.claims import covariance, linear
 from icl_interp.studies.lipschitz.claims.covariance import COVARIANCE, INVERSE_COVARIANCE_CLAIM
 from icl_interp.studies.lipschitz.claims.directions import IRRELEVANT_DIRECTIONS_CLAIM
-from icl_interp.studies.lipschitz.claims.family import FAMILY_CLAIM
 from icl_interp.studies.lipschitz.claims.smoother import SMOOTHER_CLAIM
 from icl_interp.studies.lipschitz.claims.window import OPTIMAL_WINDOW_CLAIM
+from icl_interp.studies.lipschitz.claims.window_adapts import FAMILY_CLAIM
 from icl_interp.studies.lipschitz.constructions import heads as made
 from icl_interp.studies.lipschitz.constructions.kernels import SmoothedBeside, by_window
 from icl_interp.studies.lipschitz.constructions.units import pair, unit_with
-from icl_interp.studies.lipschitz.measurements import heads, heads_linear
-from icl_interp.studies.lipschitz.measurements.heads_transfer import best_window
+from icl_interp.studies.lipschitz.measurements import example_weights, heads
 from icl_interp.studies.lipschitz.measurements.prediction import predicted, tied_window
+from icl_interp.studies.lipschitz.measurements.transfer_errors import best_window
 from icl_interp.tasks import RidgeFunction, Sphere
 
 TASK = RidgeFunction(inputs=Sphere(3), link="relu", lipschitz=2.0, noise_std=0.8, n_points=41)
@@ -159,7 +159,7 @@ def test_linear_attention_is_not_judged_by_a_softmax_path(monkeypatch):
 def test_nothing_beside_attention_reads_the_examples_of_a_transformer():
     case = made.straight(generator(1, "test"))
     lab, _ = calibration.lab_for(case, n_units=8, n_contexts=1)
-    result = lab.measure(heads_linear.label_weights_near)
+    result = lab.measure(example_weights.label_weights_near)
     assert result.sel(number="weights").values.min() > 0
     assert abs(result.sel(number="weights beside attention").values).max() == 0
 

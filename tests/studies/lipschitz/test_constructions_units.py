@@ -10,8 +10,8 @@ from helpers import must_fail
 from icl_interp.experiments import calibration
 from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.constructions import units
-from icl_interp.studies.lipschitz.measurements import unit, unit_directions, unit_loss
-from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
+from icl_interp.studies.lipschitz.measurements import relevant_directions, unit, window_losses
+from icl_interp.studies.lipschitz.measurements.window_losses import best_window
 
 
 def check_cells(name: str, n_draws: int = 1, seed: int = 0):
@@ -41,18 +41,18 @@ def test_another_best_window_breaks_its_cell(monkeypatch):
             **{name: 3 * getattr(found, name) for name in ("window", "low", "high")}
         )
 
-    monkeypatch.setattr(unit_loss, "best_window", narrower)
+    monkeypatch.setattr(window_losses, "best_window", narrower)
     must_fail(check_cells, "softmax unit at the best window")
 
 
 @pytest.mark.slow
 def test_directions_that_are_confused_break_their_cell(monkeypatch):
-    kept = unit_directions._attending
+    kept = relevant_directions._attending
 
     def swapped(lab, prompts, task, directions):
         return kept(lab, prompts, task, torch.eye(task.dim, dtype=torch.float64) - directions)
 
-    monkeypatch.setattr(unit_directions, "_attending", swapped)
+    monkeypatch.setattr(relevant_directions, "_attending", swapped)
     must_fail(check_cells, "softmax unit within the relevant directions")
 
 

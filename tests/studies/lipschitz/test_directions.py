@@ -9,8 +9,7 @@ from ridge_units import FEW, bench, judge, square, unit, value
 
 from icl_interp.studies.lipschitz.claims.directions import lost
 from icl_interp.studies.lipschitz.constructions.units import unwhitened
-from icl_interp.studies.lipschitz.measurements.unit import functions_of
-from icl_interp.studies.lipschitz.measurements.unit_directions import (
+from icl_interp.studies.lipschitz.measurements.relevant_directions import (
     INTACT,
     NO_IRRELEVANT,
     NO_RELEVANT,
@@ -19,6 +18,7 @@ from icl_interp.studies.lipschitz.measurements.unit_directions import (
     directions,
     projected,
 )
+from icl_interp.studies.lipschitz.measurements.unit import functions_of
 from icl_interp.tasks import Ellipsoid, RidgeFunction, Sphere, random_directions
 from icl_interp.theory import lipschitz as theory
 

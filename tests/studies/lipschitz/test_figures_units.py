@@ -11,8 +11,8 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.figures.style import traces_of
 from icl_interp.results import numbers_in
+from icl_interp.studies.lipschitz.measurements import relevant_directions, window_losses
 from icl_interp.studies.lipschitz.measurements import unit as read
-from icl_interp.studies.lipschitz.measurements import unit_directions, unit_loss
 
 
 def wide():
@@ -39,12 +39,17 @@ def named(figure, name):
 
 @pytest.fixture(scope="module")
 def window():
-    all_of_them = (read.kernel, unit_loss.optimum, unit_loss.window_loss, unit_loss.matrix_losses)
+    all_of_them = (
+        read.kernel,
+        window_losses.optimum,
+        window_losses.window_loss,
+        window_losses.matrix_losses,
+    )
     return stored(unit(wide()), RELU, *all_of_them)
 
 
 def check_window(results, figure):
-    curve, found = results[unit_loss.window_loss], numbers_in(results[unit_loss.optimum])
+    curve, found = results[window_losses.window_loss], numbers_in(results[window_losses.optimum])
     for part in ("loss", "bias", "noise"):
         assert np.array_equal(named(figure, part).x, curve["w"].values)
         assert np.allclose(named(figure, part).y, curve.sel(part=part).values)
@@ -65,7 +70,7 @@ def test_the_window(window):
 def test_without_the_curve_m_alone_is_drawn(window):
     results, known = window
     left = Results(
-        {name: one for name, one in results.items() if name != unit_loss.window_loss.name}
+        {name: one for name, one in results.items() if name != window_losses.window_loss.name}
     )
     figure = drawn("lipschitz_window", left, known)
     assert [trace.type for trace in traces_of(figure)] == ["heatmap"]
@@ -74,10 +79,10 @@ def test_without_the_curve_m_alone_is_drawn(window):
 
 def test_directions():
     results, known = stored(
-        unit(square(6, 6), FEW), FEW, unit_directions.directions, unit_directions.projected
+        unit(square(6, 6), FEW), FEW, relevant_directions.directions, relevant_directions.projected
     )
     figure = drawn("lipschitz_directions", results, known)
-    table, arms = results[unit_directions.directions], results[unit_directions.projected]
+    table, arms = results[relevant_directions.directions], results[relevant_directions.projected]
     bars = [trace for trace in traces_of(figure) if trace.type == "bar"]
     assert np.concatenate([bar.y for bar in bars]).tolist() == table["share"].to_list()
     assert traces_of(figure)[-1].x.tolist() == pytest.approx(arms.values.mean(0).tolist())

@@ -19,7 +19,7 @@ from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.claims import linear
 from icl_interp.studies.lipschitz.claims.linear import LINEAR_CLAIM
 from icl_interp.studies.lipschitz.constructions import heads as made
-from icl_interp.studies.lipschitz.measurements import heads_linear
+from icl_interp.studies.lipschitz.measurements import example_weights
 from icl_interp.tasks import RidgeFunction, Sphere
 from icl_interp.theory import lipschitz as theory
 
@@ -42,7 +42,7 @@ def test_weights_of_a_softmax_unit_are_its_attention():
     task = RidgeFunction(inputs=Sphere(3), link="relu", noise_std=0.5, n_points=13)
     matrix = torch.randn(3, 3, generator=generator(0, "test"), dtype=torch.float64)
     lab = Lab(SoftmaxAttention.from_product(matrix).to_transformer(13), task, Stacked(), n_units=8)
-    weights, _ = heads_linear.label_weights(lab, lab.prompts)
+    weights, _ = example_weights.label_weights(lab, lab.prompts)
     xs = lab.prompts.xs
     torch.testing.assert_close(weights, theory.attention_weights(xs[:, :-1], xs[:, -1], matrix))
     must_fail(
@@ -62,7 +62,7 @@ def test_the_best_linear_function_leaves_what_theory_says(link, dim):
     prompts = task.sample(N, generator(0, "test/linear"), dtype=torch.float64)
     energies = theory.harmonic_energies(theory.function_class(link, 2.0), dim, 400)
     expected = float(energies.sum() - energies[1]) + (4 / 3 if link == "relu" else 0.0)
-    found = heads_linear.nonlinear_part(task, prompts).square()
+    found = example_weights.nonlinear_part(task, prompts).square()
 
     def holds(squares):
         assert (
@@ -81,7 +81,7 @@ def test_it_is_orthogonal_to_every_linear_function():
     z = (prompts.xs[:, -1] * prompts.parameters[:, :3]).sum(-1)
     slopes = (prompts.parameters[:, 3] - prompts.parameters[:, 4]) / 2  # of l1 (z)_+ + l2 (-z)_+
     torch.testing.assert_close(
-        prompts.ys[:, -1, 0] - heads_linear.nonlinear_part(task, prompts),
+        prompts.ys[:, -1, 0] - example_weights.nonlinear_part(task, prompts),
         slopes * z,
         rtol=1e-4,
         atol=1e-6,
@@ -91,7 +91,7 @@ def test_it_is_orthogonal_to_every_linear_function():
 def test_opposite_queries_keep_the_examples():
     task = RidgeFunction(inputs=Sphere(3), link="relu", noise_std=1.0, n_points=5)
     prompts = task.sample(6, generator(0, "test"), dtype=torch.float64)
-    other = heads_linear.opposite(task, prompts)
+    other = example_weights.opposite(task, prompts)
     assert torch.equal(other.xs[:, :-1], prompts.xs[:, :-1])
     assert torch.equal(other.ys[:, :-1], prompts.ys[:, :-1])
     assert torch.equal(other.xs[:, -1], -prompts.xs[:, -1])
@@ -103,11 +103,11 @@ def test_opposite_queries_keep_the_examples():
 def test_half_weight_cosine_is_theorys():
     w = torch.tensor(7.0, dtype=torch.float64)
     assert math.isclose(
-        heads_linear.half_weight_cosine(7.0),
+        example_weights.half_weight_cosine(7.0),
         math.cos(float(theory.half_weight_angle(w))),
         rel_tol=1e-9,
     )
-    assert heads_linear.half_weight_cosine(0.1) == -1.0
+    assert example_weights.half_weight_cosine(0.1) == -1.0
 
 
 @pytest.mark.slow
@@ -124,13 +124,13 @@ def test_plain_kernel_in_the_place_of_the_model_breaks_the_cell(monkeypatch):
         assert found.evidence["concentration"].low > 0.5
 
     check()
-    weights = heads_linear.label_weights
+    weights = example_weights.label_weights
 
     def plain(lab, prompts, *interventions):
         products = torch.einsum("bid,bd->bi", prompts.xs[:, :-1], prompts.xs[:, -1])
         return products * (not interventions), weights(lab, prompts)[1]
 
-    monkeypatch.setattr(heads_linear, "label_weights", plain)
+    monkeypatch.setattr(example_weights, "label_weights", plain)
     must_fail(check)
 
 

@@ -21,7 +21,7 @@ from icl_interp.resampling import Interval
 from icl_interp.studies.lipschitz.claims import transfer as claims
 from icl_interp.studies.lipschitz.claims.transfer import TRANSFER_CLAIM
 from icl_interp.studies.lipschitz.constructions import heads as made
-from icl_interp.studies.lipschitz.measurements import heads_transfer
+from icl_interp.studies.lipschitz.measurements import transfer_errors
 from icl_interp.tasks import Ellipsoid, RidgeFunction, Sphere
 from icl_interp.theory import lipschitz as theory
 
@@ -31,7 +31,7 @@ TASK = RidgeFunction(inputs=Sphere(3), link="relu", lipschitz=2.0, noise_std=0.7
 
 @pytest.fixture(scope="module")
 def lab():
-    w = heads_transfer.best_window(TASK)
+    w = transfer_errors.best_window(TASK)
     unit = SoftmaxAttention.from_product(w * torch.eye(3, dtype=torch.float64)).to_transformer(41)
     return Lab(unit, TASK, Stacked(), n_units=64)
 
@@ -47,7 +47,7 @@ def judged(case):
 
 
 def test_prompts_differ_by_the_size_of_functions_alone(lab):
-    one, ten = (heads_transfer.prompts_at(lab, factor) for factor in (1.0, 10.0))
+    one, ten = (transfer_errors.prompts_at(lab, factor) for factor in (1.0, 10.0))
     torch.testing.assert_close(one.xs, ten.xs)
     clean = [TASK.targets(prompts.parameters, prompts.xs) for prompts in (one, ten)]
     torch.testing.assert_close(10 * clean[0], clean[1])
@@ -57,26 +57,26 @@ def test_prompts_differ_by_the_size_of_functions_alone(lab):
 @pytest.mark.slow
 def test_theorys_windows_have_theorys_risks(lab):
     """The Monte Carlo here against theory's table at every L', within four standard errors."""
-    result, known = lab.measure(heads_transfer.transfer), lab.measure(heads_transfer.exact)
+    result, known = lab.measure(transfer_errors.transfer), lab.measure(transfer_errors.exact)
 
     def holds(who, number, times=1.0):
-        for factor in heads_transfer.FACTORS:
+        for factor in transfer_errors.FACTORS:
             errors = times * result.sel({"L' / L": factor, "who": who}).values
             expected = float(known.sel({"L' / L": factor, "number": number}))
             assert abs(errors.mean() - expected) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
 
-    holds(heads_transfer.TRAINED, "risk")
-    holds(heads_transfer.BEST, "least risk")
-    must_fail(holds, heads_transfer.TRAINED, "risk", 3.0)
+    holds(transfer_errors.TRAINED, "risk")
+    holds(transfer_errors.BEST, "least risk")
+    must_fail(holds, transfer_errors.TRAINED, "risk", 3.0)
 
 
 def test_places_beside_the_grid_are_drawn_from_the_seed():
     for seed in range(50):
-        below, above = heads_transfer.drawn(seed)
-        (low, high), (least, most) = heads_transfer.SPANS
+        below, above = transfer_errors.drawn(seed)
+        (low, high), (least, most) = transfer_errors.SPANS
         assert low <= below <= high < 1 < least <= above <= most
-        assert not {below, above} & set(heads_transfer.FACTORS)
-    assert len({heads_transfer.drawn(seed) for seed in range(50)}) > 40
+        assert not {below, above} & set(transfer_errors.FACTORS)
+    assert len({transfer_errors.drawn(seed) for seed in range(50)}) > 40
 
 
 def test_a_model_that_is_right_on_the_grid_alone_is_found(lab):
@@ -84,17 +84,17 @@ def test_a_model_that_is_right_on_the_grid_alone_is_found(lab):
 
     The other L' are those that are drawn.
     """
-    result = lab.measure(heads_transfer.transfer)
-    elsewhere = ~result.indexes["L' / L"].isin(heads_transfer.FACTORS)
+    result = lab.measure(transfer_errors.transfer)
+    elsewhere = ~result.indexes["L' / L"].isin(transfer_errors.FACTORS)
     wrong = result.copy(deep=True)
-    wrong.loc[{"who": heads_transfer.MODEL}] = result.sel(who=heads_transfer.TRAINED).values
-    wrong.loc[{"who": heads_transfer.MODEL}][elsewhere] *= 2
+    wrong.loc[{"who": transfer_errors.MODEL}] = result.sel(who=transfer_errors.TRAINED).values
+    wrong.loc[{"who": transfer_errors.MODEL}][elsewhere] *= 2
 
     def verdict(found):
         return claims.TRANSFER.decide(claims.factors(found)).verdict
 
     right = wrong.copy(deep=True)
-    right.loc[{"who": heads_transfer.MODEL}] = result.sel(who=heads_transfer.TRAINED).values
+    right.loc[{"who": transfer_errors.MODEL}] = result.sel(who=transfer_errors.TRAINED).values
     assert verdict(right) == "supported"
     assert verdict(wrong) == "contradicted"
     on_grid = {name: e for name, e in claims.factors(wrong).items() if name not in claims.DRAWN}
@@ -117,18 +117,18 @@ def test_the_model_that_predicts_is_measured(lab, monkeypatch):
     doubled = Doubled(plain.cfg).double()
     doubled.load_state_dict(plain.state_dict())
     other = Lab(doubled, TASK, Stacked(), n_units=4)
-    prompts = heads_transfer.prompts_at(other, 1.0)
+    prompts = transfer_errors.prompts_at(other, 1.0)
 
     def check():
-        wanted = 2 * heads_transfer.window_predictions(prompts, heads_transfer.best_window(TASK))
+        wanted = 2 * transfer_errors.window_predictions(prompts, transfer_errors.best_window(TASK))
         errors = other.by_unit((wanted - prompts.ys[:, -1, 0]).square(), prompts)
-        result = heads_transfer.transfer(other)
-        found = result.sel({"L' / L": 1.0, "who": heads_transfer.MODEL}).values
+        result = transfer_errors.transfer(other)
+        found = result.sel({"L' / L": 1.0, "who": transfer_errors.MODEL}).values
         np.testing.assert_allclose(found, errors, rtol=1e-3, atol=1e-5)
 
     check()
     monkeypatch.setattr(
-        heads_transfer,
+        transfer_errors,
         "predicted",
         lambda lab, model, prompts: lab.last_predictions(prompts).double(),
     )
@@ -136,14 +136,14 @@ def test_the_model_that_predicts_is_measured(lab, monkeypatch):
 
 
 def test_the_unit_is_its_window(lab):
-    result = lab.measure(heads_transfer.transfer)
-    for who in (heads_transfer.MODEL, heads_transfer.RESCALED):
-        own, window = (result.sel(who=name).values for name in (who, heads_transfer.TRAINED))
+    result = lab.measure(transfer_errors.transfer)
+    for who in (transfer_errors.MODEL, transfer_errors.RESCALED):
+        own, window = (result.sel(who=name).values for name in (who, transfer_errors.TRAINED))
         np.testing.assert_allclose(own, window, rtol=2e-3, atol=1e-5)
 
 
 def test_ratios_are_those_of_theory(lab):
-    known = lab.measure(heads_transfer.exact)
+    known = lab.measure(transfer_errors.exact)
     found = theory.transfer(
         theory.function_class("relu", 2.0), theory.function_class("relu", 20.0), 0.7, 40, 3
     )
@@ -205,7 +205,7 @@ def test_other_noise_at_other_L_breaks_the_comparison_with_theory(lab, monkeypat
 
     With noise that grows with L' theory's ratio is missed.
     """
-    prompts_at = heads_transfer.prompts_at
+    prompts_at = transfer_errors.prompts_at
 
     def louder(lab, factor):
         prompts = prompts_at(lab, factor)
@@ -213,14 +213,14 @@ def test_other_noise_at_other_L_breaks_the_comparison_with_theory(lab, monkeypat
         return dataclasses.replace(prompts, ys=clean + factor * (prompts.ys - clean))
 
     def check():
-        result = heads_transfer.transfer(lab)
-        known = lab.measure(heads_transfer.exact)
-        errors = result.sel({"L' / L": 10.0, "who": heads_transfer.BEST}).values
+        result = transfer_errors.transfer(lab)
+        known = lab.measure(transfer_errors.exact)
+        errors = result.sel({"L' / L": 10.0, "who": transfer_errors.BEST}).values
         least = float(known.sel({"L' / L": 10.0, "number": "least risk"}))
         assert abs(errors.mean() - least) < 4 * errors.std(ddof=1) / math.sqrt(len(errors))
 
     check()
-    monkeypatch.setattr(heads_transfer, "prompts_at", louder)
+    monkeypatch.setattr(transfer_errors, "prompts_at", louder)
     must_fail(check)
 
 

@@ -12,9 +12,9 @@ from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims import covariance, window
 from icl_interp.studies.lipschitz.claims.window import factor
 from icl_interp.studies.lipschitz.constructions.units import unwhitened
-from icl_interp.studies.lipschitz.measurements import unit_loss
+from icl_interp.studies.lipschitz.measurements import window_losses
 from icl_interp.studies.lipschitz.measurements.unit import functions_of, sigma_of
-from icl_interp.studies.lipschitz.measurements.unit_loss import matrix_losses, optimum
+from icl_interp.studies.lipschitz.measurements.window_losses import matrix_losses, optimum
 from icl_interp.tasks import RidgeFunction, Sphere
 from icl_interp.theory import lipschitz as theory
 
@@ -87,7 +87,7 @@ def test_functions_isotropic_before_whitening_have_another_best_matrix():
 
 @pytest.mark.slow
 def test_where_the_loss_is_flat_nothing_is_decided():
-    width = float(unit_loss.best_window(NOISY).window)
+    width = float(window_losses.best_window(NOISY).window)
     for times in (1.0, 2.2):
         finding = judge("optimal_window", unit(times * width * EYE, NOISY), NOISY)
         assert finding.verdict == "inconclusive"
@@ -95,7 +95,7 @@ def test_where_the_loss_is_flat_nothing_is_decided():
 
 @pytest.mark.slow
 def test_the_sign_counts_unless_functions_are_even():
-    even = float(unit_loss.best_window(QUADRATIC).window)
+    even = float(window_losses.best_window(QUADRATIC).window)
     for claim in ("optimal_window", "inverse_covariance"):
         assert judge(claim, unit(-even * EYE, QUADRATIC), QUADRATIC).verdict == "supported"
         assert judge(claim, unit(-best() * EYE)).verdict == "contradicted"
@@ -124,9 +124,9 @@ def test_the_interval_of_the_factor_spans_windows_that_are_no_worse():
 def test_losses_agree_with_the_table(times):
     """Two Monte Carlos: losses of a matrix on drawn contexts, and the table of windows."""
     result = bench(unit(times * best() * EYE)).measure(matrix_losses)
-    own = result.sel(matrix=unit_loss.MODEL).values
+    own = result.sel(matrix=window_losses.MODEL).values
     table = theory.window_loss(
-        unit_loss.loss_table_of(RELU), times * best(), RELU.lipschitz, RELU.noise_std
+        window_losses.loss_table_of(RELU), times * best(), RELU.lipschitz, RELU.noise_std
     )
     error = math.hypot(own.std(ddof=1) / math.sqrt(len(own)), float(table.error))
 
@@ -135,14 +135,14 @@ def test_losses_agree_with_the_table(times):
 
     check(float(table.value))
     must_fail(check, 1.2 * float(table.value))
-    assert own == pytest.approx(result.sel(matrix=unit_loss.ISOTROPIC).values, rel=1e-9)
+    assert own == pytest.approx(result.sel(matrix=window_losses.ISOTROPIC).values, rel=1e-9)
 
 
 def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
     found = numbers_in(bench(unit(best() * EYE)).measure(optimum))
     ends = torch.tensor([found["flat low"], found["flat high"]]).double()
     losses = theory.window_loss(
-        unit_loss.loss_table_of(RELU), ends, RELU.lipschitz, RELU.noise_std
+        window_losses.loss_table_of(RELU), ends, RELU.lipschitz, RELU.noise_std
     ).value
     assert torch.allclose(losses, torch.full((2,), 1.01 * found["loss"]).double(), rtol=1e-3)
     assert found["flat low"] < found["low"] < found["w*"] < found["high"] < found["flat high"]
@@ -157,7 +157,7 @@ def test_windows_that_are_no_worse_have_a_hundredth_more_loss_at_their_ends():
     [(0.0, "supported"), (0.08, "supported"), (0.15, "inconclusive"), (0.3, "contradicted")],
 )
 def test_shapes_beside_the_inverse_covariance(off, verdict):
-    width = float(unit_loss.best_window(TURNED).window)
+    width = float(window_losses.best_window(TURNED).window)
     skew = torch.linalg.qr(square(3, 3)).Q
     white = width * (EYE + off * (skew * torch.tensor([1.0, 0.0, -1.0])) @ skew.T)
     finding = judge("inverse_covariance", unit(unwhitened(white, TURNED), TURNED), TURNED)

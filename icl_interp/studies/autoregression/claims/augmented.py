@@ -16,8 +16,7 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.claims.map import not_learned
-from icl_interp.studies.autoregression.measurements.lengths import worst
-from icl_interp.studies.autoregression.measurements.maps_tokens import (
+from icl_interp.studies.autoregression.measurements.augmented_tokens import (
     ALIKE,
     BEFORE,
     INTACT,
@@ -28,6 +27,7 @@ from icl_interp.studies.autoregression.measurements.maps_tokens import (
     first_pattern,
     needs_layers_on_states,
 )
+from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, in_use
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, process_in
 from icl_interp.tasks.autoregressive import AutoregressiveProcess

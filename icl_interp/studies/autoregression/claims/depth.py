@@ -13,14 +13,14 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.claims.map import not_learned
-from icl_interp.studies.autoregression.measurements.lengths import worst
-from icl_interp.studies.autoregression.measurements.maps import MODEL, SQUARES, TINY
-from icl_interp.studies.autoregression.measurements.maps_descent import (
+from icl_interp.studies.autoregression.measurements.descent_steps import (
     STEPS,
     descent,
     layers_left,
     needs_layers_for_steps,
 )
+from icl_interp.studies.autoregression.measurements.lengths import worst
+from icl_interp.studies.autoregression.measurements.maps import MODEL, SQUARES, TINY
 from icl_interp.studies.autoregression.measurements.parts import in_use
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
 

@@ -10,7 +10,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import EXPLAINED, TIED
-from icl_interp.studies.autoregression.measurements import unit_heads
+from icl_interp.studies.autoregression.measurements import distinct_heads
 from icl_interp.studies.autoregression.measurements.ties import (
     COMPLEX,
     diagonals_tie,
@@ -76,7 +76,7 @@ def needs_as_many_heads(facts: Facts) -> str | None:
 
 def as_many(results: Results, facts: Facts) -> Heads:
     """As many complex heads as coordinates, of a model or its twin: the largest that differ."""
-    real = unit_heads.distinct(stored_heads(results[heads]))
+    real = distinct_heads.distinct(stored_heads(results[heads]))
     sizes = real.keys.norm(dim=1) * real.values.norm(dim=1)
     n_pairs = min(n_complex(process_in(facts)), len(sizes) // 2)
     kept = sizes.argsort(descending=True)[: 2 * n_pairs].sort().values
@@ -85,8 +85,8 @@ def as_many(results: Results, facts: Facts) -> Heads:
 
 def quantities(found: Heads) -> dict[str, Estimate]:
     """The largest cosine between complex heads, and its place among those of random heads."""
-    most = float(unit_heads.largest(unit_heads.cosines(found)).clamp(max=1.0))
-    by_chance = unit_heads.random_largest(*found.keys.shape)
+    most = float(distinct_heads.largest(distinct_heads.cosines(found)).clamp(max=1.0))
+    by_chance = distinct_heads.random_largest(*found.keys.shape)
     return {
         "largest": Estimate.exactly(
             "largest |cosine| between key and value diagonals of two heads", most
@@ -100,7 +100,7 @@ def quantities(found: Heads) -> dict[str, Estimate]:
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Are a_h and b_h' orthogonal for different heads?"""
-    n_real = len(unit_heads.distinct(stored_heads(results[heads])).keys)
+    n_real = len(distinct_heads.distinct(stored_heads(results[heads])).keys)
     beyond = n_real - 2 * n_complex(process_in(facts))
     surplus = {
         "heads": Estimate.exactly("different real heads beyond two for each coordinate", beyond)
@@ -110,7 +110,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     found = as_many(results, facts)
     own = quantities(found)
     n_heads, dim = found.keys.shape
-    matrix, by_chance = unit_heads.cosines(found), unit_heads.random_largest(n_heads, dim)
+    matrix, by_chance = distinct_heads.cosines(found), distinct_heads.random_largest(n_heads, dim)
     asked = {**own, **surplus, **tied_everywhere(results[diagonals_tie].sel(heads=COMPLEX))}
     says = answer(
         IDENTITY,

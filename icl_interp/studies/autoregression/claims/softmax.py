@@ -13,7 +13,7 @@ from icl_interp.analyses.tie import TIED
 from icl_interp.resampling import bootstrap
 from icl_interp.results import numbers_in
 from icl_interp.studies.autoregression.measurements.maps import TINY
-from icl_interp.studies.autoregression.measurements.maps_softmax import (
+from icl_interp.studies.autoregression.measurements.softmax_misses import (
     ALL,
     GAIN,
     MISSED,

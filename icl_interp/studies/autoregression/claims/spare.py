@@ -13,20 +13,20 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.results import numbers_in
 from icl_interp.studies.autoregression.measurements.lengths import worst
-from icl_interp.studies.autoregression.measurements.unit import (
-    PAPER,
-    SOURCE,
-    needs_commuting,
-    process_in,
-    real_heads_needed,
-)
-from icl_interp.studies.autoregression.measurements.unit_heads import (
+from icl_interp.studies.autoregression.measurements.pruned_heads import (
     INTACT,
     N_DIFFERENT,
     NONE,
     PRUNED,
     different,
     pruned,
+)
+from icl_interp.studies.autoregression.measurements.unit import (
+    PAPER,
+    SOURCE,
+    needs_commuting,
+    process_in,
+    real_heads_needed,
 )
 
 LITTLE, MUCH = 0.01, 0.05  # rise of the normalised error when spare heads are pruned

@@ -15,15 +15,15 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.studies.autoregression.claims.orthogonality import UPPER, not_learned
-from icl_interp.studies.autoregression.measurements.maps import TINY
-from icl_interp.studies.autoregression.measurements.maps_coordinates import (
+from icl_interp.studies.autoregression.claims.heads_orthogonal import UPPER, not_learned
+from icl_interp.studies.autoregression.measurements.head_coordinates import (
     FOLDED,
     TILED,
     coordinates,
     division,
     needs_tiled_heads,
 )
+from icl_interp.studies.autoregression.measurements.maps import TINY
 from icl_interp.studies.autoregression.measurements.ties import heads_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
 

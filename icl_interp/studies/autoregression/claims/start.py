@@ -14,14 +14,7 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import TIED
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.measurements.lengths import worst
-from icl_interp.studies.autoregression.measurements.ties import layer_tie, tied_everywhere
-from icl_interp.studies.autoregression.measurements.unit import (
-    PAPER,
-    SOURCE,
-    needs_commuting,
-    process_in,
-)
-from icl_interp.studies.autoregression.measurements.unit_start import (
+from icl_interp.studies.autoregression.measurements.start_states import (
     LEAST,
     MOST,
     N_STARTS,
@@ -29,6 +22,13 @@ from icl_interp.studies.autoregression.measurements.unit_start import (
     RESCALED,
     USUAL,
     starts,
+)
+from icl_interp.studies.autoregression.measurements.ties import layer_tie, tied_everywhere
+from icl_interp.studies.autoregression.measurements.unit import (
+    PAPER,
+    SOURCE,
+    needs_commuting,
+    process_in,
 )
 
 SAME, OTHER = 0.01, 0.05  # rise of the normalised error

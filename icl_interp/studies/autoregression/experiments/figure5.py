@@ -26,7 +26,7 @@ from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
 from icl_interp.studies.autoregression.experiments import models
 from icl_interp.studies.autoregression.experiments.models import LEARNED
-from icl_interp.studies.autoregression.measurements.maps_descent import Path, best_sizes, late
+from icl_interp.studies.autoregression.measurements.descent_steps import Path, best_sizes, late
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 
 LAYERS = {"smoke": (1, 2), "small": (1, 2, 4), "paper": (1, 2, 3, 4, 6)}

@@ -24,7 +24,7 @@ from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_table, table_of_rows
 from icl_interp.studies.autoregression.experiments import models
 from icl_interp.studies.autoregression.experiments.figure7 import LAYER, RECIPE, TRAINING
-from icl_interp.studies.autoregression.measurements.maps_heads import (
+from icl_interp.studies.autoregression.measurements.head_likeness import (
     cosines,
     head_maps,
     random_cosines,
@@ -53,7 +53,7 @@ SIZES = {
 def overlaps(model: HookedTransformer) -> Float[np.ndarray, "head other"]:
     """|cos| between the tensors of every two heads, with 1 on the diagonal.
 
-    `measurements.maps_heads` defines it.
+    `measurements.head_likeness` defines it.
     """
     pairs, n = cosines(*head_maps(model)).numpy(), model.cfg.n_heads
     found = np.eye(n)

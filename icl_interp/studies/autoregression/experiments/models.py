@@ -34,7 +34,7 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import LEVEL, Interval, half_width
 from icl_interp.results import make_array
-from icl_interp.studies.autoregression.measurements import maps_descent
+from icl_interp.studies.autoregression.measurements import descent_steps
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 from icl_interp.training.adam import Adam
@@ -369,7 +369,7 @@ def scored(errors: DataArray, late: bool = False) -> Float[np.ndarray, " block"]
 
     Nothing comes before the first state that its successor could be told from.
     """
-    points = maps_descent.late(errors.shape[1]) if late else range(1, errors.shape[1])
+    points = descent_steps.late(errors.shape[1]) if late else range(1, errors.shape[1])
     return errors.values[:, points.start :].mean(1)
 
 

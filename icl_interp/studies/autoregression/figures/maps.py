@@ -18,10 +18,10 @@ from icl_interp.figures.text import number, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.autoregression.claims import map as map_claim
 from icl_interp.studies.autoregression.measurements import (
+    augmented_tokens,
+    descent_steps,
+    head_likeness,
     maps,
-    maps_descent,
-    maps_heads,
-    maps_tokens,
 )
 
 LOWEST = 1e-6  # shares below are drawn there
@@ -52,13 +52,13 @@ def distances(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
 
 def first_layer(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """How much predictions move with other patterns in the first layer."""
-    stored = results.get(maps_tokens.first_layer)
+    stored = results.get(augmented_tokens.first_layer)
     if stored is None:
         return None
     moved = stored.sel(number="moved").transpose("unit", "point", "arm")
     found = {
         arm: bootstrap(lambda mean: mean.mean(-1), moved.sel(arm=arm).values)
-        for arm in maps_tokens.ARMS
+        for arm in augmented_tokens.ARMS
     }
     figure = go.Figure()
     _points(
@@ -74,10 +74,10 @@ def first_layer(results: Results, findings: Sequence[Finding], facts: Facts) -> 
 
 def descent(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Errors at late points: the model's beside those of gradient descent."""
-    stored = results.get(maps_descent.descent)
+    stored = results.get(descent_steps.descent)
     if stored is None:
         return None
-    steps = list(maps_descent.STEPS)
+    steps = list(descent_steps.STEPS)
     means = {who: float(stored.sel(who=who).mean()) for who in stored.indexes["who"]}
     curve = [means[str(k)] for k in steps]
     lines = {MODEL: (means[maps.MODEL], INK, "solid"), SQUARES: (means[maps.SQUARES], BLUE, "dot")}
@@ -119,12 +119,12 @@ def descent(results: Results, findings: Sequence[Finding], facts: Facts) -> Figu
 
 def likeness(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """|cos| between the tensors of every two heads."""
-    stored = results.get(maps_heads.likeness)
+    stored = results.get(head_likeness.likeness)
     if stored is None:
         return None
     n = facts.config.n_heads
     values, pairs = np.full((n, n), np.nan), np.triu_indices(n, 1)
-    values[pairs] = values.T[pairs] = stored.sel(when=maps_heads.NOW).values
+    values[pairs] = values.T[pairs] = stored.sel(when=head_likeness.NOW).values
     few, names = n <= MOST_NUMBERS, [f"0.{head}" for head in range(n)]
     figure = go.Figure(
         go.Heatmap(

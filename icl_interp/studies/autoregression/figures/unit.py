@@ -20,10 +20,11 @@ from icl_interp.figures.text import number, tested_by
 from icl_interp.resampling import bootstrap
 from icl_interp.studies.autoregression.claims import identity, spare, start
 from icl_interp.studies.autoregression.measurements import (
+    distinct_heads,
+    position_weights,
+    pruned_heads,
+    start_states,
     unit,
-    unit_heads,
-    unit_positions,
-    unit_start,
 )
 
 LOWEST = 1e-6  # normalised errors below are drawn there
@@ -36,7 +37,7 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
     stored = results.get(unit.heads)
     if stored is None or identity.needs_as_many_heads(facts):
         return None
-    values = unit_heads.cosines(identity.as_many(results, facts)).numpy()
+    values = distinct_heads.cosines(identity.as_many(results, facts)).numpy()
     names = [str(h + 1) for h in range(len(values))]
     figure = go.Figure(
         _map(values, names, 1.0, "Blues", "a of head %{y}, b of head %{x}: %{z:.3g}")
@@ -64,7 +65,7 @@ def positions(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
     p = results.get(unit.positions)
     arms = [
         results.get(one)
-        for one in (unit_positions.positions_cut, unit_positions.positions_averaged)
+        for one in (position_weights.positions_cut, position_weights.positions_averaged)
     ]
     found = {name: error for one in arms if one is not None for name, error in _errors(one).items()}
     if p is None or not found:
@@ -89,7 +90,7 @@ def positions(results: Results, findings: Sequence[Finding], facts: Facts) -> Fi
 
 def pruned(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Errors with all heads, with the needed number of them, and with none."""
-    arms = results.get(unit_heads.pruned)
+    arms = results.get(pruned_heads.pruned)
     if arms is None or spare.needs_spare_heads(facts):
         return None
     return _rows(arms, "Fewer heads", tested_by("autoregression_pruned", findings), 130)
@@ -97,7 +98,7 @@ def pruned(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
 def other_starts(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Errors from the task's own start and from others."""
-    arms = results.get(unit_start.starts)
+    arms = results.get(start_states.starts)
     if arms is None or start.needs_fixed_start(facts):
         return None
     return _rows(arms, "Other first states", tested_by("autoregression_starts", findings), 190)

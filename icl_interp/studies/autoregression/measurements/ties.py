@@ -23,6 +23,7 @@ from icl_interp.interventions.base import intervene
 from icl_interp.models.diagonal_unit import pairs
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_array
+from icl_interp.studies.autoregression.measurements.distinct_heads import distinct
 from icl_interp.studies.autoregression.measurements.unit import (
     as_real,
     complex_heads,
@@ -33,7 +34,6 @@ from icl_interp.studies.autoregression.measurements.unit import (
     says,
     stored_heads,
 )
-from icl_interp.studies.autoregression.measurements.unit_heads import distinct
 from icl_interp.tasks.autoregressive import complex_states
 
 REAL, COMPLEX = "real heads", "pairs of heads"

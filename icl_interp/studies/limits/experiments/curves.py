@@ -18,7 +18,7 @@ from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array
-from icl_interp.studies.limits.claims.classes import ALIKE
+from icl_interp.studies.limits.claims.error_rates import ALIKE
 from icl_interp.studies.limits.experiments import printed
 from icl_interp.studies.limits.experiments.runs import HIGHER, LOWER, times
 from icl_interp.studies.limits.experiments.tables import (

@@ -25,8 +25,8 @@ from icl_interp.figures.style import (
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import continuous as limits_continuous
-from icl_interp.studies.limits.claims.classes import LOW, rate
 from icl_interp.studies.limits.claims.continuous import PRINTED, shares
+from icl_interp.studies.limits.claims.error_rates import LOW, rate
 from icl_interp.studies.limits.claims.no_classical import RESEMBLES, UNLIKE, Comparison
 from icl_interp.studies.limits.measurements import algorithms
 from icl_interp.studies.limits.measurements import classes as measured

@@ -32,10 +32,10 @@ from icl_interp.figures.style import (
     traces_of,
 )
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.studies.limits.claims import layers as limits_layers
+from icl_interp.studies.limits.claims import last_layer as last_layer_claim
 from icl_interp.studies.limits.claims import patterns as limits_patterns
 from icl_interp.studies.limits.claims.attention import ratio
-from icl_interp.studies.limits.claims.layers import LENSES, MAINLY, seen_by
+from icl_interp.studies.limits.claims.last_layer import LENSES, MAINLY, seen_by
 from icl_interp.studies.limits.claims.patterns import ALIKE, LARGEST
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
@@ -81,7 +81,7 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
     The first two are by depth, errors by what is ablated, patterns by degree.
     """
-    curves, lens = results.get(limits_layers.curves), results.get(limits_layers.lens)
+    curves, lens = results.get(last_layer_claim.curves), results.get(last_layer_claim.lens)
     whole, parts = results.get(ablation.without_attention), results.get(ablation.ablated)
     patterns = results.get(limits_patterns.distances)
     panels: list[

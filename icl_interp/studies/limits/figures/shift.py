@@ -26,8 +26,8 @@ from icl_interp.figures.style import (
 )
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.results import rows_in
+from icl_interp.studies.limits.claims.error_near_boundary import EDGE, INNER
 from icl_interp.studies.limits.claims.kinds import Row
-from icl_interp.studies.limits.claims.shift import EDGE, INNER
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.seeds import OWN, TRAINED
 

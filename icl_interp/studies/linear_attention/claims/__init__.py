@@ -1,1 +1,1 @@
-"""What is claimed: criterion and evidence, a file for each group that shares an argument."""
+"""What is claimed: criterion and evidence, a file a claim or a few, named after the ids."""

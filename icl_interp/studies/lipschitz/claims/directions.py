@@ -17,6 +17,15 @@ from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims.window import IS_KERNEL, never_asked, percent
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
+from icl_interp.studies.lipschitz.measurements.relevant_directions import (
+    INTACT,
+    NO_IRRELEVANT,
+    NO_RELEVANT,
+    UNIFORM,
+    directions,
+    projected,
+    subspace,
+)
 from icl_interp.studies.lipschitz.measurements.unit import (
     SOURCE,
     fit_of,
@@ -25,15 +34,6 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     scores,
     scores_by_function,
     task_in,
-)
-from icl_interp.studies.lipschitz.measurements.unit_directions import (
-    INTACT,
-    NO_IRRELEVANT,
-    NO_RELEVANT,
-    UNIFORM,
-    directions,
-    projected,
-    subspace,
 )
 
 LITTLE, MUCH = 0.05, 0.2  # share of M's squared entries outside col(B)

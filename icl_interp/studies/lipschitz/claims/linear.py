@@ -12,7 +12,7 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.lipschitz.claims.window import never_asked, percent
-from icl_interp.studies.lipschitz.measurements.heads_linear import (
+from icl_interp.studies.lipschitz.measurements.example_weights import (
     MODEL,
     PLAIN,
     WINDOW,

@@ -29,7 +29,7 @@ from icl_interp.studies.lipschitz.measurements.heads import (
     needs_softmax_and_labels,
     smoother,
 )
-from icl_interp.studies.lipschitz.measurements.heads_redrawn import surely_missed, surely_told
+from icl_interp.studies.lipschitz.measurements.redrawn_examples import surely_missed, surely_told
 from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 
 SHARE, NO_SHARE = 0.9, 0.5  # of the heads that matter

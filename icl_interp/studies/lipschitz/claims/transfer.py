@@ -17,7 +17,7 @@ from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.lipschitz.claims.window import never_asked
-from icl_interp.studies.lipschitz.measurements.heads_transfer import (
+from icl_interp.studies.lipschitz.measurements.transfer_errors import (
     BEST,
     FACTORS,
     MODEL,

@@ -26,7 +26,7 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     task_in,
     whitened_kernel,
 )
-from icl_interp.studies.lipschitz.measurements.unit_loss import (
+from icl_interp.studies.lipschitz.measurements.window_losses import (
     BEST,
     FLAT,
     MODEL,

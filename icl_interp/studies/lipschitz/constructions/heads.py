@@ -19,8 +19,8 @@ from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.studies.lipschitz.constructions import kernels
 from icl_interp.studies.lipschitz.constructions.units import COVARIANCE, OPTIMAL, unit_with
-from icl_interp.studies.lipschitz.measurements import heads_family
-from icl_interp.studies.lipschitz.measurements.heads_transfer import best_window
+from icl_interp.studies.lipschitz.measurements import window_family
+from icl_interp.studies.lipschitz.measurements.transfer_errors import best_window
 from icl_interp.tasks.ridge import LinkName, RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 
@@ -161,15 +161,15 @@ def in_family(factor: float, g: torch.Generator) -> Case:
     Its config says that it was trained as these runs were: that is what makes it one of them.
     """
     task = RidgeFunction(
-        inputs=Sphere(heads_family.D),
+        inputs=Sphere(window_family.D),
         link="relu",
         lipschitz=1.0,
         noise_std=between(g, 0.3, 1.0),
-        n_points=heads_family.N + 1,
+        n_points=window_family.N + 1,
     )
-    matrix = factor * best_window(task) * torch.eye(heads_family.D, dtype=torch.float64)
-    training = heads_family.recipe_of(heads_family.UNIT).training
-    return Case(unit_with(matrix, heads_family.N + 1), task, training=training)
+    matrix = factor * best_window(task) * torch.eye(window_family.D, dtype=torch.float64)
+    training = window_family.recipe_of(window_family.UNIT).training
+    return Case(unit_with(matrix, window_family.N + 1), task, training=training)
 
 
 def typed_in(g: torch.Generator) -> Case:

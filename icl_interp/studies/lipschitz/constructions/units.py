@@ -15,7 +15,7 @@ from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.studies.lipschitz.measurements.unit import sigma_of
-from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
+from icl_interp.studies.lipschitz.measurements.window_losses import best_window
 from icl_interp.tasks.ridge import RidgeFunction, random_directions
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 from icl_interp.theory import lipschitz as theory

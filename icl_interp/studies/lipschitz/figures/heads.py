@@ -30,21 +30,21 @@ from icl_interp.figures.style import (
 from icl_interp.figures.text import plain, tested_by
 from icl_interp.studies.lipschitz.claims import smoother as claim
 from icl_interp.studies.lipschitz.claims import transfer as transfer_claim
-from icl_interp.studies.lipschitz.claims.family import grids
+from icl_interp.studies.lipschitz.claims.window_adapts import grids
 from icl_interp.studies.lipschitz.measurements import (
+    example_weights,
     heads,
-    heads_family,
-    heads_linear,
-    heads_transfer,
+    transfer_errors,
+    window_family,
 )
 
 HEIGHT, ROW = 300, 24
 LOWEST = 1e-4  # shares below are drawn there
 COLOURS = (GREEN, BLUE, ORANGE)
 KERNELS = {
-    heads_linear.MODEL: (INK, "solid"),
-    heads_linear.PLAIN: (GREY, "dash"),
-    heads_linear.WINDOW: (BLUE, "dot"),
+    example_weights.MODEL: (INK, "solid"),
+    example_weights.PLAIN: (GREY, "dash"),
+    example_weights.WINDOW: (BLUE, "dot"),
 }
 
 
@@ -111,7 +111,7 @@ def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
 
 def transfer(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """The model's error at other L over the least possible there, beside theory's."""
-    result, known = results.get(heads_transfer.transfer), results.get(heads_transfer.exact)
+    result, known = results.get(transfer_errors.transfer), results.get(transfer_errors.exact)
     if result is None or known is None:
         return None
     rows = transfer_claim.details(result, known)
@@ -159,7 +159,7 @@ def transfer(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
 
 def family(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """Windows of all runs of a kind against L, a colour a noise; the best windows as lines."""
-    table = results.get(heads_family.family)
+    table = results.get(window_family.family)
     if table is None:
         return None
     own, best, noises, lipschitz = grids(table)
@@ -198,7 +198,7 @@ def family(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
                     hovertemplate=f"{name}<br>%{{x:.3g}}: w = %{{y:.3g}}<extra></extra>",
                 )
             )
-    mine = table[table["run"] == heads_family.THIS]
+    mine = table[table["run"] == window_family.THIS]
     figure.add_trace(
         go.Scatter(
             x=mine["best"],
@@ -241,7 +241,7 @@ def linear(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
     Drawn are the model's, that of x_i . x_q, and that of the best window.
     """
-    curve = results.get(heads_linear.by_cosine)
+    curve = results.get(example_weights.by_cosine)
     if curve is None:
         return None
     figure = go.Figure()

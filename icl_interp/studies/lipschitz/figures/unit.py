@@ -30,7 +30,7 @@ from icl_interp.figures.text import number, tested_by
 from icl_interp.resampling import bootstrap
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims.window import width
-from icl_interp.studies.lipschitz.measurements import unit, unit_directions, unit_loss
+from icl_interp.studies.lipschitz.measurements import relevant_directions, unit, window_losses
 
 PARTS = {  # (name, colour, dash)
     "loss": ("loss", BLUE, "solid"),
@@ -44,8 +44,8 @@ KINDS = {"relevant": BLUE, "irrelevant": ORANGE}
 
 def window(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
     """The loss of windows w I with the model's w and the best, and the model's whitened M."""
-    curve, matrix = results.get(unit_loss.window_loss), results.get(unit.kernel)
-    if matrix is None or unit_loss.optimum not in results:
+    curve, matrix = results.get(window_losses.window_loss), results.get(unit.kernel)
+    if matrix is None or window_losses.optimum not in results:
         return None
     figure = go.Figure()
     left, right = (
@@ -64,7 +64,7 @@ def window(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
 
 def _loss(figure: Figure, curve: DataArray, results: Results, facts: Facts) -> None:
     """Loss, bias and noise; the windows that are no worse than the best as a band; w and w*."""
-    found, own = numbers_in(results[unit_loss.optimum]), width(results, facts)
+    found, own = numbers_in(results[window_losses.optimum]), width(results, facts)
     ws = curve["w"].values
     for part, (name, colour, dash) in PARTS.items():
         figure.add_trace(
@@ -79,8 +79,12 @@ def _loss(figure: Figure, curve: DataArray, results: Results, facts: Facts) -> N
         )
     low, high = max(found["flat low"], float(ws[0])), min(found["flat high"], float(ws[-1]))
     figure.add_vrect(x0=low, x1=high, fillcolor=PALE, opacity=0.5, line_width=0, layer="below")
-    error = float(results[unit_loss.matrix_losses].sel(matrix=unit_loss.MODEL).values.mean())
-    ratio = error / float(results[unit_loss.matrix_losses].sel(matrix=unit_loss.BEST).values.mean())
+    error = float(
+        results[window_losses.matrix_losses].sel(matrix=window_losses.MODEL).values.mean()
+    )
+    ratio = error / float(
+        results[window_losses.matrix_losses].sel(matrix=window_losses.BEST).values.mean()
+    )
     marks = {"best window, w*": (found["w*"], found["loss"], GREEN, "diamond")}
     if own > 0:  # else it lies on no logarithmic axis
         marks["the model's M"] = (own, ratio * found["loss"], INK, "circle-open")
@@ -151,7 +155,10 @@ def directions(results: Results, findings: Sequence[Finding], facts: Facts) -> F
 
     Attention is not shown these directions.
     """
-    table, arms = results.get(unit_directions.directions), results.get(unit_directions.projected)
+    table, arms = (
+        results.get(relevant_directions.directions),
+        results.get(relevant_directions.projected),
+    )
     if table is None or arms is None:
         return None
     figure = go.Figure()

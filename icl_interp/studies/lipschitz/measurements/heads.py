@@ -17,10 +17,10 @@ smoother: Nadaraya (1964), Watson (1964).
 
 Where no polynomial does what the head does, its weights may still be those of a kernel: a periodic
 one, or one with kinks. There log k is what the head's log weights have in common over prompts that
-share x_q and x_i and nothing else (`heads_redrawn`), and both variants are tried again.
+share x_q and x_i and nothing else (`redrawn_examples`), and both variants are tried again.
 
 Heads of a layer that are copies or parts of one another, or that cancel, are edited together
-(`heads_alike`).
+(`alike_heads`).
 """
 
 from collections.abc import Callable, Sequence
@@ -45,9 +45,9 @@ from icl_interp.probes.base import observe
 from icl_interp.probes.record import Activations
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array
-from icl_interp.studies.lipschitz.measurements.heads_alike import read_later, together
-from icl_interp.studies.lipschitz.measurements.heads_redrawn import common
+from icl_interp.studies.lipschitz.measurements.alike_heads import read_later, together
 from icl_interp.studies.lipschitz.measurements.prediction import predicted
+from icl_interp.studies.lipschitz.measurements.redrawn_examples import common
 
 NOTHING, LABELS, VALUES = "nothing", "smoother of the labels", "same weights, own values"
 ANY_LABELS, ANY_VALUES = "any kernel, labels", "any kernel, own values"

@@ -38,12 +38,6 @@ from icl_interp.studies.lipschitz.claims.window import (
     gates,
     never_asked,
 )
-from icl_interp.studies.lipschitz.measurements.heads_family import (
-    THIS,
-    family,
-    kind_of_training,
-    needs_family,
-)
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
 from icl_interp.studies.lipschitz.measurements.unit import (
     SOURCE,
@@ -51,7 +45,13 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     scores,
     scores_by_function,
 )
-from icl_interp.studies.lipschitz.measurements.unit_loss import optimum
+from icl_interp.studies.lipschitz.measurements.window_family import (
+    THIS,
+    family,
+    kind_of_training,
+    needs_family,
+)
+from icl_interp.studies.lipschitz.measurements.window_losses import optimum
 
 ADAPTS, FIXED = 0.8, 0.5  # of theory's slope
 NEAR, FAR = 1.25, 1.5  # factors between w and w*, root mean square over the grid

@@ -15,7 +15,7 @@ from icl_interp.experiments import calibration
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.specialise import SPECIALISE_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
-from icl_interp.studies.autoregression.measurements import maps_coordinates
+from icl_interp.studies.autoregression.measurements import head_coordinates
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.testing import null_models
 
@@ -37,10 +37,10 @@ def entropy(p):
 def test_division_is_mutual_information():
     """H(head) + H(coordinate) - H(both), of a table in which each head counts once."""
     forms = torch.randn(3, 4, 4, generator=generator(0, "division"), dtype=torch.float64)
-    parts = maps_coordinates.attention_to(forms)
+    parts = head_coordinates.attention_to(forms)
     table = parts.numpy() / 3
     expected = entropy(table.sum(0)) + entropy(table.sum(1)) - entropy(table.ravel())
-    found = float(maps_coordinates.divided(parts))
+    found = float(head_coordinates.divided(parts))
     np.testing.assert_allclose(found, expected / math.log(3), rtol=1e-9)
     must_fail(np.testing.assert_allclose, found, expected / math.log(4), rtol=1e-9)
 
@@ -48,8 +48,8 @@ def test_division_is_mutual_information():
 def test_attention_is_to_rows_and_columns():
     form = torch.zeros(1, 3, 3)
     form[0, 0, 1] = -2.0  # the query's first coordinate, the key's second
-    torch.testing.assert_close(maps_coordinates.attention_to(form), torch.tensor([[0.5, 0.5, 0.0]]))
-    both = maps_coordinates.attention_to(torch.cat([form, 0 * form]))
+    torch.testing.assert_close(head_coordinates.attention_to(form), torch.tensor([[0.5, 0.5, 0.0]]))
+    both = head_coordinates.attention_to(torch.cat([form, 0 * form]))
     assert bool(both[1].isnan().all())
 
 
@@ -60,7 +60,7 @@ def test_folded_forms_weigh_the_same():
         for shape in ((2, 6, 6), (3,), (3,))
     )
     expected = torch.einsum("i,hij,j->h", one.repeat(2), forms, other.repeat(2))
-    found = maps_coordinates.folded(forms, 2)
+    found = head_coordinates.folded(forms, 2)
     torch.testing.assert_close(torch.einsum("i,hij,j->h", one, found, other), expected)
     must_fail(torch.testing.assert_close, torch.einsum("i,hij,j->h", other, found, one), expected)
 

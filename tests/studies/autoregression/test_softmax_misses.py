@@ -18,7 +18,7 @@ from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims import softmax as claims
 from icl_interp.studies.autoregression.claims.softmax import SOFTMAX_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
-from icl_interp.studies.autoregression.measurements import maps_softmax
+from icl_interp.studies.autoregression.measurements import softmax_misses
 from icl_interp.studies.autoregression.measurements.unit import real_heads_needed
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.autoregressive import complex_states
@@ -49,7 +49,7 @@ def test_linear_attention_misses_nothing_with_the_needed_heads(matrices, d, angl
 
     def misses_nothing(case):
         lab, _ = calibration.lab_for(case)
-        assert float(lab.measure(maps_softmax.missed).sel(who=maps_softmax.MISSED).max()) < 1e-8
+        assert float(lab.measure(softmax_misses.missed).sel(who=softmax_misses.MISSED).max()) < 1e-8
 
     misses_nothing(case)
     fewer = DiagonalAttention(eye[1:], eye[1:], torch.eye(6, dtype=torch.float64)).to_transformer()
@@ -69,9 +69,9 @@ def test_the_error_is_that_of_what_is_missing():
     """
     case = dataclasses.replace(CASES[FAILS].draw(0), predictor=lambda prompts: 0.7 * prompts.ys)
     lab, _ = calibration.lab_for(case)
-    found = lab.measure(maps_softmax.missed)
+    found = lab.measure(softmax_misses.missed)
     missed, all_of_it = (
-        float(found.sel(who=who).mean()) for who in (maps_softmax.MISSED, maps_softmax.ALL)
+        float(found.sel(who=who).mean()) for who in (softmax_misses.MISSED, softmax_misses.ALL)
     )
     np.testing.assert_allclose(missed / all_of_it, 0.09, rtol=1e-4)
     must_fail(np.testing.assert_allclose, missed / all_of_it, 0.3, rtol=1e-4)

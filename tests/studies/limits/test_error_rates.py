@@ -22,7 +22,7 @@ from icl_interp.experiments import calibration
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims import classes as limits_classes
+from icl_interp.studies.limits.claims import error_rates, unseen_classes
 from icl_interp.studies.limits.constructions.functions import informed
 from icl_interp.studies.limits.measurements import classes
 from icl_interp.studies.limits.measurements.classes import (
@@ -226,7 +226,7 @@ def test_degrees_alike(monkeypatch):
             moved(patch, ALIKE, quantity, end)
             must_fail(check_alike)
     with monkeypatch.context() as patch:
-        patch.setattr(limits_classes, "RESOLUTION", 1e-30)
+        patch.setattr(error_rates, "RESOLUTION", 1e-30)
         must_fail(check_alike)
 
 
@@ -269,7 +269,7 @@ def test_one_degree_is_compared_with_companions():
             == "largest / smallest error relative to predicting 0"
         )
         assert finding.twin.value > math.log10(
-            limits_classes.ALIKE
+            error_rates.ALIKE
         )  # an untrained model is not like its companion
 
 
@@ -338,7 +338,7 @@ def test_unseen_classes(monkeypatch):
             moved(patch, UNSEEN, quantity, end)
             must_fail(check_unseen)
     with monkeypatch.context() as patch:
-        patch.setattr(limits_classes, "_reference", lambda facts, result, degree: [("model", 1)])
+        patch.setattr(unseen_classes, "_reference", lambda facts, result, degree: [("model", 1)])
         must_fail(check_unseen)
 
 

@@ -24,7 +24,7 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode, read_json
 from icl_interp.results import numbers_in, table_of_rows
-from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
+from icl_interp.studies.lipschitz.measurements.transfer_errors import on_unit_sphere
 from icl_interp.studies.lipschitz.measurements.unit import (
     kernel,
     needs_unit,

@@ -8,8 +8,9 @@ from helpers import must_fail
 from measuring import judged_on
 
 from icl_interp import tasks
+from icl_interp.studies.limits.claims.error_near_boundary import gains, regions
 from icl_interp.studies.limits.claims.kinds import LARGER, SMALLER, Arm
-from icl_interp.studies.limits.claims.shift import APART, MARGIN, gains, regions
+from icl_interp.studies.limits.claims.size_does_not_help import APART, MARGIN
 
 BETTER_ID, NEAR_ID, SIZE_ID = (
     f"limits.{n}" for n in ("no_norm_better", "error_near_boundary", "size_does_not_help")

@@ -9,8 +9,9 @@ from measuring import judged_on
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints.companions import Role
-from icl_interp.studies.limits.claims.intervals import by_interval, cells, ordered, overlap
 from icl_interp.studies.limits.claims.kinds import Arm
+from icl_interp.studies.limits.claims.training_density import cells, ordered, overlap
+from icl_interp.studies.limits.claims.training_intervals import by_interval
 from icl_interp.studies.limits.measurements.seeds import OWN, intervals
 
 DENSITY_ID, LARGER_ID = "limits.training_density", "limits.larger_intervals"

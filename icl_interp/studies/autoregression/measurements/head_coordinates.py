@@ -23,7 +23,7 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.autoregression.measurements.maps_heads import (
+from icl_interp.studies.autoregression.measurements.head_likeness import (
     N_DRAWS,
     Heads,
     different_heads,

@@ -1,7 +1,4 @@
-"""Products of heads against theory and chance, and what pruning costs.
-
-The choice of heads to keep is checked, too.
-"""
+"""What pruning heads costs, and which heads are kept."""
 
 import itertools
 import math
@@ -16,65 +13,19 @@ from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.models.tokens import States
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.constructions import units
-from icl_interp.studies.autoregression.measurements import unit, unit_heads
+from icl_interp.studies.autoregression.measurements import pruned_heads, unit
 from icl_interp.studies.autoregression.measurements.unit import Heads
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.autoregressive import complex_states
-from icl_interp.theory import autoregression as theory
-
-N = 2000  # random sets of heads, fixed by the measurement
-
-
-def test_cosines_are_theorys_for_real_heads_and_leave_phases():
-    A, B = torch.randn(2, 3, 4, generator=generator(0, "test"), dtype=torch.float64)
-    expected = theory.head_products(A, B)
-    turn = torch.polar(torch.rand(3, 1).double() + 0.5, 6 * torch.rand(3, 1).double())
-
-    def check(keys, values):
-        found = unit_heads.cosines(Heads(keys, values))
-        torch.testing.assert_close(found, expected.cosines.abs())
-        torch.testing.assert_close(unit_heads.largest(found), expected.largest)
-
-    check(A * turn, B / turn)
-    must_fail(check, A * turn, B / turn * torch.polar(torch.ones(4), torch.arange(4.0)))
-
-
-def test_the_identity_is_without_a_conjugate():
-    A, B = units.mixed(generator(0, "test"), torch.eye(3, dtype=torch.float64))
-
-    def check(keys):
-        assert float(unit_heads.largest(unit_heads.cosines(Heads(keys, B)))) < 1e-12
-
-    check(A)
-    must_fail(check, A.conj())
-    assert float(unit_heads.cosines(Heads(torch.zeros_like(A), B)).max()) == 0
-
-
-def test_random_heads_in_the_plane():
-    """The angle of two directions in the plane is uniform.
-
-    There are two products of different heads.
-    """
-
-    def check(found):
-        for x in (0.2, 0.5, 0.8):
-            exact = (2 / math.pi * math.asin(x)) ** 2
-            share = float((found <= x).double().mean())
-            assert abs(share - exact) < 4 * math.sqrt(exact * (1 - exact) / N)
-
-    found = unit_heads.random_largest(2, 2)
-    assert len(found) == N
-    check(found)
-    must_fail(check, unit_heads.random_largest(3, 2))
 
 
 @pytest.mark.parametrize(("n_heads", "n_kept"), [(6, 3), (12, 5)])
 def test_heads_to_keep(n_heads, n_kept):
     """Costs that add up: the dearest are kept, one after the other and all at once."""
     prices = torch.rand(n_heads, generator=generator(0, "test")).tolist()
-    kept = unit_heads.best_subset(n_heads, n_kept, lambda heads: -sum(prices[h] for h in heads))
+    kept = pruned_heads.best_subset(n_heads, n_kept, lambda heads: -sum(prices[h] for h in heads))
     assert set(kept) == set(sorted(range(n_heads), key=prices.__getitem__)[-n_kept:])
-    assert (math.comb(n_heads, n_kept) <= unit_heads.MOST_SUBSETS) == (n_heads == 6)
+    assert (math.comb(n_heads, n_kept) <= pruned_heads.MOST_SUBSETS) == (n_heads == 6)
 
 
 def test_the_best_subset_is_found_where_one_after_the_other_fails():
@@ -83,7 +34,7 @@ def test_the_best_subset_is_found_where_one_after_the_other_fails():
     def cost(heads):
         return -3 * ({2, 3} <= set(heads)) - sum(h in heads for h in (0, 1))
 
-    assert set(unit_heads.best_subset(4, 2, cost)) == {2, 3}
+    assert set(pruned_heads.best_subset(4, 2, cost)) == {2, 3}
 
     def greedy(heads):
         return min(
@@ -97,7 +48,7 @@ def test_the_best_subset_is_found_where_one_after_the_other_fails():
 def pruned(case):
     assert case.task is not None
     lab = Lab(case.model, case.task, States(), n_units=32, n_contexts=1)
-    return lab.measure(unit_heads.pruned)
+    return lab.measure(pruned_heads.pruned)
 
 
 def mean(result, arm):
@@ -113,8 +64,8 @@ def test_what_pruning_costs_is_what_the_best_four_heads_miss():
     case = units.shared(generator(3, "test"))
     assert case.task is not None
     result = pruned(case)
-    assert mean(result, unit_heads.INTACT) < 1e-20
-    assert mean(result, unit_heads.NONE) == pytest.approx(1.0, abs=0.1)
+    assert mean(result, pruned_heads.INTACT) < 1e-20
+    assert mean(result, pruned_heads.NONE) == pytest.approx(1.0, abs=0.1)
     prompts = case.task.sample(4000, generator(0, "test/other"), dtype=torch.float64)
     states, after = complex_states(prompts.xs), complex_states(prompts.ys)
     real, P = unit.heads_of(case.model), case.model.blocks[0].attn.W_P.detach()
@@ -124,7 +75,7 @@ def test_what_pruning_costs_is_what_the_best_four_heads_miss():
         return float((sum(each[h] for h in kept) - after[:, 1:]).abs().square().mean())
 
     def check(least):
-        assert mean(result, unit_heads.PRUNED) == pytest.approx(least, rel=0.2)
+        assert mean(result, pruned_heads.PRUNED) == pytest.approx(least, rel=0.2)
 
     costs = sorted(missed(kept) for kept in itertools.combinations(range(8), 4))
     check(costs[0])
@@ -134,12 +85,12 @@ def test_what_pruning_costs_is_what_the_best_four_heads_miss():
 @pytest.mark.slow
 def test_heads_that_cancel_cost_nothing_and_needed_ones_do():
     case = units.spare(generator(1, "test"))
-    assert mean(pruned(case), unit_heads.PRUNED) < 1e-20
+    assert mean(pruned(case), pruned_heads.PRUNED) < 1e-20
 
     def one_of_them_gone():
         with torch.no_grad():
             case.model.blocks[0].attn.W_O[0] = 0
-        assert mean(pruned(case), unit_heads.PRUNED) < 1e-3
+        assert mean(pruned(case), pruned_heads.PRUNED) < 1e-3
 
     must_fail(one_of_them_gone)
 
@@ -148,13 +99,13 @@ def test_heads_that_cancel_cost_nothing_and_needed_ones_do():
 def test_heads_are_chosen_on_other_functions(monkeypatch):
     """Each half of the units is judged with heads that were chosen on the other half."""
     asked = []
-    plain = unit_heads._errors
+    plain = pruned_heads._errors
 
     def noted(lab, kept, rows=slice(None)):
         asked.append((rows.start, rows.stop))
         return plain(lab, kept, rows)
 
-    monkeypatch.setattr(unit_heads, "_errors", noted)
+    monkeypatch.setattr(pruned_heads, "_errors", noted)
     pruned(units.spare(generator(1, "test")))
     n_subsets = math.comb(6, 4)  # of 8 heads two pairs have one pattern
     assert asked == [
@@ -172,17 +123,9 @@ def check_cells(name, seed=5):
 
 
 @pytest.mark.slow
-def test_instruments_that_break_their_cells(monkeypatch):
-    name = "diagonal unit at a unitary minimiser"
-    check_cells(name)
-    plain = unit_heads.cosines
+def test_keeping_the_first_heads_breaks_the_cell_of_heads_that_cancel(monkeypatch):
     monkeypatch.setattr(
-        unit_heads, "cosines", lambda heads: plain(Heads(heads.keys.conj(), heads.values))
-    )
-    must_fail(check_cells, name)
-    monkeypatch.undo()
-    monkeypatch.setattr(
-        unit_heads, "best_subset", lambda n_heads, n_kept, cost: tuple(range(n_kept))
+        pruned_heads, "best_subset", lambda n_heads, n_kept, cost: tuple(range(n_kept))
     )
     must_fail(check_cells, "diagonal unit with heads that cancel")
 
@@ -191,4 +134,4 @@ def test_rotations_in_real_coordinates_can_be_asked():
     task = AutoregressiveProcess(n_dims=2, matrices="rotations", n_points=5)
     one = DiagonalAttention.random(2, 1, 5, generator(0, "test"), scale=1.0)
     lab = Lab(one.to_transformer(), task, States(), n_units=8, n_contexts=1)
-    assert lab.measure(unit_heads.pruned).sizes == {"unit": 8, "point": 4, "arm": 3}
+    assert lab.measure(pruned_heads.pruned).sizes == {"unit": 8, "point": 4, "arm": 3}

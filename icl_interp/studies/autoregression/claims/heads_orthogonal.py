@@ -12,14 +12,14 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.studies.autoregression.measurements.maps import TINY
-from icl_interp.studies.autoregression.measurements.maps_heads import (
+from icl_interp.studies.autoregression.measurements.head_likeness import (
     FIRST_KEPT,
     NOW,
     by_chance,
     likeness,
     needs_heads_of_a_layer,
 )
+from icl_interp.studies.autoregression.measurements.maps import TINY
 from icl_interp.studies.autoregression.measurements.ties import heads_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, not_above
 

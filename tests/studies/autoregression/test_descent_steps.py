@@ -16,7 +16,7 @@ from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims import depth as claims
 from icl_interp.studies.autoregression.claims.depth import DEPTH_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
-from icl_interp.studies.autoregression.measurements import maps, maps_descent
+from icl_interp.studies.autoregression.measurements import descent_steps, maps
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.autoregressive import complex_states
 from icl_interp.testing import null_models
@@ -42,7 +42,7 @@ def test_steps_in_closed_form_are_steps(kind):
     states = states[:, :3] if kind == "short" else states
     sizes = torch.tensor([0.01, 0.05], dtype=torch.float64)
     for n_steps in (1, 7):
-        found = maps_descent.Path(states).descended(sizes, n_steps)
+        found = descent_steps.Path(states).descended(sizes, n_steps)
         for i, size in enumerate(sizes.tolist()):
             W = theory.gradient_descent(states, size, n_steps)
             expected = (W @ states[:, -1, :, None])[..., 0]
@@ -52,7 +52,7 @@ def test_steps_in_closed_form_are_steps(kind):
 
 def test_many_steps_are_least_squares():
     xs = TASK.sample(8, generator(0, "many"), dtype=torch.float64).xs
-    path = maps_descent.Path(xs)
+    path = descent_steps.Path(xs)
     size = 1 / path.curvatures.amax()
     found = path.descended(size[None], 10**6)[..., 0]
     torch.testing.assert_close(found, maps.solved(xs, xs[:, -1]), rtol=1e-4, atol=1e-4)
@@ -63,18 +63,18 @@ def test_the_size_of_one_step_is_the_best():
 
     The best is a ratio of means, and the grid has it to its own spacing.
     """
-    sizes = maps_descent.best_sizes(TASK, 1, 0)
+    sizes = descent_steps.best_sizes(TASK, 1, 0)
     prompts = TASK.sample(
-        maps_descent.N_FITTED, generator(0, "autoregression/step sizes"), dtype=torch.float64
+        descent_steps.N_FITTED, generator(0, "autoregression/step sizes"), dtype=torch.float64
     )
     top = bottom = 0.0
-    for t in maps_descent.late(12):
+    for t in descent_steps.late(12):
         step = maps.forms(TASK, prompts.xs[:, : t + 1], 1)[maps.STEP].free
         top, bottom = (
             top + float((step * prompts.ys[:, t]).sum()),
             bottom + float(step.square().sum()),
         )
-    spacing = float(maps_descent.SIZES[1] / maps_descent.SIZES[0])
+    spacing = float(descent_steps.SIZES[1] / descent_steps.SIZES[0])
     assert abs(math.log(sizes[1] / (top / bottom))) < math.log(spacing)
 
 
@@ -82,7 +82,7 @@ def test_the_size_of_one_step_is_the_best():
     ("n_points", "expected"), [(12, range(9, 12)), (2, range(1, 2)), (5, range(4, 5))]
 )
 def test_late_points(n_points, expected):
-    assert maps_descent.late(n_points) == expected
+    assert descent_steps.late(n_points) == expected
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_descent_is_worth_its_steps():
     """Five steps in the model's place, at the very sizes: as good as five steps, and no better."""
     shell = CASES["half of what least squares says, by five layers"].draw(0)
     assert isinstance(shell.task, AutoregressiveProcess)
-    size = maps_descent.best_sizes(shell.task, 1, 0)[5]
+    size = descent_steps.best_sizes(shell.task, 1, 0)[5]
 
     def five_steps(prompts):
         out = torch.zeros_like(prompts.ys)
@@ -107,7 +107,7 @@ def test_descent_is_worth_its_steps():
         return out
 
     lab, facts = calibration.lab_for(dataclasses.replace(shell, predictor=five_steps))
-    result = lab.measure(maps_descent.descent)
+    result = lab.measure(descent_steps.descent)
     np.testing.assert_allclose(
         result.sel(who=maps.MODEL).values, result.sel(who="5").values, rtol=1e-6
     )

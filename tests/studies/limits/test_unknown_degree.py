@@ -17,8 +17,8 @@ from icl_interp.baselines import MaximumDegree
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims import algorithms as limits_algorithms
-from icl_interp.studies.limits.claims.algorithms import (
+from icl_interp.studies.limits.claims import unknown_degree as unknown_degree_claim
+from icl_interp.studies.limits.claims.unknown_degree import (
     BAYES,
     CAUTIOUS,
     LARGEST_DEGREE,
@@ -77,7 +77,7 @@ def check_unknown(measure):
 def test_algorithms_that_are_not_told_the_degree(monkeypatch):
     check_unknown(unknown_degree)
     monkeypatch.setattr(
-        limits_algorithms, "MaximumDegree", lambda degree: MaximumDegree(degree + 1)
+        unknown_degree_claim, "MaximumDegree", lambda degree: MaximumDegree(degree + 1)
     )
     must_fail(check_unknown, unknown_degree)
 

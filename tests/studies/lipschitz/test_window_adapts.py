@@ -16,10 +16,10 @@ from icl_interp.experiments import calibration
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.weights import weights_hash
 from icl_interp.results import table_of_rows
-from icl_interp.studies.lipschitz.claims import family as claims
-from icl_interp.studies.lipschitz.claims.family import FAMILY, FAMILY_CLAIM
+from icl_interp.studies.lipschitz.claims import window_adapts as claims
+from icl_interp.studies.lipschitz.claims.window_adapts import FAMILY, FAMILY_CLAIM
 from icl_interp.studies.lipschitz.constructions import heads as made
-from icl_interp.studies.lipschitz.measurements import heads_family
+from icl_interp.studies.lipschitz.measurements import window_family
 from icl_interp.tasks import RidgeFunction
 from icl_interp.theory import lipschitz as theory
 
@@ -44,13 +44,13 @@ def table(learned, seeds=4, skip=()):
                 best,
             )
         )
-    return table_of_rows([*rows, row(heads_family.THIS, 1.0, 1.0, math.nan, 2.0, 2.0)])
+    return table_of_rows([*rows, row(window_family.THIS, 1.0, 1.0, math.nan, 2.0, 2.0)])
 
 
 def row(run, lipschitz, noise, seed, w, best):
     return {
         "run": run,
-        "numbers": heads_family.BUNDLED,
+        "numbers": window_family.BUNDLED,
         "L": lipschitz,
         "noise": noise,
         "seed": seed,
@@ -172,7 +172,7 @@ def test_windows_that_point_away_have_a_floor():
 
 
 def test_every_run_is_named_and_there_once():
-    runs = heads_family.families()[heads_family.UNIT]["runs"]
+    runs = window_family.families()[window_family.UNIT]["runs"]
     assert len({one["weights"] for one in runs}) == len(runs) == 48
     assert {(one["lipschitz"], one["noise"], one["seed"]) for one in runs} == set(
         itertools.product(LIPSCHITZ, NOISES, range(4))
@@ -185,14 +185,16 @@ def test_every_run_is_named_and_there_once():
 @pytest.mark.slow
 def test_best_windows_are_theorys():
     """To 1e-5: a minimum's place is known to the square root of what its height is known to."""
-    for one in heads_family.families()[heads_family.UNIT]["runs"][:12]:
-        best = theory.optimal_window(one["lipschitz"], one["noise"], heads_family.N, heads_family.D)
+    for one in window_family.families()[window_family.UNIT]["runs"][:12]:
+        best = theory.optimal_window(
+            one["lipschitz"], one["noise"], window_family.N, window_family.D
+        )
         assert math.isclose(float(best.window), one["best"], rel_tol=1e-5)
 
 
 def test_runs_start_from_the_same_weights_at_every_L():
     """So an untrained family has slopes of 0, which findings show beside the trained ones."""
-    fresh = heads_family.families()[heads_family.UNIT]["untrained"]
+    fresh = window_family.families()[window_family.UNIT]["untrained"]
     assert [one["seed"] for one in fresh] == [0, 1, 2, 3]
     assert all(abs(one["w"]) < 0.3 for one in fresh)
 
@@ -209,10 +211,10 @@ def test_constructions(name):
 def test_own_window_is_that_of_its_weights():
     case = CASES["softmax unit at the best window, with a family"].draw(1)
     lab, _ = calibration.lab_for(case)
-    mine = lab.measure(heads_family.family).to_dict("records")[-1]
+    mine = lab.measure(window_family.family).to_dict("records")[-1]
     attention = case.model.blocks[0].attn
     product = (attention.W_K[0] @ attention.W_Q[0].T)[:3, :3]
-    assert mine["run"] == heads_family.THIS
+    assert mine["run"] == window_family.THIS
     assert math.isclose(mine["w"], float(product.detach().trace()) / 3, rel_tol=1e-9)
 
 
@@ -266,13 +268,13 @@ def test_a_window_that_was_typed_in_says_nothing_about_a_kind_of_training():
 
 def test_length_and_records_make_no_other_kind_of_training():
     lab, _ = calibration.lab_for(with_training(steps=5000, seed=7, warmup_steps=10, log_every=3))
-    rows = lab.measure(heads_family.kind_of_training).to_dict("records")
-    assert [row["setting"] for row in rows] == [heads_family.RECIPE, heads_family.STEPS]
+    rows = lab.measure(window_family.kind_of_training).to_dict("records")
+    assert [row["setting"] for row in rows] == [window_family.RECIPE, window_family.STEPS]
     assert sum(row["differs"] for row in rows) == 0
     lab, _ = calibration.lab_for(with_training(batch_size=3, grad_clip=9.0))
     differing = {
         row["setting"]
-        for row in lab.measure(heads_family.kind_of_training).to_dict("records")
+        for row in lab.measure(window_family.kind_of_training).to_dict("records")
         if row["differs"]
     }
     assert differing == {"training.batch_size", "training.grad_clip"}

@@ -23,9 +23,9 @@ from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.lipschitz.measurements.heads_transfer import on_unit_sphere
+from icl_interp.studies.lipschitz.measurements.transfer_errors import on_unit_sphere
 from icl_interp.studies.lipschitz.measurements.unit import task_in, task_of
-from icl_interp.studies.lipschitz.measurements.unit_loss import best_window
+from icl_interp.studies.lipschitz.measurements.window_losses import best_window
 from icl_interp.tasks.ridge import RidgeFunction
 
 MODEL, PLAIN, WINDOW = "model", "x_i . x_q", "best window"

@@ -12,7 +12,7 @@ from icl_interp.experiments import calibration
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.models.tokens import States
 from icl_interp.provenance import generator
-from icl_interp.studies.autoregression.measurements import unit_positions as parts
+from icl_interp.studies.autoregression.measurements import position_weights as parts
 from icl_interp.studies.autoregression.measurements.unit import Heads, as_real, says
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.tasks.autoregressive import complex_states

@@ -16,7 +16,7 @@ from icl_interp.models.tokens import States
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.augmented import AUGMENTED_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
-from icl_interp.studies.autoregression.measurements import maps_tokens
+from icl_interp.studies.autoregression.measurements import augmented_tokens
 from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.testing import null_models
 from icl_interp.testing.reparameterisations import EDITS
@@ -36,7 +36,7 @@ def model(past):
 
 def moved(past):
     lab = Lab(model(past), TASK, States(), n_units=16)
-    return lab, lab.measure(maps_tokens.first_layer).sel(number="moved")
+    return lab, lab.measure(augmented_tokens.first_layer).sel(number="moved")
 
 
 def said(xs, past, left, keeps_means):
@@ -59,9 +59,9 @@ def judged(case):
 @pytest.mark.parametrize(
     ("arm", "left"),
     [
-        (maps_tokens.POSITIONS, made.before(10) + FAR_BACK + EYE),
-        (maps_tokens.LEMMA, made.before(10) + EYE),
-        (maps_tokens.OWN, EYE),
+        (augmented_tokens.POSITIONS, made.before(10) + FAR_BACK + EYE),
+        (augmented_tokens.LEMMA, made.before(10) + EYE),
+        (augmented_tokens.OWN, EYE),
     ],
 )
 def test_arms_are_models_without_these_tokens(arm, left):
@@ -82,15 +82,17 @@ def test_arms_are_models_without_these_tokens(arm, left):
         np.testing.assert_allclose(found.sel(arm=name).values, expected, rtol=1e-9, atol=1e-12)
 
     agrees(arm)
-    must_fail(agrees, maps_tokens.LEMMA if arm == maps_tokens.OWN else maps_tokens.OWN)
-    if arm != maps_tokens.POSITIONS:
+    must_fail(
+        agrees, augmented_tokens.LEMMA if arm == augmented_tokens.OWN else augmented_tokens.OWN
+    )
+    if arm != augmented_tokens.POSITIONS:
         must_fail(agrees, arm, keeps_means=False)  # as if cut weights went to 0
 
 
 def test_nothing_is_moved_by_its_own_pattern():
     _, found = moved(made.before(10) + FAR_BACK)
-    assert float(found.sel(arm=maps_tokens.POSITIONS).max()) < 1e-20
-    assert float(found.sel(arm=maps_tokens.LEMMA).mean()) > 0.01
+    assert float(found.sel(arm=augmented_tokens.POSITIONS).max()) < 1e-20
+    assert float(found.sel(arm=augmented_tokens.LEMMA).mean()) > 0.01
 
 
 def test_a_pattern_that_depends_on_the_prompt_is_not_by_position():
@@ -104,16 +106,16 @@ def test_a_pattern_that_depends_on_the_prompt_is_not_by_position():
         attn.b_Q[0, 0] = 0.0
         attn.W_Q[0, 3:6], attn.W_K[0, 3:6] = torch.eye(3), torch.eye(3)
     lab = Lab(one, TASK, States(), n_units=32)
-    heads = lab.measure(maps_tokens.first_pattern)
+    heads = lab.measure(augmented_tokens.first_pattern)
     by_position = Lab(model(made.before(10)), TASK, States(), n_units=32).measure(
-        maps_tokens.first_pattern
+        augmented_tokens.first_pattern
     )
     np.testing.assert_allclose(by_position.values, 1.0, rtol=1e-9)
-    assert float(heads.sel(number=maps_tokens.ALIKE).max()) < 0.7
+    assert float(heads.sel(number=augmented_tokens.ALIKE).max()) < 0.7
     assert (
         float(
-            lab.measure(maps_tokens.first_layer)
-            .sel(number="moved", arm=maps_tokens.POSITIONS)
+            lab.measure(augmented_tokens.first_layer)
+            .sel(number="moved", arm=augmented_tokens.POSITIONS)
             .mean()
         )
         > 0.01

@@ -15,9 +15,9 @@ from icl_interp.experiments import calibration
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.studies.autoregression.claims.orthogonality import HEADS_ORTHOGONAL_CLAIM
+from icl_interp.studies.autoregression.claims.heads_orthogonal import HEADS_ORTHOGONAL_CLAIM
 from icl_interp.studies.autoregression.constructions import maps as made
-from icl_interp.studies.autoregression.measurements import maps_heads
+from icl_interp.studies.autoregression.measurements import head_likeness
 from icl_interp.testing import null_models
 from icl_interp.testing.reparameterisations import EDITS
 
@@ -64,7 +64,7 @@ def test_cosines_are_those_of_whole_tensors():
     expected = torch.corrcoef(whole)  # not the cosine: it centres
     unit = whole / whole.norm(dim=1, keepdim=True)
     pairs = [(0, 1), (0, 2), (1, 2)]
-    found = maps_heads.cosines(*maps_heads.head_maps(model))
+    found = head_likeness.cosines(*head_likeness.head_maps(model))
     torch.testing.assert_close(found, torch.stack([(unit[a] @ unit[b]).abs() for a, b in pairs]))
     must_fail(
         torch.testing.assert_close, found, torch.stack([expected[a, b].abs() for a, b in pairs])
@@ -77,7 +77,7 @@ def test_chance_is_haar():
     It does not depend on their singular values.
     """
     maps = torch.randn(2, 4, 3, generator=generator(0, "haar"), dtype=torch.float64)
-    squares = maps_heads.random_cosines(maps, 4000, generator(1, "haar")).square()[:, 0]
+    squares = head_likeness.random_cosines(maps, 4000, generator(1, "haar")).square()[:, 0]
 
     def agrees(expected):
         assert abs(float(squares.mean()) - expected) < 4 * float(squares.std()) / math.sqrt(
@@ -90,10 +90,10 @@ def test_chance_is_haar():
 
 def test_a_head_that_writes_nothing_counts_for_nothing():
     model = HookedTransformer(CFG, seed=3).double()
-    before = maps_heads.cosines(*maps_heads.head_maps(model))
+    before = head_likeness.cosines(*head_likeness.head_maps(model))
     with torch.no_grad():
         model.blocks[0].attn.W_O[2] = 0
-    after = maps_heads.cosines(*maps_heads.head_maps(model))
+    after = head_likeness.cosines(*head_likeness.head_maps(model))
     torch.testing.assert_close(after[:1], before[:1])
     assert bool(after[1:].isnan().all())
 
@@ -136,10 +136,10 @@ def test_models_that_know_nothing_support_nothing():
 def test_edits_of_the_same_function_leave_the_number(family):
     case = CASES[ALIKE].draw(0)
     edits = [one for one in EDITS if one.family == family and not one.applies(case.model.cfg)]
-    before = maps_heads.cosines(*maps_heads.head_maps(case.model)).nanmean()
+    before = head_likeness.cosines(*head_likeness.head_maps(case.model)).nanmean()
     for edit in edits:
-        after = maps_heads.cosines(
-            *maps_heads.head_maps(edit.apply(case.model, generator(0, "edit")))
+        after = head_likeness.cosines(
+            *head_likeness.head_maps(edit.apply(case.model, generator(0, "edit")))
         ).nanmean()
         torch.testing.assert_close(after, before, rtol=1e-6, atol=1e-9)
     assert edits

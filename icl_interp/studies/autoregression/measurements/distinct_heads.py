@@ -1,0 +1,63 @@
+"""Heads of a layer beside each other: which differ, and how alike random ones would be."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.provenance import generator
+from icl_interp.studies.autoregression.measurements import parts
+from icl_interp.studies.autoregression.measurements.unit import Heads
+
+N_RANDOM = 2000  # sets of random heads
+NULL = 1e-6  # of the largest head: what writes less writes nothing
+
+
+def cosines(found: Heads) -> Float[Tensor, "head head"]:
+    """|a_h . b_h'| / (|a_h| |b_h'|), row h; 0 where one of them is 0.
+
+    The product is sum_i a_hi b_h'i, without a conjugate, as it stands in A B^T = I / p_T. Its
+    absolute value does not change where a_h is multiplied by a number c, and b_h by 1 / c.
+    """
+    keys, values = (
+        one / one.abs().square().sum(1, keepdim=True).sqrt().clamp(min=1e-300) for one in found
+    )
+    return (keys @ values.mT).abs()
+
+
+def distinct(real: Heads) -> Heads:
+    """Real heads that differ in what they weigh by and write anything.
+
+    Those that weigh alike are one head, which writes the sum.
+    """
+    rows = torch.view_as_real(real.keys).flatten(1)
+    factors, alike = parts.factors(rows, scaled=True), parts.groups(rows, scaled=True)
+    keys = torch.stack([real.keys[group[0]] for group in alike])
+    values = torch.stack(
+        [
+            torch.einsum("h,hi->i", factors[list(g), g[0]].to(real.values), real.values[list(g)])
+            for g in alike
+        ]
+    )
+    # What is left of a sum that takes itself off is rounding of its parts.
+    whole = (real.keys.norm(dim=1) * real.values.norm(dim=1)).max()
+    writes = keys.norm(dim=1) * values.norm(dim=1) > NULL * whole
+    return Heads(keys[writes], values[writes])
+
+
+def largest(matrix: Float[Tensor, "*batch head head"]) -> Float[Tensor, "*batch"]:
+    """The largest entry off the diagonal."""
+    n = matrix.shape[-1]
+    return matrix.masked_fill(torch.eye(n, dtype=torch.bool), 0.0).amax((-2, -1))
+
+
+def random_largest(n_heads: int, dim: int) -> Float[Tensor, " draw"]:
+    """`largest` of random heads.
+
+    Directions of a_h and b_h are independent and uniform, and lengths do not matter.
+
+    Directions are real: for as many coordinates complex ones have small products more rarely.
+    """
+    draw = generator(0, "autoregression/random heads")
+    a, b = torch.randn(2, N_RANDOM, n_heads, dim, generator=draw, dtype=torch.float64)
+    a, b = (torch.nn.functional.normalize(one, dim=-1) for one in (a, b))
+    return largest((a @ b.mT).abs())
