@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.analyses.sizes import N_CONTEXTS, N_UNITS
 from icl_interp.experiments.calibration import Case, between
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.blank import blank
@@ -121,7 +122,9 @@ def tilted_by_labels(g: torch.Generator) -> Case:
         second.W_V[0, Y, 0] = 1
         second.W_O[0, 0, out] = 1
         model.unembed.W_U[out, 0] = 1
-    return Case(model, AFFINE, encoding=Stacked())
+    # A report's own sample: half of it leaves a third of the draws open, since a kernel that is
+    # found without a family needs many prompts to be told apart from this one.
+    return Case(model, AFFINE, encoding=Stacked(), n_units=N_UNITS, n_contexts=N_CONTEXTS)
 
 
 # ---- a head that stands idle ---------------------------------------------------------------------
