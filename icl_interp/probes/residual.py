@@ -122,8 +122,7 @@ class ResidualStream(Probe):
         mean: E h, Matrix (depth, position, d_model).
         mean_norm: |E h|, Matrix (depth, position).
         spectrum: eigenvalues of Cov h, largest first, Curve (depth, position, component).
-        participation_ratio: (sum l)^2 / sum l^2 of these, Matrix (depth, position); NaN where
-            nothing varies.
+        participation_ratio: (sum l)^2 / sum l^2 (NaN: no variance), Matrix (depth, position).
 
     Source: of the participation ratio, Abbott, Rajan & Sompolinsky (2011), "Interactions between
     intrinsic and stimulus-evoked activity in recurrent neural networks".

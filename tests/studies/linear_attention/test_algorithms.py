@@ -196,8 +196,8 @@ def test_depth_counts_steps():
 def test_a_model_that_predicts_the_opposite_is_not_judged():
     found = judge("algorithm", layer(-BEST), learned=LEARNED)
     assert found.verdict == "inconclusive"
-    assert "has not surely learned its task" in found.reason
-    assert "not surely learned" not in judge("algorithm", layer(BEST)).reason
+    assert "has not learned its task" in found.reason
+    assert "has not learned its task" not in judge("algorithm", layer(BEST)).reason
 
 
 # ---- order ---------------------------------------------------------------------------------------

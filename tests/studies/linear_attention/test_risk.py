@@ -253,7 +253,7 @@ def test_covariates_scaled_by_c_come_back_squared():
         finding.twin.value < 1.8
     )  # fresh weights read the query past attention, which is linear in it
     expected = float(theory.prediction_slope(BEST, TASK.covariance_matrix))
-    assert f"({expected:.3g} c² for the optimal layer" in finding.reason
+    assert f"({expected:.3g} c² for the optimal layer" in f"{finding.reason} {finding.scope}"
 
 
 def test_slopes_are_the_exact_ones():

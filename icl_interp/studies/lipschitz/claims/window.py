@@ -97,16 +97,13 @@ def excess(result: DataArray, matrix: str, over: str = BEST) -> Interval:
 def share_learned(results: Results, facts: Facts) -> Estimate:
     """The model's R2 in distribution over that of the best window.
 
-    It is 0 where the best window has no R2 to speak of.
-
-    Its interval is that of the model's R2: the loss of the best window is known.
+    It is 0 where the best window has no R2 to speak of. The number stands without an interval: the
+    gate only tells models that use their examples from those that do not.
     """
     label_variance = facts.error / max(1 - facts.r2, 1e-300)
     attainable = 1 - numbers_in(results[optimum])["loss"] / label_variance
-    own, name = facts.explained, "R2 over that of the best window"
-    if attainable <= SMALLEST:
-        return Estimate.exactly(name, 0.0)
-    return Estimate(name, own.value / attainable, own.low / attainable, own.high / attainable)
+    share = facts.r2 / attainable if attainable > SMALLEST else 0.0
+    return Estimate.exactly("R2 over that of the best window", share)
 
 
 def gates(results: Results, facts: Facts) -> dict[str, Estimate]:
