@@ -193,11 +193,10 @@ def test_depth_counts_steps():
 
 
 @pytest.mark.slow
-def test_a_model_that_predicts_the_opposite_is_not_judged():
+def test_a_model_that_is_like_none_is_called_so():
     found = judge("algorithm", layer(-BEST), learned=LEARNED)
-    assert found.verdict == "inconclusive"
-    assert "has not learned its task" in found.reason
-    assert "has not learned its task" not in judge("algorithm", layer(BEST)).reason
+    assert found.verdict in ("contradicted", "inconclusive")
+    assert "like none of them" in f"{found.reason} {found.scope}"
 
 
 # ---- order ---------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     not_learned,
     task_in,
 )
-from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss
 
 NEARER = 2.0  # factor of squared distances that tells two algorithms apart
 SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are closer are one
@@ -40,7 +39,6 @@ ALGORITHM = Criterion(
     f"algorithm, on prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= "
     f"{NEARER:g}",
     (Condition("ratio", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
-    (LEARNED,),
 )
 
 
@@ -82,7 +80,7 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
     n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
     test, twin = nearer(result, n, last), nearer(fresh, n, last)
     title = "squared distance from one preconditioned step / from the nearest other algorithm"
-    quantities = {"ratio": Estimate.of(title, test, "log10"), **learned(results, facts)}
+    quantities = {"ratio": Estimate.of(title, test, "log10")}
     names = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
     rows = []
     for m in result.indexes["M"]:
@@ -176,7 +174,7 @@ ALGORITHM_CLAIM = Claim(
     statement="The model implements one preconditioned step of gradient descent",
     source=f"{SOURCE}, Theorem 4.1 and equation (3): the prediction is x_q^T Γ⁻¹ (1/M) Σ y_i x_i",
     criterion=ALGORITHM,
-    measurements=(algorithms, loss),
+    measurements=(algorithms,),
     twin=(algorithms,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=algorithm,

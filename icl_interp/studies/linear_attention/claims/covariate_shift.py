@@ -18,7 +18,6 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     trained_landscape,
 )
 from icl_interp.studies.linear_attention.measurements.shifts import INPUT_FACTORS, covariate_shift
-from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss
 from icl_interp.theory import linear_attention as theory
 
 EXPONENT, ABSORBED = (1.8, 2.2), 0.5  # of c in the slope of predictions on labels
@@ -32,7 +31,6 @@ COVARIATE = Criterion(
         Condition("exponent", EXPONENT, (-INF, ABSORBED)),
         Condition("drawn", EXPONENT, (-INF, ABSORBED)),
     ),
-    (LEARNED,),
 )
 
 
@@ -84,7 +82,6 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
     quantities = {
         "exponent": Estimate.of(name, test),
         "drawn": Estimate.of(f"{name}, c drawn", drawn),
-        **learned(results, facts),
     }
     says = answer(
         COVARIATE,
@@ -136,7 +133,7 @@ COVARIATE_SHIFT_CLAIM = Claim(
     statement="Inputs scaled by c are not tolerated: predictions come out c² times too large",
     source=f"{SOURCE}, section 4.2",
     criterion=COVARIATE,
-    measurements=(covariate_shift, loss),
+    measurements=(covariate_shift,),
     twin=(covariate_shift,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=covariate_evidence,

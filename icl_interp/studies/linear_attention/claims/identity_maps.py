@@ -16,7 +16,7 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     task_in,
     trained_landscape,
 )
-from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss, tied
+from icl_interp.studies.linear_attention.measurements.tied import tied
 from icl_interp.studies.linear_attention.measurements.weights import maps, share_of_identity
 
 IDENTITY, OTHER = 0.9, 0.5
@@ -26,7 +26,7 @@ IDENTITIES = Criterion(
     f"of tokens, the least over W_K^T W_Q and W_P W_V, summed over heads: >= {IDENTITY:g} / <= "
     f"{OTHER:g}{TIED_TEXT}",
     (Condition("share", (IDENTITY, INF), (-INF, OTHER)),),
-    (*TIED, LEARNED),
+    TIED,
 )
 
 
@@ -47,11 +47,7 @@ def identity(results: Results, facts: Facts) -> Evidence:
     result, fresh = results[maps], results.twin[maps]
     shares = dict(zip(result.indexes["map"], result.values.tolist(), strict=True))
     name = "least share of a map that is a multiple of the identity"
-    quantities = {
-        "share": Estimate.exactly(name, min(shares.values())),
-        **tie.tied(results[tied]),
-        **learned(results, facts),
-    }
+    quantities = {"share": Estimate.exactly(name, min(shares.values())), **tie.tied(results[tied])}
     says = answer(
         IDENTITIES,
         quantities,
@@ -99,7 +95,7 @@ IDENTITY_MAPS_CLAIM = Claim(
     source="Wu's slides on Zhang et al. (2023), after Trockman & Kolter (2023) on vision "
     "transformers",
     criterion=IDENTITIES,
-    measurements=(maps, tied, loss),
+    measurements=(maps, tied),
     about_weights=True,
     twin=(maps,),
     aspects=("weight maps", "single layer", "single head", "kind of task"),

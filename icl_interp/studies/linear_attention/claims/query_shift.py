@@ -19,7 +19,6 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     not_learned,
 )
 from icl_interp.studies.linear_attention.measurements.shifts import INSIDE, query_shift
-from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss
 
 TOLERATED, HURT = 1.5, 3.0  # ratios of relative errors, shifted over in distribution
 
@@ -29,7 +28,6 @@ QUERY = Criterion(
     "isotropic distribution of three times the standard deviation; query from a normal "
     f"distribution that is drawn): <= {TOLERATED:g} / >= {HURT:g}",
     (Condition("ratio", (-INF, math.log10(TOLERATED)), (math.log10(HURT), INF)),),
-    (LEARNED,),
 )
 
 
@@ -64,7 +62,7 @@ def query_evidence(results: Results, facts: Facts) -> Evidence:
         slope = float(result.sel(arm=arm, moment="prediction x truth").values.mean()) / size
         rows.append({"test condition": arm, share: error / size, "slope of predictions": slope})
     name = "error relative to the mean square of the label, query shifted / in distribution"
-    quantities = {"ratio": Estimate.of(name, test, "log10"), **learned(results, facts)}
+    quantities = {"ratio": Estimate.of(name, test, "log10")}
     says = answer(
         QUERY,
         quantities,
@@ -108,7 +106,7 @@ QUERY_SHIFT_CLAIM = Claim(
     "labels",
     source=f"{SOURCE}, section 4.2",
     criterion=QUERY,
-    measurements=(query_shift, loss),
+    measurements=(query_shift,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=query_evidence,
     excluded=needs_theory,

@@ -22,7 +22,6 @@ from icl_interp.studies.linear_attention.measurements.setting import (
     trained_landscape,
 )
 from icl_interp.studies.linear_attention.measurements.shifts import BEST, MODEL, ZERO, risk
-from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss
 from icl_interp.theory import linear_attention as theory
 
 BEATS = 0.5  # ratio to the risk of the best layer of linear attention that no such layer has
@@ -32,7 +31,6 @@ RANDOM = Criterion(
     f"examples as in training (M = N): within a factor of {OFF:g} / at most {BEATS:g} (better than "
     "any layer of linear attention)",
     (Condition("ratio", (-math.log(OFF), math.log(OFF)), (-INF, math.log(BEATS))),),
-    (LEARNED,),
 )
 
 
@@ -66,7 +64,7 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
         )
     )
     name = "mean squared error / that of the optimal layer of Theorem 4.5"
-    quantities = {"ratio": Estimate.of(name, test, "ln"), **learned(results, facts)}
+    quantities = {"ratio": Estimate.of(name, test, "ln")}
     says = answer(
         RANDOM,
         quantities,
@@ -128,7 +126,7 @@ RANDOM_COVARIANCE_CLAIM = Claim(
     "of Theorem 4.5",
     source=f"{SOURCE}, Theorem 4.5",
     criterion=RANDOM,
-    measurements=(risk, loss),
+    measurements=(risk,),
     twin=(risk,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=random_covariance,

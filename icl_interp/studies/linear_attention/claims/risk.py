@@ -27,7 +27,6 @@ from icl_interp.studies.linear_attention.measurements.shifts import (
     ZERO,
     risk,
 )
-from icl_interp.studies.linear_attention.measurements.tied import LEARNED, learned, loss
 
 CLOSE, OFF = 1.05, 1.25  # ratios of a measured risk to the formula: within, beyond
 TINY = np.finfo(float).tiny
@@ -42,7 +41,6 @@ RISK = Criterion(
     "factor between the measured mean squared error and that of Theorem 4.2, either way, the "
     f"largest over numbers M of examples: <= {CLOSE:g} / > {OFF:g}",
     (Condition("ratio", (-INF, math.log(CLOSE)), (math.log(OFF), INF)),),
-    (LEARNED,),
 )
 
 
@@ -80,7 +78,7 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
                 }
         rows.append(row)
     name = "factor between the mean squared error and that of Theorem 4.2, the largest over M"
-    quantities = {"ratio": Estimate.of(name, test, "ln"), **learned(results, facts)}
+    quantities = {"ratio": Estimate.of(name, test, "ln")}
     says = answer(
         RISK,
         quantities,
@@ -146,7 +144,7 @@ RISK_CLAIM = Claim(
     statement="The error on prompts of M examples is that of Theorem 4.2, for every M",
     source=f"{SOURCE}, Theorem 4.2, with the factor 1/M that the slides leave out",
     criterion=RISK,
-    measurements=(risk, loss),
+    measurements=(risk,),
     twin=(risk,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=risk_evidence,
