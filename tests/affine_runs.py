@@ -4,6 +4,7 @@ from known import facts
 from tiny_runs import checkpoint
 
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.models.transformer import HookedTransformer
@@ -22,6 +23,19 @@ def run(a=1.0, **model) -> Checkpoint:
         found.model.cfg, seed=10 + int(a)
     ).eval()  # no two with the same weights
     return found
+
+
+def lab_of(mine: Checkpoint, companions) -> Lab:
+    """A small lab of a run beside others."""
+    return Lab(
+        mine.model,
+        mine.task,
+        mine.encoding,
+        n_units=8,
+        n_contexts=1,
+        companions=companions,
+        config=mine.config,
+    )
 
 
 def known(*roles, norm="LN", a=1.0, **more) -> Facts:

@@ -1,7 +1,7 @@
 """How densely code is written: what a statement holds, and how much of a file is explained.
 
     python tests/density.py            # a row a room of the package
-    python tests/density.py FILE ...   # a row a file
+    python tests/density.py PATH ...   # a row a file or folder, also of other packages
 
 Files that are new keep to what well-read packages of the field have (`WITHIN`); the others are
 listed in `dense_files.txt` and leave the list as they are rewritten (`test_architecture.py`).
@@ -175,11 +175,12 @@ def room(path: Path) -> str:
 def main(names: list[str]) -> None:
     """Print a table."""
     groups: dict[str, list[str]] = defaultdict(list)
-    files = [Path(name).resolve() for name in names] or sorted(ROOT.rglob("*.py"))
-    for path in files:
-        group = str(path.relative_to(ROOT.parent)) if names else room(path)
-        groups[group].append(path.read_text("utf-8"))
+    for name in names:
+        inside = sorted(Path(name).rglob("*.py")) if Path(name).is_dir() else [Path(name)]
+        groups[name] = [path.read_text("utf-8") for path in inside]
     if not names:
+        for path in sorted(ROOT.rglob("*.py")):
+            groups[room(path)].append(path.read_text("utf-8"))
         groups["all"] = [source for of_room in groups.values() for source in of_room]
     heads = ("files", "lines", *Density._fields)
     print(f"{'':34}" + "".join(f"{head:>15}" for head in heads))

@@ -96,7 +96,9 @@ def joined(
         changes: of the prediction without each head that is the first of its kind.
     """
     sizes = {first: float(change.square().sum()) for first, change in changes.items()}
-    names, left = {first: first for first in changes}, sorted(changes)
+    names = {first: first for first in changes}
+    left = sorted(changes)
+    # Each is paired with one other at most: where one takes two others off, one of these is left.
     while left:
         one = left.pop(0)
         for other in left:
@@ -116,15 +118,15 @@ def relevance(lab: Lab, own: DataArray) -> DataArray:
 
     rise: of the squared error over scored points; movement: squared change of the prediction, in
     u^2 (for models that learned nothing, whose error says nothing); intact: the squared error
-    itself; first alike:
-    `joined`. Heads that attend alike, or take each other off, are ablated together. Of vectors
-    errors are means over coordinates, and changes are squared lengths, as u^2 is the sum of their
-    variances.
+    itself; first alike: `joined`. Heads that attend alike, or take each other off, are ablated
+    together. Of vectors errors are means over coordinates, and changes are squared lengths, as u^2
+    is the sum of their variances.
     """
     unit = float(own.sel(statistic="u"))
     base, truth = lab.predictions()
     intact = (base - truth).square().mean((1, 2))
-    alike, of_first = first_alike(lab), {}
+    alike = first_alike(lab)
+    of_first = {}
     with lab.single.fixed_weights():
         without = {
             first: lab.predictions(lab.head_means.only(*_members(lab, alike, first)))[0]
@@ -140,9 +142,8 @@ def relevance(lab: Lab, own: DataArray) -> DataArray:
             rows = []
             for out in (uniform, ablated):
                 missed = (out - truth).square().mean((1, 2))
-                moved = (out - base).square().mean((1, 2)) * out.shape[
-                    2
-                ]  # a mean over points, a sum over coordinates
+                # A mean over points, a sum over coordinates.
+                moved = (out - base).square().sum(2).mean(1)
                 place = torch.full_like(intact, first)
                 parts = (missed - intact, moved / unit**2 if unit else moved * 0, intact, place)
                 rows.append([lab.by_unit(part, lab.head_sample) for part in parts])

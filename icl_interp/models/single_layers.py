@@ -204,11 +204,22 @@ def beyond_a_layer(cfg: HookedTransformerConfig) -> list[str]:
     >>> beyond_a_layer(cfg)[0]
     'n_layers=2'
     """
+    found = beyond_attention(cfg, "linear")
+    if cfg.score_norm != "labelled":
+        found.append(f"score_norm={cfg.score_norm!r}")
+    return found
+
+
+def beyond_attention(cfg: HookedTransformerConfig, score_fn: str) -> list[str]:
+    """What a model has besides one layer of attention with this score function, and one target.
+
+    >>> beyond_attention(HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=9), "softmax")
+    ['an MLP', 'a norm', 'learned positions']
+    """
     others = {
         f"n_layers={cfg.n_layers}": cfg.n_layers != 1,
         "an MLP": not cfg.attn_only,
-        f"score_fn={cfg.score_fn!r}": cfg.score_fn != "linear",
-        f"score_norm={cfg.score_norm!r}": cfg.score_norm != "labelled",
+        f"score_fn={cfg.score_fn!r}": cfg.score_fn != score_fn,
         "a norm": cfg.normalization_type is not None,
         "learned positions": cfg.positional_embedding_type != "none",
         f"queries={cfg.queries!r}": cfg.queries is not None,

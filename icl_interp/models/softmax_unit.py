@@ -10,8 +10,8 @@ Self-Attention", equations (1) and (2). Tokens are as `tokens.Stacked` makes the
 `(batch, token, d + 1)`.
 
 Its counterpart with linear attention, yhat = (1/n) sum_i y_i x_i^T M x_q, is
-`units.LinearSelfAttention.from_product(M)`: the query is a key there, but its value is its label
-slot, which holds 0.
+`single_layers.LinearSelfAttention.from_product(M)`: the query is a key there, but its value is its
+label slot, which holds 0.
 """
 
 import math
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from icl_interp.errors import InputError
 from icl_interp.models.blank import blank
 from icl_interp.models.hooks import HookedRootModule, HookPoint, at
+from icl_interp.models.single_layers import beyond_attention
 from icl_interp.models.tokens import Stacked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
@@ -192,20 +193,12 @@ def read_softmax_unit(model: HookedTransformer, tolerance: float = 0.0) -> Softm
             scores or keys, or biases larger than the tolerance.
     """
     cfg = model.shape
-    others = {
-        f"n_layers={cfg.n_layers}": cfg.n_layers != 1,
-        f"n_heads={cfg.n_heads}": cfg.n_heads != 1,
-        "an MLP": not cfg.attn_only,
-        f"score_fn={cfg.score_fn!r}": cfg.score_fn != "softmax",
-        f"keys={cfg.keys!r}": cfg.keys != "labelled",
-        "a norm": cfg.normalization_type is not None,
-        "learned positions": cfg.positional_embedding_type != "none",
-        f"queries={cfg.queries!r}": cfg.queries is not None,
-        f"position_weights={cfg.position_weights!r}": cfg.position_weights is not None,
-        f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
-        f"d_out={cfg.d_out}": cfg.d_out != 1,
-    }
-    if found := [name for name, present in others.items() if present]:
+    found = beyond_attention(cfg, "softmax")
+    if cfg.n_heads != 1:
+        found.append(f"n_heads={cfg.n_heads}")
+    if cfg.keys != "labelled":
+        found.append(f"keys={cfg.keys!r}")
+    if found:
         raise InputError(
             "this model is no single head of softmax attention over labelled examples, it has "
             f"{', '.join(found)}: expected n_layers=1, n_heads=1, attn_only, score_fn='softmax', "

@@ -258,8 +258,8 @@ def test_the_trained_unit_has_the_risk_of_the_theory():
                 HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_ctx=8))
             ),
             (
-                "it has n_layers=2, an MLP, score_fn='softmax', score_norm=None, a norm, learned "
-                "positions"
+                "it has n_layers=2, an MLP, score_fn='softmax', a norm, learned positions, "
+                "score_norm=None"
             ),
         ),
     ],

@@ -383,7 +383,7 @@ def test_a_transformer_learns_all_of_its_weights(tmp_path):
             lambda: read_softmax_unit(
                 HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
             ),
-            "it has n_layers=2, n_heads=2, an MLP, keys=None, a norm, learned positions: expected",
+            "it has n_layers=2, an MLP, a norm, learned positions, n_heads=2, keys=None: expected",
         ),
         (lambda: fresh(unit="m"), "unknown unit 'm': .*known: KQV, M, None"),
         (

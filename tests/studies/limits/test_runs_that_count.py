@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from affine_runs import INTERVALS, known, run
+from affine_runs import INTERVALS, known, lab_of, run
 from arms import across, arm, scaled, table
 from helpers import must_fail
 from known import facts
@@ -14,7 +14,6 @@ from measuring import judged_on
 from small_reports import seed_of
 
 import icl_interp
-from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role, kind_of
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode
@@ -30,19 +29,6 @@ from icl_interp.studies.limits.constructions.neighbours import (
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.seeds import HERE, NOWHERE, TRAINED
 from icl_interp.studies.limits.measurements.shift import RATE
-
-
-def lab_of(mine, companions) -> Lab:
-    return Lab(
-        mine.model,
-        mine.task,
-        mine.encoding,
-        n_units=8,
-        n_contexts=1,
-        companions=companions,
-        config=mine.config,
-    )
-
 
 # ---- numbers that are not there ------------------------------------------------------------------
 

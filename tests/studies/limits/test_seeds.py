@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from affine_runs import run
+from affine_runs import lab_of, run
 from helpers import must_fail
 from small_reports import seed_of
 
@@ -145,18 +145,6 @@ def test_a_file_of_another_schema_is_refused(tmp_path, monkeypatch):
 # ---- arms ----------------------------------------------------------------------------------------
 
 
-def bench(mine, companions, **settings) -> Lab:
-    return Lab(
-        mine.model,
-        mine.task,
-        mine.encoding,
-        n_units=8,
-        n_contexts=1,
-        companions=companions,
-        config=mine.config,
-    )
-
-
 def family(n=4, others=4):
     """A tiny run with further seeds, and as many without a norm."""
     mine, bare = run(), run(normalization_type=None)
@@ -171,7 +159,7 @@ def test_arms_hold_all_seeds_of_a_kind():
         seed_of(mine, 9),
         config=replace(mine.config, training=replace(mine.config.training, steps=99, seed=9)),
     )
-    own, other = seeds.arms(bench(mine, beside), ("no norm",))
+    own, other = seeds.arms(lab_of(mine, beside), ("no norm",))
     assert [one.seed for one in own.runs] == [
         0,
         1,
@@ -182,7 +170,7 @@ def test_arms_hold_all_seeds_of_a_kind():
     assert (own.name, other.name) == (OWN, "no norm")
     assert own.kind != other.kind
     assert own.training == other.training
-    assert [arm.name for arm in seeds.arms(bench(mine, beside), ("wider",))] == [OWN]
+    assert [arm.name for arm in seeds.arms(lab_of(mine, beside), ("wider",))] == [OWN]
 
 
 @pytest.mark.slow
@@ -234,7 +222,7 @@ def test_the_package_s_seeds_stand_beside_a_known_run():
 @pytest.mark.slow
 def test_what_nobody_measured_is_measured_here():
     mine, beside = family()
-    table = seeds.functions(bench(mine, beside))
+    table = seeds.functions(lab_of(mine, beside))
     trained = table[table["weights are"] == TRAINED]
     assert list(trained["arm"]) == [OWN] * 4 + ["no norm"] * 4
     assert set(trained["numbers"]) == {seeds.HERE}
@@ -247,7 +235,7 @@ def test_what_nobody_measured_is_measured_here():
         table["functions 2"].iloc[-1]
     )  # nobody asks untrained runs about scaled functions
     assert (
-        seeds.functions(bench(*family()))
+        seeds.functions(lab_of(*family()))
         .attrs["note"]
         .startswith("32 functions x 2 contexts, seed 25")
     )
@@ -256,7 +244,7 @@ def test_what_nobody_measured_is_measured_here():
 def test_where_nothing_can_be_decided_nothing_is_measured(monkeypatch):
     mine, beside = family(n=4, others=3)
     monkeypatch.setattr(seeds, "measured", never)
-    table = seeds.functions(bench(mine, beside))
+    table = seeds.functions(lab_of(mine, beside))
     assert set(table["numbers"]) == {seeds.NOWHERE}
     assert len(table) == 7
 

@@ -197,9 +197,8 @@ def scores_by_function(lab: Lab, swept: Swept, table: DataFrame) -> DataArray:
     M is that of `scores`; so far as it is fitted to these prompts, it leaves less of them than of
     others, by about d^2 over the number of scores.
     """
-    d = task_of(lab).dim
     prompts = swept.prompts
-    found = torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
+    found = _matrix(table, task_of(lab).dim)
     xs = prompts.xs.double()
     recorded = swept.probe(Activations).recorded[SCORES]
     s = _centred(recorded.double()[..., None])[..., 0]
@@ -223,6 +222,11 @@ def fit_of(result: DataArray) -> Estimate:
     )
 
 
+def _matrix(table: DataFrame, d: int) -> Float[Tensor, "dim dim"]:
+    """M from the table of `scores`, whose first rows hold its entries."""
+    return torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
+
+
 def _centred(values: Float[Tensor, "batch key term"]) -> Float[Tensor, "batch key term"]:
     return values - values.mean(1, keepdim=True)
 
@@ -232,7 +236,7 @@ def kernel(lab: Lab, table: DataFrame) -> DataArray:
     """M, and M whitened: Sigma^(1/2) M Sigma^(1/2), both (row, column)."""
     task = task_of(lab)
     d = task.dim
-    values = torch.tensor(table["value"].to_numpy()[: d * d].copy()).view(d, d)
+    values = _matrix(table, d)
     both = torch.stack([values, theory.whitened(values, sigma_of(task))])
     axes = {"matrix": ("M", "whitened"), "row": range(1, d + 1), "column": range(1, d + 1)}
     return make_array(
