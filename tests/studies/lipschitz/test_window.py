@@ -1,13 +1,16 @@
 """The claims on the width and the shape of a window, on units whose M is known."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from helpers import must_fail
+from known import changed
 from ridge_units import RELU, TURNED, N, bench, best, judge, square, unit, value
 
 from icl_interp.analyses.criterion import Estimate
+from icl_interp.experiments import calibration
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.claims import covariance, window
 from icl_interp.studies.lipschitz.claims.window import factor
@@ -52,6 +55,32 @@ def test_widths_beside_the_best(times, verdict):
     if times > 0:
         assert value(finding) == pytest.approx(max(times, 1 / times), rel=1e-6)
     assert finding.twin is not None
+
+
+def judged_with(share, claim):
+    """The finding on the best unit, of which it is said that its R^2 is so many times the best."""
+    case = calibration.Case(unit(best() * EYE), RELU)
+    lab, known = calibration.lab_for(case, n_units=64, n_contexts=1)
+    results = calibration.measure(lab, known, [claim])
+    variance = known.error / (1 - known.r2)
+    r2 = share * (1 - numbers_in(results[optimum])["loss"] / variance)
+    told = changed(known, error=variance * (1 - r2), r2=r2)
+    assert window.share_learned(results, told).value == pytest.approx(share)
+    return claim.judge_results(results, told)
+
+
+def check_gate(claim=window.OPTIMAL_WINDOW_CLAIM):
+    little = judged_with(0.4, claim)
+    assert little.verdict == "inconclusive"
+    assert "is only 0.4 of that of the best window" in little.reason
+    assert judged_with(0.6, claim).verdict == "supported"
+
+
+def test_a_unit_that_hardly_uses_its_examples_is_not_judged():
+    check_gate()
+    others = tuple(one for one in window.WINDOW.preconditions if one.quantity != "learned")
+    ungated = replace(window.WINDOW, preconditions=others)
+    must_fail(check_gate, replace(window.OPTIMAL_WINDOW_CLAIM, criterion=ungated))
 
 
 @pytest.mark.slow
