@@ -1,12 +1,16 @@
-"""Modules with another name in the last version; old names work until the next, with a warning."""
+"""Names of the last version, which work until the next one, with a warning."""
 
+import functools
 import importlib
 import sys
 import warnings
+from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 PACKAGE = __name__.partition(".")[0]
 # By the name of the last version, below the package.
@@ -78,3 +82,55 @@ def install() -> None:
     """Have old names found from now on."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+
+
+def with_old_names(**now: str) -> Callable[[type[T]], type[T]]:
+    """Decorator of a class whose arguments and attributes had other names in the last version.
+
+    Args:
+        **now: today's name by the name of the last version.
+
+    >>> from dataclasses import dataclass
+    >>> @with_old_names(weight="mass")
+    ... @dataclass
+    ... class Body:
+    ...     mass: float
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     Body(weight=2.0).weight
+    2.0
+    >>> str(said[0].message)
+    'weight of Body is called mass now; the old name goes with the next version'
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        made = cls.__init__
+
+        @functools.wraps(made)
+        def with_renamed(self: Any, *args: Any, **kwargs: Any) -> None:
+            for old in now.keys() & kwargs.keys():
+                _warn(cls, old, now[old])
+                kwargs[now[old]] = kwargs.pop(old)
+            made(self, *args, **kwargs)
+
+        aliases = {
+            old: property(functools.partial(_by_old_name, old=old, new=new))
+            for old, new in now.items()
+        }
+        for name, value in {"__init__": with_renamed, **aliases}.items():
+            setattr(cls, name, value)
+        return cls
+
+    return decorate
+
+
+def _by_old_name(thing: Any, old: str, new: str) -> Any:
+    _warn(type(thing), old, new)
+    return getattr(thing, new)
+
+
+def _warn(cls: type, old: str, new: str) -> None:
+    message = (
+        f"{old} of {cls.__name__} is called {new} now; the old name goes with the next version"
+    )
+    warnings.warn(message, DeprecationWarning, stacklevel=3)

@@ -196,7 +196,7 @@ def evidence(results, facts):
         f"The head with the most gives {own['share'].value:.2f} of a value's attention to its own "
         f"input. Without its pattern the error is {own['cost'].value:.3g} times as large.",
         scope=f"prompts of {facts.n_points} points in distribution",
-        twin=numbers(results.twin[pairing].values),
+        control=numbers(results.control[pairing].values),
     )
 
 
@@ -217,7 +217,7 @@ CLAIM = Claim(
         ),
     ),
     measurements=(pairing,),
-    twin=(pairing,),
+    control=(pairing,),
     evidence=evidence,
 )
 register(CLAIM)

@@ -69,8 +69,8 @@ def _measured(
         if not claim.exclusion(known):
             for m in claim.measurements:
                 lab.measure(m)
-            for m in claim.twin:
-                lab.twin.measure(m)
+            for m in claim.control:
+                lab.control.measure(m)
     return Measured(lab, lab.results, known)
 
 

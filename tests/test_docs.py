@@ -58,7 +58,7 @@ def is_whole(page, claim):
     controls = page.partition("## Controls")[2]
     assert controls.strip().startswith(claim.kind)
     assert ("on randomly initialised models of this architecture" in words(controls)) == bool(
-        claim.twin
+        claim.control
     )
     must = controls.partition("## Hand-built models")[2].partition("## Verdicts")[0]
     assert "supported |" in must

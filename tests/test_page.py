@@ -123,7 +123,7 @@ def says_everything(r: Report, figures: Collection[str], text: str):
         for part in (finding.statement, finding.source, finding.criterion.text, finding.scope):
             assert " ".join(part.split()) in shown
         assert f"{look.sign} {look.word}" in shown
-        for estimate in (finding.estimate, finding.test, finding.twin):
+        for estimate in (finding.estimate, finding.test, finding.control):
             assert estimate is None or interval(estimate) in shown
         assert finding.quote is None or " ".join(finding.quote.text.split()) in shown
         for rule in (*finding.criterion.conditions, *finding.criterion.preconditions):
@@ -273,7 +273,7 @@ def test_a_bar_places_numbers_between_its_zones():
                     f,
                     decided_by=condition,
                     test=test,
-                    twin=None,
+                    control=None,
                     causal=None,
                     verdict="inconclusive",
                 )

@@ -1,4 +1,4 @@
-"""Modules under names of the last version: the same modules, with a warning."""
+"""Names of the last version mean what they meant, with a warning."""
 
 import importlib
 import sys
@@ -7,6 +7,8 @@ import pytest
 from helpers import must_fail
 
 from icl_interp import renamed
+from icl_interp.analyses import Evidence
+from icl_interp.analyses.measurement import Results
 
 
 def check_same(old: str):
@@ -40,3 +42,19 @@ def test_a_module_of_a_renamed_package_is_found_too():
 def test_a_name_that_never_was_is_refused():
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("icl_interp.testing.tirals")
+
+
+def old_names_work(claim_type):
+    """Arguments and attributes of the last version mean what they meant, and warn."""
+    with pytest.warns(DeprecationWarning, match="twin of Evidence is called control now"):
+        evidence = claim_type({}, "It is so.", twin={"a": 1})
+    assert evidence.control == {"a": 1}
+    with pytest.warns(DeprecationWarning, match="twin of Evidence is called control now"):
+        assert evidence.twin == {"a": 1}
+
+
+def test_old_names_of_arguments_and_attributes_work():
+    old_names_work(Evidence)
+    with pytest.warns(DeprecationWarning, match="by_twin of Results"):
+        assert Results({"a": 1}).by_twin == []
+    must_fail(old_names_work, lambda *args, twin: Evidence(*args, control=twin))

@@ -206,11 +206,11 @@ def test_a_copy_that_is_made_inside_loses_its_hooks_with_the_context():
     with torch.no_grad():
         intact = model(tokens)
         with intervene(model, SwapPattern("uniform")):
-            twin = copy.deepcopy(model)
-            assert torch.equal(twin(tokens), model(tokens))
-            assert hooked_modules(twin) == hooked_modules(model) != []
-        assert torch.equal(twin(tokens), intact)
-    assert hooked_modules(twin) == []
+            control = copy.deepcopy(model)
+            assert torch.equal(control(tokens), model(tokens))
+            assert hooked_modules(control) == hooked_modules(model) != []
+        assert torch.equal(control(tokens), intact)
+    assert hooked_modules(control) == []
 
 
 def check_masks(model, found):

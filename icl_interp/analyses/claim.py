@@ -12,11 +12,12 @@ from typing import Any
 from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
 from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
-from icl_interp.analyses.measurement import TWIN, TWINS, Measurement, Results
+from icl_interp.analyses.measurement import CONTROL, CONTROLS, Measurement, Results
 from icl_interp.analyses.reasons import fitted
 from icl_interp.analyses.tie import TIED
 from icl_interp.errors import InputError, logger
 from icl_interp.provenance import encode, finite
+from icl_interp.renamed import with_old_names
 from icl_interp.results import Result
 
 __all__ = ["EXPLAINS", "LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_line", "low_r2"]
@@ -40,6 +41,7 @@ def low_r2(facts: Facts) -> str | None:
     return facts.not_learned()
 
 
+@with_old_names(twin="control")
 @dataclass(frozen=True)
 class Evidence:
     """What a claim's function finds in the stored results: numbers, and what they are in words.
@@ -54,7 +56,7 @@ class Evidence:
         estimate: the effect size; the first condition's quantity where it is not given.
         scope: what the numbers hold for.
         causal: the causal counterpart: intervention, effect, sham, cost.
-        twin: the same quantities of an untrained twin.
+        control: the same quantities of an untrained control.
         details: further numbers, a mapping a row (heads, signs, test conditions).
         caveat: a third sentence, about what limits the answer. It is left out of a reason that
             begins with something else that decides (a failed precondition, or a control).
@@ -65,32 +67,33 @@ class Evidence:
     estimate: Estimate | None = None
     scope: str = ""
     causal: dict[str, Any] | None = None
-    twin: Mapping[str, Estimate] = field(default_factory=dict)
+    control: Mapping[str, Estimate] = field(default_factory=dict)
     details: tuple[dict[str, Any], ...] = ()
     caveat: str = ""
 
 
+@with_old_names(twin="control", twins_agree="controls_agree")
 @dataclass(frozen=True)
 class Claim:
     """Something that can be true of a trained model, and how it is put to the test.
 
     Attributes:
         id: "study.claim".
-        kind: "architecture" follows from the design and holds for an untrained twin too; "learning"
-            is about what training made, so the verdict is at most inconclusive for a model that did
-            not learn, or whose untrained twin passes as well.
+        kind: "architecture" follows from the design and holds for an untrained control too;
+            "learning" is about what training made, so the verdict is at most inconclusive for a
+            model that did not learn, or whose untrained control passes as well.
         statement: what is claimed, in a sentence. short: the same in a dozen words.
         source: who claims it, where.
         criterion: fixed before looking; it alone decides.
-        measurements: what must be measured on the model. twin: what must be measured on its
-            untrained twin; such results are stored as "twin/<name>".
+        measurements: what must be measured on the model. control: what must be measured on its
+            untrained control; such results are stored as "twin/<name>".
         evidence: a pure function of the stored results and the facts about the model.
         excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
             None if it can.
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply
             where they are vectors.
-        twins_agree: of an architecture claim: whether it is inconclusive where most untrained twins
-            show the opposite, because the design then does not decide what the model does.
+        controls_agree: of an architecture claim: whether it is inconclusive where most untrained
+            controls show the opposite, because the design then does not decide what the model does.
         about_weights: whether its numbers are read off weights. Such a claim is judged only where
             the reading predicts what the model predicts and the part that was read is used: its
             criterion holds the preconditions `TIED` (`icl_interp.analyses.tie`).
@@ -111,10 +114,10 @@ class Claim:
     criterion: Criterion
     measurements: tuple[Measurement[Any], ...]
     evidence: Callable[[Results, Facts], Evidence]
-    twin: tuple[Measurement[Any], ...] = ()
+    control: tuple[Measurement[Any], ...] = ()
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
-    twins_agree: bool = False
+    controls_agree: bool = False
     about_weights: bool = False
     aspects: tuple[str, ...] = ()
     learned: Callable[[Facts], str | None] = field(default=low_r2)
@@ -192,25 +195,27 @@ class Claim:
     def needs(self) -> dict[str, Measurement[Any]]:
         """All measurements by the names of their results."""
         return {m.name: m for m in self.measurements} | {
-            prefix + m.name: m for prefix in self.twin_prefixes for m in self.twin
+            prefix + m.name: m for prefix in self.control_prefixes for m in self.control
         }
 
     @property
-    def twin_prefixes(self) -> tuple[str, ...]:
-        """Prefixes of the untrained twins that may be measured.
+    def control_prefixes(self) -> tuple[str, ...]:
+        """Prefixes of the untrained controls that may be measured.
 
-        There is one only, where twins decide nothing about the design.
+        There is one only, where controls decide nothing about the design.
         """
-        return TWINS if self.kind == "learning" or self.twins_agree else TWINS[:1]
+        return CONTROLS if self.kind == "learning" or self.controls_agree else CONTROLS[:1]
 
-    def needs_another_twin(self, results: Results, facts: Facts) -> bool:
-        """Whether the verdict could still turn on an untrained twin that has not been measured.
+    def needs_another_control(self, results: Results, facts: Facts) -> bool:
+        """Whether the verdict could still turn on an untrained control that has not been measured.
 
-        The first is always needed, since its number is shown. The others matter only where twins
+        The first is always needed, since its number is shown. The others matter only where controls
         could forbid the verdict, and the third only where the first two differ.
         """
-        measured = sum(TWIN + m.name in twin for twin in results.by_twin for m in self.twin[:1])
-        if not self.twin or measured == len(self.twin_prefixes):
+        measured = sum(
+            CONTROL + m.name in control for control in results.by_control for m in self.control[:1]
+        )
+        if not self.control or measured == len(self.control_prefixes):
             return False
         if not measured:
             return True
@@ -225,11 +230,11 @@ class Claim:
             forbids = self._forbidding(self.criterion.decide(evidence.quantities))
             if forbids is None:
                 return False
-            outcomes = self._outcomes_of_twins(evidence, results, facts)
+            outcomes = self._outcomes_of_controls(evidence, results, facts)
         except Exception:  # `finding` says and logs it
             return False
         n = outcomes.count(forbids)
-        return max(n, len(outcomes) - n) <= len(self.twin_prefixes) / 2
+        return max(n, len(outcomes) - n) <= len(self.control_prefixes) / 2
 
     def judge_results(self, results: Mapping[str, Result], facts: Facts) -> Finding:
         """The finding that these results give; errors pass through (`finding` catches them)."""
@@ -259,7 +264,7 @@ class Claim:
                 )
             ),
             causal=evidence.causal,
-            twin=evidence.twin.get(condition.quantity),
+            control=evidence.control.get(condition.quantity),
             details=evidence.details,
             evidence=dict(evidence.quantities),
             firm=decision.firm if verdict == decision.verdict else None,
@@ -289,7 +294,7 @@ class Claim:
         forbids = self._forbidding(decision)
         if forbids is None:
             return None
-        outcomes = self._outcomes_of_twins(evidence, results, facts)
+        outcomes = self._outcomes_of_controls(evidence, results, facts)
         if outcomes.count(forbids) <= len(outcomes) / 2:
             return None
         if self.kind == "learning":
@@ -297,32 +302,36 @@ class Claim:
         return "Randomly initialised controls show the opposite, so the design does not decide it."
 
     def _forbidding(self, decision: Decision) -> Verdict | None:
-        """The outcome that forbids this verdict where most untrained twins have it.
+        """The outcome that forbids this verdict where most untrained controls have it.
 
-        None where the twins are not asked.
+        None where the controls are not asked.
         """
         if decision.failed:
             return None
         if self.kind == "learning":
             return "supported" if decision.verdict == "supported" else None
-        return OPPOSITE.get(decision.verdict) if self.twins_agree else None
+        return OPPOSITE.get(decision.verdict) if self.controls_agree else None
 
-    def _outcomes_of_twins(
+    def _outcomes_of_controls(
         self, evidence: Evidence, results: Results, facts: Facts
     ) -> list[Verdict]:
-        """What each untrained twin that was measured shows."""
-        found: list[Verdict] = [self._of_twin(evidence.quantities, evidence.twin)]
-        for twin in results.by_twin[1:]:
-            if all(TWIN + m.name in twin for m in self.twin):
-                found.append(self._of_twin(evidence.quantities, self.evidence(twin, facts).twin))
+        """What each untrained control that was measured shows."""
+        found: list[Verdict] = [self._of_control(evidence.quantities, evidence.control)]
+        for control in results.by_control[1:]:
+            if all(CONTROL + m.name in control for m in self.control):
+                found.append(
+                    self._of_control(evidence.quantities, self.evidence(control, facts).control)
+                )
         return found
 
-    def _of_twin(self, asked: Mapping[str, Estimate], twin: Mapping[str, Estimate]) -> Verdict:
-        """The outcome of the conditions asked of the model, where the twin has numbers for them."""
+    def _of_control(
+        self, asked: Mapping[str, Estimate], control: Mapping[str, Estimate]
+    ) -> Verdict:
+        """The outcome of the conditions asked of the model for which the control has numbers."""
         outcomes = [
-            c.outcome(twin[c.quantity])
+            c.outcome(control[c.quantity])
             for c in self.criterion.conditions
-            if c.quantity in asked and c.quantity in twin
+            if c.quantity in asked and c.quantity in control
         ]
         if "contradicted" in outcomes:
             return "contradicted"
@@ -367,14 +376,16 @@ def in_one_line(error: Exception) -> str:
 def asked_once(claim: Claim) -> Claim:
     """The same claim, whose evidence is found once for the same results.
 
-    An analysis asks for it before and after further twins are measured. The same are the very
-    objects, under the same names. What further twins gave is not looked at, since no evidence sees
-    it (`Results.twin` is the first).
+    An analysis asks for it before and after further controls are measured. The same are the very
+    objects, under the same names. What further controls gave is not looked at, since no evidence
+    sees it (`Results.control` is the first).
     """
     known: list[tuple[dict[str, Result], Facts, Evidence]] = []
 
     def evidence(results: Results, facts: Facts) -> Evidence:
-        asked = {name: result for name, result in results.items() if not name.startswith(TWINS[1:])}
+        asked = {
+            name: result for name, result in results.items() if not name.startswith(CONTROLS[1:])
+        }
         for others, about, found in known:
             same = others.keys() == asked.keys() and all(
                 others[name] is asked[name] for name in asked

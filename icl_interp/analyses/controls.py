@@ -1,4 +1,4 @@
-"""Untrained twins, measured as far as verdicts need them."""
+"""Untrained controls, measured as far as verdicts need them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import TWINS, Measurement
+from icl_interp.analyses.measurement import CONTROLS, Measurement
 from icl_interp.analyses.plan import Watch
 
 
@@ -19,12 +19,12 @@ def measure(
 ) -> dict[str, Exception]:
     """All that claims need, each measurement once; returns those that failed, with the error.
 
-    Of the untrained twins the first is always measured, each further one only for claims whose
-    verdict could still turn on it (`Claim.needs_another_twin`): verdicts are the same as with all
-    of them.
+    Of the untrained controls the first is always measured, each further one only for claims whose
+    verdict could still turn on it (`Claim.needs_another_control`): verdicts are the same as with
+    all of them.
 
     Args:
-        lab: the model; results of its twins are stored under `TWINS`.
+        lab: the model; results of its controls are stored under `CONTROLS`.
         claims: those that apply.
         facts: about the model.
         beside: further measurements.
@@ -35,11 +35,11 @@ def measure(
         m.name: m for m in beside
     }
     errors = lab.measure_all(list(wanted.values()), watch)
-    for number, prefix in enumerate(TWINS):
+    for number, prefix in enumerate(CONTROLS):
         results = lab.results
-        claims = [claim for claim in claims if claim.needs_another_twin(results, facts)]
-        asked = {m.name: m for claim in claims for m in claim.twin}
+        claims = [claim for claim in claims if claim.needs_another_control(results, facts)]
+        asked = {m.name: m for claim in claims for m in claim.control}
         if asked:
-            found = lab.twins[number].measure_all(list(asked.values()), watch)
+            found = lab.controls[number].measure_all(list(asked.values()), watch)
             errors |= {prefix + name: error for name, error in found.items()}
     return errors

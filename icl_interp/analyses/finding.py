@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition, Verdict
 from icl_interp.errors import shown
+from icl_interp.renamed import with_old_names
 from icl_interp.resampling import EXTREMES
 from icl_interp.stored import Stored
 
@@ -31,6 +32,7 @@ class Quote:
 TEXTS = ("id", "study", "statement", "source", "reason", "scope")
 
 
+@with_old_names(twin="control")
 @dataclass(frozen=True)
 class Finding:
     """A verdict on a claim about one model. `to_dict` gives the report's schema.
@@ -38,7 +40,7 @@ class Finding:
     Attributes:
         estimate: the effect size.
         test: the quantity that decided.
-        twin: the same of an untrained twin.
+        control: the same of an untrained control.
         decided_by: the condition that decided; the criterion's first one where none could.
         evidence: every quantity that the criterion asked for, by its key.
         error: what went wrong where a measurement or the evidence failed; the verdict is then
@@ -62,7 +64,7 @@ class Finding:
     test: Estimate | None = None
     scope: str = ""
     causal: dict[str, Any] | None = None
-    twin: Estimate | None = None
+    control: Estimate | None = None
     details: tuple[dict[str, Any], ...] = ()
     figures: tuple[str, ...] = ()
     error: str | None = None
@@ -85,13 +87,16 @@ class Finding:
             "conditions": [asdict(c) for c in self.criterion.conditions],
             "preconditions": [asdict(p) for p in self.criterion.preconditions],
         }
-        plain = {
-            **asdict(self),
+        plain = asdict(self)
+        kept = {
+            **plain,
             "details": list(self.details),
             "figures": list(self.figures),
             "criterion": criterion,
+            # The keys of reports stay, whatever an attribute is called.
+            "twin": plain["control"],
         }
-        return {key: value for key, value in plain.items() if key != "decided_by"}
+        return {key: value for key, value in kept.items() if key not in ("decided_by", "control")}
 
     def __repr__(self) -> str:
         e = self.estimate
@@ -114,7 +119,8 @@ class Finding:
             InputError: the data are no such finding; the message names the place.
         """
         stored = Stored(data, where)
-        stored.members(f.name for f in fields(cls) if f.name != "decided_by")
+        attributes = {f.name for f in fields(cls)} - {"decided_by", "control"}
+        stored.members({*attributes, "twin"})
         causal, criterion = stored["causal"], _criterion(stored["criterion"])
         evidence = stored.get("evidence")
         return cls(
@@ -125,7 +131,7 @@ class Finding:
             decided_by=_decided(stored["criterion"], criterion),
             estimate=_estimate(stored["estimate"]),
             test=_estimate(stored["test"]),
-            twin=_estimate(stored["twin"]),
+            control=_estimate(stored["twin"]),
             causal=None if causal.value is None else causal.facts(),
             details=tuple(row.facts() for row in stored["details"].items()),
             figures=tuple(name.text() for name in stored["figures"].items()),

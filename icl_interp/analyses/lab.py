@@ -6,7 +6,7 @@ from typing import Any
 
 from icl_interp.analyses.bench import Bench
 from icl_interp.analyses.measurement import (
-    TWINS,
+    CONTROLS,
     Measurement,
     R,
     Results,
@@ -21,11 +21,13 @@ from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
+from icl_interp.renamed import with_old_names
 from icl_interp.tasks.base import Task
 
-SEEDS = (1, 2, 3)  # of the weights of untrained twins: two of three decide
+SEEDS = (1, 2, 3)  # of the weights of untrained controls: two of three decide
 
 
+@with_old_names(twin="control", twins="controls")
 class Lab(Bench):
     """A bench whose measurements are kept: what claims are judged by.
 
@@ -36,8 +38,8 @@ class Lab(Bench):
             (`checkpoints.companions`).
         snapshots: gives the models that the run kept on the way, by step; called when a measurement
             asks for them.
-        twin_config: of the untrained twins; the model's own by default. An edited model's twins are
-            its source's.
+        control_config: of the untrained controls; the model's own by default. An edited model's
+            controls are its source's.
         config: of the run that made the model, training included; by default one that does not know
             the training.
     """
@@ -55,7 +57,7 @@ class Lab(Bench):
         companions: Mapping[Role, Checkpoint] | None = None,
         device: str | None = None,
         snapshots: Callable[[], Mapping[int, HookedTransformer]] | None = None,
-        twin_config: HookedTransformerConfig | None = None,
+        control_config: HookedTransformerConfig | None = None,
         config: RunConfig | None = None,
     ) -> None:
         super().__init__(
@@ -63,7 +65,7 @@ class Lab(Bench):
         )
         self.counterpart_model = counterpart
         self.companions = dict(companions or {})
-        self.twin_config = twin_config or model.shape
+        self.control_config = control_config or model.shape
         self._snapshots = snapshots
         self._config = config
         self._results = Results()
@@ -107,10 +109,10 @@ class Lab(Bench):
 
     @property
     def results(self) -> Results:
-        """All results so far; those of the untrained twins under `TWINS`."""
+        """All results so far; those of the untrained controls under `CONTROLS`."""
         found = dict(self._results)
-        for number, twin in self.twins.made.items():
-            found |= {TWINS[number] + name: result for name, result in twin.results.items()}
+        for number, control in self.controls.made.items():
+            found |= {CONTROLS[number] + name: result for name, result in control.results.items()}
         return Results(found)
 
     @cached_property
@@ -119,20 +121,22 @@ class Lab(Bench):
         return self._config or RunConfig(self.model.cfg, self.task, tokens.name_of(self.encoding))
 
     @cached_property
-    def twins(self) -> "Twins":
+    def controls(self) -> "Controls":
         """The same bench with untrained models: same config, fresh weights.
 
         Of each function they are shown one context.
 
         This bench has one context of each function. The weights of the models do not depend on the
-        seed of the sample: a verdict must not change with the seed because of a twin.
+        seed of the sample: a verdict must not change with the seed because of a control.
         """
-        return Twins(lambda seed: self._beside(HookedTransformer(self.twin_config, seed=seed), 1))
+        return Controls(
+            lambda seed: self._beside(HookedTransformer(self.control_config, seed=seed), 1)
+        )
 
     @property
-    def twin(self) -> "Lab":
-        """The first of the untrained `twins`."""
-        return self.twins[0]
+    def control(self) -> "Lab":
+        """The first of the untrained `controls`."""
+        return self.controls[0]
 
     @cached_property
     def counterpart(self) -> "Lab | None":
@@ -153,8 +157,8 @@ class Lab(Bench):
         return dict(self._snapshots()) if self._snapshots else {}
 
 
-class Twins:
-    """The labs of untrained twins, each made when it is first asked for.
+class Controls:
+    """The labs of untrained controls, each made when it is first asked for.
 
     Most verdicts need one or two of three.
 

@@ -11,13 +11,14 @@ from xarray import DataArray
 
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.probes.sweep import Sweep
+from icl_interp.renamed import with_old_names
 from icl_interp.results import Result
 
 R = TypeVar("R", bound=Result)
 # What a measurement asks for; its answers come in the same form, a `Swept` in place of each sweep.
 Asked = Sweep | Sequence[Sweep] | Mapping[Any, Sweep] | None
-TWINS = ("twin/", "twin 2/", "twin 3/")  # in front of the names of untrained twins' results
-TWIN = TWINS[0]  # the one whose numbers are shown
+CONTROLS = ("twin/", "twin 2/", "twin 3/")  # in front of the names of untrained controls' results
+CONTROL = CONTROLS[0]  # the one whose numbers are shown
 
 
 @dataclass(frozen=True)
@@ -134,14 +135,15 @@ class MissingResult(InputError, KeyError):
     __str__ = InputError.__str__  # a KeyError's own shows the message in quotes
 
 
+@with_old_names(twin="control", by_twin="by_control")
 class Results(UserDict[str, Any]):
     """Results by name; a measurement is a key too, and then a type checker knows what it gives.
 
     >>> from icl_interp.results import make_table
     >>> certificate = Measurement("far/certificate", lambda lab: make_table({"r": [2.0]}))
-    >>> of_twin = make_table({"r": [3.0]})
-    >>> results = Results({"far/certificate": certificate(None), "twin/far/certificate": of_twin})
-    >>> results[certificate]["r"].item(), results.twin["far/certificate"]["r"].item()
+    >>> its = make_table({"r": [3.0]})
+    >>> results = Results({"far/certificate": certificate(None), "twin/far/certificate": its})
+    >>> results[certificate]["r"].item(), results.control["far/certificate"]["r"].item()
     (2.0, 3.0)
     """
 
@@ -166,20 +168,20 @@ class Results(UserDict[str, Any]):
         return _name(key) in self.data
 
     @property
-    def twin(self) -> "Results":
-        """The results of the first untrained twin."""
+    def control(self) -> "Results":
+        """The results of the first untrained control."""
         return Results(
-            {name.removeprefix(TWIN): r for name, r in self.items() if name.startswith(TWIN)}
+            {name.removeprefix(CONTROL): r for name, r in self.items() if name.startswith(CONTROL)}
         )
 
     @property
-    def by_twin(self) -> "list[Results]":
-        """These results once for each twin that was measured, which then stands as the first."""
-        own = {name: r for name, r in self.items() if not name.startswith(TWINS)}
+    def by_control(self) -> "list[Results]":
+        """These results once for each control that was measured, which then stands as the first."""
+        own = {name: r for name, r in self.items() if not name.startswith(CONTROLS)}
         found = []
-        for prefix in TWINS:
+        for prefix in CONTROLS:
             its = {
-                TWIN + name.removeprefix(prefix): r
+                CONTROL + name.removeprefix(prefix): r
                 for name, r in self.items()
                 if name.startswith(prefix)
             }

@@ -57,7 +57,7 @@ def check_measurements() -> None:
     """
     taken: dict[str, Measurement[Any]] = {}
     for claim in REGISTRY.values():
-        for m in with_needs((*claim.measurements, *claim.twin)):
+        for m in with_needs((*claim.measurements, *claim.control)):
             known = taken.get(m.name)
             if known is None or not _one_place(known, m):
                 check_distinct(taken, m)

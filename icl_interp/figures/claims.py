@@ -102,10 +102,14 @@ def control_intervention(finding: Finding) -> float | None:
 def _row(
     figure: Figure, marks: Marks, finding: Finding, panel: tuple[float, float], name: str
 ) -> None:
-    test, twin, control = finding.test, finding.twin, control_intervention(finding)
+    test = finding.test
+    control = finding.control
+    sham = control_intervention(finding)
     assert test is not None
-    values = [test.value, test.low, test.high, *([] if control is None else [control])]
-    values += [v for v in (twin.value, twin.low, twin.high) if np.isfinite(v)] if twin else []
+    values = [test.value, test.low, test.high, *([] if sham is None else [sham])]
+    values += (
+        [v for v in (control.value, control.low, control.high) if np.isfinite(v)] if control else []
+    )
     scale, (low, high) = extent(finding.decided_by, values, test.unit)
     title = plain(
         name_of(test)
@@ -138,18 +142,18 @@ def _row(
     axes = {"xaxis": f"x{name}", "yaxis": f"y{name}"}
     _zones(marks, finding.decided_by, low, high, name, scale)
     look = VERDICTS[finding.verdict]
-    if twin is not None and np.isfinite(twin.value):
-        hover = f"randomly initialised control: {plain(interval(twin))}<extra></extra>"
-        figure.add_trace(_mark(twin, "diamond-open", INK, 0.24, 9, hover, **axes))
-    if control is not None:
+    if control is not None and np.isfinite(control.value):
+        hover = f"randomly initialised control: {plain(interval(control))}<extra></extra>"
+        figure.add_trace(_mark(control, "diamond-open", INK, 0.24, 9, hover, **axes))
+    if sham is not None:
         figure.add_trace(
             _mark(
-                Estimate("control intervention", control, control, control),
+                Estimate("control intervention", sham, sham, sham),
                 "square-open",
                 INK,
                 0.24,
                 9,
-                f"control intervention: {number(control)} {plain(test.unit)}<extra></extra>",
+                f"control intervention: {number(sham)} {plain(test.unit)}<extra></extra>",
                 **axes,
             )
         )
@@ -320,7 +324,9 @@ def _words(marks: Marks, finding: Finding, top: float, middle: float) -> None:
 def _legend(shown: Sequence[Finding]) -> str:
     """What the marks mean, in a line; only of what is drawn."""
     entries = ["● estimate, 95 % interval"] if shown else []
-    entries += ["◇ randomly initialised control"] if any(f.twin is not None for f in shown) else []
+    entries += (
+        ["◇ randomly initialised control"] if any(f.control is not None for f in shown) else []
+    )
     entries += (
         ["□ control intervention"]
         if any(control_intervention(f) is not None for f in shown)

@@ -35,13 +35,15 @@ def bar(f: Finding) -> Markup:
     square = control_intervention(f)
     values = [f.test.value, f.test.low, f.test.high, *([] if square is None else [square])]
     values += (
-        [v for v in (f.twin.value, f.twin.low, f.twin.high) if math.isfinite(v)] if f.twin else []
+        [v for v in (f.control.value, f.control.low, f.control.high) if math.isfinite(v)]
+        if f.control
+        else []
     )
     scale, ends = extent(f.decided_by, values, f.test.unit)
     across = _across(scale, ends)
     parts = [*_zones(f.decided_by, across, ends)]
-    if f.twin is not None and math.isfinite(f.twin.value):
-        parts.append(_diamond(across(f.twin.value)))
+    if f.control is not None and math.isfinite(f.control.value):
+        parts.append(_diamond(across(f.control.value)))
     if square is not None:
         parts.append(_square(across(square)))
     parts += [

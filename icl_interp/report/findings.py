@@ -32,8 +32,8 @@ def body(f: Finding, drawn: Collection[str] = ()) -> Markup:
     pairs["criterion"] = joined([markup("{}", f.criterion.text), *_rules(f)], "<br>")
     if f.scope:
         pairs["scope"] = f.scope
-    if f.twin:
-        pairs["randomly initialised control"] = one_estimate(f.twin)
+    if f.control:
+        pairs["randomly initialised control"] = one_estimate(f.control)
     if f.causal:
         pairs["causal test"] = mapping(f.causal)
     if f.details:

@@ -17,7 +17,7 @@ from icl_interp import results
 from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.measurement import TWINS, Results
+from icl_interp.analyses.measurement import CONTROLS, Results
 from icl_interp.errors import InputError, logger, shown, unknown
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.paper import for_paper
@@ -130,9 +130,11 @@ class Report:
         versions = self.provenance.get("measurements")
         stored = versions if isinstance(versions, Mapping) else {}
         # What was never measured has no version: the claim does not apply, the measurement failed,
-        # or other twins did.
+        # or other controls did.
         spared = {
-            name for name in claim.needs if name.startswith(TWINS[1:]) and name not in self.results
+            name
+            for name in claim.needs
+            if name.startswith(CONTROLS[1:]) and name not in self.results
         }
         never = spared | facts.failed.keys()
         asked = (

@@ -218,7 +218,7 @@ def claim(asked: Claim, finding: Finding | None = None) -> Group:
         for name, e in (
             ("estimate", finding.estimate),
             ("decided by", finding.test),
-            ("control", finding.twin),
+            ("control", finding.control),
         ):
             if e:
                 rows[f"{name} (result)" if name == "control" else name] = f"{e.name}: {measured(e)}"
@@ -249,7 +249,7 @@ def about(asked: Claim) -> dict[str, str]:
     rows["measured"] = "\n".join(_doc(m.function, m.name) for m in asked.measurements)
     rows["criterion"] = "\n".join([asked.criterion.text, *_conditions(asked)])
     rows["kind"] = KINDS[asked.kind]
-    if asked.twin:
+    if asked.control:
         rows["control"] = (
             "The same is measured on randomly initialised models of this architecture."
         )

@@ -12,7 +12,7 @@ from pandas import DataFrame
 
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.lab import Twins
+from icl_interp.analyses.lab import Controls
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES, Case, Construction
 from icl_interp.models.config import HookedTransformerConfig
@@ -24,7 +24,7 @@ from icl_interp.testing.metamorphic import (
     Job,
     Row,
     concerned,
-    config_of_twins,
+    config_of_controls,
     done_or_made,
     inexact,
     row_of,
@@ -77,14 +77,14 @@ def judged_case(
     case: Case,
     claims: Sequence[Claim],
     seed: int = 0,
-    twin_config: HookedTransformerConfig | None = None,
-    twins: Twins | None = None,
+    control_config: HookedTransformerConfig | None = None,
+    controls: Controls | None = None,
 ) -> Findings:
     """Findings about a model of known truth, on its own task with what stands beside it."""
     lab, facts = calibration.lab_for(case, seed=seed)
-    lab.twin_config = twin_config or lab.twin_config
-    if twins is not None:
-        lab.twins = twins
+    lab.control_config = control_config or lab.control_config
+    if controls is not None:
+        lab.controls = controls
     results = calibration.measure(lab, facts, claims)
     return {claim.id: claim.judge_results(results, facts) for claim in claims}
 
@@ -120,7 +120,7 @@ def posed_case(case: Case) -> Posed:
 
 
 def try_edit_of_known(
-    one: Known, edit: Edit, before: Findings, seed: int = 0, twins: Twins | None = None
+    one: Known, edit: Edit, before: Findings, seed: int = 0, controls: Controls | None = None
 ) -> list[Row]:
     """A row for each claim: verdict and estimate on a known model, before and after an edit."""
     name, case = one.construction.name, one.case
@@ -130,9 +130,9 @@ def try_edit_of_known(
     asked = concerned(one.claims, edit)
     if why := inexact(posed_case(case), posed_case(other), edit):
         return rows_left_out(name, edit, asked, before, why)
-    config = config_of_twins(case.model, other.model)
-    same = twins if config == case.model.cfg else None
-    after = judged_case(other, asked, seed, twin_config=config, twins=same)
+    config = config_of_controls(case.model, other.model)
+    same = controls if config == case.model.cfg else None
+    after = judged_case(other, asked, seed, control_config=config, controls=same)
     return rows_after(name, edit, asked, before, after)
 
 
@@ -220,12 +220,12 @@ def jobs_of_known(one: Known, every: Sequence[Known], seed: int = 0) -> Iterator
     There is one for each edit of weights that applies, and for every rival.
     """
     lab, _ = calibration.lab_for(one.case, seed=seed)
-    twins = lab.twins
+    controls = lab.controls
     for edit in EDITS:
         if not edit.applies(one.case.model.cfg):
             yield (
                 f"edit: {edit.name}",
-                lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, twins),
+                lambda before, edit=edit: try_edit_of_known(one, edit, before, seed, controls),
             )
     yield (
         "beside",

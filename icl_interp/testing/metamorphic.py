@@ -25,7 +25,7 @@ from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.lab import Lab, Twins
+from icl_interp.analyses.lab import Controls, Lab
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
 from icl_interp.models import tokens
@@ -87,8 +87,8 @@ def judged(
     model: Posed,
     claims: Sequence[Claim],
     sample: Sample,
-    twin_config: HookedTransformerConfig | None = None,
-    twins: Twins | None = None,
+    control_config: HookedTransformerConfig | None = None,
+    controls: Controls | None = None,
 ) -> Findings:
     """Findings about a model by itself, without companions or snapshots.
 
@@ -96,13 +96,13 @@ def judged(
         model: what is judged, and on what.
         claims: what is judged of it.
         sample: of prompts.
-        twin_config: of the untrained twins; the model's own by default.
-        twins: `twins_of` the same task, encoding, sample and config, which are then not measured
-            again.
+        control_config: of the untrained controls; the model's own by default.
+        controls: `controls_of` the same task, encoding, sample and config, which are then not
+            measured again.
     """
-    lab = _lab(model, sample, twin_config)
-    if twins is not None:
-        lab.twins = twins
+    lab = _lab(model, sample, control_config)
+    if controls is not None:
+        lab.controls = controls
     errors = evaluation.in_distribution(lab, model.task, sample.n_contexts)
     facts = Facts.of(
         lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units
@@ -111,12 +111,14 @@ def judged(
     return {claim.id: claim.judge_results(results, facts) for claim in claims}
 
 
-def twins_of(model: Posed, sample: Sample) -> Twins:
+def controls_of(model: Posed, sample: Sample) -> Controls:
     """The untrained controls of a model, which edited and ignorant models share."""
-    return _lab(model, sample).twins
+    return _lab(model, sample).controls
 
 
-def _lab(model: Posed, sample: Sample, twin_config: HookedTransformerConfig | None = None) -> Lab:
+def _lab(
+    model: Posed, sample: Sample, control_config: HookedTransformerConfig | None = None
+) -> Lab:
     return Lab(
         model.model,
         model.task,
@@ -124,7 +126,7 @@ def _lab(model: Posed, sample: Sample, twin_config: HookedTransformerConfig | No
         n_units=sample.n_units,
         n_contexts=sample.n_contexts,
         seed=sample.seed,
-        twin_config=twin_config,
+        control_config=control_config,
     )
 
 
@@ -221,7 +223,7 @@ def inexact(model: Posed, other: Posed, edit: Edit | TargetEdit) -> str | None:
     if isinstance(edit, TargetEdit):
         return None
     mine = copy.deepcopy(model.model).double()
-    largest = max(float(weight.abs().max()) for weight in model.model.parameters())
+    largest = max(float(weight.detach().abs().max()) for weight in model.model.parameters())
     ordinary = type(model.model) is HookedTransformer and largest < ORDINARY
     for size in (NEARBY, *FAR):
         moved = moves(mine, other.model, model, size)
@@ -253,7 +255,9 @@ def survives(claim: Claim, edit: Edit | TargetEdit, before: Finding, after: Find
     return "the estimate moves"
 
 
-def config_of_twins(before: HookedTransformer, after: HookedTransformer) -> HookedTransformerConfig:
+def config_of_controls(
+    before: HookedTransformer, after: HookedTransformer
+) -> HookedTransformerConfig:
     """The config of an edited model's untrained controls.
 
     It is that of the source, with as many layers as the edited model has.
@@ -279,11 +283,11 @@ def try_edit(
     claims: Sequence[Claim],
     before: Findings,
     sample: Sample,
-    twins: Twins | None = None,
+    controls: Controls | None = None,
 ) -> list[Row]:
     """A row for each claim: its verdict and estimate before and after an edit.
 
-    `twins` are the untrained controls of the model, if they are known already.
+    `controls` are the untrained controls of the model, if they are known already.
     """
     other = edited(model, edit, sample.seed)
     if not isinstance(edit, TargetEdit) and not differ(model.model, other.model):
@@ -291,10 +295,10 @@ def try_edit(
     asked = concerned(claims, edit)
     if why := inexact(model, other, edit):
         return rows_left_out(name, edit, asked, before, why)
-    config = config_of_twins(model.model, other.model)
-    same = None if isinstance(edit, TargetEdit) else twins  # other targets are another task
+    config = config_of_controls(model.model, other.model)
+    same = None if isinstance(edit, TargetEdit) else controls  # other targets are another task
     same = same if config == model.model.cfg else None
-    after = judged(other, asked, sample, twin_config=config, twins=same)
+    after = judged(other, asked, sample, control_config=config, controls=same)
     return rows_after(name, edit, asked, before, after)
 
 
@@ -323,7 +327,11 @@ def rows_left_out(
 
 
 def try_ignorant(
-    name: str, model: Posed, claims: Sequence[Claim], sample: Sample, twins: Twins | None = None
+    name: str,
+    model: Posed,
+    claims: Sequence[Claim],
+    sample: Sample,
+    controls: Controls | None = None,
 ) -> Iterator[list[Row]]:
     """For each model of the same config that knows nothing, a row a claim: none may be supported.
 
@@ -336,8 +344,8 @@ def try_ignorant(
             if variant.startswith("untrained")
             else claims
         )
-        same = twins if other.cfg == model.model.cfg else None
-        after = judged(model._replace(model=other), of_these, sample, twins=same)
+        same = controls if other.cfg == model.model.cfg else None
+        after = judged(model._replace(model=other), of_these, sample, controls=same)
         yield [
             row_of(
                 "ignorant",
@@ -381,16 +389,16 @@ def jobs(
     name: str, model: Posed, claims: Sequence[Claim], sample: Sample = Sample()
 ) -> Iterator[tuple[str, Job]]:
     """All trials of a model, by name: what each does with the findings about the model as it is."""
-    twins = twins_of(model, sample)
+    controls = controls_of(model, sample)
     for edit in edits_of(model):
         yield (
             f"edit: {edit.name}",
-            lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample, twins),
+            lambda before, edit=edit: try_edit(name, model, edit, claims, before, sample, controls),
         )
     yield (
         "ignorant",
         lambda before: [
-            row for rows in try_ignorant(name, model, claims, sample, twins) for row in rows
+            row for rows in try_ignorant(name, model, claims, sample, controls) for row in rows
         ],
     )
     for seed in SEEDS:

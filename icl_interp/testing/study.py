@@ -207,18 +207,18 @@ def dials(it: Examined) -> Iterator[Outcome]:
         )
 
 
-def twins(it: Examined) -> Iterator[Outcome]:
-    """Each claim shows beside its number that of an untrained twin."""
+def controls(it: Examined) -> Iterator[Outcome]:
+    """Each claim shows beside its number that of an untrained control."""
     for claim in it.study.claims:
         found = [one.findings[claim.id] for one in it.judged if claim.id in one.findings]
-        if not claim.twin:
-            yield claim.id, "it measures nothing on an untrained twin"
+        if not claim.control:
+            yield claim.id, "it measures nothing on an untrained control"
         elif found:
             yield (
                 claim.id,
                 None
-                if any(f.twin for f in found)
-                else "no finding shows a number of an untrained twin",
+                if any(f.control for f in found)
+                else "no finding shows a number of an untrained control",
             )
 
 
@@ -252,12 +252,14 @@ def edits(it: Examined) -> Iterator[Outcome]:
     """
     for one, claims in it.plain:
         model, before = _posed(one.case), None
-        twins = metamorphic.twins_of(model, SMALL)
+        controls = metamorphic.controls_of(model, SMALL)
         for edit in metamorphic.edits_of(model, one_a_family=True):
             before = (
-                metamorphic.judged(model, claims, SMALL, twins=twins) if before is None else before
+                metamorphic.judged(model, claims, SMALL, controls=controls)
+                if before is None
+                else before
             )
-            for row in metamorphic.try_edit(one.name, model, edit, claims, before, SMALL, twins):
+            for row in metamorphic.try_edit(one.name, model, edit, claims, before, SMALL, controls):
                 yield f"{row[3]} after {edit.name}", _moved(one.name, row)
 
 
@@ -330,7 +332,7 @@ def ignorance(it: Examined) -> Iterator[Outcome]:
     for one, claims in it.plain:
         model = _posed(one.case)
         for rows in metamorphic.try_ignorant(
-            one.name, model, claims, SMALL, metamorphic.twins_of(model, SMALL)
+            one.name, model, claims, SMALL, metamorphic.controls_of(model, SMALL)
         ):
             for row in rows:
                 yield f"{row[3]} of {row[2]}", f"supported, as {one.name}" if row[-1] else None
@@ -412,7 +414,7 @@ RULES: tuple[Rule, ...] = (
     both_ways,
     verdicts,
     dials,
-    twins,
+    controls,
     untrained,
     edits,
     weights,

@@ -47,11 +47,13 @@ def estimates(**intervals: Interval) -> dict[str, Estimate]:
 
 
 def claim(
-    found: Interval = SURE, kind: str = "architecture", twin: Interval | None = None, **evidence
+    found: Interval = SURE, kind: str = "architecture", control: Interval | None = None, **evidence
 ) -> Claim:
     """A claim whose evidence is always the same."""
     quantities = {**estimates(share=found), **evidence.pop("quantities", {})}
-    fixed = Evidence(quantities, "because.", twin=estimates(share=twin) if twin else {}, **evidence)
+    fixed = Evidence(
+        quantities, "because.", control=estimates(share=control) if control else {}, **evidence
+    )
     return Claim(
         "test.claim", kind, "a statement", "a source", RULE, (), lambda results, facts: fixed
     )
@@ -195,22 +197,22 @@ def test_the_estimate_need_not_be_what_decides():
 
 
 def check_learning_gate(kind):
-    """A learning claim asks for a model that learned, in both directions, and a twin that fails."""
+    """A learning claim asks for a model that learned, both ways, and a control that fails."""
     for found, expected in ((SURE, "supported"), (AGAINST, "contradicted")):
         assert verdict(claim(found, kind)) == expected
         assert verdict(claim(found, kind), r2=LEARNED_R2) == "inconclusive"
         assert verdict(claim(found, kind), r2=math.nan) == "inconclusive"
         assert verdict(claim(found, kind), r2=LEARNED_R2 + 1e-9) == expected
-    assert verdict(claim(SURE, kind, twin=SURE)) == "inconclusive"
+    assert verdict(claim(SURE, kind, control=SURE)) == "inconclusive"
     for other in (None, OPEN, AGAINST):
         assert verdict(claim(SURE, kind, other)) == "supported"
     assert verdict(claim(AGAINST, kind, AGAINST)) == "contradicted"
-    # Only what was asked of the model is asked of the twin, and all of it must pass there.
+    # Only what was asked of the model is asked of the control, and all of it must pass there.
     both = estimates(second=SURE)
     half = claim(SURE, kind, SURE, quantities=both)
     assert verdict(half) == "inconclusive"
     fixed = half.evidence({}, FACTS)
-    passing = replace(fixed, twin={**fixed.twin, **estimates(second=AGAINST)})
+    passing = replace(fixed, control={**fixed.control, **estimates(second=AGAINST)})
     assert verdict(replace(half, evidence=lambda results, facts: passing)) == "supported"
 
 
@@ -221,7 +223,7 @@ def test_learning_claims_are_gated():
 
 def test_architecture_claims_hold_for_untrained_models_too():
     assert verdict(claim(SURE), r2=-3.0) == "supported"
-    assert verdict(claim(SURE, twin=SURE)) == "supported"
+    assert verdict(claim(SURE, control=SURE)) == "supported"
 
 
 def test_the_reason_says_which_gate_closed():
@@ -232,7 +234,7 @@ def test_the_reason_says_which_gate_closed():
         claim(kind="learning"), r2=0.5
     )
     assert "randomly initialised control passes as well" in reason(
-        claim(kind="learning", twin=SURE)
+        claim(kind="learning", control=SURE)
     )
     assert f"{MIN_UNITS} needed" in reason(claim(), n_units=8)
 
@@ -370,7 +372,7 @@ def check_round_trip(through):
     full = claim(
         kind="learning",
         quantities={"second": Estimate("other", 1 / 3, -INF, INF, "r")},
-        twin=SURE,
+        control=SURE,
         scope="these weights",
         causal={"intervention": "freeze", "effect": 1 / 7, "each": {"ln1": 0.5}},
         details=({"head": "0.0", "delta": 0.1}, {"head": "0.1", "delta": 0.2}),

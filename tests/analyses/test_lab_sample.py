@@ -87,26 +87,26 @@ def test_fresh_units():
     assert len(lab.units("test/fresh", n_units=7)) == 14
 
 
-def test_twins_and_the_counterpart_meet_the_same_functions():
+def test_controls_and_the_counterpart_meet_the_same_functions():
     lab = Lab(make("pre"), TASK, Interleaved(), **SIZES, counterpart=make("no norm"))
-    for twin in lab.twins:
-        assert torch.equal(twin.prompts.parameters, lab.few.parameters)
+    for control in lab.controls:
+        assert torch.equal(control.prompts.parameters, lab.few.parameters)
     assert torch.equal(lab.counterpart.prompts.xs, lab.prompts.xs)
     assert bench().counterpart is None
-    assert not same(lab.twin.sweep(XS), lab.sweep(XS, prompts=lab.few))
-    assert lab.twin.model.cfg == lab.model.cfg
+    assert not same(lab.control.sweep(XS), lab.sweep(XS, prompts=lab.few))
+    assert lab.control.model.cfg == lab.model.cfg
 
 
-def test_weights_of_twins_do_not_depend_on_the_sample():
+def test_weights_of_controls_do_not_depend_on_the_sample():
     def weights(**settings) -> list[torch.Tensor]:
         lab = Lab(make("pre"), TASK, Interleaved(), **SIZES, **settings)
-        return [twin.model.unembed.W_U.flatten() for twin in lab.twins]
+        return [control.model.unembed.W_U.flatten() for control in lab.controls]
 
     first, other = torch.stack(weights()), torch.stack(weights(seed=5))
     assert torch.equal(first, other)
     assert len(first.unique(dim=0)) == 3
     wider = make("pre", d_model=24).cfg
-    assert weights(twin_config=wider)[0].numel() == 2 * first.shape[1]
+    assert weights(control_config=wider)[0].numel() == 2 * first.shape[1]
 
 
 def test_smaller_samples_keep_whole_units():
@@ -313,15 +313,15 @@ def test_a_measurement_is_taken_once():
     lab, counted = bench(), Measurement("test/count", count)
     assert [lab.measure(counted)["n"].tolist() for _ in range(2)] == [[1], [1]]
     assert list(lab.results) == ["test/count"]
-    assert lab.twin.measure(counted)["n"].tolist() == [2]
+    assert lab.control.measure(counted)["n"].tolist() == [2]
     assert set(lab.results) == {"test/count", "twin/test/count"}
-    assert calls == [lab, lab.twin]
+    assert calls == [lab, lab.control]
 
 
-def test_looking_at_results_makes_no_twin():
+def test_looking_at_results_makes_no_control():
     lab = bench()
     assert lab.results == {}
-    assert "twin" not in vars(lab)
+    assert "control" not in vars(lab)
 
 
 def check_reader(reader_dtype):

@@ -23,9 +23,9 @@ def test_a_measurement_or_its_name_finds_the_result():
     results = Results({far.certificate.name: table(1.0), "twin/far/certificate": table(2.0)})
     assert results[far.certificate] is results["far/certificate"]
     assert results.get(far.certificate) is results[far.certificate]
-    assert results.twin[far.certificate]["r"].item() == 2.0
+    assert results.control[far.certificate]["r"].item() == 2.0
     assert far.certificate in results
-    assert far.certificate not in Results(results.twin.twin)
+    assert far.certificate not in Results(results.control.control)
     assert results.get(far.ends) is None
     assert dict(results) == {name: results[name] for name in results}
 
@@ -55,7 +55,7 @@ def test_two_measurements_of_one_name_are_refused():
     }
     evidence = lambda results, known: Evidence({}, "")  # noqa: E731
     double = Measurement("far/certificate", lambda lab: table(0.0))
-    for where in ({"measurements": (double,)}, {"measurements": (), "twin": (double,)}):
+    for where in ({"measurements": (double,)}, {"measurements": (), "control": (double,)}):
         with pytest.raises(InputError, match="two measurements are called 'far/certificate'"):
             registry.register(Claim("mine.double", evidence=evidence, **words, **where))
     registry.register(

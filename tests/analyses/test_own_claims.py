@@ -108,7 +108,7 @@ BROKEN = [
     ),
     ({"excluded": fail}, ("ZeroDivisionError: division by zero",)),
     ({"measurements": (measured("own/one", fail),)}, ("'own/one'", "ZeroDivisionError")),
-    ({"twin": (measured("own/two", fail),)}, ("'twin/own/two'", "ZeroDivisionError")),
+    ({"control": (measured("own/two", fail),)}, ("'twin/own/two'", "ZeroDivisionError")),
     (
         {"measurements": (measured("own/float", lambda lab: 1.5),)},
         ("'own/float'", "TypeError", "returned float"),
@@ -151,7 +151,7 @@ def test_an_error_costs_that_claim_only(own, caplog, tmp_path):
         check_broken(report, claim, *words)
         assert "\n" not in report[claim].reason
         assert len(report[claim].reason) < 600
-        names = [m.name for key in ("measurements", "twin") for m in broken.get(key, ())]
+        names = [m.name for key in ("measurements", "control") for m in broken.get(key, ())]
         assert any(f"{name} failed" in line for name in names or [claim] for line in logged), (
             f"no traceback of {claim} in the log"
         )

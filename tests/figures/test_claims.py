@@ -1,4 +1,4 @@
-"""The figure of claims: a row for every claim: its words, its estimate, its twin and its sham."""
+"""The forest of a report: every claim, its estimate over its zones, and its controls."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from icl_interp.results import make_curve
 
 
 def forest_shows(findings, figure):
-    """A row for each claim: its words, and estimate, twin and sham at their values on its axis."""
+    """A row for each claim: its words, and estimate, control and sham at their values."""
     words = text_of(figure)
     rows = [f for f in findings if claims.drawable(f)]
     assert len([axis for axis in figure.layout if axis.startswith("xaxis")]) == len(rows)
@@ -35,10 +35,10 @@ def forest_shows(findings, figure):
     for i, f in enumerate(rows):
         axis = "x" if i == 0 else f"x{i + 1}"
         marks = {t.marker.symbol: t for t in figure.data if t.xaxis == axis}
-        assert set(marks) == {"circle"} | ({"diamond-open"} if f.twin else set()) | (
+        assert set(marks) == {"circle"} | ({"diamond-open"} if f.control else set()) | (
             {"square-open"} if claims.control_intervention(f) is not None else set()
         )
-        for symbol, e in (("circle", f.test), ("diamond-open", f.twin)):
+        for symbol, e in (("circle", f.test), ("diamond-open", f.control)):
             if symbol in marks:
                 mark = marks[symbol]
                 assert mark.x[0] == e.value
@@ -63,7 +63,7 @@ def forest_shows(findings, figure):
             np.testing.assert_allclose(
                 shaded[colour], (max(low, ends[0]), min(high, ends[1])), rtol=1e-12
             )
-        held = [f.test.low, f.test.high, *([f.twin.low, f.twin.high] if f.twin else [])]
+        held = [f.test.low, f.test.high, *([f.control.low, f.control.high] if f.control else [])]
         assert ends[0] <= min(held)
         assert max(held) <= ends[1]
 

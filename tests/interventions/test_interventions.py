@@ -224,11 +224,11 @@ def test_uniform_pattern_mutants():
     must_fail(check_uniform, make("linear"), None)
 
 
-def check_hardmax(model, twin):
+def check_hardmax(model, control):
     with intervene(model, SwapPattern("hardmax")):
         swapped = model(tokens_for(model))
-    twin.load_state_dict(model.state_dict())
-    assert_close(swapped, twin(tokens_for(twin)), rtol=1e-12, atol=1e-12)
+    control.load_state_dict(model.state_dict())
+    assert_close(swapped, control(tokens_for(control)), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("change", [{}, {"attention_dir": "bidirectional"}])

@@ -343,11 +343,11 @@ def test_filters_that_match_are_taken():
 
 def test_a_copy_of_the_model_has_hooks_of_its_own():
     model = make()
-    twin: HookedTransformer = copy.deepcopy(model)
-    with twin.hooks(fwd_hooks=[("hook_embed", lambda value, hook: value * 2)]):
-        assert not torch.equal(twin(tokens_of(model)), model(tokens_of(model)))
+    control: HookedTransformer = copy.deepcopy(model)
+    with control.hooks(fwd_hooks=[("hook_embed", lambda value, hook: value * 2)]):
+        assert not torch.equal(control(tokens_of(model)), model(tokens_of(model)))
         assert rows_of_the_last_block(model)[0] == 2
-        assert rows_of_the_last_block(twin)[0] == N_TOKENS
+        assert rows_of_the_last_block(control)[0] == N_TOKENS
 
 
 def gradients_read_with(hooks, model, tokens):

@@ -41,9 +41,9 @@ def agree(got, want, tolerance=1e-12):
 
 def ordinary(model, **change):
     """The same weights where every visible token is a key."""
-    twin = HookedTransformer(replace(model.cfg, keys=None, **change)).double().eval()
-    twin.load_state_dict(model.state_dict())
-    return twin
+    control = HookedTransformer(replace(model.cfg, keys=None, **change)).double().eval()
+    control.load_state_dict(model.state_dict())
+    return control
 
 
 def hiding(scores, hook):

@@ -246,9 +246,9 @@ def test_predictions_do_not_look_ahead_and_gradients_reach_every_weight(name):
 def test_weights_survive_a_file(name, tmp_path):
     model = remedy(name)
     weights.write(tmp_path / "w.safetensors", model.state_dict())
-    twin = HookedTransformer(model.cfg, seed=9).double().eval()
-    weights.load_into(twin, tmp_path / "w.safetensors")
-    assert torch.equal(twin(tokens_of(model)), model(tokens_of(model)))
+    control = HookedTransformer(model.cfg, seed=9).double().eval()
+    weights.load_into(control, tmp_path / "w.safetensors")
+    assert torch.equal(control(tokens_of(model)), model(tokens_of(model)))
 
 
 def test_weights_of_another_norm_are_refused(tmp_path):

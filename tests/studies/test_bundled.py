@@ -78,7 +78,9 @@ def test_affine_saturates_where_its_weights_say():
     finding = report[SATURATES]
     assert finding.verdict == "supported"
     assert finding.test.high < 0.01
-    assert finding.twin.value < 0.01  # an architecture claim: the untrained twin levels off too
+    assert (
+        finding.control.value < 0.01
+    )  # an architecture claim: the untrained control levels off too
     check_certificate(report)
     check_plateau(report)
     row = report.results["far/certificate"].to_dict("records")[0]
@@ -177,7 +179,7 @@ def test_what_is_found_in_the_bundled_models(name):
             and finding.kind == "architecture"
             and finding.id != "lipschitz.kernel_smoother"
         ):
-            assert np.isfinite(finding.twin.value), finding.id
+            assert np.isfinite(finding.control.value), finding.id
     if report.results["far/certificate"].to_dict("records")[0]["r"] > 0:
         check_certificate(report)
     if name not in ("affine_no_ln", "affine_post_ln"):

@@ -51,7 +51,7 @@ def test_the_example_keeps_every_rule_and_leaves_nothing_registered(copying):
             "both_ways",
             "verdicts",
             "dials",
-            "twins",
+            "controls",
             "edits",
             "ignorance",
             "pure",
@@ -177,7 +177,7 @@ def read_off(study, **changes):
             {"departure": Estimate.exactly("departure", 1 - results[one].item())}, "It copies."
         )
 
-    return with_claim(study, measurements=(one,), twin=(), evidence=found, **changes)
+    return with_claim(study, measurements=(one,), control=(), evidence=found, **changes)
 
 
 BROKEN = [
@@ -207,11 +207,11 @@ BROKEN = [
         lambda s: with_dial(s, claim="copying.first"),
     ),
     (
-        "twins",
+        "controls",
         "measures nothing on an untrained twin",
-        lambda s: with_claim(s, twin=(), evidence=alone),
+        lambda s: with_claim(s, control=(), evidence=alone),
     ),
-    ("twins", "no finding shows a number", lambda s: with_claim(s, evidence=alone)),
+    ("controls", "no finding shows a number", lambda s: with_claim(s, evidence=alone)),
     ("untrained", "an untrained model supports it", lambda s: replace(s, claims=(careless(s),))),
     ("weights", "its measurements never run the model", read_off),
     ("beside", "supported, as the idle model", read_off),

@@ -96,37 +96,42 @@ def test_edits_find_what_depends_on_weights(model):
     )
 
 
-def check_shared_twins(model, twins, claims):
-    """Findings with twins that were measured before are those with twins of their own."""
+def check_shared_controls(model, controls, claims):
+    """Findings with controls that were measured before are those with controls of their own."""
     edit = next(
         edit for edit in metamorphic.edits_of(model) if edit.name == "width doubled (large)"
     )
-    before = metamorphic.judged(model, claims, SAMPLE, twins=twins)
+    before = metamorphic.judged(model, claims, SAMPLE, controls=controls)
     assert before == metamorphic.judged(model, claims, SAMPLE)
     rows = [
         metamorphic.try_edit("m", model, edit, claims, before, SAMPLE, *shared)
-        for shared in ((), (twins,))
+        for shared in ((), (controls,))
     ]
     assert rows[0] == rows[1]
 
 
 @pytest.mark.slow
-def test_twins_are_measured_once(model):
+def test_controls_are_measured_once(model):
     def size(results, facts):
-        own, twin = results[moves], results.twin[moves]
+        own, control = results[moves], results.control[moves]
         numbers = {"size": Estimate.exactly("size", own.item())}
-        return Evidence(numbers, "measured.", twin={"size": Estimate.exactly("size", twin.item())})
+        return Evidence(
+            numbers, "measured.", control={"size": Estimate.exactly("size", control.item())}
+        )
 
     moves = OF_FUNCTION.measurements[0]
     learning = replace(
-        OF_FUNCTION, kind="learning", twin=(moves,), evidence=size, learned=lambda facts: None
+        OF_FUNCTION, kind="learning", control=(moves,), evidence=size, learned=lambda facts: None
     )
-    twins = metamorphic.twins_of(model, SAMPLE)
-    check_shared_twins(model, twins, (learning,))
-    assert twins.made
-    assert all(set(twin.results) == {moves.name} for twin in twins.made.values())
+    controls = metamorphic.controls_of(model, SAMPLE)
+    check_shared_controls(model, controls, (learning,))
+    assert controls.made
+    assert all(set(control.results) == {moves.name} for control in controls.made.values())
     must_fail(
-        check_shared_twins, model, metamorphic.twins_of(model, replace(SAMPLE, seed=1)), (learning,)
+        check_shared_controls,
+        model,
+        metamorphic.controls_of(model, replace(SAMPLE, seed=1)),
+        (learning,),
     )
 
 

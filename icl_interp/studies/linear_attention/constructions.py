@@ -457,13 +457,13 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "A layer of linear attention times 1e-6 still reads its examples and nothing else. Its "
         "predictions are small, and no order changes them."
     ),
-    ("twins", "linear_attention.pl_inequality"): (
-        "The claim is about the weights that a run kept on its way. An untrained twin has no such "
-        "way."
+    ("controls", "linear_attention.pl_inequality"): (
+        "The claim is about the weights that a run kept on its way. An untrained control has no "
+        "such way."
     ),
-    ("twins", "linear_attention.query_shift"): (
-        "An untrained twin predicts next to nothing, so its error is about the mean square of the "
-        "label at every query. It would pass, and the claim asks first whether the model has "
+    ("controls", "linear_attention.query_shift"): (
+        "An untrained control predicts next to nothing, so its error is about the mean square of "
+        "the label at every query. It would pass, and the claim asks first whether the model has "
         "learned the task."
     ),
 }

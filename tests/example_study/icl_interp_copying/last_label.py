@@ -32,14 +32,14 @@ def departure(values):
 
 
 def evidence(results, facts):
-    """The departure of the model, and of its untrained twin."""
+    """The departure of the model, and of its untrained control."""
     own = departure(results[response].values)
     return Evidence(
         {"departure": own},
         f"When the last label moves by {STEP:g}, the prediction moves by {STEP:g} up to "
         f"{own.value:.2g}.",
         scope=f"prompts of {facts.n_points} points in distribution",
-        twin={"departure": departure(results.twin[response].values)},
+        control={"departure": departure(results.control[response].values)},
     )
 
 
@@ -56,7 +56,7 @@ LAST_LABEL_CLAIM = Claim(
         (Condition("departure", supports=(0, 0.1), contradicts=(0.5, INF)),),
     ),
     measurements=(response,),
-    twin=(response,),
+    control=(response,),
     evidence=evidence,
     figures=("last_label",),
 )

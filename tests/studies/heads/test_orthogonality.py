@@ -403,8 +403,8 @@ def made_up(overlap: float, chance: float = 0.1, spread: float = 0.02, n_heads: 
     return make_array(np.array(rows), {"pair": names, "value": columns})
 
 
-def results_of(model, twin, factors=(6.0, 6.0, 6.0, 6.0)) -> dict:
-    """Heads whose ablation multiplies the error by so much, and overlaps of model and twins."""
+def results_of(model, control, factors=(6.0, 6.0, 6.0, 6.0)) -> dict:
+    """Heads whose ablation multiplies the error by so much, and overlaps of model and controls."""
     rise = np.array(factors)[:, None, None, None] - 1
     values = np.concatenate([rise, 0 * rise, 0 * rise + 1], 2) * np.ones((1, 2, 1, 64))
     axes = {
@@ -416,17 +416,17 @@ def results_of(model, twin, factors=(6.0, 6.0, 6.0, 6.0)) -> dict:
     ablated = make_array(
         [[15.0, 5.0, 5.0]], {"pair": ("0.0 ~ 0.1",), "ablated": ("both", "first", "second")}
     )
-    twins = {f"{prefix}heads/overlap": twin for prefix in ("twin/", "twin 2/", "twin 3/")}
+    controls = {f"{prefix}heads/overlap": control for prefix in ("twin/", "twin 2/", "twin 3/")}
     return {
         "heads/relevance": make_array(values, axes),
         "heads/overlap": model,
         "heads/pair ablation": ablated,
-        **twins,
+        **controls,
     }
 
 
-def verdict_of(overlap, twin=0.08, **more):
-    return judged_on(ORTHOGONAL, results_of(made_up(overlap, **more), made_up(twin))).verdict
+def verdict_of(overlap, control=0.08, **more):
+    return judged_on(ORTHOGONAL, results_of(made_up(overlap, **more), made_up(control))).verdict
 
 
 def check_verdicts(of):
@@ -440,7 +440,7 @@ def check_verdicts(of):
     assert of(0.14) == "inconclusive"
     assert of(0.2) == "contradicted"
     assert of(0.2, spread=0.3) == "inconclusive"  # the interval reaches down to chance
-    assert of(0.02, twin=0.02) == "inconclusive"  # so are untrained twins
+    assert of(0.02, control=0.02) == "inconclusive"  # so are untrained controls
 
 
 @pytest.mark.slow

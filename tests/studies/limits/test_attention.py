@@ -39,14 +39,14 @@ def matrix(noise=0.2, seed=0, **arms: float) -> DataArray:
     return make_array(values, {"arm": tuple(own), "points": (ALL, QUERY), "group": tuple(range(N))})
 
 
-def results(twin_level=1.1, blind=0.9, **arms):
-    twin = {"intact": twin_level, "no attention": 1.05}
+def results(control_level=1.1, blind=0.9, **arms):
+    control = {"intact": control_level, "no attention": 1.05}
     context = {BLIND.replace(" ", "_"): blind, NOTHING: 1.0}
     parts = matrix(no_MLP=0.3, block_0=0.5, block_1=0.2, reordered=arms["intact"])
     return {
         "layers/without attention": matrix(**arms, **context),
         "twin/layers/without attention": matrix(
-            **{k.replace(" ", "_"): v for k, v in twin.items()}, **context
+            **{k.replace(" ", "_"): v for k, v in control.items()}, **context
         ),
         "layers/ablated": parts,
         "layers/edit size": make_array([0.6, 0.1], {"edit": ("mean", "reordered")}),

@@ -44,11 +44,11 @@ def still(drift: float = 0.0) -> DataArray:
 
 
 def stored_for_onset(
-    x0: float, onset=1.0, u=2.0, gap=None, twins=(1.0, 1.0, 1.0), drift=0.0, between=None
+    x0: float, onset=1.0, u=2.0, gap=None, controls=(1.0, 1.0, 1.0), drift=0.0, between=None
 ) -> dict:
     """f is u x0 / |x| from its end, at drawn places u times `between`.
 
-    A twin's is as many times as far as `twins`.
+    A twin's is as many times as far as `controls`.
     """
     spreads = [f"{name}{end}" for name in ("one decade out", "level") for end in ("", ", spread")]
     names = [
@@ -76,7 +76,7 @@ def stored_for_onset(
         "far/intact": intact(np.where(GRID > 0, 1.0, 0.5)),
         "far/beyond": still(drift * u),
     }
-    for prefix, factor in zip(("twin/", "twin 2/", "twin 3/"), twins, strict=True):
+    for prefix, factor in zip(("twin/", "twin 2/", "twin 3/"), controls, strict=True):
         results[f"{prefix}far/approach, decades"] = approach(factor * u * x0 / np.abs(GRID))
         results[f"{prefix}scale/own"] = scale(u)
     return results
@@ -176,11 +176,11 @@ def test_immediate_is_open_where_f_is_constant_or_stands_still():
 
 
 @pytest.mark.slow
-def test_immediate_is_open_where_two_of_three_twins_show_the_opposite():
+def test_immediate_is_open_where_two_of_three_controls_show_the_opposite():
     for x0, far, verdict in ((20.0, 1e-3, "contradicted"), (0.1, 1e3, "supported")):
-        for twins, expected in (((far, 1.0, 1.0), verdict), ((far, 1.0, far), "inconclusive")):
-            finding = judged_on(IMMEDIATE, stored_for_onset(x0, twins=twins), known())
-            assert finding.verdict == expected, (x0, twins)
+        for controls, expected in (((far, 1.0, 1.0), verdict), ((far, 1.0, far), "inconclusive")):
+            finding = judged_on(IMMEDIATE, stored_for_onset(x0, controls=controls), known())
+            assert finding.verdict == expected, (x0, controls)
             opposite = finding.reason.startswith("Randomly initialised controls show the opposite")
             assert opposite == (expected == "inconclusive")
 
@@ -365,15 +365,15 @@ def test_arm_rows_tell_bounded_from_growing():
 
 @pytest.mark.slow
 def test_findings_of_a_small_model_are_complete(measured):
-    """Random models know nothing; their far error is still shown, and that of untrained twins."""
+    """Random models know nothing; their far error is still shown, as that of controls is."""
     task = AFFINE.with_points(8)
     for name in ("pre", "post", "no norm"):
         found = measured(long(name), IMMEDIATE, HIGH_NORM, task=task)
         high = found.judge(HIGH_NORM)
         assert high.verdict == "inconclusive"
         assert "no success near the data to lose" in high.reason
-        assert min(high.twin.value, high.estimate.value) > claims.NO_HELP
+        assert min(high.control.value, high.estimate.value) > claims.NO_HELP
         immediate = found.judge(IMMEDIATE)
         assert (immediate.verdict == "not_applicable") == (name == "no norm")
         if name != "no norm":
-            assert np.isfinite([immediate.estimate.low, immediate.twin.value]).all()
+            assert np.isfinite([immediate.estimate.low, immediate.control.value]).all()

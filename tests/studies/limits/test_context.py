@@ -242,7 +242,7 @@ def test_the_context_is_erased_where_its_spread_is_small_and_falls(
         size / 2 * max(1.0, 10 ** (1.75 * power)), rel=1e-2
     )
     assert finding.evidence["decay"].value == pytest.approx(power, abs=1e-6)
-    assert finding.twin.value == pytest.approx(
+    assert finding.control.value == pytest.approx(
         size / 2 if decided_by == "amplitude" else power, rel=1e-4, abs=1e-6
     )
     told = decided_by != "decay"  # there the third sentence is about the slope

@@ -190,8 +190,8 @@ def with_singles(result: DataArray, rates) -> DataArray:
     return make_array(joined, {**result.indexes, "predictor": predictors})
 
 
-def results(rates, twin=None, singles=None, drawn=None):
-    untrained = made_up(twin or dict.fromkeys(rates, 1.0))
+def results(rates, control=None, singles=None, drawn=None):
+    untrained = made_up(control or dict.fromkeys(rates, 1.0))
     found = made_up(rates, drawn)
     return {
         "classes/errors": with_singles(found, singles) if singles else found,
@@ -230,16 +230,17 @@ def test_degrees_alike(monkeypatch):
         must_fail(check_alike)
 
 
-def test_an_untrained_twin_that_passes_leaves_it_open():
+def test_an_untrained_control_that_passes_leaves_it_open():
     rates = {1: 0.01, 3: 0.02, 4: 1}
     assert judge(ALIKE, results(rates), known()).verdict == "supported"
-    finding = judge(ALIKE, results(rates, twin=rates), known())
+    finding = judge(ALIKE, results(rates, control=rates), known())
     assert finding.verdict == "inconclusive"
     assert "randomly initialised control passes as well" in finding.reason
     assert judge(ALIKE, results(rates), known(r2=0.5)).verdict == "inconclusive"
-    # Rates of a twin that are alike because it learned no degree are no pass.
+    # Rates of a control that are alike because it learned no degree are no pass.
     assert (
-        judge(ALIKE, results(rates, twin=dict.fromkeys(rates, 1.0)), known()).verdict == "supported"
+        judge(ALIKE, results(rates, control=dict.fromkeys(rates, 1.0)), known()).verdict
+        == "supported"
     )
 
 
@@ -264,11 +265,11 @@ def test_one_degree_is_compared_with_companions():
         finding = judge(ALIKE, results({1: 0.01, 3: 0.9}, singles={3: rate}), beside)
         assert finding.verdict == expected, rate
         assert (
-            finding.twin.name
+            finding.control.name
             == finding.test.name
             == "largest / smallest error relative to predicting 0"
         )
-        assert finding.twin.value > math.log10(
+        assert finding.control.value > math.log10(
             error_rates.ALIKE
         )  # an untrained model is not like its companion
 
@@ -342,10 +343,10 @@ def test_unseen_classes(monkeypatch):
         must_fail(check_unseen)
 
 
-def test_an_untrained_twin_as_good_on_unseen_degrees_leaves_it_open():
+def test_an_untrained_control_as_good_on_unseen_degrees_leaves_it_open():
     rates = {1: 0.01, 2: 0.01, 3: 0.01, 4: 0.5}
     assert judge(UNSEEN, results(rates), known()).verdict == "supported"
-    finding = judge(UNSEEN, results(rates, twin=rates), known())
+    finding = judge(UNSEEN, results(rates, control=rates), known())
     assert finding.verdict == "inconclusive"
     assert "randomly initialised control passes as well" in finding.reason
 

@@ -62,22 +62,24 @@ def in_units(model: HookedTransformer, s: float) -> HookedTransformer:
     return model
 
 
-class LargeTwins(Lab):
-    """A lab whose untrained twins read the same large numbers.
+class LargeControls(Lab):
+    """A lab whose untrained controls read the same large numbers.
 
-    With weights of the usual size these twins would be other models.
+    With weights of the usual size these controls would be other models.
     """
 
     @functools.cached_property
-    def twins(self) -> tuple[Lab, ...]:
-        for twin in (twins := super().twins):
-            in_units(twin.model, S)
-        return twins
+    def controls(self) -> tuple[Lab, ...]:
+        for control in (controls := super().controls):
+            in_units(control.model, S)
+        return controls
 
 
 def check_same_verdicts(judged, name: str, claims: tuple[str, ...]) -> None:
     plain = judged(make(name, n_ctx=20), *claims, task=task(1.0))
-    large = judged(in_units(make(name, n_ctx=20), S), *claims, task=task(S), lab_class=LargeTwins)
+    large = judged(
+        in_units(make(name, n_ctx=20), S), *claims, task=task(S), lab_class=LargeControls
+    )
     for claim in claims:
         assert large[claim].verdict == plain[claim].verdict, claim
         for mine, other in (

@@ -131,10 +131,10 @@ def growth_shows(r: Report, figure: go.Figure):
         for x in intact.x
     ]
     np.testing.assert_allclose(intact.y, rms, rtol=1e-12)
-    twin = r.results["twin/far/norm arms"]
+    control = r.results["twin/far/norm arms"]
     diamonds = [t.x[0] for t in figure.data if t.name == "randomly initialised"]
     names.remove("trained without")
-    expected = [exponent(twin.sel(arm=name), r.results.twin, name) for name in names]
+    expected = [exponent(control.sel(arm=name), r.results.control, name) for name in names]
     np.testing.assert_allclose(diamonds, expected, rtol=1e-9)
 
 

@@ -159,7 +159,7 @@ def test_every_finding_is_complete(two_models):
                 [finding.estimate.value, finding.estimate.low, finding.estimate.high]
             ).all()
             assert finding.estimate.low <= finding.estimate.value <= finding.estimate.high
-            assert finding.twin is not None
+            assert finding.control is not None
             wanted = {ORTHOGONAL, HARDMAX, UNIFORM, CAUSE, FAILURE, ERASED, NO_ICL, NECESSARY, LAST}
             assert (finding.causal is not None) == (claim.id in wanted)
 

@@ -184,7 +184,7 @@ def without(share) -> DataArray:
     )
 
 
-def results(affine, logit=None, twin=0.99, share=None):
+def results(affine, logit=None, control=0.99, share=None):
     """By default the share left without the last layer is the one that is seen before it."""
     n = len(affine)
     axes = {"points": (ALL, QUERY), "group": tuple(range(N))}
@@ -198,9 +198,9 @@ def results(affine, logit=None, twin=0.99, share=None):
     }
     return {
         "layers/lens": lensed(affine, logit),
-        "twin/layers/lens": lensed([twin] * n),
+        "twin/layers/lens": lensed([control] * n),
         "layers/without last": without(affine[-1] if share is None else share),
-        "twin/layers/without last": without(twin),
+        "twin/layers/without last": without(control),
         "layers/ablated": make_array(list(parts.values()), {"arm": tuple(parts), **axes}),
         "layers/without attention": make_array(list(whole.values()), {"arm": tuple(whole), **axes}),
     }
@@ -285,7 +285,7 @@ def test_the_affine_read_out_decides_and_not_the_logit_lens():
 
 @pytest.mark.slow
 def test_the_gate():
-    assert judge(results([0, 0.1, 0.2], twin=0.1)).verdict == "inconclusive"
+    assert judge(results([0, 0.1, 0.2], control=0.1)).verdict == "inconclusive"
     assert judge(results([0, 0.1, 0.2]), known(r2=0.5)).verdict == "inconclusive"
     assert (
         "without a final norm" in judge(results([0, 0.1, 0.2]), known(norm_position="post")).scope

@@ -326,12 +326,12 @@ def test_a_bound_is_the_same_in_all_arms():
 @pytest.mark.slow
 def test_a_classical_algorithm_resembles_itself():
     """The instrument's power: every algorithm is recognised, and named, also behind some noise."""
-    twin = bench(MIXED).twin.measure(own)
+    control = bench(MIXED).control.measure(own)
     others = bench(MIXED).measure(rivals)
     for i, (name, algorithm) in enumerate([*algorithms.algorithms(MIXED).items()][::2]):
         lab = bench(MIXED, predict=unsteady(algorithm, 0.02 * (i % 2)))
         results = {m.name: lab.measure(m) for m in (own, algorithms.itself)}
-        results |= {"twin/algorithms/own": twin, "algorithms/rivals": others}
+        results |= {"twin/algorithms/own": control, "algorithms/rivals": others}
         finding = CLAIM.judge_results(results, facts(task=MIXED))
         assert finding.verdict == "contradicted", name
         worst = {}

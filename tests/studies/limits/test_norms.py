@@ -125,8 +125,8 @@ def test_gates_of_learning():
     assert no_norm(0.5, facts=known("no norm", r2=0.3)).verdict == "inconclusive"
     assert no_norm(0.5, fresh=0.5).verdict == "inconclusive"  # untrained runs differ as much
     finding = no_norm(0.5, fresh=1.0)
-    assert finding.twin is not None
-    assert finding.twin.value == pytest.approx(1.0)
+    assert finding.control is not None
+    assert finding.control.value == pytest.approx(1.0)
 
 
 # ---- near the boundary ---------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_regions_are_the_edge_and_the_inside():
 def test_near_the_boundary_is_judged_on_both_counts(without, normed, verdict):
     finding = near(without, normed)
     assert finding.verdict == verdict
-    assert finding.twin is not None
+    assert finding.control is not None
     assert len([row for row in finding.details if "run" in row]) == 10
     assert finding.reason.startswith("The seeds do not decide") == (verdict == "inconclusive")
     assert ("make smaller errors near the boundary" in finding.reason) == (verdict == "supported")

@@ -351,11 +351,11 @@ def swaps(other=0.01) -> DataArray:
     return make_array(rows, axes)
 
 
-def results(ratio, twin_within=0.01, **settings):
+def results(ratio, control_within=0.01, **settings):
     return {
         "patterns/degrees": distances_of(ratio, **settings),
         "patterns/swapped": swaps(),
-        "twin/patterns/degrees": distances_of(0.01, spread=0.001, within=twin_within),
+        "twin/patterns/degrees": distances_of(0.01, spread=0.001, within=control_within),
     }
 
 
@@ -402,12 +402,12 @@ def test_patterns_that_never_change_say_nothing():
     assert "they hardly depend on the prompt at all" in finding.reason
     assert finding.decided_by.quantity == "response"
     assert finding.test.value == pytest.approx(0.02)
-    assert finding.twin.value == pytest.approx(0.01)
+    assert finding.control.value == pytest.approx(0.01)
     assert "hardly depend" not in judge(results(0.05)).reason
     # Where they are not alike, that they hardly depend on the prompt takes nothing away.
     assert judge(results(0.6, within=0.02)).verdict == "contradicted"
     assert (
-        judge(results(0.05, twin_within=0.5)).verdict == "inconclusive"
+        judge(results(0.05, control_within=0.5)).verdict == "inconclusive"
     )  # an untrained twin's are alike as well
 
 

@@ -177,7 +177,7 @@ def test_larger_intervals(onsets, cost, verdict):
         assert [row["onset +"] for row in finding.details[:15:5]] == pytest.approx(
             [0.96 * o for o in onsets]
         )
-        assert finding.twin is not None
+        assert finding.control is not None
     else:
         assert "Of these models 5 are not level by 1e5 times their inputs' range" in finding.reason
 

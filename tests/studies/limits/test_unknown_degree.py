@@ -102,7 +102,7 @@ def test_every_degree_is_asked_in_the_lab_s_units():
     must_fail(check_units, lambda lab, degree: of_degree(lab, degree)[torch.randperm(32)])
 
 
-def unknown_results(times, twin=20.0, noise=0.1):
+def unknown_results(times, control=20.0, noise=0.1):
     """Errors of the model that are so many times those of least squares with the largest degree."""
     g = np.random.default_rng(0)
 
@@ -117,7 +117,10 @@ def unknown_results(times, twin=20.0, noise=0.1):
         axes = {"class": ("degree 1", "degree 3"), "unit": tuple(range(64))}
         return make_array(rows, {"predictor": (MODEL, LARGEST_DEGREE, CAUTIOUS, BAYES), **axes})
 
-    return {"algorithms/unknown degree": made(times), "twin/algorithms/unknown degree": made(twin)}
+    return {
+        "algorithms/unknown degree": made(times),
+        "twin/algorithms/unknown degree": made(control),
+    }
 
 
 def check_better(times, verdict):
@@ -167,7 +170,7 @@ def test_other_factors_are_noticed(better, worse, times, verdict, monkeypatch):
 
 
 def test_untrained_models_that_are_better_too_decide_nothing():
-    finding = judge(UNKNOWN, unknown_results(0.5, twin=0.5), known(MIXED))
+    finding = judge(UNKNOWN, unknown_results(0.5, control=0.5), known(MIXED))
     assert (finding.verdict, "randomly initialised control" in finding.reason) == (
         "inconclusive",
         True,

@@ -248,9 +248,9 @@ def test_known_shifts_alone_support_nothing():
 def test_covariates_scaled_by_c_come_back_squared():
     finding = judge("covariate_shift", layer(BEST), n_units=64, learned=LEARNED)
     assert (finding.verdict, value(finding)) == ("supported", pytest.approx(2, abs=1e-4))
-    assert finding.twin is not None
+    assert finding.control is not None
     assert (
-        finding.twin.value < 1.8
+        finding.control.value < 1.8
     )  # fresh weights read the query past attention, which is linear in it
     expected = float(theory.prediction_slope(BEST, TASK.covariance_matrix))
     assert f"({expected:.3g} c² for the optimal layer" in f"{finding.reason} {finding.scope}"

@@ -62,8 +62,8 @@ def test_layers_beside_the_optimum(product, expected):
     finding = judge("converged", layer(product))
     assert finding.verdict == expected
     assert value(finding) == pytest.approx(float((product - BEST).norm()) / SIZE, abs=1e-12)
-    assert finding.twin is not None
-    assert finding.twin.value > 0.5
+    assert finding.control is not None
+    assert finding.control.value > 0.5
     assert "trap" not in finding.reason
 
 

@@ -51,7 +51,7 @@ def test_pairs(inside, outside, verdict):
     energy = 4 * outside**2 / (2 * inside**2 + 4 * outside**2)
     assert value(finding) == pytest.approx(energy, abs=1e-9)
     assert finding.causal is not None
-    assert finding.twin is not None
+    assert finding.control is not None
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_widths_beside_the_best(times, verdict):
     assert finding.verdict == verdict
     if times > 0:
         assert value(finding) == pytest.approx(max(times, 1 / times), rel=1e-6)
-    assert finding.twin is not None
+    assert finding.control is not None
 
 
 def judged_with(share, claim):
@@ -192,8 +192,8 @@ def test_shapes_beside_the_inverse_covariance(off, verdict):
     finding = judge("inverse_covariance", unit(unwhitened(white, TURNED), TURNED), TURNED)
     assert finding.verdict == verdict
     assert value(finding) == pytest.approx(off, abs=1e-9)
-    assert finding.twin is not None
-    assert finding.twin.value > covariance.FAR
+    assert finding.control is not None
+    assert finding.control.value > covariance.FAR
 
 
 @pytest.mark.slow

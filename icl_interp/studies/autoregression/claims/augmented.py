@@ -162,7 +162,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "sham": asked[KEPT].value,
             "unit": "change of the prediction, of the variance of the next state",
         },
-        twin=quantities(results.twin[first_layer]),
+        control=quantities(results.control[first_layer]),
         details=(
             *heads,
             *(
@@ -203,7 +203,7 @@ AUGMENTED_CLAIM = Claim(
     source=f"{SOURCE}, Lemma 1",
     criterion=TOKENS,
     measurements=(first_layer, first_pattern, in_use),
-    twin=(first_layer,),
+    control=(first_layer,),
     aspects=("depth",),
     evidence=evidence,
     excluded=needs_layers_on_states,

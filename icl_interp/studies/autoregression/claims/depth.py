@@ -127,7 +127,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         scope="these weights, in distribution, each of the last quarter of the points; layers that "
         "write nothing are not counted, and on plain states the first one is not, since it has to "
         "put the state before beside each state",
-        twin=quantities(results.twin[descent], n_layers),
+        control=quantities(results.control[descent], n_layers),
         details=(
             *details(result),
             {"who": "model", "error": own},
@@ -172,7 +172,7 @@ DEPTH_CLAIM = Claim(
     source=f"{SOURCE}, section 6, Figures 5 and 10",
     criterion=DEPTH,
     measurements=(descent, in_use),
-    twin=(descent,),
+    control=(descent,),
     aspects=("depth", "single head", "single layer"),
     evidence=evidence,
     excluded=needs_layers_for_steps,

@@ -82,7 +82,11 @@ def quantities(likeness: DataArray, chance: DataArray) -> dict[str, Estimate]:
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Are heads less alike than random ones?"""
     result, chance = results[likeness], results[by_chance]
-    own, kept, fresh = mean_of(result), mean_of(result, FIRST_KEPT), mean_of(results.twin[likeness])
+    own, kept, fresh = (
+        mean_of(result),
+        mean_of(result, FIRST_KEPT),
+        mean_of(results.control[likeness]),
+    )
     n_pairs = int(np.isfinite(result.sel(when=NOW).values).sum())
     asked = {
         **quantities(result, chance),
@@ -124,7 +128,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         estimate=Estimate.exactly("mean |cosine| between two heads", own),
         scope="these weights: no sampling error; all pairs of heads of the layer that write "
         "anything and differ",
-        twin=quantities(results.twin[likeness], results.twin[by_chance]),
+        control=quantities(results.control[likeness], results.control[by_chance]),
         details=(
             *details(result),
             *({"mean |cos| of two heads": key, "value": one} for key, one in numbers.items()),
@@ -163,7 +167,7 @@ HEADS_ORTHOGONAL_CLAIM = Claim(
     source=f"{SOURCE}, section 6, Figure 8",
     criterion=ORTHOGONAL,
     measurements=(likeness, by_chance, heads_tie),
-    twin=(likeness, by_chance),
+    control=(likeness, by_chance),
     about_weights=True,
     aspects=("overlap of heads", "single layer", "depth"),
     evidence=evidence,

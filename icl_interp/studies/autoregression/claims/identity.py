@@ -75,7 +75,7 @@ def needs_as_many_heads(facts: Facts) -> str | None:
 
 
 def as_many(results: Results, facts: Facts) -> Heads:
-    """As many complex heads as coordinates, of a model or its twin: the largest that differ."""
+    """As many complex heads as coordinates, of a model or its control: the largest that differ."""
     real = distinct_heads.distinct(stored_heads(results[heads]))
     sizes = real.keys.norm(dim=1) * real.values.norm(dim=1)
     n_pairs = min(n_complex(process_in(facts)), len(sizes) // 2)
@@ -133,7 +133,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         asked,
         says,
         scope="these weights; a_h stands on the key's side, b_h on the value's",
-        twin=quantities(as_many(results.twin, facts)),
+        control=quantities(as_many(results.control, facts)),
         details=(
             *(
                 {"head h": h, "head h'": g, "|cosine| of a_h and b_h'": float(matrix[h, g])}
@@ -173,7 +173,7 @@ IDENTITY_CLAIM = Claim(
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=IDENTITY,
     measurements=(heads, positions, diagonals_tie),
-    twin=(heads,),
+    control=(heads,),
     about_weights=True,
     aspects=("shares of heads", "single layer", "depth"),
     evidence=evidence,

@@ -215,7 +215,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "worst length",
             "with its own last state": asked["on the path"].value,
         },
-        twin=quantities(results.twin[in_context_map], results.twin[map_at_every_length], form)[0],
+        control=quantities(
+            results.control[in_context_map], results.control[map_at_every_length], form
+        )[0],
         details=(*rows, *by_length(lengths, form)),
         caveat=caveat,
     )
@@ -268,7 +270,7 @@ MAP_CLAIM = Claim(
     source=f"{SOURCE}, Propositions 1, 2, 3 and 6",
     criterion=MAP,
     measurements=(in_context_map, map_at_every_length, in_use),
-    twin=(in_context_map, map_at_every_length),
+    control=(in_context_map, map_at_every_length),
     aspects=("depth", "single layer", "single head", "kind of task"),
     evidence=evidence,
     excluded=needs_predicted_form,

@@ -165,7 +165,7 @@ def past_evidence(results: Results, facts: Facts) -> Evidence:
             "high": cut.high,
             f"smallest rise for {which}": own["rise without these"].value,
         },
-        twin=past(results.twin, facts),
+        control=past(results.control, facts),
         details=(
             *error_rows(means),
             *([{"number": "p_(T-1) / p_T", "value": ratio}] if paired else []),
@@ -195,7 +195,7 @@ PAST_CLAIM = Claim(
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=PAST,
     measurements=(heads, positions, diagonals_tie, positions_cut),
-    twin=(positions, positions_cut),
+    control=(positions, positions_cut),
     about_weights=True,
     aspects=("single layer", "depth"),
     evidence=past_evidence,

@@ -80,7 +80,7 @@ def diagonals(results: Results, facts: Facts) -> dict[str, Estimate]:
 def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
     """Is P the same along its diagonals?"""
     own, means = diagonals(results, facts), mean_errors(results[positions_averaged])
-    fresh = diagonals(results.twin, facts)
+    fresh = diagonals(results.control, facts)
     asked = {
         **own,
         "error": error(results[positions_averaged]),
@@ -120,7 +120,7 @@ def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
             "low": own["rise"].low,
             "high": own["rise"].high,
         },
-        twin=fresh,
+        control=fresh,
         details=error_rows(means),
         caveat=rises,
     )
@@ -145,7 +145,7 @@ DIAGONALS_CLAIM = Claim(
     source=f"{SOURCE}, section 6",
     criterion=DIAGONALS,
     measurements=(positions, positions_averaged, layer_tie),
-    twin=(positions, positions_averaged),
+    control=(positions, positions_averaged),
     about_weights=True,
     aspects=("single layer", "depth"),
     evidence=diagonals_evidence,

@@ -92,7 +92,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         asked,
         says,
         scope="these weights and this training, in distribution, all points but the first",
-        twin=quantities(results.twin[missed]),
+        control=quantities(results.control[missed]),
         caveat=f"More training leaves {100 * left:.3g} % of it (asked: at least {100 * KEPT:g} %).",
     )
 
@@ -117,7 +117,7 @@ SOFTMAX_CLAIM = Claim(
     source=f"{SOURCE}, section 5.1, Figure 9",
     criterion=SOFTMAX,
     measurements=(missed, trained_on, layer_tie),
-    twin=(missed,),
+    control=(missed,),
     about_weights=True,
     aspects=("single layer", "depth", "shares of heads"),
     evidence=evidence,

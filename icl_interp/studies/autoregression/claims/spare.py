@@ -126,7 +126,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "high": own["rise"].high,
             "the same without any head": own["rise without heads"].value,
         },
-        twin=quantities(results.twin[pruned]),
+        control=quantities(results.control[pruned]),
         details=tuple(
             {"heads": arm, "error / squared length of the next state": e}
             for arm, e in means.items()
@@ -154,7 +154,7 @@ SPARE_CLAIM = Claim(
     source=f"{SOURCE}, Propositions 3 and 6",
     criterion=SPARE,
     measurements=(pruned, different),
-    twin=(pruned,),
+    control=(pruned,),
     aspects=("shares of heads", "list of heads", "single layer", "depth"),  # it counts heads
     evidence=evidence,
     excluded=needs_spare_heads,

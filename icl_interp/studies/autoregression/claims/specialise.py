@@ -90,7 +90,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         says,
         estimate=Estimate.exactly("division of coordinates among heads", own),
         scope="these weights: no sampling error; the query's and the key's side together",
-        twin=quantities(results.twin[division]),
+        control=quantities(results.control[division]),
         details=(
             *details(results[coordinates]),
             {"number": f"division, {100 * UPPER:g} % quantile of random heads", "value": highest},
@@ -131,7 +131,7 @@ SPECIALISE_CLAIM = Claim(
     source=f"{SOURCE}, section 6, Figure 8",
     criterion=SPECIALISE,
     measurements=(coordinates, division, heads_tie),
-    twin=(division,),
+    control=(division,),
     about_weights=True,
     aspects=("overlap of heads", "shares of heads", "single layer", "depth"),
     evidence=evidence,

@@ -109,7 +109,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "high": found.high,
             "the same with heads as they are": plain.value,
         },
-        twin={"rise": rise(results.twin[starts], RESCALED)},
+        control={"rise": rise(results.control[starts], RESCALED)},
         details=tuple(
             {"start": arm, "error / squared length of the next state": e}
             for arm, e in means.items()
@@ -141,7 +141,7 @@ START_CLAIM = Claim(
     source=f"{SOURCE}, appendix A.4",
     criterion=START,
     measurements=(starts, layer_tie),
-    twin=(starts,),
+    control=(starts,),
     about_weights=True,
     aspects=("single layer", "depth"),
     evidence=evidence,

@@ -289,9 +289,9 @@ def orthogonality(results: Results, facts: Facts) -> Evidence:
     )
     chance = {"chance, median": float(middle), "2.5 %": float(ends[0]), "97.5 %": float(ends[1])}
     details = (*details, {"pairs that matter": low, **chance})
-    fresh = compared(results.twin[overlap], pairs_of_distinct(results.twin[overlap]))
-    twin = {"position": _position([fresh])} if fresh else {}
-    return Evidence(quantities, says, estimate, scope, causal, twin, details, caveat)
+    fresh = compared(results.control[overlap], pairs_of_distinct(results.control[overlap]))
+    control = {"position": _position([fresh])} if fresh else {}
+    return Evidence(quantities, says, estimate, scope, causal, control, details, caveat)
 
 
 def _position(found: Sequence[Comparison]) -> Estimate:
@@ -398,7 +398,7 @@ ORTHOGONALITY_CLAIM = Claim(
     "attention",
     criterion=CRITERION,
     measurements=(output_unit.own, relevance.relevance, overlap, pair_ablation),
-    twin=(overlap,),
+    control=(overlap,),
     aspects=("shares of heads",),
     evidence=orthogonality,
     excluded=_one_head,

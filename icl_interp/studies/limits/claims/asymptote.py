@@ -197,7 +197,7 @@ def _lines(
 ) -> dict[str, Estimate]:
     """Departures from one line on the grid and beyond it, and from the one line to the other.
 
-    Without drawn places (of a twin) through known ones alone.
+    Without drawn places (of a control) through known ones alone.
     """
     further, xs = beyond.values[:, 1:], x_unit * context.BEYOND[1:]
     here, there = drawn or (None, None)
@@ -273,13 +273,13 @@ def linear_asymptote(results: Results, facts: Facts) -> Evidence:
         f"slope ({limits})."
     )
     caveat = f"From {c} to {d} it departs by {of(after)} it."
-    twin = _lines(results.twin[far.ends], results.twin[context.beyond], x_unit)
+    control = _lines(results.control[far.ends], results.control[context.beyond], x_unit)
     return Evidence(
         quantities,
         says,
         lines["departure"],
         asked(facts, f"|x| = {a} .. {b} and up to {d}, known and drawn places", ends[0, 0].size),
-        twin=twin,
+        control=control,
         details=details,
         caveat=caveat,
     )
@@ -397,7 +397,7 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
         far.in_distribution,
         context.beyond,
     ),
-    twin=(far.ends, context.beyond),
+    control=(far.ends, context.beyond),
     evidence=linear_asymptote,
     of_numbers=True,
     excluded=_without_norm,

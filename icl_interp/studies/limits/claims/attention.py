@@ -114,13 +114,13 @@ def attention_necessary(results: Results, facts: Facts) -> Evidence:
     says = (
         f"{first} Relative to {NO_PROMPT} the squared error is {listed} ({threshold}{unchanged})."
     )
-    fresh = results.twin[without_attention]
+    fresh = results.control[without_attention]
     return Evidence(
         quantities,
         says,
         scope=SCOPE,
         causal=None if alone else _causal(results, result),
-        twin={"rate": Estimate.of(name, ratio(fresh, mine, BLIND))},
+        control={"rate": Estimate.of(name, ratio(fresh, mine, BLIND))},
         details=tuple(
             _row(who, i) for who, i in {**rates, "this model, unchanged": intact}.items()
         ),
@@ -240,7 +240,7 @@ def attention_sufficient(results: Results, facts: Facts) -> Evidence:
         quantities["ratio"],
         f"{kinds.SCOPE}, in distribution",
         causal=_without_mlp(results, facts),
-        twin=_fresh(arms, name),
+        control=_fresh(arms, name),
         details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), [OWN_ERROR]),
         caveat=caveat,
     )
@@ -350,7 +350,7 @@ ATTENTION_NECESSARY_CLAIM = Claim(
     source="Naim & Asher (2025), section 4.3",
     criterion=NECESSARY,
     measurements=(without_attention, ablated, edit_size),
-    twin=(without_attention,),
+    control=(without_attention,),
     evidence=attention_necessary,
     excluded=_nothing_to_learn,
     figures=("layers",),

@@ -106,11 +106,11 @@ def unsettled(drawn: DataArray, u: float) -> Interval:
     return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, between.pairs(gap))
 
 
-def _of_twin(twin: Results, edge: float) -> Estimate | None:
-    """The onset of an untrained twin; None where its output is constant."""
-    u = output_unit.u(twin)
+def _of_control(control: Results, edge: float) -> Estimate | None:
+    """The onset of an untrained control; None where its output is constant."""
+    u = output_unit.u(control)
     onset = (
-        decades_to_level(twin[boundary.approach_decades], edge, boundary.LEVEL * u)
+        decades_to_level(control[boundary.approach_decades], edge, boundary.LEVEL * u)
         if u > 0
         else None
     )
@@ -188,13 +188,13 @@ def boundary_immediate(results: Results, facts: Facts) -> Evidence:
             f"({threshold})."
         )
     caveat = f"At 10 times predictions for different contexts still spread by {of(near / u)} it."
-    twin = _of_twin(results.twin, edge)
+    control = _of_control(results.control, edge)
     return Evidence(
         quantities,
         says,
         found,
         scope,
-        twin={"onset": twin} if twin else {},
+        control={"onset": control} if control else {},
         details=tuple(
             {"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}, OWN_SD: u}
             for d in boundary.SIGNS
@@ -285,8 +285,8 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
         boundary.logs,
         boundary.boundary,
     ),
-    twin=(boundary.approach_decades, output_unit.own),
-    twins_agree=True,
+    control=(boundary.approach_decades, output_unit.own),
+    controls_agree=True,
     evidence=boundary_immediate,
     of_numbers=True,
     excluded=needs_growth,

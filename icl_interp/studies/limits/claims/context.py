@@ -245,13 +245,13 @@ def context_erased(results: Results, facts: Facts) -> Evidence:
             "high": null.high,
         },
     )
-    fresh = results.twin
-    twin = _far_spread(
+    fresh = results.control
+    control = _far_spread(
         fresh[far.decades], fresh[far.in_distribution], fresh[context.beyond], x_unit
     )
     where = f"|x| = {out} and places drawn from there to {power(1e10 * x_unit)}"
     scope = asked(facts, where, ends[0, 0].size)
-    return Evidence(quantities, says, found, scope, causal, twin, details, caveat)
+    return Evidence(quantities, says, found, scope, causal, control, details, caveat)
 
 
 def _at_plateaus(plateaus: DataArray, near: DataArray) -> bool:
@@ -303,7 +303,7 @@ def _far_spread(
     """The spread over that nearby, at 1e4 and 1e9 units and drawn places about them, and its slope.
 
     No slope where it has sunk into rounding. A spread that is large at 1e4 may sink beyond: that it
-    does not is asked of it only. Without drawn places (of a twin) the known ones alone.
+    does not is asked of it only. Without drawn places (of a control) the known ones alone.
     """
     out = np.isclose(np.abs(curve["x"].values), ERASED_AT * x_unit)
     places = drawn.sel(statistic="spread").values if drawn is not None else None
@@ -391,7 +391,7 @@ CONTEXT_ERASED_CLAIM = Claim(
         context.information,
         context.beyond,
     ),
-    twin=(far.decades, far.in_distribution, context.beyond),
+    control=(far.decades, far.in_distribution, context.beyond),
     evidence=context_erased,
     of_numbers=True,
     figures=("context",),

@@ -240,14 +240,14 @@ def continuous_functions(results: Results, facts: Facts) -> Evidence:
             f"Not judged: {' and '.join(other)}, because no polynomial of degree {degree} comes "
             "near."
         )
-    twin_names, twin_left, _ = shares(facts, results.twin[continuous], "model")
-    assert twin_names == names
+    control_names, control_left, _ = shares(facts, results.control[continuous], "model")
+    assert control_names == names
     return Evidence(
         quantities,
         says,
         scope="these weights, these functions (amplitude 1 or the like): exp, sin, ln(1+x) and "
         "|x|, and random ones that are as smooth or have one kink",
-        twin=_worst_shares(twin_left, judged),
+        control=_worst_shares(control_left, judged),
         details=tuple(rows),
         caveat=caveat,
     )
@@ -313,7 +313,7 @@ CONTINUOUS_FUNCTIONS_CLAIM = Claim(
     source="Naim & Asher (2025), section 4.2, Proposition 2 and Figures 1 and 6",
     criterion=CRITERION,
     measurements=(continuous,),
-    twin=(continuous,),
+    control=(continuous,),
     aspects=("kind of task",),
     evidence=continuous_functions,
     excluded=_out_of_reach,

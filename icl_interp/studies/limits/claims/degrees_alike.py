@@ -109,7 +109,7 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
         scope=SCOPE
         if len(trained) > 1
         else f"{SCOPE}; and those of the matched models, trained as long",
-        twin=_alike(errors_of_cells(graft(result, results.twin[errors]), cells, "own")),
+        control=_alike(errors_of_cells(graft(result, results.control[errors]), cells, "own")),
         details=tuple(rows if len(trained) < 2 else rows + rate_rows(result, singly_trained)),
     )
 
@@ -139,7 +139,7 @@ DEGREES_ALIKE_CLAIM = Claim(
     source="Naim & Asher (2025), section 4.1, Observation 1",
     criterion=DEGREES_ALIKE,
     measurements=(errors,),
-    twin=(errors,),
+    control=(errors,),
     aspects=("kind of task",),
     evidence=degrees_alike,
     excluded=_one_class,

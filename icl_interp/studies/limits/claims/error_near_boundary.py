@@ -95,10 +95,10 @@ def near(results: Results, facts: Facts) -> Evidence:
             f"Near the boundary it is {kinds.in_brackets(edge)}.",
         )
     says = f"{_most_near_the_boundary(decision)} {at_edge}"
-    twin = {}
+    control = {}
     if fresh := kinds.untrained(arms, columns):
-        edge_twin, _, more_twin = gains(*fresh, fresh=True)
-        twin = quantity(edge_twin, more_twin)
+        edge_control, _, more_control = gains(*fresh, fresh=True)
+        control = quantity(edge_control, more_control)
     by_kind = [
         {"kind": name, "squared error near the boundary / in the inner half": rise}
         for name, rise in zip((WITHOUT, WITH), rises, strict=True)
@@ -107,7 +107,7 @@ def near(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope=f"{SCOPE}, the query within the inputs' interval",
-        twin=twin,
+        control=control,
         details=(
             *kinds.details(arms, (WITHOUT, WITH), columns),
             *by_kind,

@@ -94,13 +94,13 @@ def rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, Any]]:
     return rows
 
 
-def graft(result: DataArray, twin: DataArray) -> DataArray:
-    """The result with the model replaced by its untrained twin, which has no companions."""
+def graft(result: DataArray, control: DataArray) -> DataArray:
+    """The result with the model replaced by its untrained control, which has no companions."""
     values = result.values.copy()
     row, classes = result.indexes["predictor"].get_loc("model"), list(result.indexes["class"])
     values[row] = np.nan
-    for name in twin.indexes["class"]:
-        values[row, classes.index(name)] = twin.sel({"predictor": "model", "class": name}).values
+    for name in control.indexes["class"]:
+        values[row, classes.index(name)] = control.sel({"predictor": "model", "class": name}).values
     return make_array(values, result.indexes)
 
 

@@ -246,7 +246,7 @@ def causes_failure(results: Results, facts: Facts) -> Evidence:
             facts, f"|x| = {first}, {last} and drawn places about these", 2 * errors.sizes["unit"]
         ),
         causal=causal,
-        twin={"phi": _of_twin(results.twin, facts)},
+        control={"phi": _of_control(results.control, facts)},
         details=tuple(rows.values()),
         caveat=caveat,
     )
@@ -299,13 +299,13 @@ def far_ratio(curve: DataArray, other: DataArray, x_unit: float) -> Interval:
     return bootstrap(lambda e, law: e / law, _at(curve, x_unit), _at(other, x_unit), positive=True)
 
 
-def _of_twin(twin: Results, facts: Facts) -> Estimate:
-    """Phi of an untrained twin at 1,000 half-widths.
+def _of_control(control: Results, facts: Facts) -> Estimate:
+    """Phi of an untrained control at 1,000 half-widths.
 
     Its error in distribution counts as 0, because it has learned nothing.
     """
     intact, frozen = (
-        _at(twin[far.norm_arms].sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen")
+        _at(control[far.norm_arms].sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen")
     )
     return Estimate.of(NAME, bootstrap(lambda e, f: (e - f) / e, intact, frozen))
 
@@ -368,7 +368,7 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     source="Naim & Asher (2025), section 5 (Table 1) and section 6",
     criterion=CRITERION,
     measurements=(failure, far.norm_arms, far.counterpart),
-    twin=(far.norm_arms,),
+    control=(far.norm_arms,),
     evidence=causes_failure,
     of_numbers=True,
     excluded=needs_norm,

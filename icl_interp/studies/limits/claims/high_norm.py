@@ -214,8 +214,8 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
         "error swapped / own, far out": swaps[1].value,
         "centred r2 of f and the truth, far out": [r2.low, r2.value, r2.high],
     }
-    of_twin = results.twin[context.use]
-    twin = relative_error(of_twin, *context.far_out(of_twin, x_unit))
+    of_control = results.control[context.use]
+    control = relative_error(of_control, *context.far_out(of_control, x_unit))
     return Evidence(
         quantities,
         says,
@@ -226,7 +226,7 @@ def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
             results[far.ends][0, 0].size,
         ),
         causal,
-        {"error": Estimate.of(name, twin)},
+        {"error": Estimate.of(name, control)},
         tuple(rows),
         caveat,
     )
@@ -289,7 +289,7 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
         boundary.arms,
         boundary.boundary,
     ),
-    twin=(context.use,),
+    control=(context.use,),
     evidence=no_icl_at_high_norm,
     of_numbers=True,
     figures=("boundary",),

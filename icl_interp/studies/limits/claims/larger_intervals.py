@@ -117,18 +117,20 @@ def larger(results: Results, facts: Facts) -> Evidence:
         {"kind": f"a = {arm.a:g}", "level from |x| / a": x / arm.a}
         for arm, x in zip(arms, means, strict=True)
     )
-    twin = {}
+    control = {}
     if fresh := kinds.untrained((last, first), [column]):
         wide, narrow = fresh
-        twin["cost"] = Estimate.of(names[1], kinds.times(wide, narrow, column, fresh=True), TIMES)
+        control["cost"] = Estimate.of(
+            names[1], kinds.times(wide, narrow, column, fresh=True), TIMES
+        )
     if fresh := kinds.untrained((last, first), list(SIDES)):
         wide, narrow = (onset(arm, fresh=True) for arm in fresh)
-        twin["onset"] = Estimate.of(names[0], kinds.ratio(wide, narrow), TIMES)
+        control["onset"] = Estimate.of(names[0], kinds.ratio(wide, narrow), TIMES)
     return Evidence(
         quantities,
         says,
         scope=f"{SCOPE}, {kinds.counted(arms)}, the |x| measured by moving the query alone",
-        twin=twin,
+        control=control,
         details=(
             *kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], [*SIDES, column]),
             *in_a,

@@ -324,7 +324,7 @@ def last_layer(results: Results, facts: Facts) -> Evidence:
         ),
         SCOPE + (AS_IT_IS if facts.config.norm_position == "post" else ""),
         causal=causal,
-        twin=_before(results.twin, n_layers),
+        control=_before(results.control, n_layers),
         details=rows,
         caveat=caveat,
     )
@@ -396,7 +396,7 @@ LAST_LAYER_CLAIM = Claim(
     source="Naim & Asher (2025), section 4.1, appendix F and Figure 8",
     criterion=CRITERION,
     measurements=(lens, without_last, curves, without_attention, ablated),
-    twin=(lens, without_last),
+    control=(lens, without_last),
     aspects=("affine lens", "depth"),
     evidence=last_layer,
     of_numbers=True,

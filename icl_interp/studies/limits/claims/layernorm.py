@@ -300,14 +300,14 @@ def saturation(results: Results, facts: Facts) -> Evidence:
         | {"drawn places": float(np.sqrt(_at(drawn, "gap", LAST).mean(0).max())) / u}
         | {"largest of a single context": quantities["largest"].value}
     )
-    twin = {}
-    if spread(results.twin).value > ROUNDING:
+    control = {}
+    if spread(results.control).value > ROUNDING:
         name = quantities["change"].name
-        twin["change"] = Estimate.of(
-            name, last_change(results.twin[far.ends], output_unit.u(results.twin)), SD
+        control["change"] = Estimate.of(
+            name, last_change(results.control[far.ends], output_unit.u(results.control)), SD
         )
     return Evidence(
-        quantities, says, plateau, scope, twin=twin, details=tuple(details), caveat=caveat
+        quantities, says, plateau, scope, control=control, details=tuple(details), caveat=caveat
     )
 
 
@@ -400,7 +400,7 @@ LAYERNORM_SATURATION_CLAIM = Claim(
         between.scale_growth,
         boundary.approach,
     ),
-    twin=(output_unit.own, far.ends),
+    control=(output_unit.own, far.ends),
     evidence=saturation,
     of_numbers=True,
     excluded=needs_growth,

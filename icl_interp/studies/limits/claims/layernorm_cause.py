@@ -96,7 +96,7 @@ def exponent(squares: Sequence[DataArray], u: float, slower: bool) -> Interval:
 
 
 def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dict[str, Estimate]:
-    """Growth exponents of both arms; without drawn places (of a twin) at known ones alone."""
+    """Growth exponents of both arms; without drawn places (of a control) at known ones alone."""
     arms, u = results[far.norm_arms].sel(statistic="squared increment"), output_unit.u(results)
     names = {"frozen": "every norm frozen", "intact": "unchanged model"}
     found = {}
@@ -211,9 +211,15 @@ def causes_saturation(results: Results, facts: Facts) -> Evidence:
         | {f"growth exponent, x {d} 0": float(v) for d, v in zip("><", value, strict=True)}
         for arm, value in slopes.items()
     )
-    twin = _both(results.twin) if spread(results.twin).value > ROUNDING else {}
+    control = _both(results.control) if spread(results.control).value > ROUNDING else {}
     return Evidence(
-        quantities, says, scope=scope, causal=causal, twin=twin, details=details, caveat=caveat
+        quantities,
+        says,
+        scope=scope,
+        causal=causal,
+        control=control,
+        details=details,
+        caveat=caveat,
     )
 
 
@@ -264,7 +270,7 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
         far.sufficiency,
         far.cost,
     ),
-    twin=(output_unit.own, far.norm_arms),
+    control=(output_unit.own, far.norm_arms),
     evidence=causes_saturation,
     of_numbers=True,
     excluded=needs_norm,

@@ -400,7 +400,7 @@ def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
         scope="these weights, this task, predictions at the last query in four test conditions: in "
         "distribution, functions x 3, query at an end of the inputs' interval, scale and query "
         "drawn near these; bounds in standard deviations of the prediction in distribution",
-        twin=Comparison.of(results.twin[own], others).quantities,
+        control=Comparison.of(results.control[own], others).quantities,
         details=_rows(found, f, others, same),
     )
 
@@ -477,7 +477,7 @@ NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
     source="Naim & Asher (2025), section 6",
     criterion=CRITERION,
     measurements=(own, itself, rivals),
-    twin=(own,),
+    control=(own,),
     evidence=no_classical_algorithm,
     excluded=excluded,
     figures=("classes",),

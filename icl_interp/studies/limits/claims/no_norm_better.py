@@ -53,16 +53,16 @@ def no_norm(results: Results, facts: Facts) -> Evidence:
         for s, i in found.items()
         if s != 1
     ]
-    twin = {}
+    control = {}
     if fresh := kinds.untrained(arms, [OWN_ERROR]):
         own, other = fresh
-        twin["ratio"] = Estimate.of(name, kinds.times(own, other, OWN_ERROR, fresh=True), TIMES)
+        control["ratio"] = Estimate.of(name, kinds.times(own, other, OWN_ERROR, fresh=True), TIMES)
     return Evidence(
         quantities,
         says,
         quantities["ratio"],
         f"{SCOPE}, in distribution",
-        twin=twin,
+        control=control,
         details=(*kinds.details(arms, (WITHOUT, WITH), columns), *scaled),
         caveat=caveat,
     )

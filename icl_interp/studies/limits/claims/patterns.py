@@ -366,7 +366,7 @@ def patterns_alike(results: Results, facts: Facts) -> Evidence:
         says,
         scope=SCOPE,
         causal=_causal(results[swapped]),
-        twin=_quantities(results.twin[distances]),
+        control=_quantities(results.control[distances]),
         details=layers,
         caveat=caveat,
     )
@@ -457,7 +457,7 @@ PATTERNS_ALIKE_CLAIM = Claim(
     source="Naim & Asher (2025), section 4.1",
     criterion=CRITERION,
     measurements=(distances, swapped),
-    twin=(distances,),
+    control=(distances,),
     aspects=("depth", "kind of task"),
     evidence=patterns_alike,
     excluded=_one_degree,

@@ -226,15 +226,15 @@ def softmax_hardmax(results: Results, facts: Facts) -> Evidence:
     already = sum(
         roles[row["head"]] == "yes" and row["in distribution"] >= NEARBY for row in details
     )
-    fresh = results.twin[concentration]
-    twin = relevance.share_of_heads(
+    fresh = results.control[concentration]
+    control = relevance.share_of_heads(
         "heads that turn into a hardmax", lambda level: _standings(fresh, level)
     )
     share = relevance.share_of_heads("heads that matter and turn into a hardmax", counting)
     quantities["share"] = share
     causal = _causal(results[far_swap], output_unit.u(results))
     says, caveat = _says(quantities, heads, already, (near, out), causal)
-    return Evidence(quantities, says, None, scope, causal, {"share": twin}, details, caveat)
+    return Evidence(quantities, says, None, scope, causal, {"share": control}, details, caveat)
 
 
 def threshold(criterion: Criterion, quantities: Mapping[str, Estimate]) -> str:
@@ -395,7 +395,7 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
     source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
     criterion=HARDMAX,
     measurements=(output_unit.own, relevance.relevance, concentration, delta, far_swap),
-    twin=(concentration,),
+    control=(concentration,),
     aspects=("shares of heads",),
     evidence=softmax_hardmax,
     excluded=needs_softmax,

@@ -136,7 +136,7 @@ def density(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope=f"{SCOPE}, inputs and functions from U(-sigma, sigma)",
-        twin={"share": ordered(fresh, "both", fresh=True)[0]} if fresh else {},
+        control={"share": ordered(fresh, "both", fresh=True)[0]} if fresh else {},
         details=(
             *kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns),
             *compared,

@@ -261,13 +261,13 @@ def softmax_uniform(results: Results, facts: Facts) -> Evidence:
         "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
         "relevant heads": len(mine),
     }
-    fresh = results.twin[deficit]
-    twin = relevance.share_of_heads(
+    fresh = results.control[deficit]
+    control = relevance.share_of_heads(
         "heads that are uniform", lambda level: _standings(fresh, level)
     )
     if mine:
         details = (*details, _counts(heads, mine))
-    return Evidence(quantities, says, None, scope, causal, {"share": twin}, details, caveat)
+    return Evidence(quantities, says, None, scope, causal, {"share": control}, details, caveat)
 
 
 def _says(
@@ -396,7 +396,7 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
     source="Naim & Asher (2025), section 6 and appendix G.2",
     criterion=CRITERION,
     measurements=(output_unit.own, relevance.relevance, dispersion, deficit),
-    twin=(deficit,),
+    control=(deficit,),
     aspects=("shares of heads",),
     evidence=softmax_uniform,
     excluded=needs_softmax,

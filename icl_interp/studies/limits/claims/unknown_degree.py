@@ -145,9 +145,9 @@ def better_than_unknown_degree(results: Results, facts: Facts) -> Evidence:
         says,
         scope="these weights, this task, functions and inputs in distribution, no noise; from each "
         "degree's n + 2nd point on, where least squares that is told the degree makes no error",
-        twin={
+        control={
             "ratio": Estimate.of(
-                name, _times(results.twin[unknown_degree], LARGEST_DEGREE), "times"
+                name, _times(results.control[unknown_degree], LARGEST_DEGREE), "times"
             )
         },
         details=details,
@@ -194,7 +194,7 @@ BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(
     source="Naim & Asher (2025), section 5",
     criterion=UNKNOWN_DEGREE,
     measurements=(unknown_degree, classes.errors),  # the figure draws the latter
-    twin=(unknown_degree,),
+    control=(unknown_degree,),
     aspects=("kind of task",),
     evidence=better_than_unknown_degree,
     excluded=_knows_the_degree,

@@ -192,7 +192,9 @@ def unseen_classes(results: Results, facts: Facts) -> Evidence:
         says,
         caveat=caveat,
         scope=scope,
-        twin=_quantities(graft(result, results.twin[errors]), unseen, references, trained[-1]),
+        control=_quantities(
+            graft(result, results.control[errors]), unseen, references, trained[-1]
+        ),
         details=(
             *rate_rows(result, sorted(every, key=lambda c: c[1])),
             *rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]),
@@ -263,7 +265,7 @@ UNSEEN_CLASSES_CLAIM = Claim(
     source="Naim & Asher (2025), section 4.3 and Figure 2",
     criterion=UNSEEN_CLASSES,
     measurements=(errors,),
-    twin=(errors,),
+    control=(errors,),
     aspects=("kind of task",),
     evidence=unseen_classes,
     excluded=_of_one_degree,

@@ -404,8 +404,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "an aligned stream, late plateau",
-        "f is within r (x0 / x)^2 / 2 of its end, and x0 is at least 60; untrained twins are level "
-        "at once",
+        "f is within r (x0 / x)^2 / 2 of its end, and x0 is at least 60; untrained controls are "
+        "level at once",
         lambda g: aligned(g, 60, 300),
         {SATURATES: YES, CAUSE: YES, IMMEDIATE: OPEN},
     ),

@@ -461,14 +461,14 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
 
 _OF_KINDS = (
     "the claim compares kinds of training, so its untrained numbers come from fresh weights of "
-    "each kind's config, which its own measurement makes or the package has: the lab's twins have "
-    "no companions"
+    "each kind's config, which its own measurement makes or the package has: the lab's controls "
+    "have no companions"
 )
 # What `icl_interp.testing.check_study` does not find in these, by (rule, subject), and why.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    **{("twins", name): _OF_KINDS for name in (BETTER, NEAR, DENSITY, LARGER, SUFFICIENT)},
+    **{("controls", name): _OF_KINDS for name in (BETTER, NEAR, DENSITY, LARGER, SUFFICIENT)},
     (
-        "twins",
+        "controls",
         SIZE,
     ): "untrained models of two widths err alike, as the claim says of trained ones: they are no "
     "control",

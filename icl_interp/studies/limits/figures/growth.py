@@ -62,17 +62,19 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     place(figure, *domains)
     squares = {name: arm.sel(statistic="mean square").values for name, arm in arms.items()}
     _sizes(figure, squares, curve["x"].values)
-    twin = results.twin.get(far.norm_arms)
+    control = results.control.get(far.norm_arms)
     exponents = []
     between = {name: (steps,) for name, steps in at_drawn_places(results).items()}
     for row, (name, arm) in enumerate(arms.items()):
         squares_of = [arm.sel(statistic="squared increment"), *between.get(name, ())]
         exponents.append(exponent(squares_of, _u(u), name not in PLATEAUS))
         figure.add_trace(_point(name, labels[row], row, exponents[-1], "growth exponent", "2"))
-        if twin is not None and name in twin.indexes["arm"]:
-            known = twin.sel(arm=name, statistic="squared increment")
-            of_twin = exponent([known], _u(results.twin.get(output_unit.own)), name not in PLATEAUS)
-            figure.add_trace(_twin(labels[row], row, of_twin.value))
+        if control is not None and name in control.indexes["arm"]:
+            known = control.sel(arm=name, statistic="squared increment")
+            of_control = exponent(
+                [known], _u(results.control.get(output_unit.own)), name not in PLATEAUS
+            )
+            figure.add_trace(_control(labels[row], row, of_control.value))
     _exponent_axes(figure, labels, exponents)
     panel_title(figure, "Size of the prediction", domains[0])
     panel_title(figure, "Growth exponent", domains[1])
@@ -232,7 +234,7 @@ def _point(
     )
 
 
-def _twin(label: str, row: int, value: float) -> go.Scatter:
+def _control(label: str, row: int, value: float) -> go.Scatter:
     return go.Scatter(
         x=[value],
         y=[row],

@@ -87,7 +87,7 @@ def approach(lab: Lab, swept: Swept) -> DataArray:
     asks=lambda lab: lab.ask(lab.x_unit * far.DECADES, prompts=lab.few),
 )
 def approach_decades(lab: Lab, swept: Swept) -> DataArray:
-    """`far/approach` at one point a decade on few contexts, for twins."""
+    """`far/approach` at one point a decade on few contexts, for controls."""
     return _squares(lab, as_numbers(swept.f), lab.x_unit * far.DECADES, lab.few)
 
 

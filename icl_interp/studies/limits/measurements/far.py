@@ -25,7 +25,9 @@ from icl_interp.results import make_array, make_curve, make_table
 from icl_interp.theory import limits as theory
 
 # All in units of `Lab.x_unit`.
-DECADES = np.array([s * 10.0**k for s in (-1, 1) for k in range(-1, 7)])  # the twin's: one a decade
+DECADES = np.array(
+    [s * 10.0**k for s in (-1, 1) for k in range(-1, 7)]
+)  # the control's: one a decade
 GROWTH = np.array(
     [s * 10.0**k for s in (-1, 1) for k in (3, 4, 5, 6)]
 )  # growth exponents: of changes between these
@@ -77,7 +79,7 @@ def intact(lab: Lab, swept: Swept) -> DataArray:
 
 @measurement("far/decades", asks=lambda lab: lab.ask(lab.x_unit * DECADES))
 def decades(lab: Lab, swept: Swept) -> DataArray:
-    """`far/intact` at one point a decade, for twins."""
+    """`far/intact` at one point a decade, for controls."""
     f = as_numbers(swept.f)
     return _over_contexts(lab, f, lab.x_unit * DECADES, "query arm; float64")
 
@@ -195,9 +197,9 @@ def counterpart(lab: Lab) -> DataArray:
 
 @measurement("far/sufficiency", version=2)
 def sufficiency(lab: Lab) -> DataArray:
-    """Squared increments of an untrained twin without norms, intact and with one final LayerNorm.
+    """Squared increments of an untrained control without norms, intact and with a final LayerNorm.
 
-    The LayerNorm stands before the read-out.
+    This one LayerNorm stands before the read-out.
     """
     settings = {
         **vars(lab.model.cfg),
@@ -206,18 +208,20 @@ def sufficiency(lab: Lab) -> DataArray:
         "init_std": 0.2,
     }
     bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
-    twin = Lab(bare, lab.task, lab.encoding, n_units=lab.n_units, n_contexts=1, seed=lab.seed)
+    control = Lab(bare, lab.task, lab.encoding, n_units=lab.n_units, n_contexts=1, seed=lab.seed)
     insert = InsertNorm(f"blocks.{bare.cfg.n_layers - 1}.hook_resid_post", lab.model.cfg.eps)
     xs = lab.x_unit * GROWTH
     axes = {"arm": ("intact", "norm inserted"), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
-    shown = twin.prompts
+    shown = control.prompts
     # All in float64: without norms numbers outgrow float32 while the context is read.
     found = run(
-        twin.model,
-        twin.encoding,
-        [twin.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])],
+        control.model,
+        control.encoding,
+        [control.ask(xs, query=edits, prompts=shown) for edits in ([], [insert])],
     )
-    return make_curve([twin.by_unit(increments(as_numbers(f), xs).square()) for f in found], axes)
+    return make_curve(
+        [control.by_unit(increments(as_numbers(f), xs).square()) for f in found], axes
+    )
 
 
 def _costs(lab: Lab) -> dict[str, Sweep]:

@@ -76,9 +76,9 @@ def nearer(result: DataArray, m: int, depth: int) -> Interval:
 
 def algorithm(results: Results, facts: Facts) -> Evidence:
     """Is one preconditioned step the nearest of all algorithms?"""
-    result, fresh = results[algorithms], results.twin[algorithms]
+    result, fresh = results[algorithms], results.control[algorithms]
     n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
-    test, twin = nearer(result, n, last), nearer(fresh, n, last)
+    test, control = nearer(result, n, last), nearer(fresh, n, last)
     title = "squared distance from one preconditioned step / from the nearest other algorithm"
     quantities = {"ratio": Estimate.of(title, test, "log10")}
     names = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
@@ -146,7 +146,7 @@ def algorithm(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope="these weights, this task, predictions at the query",
-        twin={"ratio": Estimate.of(title, twin, "log10")},
+        control={"ratio": Estimate.of(title, control, "log10")},
         details=(
             *rows,
             *({"M": n, "algorithm": one, "the same as": PRECONDITIONED} for one in merged),
@@ -175,7 +175,7 @@ ALGORITHM_CLAIM = Claim(
     source=f"{SOURCE}, Theorem 4.1 and equation (3): the prediction is x_q^T Γ⁻¹ (1/M) Σ y_i x_i",
     criterion=ALGORITHM,
     measurements=(algorithms,),
-    twin=(algorithms,),
+    control=(algorithms,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=algorithm,
     excluded=needs_theory,

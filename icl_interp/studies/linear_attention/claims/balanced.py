@@ -119,8 +119,12 @@ def balanced(results: Results, facts: Facts) -> Evidence:
         )
     else:
         caveat = "No snapshots were kept, so the way there is not known."
-    twin = {"imbalance": Estimate.exactly(name, abs(stored_numbers(results.twin)["imbalance"]))}
-    return Evidence(quantities, says, scope=SCOPE, twin=twin, details=tuple(rows), caveat=caveat)
+    control = {
+        "imbalance": Estimate.exactly(name, abs(stored_numbers(results.control)["imbalance"]))
+    }
+    return Evidence(
+        quantities, says, scope=SCOPE, control=control, details=tuple(rows), caveat=caveat
+    )
 
 
 BALANCED_CLAIM = Claim(
@@ -143,7 +147,7 @@ BALANCED_CLAIM = Claim(
     criterion=BALANCED,
     measurements=(path, numbers, tied),
     about_weights=True,
-    twin=(numbers,),
+    control=(numbers,),
     aspects=("balance", "single layer", "single head", "kind of task"),
     evidence=balanced,
     excluded=_needs_gradient_flow,

@@ -50,7 +50,7 @@ CONVERGED = Criterion(
 
 def converged(results: Results, facts: Facts) -> Evidence:
     """Is P that of the optimum?"""
-    found, twin = stored_numbers(results), stored_numbers(results.twin)
+    found, control = stored_numbers(results), stored_numbers(results.control)
     theorem = "4.5" if task_in(facts).random_covariance else "4.1"
     name = "distance of the weights' product from that of the minimum, |P - P*| / |P*|"
     excess = bootstrap(lambda own, least: np.log(own / least), *results[loss].values)
@@ -92,14 +92,14 @@ def converged(results: Results, facts: Facts) -> Evidence:
             f"{SAME_EVIDENCE}"
         )
     details = tuple(
-        {"number": key, "model": found[key], "randomly initialised control": twin.get(key)}
+        {"number": key, "model": found[key], "randomly initialised control": control.get(key)}
         for key in found
     )
     return Evidence(
         quantities,
         says,
         scope=SCOPE,
-        twin={"distance": Estimate.exactly(name, twin["distance"])},
+        control={"distance": Estimate.exactly(name, control["distance"])},
         details=details,
         caveat=caveat,
     )
@@ -127,7 +127,7 @@ CONVERGED_CLAIM = Claim(
     criterion=CONVERGED,
     measurements=(product, numbers, loss, tied),
     about_weights=True,
-    twin=(numbers,),
+    control=(numbers,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=converged,
     excluded=needs_layer,

@@ -61,8 +61,8 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
 
     Those of a layer that reads nothing past attention are cubic in x.
     """
-    result, fresh = results[covariate_shift], results.twin[covariate_shift]
-    test, twin = exponent(result), exponent(fresh)
+    result, fresh = results[covariate_shift], results.control[covariate_shift]
+    test, control = exponent(result), exponent(fresh)
     task = task_in(facts)
     rows = []
     for c in result.indexes["c"]:
@@ -109,7 +109,7 @@ def covariate_evidence(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope="these weights, M = N, functions in distribution",
-        twin={"exponent": Estimate.of(name, twin)},
+        control={"exponent": Estimate.of(name, control)},
         details=tuple(rows),
         caveat=f"{caveat}.",
     )
@@ -134,7 +134,7 @@ COVARIATE_SHIFT_CLAIM = Claim(
     source=f"{SOURCE}, section 4.2",
     criterion=COVARIATE,
     measurements=(covariate_shift,),
-    twin=(covariate_shift,),
+    control=(covariate_shift,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=covariate_evidence,
     excluded=needs_theory,

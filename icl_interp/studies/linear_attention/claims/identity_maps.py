@@ -44,7 +44,7 @@ def _needs_maps(facts: Facts) -> str | None:
 
 def identity(results: Results, facts: Facts) -> Evidence:
     """Are the maps of the layer nearly multiples of the identity?"""
-    result, fresh = results[maps], results.twin[maps]
+    result, fresh = results[maps], results.control[maps]
     shares = dict(zip(result.indexes["map"], result.values.tolist(), strict=True))
     name = "least share of a map that is a multiple of the identity"
     quantities = {"share": Estimate.exactly(name, min(shares.values())), **tie.tied(results[tied])}
@@ -68,7 +68,7 @@ def identity(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope="these weights, in the coordinates of tokens",
-        twin={"share": Estimate.exactly(name, float(fresh.values.min()))},
+        control={"share": Estimate.exactly(name, float(fresh.values.min()))},
         details=tuple({"map": one, "share": share} for one, share in shares.items()),
         caveat=f"At the minimum of the loss W_K^T W_Q has {expected:.3g}, which is 1 for equal "
         "variances only.",
@@ -97,7 +97,7 @@ IDENTITY_MAPS_CLAIM = Claim(
     criterion=IDENTITIES,
     measurements=(maps, tied),
     about_weights=True,
-    twin=(maps,),
+    control=(maps,),
     aspects=("weight maps", "single layer", "single head", "kind of task"),
     evidence=identity,
     excluded=_needs_maps,

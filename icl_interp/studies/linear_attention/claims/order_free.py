@@ -45,8 +45,8 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
 
     It does in every algorithm for independent examples.
     """
-    result, fresh = results[order], results.twin[order]
-    test, twin = sensitivity(result), sensitivity(fresh)
+    result, fresh = results[order], results.control[order]
+    test, control = sensitivity(result), sensitivity(fresh)
     cfg = facts.config
     reasons = [
         reason
@@ -98,7 +98,7 @@ def order_evidence(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope="these weights, M = N, in distribution",
-        twin={"spread": Estimate.of(name, twin)},
+        control={"spread": Estimate.of(name, control)},
         caveat=caveat,
     )
 
@@ -121,7 +121,7 @@ ORDER_FREE_CLAIM = Claim(
     source=f"{SOURCE}, equation (3): at the optimum the prediction depends on Σ y_i x_i alone",
     criterion=ORDER,
     measurements=(order,),
-    twin=(order,),
+    control=(order,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=order_evidence,
     excluded=needs_regression,

@@ -36,7 +36,7 @@ RANDOM = Criterion(
 
 def random_covariance(results: Results, facts: Facts) -> Evidence:
     """Is the error that of the best layer of linear attention, which does not learn the task?"""
-    result, fresh = results[risk], results.twin[risk]
+    result, fresh = results[risk], results.control[risk]
     task = task_in(facts)
     n = task.n_points - 1
     column = result.indexes["M"].get_loc(n)
@@ -44,7 +44,7 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
     def against(curve: DataArray, over: str, at: int) -> Interval:
         return bootstrap(log_ratio, by_length(curve, MODEL)[:, at], by_length(curve, over)[:, at])
 
-    test, twin = against(result, BEST, column), against(fresh, BEST, column)
+    test, control = against(result, BEST, column), against(fresh, BEST, column)
     rows = []
     for i, m in enumerate(result.indexes["M"]):
         zero, best = against(result, ZERO, i), against(result, BEST, i)
@@ -90,7 +90,7 @@ def random_covariance(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope="these weights, this distribution of covariances",
-        twin={"ratio": Estimate.of(name, twin, "ln")},
+        control={"ratio": Estimate.of(name, control, "ln")},
         details=(whole, *rows),
         caveat=caveat,
     )
@@ -127,7 +127,7 @@ RANDOM_COVARIANCE_CLAIM = Claim(
     source=f"{SOURCE}, Theorem 4.5",
     criterion=RANDOM,
     measurements=(risk,),
-    twin=(risk,),
+    control=(risk,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=random_covariance,
     excluded=_needs_random,

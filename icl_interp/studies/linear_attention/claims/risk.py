@@ -60,8 +60,8 @@ def worst_ratio(result: DataArray, who: str, over: str) -> Interval:
 
 def risk_evidence(results: Results, facts: Facts) -> Evidence:
     """Is the measured risk that of the theorem, at every length?"""
-    result, fresh = results[risk], results.twin[risk]
-    test, twin = worst_ratio(result, MODEL, BEST), worst_ratio(fresh, MODEL, BEST)
+    result, fresh = results[risk], results.control[risk]
+    test, control = worst_ratio(result, MODEL, BEST), worst_ratio(fresh, MODEL, BEST)
     rows = []
     for i, m in enumerate(result.indexes["M"]):
         own = by_length(result, MODEL)[:, i]
@@ -111,7 +111,7 @@ def risk_evidence(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope="these weights, this task, prompts of M examples",
-        twin={"ratio": Estimate.of(name, twin, "ln")},
+        control={"ratio": Estimate.of(name, control, "ln")},
         details=tuple(rows),
         caveat=caveat,
     )
@@ -145,7 +145,7 @@ RISK_CLAIM = Claim(
     source=f"{SOURCE}, Theorem 4.2, with the factor 1/M that the slides leave out",
     criterion=RISK,
     measurements=(risk,),
-    twin=(risk,),
+    control=(risk,),
     aspects=("single layer", "single head", "kind of task"),
     evidence=risk_evidence,
     excluded=_needs_fixed,

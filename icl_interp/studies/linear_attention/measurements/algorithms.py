@@ -70,7 +70,7 @@ def descend(xs: Tensor, ys: Tensor, steps: int, rate: float) -> Weights:
     return w
 
 
-@functools.lru_cache(maxsize=64)  # a model and its twin meet the same prompts
+@functools.lru_cache(maxsize=64)  # a model and its control meet the same prompts
 def best_rate(task: LinearRegression, m: int, steps: int, seed: int) -> float:
     """The step size with the least error at the query, of a few.
 

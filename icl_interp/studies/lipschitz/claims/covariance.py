@@ -148,9 +148,9 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         quantities,
         says,
         scope="these weights; exact where scores are bilinear in the inputs",
-        twin={
-            "distance": Estimate.exactly(name, distance(results.twin)),
-            "window": Estimate.exactly(scale, sign(results.twin, facts)),
+        control={
+            "distance": Estimate.exactly(name, distance(results.control)),
+            "window": Estimate.exactly(scale, sign(results.control, facts)),
         },
         details=(
             *(
@@ -182,7 +182,7 @@ INVERSE_COVARIANCE_CLAIM = Claim(
     source=f"{SOURCE}, Lemma 1",
     criterion=COVARIANCE,
     measurements=(scores, scores_by_function, kernel, tied_window, optimum, matrix_losses),
-    twin=(kernel,),
+    control=(kernel,),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,

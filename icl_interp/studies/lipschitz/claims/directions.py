@@ -204,7 +204,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "high": irrelevant.high,
             "the same of the relevant directions": relevant.value,
         },
-        twin=_of_weights(results.twin),
+        control=_of_weights(results.control),
         details=(
             *(
                 {
@@ -241,7 +241,7 @@ IRRELEVANT_DIRECTIONS_CLAIM = Claim(
     source=f"{SOURCE}, Theorem 4",
     criterion=DIRECTIONS,
     measurements=(scores, scores_by_function, kernel, tied_window, directions, subspace, projected),
-    twin=(subspace,),
+    control=(subspace,),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,

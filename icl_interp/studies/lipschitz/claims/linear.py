@@ -174,13 +174,13 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     if decided and decided.quantity == "error":
         part, rest = rest, part
     says += f" {part}"
-    fresh = quantities(results.twin[label_weights_near])
+    fresh = quantities(results.control[label_weights_near])
     return Evidence(
         found,
         says,
         scope="these weights, this task, prompts in distribution; attention is the derivative of ŷ "
         "by the labels",
-        twin={key: fresh[key] for key in ("concentration", "error")},
+        control={key: fresh[key] for key in ("concentration", "error")},
         details=(
             *({"kernel": name, "share near the query": share} for name, share in shares.items()),
             *({"number": name, "value": value} for name, value in numbers.items()),
@@ -207,7 +207,7 @@ LINEAR_CLAIM = Claim(
     source=f"{SOURCE}, Theorem 2, for linear attention in the place of softmax",
     criterion=LINEAR,
     measurements=(label_weights_near, by_cosine),
-    twin=(label_weights_near,),
+    control=(label_weights_near,),
     aspects=("kind of task",),
     evidence=evidence,
     excluded=needs_linear_attention,

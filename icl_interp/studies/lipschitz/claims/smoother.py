@@ -192,7 +192,7 @@ def counting(result: DataArray, what: str, level: float, n_examples: int) -> dic
 
 def evidence(results: Results, facts: Facts) -> Evidence:
     """Does a smoother of the labels do what each head does?"""
-    result, fresh, n = results[smoother], results.twin[smoother], facts.n_points - 1
+    result, fresh, n = results[smoother], results.control[smoother], facts.n_points - 1
     share, kernel = (
         relevance.share_of_heads(
             f"heads that matter and are replaced by a {name}",
@@ -204,7 +204,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     counted = relevance.counted(
         "heads that matter at the query", counting(result, "labels", relevance.USUAL, n)
     )
-    twin = relevance.share_of_heads(
+    control = relevance.share_of_heads(
         "heads replaced by a smoother of the labels",
         lambda level: standings(fresh, "labels", level, n),
     )
@@ -232,7 +232,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "the head's own values with the smoother's weights: share of heads "
             "replaced": kernel.value,
         },
-        twin={"share": twin},
+        control={"share": control},
         details=rows,
     )
 
@@ -344,7 +344,7 @@ SMOOTHER_CLAIM = Claim(
     source=f"{SOURCE}, equation (2)",
     criterion=SMOOTHER,
     measurements=(smoother,),
-    twin=(smoother,),
+    control=(smoother,),
     aspects=("shares of heads",),
     evidence=evidence,
     excluded=needs_softmax_and_labels,

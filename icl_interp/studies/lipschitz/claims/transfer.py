@@ -183,7 +183,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "high": scaled.high,
             "unit": "error over that of the best window for L",
         },
-        twin=factors(results.twin[transfer]),
+        control=factors(results.control[transfer]),
         details=rows,
         caveat=caveat,
     )
@@ -246,7 +246,7 @@ TRANSFER_CLAIM = Claim(
     source=f"{SOURCE}, Theorem 3",
     criterion=TRANSFER,
     measurements=(transfer, exact),
-    twin=(transfer,),
+    control=(transfer,),
     aspects=("single layer", "kind of task"),
     evidence=evidence,
     excluded=needs_layer_and_sphere,

@@ -168,7 +168,7 @@ def evidence(results: Results, facts: Facts) -> Evidence:
     window, above = width(results, facts), excess(results[matrix_losses], MODEL)
     estimate = factor_of(results, results, facts)
     rest = float(theory.isotropy(whitened_kernel(results[kernel])).deviation)
-    over = excess(results.twin[matrix_losses], MODEL)
+    over = excess(results.control[matrix_losses], MODEL)
     labels = numbers_in(results[scores])["labels"]
     name = "loss with the learned window above the least, relative to it"
     quantities = {"factor": estimate, "excess": Estimate.of(name, above), **gates(results, facts)}
@@ -213,7 +213,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         says,
         scope="these weights, this task's L, sigma, n and d; the loss of equation (2) with the "
         "model's M",
-        twin={"factor": factor_of(results, results.twin, facts), "excess": Estimate.of(name, over)},
+        control={
+            "factor": factor_of(results, results.control, facts),
+            "excess": Estimate.of(name, over),
+        },
         details=tuple(_rows(results, facts, window)),
         caveat=caveat,
     )
@@ -273,7 +276,7 @@ OPTIMAL_WINDOW_CLAIM = Claim(
         window_loss,
         matrix_losses,
     ),
-    twin=(kernel, matrix_losses),
+    control=(kernel, matrix_losses),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,

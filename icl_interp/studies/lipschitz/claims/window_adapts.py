@@ -181,10 +181,10 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         differing(kind) or says(table, quantities),
         caveat=caveat(table, quantities),
         scope=f"F_L^+, n = 100, d = 3, L from 0.3 to 10, sigma from 0.3 to 3. {whose(kind)}",
-        twin={
+        control={
             # A seed starts from the same weights at every L and noise.
             **{key: Estimate.exactly(NAMES[key], 0.0) for key in ("L", "noise")},
-            "own": factor_of(results, results.twin, facts),
+            "own": factor_of(results, results.control, facts),
         },
         details=(*kind, *details(table)),
     )
@@ -327,7 +327,7 @@ FAMILY_CLAIM = Claim(
         tied_window,
         optimum,
     ),
-    twin=(kernel,),
+    control=(kernel,),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,
