@@ -27,7 +27,7 @@ def answer(
         asked: what is asked, to go on after "whether".
 
     >>> from icl_interp.analyses.criterion import Condition
-    >>> rule = Criterion("at most 1 / at least 2", (Condition("error", (0, 1), (2, 9)),))
+    >>> rule = Criterion((Condition("error", "", (0, 1), (2, 9)),))
     >>> for value in (0.5, 1.5, 2.5):
     ...     error = {"error": Estimate.exactly("error", value)}
     ...     answer(rule, error, "It is small.", "It is large.", "it is small")
@@ -69,7 +69,7 @@ def bound(
         against: the one that contradicts it.
 
     >>> from icl_interp.analyses.criterion import Condition
-    >>> rule = Criterion("at most 1 / at least 2", (Condition("error", (0, 1), (2, 9)),))
+    >>> rule = Criterion((Condition("error", "", (0, 1), (2, 9)),))
     >>> for value in (0.5, 1.5, 2.5):
     ...     error = {"error": Estimate.exactly("error", value)}
     ...     bound(rule, error, "error", "at most 1", "at least 2")

@@ -86,6 +86,7 @@ class Finding:
             "decided_by": decided.quantity,
             "conditions": [asdict(c) for c in self.criterion.conditions],
             "preconditions": [asdict(p) for p in self.criterion.preconditions],
+            "terms": self.criterion.terms,
         }
         plain = asdict(self)
         kept = {
@@ -157,6 +158,7 @@ def _criterion(stored: Stored) -> Criterion:
         "decided_by",
         "conditions",
         "preconditions",
+        "terms",
     )
     stored.members(keys)
     text, conditions, preconditions = (
@@ -165,13 +167,15 @@ def _criterion(stored: Stored) -> Criterion:
         stored.get("preconditions"),
     )
     if conditions is None:
-        return Criterion(text, (_only(stored),))
+        return Criterion((_only(stored),), terms=text)
     if not conditions.items():
         raise conditions.refused("a list of at least one condition")
+    # In reports from before conditions had names the whole rule is text.
+    terms = stored.get("terms")
     return Criterion(
-        text,
         tuple(map(_condition, conditions.items())),
         tuple(map(_precondition, preconditions.items())) if preconditions else (),
+        terms.text() if terms else text,
     )
 
 
@@ -184,20 +188,21 @@ def _decided(stored: Stored, criterion: Criterion) -> Condition:
 
 
 def _only(stored: Stored) -> Condition:
-    return Condition(
-        "estimate", _region(stored["supported"]), _region(stored["contradicted"]), _scale(stored)
-    )
+    regions = _region(stored["supported"]), _region(stored["contradicted"])
+    return Condition("estimate", "", *regions, scale=_scale(stored))
 
 
 def _condition(stored: Stored) -> Condition:
     stored.members(f.name for f in fields(Condition))
     contradicts = stored.get("contradicts")
+    words = {key: stored.get(key) for key in ("name", "unit", "denied")}  # new in later reports
     return Condition(
         stored["quantity"].text(),
-        _region(stored["supports"]),
-        _region(contradicts) if contradicts else None,
-        _scale(stored),
-        bool(stored["optional"].value),
+        supports=_region(stored["supports"]),
+        contradicts=_region(contradicts) if contradicts else None,
+        scale=_scale(stored),
+        optional=bool(stored["optional"].value),
+        **{key: one.text() if one else "" for key, one in words.items()},
     )
 
 

@@ -184,7 +184,9 @@ def at_most(
     above = bound if differs is None else differs
     start = "above it" if differs is None else f"from {above:.3g} on"
     text = f"{quantity} at most {bound:.3g} agrees, {start} differs"
-    return Criterion(text, (Condition(quantity, (-INF, bound), (above, INF)),), preconditions)
+    return Criterion(
+        (Condition(quantity, "", (-INF, bound), (above, INF)),), preconditions, terms=text
+    )
 
 
 def at_least(
@@ -197,20 +199,23 @@ def at_least(
     below = bound if differs is None else differs
     end = "below it" if differs is None else f"up to {below:.3g}"
     text = f"{quantity} at least {bound:.3g} agrees, {end} differs"
-    return Criterion(text, (Condition(quantity, (bound, INF), (-INF, below)),), preconditions)
+    return Criterion(
+        (Condition(quantity, "", (bound, INF), (-INF, below)),), preconditions, terms=text
+    )
 
 
 def within(quantity: str, bound: float) -> Criterion:
     """Agrees up to a bound; nothing differs: beyond it the question is open."""
     return Criterion(
-        f"{quantity} at most {bound:.3g} agrees", (Condition(quantity, (-INF, bound), None),)
+        (Condition(quantity, "", (-INF, bound), None),),
+        terms=f"{quantity} at most {bound:.3g} agrees",
     )
 
 
 def none_of(quantity: str) -> Criterion:
     """Agrees where a number of exceptions is 0, and differs from 1 on."""
     return Criterion(
-        f"no {quantity}: agrees; any: differs", (Condition(quantity, (0, 0), (1, INF)),)
+        (Condition(quantity, "", (0, 0), (1, INF)),), terms=f"no {quantity}: agrees; any: differs"
     )
 
 
@@ -223,7 +228,9 @@ MOSTLY, HARDLY = (
 def share(quantity: str, *preconditions: Precondition) -> Criterion:
     """Agrees where at least `MOSTLY` of the cells do, differs where at most `HARDLY` of them do."""
     text = f"{quantity} at least {MOSTLY:.0%} agrees, at most {HARDLY:.0%} differs"
-    return Criterion(text, (Condition(quantity, (MOSTLY, 1), (0, HARDLY)),), preconditions)
+    return Criterion(
+        (Condition(quantity, "", (MOSTLY, 1), (0, HARDLY)),), preconditions, terms=text
+    )
 
 
 def share_of(quantity: str, agree: int, unclear: int, total: int) -> Estimate:

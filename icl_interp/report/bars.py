@@ -7,11 +7,11 @@ from markupsafe import Markup
 
 from icl_interp.analyses.criterion import Condition, Estimate
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.natural import natural
 from icl_interp.figures.claims import control_intervention, drawable, extent
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import joined, markup, name_of
 from icl_interp.report.findings import found
-from icl_interp.report.words import natural
 
 WIDTH, HEIGHT, TOP, BOTTOM = (
     250,

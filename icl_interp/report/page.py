@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.natural import BASES
 from icl_interp.errors import printable
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
@@ -29,7 +30,7 @@ from icl_interp.report.findings import (
     rows,
     verdict_mark,
 )
-from icl_interp.report.words import BASES, answered, by_question, measured, sentence
+from icl_interp.report.words import answered, by_question, measured, sentence
 
 MODEL = (
     "config",

@@ -32,7 +32,7 @@ from icl_interp.testing.reparameterisations.targets import Posed, TargetEdit
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 LEVELS = ("fast", "thorough", "full")
 SMALL = metamorphic.Sample(n_units=64, n_contexts=1)  # of a trial
-LONGEST = 12  # words of a claim's short sentence
+LONGEST = 20  # words of a claim's statement
 READ_OFF = (
     "its measurements never run the model, so they would find the same in an idle part: set "
     "about_weights=True, and put icl_interp.analyses.tie.TIED into the criterion"
@@ -133,13 +133,16 @@ def words(it: Examined) -> Iterator[Outcome]:
     Each reason is short enough to be read.
     """
     for claim in it.study.claims:
-        short = claim.short.split()
+        sentence = claim.short or claim.statement
+        n_words = len(sentence.split())
         wrong = (
             claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
-            not 0 < len(short) <= LONGEST
-            and f"its short sentence has {len(short)} words, not 1 to {LONGEST}",
-            not claim.short.endswith(".") and "its short sentence does not end in a full stop",
-            not claim.statement and "it has no statement",
+            not 0 < n_words <= LONGEST
+            and f"its statement has {n_words} words, not 1 to {LONGEST}",
+            not sentence.endswith(".") and "its statement does not end in a full stop",
+            bool(claim.denied)
+            and not claim.denied.endswith(".")
+            and "the opposite of its statement does not end in a full stop",
             not (claim.quote and claim.quote.text and claim.quote.place)
             and "no sentence is quoted with its place",
         )

@@ -18,7 +18,7 @@ from icl_interp.analyses.lab import Controls, Lab
 from icl_interp.analyses.measurement import CONTROLS, Results, measurement
 from icl_interp.results import make_array
 
-RULE = Criterion("at most 0.1 / above 0.2", (Condition("size", (-INF, 0.1), (0.2, INF)),))
+RULE = Criterion((Condition("size", "", (-INF, 0.1), (0.2, INF)),), terms="at most 0.1 / above 0.2")
 LOW, OPEN, HIGH = 0.05, 0.15, 0.5
 
 
@@ -35,7 +35,14 @@ def evidence(results: Results, known: object) -> Evidence:
 
 
 LEARNING = Claim(
-    "test.size", "learning", "sizes are small", "a source", RULE, (size,), evidence, control=(size,)
+    "test.size",
+    "learning",
+    "sizes are small",
+    RULE,
+    (size,),
+    evidence,
+    source="a source",
+    control=(size,),
 )
 DESIGN = replace(LEARNING, kind="architecture", controls_agree=True)
 

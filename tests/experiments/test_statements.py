@@ -169,7 +169,9 @@ def test_unclear_cells_count_both_ways():
 
 
 def test_as_data_a_statement_tells_what_decided():
-    both = Criterion("both", (Condition("a", (0, 1), (2, 3)), Condition("b", (0, 1), None)))
+    both = Criterion(
+        (Condition("a", "", (0, 1), (2, 3)), Condition("b", "", (0, 1), None)), terms="both"
+    )
     one = Statement("it.", both, {key: Estimate.exactly(key, 0.5) for key in "ab"})
     data = json.loads(json.dumps(one.to_dict(), allow_nan=False))
     assert (data["word"], data["kind"], data["decided by"]) == ("As in the paper", "finding", "a")
@@ -186,7 +188,10 @@ def decided_again(data):
     rule = data["criterion"]
     conditions = tuple(
         Condition(
-            c["quantity"], _region(c["supports"]), c["contradicts"] and _region(c["contradicts"])
+            c["quantity"],
+            "",
+            _region(c["supports"]),
+            c["contradicts"] and _region(c["contradicts"]),
         )
         for c in rule["conditions"]
     )
@@ -205,7 +210,9 @@ def decided_again(data):
         )
         for key, e in data["evidence"].items()
     }
-    return Statement("a.", Criterion(rule["text"], conditions, asked), evidence, data["kind"]).word
+    return Statement(
+        "a.", Criterion(conditions, asked, terms=rule["text"]), evidence, data["kind"]
+    ).word
 
 
 def _region(bounds):

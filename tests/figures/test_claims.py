@@ -102,7 +102,9 @@ MINE = Claim(
     kind="architecture",
     statement="f is <b>small</b> & x < y",
     source="Me (2026), here",
-    criterion=Criterion("<= 1 / > 2", (Condition("size", (-np.inf, 1.0), (2.0, np.inf), "log"),)),
+    criterion=Criterion(
+        (Condition("size", "", (-np.inf, 1.0), (2.0, np.inf), scale="log"),), terms="<= 1 / > 2"
+    ),
     measurements=(),
     evidence=lambda results, facts: Evidence(
         {"size": Estimate("size", 0.5, 0.4, 0.6, "m")}, "because"

@@ -106,7 +106,7 @@ def alone(results, facts):
 
 def careless(study):
     """A learning claim that any model supports, with no control and no test of learning."""
-    rule = Criterion("any number", (Condition("departure", (-INF, INF), None),))
+    rule = Criterion((Condition("departure", "", (-INF, INF), None),), terms="any number")
     claim = with_claim(study, kind="learning", criterion=rule, learned=lambda facts: None).claims[0]
     return replace(claim, evidence=alone)
 

@@ -52,8 +52,8 @@ LAST_LABEL_CLAIM = Claim(
     source="CONTRIBUTING.md",
     quote=Quote("The prediction is the last label that was shown.", "CONTRIBUTING.md"),
     criterion=Criterion(
-        "departure at most 0.1 / at least 0.5",
-        (Condition("departure", supports=(0, 0.1), contradicts=(0.5, INF)),),
+        (Condition("departure", "", supports=(0, 0.1), contradicts=(0.5, INF)),),
+        terms="departure at most 0.1 / at least 0.5",
     ),
     measurements=(response,),
     control=(response,),

@@ -164,7 +164,9 @@ def with_regions(one: tuple[float, float], any_: float):
         replace(second, supports=(-inf, any_)),
         third,
     )
-    return replace(CLAIM, criterion=Criterion("changed", changed, CLAIM.criterion.preconditions))
+    return replace(
+        CLAIM, criterion=Criterion(changed, CLAIM.criterion.preconditions, terms="changed")
+    )
 
 
 @pytest.mark.slow

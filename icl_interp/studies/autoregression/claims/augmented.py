@@ -40,17 +40,12 @@ KEPT, NEEDED = "with the two tokens of the lemma", "without the token before"
 EVERYWHERE = "without the token before, where least"
 
 TOKENS = Criterion(
-    "mean squared change of the prediction over the variance of the next state, where the first "
-    "layer attends by position only, to its own token and the one before, and other tokens are at "
-    f"their means, after the state where it is largest: <= {SAME:g} / >= {MOVED:g}; where it "
-    f"attends to its own token alone: >= {MOVED:g} / <= {SAME:g}, and over the variance of "
-    f"predictions, after the state where it is smallest: >= {MOVED:g}",
     (
-        Condition(KEPT, (0.0, SAME), (MOVED, INF)),
-        Condition(NEEDED, (MOVED, INF), (0.0, SAME)),
+        Condition(KEPT, "", (0.0, SAME), (MOVED, INF)),
+        Condition(NEEDED, "", (MOVED, INF), (0.0, SAME)),
         # Early predictions are small, so that they are asked in their own size; a faint model moves
         # by much of that.
-        Condition(EVERYWHERE, (MOVED, INF), None),
+        Condition(EVERYWHERE, "", (MOVED, INF), None),
     ),
     (
         Precondition(
@@ -58,6 +53,13 @@ TOKENS = Criterion(
             (1, INF),
             "The first layer that predictions depend on is the last one here.",
         ),
+    ),
+    terms=(
+        "mean squared change of the prediction over the variance of the next state, where the first "
+        "layer attends by position only, to its own token and the one before, and other tokens are at "
+        f"their means, after the state where it is largest: <= {SAME:g} / >= {MOVED:g}; where it "
+        f"attends to its own token alone: >= {MOVED:g} / <= {SAME:g}, and over the variance of "
+        f"predictions, after the state where it is smallest: >= {MOVED:g}"
     ),
 )
 

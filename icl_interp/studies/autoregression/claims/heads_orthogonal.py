@@ -35,14 +35,9 @@ not_learned = not_above(LEARNED)
 # the start, where a recipe may have all heads alike; heads that are as alike as random ones decide
 # nothing.
 ORTHOGONAL = Criterion(
-    "mean |cosine| between the tensors (query-key times value-output map, in what tokens and "
-    "targets hold) of two "
-    f"different heads: over the {100 * LOWER:g} % quantile of random heads with the same singular "
-    f"values: <= {LESS:g}; "
-    f"and over their {100 * UPPER:g} % quantile: <= {CHANCE:g} / >= {ABOVE:g}",
     (
-        Condition("chance", (0.0, CHANCE), (ABOVE, INF), scale="log"),
-        Condition("less than chance", (0.0, LESS), None, scale="log"),
+        Condition("chance", "", (0.0, CHANCE), (ABOVE, INF), scale="log"),
+        Condition("less than chance", "", (0.0, LESS), None, scale="log"),
     ),
     (
         Precondition(
@@ -53,6 +48,13 @@ ORTHOGONAL = Criterion(
             "off, count as one.",
         ),
         *TIED,
+    ),
+    terms=(
+        "mean |cosine| between the tensors (query-key times value-output map, in what tokens and "
+        "targets hold) of two "
+        f"different heads: over the {100 * LOWER:g} % quantile of random heads with the same singular "
+        f"values: <= {LESS:g}; "
+        f"and over their {100 * UPPER:g} % quantile: <= {CHANCE:g} / >= {ABOVE:g}"
     ),
 )
 

@@ -33,10 +33,10 @@ SMALL, LARGE = 0.1, 0.3  # of the largest |cosine| between two heads
 RARE = 0.025  # share of random heads that are as orthogonal
 
 IDENTITY = Criterion(
-    "the largest |cosine| between the key diagonal a_h of one head and the value diagonal b_h' of "
-    f"another, |a_h . b_h'| / (|a_h| |b_h'|): <= {SMALL:g} / >= {LARGE:g}; and the share of random "
-    f"heads whose largest one is no larger: <= {RARE:g}",
-    (Condition("largest", (0.0, SMALL), (LARGE, 1.0)), Condition("position", (0.0, RARE), None)),
+    (
+        Condition("largest", "", (0.0, SMALL), (LARGE, 1.0)),
+        Condition("position", "", (0.0, RARE), None),
+    ),
     (
         Precondition(
             "heads",
@@ -52,6 +52,11 @@ IDENTITY = Criterion(
             f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
         ),
         *TIED,
+    ),
+    terms=(
+        "the largest |cosine| between the key diagonal a_h of one head and the value diagonal b_h' of "
+        f"another, |a_h . b_h'| / (|a_h| |b_h'|): <= {SMALL:g} / >= {LARGE:g}; and the share of random "
+        f"heads whose largest one is no larger: <= {RARE:g}"
     ),
 )
 

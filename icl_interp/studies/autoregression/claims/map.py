@@ -56,25 +56,16 @@ WORDS = {
 }
 
 MAP = Criterion(
-    "mean squared distance between the predictions of the model and of the predicted map, over the "
-    "larger of their mean "
-    "squares, after prompts of the length where it is largest: with the last state replaced by "
-    "that of another prompt, "
-    f"and with the prompt's own: <= {NEAR:g} / >= {FAR:g} each; with one between the two, and for "
-    "gradient steps with "
-    f"one that is longer or shorter: <= {NEAR:g}; and, after the longest prompts, over the "
-    "distance between the "
-    f"predicted map and the nearest other map: <= {BESIDE:g} / >= {AS_FAR:g}",
     (
-        Condition("distance", (0.0, NEAR), (FAR, INF)),
-        Condition("on the path", (0.0, NEAR), (FAR, INF)),
-        Condition("beside rivals", (0.0, BESIDE), (AS_FAR, INF), scale="log"),
+        Condition("distance", "", (0.0, NEAR), (FAR, INF)),
+        Condition("on the path", "", (0.0, NEAR), (FAR, INF)),
+        Condition("beside rivals", "", (0.0, BESIDE), (AS_FAR, INF), scale="log"),
         # No prompt of the law ends so: a model that does otherwise there is no counterexample, and
         # no example either.
-        Condition("nearby", (0.0, NEAR), None),
+        Condition("nearby", "", (0.0, NEAR), None),
         # The other form is no function of the last state's size: minimisers of the loss differ
         # there.
-        Condition("other sizes", (0.0, NEAR), None, optional=True),
+        Condition("other sizes", "", (0.0, NEAR), None, optional=True),
     ),
     (
         Precondition(
@@ -83,6 +74,17 @@ MAP = Criterion(
             "On these prompts another map predicts nearly the same as the predicted one (their "
             f"distance is {{value:.2g}}, {APART:g} needed).",
         ),
+    ),
+    terms=(
+        "mean squared distance between the predictions of the model and of the predicted map, over the "
+        "larger of their mean "
+        "squares, after prompts of the length where it is largest: with the last state replaced by "
+        "that of another prompt, "
+        f"and with the prompt's own: <= {NEAR:g} / >= {FAR:g} each; with one between the two, and for "
+        "gradient steps with "
+        f"one that is longer or shorter: <= {NEAR:g}; and, after the longest prompts, over the "
+        "distance between the "
+        f"predicted map and the nearest other map: <= {BESIDE:g} / >= {AS_FAR:g}"
     ),
 )
 

@@ -46,17 +46,11 @@ WHO = (
 )  # tokens that go to their means: all but the named ones, and the named ones
 
 PAST = Criterion(
-    "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
-    f"two), the least over rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the "
-    "squared length of the next state, where it is largest, when what the other tokens add goes to "
-    f"its mean: <= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add "
-    f"does: >= {BROKEN:g} / <= {HARMFUL:g}; and with conjugate pairs and fewer heads than "
-    f"coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / >= {FAR:g}",
     (
-        Condition("share", (ON, 1.0), (0.0, OFF)),
-        Condition("rise without others", (-INF, HARMLESS), (HARMFUL, INF)),
-        Condition("rise without these", (BROKEN, INF), (-INF, HARMFUL)),
-        Condition("ratio", (0.0, NEAR), (FAR, INF), optional=True),
+        Condition("share", "", (ON, 1.0), (0.0, OFF)),
+        Condition("rise without others", "", (-INF, HARMLESS), (HARMFUL, INF)),
+        Condition("rise without these", "", (BROKEN, INF), (-INF, HARMFUL)),
+        Condition("ratio", "", (0.0, NEAR), (FAR, INF), optional=True),
     ),
     (
         PREDICTS,
@@ -67,6 +61,14 @@ PAST = Criterion(
             f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
         ),
         *TIED,
+    ),
+    terms=(
+        "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
+        f"two), the least over rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the "
+        "squared length of the next state, where it is largest, when what the other tokens add goes to "
+        f"its mean: <= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add "
+        f"does: >= {BROKEN:g} / <= {HARMFUL:g}; and with conjugate pairs and fewer heads than "
+        f"coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / >= {FAR:g}"
     ),
 )
 

@@ -35,15 +35,17 @@ from icl_interp.studies.autoregression.measurements.unit import (
 ALIKE, UNLIKE = 0.1, 0.5  # share of |P|^2 that the means of diagonals leave
 
 DIAGONALS = Criterion(
-    "share of the squared weights of positions P that the means of its diagonals leave out: <= "
-    f"{ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of "
-    "the next state, where it is largest, when each weight is replaced by the mean of its "
-    f"diagonal: <= {HARMLESS:g} / >= {HARMFUL:g}",
     (
-        Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)),
-        Condition("rise", (-INF, HARMLESS), (HARMFUL, INF)),
+        Condition("unlike", "", (0.0, ALIKE), (UNLIKE, 1.0)),
+        Condition("rise", "", (-INF, HARMLESS), (HARMFUL, INF)),
     ),
     (PREDICTS, *TIED),
+    terms=(
+        "share of the squared weights of positions P that the means of its diagonals leave out: <= "
+        f"{ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of "
+        "the next state, where it is largest, when each weight is replaced by the mean of its "
+        f"diagonal: <= {HARMLESS:g} / >= {HARMFUL:g}"
+    ),
 )
 
 

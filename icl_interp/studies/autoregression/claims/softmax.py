@@ -36,14 +36,10 @@ KEPT = 0.8
 SOME = 0.5  # normalised error from which a model has learned too little to tell
 
 SOFTMAX = Criterion(
-    "mean squared error over that of the best guess without the prompt, of a layer of softmax "
-    f"attention, where a layer of linear attention with as many heads has 0: >= {FAILS:g} / <= "
-    f"{LEARNS:g}; and the share of its error that more training of these weights leaves: >= "
-    f"{KEPT:g}",
     (
-        Condition("error", (FAILS, INF), (0.0, LEARNS), scale="log"),
+        Condition("error", "", (FAILS, INF), (0.0, LEARNS), scale="log"),
         # A layer that more training betters was trained badly: that says nothing about softmax.
-        Condition("trained on", (KEPT, INF), None),
+        Condition("trained on", "", (KEPT, INF), None),
     ),
     (
         Precondition(
@@ -53,6 +49,12 @@ SOFTMAX = Criterion(
             f"without the prompt (at most {SOME:g} allowed).",
         ),
         *TIED,
+    ),
+    terms=(
+        "mean squared error over that of the best guess without the prompt, of a layer of softmax "
+        f"attention, where a layer of linear attention with as many heads has 0: >= {FAILS:g} / <= "
+        f"{LEARNS:g}; and the share of its error that more training of these weights leaves: >= "
+        f"{KEPT:g}"
     ),
 )
 

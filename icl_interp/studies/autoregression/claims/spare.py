@@ -33,14 +33,9 @@ LITTLE, MUCH = 0.01, 0.05  # rise of the normalised error when spare heads are p
 USED = 0.5  # rise when all heads are
 
 SPARE = Criterion(
-    "rise of the mean squared error over the squared length of the next state, where it is "
-    "largest, when all but the "
-    f"needed number of different heads are pruned: <= {LITTLE:g} / >= {MUCH:g}; where it is "
-    "smallest, when all heads "
-    f"are: >= {USED:g}",
     (
-        Condition("rise", (-INF, LITTLE), (MUCH, INF)),
-        Condition("rise without heads", (USED, INF), None),
+        Condition("rise", "", (-INF, LITTLE), (MUCH, INF)),
+        Condition("rise without heads", "", (USED, INF), None),
     ),
     (
         Precondition(
@@ -50,6 +45,13 @@ SPARE = Criterion(
             "other "
             "off, count as one.",
         ),
+    ),
+    terms=(
+        "rise of the mean squared error over the squared length of the next state, where it is "
+        "largest, when all but the "
+        f"needed number of different heads are pruned: <= {LITTLE:g} / >= {MUCH:g}; where it is "
+        "smallest, when all heads "
+        f"are: >= {USED:g}"
     ),
 )
 

@@ -34,12 +34,14 @@ MORE, NO_MORE = (
 OWN = -1  # the "draw" that is the model
 
 SPECIALISE = Criterion(
-    "how far different heads divide the coordinates of states among themselves (mutual information "
-    "of head and coordinate in |W_Q W_K^T|^2, copies of a state added up), over the "
-    f"{100 * UPPER:g} % quantile of random heads with the same singular values: >= {MORE:g} / <= "
-    f"{NO_MORE:g}",
-    (Condition("division", (MORE, INF), (0.0, NO_MORE), scale="log"),),
+    (Condition("division", "", (MORE, INF), (0.0, NO_MORE), scale="log"),),
     TIED,
+    terms=(
+        "how far different heads divide the coordinates of states among themselves (mutual information "
+        "of head and coordinate in |W_Q W_K^T|^2, copies of a state added up), over the "
+        f"{100 * UPPER:g} % quantile of random heads with the same singular values: >= {MORE:g} / <= "
+        f"{NO_MORE:g}"
+    ),
 )
 
 

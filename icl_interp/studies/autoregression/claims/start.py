@@ -35,10 +35,7 @@ SAME, OTHER = 0.01, 0.05  # rise of the normalised error
 LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
 
 START = Criterion(
-    "rise of the mean squared error over the squared length of the next state, where it is "
-    "largest, from the task's own "
-    f"first state s_0 to others, heads rescaled for each: <= {SAME:g} / >= {OTHER:g}",
-    (Condition("rise", (-INF, SAME), (OTHER, INF)),),
+    (Condition("rise", "", (-INF, SAME), (OTHER, INF)),),
     (
         Precondition(
             "error",
@@ -47,6 +44,11 @@ START = Criterion(
             f"squared length (at most {LEARNED:g} allowed).",
         ),
         *TIED,
+    ),
+    terms=(
+        "rise of the mean squared error over the squared length of the next state, where it is "
+        "largest, from the task's own "
+        f"first state s_0 to others, heads rescaled for each: <= {SAME:g} / >= {OTHER:g}"
     ),
 )
 

@@ -361,12 +361,7 @@ def _one_head(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    "mean overlap of the outputs of two heads of a layer that matter (less their mean over "
-    f"prompts, weighed by how far they move the predictions), and {MARGIN} times the end of its "
-    "interval beyond it, among overlaps of random directions in as many dimensions as what the "
-    f"heads of the layer write has: below the {TAIL:.1%} / above the {1 - TAIL:.1%} quantile. "
-    "Heads whose outputs are parallel or opposite count as one",
-    (Condition("position", (-INF, TAIL), (1 - TAIL, INF)),),
+    (Condition("position", "", (-INF, TAIL), (1 - TAIL, INF)),),
     (
         Precondition(
             "pairs",
@@ -374,6 +369,13 @@ CRITERION = Criterion(
             "No layer has two heads that are sure to matter, differ in what they write, and write "
             "along more than one direction that is read.",
         ),
+    ),
+    terms=(
+        "mean overlap of the outputs of two heads of a layer that matter (less their mean over "
+        f"prompts, weighed by how far they move the predictions), and {MARGIN} times the end of its "
+        "interval beyond it, among overlaps of random directions in as many dimensions as what the "
+        f"heads of the layer write has: below the {TAIL:.1%} / above the {1 - TAIL:.1%} quantile. "
+        "Heads whose outputs are parallel or opposite count as one"
     ),
 )
 

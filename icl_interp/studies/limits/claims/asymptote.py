@@ -38,7 +38,7 @@ from icl_interp.studies.limits.measurements.far import power
 DEPENDS = 0.05  # of u: spread over contexts from which "whatever the context says" means something
 TINY = float(np.finfo(float).tiny)
 LINE, NO_LINE = 0.01, 0.1  # departures up to which f is a line, and above which it is none
-DEPARTURE = Condition("departure", (-INF, LINE), (NO_LINE, INF), "log")
+DEPARTURE = Condition("departure", "", (-INF, LINE), (NO_LINE, INF), scale="log")
 
 
 def departures(
@@ -334,14 +334,10 @@ def _without_norm(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    "Curvature, or spread of the slope over contexts over the slope, the larger one, in both "
-    f"directions. Supported if it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e7 to 1e10 "
-    f"{EDGE}, at known and at drawn places, and the two slopes are the same within "
-    f"{percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}.",
     (
         DEPARTURE,
-        Condition("departure beyond", DEPARTURE.supports, None, "log"),
-        Condition("change of slope", DEPARTURE.supports, None, "log"),
+        Condition("departure beyond", "", DEPARTURE.supports, None, scale="log"),
+        Condition("change of slope", "", DEPARTURE.supports, None, scale="log"),
     ),
     (
         Precondition(
@@ -363,6 +359,12 @@ CRITERION = Criterion(
             "line lies beyond the range measured.",
             optional=True,
         ),
+    ),
+    terms=(
+        "Curvature, or spread of the slope over contexts over the slope, the larger one, in both "
+        f"directions. Supported if it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e7 to 1e10 "
+        f"{EDGE}, at known and at drawn places, and the two slopes are the same within "
+        f"{percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}."
     ),
 )
 

@@ -302,12 +302,9 @@ def _no_partner(facts: Facts) -> str | None:
 
 
 NECESSARY = Criterion(
-    "squared error with every head's output replaced by its mean over prompts (and that of a "
-    "matched model with MLPs only, where one is at hand), divided by the squared error of "
-    f"{NO_PROMPT}: at least {LOST} / at most {KEPT}",
     (
-        Condition("rate", (LOST, INF), (-INF, KEPT)),
-        Condition("rate, companion", (LOST, INF), (-INF, KEPT), optional=True),
+        Condition("rate", "", (LOST, INF), (-INF, KEPT)),
+        Condition("rate, companion", "", (LOST, INF), (-INF, KEPT), optional=True),
     ),
     (
         Precondition(
@@ -319,16 +316,23 @@ NECESSARY = Criterion(
             "R2", (LEARNED_R2, INF), f"{EXPLAINS}, so it has nothing to lose.", optional=True
         ),
     ),
+    terms=(
+        "squared error with every head's output replaced by its mean over prompts (and that of a "
+        "matched model with MLPs only, where one is at hand), divided by the squared error of "
+        f"{NO_PROMPT}: at least {LOST} / at most {KEPT}"
+    ),
 )
 SUFFICIENT = Criterion(
-    f"models with attention only: squared error divided by that of {NO_PROMPT} at most {LOW:g} for "
-    f"every seed, and at most {AS_GOOD:g} times the error of the same models with MLPs / at least "
-    f"{HIGH:g} for every seed, or at least {WORSE:g} times",
     (
-        Condition("rate", (0.0, LOW), (HIGH, INF), "log"),
-        Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), "log"),
+        Condition("rate", "", (0.0, LOW), (HIGH, INF), scale="log"),
+        Condition("ratio", "", (0.0, AS_GOOD), (WORSE, INF), scale="log"),
     ),
     kinds.PRECONDITIONS,
+    terms=(
+        f"models with attention only: squared error divided by that of {NO_PROMPT} at most {LOW:g} for "
+        f"every seed, and at most {AS_GOOD:g} times the error of the same models with MLPs / at least "
+        f"{HIGH:g} for every seed, or at least {WORSE:g} times"
+    ),
 )
 
 ATTENTION_NECESSARY_CLAIM = Claim(

@@ -45,7 +45,7 @@ SOON, LATE = (
     1.0,
     2.0,
 )  # decades beyond the trained range up to which f is level at once, and from which it is late
-AT_ONCE = Condition("onset", (-INF, SOON), (LATE, INF))
+AT_ONCE = Condition("onset", "", (-INF, SOON), (LATE, INF))
 OWN_SD = "standard deviation of the prediction in distribution"
 NAME = "|x| at which the plateau begins / largest |x| of training"
 
@@ -220,12 +220,7 @@ def _how_soon(decision: Decision) -> str:
 
 
 IMMEDIATE = Criterion(
-    "The |x| at which the plateau begins: from there on the prediction stays within "
-    f"{percent(boundary.LEVEL)} of its standard deviation in distribution of its value at 1e6 "
-    f"{EDGE} (in the direction in which that takes longer). Supported if it is at most "
-    f"{10**SOON:.0f} {EDGE}, and if the prediction is as near to it at all places drawn beyond. "
-    f"Contradicted if it is more than {10**LATE:.0f} times that.",
-    (AT_ONCE, Condition("unsettled", (-INF, boundary.LEVEL), None, "log")),
+    (AT_ONCE, Condition("unsettled", "", (-INF, boundary.LEVEL), None, scale="log")),
     (
         Precondition(
             "scale",
@@ -252,6 +247,13 @@ IMMEDIATE = Criterion(
             f"A plateau that begins beyond {power(boundary.LAST)} {EDGE} cannot be told, because "
             "the end value is taken at 1e6.",
         ),
+    ),
+    terms=(
+        "The |x| at which the plateau begins: from there on the prediction stays within "
+        f"{percent(boundary.LEVEL)} of its standard deviation in distribution of its value at 1e6 "
+        f"{EDGE} (in the direction in which that takes longer). Supported if it is at most "
+        f"{10**SOON:.0f} {EDGE}, and if the prediction is as near to it at all places drawn beyond. "
+        f"Contradicted if it is more than {10**LATE:.0f} times that."
     ),
 )
 

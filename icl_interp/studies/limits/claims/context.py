@@ -46,7 +46,7 @@ ERASED, KEPT = (
     0.2,
 )  # far spread over that nearby: erased up to the first, not erased above the second
 FALLS = -0.9  # log-log slope of the spread from which on it falls like 1/|x|
-AMPLITUDE = Condition("amplitude", (-INF, ERASED), (KEPT, INF), "log")
+AMPLITUDE = Condition("amplitude", "", (-INF, ERASED), (KEPT, INF), scale="log")
 _FAR, _BEYOND = between.stratum(1e4, 1e6), between.stratum(1e6, 1e10)  # drawn places
 
 
@@ -326,17 +326,12 @@ def _far_spread(
 
 
 CRITERION = Criterion(
-    f"Spread of the prediction over contexts for a query at 1e4 {EDGE} and at places drawn from "
-    "1e4 to 1e6, the largest of all, over that in distribution. Supported if it is at most "
-    f"{ERASED} there and from 1e6 to 1e10, if it falls at least like |x|^{FALLS}, and if no single "
-    f"context is further from the mean than {KEPT}. Contradicted if it is more than {KEPT}, and so "
-    "at each place from 1e6 to 1e10.",
     (
         AMPLITUDE,
-        Condition("amplitude beyond", AMPLITUDE.supports, None, "log"),
+        Condition("amplitude beyond", "", AMPLITUDE.supports, None, scale="log"),
         # A spread that has sunk into rounding has no slope.
-        Condition("decay", (-INF, FALLS), None, optional=True),
-        Condition("largest", (-INF, KEPT), None, "log"),
+        Condition("decay", "", (-INF, FALLS), None, optional=True),
+        Condition("largest", "", (-INF, KEPT), None, scale="log"),
     ),
     (
         Precondition(
@@ -358,6 +353,13 @@ CRITERION = Criterion(
             f"{EDGE}, beyond the range measured.",
             optional=True,
         ),
+    ),
+    terms=(
+        f"Spread of the prediction over contexts for a query at 1e4 {EDGE} and at places drawn from "
+        "1e4 to 1e6, the largest of all, over that in distribution. Supported if it is at most "
+        f"{ERASED} there and from 1e6 to 1e10, if it falls at least like |x|^{FALLS}, and if no single "
+        f"context is further from the mean than {KEPT}. Contradicted if it is more than {KEPT}, and so "
+        "at each place from 1e6 to 1e10."
     ),
 )
 

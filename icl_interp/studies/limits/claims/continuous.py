@@ -275,13 +275,9 @@ def _out_of_reach(facts: Facts) -> str | None:
 # The families joined the criterion because the four named functions are known beforehand: a
 # predictor that knows them by heart and follows no other function met it. The thresholds stayed.
 CRITERION = Criterion(
-    "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and "
-    "|x| on [-1, 1], and the worst of two families that are drawn (smooth functions on [0, 1], "
-    "functions with a kink on [-1, 1]); those count that polynomials of the largest trained degree "
-    f"approximate (to {LOW}): both at most {LOW} / one more than {HIGH}",
     (
-        Condition("worst", (-INF, LOW), (HIGH, INF), "log"),
-        Condition("drawn", (-INF, LOW), (HIGH, INF), "log"),
+        Condition("worst", "", (-INF, LOW), (HIGH, INF), scale="log"),
+        Condition("drawn", "", (-INF, LOW), (HIGH, INF), scale="log"),
     ),
     (
         Precondition(
@@ -289,6 +285,12 @@ CRITERION = Criterion(
             (1, INF),
             "No function is approximated by polynomials of the model's degree.",
         ),
+    ),
+    terms=(
+        "share of a function's variance left unexplained, the worst of exp, sin, ln(1+x) on [0, 1] and "
+        "|x| on [-1, 1], and the worst of two families that are drawn (smooth functions on [0, 1], "
+        "functions with a kink on [-1, 1]); those count that polynomials of the largest trained degree "
+        f"approximate (to {LOW}): both at most {LOW} / one more than {HIGH}"
     ),
 )
 

@@ -115,11 +115,13 @@ def degrees_alike(results: Results, facts: Facts) -> Evidence:
 
 
 DEGREES_ALIKE = Criterion(
-    "squared error divided by that of predicting 0, on each degree trained on: largest over "
-    f"smallest at most a factor of {ALIKE:g}, and none above {LOW} / at least a factor of "
-    f"{APART:g}",
-    (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)), HIGHEST),
+    (Condition("extent", "", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)), HIGHEST),
     (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
+    terms=(
+        "squared error divided by that of predicting 0, on each degree trained on: largest over "
+        f"smallest at most a factor of {ALIKE:g}, and none above {LOW} / at least a factor of "
+        f"{APART:g}"
+    ),
 )
 
 DEGREES_ALIKE_CLAIM = Claim(

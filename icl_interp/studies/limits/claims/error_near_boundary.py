@@ -23,15 +23,17 @@ INNER, EDGE = (
 )  # shares of the half-width: the inner half of the domain, and what lies near its boundary
 
 NEAR = Criterion(
-    "Squared error of models trained without normalisation, over that of models trained with it: "
-    f"near the boundary (|x| at least {EDGE} times the half-width of the inputs' interval), and "
-    f"that factor over the one in the inner half. Supported if both are at most {SMALLER} times. "
-    f"Contradicted if one is at least {LARGER} times.",
     (
-        Condition("edge", (0.0, SMALLER), (LARGER, INF), "log"),
-        Condition("edge over inner", (0.0, SMALLER), (LARGER, INF), "log"),
+        Condition("edge", "", (0.0, SMALLER), (LARGER, INF), scale="log"),
+        Condition("edge over inner", "", (0.0, SMALLER), (LARGER, INF), scale="log"),
     ),
     kinds.PRECONDITIONS,
+    terms=(
+        "Squared error of models trained without normalisation, over that of models trained with it: "
+        f"near the boundary (|x| at least {EDGE} times the half-width of the inputs' interval), and "
+        f"that factor over the one in the inner half. Supported if both are at most {SMALLER} times. "
+        f"Contradicted if one is at least {LARGER} times."
+    ),
 )
 
 

@@ -119,4 +119,4 @@ def as_factor(log10: float) -> str:
     return f"{10**log10:.2g}"
 
 
-HIGHEST = Condition("highest", (-INF, LOW), None, "log")
+HIGHEST = Condition("highest", "", (-INF, LOW), None, scale="log")

@@ -311,16 +311,7 @@ def _of_control(control: Results, facts: Facts) -> Estimate:
 
 
 CRITERION = Criterion(
-    "Share of the failure that freezing every norm at the query removes: phi = (e - e_frozen) / (e "
-    "- e_in), where e is the squared error of the unchanged model over that of the best guess "
-    "without the prompt (the mean of the distribution of functions), e_frozen the same with frozen "
-    "norms, and e_in that of the unchanged model in distribution. Supported if it is at least "
-    f"{MOST} at queries of 10 and 1,000 {EDGE} and drawn ones about these, for each of five scales "
-    f"at which norms are frozen. Contradicted if it is at most {LITTLE} in all of these. Asked "
-    f"where R2 > {LEARNED_R2}, e >= {FAILS}, the error with frozen norms in distribution is at "
-    f"most {COST} of that of the best guess, and the control intervention (norms frozen at the "
-    f"context positions) removes at most {IDLE} either way.",
-    (Condition("phi", (MOST, INF), (-INF, LITTLE)),),
+    (Condition("phi", "", (MOST, INF), (-INF, LITTLE)),),
     (
         Precondition("learned", (LEARNED_R2, INF), f"{EXPLAINS}.", optional=True),
         Precondition(
@@ -343,6 +334,17 @@ CRITERION = Criterion(
             f"removes {{value:.3f}} of the failure (at most {IDLE} allowed).",
             optional=True,
         ),
+    ),
+    terms=(
+        "Share of the failure that freezing every norm at the query removes: phi = (e - e_frozen) / (e "
+        "- e_in), where e is the squared error of the unchanged model over that of the best guess "
+        "without the prompt (the mean of the distribution of functions), e_frozen the same with frozen "
+        "norms, and e_in that of the unchanged model in distribution. Supported if it is at least "
+        f"{MOST} at queries of 10 and 1,000 {EDGE} and drawn ones about these, for each of five scales "
+        f"at which norms are frozen. Contradicted if it is at most {LITTLE} in all of these. Asked "
+        f"where R2 > {LEARNED_R2}, e >= {FAILS}, the error with frozen norms in distribution is at "
+        f"most {COST} of that of the best guess, and the control intervention (norms frozen at the "
+        f"context positions) removes at most {IDLE} either way."
     ),
 )
 

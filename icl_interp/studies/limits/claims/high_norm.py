@@ -246,11 +246,7 @@ def _helps(decision: Decision) -> str:
 
 
 HIGH_NORM = Criterion(
-    f"Squared error at queries of 1e4 and of 1e5 {EDGE}, and at places drawn from 1e4 to 1e6, over "
-    "that of the best guess without the prompt (the mean of the distribution of functions, or the "
-    "mean of the model's own predictions for other functions, whichever errs less), the smallest "
-    f"of all. Supported if it is at least {NO_HELP}. Contradicted if it is less than {HELP}.",
-    (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
+    (Condition("error", "", (NO_HELP, INF), (-INF, HELP), scale="log"),),
     (
         Precondition(
             "R2", (LEARNED_R2, INF), f"{EXPLAINS}, so there is no success near the data to lose."
@@ -261,6 +257,12 @@ HIGH_NORM = Criterion(
             "The examples do not help in distribution either (ratio of errors {value:.2g}, at most "
             f"{HELP} allowed).",
         ),
+    ),
+    terms=(
+        f"Squared error at queries of 1e4 and of 1e5 {EDGE}, and at places drawn from 1e4 to 1e6, over "
+        "that of the best guess without the prompt (the mean of the distribution of functions, or the "
+        "mean of the model's own predictions for other functions, whichever errs less), the smallest "
+        f"of all. Supported if it is at least {NO_HELP}. Contradicted if it is less than {HELP}."
     ),
 )
 

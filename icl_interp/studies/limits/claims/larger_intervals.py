@@ -27,12 +27,9 @@ from icl_interp.studies.limits.measurements.shift import SIDES
 GROWN, SHRUNK = 1 / SMALLER, 1 / LARGER  # times: what is a fifth less or more the other way round
 
 LARGER_INTERVALS = Criterion(
-    "from the smallest to the largest training interval at hand: the |x| from which the prediction "
-    f"is level, and the error on the smallest interval, both at least {GROWN:g} times / one of "
-    f"them at most {SHRUNK:.2f} times",
     (
-        Condition("onset", (GROWN, INF), (0.0, SHRUNK), "log"),
-        Condition("cost", (GROWN, INF), (0.0, SHRUNK), "log"),
+        Condition("onset", "", (GROWN, INF), (0.0, SHRUNK), scale="log"),
+        Condition("cost", "", (GROWN, INF), (0.0, SHRUNK), scale="log"),
     ),
     (
         *kinds.PRECONDITIONS,
@@ -42,6 +39,11 @@ LARGER_INTERVALS = Criterion(
             "Of these models {value:.0f} are not level by 1e5 times their inputs' range.",
             optional=True,
         ),
+    ),
+    terms=(
+        "from the smallest to the largest training interval at hand: the |x| from which the prediction "
+        f"is level, and the error on the smallest interval, both at least {GROWN:g} times / one of "
+        f"them at most {SHRUNK:.2f} times"
     ),
 )
 

@@ -370,11 +370,13 @@ def _one_layer(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    f"share of the variance of the final prediction, less {NO_PROMPT}, that the best affine "
-    "read-out (cross-validated over functions) sees in the stream before the last layer, and share "
-    "that is left with the last layer's outputs replaced by their mean (scale and offset set "
-    f"right): both at most {MAINLY} / both at least {ALREADY}",
-    (Condition("before", (-INF, MAINLY), (ALREADY, INF)),),
+    (Condition("before", "", (-INF, MAINLY), (ALREADY, INF)),),
+    terms=(
+        f"share of the variance of the final prediction, less {NO_PROMPT}, that the best affine "
+        "read-out (cross-validated over functions) sees in the stream before the last layer, and share "
+        "that is left with the last layer's outputs replaced by their mean (scale and offset set "
+        f"right): both at most {MAINLY} / both at least {ALREADY}"
+    ),
 )
 
 LAST_LAYER_CLAIM = Claim(

@@ -86,7 +86,7 @@ LEVELS, KEEPS_ON = (
     0.05,
 )  # change over the last decade, in u, up to which f levels off and from which it does not
 CLOSE = 0.01  # distance from the closed form, in u, up to which f ends there
-LEVEL_OFF = Condition("change", (-INF, LEVELS), (KEEPS_ON, INF), "log")
+LEVEL_OFF = Condition("change", "", (-INF, LEVELS), (KEEPS_ON, INF), scale="log")
 Y = "in units of y"
 
 
@@ -332,20 +332,13 @@ NOT_CONSTANT = Precondition(
     "The prediction is constant whatever the norms do, so nothing can be decided.",
 )
 SATURATION = Criterion(
-    f"Supported if from 1e5 to 1e6 {EDGE}, and at places drawn between, the prediction changes by "
-    f"at most {percent(LEVELS)} of its standard deviation in distribution (in no single context by "
-    f"more than {percent(KEEPS_ON)}), and by no more from 1e6 to 1e10, if it ends within "
-    f"{percent(CLOSE)} of that from the values that the weights predict (asked of pre-norm "
-    f"models), and if the scale of some norm grows at least like |x|^{SCALE_GROWS}. Contradicted "
-    f"if it changes by more than {percent(KEEPS_ON)}, and by at least {FADES} times as much as "
-    "over the tenfold increase of |x| before.",
     (
         LEVEL_OFF,
         # A root mean square over n contexts hides one that changes by sqrt(n) times as much.
-        Condition("largest", (-INF, KEEPS_ON), None, "log"),
-        Condition("beyond", LEVEL_OFF.supports, None, "log"),
-        Condition("distance", (-INF, CLOSE), None, "log", optional=True),
-        Condition("scale", (SCALE_GROWS, INF), None),
+        Condition("largest", "", (-INF, KEEPS_ON), None, scale="log"),
+        Condition("beyond", "", LEVEL_OFF.supports, None, scale="log"),
+        Condition("distance", "", (-INF, CLOSE), None, scale="log", optional=True),
+        Condition("scale", "", (SCALE_GROWS, INF), None),
     ),
     (
         NOT_CONSTANT,
@@ -365,6 +358,15 @@ SATURATION = Criterion(
             "level off further out.",
             optional=True,
         ),
+    ),
+    terms=(
+        f"Supported if from 1e5 to 1e6 {EDGE}, and at places drawn between, the prediction changes by "
+        f"at most {percent(LEVELS)} of its standard deviation in distribution (in no single context by "
+        f"more than {percent(KEEPS_ON)}), and by no more from 1e6 to 1e10, if it ends within "
+        f"{percent(CLOSE)} of that from the values that the weights predict (asked of pre-norm "
+        f"models), and if the scale of some norm grows at least like |x|^{SCALE_GROWS}. Contradicted "
+        f"if it changes by more than {percent(KEEPS_ON)}, and by at least {FADES} times as much as "
+        "over the tenfold increase of |x| before."
     ),
 )
 

@@ -228,19 +228,21 @@ def _power(exponent: float) -> str:
 
 
 CAUSES = Criterion(
-    "Growth exponent: the power of |x| by which the change of the prediction per tenfold |x| "
-    f"grows, from 1e3 to 1e6 {EDGE}, between known places and between drawn ones. Supported if in "
-    f"both directions it is at least {GROWS} with every norm frozen at the query and at most "
-    f"{LEVEL} in the unchanged model, which changes by at most {percent(LEVELS)} of its standard "
-    "deviation in distribution from 1e5 to 1e6. Contradicted if in one direction it is below "
-    f"{LEVEL} with every norm frozen, or above {GROWS} in the unchanged model.",
     (
-        Condition("frozen", (GROWS, INF), (-INF, LEVEL)),
-        Condition("intact", (-INF, LEVEL), (GROWS, INF)),
+        Condition("frozen", "", (GROWS, INF), (-INF, LEVEL)),
+        Condition("intact", "", (-INF, LEVEL), (GROWS, INF)),
         # Changes that stay as large as they are have the exponent 0, but nothing has levelled off.
-        Condition("change", LEVEL_OFF.supports, None, "log"),
+        Condition("change", "", LEVEL_OFF.supports, None, scale="log"),
     ),
     (NOT_CONSTANT, onset_within(far.LINE[1])),
+    terms=(
+        "Growth exponent: the power of |x| by which the change of the prediction per tenfold |x| "
+        f"grows, from 1e3 to 1e6 {EDGE}, between known places and between drawn ones. Supported if in "
+        f"both directions it is at least {GROWS} with every norm frozen at the query and at most "
+        f"{LEVEL} in the unchanged model, which changes by at most {percent(LEVELS)} of its standard "
+        "deviation in distribution from 1e5 to 1e6. Contradicted if in one direction it is below "
+        f"{LEVEL} with every norm frozen, or above {GROWS} in the unchanged model."
+    ),
 )
 
 LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(

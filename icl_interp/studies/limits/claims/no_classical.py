@@ -316,19 +316,10 @@ class Comparison:
 # choice. Now all pairs count, twice as many contexts each, and the choice is made again in every
 # draw.
 CRITERION = Criterion(
-    "similarity to an algorithm: 1 - mean squared difference / variance of the predictions, over "
-    "the prompts of a test condition. An algorithm counts as it is, or clipped to [-B, B] or as B "
-    "tanh(A / B) about the best guess without the prompt, with one B in all test conditions. Of "
-    f"each the test condition counts in which it is least similar; the nearest is at most {UNLIKE} "
-    "similar there, so is the best function, of any form, of what an algorithm says, and the "
-    f"target in distribution is at least {FOLLOWS} similar, because a model that has learned "
-    f"nothing resembles nothing / the nearest is at least {RESEMBLES} similar. Asked where the "
-    f"model, its examples in another order, is at least {RESEMBLES} similar to itself in every "
-    "test condition",
     (
-        Condition(ONE, (-INF, UNLIKE), (RESEMBLES, INF)),
-        Condition(ANY, (-INF, UNLIKE), None),
-        Condition(OF_TRUTH, (FOLLOWS, INF), None),
+        Condition(ONE, "", (-INF, UNLIKE), (RESEMBLES, INF)),
+        Condition(ANY, "", (-INF, UNLIKE), None),
+        Condition(OF_TRUTH, "", (FOLLOWS, INF), None),
     ),
     (
         Precondition(
@@ -337,6 +328,17 @@ CRITERION = Criterion(
             "With its examples in another order the model is only {value:.3g} similar to itself "
             f"({RESEMBLES} needed).",
         ),
+    ),
+    terms=(
+        "similarity to an algorithm: 1 - mean squared difference / variance of the predictions, over "
+        "the prompts of a test condition. An algorithm counts as it is, or clipped to [-B, B] or as B "
+        "tanh(A / B) about the best guess without the prompt, with one B in all test conditions. Of "
+        f"each the test condition counts in which it is least similar; the nearest is at most {UNLIKE} "
+        "similar there, so is the best function, of any form, of what an algorithm says, and the "
+        f"target in distribution is at least {FOLLOWS} similar, because a model that has learned "
+        f"nothing resembles nothing / the nearest is at least {RESEMBLES} similar. Asked where the "
+        f"model, its examples in another order, is at least {RESEMBLES} similar to itself in every "
+        "test condition"
     ),
 )
 

@@ -14,11 +14,13 @@ from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.shift import OWN_ERROR, SIGMAS
 
 NO_NORM = Criterion(
-    "Squared error in distribution of models trained without normalisation, over that of models "
-    f"trained with it, on one common sample. Supported if it is at most {SMALLER} times. "
-    f"Contradicted if it is at least {LARGER} times.",
-    (Condition("ratio", (0.0, SMALLER), (LARGER, INF), "log"),),
+    (Condition("ratio", "", (0.0, SMALLER), (LARGER, INF), scale="log"),),
     kinds.PRECONDITIONS,
+    terms=(
+        "Squared error in distribution of models trained without normalisation, over that of models "
+        f"trained with it, on one common sample. Supported if it is at most {SMALLER} times. "
+        f"Contradicted if it is at least {LARGER} times."
+    ),
 )
 
 

@@ -429,14 +429,16 @@ def _one_degree(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    "Distance of the mean attention patterns of two degrees (total variation: the attention weight "
-    "that moves; keys lined up by nearness to the query), over that of two prompts of one degree, "
-    f"the largest over pairs of degrees and layers. Supported if it is at most {ALIKE} and "
-    f"patterns depend on the prompt (distance of two prompts at least {RESPONDS}). Contradicted if "
-    f"it is more than {UNLIKE}.",
     (
-        Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)),
-        Condition("response", (RESPONDS, INF), None),
+        Condition("ratio", "", (-INF, ALIKE), (UNLIKE, INF)),
+        Condition("response", "", (RESPONDS, INF), None),
+    ),
+    terms=(
+        "Distance of the mean attention patterns of two degrees (total variation: the attention weight "
+        "that moves; keys lined up by nearness to the query), over that of two prompts of one degree, "
+        f"the largest over pairs of degrees and layers. Supported if it is at most {ALIKE} and "
+        f"patterns depend on the prompt (distance of two prompts at least {RESPONDS}). Contradicted if "
+        f"it is more than {UNLIKE}."
     ),
 )
 

@@ -84,12 +84,14 @@ def _called(role: str) -> list[tuple[str, str]]:
 
 
 SIZE = Criterion(
-    "Squared error of the wider models over that of the narrower ones, on functions 2, 5 and 10 "
-    f"times as large as in training (geometric mean), {WIDTHS} seeds of each width. Supported if "
-    f"it is between {1 / MARGIN:.2f} and {MARGIN} times. Contradicted if it is at most {APART} "
-    "times.",
-    (Condition("ratio", (1 / MARGIN, MARGIN), (0.0, APART), "log"),),
+    (Condition("ratio", "", (1 / MARGIN, MARGIN), (0.0, APART), scale="log"),),
     kinds.preconditions(WIDTHS),
+    terms=(
+        "Squared error of the wider models over that of the narrower ones, on functions 2, 5 and 10 "
+        f"times as large as in training (geometric mean), {WIDTHS} seeds of each width. Supported if "
+        f"it is between {1 / MARGIN:.2f} and {MARGIN} times. Contradicted if it is at most {APART} "
+        "times."
+    ),
 )
 
 SIZE_DOES_NOT_HELP_CLAIM = Claim(

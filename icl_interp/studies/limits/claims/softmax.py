@@ -365,16 +365,18 @@ LEFT = Precondition(
 )
 
 HARDMAX = Criterion(
-    f"share of the heads that matter that put at least {1 - CONCENTRATED:.0%} of their attention "
-    f"on one token in at least {TURNED:.0%} of contexts, with the query at 1e4, 1e5 and places "
-    f"drawn between, in both directions: at least {MOST} / at most {HALF}. A head matters where "
-    "its ablation at least doubles the error (at most 1.25 times: not). A head does not turn "
-    f"where, in some direction, in at most {NOT_TURNED:.0%} of contexts its attention is on one "
-    "token, at drawn places and at 1e5, where it counts too if the gap between its largest scores "
-    "still grows. Heads in between count both ways; heads that attend to one token in at least "
-    f"{NEARBY:.0%} of contexts in distribution do not count",
-    (Condition("share", (MOST, INF), (-INF, HALF)),),
+    (Condition("share", "", (MOST, INF), (-INF, HALF)),),
     (RELEVANT, LEFT),
+    terms=(
+        f"share of the heads that matter that put at least {1 - CONCENTRATED:.0%} of their attention "
+        f"on one token in at least {TURNED:.0%} of contexts, with the query at 1e4, 1e5 and places "
+        f"drawn between, in both directions: at least {MOST} / at most {HALF}. A head matters where "
+        "its ablation at least doubles the error (at most 1.25 times: not). A head does not turn "
+        f"where, in some direction, in at most {NOT_TURNED:.0%} of contexts its attention is on one "
+        "token, at drawn places and at 1e5, where it counts too if the gap between its largest scores "
+        "still grows. Heads in between count both ways; heads that attend to one token in at least "
+        f"{NEARBY:.0%} of contexts in distribution do not count"
+    ),
 )
 
 SOFTMAX_HARDMAX_CLAIM = Claim(

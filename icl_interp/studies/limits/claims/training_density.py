@@ -85,12 +85,14 @@ def ordered(
 
 
 DENSITY = Criterion(
-    "share of comparisons (two training intervals, one test interval U(-sigma, sigma)) in which "
-    "the models whose training interval overlaps more with the test's have the smaller errors; "
-    f"clear are those in which errors are at most {SMALLER} or at least {LARGER} times the other "
-    "models', unclear ones count both ways: all / at most half",
-    (Condition("share", (1.0, INF), (-INF, HALF)),),
+    (Condition("share", "", (1.0, INF), (-INF, HALF)),),
     kinds.PRECONDITIONS,
+    terms=(
+        "share of comparisons (two training intervals, one test interval U(-sigma, sigma)) in which "
+        "the models whose training interval overlaps more with the test's have the smaller errors; "
+        f"clear are those in which errors are at most {SMALLER} or at least {LARGER} times the other "
+        "models', unclear ones count both ways: all / at most half"
+    ),
 )
 
 

@@ -368,13 +368,15 @@ LONG = Precondition(
 )
 
 CRITERION = Criterion(
-    "share of the heads that matter whose attention, at ten trained lengths, is spread as evenly "
-    f"as over {EVENLY:.0%} of the n tokens (log n less the entropy of the attention at most "
-    f"{UNIFORM}): at least {MOST} / at most {HALF}. A head matters where its ablation at least "
-    "doubles the error (at most 1.25 times: not). Heads in between, and those that are uniform in "
-    "the limit of many tokens only, count both ways",
-    (Condition("share", (MOST, INF), (-INF, HALF)),),
+    (Condition("share", "", (MOST, INF), (-INF, HALF)),),
     (LONG, RELEVANT),
+    terms=(
+        "share of the heads that matter whose attention, at ten trained lengths, is spread as evenly "
+        f"as over {EVENLY:.0%} of the n tokens (log n less the entropy of the attention at most "
+        f"{UNIFORM}): at least {MOST} / at most {HALF}. A head matters where its ablation at least "
+        "doubles the error (at most 1.25 times: not). Heads in between, and those that are uniform in "
+        "the limit of many tokens only, count both ways"
+    ),
 )
 
 SOFTMAX_UNIFORM_CLAIM = Claim(

@@ -170,10 +170,12 @@ def _knows_the_degree(facts: Facts) -> str | None:
 
 
 UNKNOWN_DEGREE = Criterion(
-    "squared error divided by that of least squares with features of the largest degree trained "
-    f"on, mean over the points n + 2, n + 3, ... of functions of each degree n: at most {BETTER:g} "
-    f"times / at least {WORSE:g} times",
-    (Condition("ratio", (0.0, BETTER), (WORSE, INF), "log"),),
+    (Condition("ratio", "", (0.0, BETTER), (WORSE, INF), scale="log"),),
+    terms=(
+        "squared error divided by that of least squares with features of the largest degree trained "
+        f"on, mean over the points n + 2, n + 3, ... of functions of each degree n: at most {BETTER:g} "
+        f"times / at least {WORSE:g} times"
+    ),
 )
 
 BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(

@@ -230,20 +230,22 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
 
 
 UNSEEN_CLASSES = Criterion(
-    "squared error divided by that of predicting 0, on each degree not trained on (below the "
-    "largest trained on; where none is, the next one), over that of a matched model trained on it, "
-    "else over its own on the nearest trained ones, the largest; and on polynomials of powers that "
-    "are drawn, over its own on the largest degree trained on: both at most a factor of "
-    f"{ALIKE:g}, and no error above {LOW} of predicting 0 / one at least a factor of {APART:g}",
     (
-        Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
-        Condition("drawn", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
+        Condition("ratio", "", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
+        Condition("drawn", "", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
         HIGHEST,
     ),
     (
         Precondition(
             "unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."
         ),
+    ),
+    terms=(
+        "squared error divided by that of predicting 0, on each degree not trained on (below the "
+        "largest trained on; where none is, the next one), over that of a matched model trained on it, "
+        "else over its own on the nearest trained ones, the largest; and on polynomials of powers that "
+        "are drawn, over its own on the largest degree trained on: both at most a factor of "
+        f"{ALIKE:g}, and no error above {LOW} of predicting 0 / one at least a factor of {APART:g}"
     ),
 )
 

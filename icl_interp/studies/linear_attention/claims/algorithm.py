@@ -35,10 +35,12 @@ ALIKE = 0.9
 FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
 
 ALGORITHM = Criterion(
-    "squared distance of predictions from one preconditioned step over that from the nearest other "
-    f"algorithm, on prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= "
-    f"{NEARER:g}",
-    (Condition("ratio", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
+    (Condition("ratio", "", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
+    terms=(
+        "squared distance of predictions from one preconditioned step over that from the nearest other "
+        f"algorithm, on prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= "
+        f"{NEARER:g}"
+    ),
 )
 
 

@@ -41,17 +41,17 @@ def _needs_gradient_flow(facts: Facts) -> str | None:
 
 
 BALANCED = Criterion(
-    "difference between the squared sizes of the value weights v (last row of W_PV) and the "
-    "query-key weights F (first d columns of W_KQ), over the larger of the two, the largest over "
-    f"the snapshots: <= {NEAR:g} / > {FAR:g}. With fewer than {MIN_POINTS} snapshots the way is "
-    f"not known, so that they can contradict and not support{TIED_TEXT}",
-    # Few snapshots say little of the way, so they cannot support; weights far from balance
-    # contradict all the same.
     (
-        Condition("imbalance", (-INF, NEAR), (FAR, INF)),
-        Condition("snapshots", (MIN_POINTS, INF), None),
+        Condition("imbalance", "", (-INF, NEAR), (FAR, INF)),
+        Condition("snapshots", "", (MIN_POINTS, INF), None),
     ),
     TIED,
+    terms=(
+        "difference between the squared sizes of the value weights v (last row of W_PV) and the "
+        "query-key weights F (first d columns of W_KQ), over the larger of the two, the largest over "
+        f"the snapshots: <= {NEAR:g} / > {FAR:g}. With fewer than {MIN_POINTS} snapshots the way is "
+        f"not known, so that they can contradict and not support{TIED_TEXT}"
+    ),
 )
 
 

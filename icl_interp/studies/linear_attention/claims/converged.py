@@ -36,15 +36,17 @@ CLOSE, WORSE = (
 )  # ratios of the model's error to that of the minimum that count as reached, and as not
 
 CONVERGED = Criterion(
-    "distance of the layer's product of value and query-key weights from that of the minimum of "
-    f"the loss, over the size of the latter (|P - P*| / |P*|, Frobenius norm): <= {NEAR:g} / > "
-    f"{FAR:g}; and the model's mean squared error over that of the minimum, on the same prompts: "
-    f"<= {CLOSE:g} / > {WORSE:g}{TIED_TEXT}",
     (
-        Condition("distance", (-INF, NEAR), (FAR, INF)),
-        Condition("loss", (-INF, math.log(CLOSE)), (math.log(WORSE), INF)),
+        Condition("distance", "", (-INF, NEAR), (FAR, INF)),
+        Condition("loss", "", (-INF, math.log(CLOSE)), (math.log(WORSE), INF)),
     ),
     TIED,
+    terms=(
+        "distance of the layer's product of value and query-key weights from that of the minimum of "
+        f"the loss, over the size of the latter (|P - P*| / |P*|, Frobenius norm): <= {NEAR:g} / > "
+        f"{FAR:g}; and the model's mean squared error over that of the minimum, on the same prompts: "
+        f"<= {CLOSE:g} / > {WORSE:g}{TIED_TEXT}"
+    ),
 )
 
 

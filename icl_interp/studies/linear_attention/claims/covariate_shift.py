@@ -24,12 +24,14 @@ EXPONENT, ABSORBED = (1.8, 2.2), 0.5  # of c in the slope of predictions on labe
 GONE = 1e-6  # share of the slope at c = 1 below which, or with another sign, there is none left
 
 COVARIATE = Criterion(
-    "power of c with which the slope of predictions on labels grows, where all inputs are scaled "
-    f"by c = 1, 2, 3, and where they are by numbers that are drawn: both {EXPONENT[0]:g} to "
-    f"{EXPONENT[1]:g} / one at most {ABSORBED:g} (the slope stays, as with least squares)",
     (
-        Condition("exponent", EXPONENT, (-INF, ABSORBED)),
-        Condition("drawn", EXPONENT, (-INF, ABSORBED)),
+        Condition("exponent", "", EXPONENT, (-INF, ABSORBED)),
+        Condition("drawn", "", EXPONENT, (-INF, ABSORBED)),
+    ),
+    terms=(
+        "power of c with which the slope of predictions on labels grows, where all inputs are scaled "
+        f"by c = 1, 2, 3, and where they are by numbers that are drawn: both {EXPONENT[0]:g} to "
+        f"{EXPONENT[1]:g} / one at most {ABSORBED:g} (the slope stays, as with least squares)"
     ),
 )
 

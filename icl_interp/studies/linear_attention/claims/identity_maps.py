@@ -22,11 +22,13 @@ from icl_interp.studies.linear_attention.measurements.weights import maps, share
 IDENTITY, OTHER = 0.9, 0.5
 
 IDENTITIES = Criterion(
-    "share of a map A that is a multiple of the identity, tr(A)^2 / (d |A|^2), in the coordinates "
-    f"of tokens, the least over W_K^T W_Q and W_P W_V, summed over heads: >= {IDENTITY:g} / <= "
-    f"{OTHER:g}{TIED_TEXT}",
-    (Condition("share", (IDENTITY, INF), (-INF, OTHER)),),
+    (Condition("share", "", (IDENTITY, INF), (-INF, OTHER)),),
     TIED,
+    terms=(
+        "share of a map A that is a multiple of the identity, tr(A)^2 / (d |A|^2), in the coordinates "
+        f"of tokens, the least over W_K^T W_Q and W_P W_V, summed over heads: >= {IDENTITY:g} / <= "
+        f"{OTHER:g}{TIED_TEXT}"
+    ),
 )
 
 

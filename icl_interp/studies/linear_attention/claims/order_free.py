@@ -17,9 +17,7 @@ FREE, SENSITIVE = 0.01, 0.05
 USED = 0.05  # share of the spread of predictions from which the examples count as read
 
 ORDER = Criterion(
-    "standard deviation of predictions over orders of the same examples, divided by that over "
-    f"prompts: <= {FREE:g} / > {SENSITIVE:g}",
-    (Condition("spread", (-INF, FREE), (SENSITIVE, INF)),),
+    (Condition("spread", "", (-INF, FREE), (SENSITIVE, INF)),),
     (
         Precondition(
             "contexts",
@@ -27,6 +25,10 @@ ORDER = Criterion(
             "The model hardly reads its examples: those of another function change its prediction "
             f"by {{value:.2g}} times its standard deviation over prompts ({USED:g} needed).",
         ),
+    ),
+    terms=(
+        "standard deviation of predictions over orders of the same examples, divided by that over "
+        f"prompts: <= {FREE:g} / > {SENSITIVE:g}"
     ),
 )
 

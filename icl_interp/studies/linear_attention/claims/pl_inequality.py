@@ -28,13 +28,7 @@ PL_FAILS = 0.5
 AT_REST = 1e-9  # excess over the least loss below which differences of losses are rounding
 
 PL = Criterion(
-    "squared gradient of the loss over mu times the loss above its minimum, the least over the "
-    "snapshots that do better than predicting 0, mu of Lemma 5.4 with what has been gained at that "
-    f"snapshot: >= 1 / <= {PL_FAILS:g}"
-    f"{TIED_TEXT}",
-    # Between the regions lies a factor of 2. The lemma's bound is no sharp one: what misses it by a
-    # hair does not show that the gradient gets lost, and losses have rounding.
-    (Condition("ratio", (0.0, INF), (-INF, math.log10(PL_FAILS))),),
+    (Condition("ratio", "", (0.0, INF), (-INF, math.log10(PL_FAILS))),),
     (
         *TIED,
         Precondition(
@@ -43,6 +37,12 @@ PL = Criterion(
             "Only {value:.0f} snapshots do better than predicting 0 and are not yet at the minimum "
             f"({MIN_POINTS} needed).",
         ),
+    ),
+    terms=(
+        "squared gradient of the loss over mu times the loss above its minimum, the least over the "
+        "snapshots that do better than predicting 0, mu of Lemma 5.4 with what has been gained at that "
+        f"snapshot: >= 1 / <= {PL_FAILS:g}"
+        f"{TIED_TEXT}"
     ),
 )
 

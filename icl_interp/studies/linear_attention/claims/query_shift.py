@@ -23,11 +23,13 @@ from icl_interp.studies.linear_attention.measurements.shifts import INSIDE, quer
 TOLERATED, HURT = 1.5, 3.0  # ratios of relative errors, shifted over in distribution
 
 QUERY = Criterion(
-    "mean squared error over the mean square of the label, with the query shifted over in "
-    "distribution, the largest of three test conditions (query three times as far; query from an "
-    "isotropic distribution of three times the standard deviation; query from a normal "
-    f"distribution that is drawn): <= {TOLERATED:g} / >= {HURT:g}",
-    (Condition("ratio", (-INF, math.log10(TOLERATED)), (math.log10(HURT), INF)),),
+    (Condition("ratio", "", (-INF, math.log10(TOLERATED)), (math.log10(HURT), INF)),),
+    terms=(
+        "mean squared error over the mean square of the label, with the query shifted over in "
+        "distribution, the largest of three test conditions (query three times as far; query from an "
+        "isotropic distribution of three times the standard deviation; query from a normal "
+        f"distribution that is drawn): <= {TOLERATED:g} / >= {HURT:g}"
+    ),
 )
 
 

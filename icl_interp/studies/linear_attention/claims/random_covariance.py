@@ -27,10 +27,12 @@ from icl_interp.theory import linear_attention as theory
 BEATS = 0.5  # ratio to the risk of the best layer of linear attention that no such layer has
 
 RANDOM = Criterion(
-    "mean squared error over that of the optimal layer of Theorem 4.5, on prompts of as many "
-    f"examples as in training (M = N): within a factor of {OFF:g} / at most {BEATS:g} (better than "
-    "any layer of linear attention)",
-    (Condition("ratio", (-math.log(OFF), math.log(OFF)), (-INF, math.log(BEATS))),),
+    (Condition("ratio", "", (-math.log(OFF), math.log(OFF)), (-INF, math.log(BEATS))),),
+    terms=(
+        "mean squared error over that of the optimal layer of Theorem 4.5, on prompts of as many "
+        f"examples as in training (M = N): within a factor of {OFF:g} / at most {BEATS:g} (better than "
+        "any layer of linear attention)"
+    ),
 )
 
 

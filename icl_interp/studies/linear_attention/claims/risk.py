@@ -38,9 +38,11 @@ def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 RISK = Criterion(
-    "factor between the measured mean squared error and that of Theorem 4.2, either way, the "
-    f"largest over numbers M of examples: <= {CLOSE:g} / > {OFF:g}",
-    (Condition("ratio", (-INF, math.log(CLOSE)), (math.log(OFF), INF)),),
+    (Condition("ratio", "", (-INF, math.log(CLOSE)), (math.log(OFF), INF)),),
+    terms=(
+        "factor between the measured mean squared error and that of Theorem 4.2, either way, the "
+        f"largest over numbers M of examples: <= {CLOSE:g} / > {OFF:g}"
+    ),
 )
 
 

@@ -55,12 +55,9 @@ POSITIVE, NEGATIVE = 0.5, -0.5
 assert SKEW == FAR
 
 COVARIANCE = Criterion(
-    "distance of the matrix M from a multiple w of the inverse covariance Sigma^-1, over w: |S M S "
-    f"- w I| / |w|, S = Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; "
-    f"and w over |S M S|, for even functions |w|: >= {POSITIVE:g} / <= {NEGATIVE:g}",
     (
-        Condition("distance", (0.0, NEAR), (FAR, INF)),
-        Condition("window", (POSITIVE, 1.0), (-1.0, NEGATIVE)),
+        Condition("distance", "", (0.0, NEAR), (FAR, INF)),
+        Condition("window", "", (POSITIVE, 1.0), (-1.0, NEGATIVE)),
     ),
     (
         LEARNED_ENOUGH,
@@ -72,6 +69,11 @@ COVARIANCE = Criterion(
             f"The loss hardly depends on the shape of M: eigenvalues {100 * FAR:g} % off raise it "
             f"by only {{value:.2g}} of the least loss ({TELLING:g} needed).",
         ),
+    ),
+    terms=(
+        "distance of the matrix M from a multiple w of the inverse covariance Sigma^-1, over w: |S M S "
+        f"- w I| / |w|, S = Sigma^(1/2), spectral norms, w = tr(S M S) / d: <= {NEAR:g} / >= {FAR:g}; "
+        f"and w over |S M S|, for even functions |w|: >= {POSITIVE:g} / <= {NEGATIVE:g}"
     ),
 )
 

@@ -47,17 +47,11 @@ SELECTS = 0.1  # share of the error with equal weights that the head's own atten
 TINY = 1e-9
 
 DIRECTIONS = Criterion(
-    "share of the query-key matrix M (of its squared entries) outside the directions col(B) that "
-    f"the functions depend on: <= {LITTLE:g} / >= {MUCH:g}; sine of the largest principal angle "
-    f"between the k leading left singular vectors of M and col(B): <= {ALIGNED:g} / >= {ASKEW:g}; "
-    "of what attention takes off the error with equal weights, the share that is lost when "
-    f"attention is not shown the irrelevant directions: <= {HARMLESS:g} / >= {HARMFUL:g}; when it "
-    f"is not shown the relevant ones: >= {NEEDED:g} / <= {SPARE:g}",
     (
-        Condition("energy", (0.0, LITTLE), (MUCH, 1.0)),
-        Condition("angle", (0.0, ALIGNED), (ASKEW, 1.0)),
-        Condition("lost with irrelevant", (-INF, HARMLESS), (HARMFUL, INF)),
-        Condition("lost with relevant", (NEEDED, INF), (-INF, SPARE)),
+        Condition("energy", "", (0.0, LITTLE), (MUCH, 1.0)),
+        Condition("angle", "", (0.0, ALIGNED), (ASKEW, 1.0)),
+        Condition("lost with irrelevant", "", (-INF, HARMLESS), (HARMFUL, INF)),
+        Condition("lost with relevant", "", (NEEDED, INF), (-INF, SPARE)),
     ),
     (
         Precondition(
@@ -68,6 +62,14 @@ DIRECTIONS = Criterion(
         ),
         IS_KERNEL,
         *TIED,
+    ),
+    terms=(
+        "share of the query-key matrix M (of its squared entries) outside the directions col(B) that "
+        f"the functions depend on: <= {LITTLE:g} / >= {MUCH:g}; sine of the largest principal angle "
+        f"between the k leading left singular vectors of M and col(B): <= {ALIGNED:g} / >= {ASKEW:g}; "
+        "of what attention takes off the error with equal weights, the share that is lost when "
+        f"attention is not shown the irrelevant directions: <= {HARMLESS:g} / >= {HARMFUL:g}; when it "
+        f"is not shown the relevant ones: >= {NEEDED:g} / <= {SPARE:g}"
     ),
 )
 

@@ -31,13 +31,9 @@ BESIDE = 0.01
 NOTHING = 1e-300
 
 LINEAR = Criterion(
-    "concentration: how far the share of the examples' weights near the query has gone from that "
-    f"of the kernel x_i . x_q (0) to that of the best softmax window (1): <= {NONE:g} / >= "
-    f"{SOME:g}; and the mean squared error over that of the best linear function of the query: >= "
-    f"{ABOVE:g} / <= {BELOW:g}",
     (
-        Condition("concentration", (-INF, NONE), (SOME, INF)),
-        Condition("error", (ABOVE, INF), (-INF, BELOW), scale="log"),
+        Condition("concentration", "", (-INF, NONE), (SOME, INF)),
+        Condition("error", "", (ABOVE, INF), (-INF, BELOW), scale="log"),
     ),
     (
         Precondition(
@@ -58,6 +54,12 @@ LINEAR = Criterion(
             "With attention at its mean, {value:.2g} of the labels' weights in the prediction stay "
             f"(at most {BESIDE:g} allowed): something beside linear attention reads the examples.",
         ),
+    ),
+    terms=(
+        "concentration: how far the share of the examples' weights near the query has gone from that "
+        f"of the kernel x_i . x_q (0) to that of the best softmax window (1): <= {NONE:g} / >= "
+        f"{SOME:g}; and the mean squared error over that of the best linear function of the query: >= "
+        f"{ABOVE:g} / <= {BELOW:g}"
     ),
 )
 

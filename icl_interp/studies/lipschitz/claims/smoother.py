@@ -42,20 +42,22 @@ ROUNDING = 1e-9  # share of what a head does up to which nothing is missed
 ARMS = {"labels": (LABELS, ANY_LABELS), "values": (VALUES, ANY_VALUES)}
 
 SMOOTHER = Criterion(
-    "share of the heads that matter at the query which a smoother of the labels replaces: >= "
-    f"{SHARE:g} / <= {NO_SHARE:g}. A head matters where its mean moves the prediction by "
-    f"{relevance.MOVES:g} standard deviations of the true values (not where by {relevance.STILL:g} "
-    "at most). A smoother, an average of the labels whose weights depend on the inputs alone, "
-    f"replaces it where it moves the prediction by {REPLACED:g} of that at most, in mean square. "
-    f"None does where by {MISSED:g}, both with a kernel of a family and with any kernel at all, "
-    "which is read off prompts that share the example and the query and nothing else",
-    (Condition("share", (SHARE, 1.0), (0.0, NO_SHARE)),),
+    (Condition("share", "", (SHARE, 1.0), (0.0, NO_SHARE)),),
     (
         Precondition(
             "heads",
             (1, INF),
             "No head is sure to matter at the query, so there is nothing to replace.",
         ),
+    ),
+    terms=(
+        "share of the heads that matter at the query which a smoother of the labels replaces: >= "
+        f"{SHARE:g} / <= {NO_SHARE:g}. A head matters where its mean moves the prediction by "
+        f"{relevance.MOVES:g} standard deviations of the true values (not where by {relevance.STILL:g} "
+        "at most). A smoother, an average of the labels whose weights depend on the inputs alone, "
+        f"replaces it where it moves the prediction by {REPLACED:g} of that at most, in mean square. "
+        f"None does where by {MISSED:g}, both with a kernel of a family and with any kernel at all, "
+        "which is read off prompts that share the example and the query and nothing else"
     ),
 )
 

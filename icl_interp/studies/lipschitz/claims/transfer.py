@@ -57,12 +57,8 @@ def tested(result: DataArray) -> list[float]:
 
 
 TRANSFER = Criterion(
-    "factor between the model's mean squared error at another Lipschitz constant L' and that of "
-    "the window that is best for the L of training, by theory, either way, on the same prompts: <= "
-    f"{AS_THEORY:g} at every L' asked, {', '.join(f'{f:g} L' for f in ELSEWHERE)} and two that are "
-    f"drawn, one below L and one above / >= {OTHERWISE:g} at one",
     tuple(
-        Condition(name, (1.0, AS_THEORY), (OTHERWISE, INF), scale="log")
+        Condition(name, "", (1.0, AS_THEORY), (OTHERWISE, INF), scale="log")
         for name in (*(key(factor) for factor in ELSEWHERE), *DRAWN)
     ),
     (
@@ -72,6 +68,12 @@ TRANSFER = Criterion(
             "Already at its own L the model's error is a factor of {value:.2g} off that of the "
             f"best window (at most {AS_THEORY:g} allowed).",
         ),
+    ),
+    terms=(
+        "factor between the model's mean squared error at another Lipschitz constant L' and that of "
+        "the window that is best for the L of training, by theory, either way, on the same prompts: <= "
+        f"{AS_THEORY:g} at every L' asked, {', '.join(f'{f:g} L' for f in ELSEWHERE)} and two that are "
+        f"drawn, one below L and one above / >= {OTHERWISE:g} at one"
     ),
 )
 

@@ -60,15 +60,17 @@ IS_KERNEL = Precondition(
 )
 
 WINDOW = Criterion(
-    "factor between the learned window w and the window w* of least loss, either way: <= "
-    f"{CLOSE:g} / >= {OFF:g}, where w* may be any window whose loss is within {100 * FLAT:g} % of "
-    "the least; and the loss of the learned matrix M above the least, relative to it: <= "
-    f"{CHEAP:g} / >= {DEAR:g}",
     (
-        Condition("factor", (1.0, CLOSE), (OFF, INF), scale="log"),
-        Condition("excess", (-INF, CHEAP), (DEAR, INF)),
+        Condition("factor", "", (1.0, CLOSE), (OFF, INF), scale="log"),
+        Condition("excess", "", (-INF, CHEAP), (DEAR, INF)),
     ),
     (LEARNED_ENOUGH, IS_KERNEL, *TIED),
+    terms=(
+        "factor between the learned window w and the window w* of least loss, either way: <= "
+        f"{CLOSE:g} / >= {OFF:g}, where w* may be any window whose loss is within {100 * FLAT:g} % of "
+        "the least; and the loss of the learned matrix M above the least, relative to it: <= "
+        f"{CHEAP:g} / >= {DEAR:g}"
+    ),
 )
 
 

@@ -59,16 +59,11 @@ SEEDS = 4  # that have a run in every cell
 SMALLEST = 1e-3  # windows below this, or pointing away from the query, count as this
 
 FAMILY = Criterion(
-    "over runs of this kind: slope of log w on log L, and on log sigma, over that of the best "
-    f"window w*: >= {ADAPTS:g} / <= {FIXED:g}; factor between the learned window w and w*, root "
-    f"mean square: <= {NEAR:g} / >= {FAR:g}; and for this model itself, as the claim on the "
-    "optimal window asks, where w* may be any window whose loss is within 1 % of the least: <= "
-    f"{CLOSE:g} / >= {OFF:g}",
     (
-        Condition("L", (ADAPTS, INF), (-INF, FIXED)),
-        Condition("noise", (ADAPTS, INF), (-INF, FIXED)),
-        Condition("factor", (1.0, NEAR), (FAR, INF), scale="log"),
-        Condition("own", (1.0, CLOSE), (OFF, INF), scale="log"),
+        Condition("L", "", (ADAPTS, INF), (-INF, FIXED)),
+        Condition("noise", "", (ADAPTS, INF), (-INF, FIXED)),
+        Condition("factor", "", (1.0, NEAR), (FAR, INF), scale="log"),
+        Condition("own", "", (1.0, CLOSE), (OFF, INF), scale="log"),
     ),
     (
         Precondition(
@@ -86,6 +81,13 @@ FAMILY = Criterion(
         LEARNED_ENOUGH,
         IS_KERNEL,
         *TIED,
+    ),
+    terms=(
+        "over runs of this kind: slope of log w on log L, and on log sigma, over that of the best "
+        f"window w*: >= {ADAPTS:g} / <= {FIXED:g}; factor between the learned window w and w*, root "
+        f"mean square: <= {NEAR:g} / >= {FAR:g}; and for this model itself, as the claim on the "
+        "optimal window asks, where w* may be any window whose loss is within 1 % of the least: <= "
+        f"{CLOSE:g} / >= {OFF:g}"
     ),
 )
 
