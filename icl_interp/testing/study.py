@@ -137,8 +137,7 @@ def words(it: Examined) -> Iterator[Outcome]:
         n_words = len(sentence.split())
         wrong = (
             claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
-            not 0 < n_words <= LONGEST
-            and f"its statement has {n_words} words, not 1 to {LONGEST}",
+            not 0 < n_words <= LONGEST and f"its statement has {n_words} words, not 1 to {LONGEST}",
             not sentence.endswith(".") and "its statement does not end in a full stop",
             bool(claim.denied)
             and not claim.denied.endswith(".")
