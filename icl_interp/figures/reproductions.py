@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 from pandas import DataFrame
 
 from icl_interp.figures.style import Figure, safe
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import Result
 
 Drawing = Callable[[Mapping[str, Result], DataFrame | None], dict[str, Figure]]
 
-DRAWINGS: Register[Drawing] = Register("drawing")  # by the id of the experiment
+DRAWINGS: View[Drawing] = View(
+    "drawing", lambda study: study.drawings
+)  # by the id of the experiment
 
 
 def draw(
