@@ -117,7 +117,7 @@ def _title(drawing: Drawing, size: Size) -> tuple[str, float]:
         text += f'<br><span style="{style}">{"<br>".join(small)}</span>'
     # Plotly gives every line the height of the largest letters.
     high = TITLE * size.line * (len(bold) + len(small))
-    return text, high + size.pixels(16)
+    return text, high + size.pixels(20)
 
 
 def _places(drawing: Drawing, size: Size, top: float) -> list[Place]:

@@ -116,7 +116,7 @@ def _title(sheet: Sheet) -> Data:
     title: Data = {"text": sheet.title, "font": {"size": TITLE * sheet.size.look.letter}}
     title |= {"x": 0, "xref": "container", "xanchor": "left"}
     title |= {"y": 1, "yref": "container", "yanchor": "top"}
-    return title | {"pad": {"l": pixels(12), "t": pixels(12)}}
+    return title | {"pad": {"l": pixels(12), "t": pixels(18)}}
 
 
 def _legend(sheet: Sheet) -> Data:
