@@ -1,6 +1,7 @@
 """Claims, how each is measured, and how it is judged.
 
-Those of the bundled studies are registered. Register your own with `register(Claim(...))`: it then appears in every report.
+Those of the bundled studies are registered. Register your own with `register(Claim(...))`: it then
+appears in every report.
 """
 
 from icl_interp.analyses.bench import Bench
@@ -19,12 +20,12 @@ __all__ = [
     "Criterion",
     "Estimate",
     "Evidence",
-    "Remarks",
     "Facts",
     "Finding",
     "Measurement",
     "Precondition",
     "Quote",
+    "Remarks",
     "Results",
     "measurement",
     "register",
