@@ -6,6 +6,7 @@ each U(-a, a).
 
 from collections.abc import Sequence
 
+from icl_interp.analyses.claim import Remarks
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.measurement import Results
 from icl_interp.results import rows_in
@@ -54,18 +55,29 @@ def _left_out(arm: Arm) -> str:
     )
 
 
-def listed(arms: Sequence[Arm]) -> str:
-    """The half-widths a of these arms, in words."""
-    return ", ".join(f"{arm.a:g}" for arm in arms)
-
-
-def too_few(arms: Sequence[Arm]) -> str:
-    """What to train where too few seeds are at hand."""
-    what = f"The model's own training interval and another one need {seeds.LEAST} seeds."
-    return f"{what} {kinds.how_to_train([arm for arm in arms if len(arm) < seeds.LEAST])}"
-
-
-def rows_left_out(arms: Sequence[Arm], out: str) -> tuple[kinds.Row, ...]:
-    """Rows of the details on runs that were left out."""
+def too_few(arms: Sequence[Arm], out: str) -> Remarks:
+    """What stands beside intervals that cannot be compared: what to train, and what is left out."""
+    needed = f"The model's own training interval and another one need {seeds.LEAST} seeds."
+    command = kinds.how_to_train([arm for arm in arms if len(arm) < seeds.LEAST])
     names = [f"a = {arm.a:g}" if len(arm) else arm.name for arm in arms]
-    return (*kinds.left_out(arms, names), *([{"intervals left out": out}] if out else []))
+    return Remarks(
+        scope=kinds.SCOPE,
+        open_because=f"{needed} {command}",
+        details=(*kinds.left_out(arms, names), *rows_left_out(out)),
+    )
+
+
+def compared(arms: Sequence[Arm]) -> str:
+    """Which models were compared, as a sentence."""
+    listed = ", ".join(f"{arm.a:g}" for arm in arms)
+    return f"Compared are models trained on U(-a, a), a = {listed}, {kinds.counted(arms)}."
+
+
+def runs_compared(arms: Sequence[Arm], columns: Sequence[str]) -> tuple[kinds.Row, ...]:
+    """A row a run, by its interval."""
+    return kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns)
+
+
+def rows_left_out(out: str) -> tuple[kinds.Row, ...]:
+    """A row on intervals that were left out, if any were."""
+    return ({"intervals left out": out},) if out else ()
