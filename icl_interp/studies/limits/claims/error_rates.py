@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.criterion import INF, Condition, Estimate
+from icl_interp.analyses.criterion import Condition, Estimate, at_most
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.natural import plain
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements.classes import polynomial_in
@@ -109,14 +110,11 @@ def may_be_too_high(highest: Estimate) -> str:
     if highest.high <= LOW:
         return ""
     return (
-        f"The interval of the highest reaches {highest.high:.2g}, and only up to {LOW} is a degree "
-        "learned."
+        f"The interval of the highest reaches {plain(highest.high)}, and only up to {LOW} is a "
+        "degree learned."
     )
 
 
-def as_factor(log10: float) -> str:
-    """A log10 as a factor, in words."""
-    return f"{10**log10:.2g}"
-
-
-HIGHEST = Condition("highest", "", (-INF, LOW), None, scale="log")
+HIGHEST = Condition(
+    "highest", "highest squared error relative to predicting 0", at_most(LOW), scale="log"
+)
