@@ -75,7 +75,8 @@ def check_necessary(rate, verdict):
     assert finding.causal["sham: the same points in another order"] == pytest.approx(
         1e-3 / 1.3, rel=0.3
     )
-    assert answered(finding)
+    by_algebra = finding.reason.startswith("By algebra, nothing is learned in context without ")
+    assert by_algebra if verdict == "supported" else answered(finding)
     assert finding.reason.count(". ") == 2
     assert ("something beside attention connects" in finding.reason) == (rate < 0.9)
 

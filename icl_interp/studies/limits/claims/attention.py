@@ -64,10 +64,8 @@ AS_GOOD = 2.0
 WORSE = 3.0
 TINY = float(np.finfo(float).tiny)
 # Trained weights cannot fail it, so the answer itself says so in its first words.
-BY_DESIGN = (
-    "This is no evidence about training: in a plain transformer nothing but attention connects "
-    "tokens."
-)
+BY_DESIGN = "in a plain transformer nothing but attention connects tokens"
+NO_EVIDENCE = "This is no evidence about training."
 BESIDE = (
     "No weights reach that where tokens exchange nothing: something beside attention connects the "
     "points."
@@ -176,7 +174,8 @@ def about_necessity(results: Results, facts: Facts, found: Mapping[str, Estimate
     rows.append(_row("this model, unchanged", ratio(result, "intact", BLIND)))
     return Remarks(
         scope=scope,
-        caveat=BESIDE if lost < LOST else BY_DESIGN,
+        caveat=BESIDE if lost < LOST else NO_EVIDENCE,
+        by_algebra=BY_DESIGN if lost >= LOST else "",
         causal=None if alone else _causal(results, result),
         details=tuple(rows),
     )
@@ -339,7 +338,7 @@ def _no_partner(facts: Facts) -> str | None:
 ATTENTION_NECESSARY_CLAIM = Claim(
     id="limits.attention_necessary",
     question="attention",
-    statement="By design nothing is learned in context without attention.",
+    statement="Nothing is learned in context without attention.",
     denied="Something is learned in context without attention.",
     quote=Quote(
         "Indeed we found that the attention layers were both necessary and sufficient for ICL, "
