@@ -135,7 +135,8 @@ def ratio(
     The other arm is looked up in `reference`, where that is given.
     """
     mine = result.sel(arm=arm, points=points).values
-    other = (result if reference is None else reference).sel(arm=over, points=points).values
+    base = result if reference is None else reference
+    other = base.sel(arm=over, points=points).values
     return bootstrap(lambda a, b: a / np.maximum(b, TINY), mine, other, positive=True)
 
 
@@ -190,7 +191,9 @@ def _causal(results: Results, result: DataArray) -> dict[str, Any]:
 
     There is no control where the points have no other order.
     """
-    parts, size = results[ablated], results[edit_size]
+    parts = results[ablated]
+    size = results[edit_size]
+    change = "squared change of the heads' outputs"
     effects: dict[str, Any] = {
         "intervention": "every head's output replaced by its mean, at every position or at the "
         "last query's token",
@@ -198,17 +201,15 @@ def _causal(results: Results, result: DataArray) -> dict[str, Any]:
         "at the query only": ratio(result, "no attention", BLIND, QUERY).value,
         "intact, last query": ratio(result, "intact", BLIND, QUERY).value,
     }
-    change = "squared change of the heads' outputs"
-    said: dict[str, Any] = {
-        f"{change}, replaced by their mean": float(size.sel(edit="mean").values)
-    }
-    if REORDERED not in parts.indexes["arm"]:
-        return effects | said
-    control = ratio(parts, REORDERED, BLIND, QUERY, reference=result).value
-    effects |= {"sham: the same points in another order": control, "sham effect": control}
-    return (
-        effects | said | {f"{change}, control intervention": float(size.sel(edit=REORDERED).values)}
-    )
+    reordered = REORDERED in parts.indexes["arm"]
+    if reordered:
+        control = ratio(parts, REORDERED, BLIND, QUERY, reference=result).value
+        effects["sham: the same points in another order"] = control
+        effects["sham effect"] = control
+    effects[f"{change}, replaced by their mean"] = float(size.sel(edit="mean"))
+    if reordered:
+        effects[f"{change}, control intervention"] = float(size.sel(edit=REORDERED))
+    return effects
 
 
 def _nothing_to_learn(facts: Facts) -> str | None:
@@ -311,7 +312,8 @@ def _without_mlp(results: Results, facts: Facts) -> dict[str, Any] | None:
     """
     if _alone(facts):
         return None
-    parts, result = results[ablated], results[without_attention]
+    parts = results[ablated]
+    result = results[without_attention]
     return {
         "intervention": "outputs of all MLPs of this model, trained with them, replaced by their "
         "mean everywhere",

@@ -32,6 +32,7 @@ from icl_interp.studies.limits.claims.error_rates import (
     highest_rate,
     log_rates,
     may_be_too_high,
+    only_class,
     rate_rows,
     trained_degrees,
 )
@@ -39,15 +40,13 @@ from icl_interp.studies.limits.measurements.classes import errors, needs_polynom
 
 
 def _one_class(facts: Facts) -> str | None:
-    reason = needs_polynomials(facts)
-    if reason:
+    if reason := needs_polynomials(facts):
         return reason
-    trained = trained_degrees(facts)
-    if len(trained) > 1 or singles(facts.companions):
+    only = only_class(facts)
+    if only is None or singles(facts.companions):
         return None
-    which = f"degree {trained[0]} only" if trained else "constants only"
     return (
-        f"The claim compares degrees; this model was trained on {which}, and no matched model "
+        f"The claim compares degrees; this model was trained on {only}, and no matched model "
         "trained on another degree is at hand (pass companions=)."
     )
 
@@ -77,13 +76,18 @@ CRITERION = Criterion(
 
 def _cells(facts: Facts, result: DataArray) -> tuple[list[Cell], list[Cell]]:
     """The model on each degree it was trained on, and companions on the one that they know."""
-    measured = result.indexes["class"]
-    own: list[Cell] = [("model", d) for d in trained_degrees(facts)]
-    others: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
-    return (
-        [cell for cell in own if f"degree {cell[1]}" in measured],
-        [cell for cell in others if f"degree {cell[1]}" in measured],
-    )
+    own: list[Cell] = []
+    others: list[Cell] = []
+    for degree in trained_degrees(facts):
+        own.append(("model", degree))
+    for degree, role in singles(facts.companions).items():
+        others.append((str(role), degree))
+    return _scored(result, own), _scored(result, others)
+
+
+def _scored(result: DataArray, cells: list[Cell]) -> list[Cell]:
+    """Those on degrees of which prompts are long enough."""
+    return [(who, degree) for who, degree in cells if f"degree {degree}" in result.indexes["class"]]
 
 
 def _compared(facts: Facts, result: DataArray) -> list[Cell]:
@@ -103,14 +107,19 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     result = results[errors]
     cells = _compared(facts, result)
     found: dict[str, Found] = {"degrees": len(cells)}
-    return found | _rates(result, cells) if len(cells) > 1 else found
+    if len(cells) > 1:
+        found |= _rates(result, cells)
+    return found
 
 
 def untrained(results: Results, facts: Facts) -> dict[str, Found]:
     """The same of an untrained model, beside the companions that are compared."""
     result = results[errors]
     cells = _compared(facts, result)
-    return _rates(graft(result, results.control[errors]), cells) if len(cells) > 1 else {}
+    if len(cells) < 2:
+        return {}
+    beside = graft(result, results.control[errors])
+    return _rates(beside, cells)
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -119,17 +128,23 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         return Remarks()
     result = results[errors]
     own, others = _cells(facts, result)
-    cells = _compared(facts, result)
-    late = _extent(errors_of_cells(result, cells, "late"))
-    listed = ", ".join(map(str, sorted(degree for _, degree in cells)))
-    beside = "; and those of the matched models, trained as long"
+    alone = len(own) < 2
+    beside = "; and those of the matched models, trained as long" if alone else ""
     return Remarks(
-        scope=SCOPE if len(own) > 1 else SCOPE + beside,
+        scope=f"{SCOPE}{beside}",
         caveat=may_be_too_high(found["highest"])
-        or f"Degrees are {listed}; on late points, the same for all, it is "
-        f"{natural(late.value, 'log10')}.",
+        or _on_late_points(result, _compared(facts, result)),
         details=tuple(rate_rows(result, own + others)),
     )
+
+
+def _on_late_points(result: DataArray, cells: list[Cell]) -> str:
+    """Which degrees are compared, and the extent on the same points for all."""
+    late = _extent(errors_of_cells(result, cells, "late"))
+    degrees = sorted(degree for _, degree in cells)
+    listed = ", ".join(map(str, degrees))
+    factor = natural(late.value, "log10")
+    return f"Degrees are {listed}; on late points, the same for all, it is {factor}."
 
 
 DEGREES_ALIKE_CLAIM = Claim(

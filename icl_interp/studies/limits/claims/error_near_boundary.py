@@ -20,7 +20,7 @@ from icl_interp.studies.limits.measurements.shift import INSIDE
 # Shares of the half-width: the inner half of the domain, and what lies near its boundary.
 INNER = 0.5
 EDGE = 0.9
-COLUMNS = {x: f"inside {x:g}" for x in INSIDE}
+COLUMNS = [f"inside {x:g}" for x in INSIDE]
 
 CRITERION = Criterion(
     (
@@ -51,8 +51,14 @@ CRITERION = Criterion(
 
 def regions(arm: Arm, fresh: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Mean squared error of each run near the boundary and in the inner half of the domain."""
-    edge = [arm.numbers(column, fresh) for x, column in COLUMNS.items() if x >= EDGE]
-    inner = [arm.numbers(column, fresh) for x, column in COLUMNS.items() if x <= INNER]
+    edge = []
+    inner = []
+    for x, column in zip(INSIDE, COLUMNS, strict=True):
+        errors = arm.numbers(column, fresh)
+        if x >= EDGE:
+            edge.append(errors)
+        if x <= INNER:
+            inner.append(errors)
     return np.mean(edge, axis=0), np.mean(inner, axis=0)
 
 
@@ -63,13 +69,15 @@ def gains(without: Arm, normed: Arm, fresh: bool = False) -> tuple[Interval, Int
     """
     edge, inner = regions(without, fresh)
     edge_n, inner_n = regions(normed, fresh)
-    return ratio(edge, edge_n), ratio(inner, inner_n), ratio(edge / inner, edge_n / inner_n)
+    at_edge = ratio(edge, edge_n)
+    inside = ratio(inner, inner_n)
+    return at_edge, inside, ratio(edge / inner, edge_n / inner_n)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """Errors without over with a norm near the boundary, and over the same inside."""
     arms = arms_of(results, seeds.inside.name, facts)
-    found = kinds.prepared(arms, [*COLUMNS.values()])
+    found = kinds.prepared(arms, COLUMNS)
     if kinds.comparable(found):
         found["edge"], _, found["edge over inner"] = gains(*arms)
     return found
@@ -78,7 +86,7 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 def untrained(results: Results, facts: Facts) -> dict[str, Found]:
     """The same of untrained models."""
     arms = arms_of(results, seeds.inside.name, facts)
-    fresh = kinds.untrained(arms, [*COLUMNS.values()])
+    fresh = kinds.untrained(arms, COLUMNS)
     if fresh is None or not kinds.comparable(evidence(results, facts)):
         return {}
     own, other = fresh
@@ -94,15 +102,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     rows = []
     for name, arm in zip((WITHOUT, WITH), arms, strict=True):
         edge, inner = regions(arm)
-        rise = float(np.exp(np.log(edge / inner).mean()))
+        logarithms = np.log(edge / inner)
+        rise = float(np.exp(logarithms.mean()))
         rows.append({"kind": name, "squared error near the boundary / in the inner half": rise})
     _, inside, _ = gains(*arms)
-    last = {
-        "error without / with normalisation, inner half": inside.value,
-        "low": inside.low,
-        "high": inside.high,
-    }
-    runs = kinds.details(arms, (WITHOUT, WITH), [*COLUMNS.values()])
+    last = {"error without / with normalisation, inner half": inside.value}
+    last["low"] = inside.low
+    last["high"] = inside.high
+    runs = kinds.details(arms, (WITHOUT, WITH), COLUMNS)
     return Remarks(
         scope=f"{SCOPE}, the query within the inputs' interval",
         caveat=kinds.compared(arms),

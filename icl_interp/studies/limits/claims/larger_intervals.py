@@ -95,7 +95,8 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     found["no plateau"] = never
     if never:
         return found
-    first, last = arms[0], arms[-1]
+    first = arms[0]
+    last = arms[-1]
     found["onset"] = ratio(onset(last), onset(first))
     found["cost"] = kinds.times(last, first, column)
     return found
@@ -127,8 +128,11 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         return Remarks(scope=SCOPE, details=rows_left_out(out))
     rows = []
     for arm in arms:
-        level = float(np.exp(np.log(onset(arm)).mean()))
-        rows.append({"kind": f"a = {arm.a:g}", "level from |x| / a": level / arm.a})
+        logarithms = np.log(onset(arm))
+        level = float(np.exp(logarithms.mean()))
+        row: kinds.Row = {"kind": f"a = {arm.a:g}"}
+        row["level from |x| / a"] = level / arm.a
+        rows.append(row)
     runs = runs_compared(arms, [*SIDES, _error(arms)])
     return Remarks(
         scope=f"{SCOPE}, {kinds.counted(arms)}, the |x| measured by moving the query alone",

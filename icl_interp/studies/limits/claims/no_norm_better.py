@@ -8,7 +8,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.studies.limits.claims import kinds
-from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES
+from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES, Arm
 from icl_interp.studies.limits.claims.norms import WITH, WITHOUT, arms_of, needs_the_other_norm
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.shift import OWN_ERROR, SIGMAS
@@ -28,13 +28,17 @@ CRITERION = Criterion(
     terms="Models are trained with and without normalisation, several seeds of each, and all are "
     "measured on one sample in distribution. The number is a ratio of geometric means over seeds.",
 )
-COLUMNS = {sigma: f"functions {sigma:g}" for sigma in SIGMAS}
+COLUMNS = [f"functions {sigma:g}" for sigma in SIGMAS]  # the first is as in training
+
+
+def _arms(results: Results, facts: Facts) -> tuple[Arm, Arm]:
+    return arms_of(results, seeds.functions.name, facts)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """How many times the errors of runs with a norm those of runs without one are."""
-    arms = arms_of(results, seeds.functions.name, facts)
-    found = kinds.prepared(arms, [*COLUMNS.values()], apart=True)
+    arms = _arms(results, facts)
+    found = kinds.prepared(arms, COLUMNS, apart=True)
     if kinds.comparable(found):
         found["ratio"] = kinds.times(*arms, OWN_ERROR)
     return found
@@ -42,7 +46,7 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 
 def untrained(results: Results, facts: Facts) -> dict[str, Found]:
     """The same of untrained models."""
-    arms = arms_of(results, seeds.functions.name, facts)
+    arms = _arms(results, facts)
     fresh = kinds.untrained(arms, [OWN_ERROR])
     if fresh is None or not kinds.comparable(evidence(results, facts)):
         return {}
@@ -52,26 +56,20 @@ def untrained(results: Results, facts: Facts) -> dict[str, Found]:
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """The runs, and what becomes of the ratio as functions leave the training range."""
-    arms = arms_of(results, seeds.functions.name, facts)
+    arms = _arms(results, facts)
     if not kinds.comparable(found):
         return kinds.too_few(arms, (WITHOUT, WITH))
     rows = []
-    for sigma, column in COLUMNS.items():
-        if sigma == 1:
-            continue
+    for sigma, column in zip(SIGMAS[1:], COLUMNS[1:], strict=True):
         beyond = kinds.times(*arms, column)
-        rows.append(
-            {
-                "functions scaled by": sigma,
-                "squared error without / with normalisation": beyond.value,
-                "low": beyond.low,
-                "high": beyond.high,
-            }
-        )
+        row = {"functions scaled by": sigma}
+        row["squared error without / with normalisation"] = beyond.value
+        row["low"] = beyond.low
+        row["high"] = beyond.high
+        rows.append(row)
+    runs = kinds.details(arms, (WITHOUT, WITH), COLUMNS)
     return Remarks(
-        scope=f"{SCOPE}, in distribution",
-        caveat=kinds.compared(arms),
-        details=(*kinds.details(arms, (WITHOUT, WITH), [*COLUMNS.values()]), *rows),
+        scope=f"{SCOPE}, in distribution", caveat=kinds.compared(arms), details=(*runs, *rows)
     )
 
 

@@ -19,7 +19,8 @@ from icl_interp.studies.limits.measurements.shift import OWN_ERROR, SIGMAS
 MARGIN = 1.5  # times, either way: errors of two widths within it are equal
 APART = 0.45  # times: 1 / 1.5 less two standard errors of eight seeds a width at half the sample
 WIDTHS = 8  # seeds of each width
-WIDER, NARROWER = "wider", "narrower"
+WIDER = "wider"
+NARROWER = "narrower"
 COLUMNS = [f"functions {sigma:g}" for sigma in SIGMAS]  # the first is as in training
 
 CRITERION = Criterion(
@@ -48,8 +49,10 @@ def _other(results: Results) -> str:
 def _arms(results: Results) -> tuple[Arm, Arm]:
     """The wider models and the narrower ones."""
     table = results[seeds.functions]
-    own, other = Arm.of(table, seeds.OWN), Arm.of(table, _other(results))
-    return (other, own) if _other(results) == WIDER else (own, other)
+    other = _other(results)
+    mine = Arm.of(table, seeds.OWN)
+    beside = Arm.of(table, other)
+    return (beside, mine) if other == WIDER else (mine, beside)
 
 
 def _on_scaled(arm: Arm) -> np.ndarray:
@@ -76,12 +79,11 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             open_because=_needed(results),
             details=kinds.left_out(arms, (WIDER, NARROWER)),
         )
-    within = kinds.times(*arms, OWN_ERROR)
+    within = measured(kinds.times(*arms, OWN_ERROR), TIMES)
     worse = found["ratio"].low > MARGIN
     return Remarks(
         scope=f"{SCOPE}, functions scaled",
-        caveat=f"Compared are {kinds.counted(arms)}; in distribution the number is "
-        f"{measured(within, TIMES)}.",
+        caveat=f"Compared are {kinds.counted(arms)}; in distribution the number is {within}.",
         open_because="The wider models make larger errors." if worse else "",
         details=kinds.details(arms, (WIDER, NARROWER), COLUMNS),
     )
@@ -89,14 +91,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 
 def _needed(results: Results) -> str:
     """How many seeds of either width are at hand, and how to train more."""
-    table, other = results[seeds.functions], _other(results)
+    table = results[seeds.functions]
+    other = _other(results)
     mine = Arm.of(table, seeds.OWN)
+    n_other = len(Arm.of(table, other))
     called = "a narrower one" if other == NARROWER else "another one"
-    counts = (
-        f"{len(mine)} of {WIDTHS} of this width and {len(Arm.of(table, other))} of {WIDTHS} of "
-        f"{called}"
-    )
-    return f"Seeds at hand: {counts}. {kinds.how_to_train([mine], 'model.d_model=32')}"
+    counts = f"{len(mine)} of {WIDTHS} of this width and {n_other} of {WIDTHS} of {called}"
+    command = kinds.how_to_train([mine], "model.d_model=32")
+    return f"Seeds at hand: {counts}. {command}"
 
 
 SIZE_DOES_NOT_HELP_CLAIM = Claim(

@@ -70,25 +70,35 @@ def overlap(a: float, sigma: float) -> float:
 
 def cells(sizes: Sequence[float], tested: Sequence[float]) -> list[tuple[int, int, float]]:
     """(arm that saw more of the test interval, arm that saw less, test interval), arms by place."""
-    return [
-        (i, j, sigma)
-        for sigma in tested
-        for i, j in permutations(range(len(sizes)), 2)
-        if overlap(sizes[i], sigma) > overlap(sizes[j], sigma) * (1 + 1e-9)
-    ]
+    found = []
+    for sigma in tested:
+        shares = [overlap(a, sigma) for a in sizes]
+        for i, j in permutations(range(len(sizes)), 2):
+            if shares[i] > shares[j] * (1 + 1e-9):
+                found.append((i, j, sigma))
+    return found
+
+
+def _all_tested(arms: Sequence[Arm], column: str) -> bool:
+    """Whether runs of every arm were measured so."""
+    return all(arm.tested(column) for arm in arms)
 
 
 def _tested(arms: Sequence[Arm]) -> list[float]:
     """The test intervals that are those of the arms, if runs of every arm were tested there."""
-    return [
-        arm.a for arm in arms if len(arm) and all(other.tested(f"both {arm.a:g}") for other in arms)
-    ]
+    known = filter(len, arms)
+    return [arm.a for arm in known if _all_tested(arms, f"both {arm.a:g}")]
 
 
 def _columns(arms: Sequence[Arm]) -> list[str]:
     """The errors on these intervals: with functions and inputs scaled, and with functions alone."""
-    names = [f"{prefix} {sigma:g}" for prefix in ("both", "alone") for sigma in _tested(arms)]
-    return [name for name in names if all(arm.tested(name) for arm in arms)]
+    found = []
+    for prefix in ("both", "alone"):
+        for sigma in _tested(arms):
+            column = f"{prefix} {sigma:g}"
+            if _all_tested(arms, column):
+                found.append(column)
+    return found
 
 
 def comparisons(arms: Sequence[Arm], prefix: str, fresh: bool = False) -> list[Comparison]:
@@ -109,10 +119,14 @@ def ordered(found: Sequence[Comparison]) -> Interval:
     Its ends count as many of them as are clear: low those in which errors are at most `SMALLER`
     times the other arm's, high all but those in which they are at least `LARGER` times.
     """
+    smaller = 0
+    clear = 0
+    reverse = 0
+    for one in found:
+        smaller += one.times.value < 1
+        clear += one.times.high <= SMALLER
+        reverse += one.times.low >= LARGER
     n = len(found)
-    smaller = sum(one.times.value < 1 for one in found)
-    clear = sum(one.times.high <= SMALLER for one in found)
-    reverse = sum(one.times.low >= LARGER for one in found)
     return Interval(smaller / n, clear / n, 1 - reverse / n)
 
 
@@ -146,30 +160,25 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     arms, out = by_interval(results)
     if not kinds.comparable(found):
         return too_few(arms, out)
-    rows = []
-    for one in comparisons(arms, "both"):
-        rows.append(
-            {
-                "trained on a": one.a,
-                "against a": one.against,
-                "tested on U(-sigma, sigma), sigma": one.sigma,
-                "errors, times": one.times.value,
-                "low": one.times.low,
-                "high": one.times.high,
-            }
-        )
+    rows = map(_row, comparisons(arms, "both"))
+    runs = runs_compared(arms, _columns(arms))
     alone = ordered(comparisons(arms, "alone")) if len(arms) > 1 else found["share"]
-    table_3 = "in the claimed order with functions alone scaled, as in the paper's Table 3"
+    name = "in the claimed order with functions alone scaled, as in the paper's Table 3"
+    table_3 = {name: alone.value}
     return Remarks(
         scope=f"{SCOPE}, inputs and functions from U(-sigma, sigma)",
         caveat=compared(arms),
-        details=(
-            *runs_compared(arms, _columns(arms)),
-            *rows,
-            {table_3: alone.value},
-            *rows_left_out(out),
-        ),
+        details=(*runs, *rows, table_3, *rows_left_out(out)),
     )
+
+
+def _row(one: Comparison) -> kinds.Row:
+    row: kinds.Row = {"trained on a": one.a, "against a": one.against}
+    row["tested on U(-sigma, sigma), sigma"] = one.sigma
+    row["errors, times"] = one.times.value
+    row["low"] = one.times.low
+    row["high"] = one.times.high
+    return row
 
 
 TRAINING_DENSITY_CLAIM = Claim(

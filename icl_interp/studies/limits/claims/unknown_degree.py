@@ -22,10 +22,10 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
+from icl_interp.studies.limits.claims.error_rates import only_class
 from icl_interp.studies.limits.measurements import classes
 from icl_interp.studies.limits.measurements.classes import (
     needs_polynomials,
-    polynomial_in,
     polynomial_task,
     squared_errors,
 )
@@ -35,9 +35,11 @@ LARGEST_DEGREE = "least squares, largest degree"
 CAUTIOUS = "least squares, twice that degree"
 BAYES = "Bayes over degrees"
 MODEL = "model"
+TINY = np.finfo(float).tiny
 # Times: a factor of 1.56 apart. With 128 units of 8 prompts the ratio has a standard error of about
 # 0.11 of itself, at half the sample 0.16, and two of these are a factor of 1.38.
-BETTER, WORSE = 0.8, 1.25
+BETTER = 0.8
+WORSE = 1.25
 
 
 def of_degree(lab: Lab, degree: int) -> Prompts:
@@ -70,24 +72,23 @@ def unknown_degree(lab: Lab) -> DataArray:
     values = np.empty((len(predictors), len(degrees), lab.n_units))
     for column, degree in enumerate(degrees):
         prompts = of_degree(lab, degree)
-        found = [
-            squared_errors(predictor, prompts)[:, degree + 1 :] for predictor in predictors.values()
-        ]
+        found = []
+        for predictor in predictors.values():
+            square = squared_errors(predictor, prompts)
+            found.append(square[:, degree + 1 :])
         # Where attention looks both ways the model says something at the query alone: elsewhere
         # nobody is scored.
         silent = found[0].isnan()
         for row, square in enumerate(found):
-            values[row, column] = lab.by_unit(square.masked_fill(silent, torch.nan).nanmean(-1))
+            scored = square.masked_fill(silent, torch.nan)
+            values[row, column] = lab.by_unit(scored.nanmean(-1))
     axes = {
         "predictor": tuple(predictors),
         "class": tuple(f"degree {d}" for d in degrees),
-        "unit": tuple(range(lab.n_units)),
+        "unit": range(lab.n_units),
     }
-    note = (
-        f"{lab.unit_size} prompts a unit, points from the class's own n + 2nd on; algorithms in "
-        "float64"
-    )
-    return make_array(values, axes, note=note)
+    points = "points from the class's own n + 2nd on; algorithms in float64"
+    return make_array(values, axes, note=f"{lab.unit_size} prompts a unit, {points}")
 
 
 def _times(result: DataArray, other: str) -> Interval:
@@ -95,8 +96,10 @@ def _times(result: DataArray, other: str) -> Interval:
 
     A draw of the mixture has each degree equally often.
     """
-    own, its = (result.sel(predictor=who).mean("class").values for who in (MODEL, other))
-    return bootstrap(lambda x, y: x / np.maximum(y, np.finfo(float).tiny), own, its, positive=True)
+    mean = result.mean("class")
+    own = mean.sel(predictor=MODEL).values
+    its = mean.sel(predictor=other).values
+    return bootstrap(lambda x, y: x / np.maximum(y, TINY), own, its, positive=True)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
@@ -108,11 +111,10 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     """The Bayes predictor beside it, and every mean error."""
     result = results[unknown_degree]
     mean = result.mean("unit")
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name in result.indexes["class"]:
-        errors = mean.sel({"class": name})
-        rows.append({"class": name, **_by_predictor(errors)})
-    rows.append({"class": "mean over degrees", **_by_predictor(mean.mean("class"))})
+        rows.append(_row(name, mean.sel({"class": name})))
+    rows.append(_row("mean over degrees", mean.mean("class")))
     over_bayes = measured(_times(result, BAYES), "")
     return Remarks(
         scope="these weights, this task, functions and inputs in distribution, no noise; from each "
@@ -122,21 +124,23 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     )
 
 
-def _by_predictor(errors: DataArray) -> dict[str, float]:
-    return {who: float(errors.sel(predictor=who)) for who in errors.indexes["predictor"]}
+def _row(name: str, errors: DataArray) -> dict[str, Any]:
+    """The error of every predictor."""
+    row: dict[str, Any] = {"class": name}
+    for who in errors.indexes["predictor"]:
+        row[who] = float(errors.sel(predictor=who))
+    return row
 
 
 def _knows_the_degree(facts: Facts) -> str | None:
-    reason = needs_polynomials(facts)
-    if reason:
+    if reason := needs_polynomials(facts):
         return reason
-    degrees = sorted({d for d in polynomial_in(facts).degrees if d > 0})
-    if len(degrees) > 1:
+    only = only_class(facts)
+    if only is None:
         return None
-    which = f"degree {degrees[0]} only" if degrees else "constants only"
     return (
         "The claim is about models that do not know a function's degree; this model was trained on "
-        f"{which}."
+        f"{only}."
     )
 
 

@@ -36,7 +36,8 @@ from icl_interp.studies.limits.claims.error_rates import (
     highest_rate,
     log_rates,
     may_be_too_high,
-    rate,
+    only_class,
+    rate_row,
     rate_rows,
     trained_degrees,
 )
@@ -56,15 +57,13 @@ def _of_one_degree(facts: Facts) -> str | None:
 
     The paper speaks of models that were trained on several degrees and asked about those between.
     """
-    reason = needs_polynomials(facts)
-    if reason:
+    if reason := needs_polynomials(facts):
         return reason
-    trained = trained_degrees(facts)
-    if len(trained) > 1:
+    only = only_class(facts)
+    if only is None:
         return None
-    which = f"degree {trained[0]} only" if trained else "constants only"
     return (
-        f"The claim is about models trained on several degrees; this model was trained on {which}."
+        f"The claim is about models trained on several degrees; this model was trained on {only}."
     )
 
 
@@ -255,19 +254,10 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
     No function of the trained family belongs to such a class. Beside the latter stands least
     squares in that family.
     """
-    rows = []
-    for name in [DRAWN, *(f"degree {d}" for d in degrees), OUTSIDE]:
-        for who in ("model", "least squares")[: 1 if name == DRAWN else 2]:
-            found = rate(result, who, name)
-            rows.append(
-                {
-                    "class": name,
-                    "predictor": who,
-                    "error rate": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                }
-            )
+    rows = [rate_row(result, "model", DRAWN)]
+    for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
+        for who in ("model", "least squares"):
+            rows.append(rate_row(result, who, name))
     return rows
 
 
