@@ -314,6 +314,11 @@ def positions(lab: Lab) -> DataArray:
     return make_array(positions_of(lab.model, n).numpy(), {"query": range(n), "key": range(n)})
 
 
+def stored_positions(result: DataArray) -> Float[Tensor, "query key"]:
+    """P of stored `positions`."""
+    return torch.from_numpy(result.values.copy())
+
+
 def outputs(
     model: HookedTransformer, lab: Lab, prompts: Prompts
 ) -> Float[Tensor, "batch point target"]:
