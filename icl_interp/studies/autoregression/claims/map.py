@@ -86,7 +86,7 @@ BESIDE_RIVALS = Condition(
 # no example either.
 NEARBY = Condition(
     "nearby",
-    "distance from the predicted map with a last state between two prompts'",
+    "distance from the predicted map with a last state between its own and another",
     at_most(NEAR, least=0.0),
     unit=UNIT,
 )
@@ -109,10 +109,11 @@ RIVAL_APART = Precondition(
 CRITERION = Criterion(
     (FOREIGN, ON_PATHS, BESIDE_RIVALS, NEARBY, OTHER_SIZES),
     (RIVAL_APART,),
-    terms="Distances are mean squared ones between predictions, over the larger of their mean "
-    "squares, after prompts of the length where they are largest. The rival's is after the longest "
-    "prompts, and it is the nearest other map. Longer and shorter last states are asked of "
-    "gradient steps.",
+    terms="Predicted is one step of gradient descent for augmented states, and the ratio of the "
+    "last two states for plain ones with matrices that commute. Distances are mean squared ones "
+    "between predictions, over the larger of their mean squares, after prompts of the length where "
+    "they are largest. The rival is the nearest other map, after the longest prompts. Longer and "
+    "shorter last states are asked of gradient steps.",
 )
 
 

@@ -25,6 +25,8 @@ from icl_interp.studies.autoregression.measurements.softmax_misses import (
     ALL,
     GAIN,
     MISSED,
+    N_STEPS,
+    N_TRAINED,
     missed,
     needs_softmax_layer,
     trained_on,
@@ -61,7 +63,11 @@ HARDLY_LEARNED = Precondition(
     f"without the prompt (at most {SOME:g} allowed).",
 )
 
-CRITERION = Criterion((ERROR, TRAINED_ON), (HARDLY_LEARNED, *TIED))
+CRITERION = Criterion(
+    (ERROR, TRAINED_ON),
+    (HARDLY_LEARNED, *TIED),
+    terms=f"More training is {N_STEPS} steps of L-BFGS on {N_TRAINED} prompts.",
+)
 
 
 def evidence(results: Results, facts: Facts) -> dict[str, Found]:
