@@ -418,6 +418,7 @@ def test_idle_heads_do_not_count_among_as_many_as_coordinates(monkeypatch, edit)
     found = finding(claim, model, UNITARY)
     assert found.verdict == "inconclusive"
     assert found.reason.startswith("The claim is about two different real heads for each")
+    assert "largest" in found.evidence  # its cosines are shown all the same
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ from icl_interp.results import make_array
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 
-SOURCE = "Sander, Giryes, Suzuki, Blondel & Peyré (2024)"
 PAPER = "Sander et al. (2024), How do Transformers perform in-context autoregressive learning?"
 KEY, VALUE = "a (key side)", "b (value side)"
 PARTS = ("Re", "Im")
