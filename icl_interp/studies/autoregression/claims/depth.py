@@ -32,34 +32,33 @@ from icl_interp.studies.autoregression.measurements.maps import MODEL, SQUARES, 
 from icl_interp.studies.autoregression.measurements.parts import in_use
 from icl_interp.studies.autoregression.measurements.unit import PAPER
 
-AS_GOOD, WORSE = 1.25, 2.0  # error of the model over that of as many steps as it has layers
+AS_GOOD = 1.25  # error of the model over that of as many steps as it has layers
+WORSE = 2.0
+
+RATIO = Condition(
+    "ratio",
+    "mean squared error over that of as many steps as layers",
+    at_most(AS_GOOD, least=0.0),
+    at_least(WORSE),
+    unit="times",
+    scale="log",
+)
+WORST_RATIO = Condition(
+    "worst ratio",
+    "the same at the late point where it is largest",
+    at_most(WORSE, least=0.0),
+    unit="times",
+    scale="log",
+)
+LAYERS = Precondition(
+    "layers",
+    at_least(1),
+    "No layer that predictions depend on is left for steps, after one that makes augmented tokens.",
+)
 
 CRITERION = Criterion(
-    (
-        Condition(
-            "ratio",
-            "mean squared error over that of as many steps as layers",
-            at_most(AS_GOOD, least=0.0),
-            at_least(WORSE),
-            unit="times",
-            scale="log",
-        ),
-        Condition(
-            "worst ratio",
-            "the same at the late point where it is largest",
-            at_most(WORSE, least=0.0),
-            unit="times",
-            scale="log",
-        ),
-    ),
-    (
-        Precondition(
-            "layers",
-            at_least(1),
-            "No layer that predictions depend on is left for steps, after one that makes augmented "
-            "tokens.",
-        ),
-    ),
+    (RATIO, WORST_RATIO),
+    (LAYERS,),
     terms="Steps are of gradient descent from zero, of the best constant size with which "
     "it diverges on no prompt. Late points are the last quarter.",
 )
@@ -67,15 +66,13 @@ CRITERION = Criterion(
 
 def ratio(result: DataArray, n_steps: int) -> Interval:
     """Error of the model over that of this many steps, all late points together."""
-    own, theirs = _errors(result, n_steps)
+    own = _errors(result, MODEL)
+    theirs = _errors(result, str(n_steps))
     return bootstrap(lambda a, b: _over(a.mean(-1), b.mean(-1)), own, theirs, positive=True)
 
 
-def _errors(result: DataArray, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    own, theirs = (
-        result.sel(who=who).transpose("unit", "point").values for who in (MODEL, str(n_steps))
-    )
-    return own, theirs
+def _errors(result: DataArray, who: str) -> np.ndarray:
+    return result.sel(who=who).transpose("unit", "point").values
 
 
 def _over(own: np.ndarray, theirs: np.ndarray) -> np.ndarray:
@@ -87,36 +84,44 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     result = results[descent]
     n_left = layers_left(facts, results[in_use])
     n_steps = max(n_left, 1)
-    at_worst, _ = worst("", _over, *_errors(result, n_steps), positive=True)
+    own = _errors(result, MODEL)
+    theirs = _errors(result, str(n_steps))
+    at_worst = worst(_over, own, theirs, positive=True)
     return {"ratio": ratio(result, n_steps), "worst ratio": at_worst, "layers": n_left}
+
+
+def mean_error(result: DataArray, who: str) -> float:
+    """The mean squared error of the model, of some steps or of least squares."""
+    return float(result.sel(who=who).mean())
 
 
 def matched(result: DataArray) -> str:
     """How many steps the model is worth, in words."""
-    own = float(result.sel(who=MODEL).mean())
-    errors = {n_steps: float(result.sel(who=str(n_steps)).mean()) for n_steps in STEPS}
-    reached = [n_steps for n_steps, error in errors.items() if own <= error]
+    own = mean_error(result, MODEL)
+    reached = [n_steps for n_steps in STEPS if own <= mean_error(result, str(n_steps))]
     if not reached:
         return "less than one step"
     most = max(reached)
-    return f"{most} step{'s' * (most > 1)}" + (" or more" if most == max(STEPS) else "")
+    if most == max(STEPS):
+        return f"{most} steps or more"
+    return f"{most} steps" if most > 1 else "1 step"
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
     """How many steps the model is worth, and what least squares would give."""
     result = results[descent]
-    own, least = (float(result.sel(who=who).mean()) for who in (MODEL, SQUARES))
+    own = mean_error(result, MODEL)
+    least = mean_error(result, SQUARES)
+    rows = _by_steps(result)
+    rows.append({"who": "model", "error": own})
+    rows.append({"who": "least squares", "error": least})
     return Remarks(
         scope="these weights, in distribution, each of the last quarter of the points; layers that "
         "write nothing are not counted, and on plain states the first one is not, since it has to "
         "put the state before beside each state",
         caveat=f"It is worth {matched(result)}; its error is {own:.3g}, and least squares has "
         f"{least:.3g}.",
-        details=(
-            *_by_steps(result),
-            {"who": "model", "error": own},
-            {"who": "least squares", "error": least},
-        ),
+        details=tuple(rows),
     )
 
 
@@ -125,15 +130,9 @@ def _by_steps(result: DataArray) -> list[dict[str, Any]]:
     rows = []
     for n_steps in STEPS:
         found = ratio(result, n_steps)
-        rows.append(
-            {
-                "steps": n_steps,
-                "error": float(result.sel(who=str(n_steps)).mean()),
-                "model / steps": found.value,
-                "low": found.low,
-                "high": found.high,
-            }
-        )
+        row: dict[str, Any] = {"steps": n_steps, "error": mean_error(result, str(n_steps))}
+        row |= {"model / steps": found.value, "low": found.low, "high": found.high}
+        rows.append(row)
     return rows
 
 
