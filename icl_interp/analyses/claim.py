@@ -59,7 +59,8 @@ class Remarks:
         caveat: a sentence about what limits the answer. It is left out of a reason that begins with
             something else that decides (a failed precondition, or a control).
         open_because: where a verdict is open, why, as a sentence, if the numbers do not say it:
-            which matched models are missing, say.
+            which matched models are missing, say. Where a precondition failed, it follows what that
+            one says.
         estimate: the effect size; the first condition's quantity where it is not given.
         causal: the causal counterpart: intervention, effect, control intervention, cost.
         details: further numbers, a mapping a row (heads, signs, test conditions).
@@ -129,6 +130,8 @@ class Claim:
             on it, from the model's own results.
         of_control: the quantities that tell of the control; all by default. The others rest on the
             model's own results alone.
+        untrained: the control's numbers, where it stands in the model's own results and nothing is
+            measured on it: claims that compare groups of runs have untrained models of each group.
         excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
             None if it can.
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply
@@ -158,6 +161,7 @@ class Claim:
     remarks: Callable[[Results, Facts, Mapping[str, Estimate]], Remarks] | None = None
     control: tuple[Measurement[Any], ...] = ()
     of_control: tuple[str, ...] | None = None
+    untrained: Callable[[Results, Facts], Mapping[str, Found]] | None = None
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
     controls_agree: bool = False
@@ -209,6 +213,8 @@ class Claim:
 
     def _control_numbers(self, results: Results, facts: Facts) -> dict[str, Estimate]:
         """The numbers of the first control that was measured; none without one."""
+        if self.untrained is not None:
+            return self.criterion.named(self.untrained(results, facts))
         its = results.control
         names = [m.name for m in self.control]
         if not names or not all(name in its for name in names):
