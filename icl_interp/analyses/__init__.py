@@ -5,7 +5,6 @@ Importing this registers those of the bundled studies.
 Register your own with `register(Claim(...))`: it then appears in every report.
 """
 
-import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp.analyses.bench import Bench
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition
