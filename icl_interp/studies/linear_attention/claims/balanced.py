@@ -86,6 +86,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
             f"Only {n_snapshots} snapshots were kept, and {MIN_POINTS} are needed to know the way "
             "there."
         )
+    # A row for each snapshot, and what a flow on the factors of the matrices conserves.
     rows: list[dict[str, Any]] = []
     for i, step in enumerate(coordinates(curve, "step")):
         here = curve.isel(step=i)

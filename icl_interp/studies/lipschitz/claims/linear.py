@@ -154,6 +154,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         caveat = f"The weight near the query has gone {way} % of the way to the best window's."
     else:
         caveat = f"The error is {found['error'].value:.3g} times that of the best linear fit."
+    # The shares of the model and of both kernels, and the errors.
     rows: list[dict[str, Any]] = []
     for name in (MODEL, PLAIN, WINDOW):
         share = share_near(result, name).mean()
@@ -166,6 +167,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     for name, key in names.items():
         mean = result.sel(number=key).values.mean()
         rows.append({"number": name, "value": float(mean)})
+    # Whether the design alone decides.
     by_algebra = ""
     if decision.verdict == SUPPORTED and is_linear(facts.config):
         by_algebra = "predictions are linear in the query"
