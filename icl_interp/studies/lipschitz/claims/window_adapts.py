@@ -210,8 +210,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     else:
         mine = next(row for row in rows_in(table) if row["run"] == THIS)
         caveat = (
-            f"With the noise it is {found['noise'].value:.3g}, and this model's own window is "
-            f"{mine['w'] / mine['best']:.3g} times the best one."
+            f"The slope with the noise is {found['noise'].value:.3g} of theory's; this model's own "
+            f"window is {mine['w'] / mine['best']:.3g} times the best one."
         )
     return Remarks(
         scope=f"F_L^+, n = 100, d = 3, L from 0.3 to 10, sigma from 0.3 to 3. {whose(kind)}",
