@@ -133,8 +133,9 @@ class Claim:
             on it, from the model's own results.
         of_control: the quantities that tell of the control; all by default. The others rest on the
             model's own results alone.
-        untrained: the control's numbers, where it stands in the model's own results and nothing is
-            measured on it: claims that compare groups of runs have untrained models of each group.
+        untrained: the control's numbers, where `evidence` cannot give them. Claims that compare
+            groups of runs find untrained models of each group in the model's own results. Others
+            compare the control with trained models that are beside the model alone.
         evidence_of_control: the numbers of the control, from its own results, where `evidence`
             cannot give them: a control that is measured at fewer places than the model, say.
         excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
@@ -226,11 +227,13 @@ class Claim:
 
     def _control_numbers(self, results: Results, facts: Facts) -> dict[str, Estimate]:
         """The numbers of the first control that was measured; none without one."""
-        if self.untrained is not None:
-            return self.criterion.named(self.untrained(results, facts))
         its = results.control
         names = [m.name for m in self.control]
-        if not names or not all(name in its for name in names):
+        if not all(name in its for name in names):
+            return {}
+        if self.untrained is not None:
+            return self.criterion.named(self.untrained(results, facts))
+        if not names:
             return {}
         if self.evidence_of_control is not None:
             return self.criterion.named(self.evidence_of_control(its, facts))
