@@ -61,6 +61,8 @@ class Remarks:
         open_because: where a verdict is open, why, as a sentence, if the numbers do not say it:
             which matched models are missing, say.
         estimate: the effect size; the first condition's quantity where it is not given.
+        by_algebra: of a verdict that follows from the design or from sizes alone: why, as a clause.
+            Its answer then begins with "By algebra" and ends with the clause.
         causal: the causal counterpart: intervention, effect, control intervention, cost.
         details: further numbers, a mapping a row (heads, signs, test conditions).
     """
@@ -68,6 +70,7 @@ class Remarks:
     scope: str = ""
     caveat: str = ""
     open_because: str = ""
+    by_algebra: str = ""
     estimate: Estimate | None = None
     causal: dict[str, Any] | None = None
     details: tuple[dict[str, Any], ...] = ()
@@ -129,6 +132,8 @@ class Claim:
             on it, from the model's own results.
         of_control: the quantities that tell of the control; all by default. The others rest on the
             model's own results alone.
+        evidence_of_control: the numbers of the control, from its own results, where `evidence`
+            cannot give them: a control that is measured at fewer places than the model, say.
         excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
             None if it can.
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply
@@ -158,6 +163,7 @@ class Claim:
     remarks: Callable[[Results, Facts, Mapping[str, Estimate]], Remarks] | None = None
     control: tuple[Measurement[Any], ...] = ()
     of_control: tuple[str, ...] | None = None
+    evidence_of_control: Callable[[Results, Facts], Mapping[str, Found]] | None = None
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
     controls_agree: bool = False
@@ -198,7 +204,14 @@ class Claim:
         decision = self.criterion.decide(quantities)
         return Evidence(
             quantities,
-            said(self.statement, self.denied, decision, quantities, remarks.open_because),
+            said(
+                self.statement,
+                self.denied,
+                decision,
+                quantities,
+                remarks.open_because,
+                remarks.by_algebra,
+            ),
             estimate=remarks.estimate,
             scope=remarks.scope,
             causal=remarks.causal,
@@ -213,6 +226,8 @@ class Claim:
         names = [m.name for m in self.control]
         if not names or not all(name in its for name in names):
             return {}
+        if self.evidence_of_control is not None:
+            return self.criterion.named(self.evidence_of_control(its, facts))
         # What is not measured on the control is the model's own.
         beside = Results({**results, **{name: its[name] for name in names}})
         found = self.evidence(beside, facts)

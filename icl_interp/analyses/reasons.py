@@ -32,6 +32,7 @@ def said(
     decision: Decision,
     quantities: Mapping[str, Estimate],
     open_because: str = "",
+    by_algebra: str = "",
 ) -> str:
     """The answer of a criterion, and the number that decides with its threshold: two sentences.
 
@@ -41,6 +42,7 @@ def said(
         decision: of the criterion.
         quantities: what it was asked of.
         open_because: why it is open, where the numbers do not say it.
+        by_algebra: why a verdict follows from the design or from sizes alone, where it does.
 
     >>> from icl_interp.analyses.criterion import Condition, Criterion, at_least, at_most
     >>> rule = Criterion((Condition("error", "error", at_most(1), at_least(2)),))
@@ -50,6 +52,9 @@ def said(
     'It is small. Error: 0.5 (asked: at most 1).'
     'It is open whether it is small. Error: 1.5 (asked: at most 1; contradicted: at least 2).'
     'It is large. Error: 2.5 (contradicted: at least 2).'
+    >>> error = {"error": Estimate.exactly("error", 0.0)}
+    >>> said("It is small.", "", rule.decide(error), error, by_algebra="its weights are 0")
+    'By algebra, it is small: its weights are 0. Error: 0 (asked: at most 1).'
     """
     condition = decision.condition
     asked = in_a_sentence(statement)
@@ -61,8 +66,10 @@ def said(
         return f"So it cannot be told whether {asked}."
     else:
         answer = f"It is open whether {asked}."
+    is_open = decision.verdict not in (SUPPORTED, CONTRADICTED)
+    if by_algebra and not is_open:
+        answer = f"By algebra, {in_a_sentence(answer)}: {by_algebra}."
     number = ""
     if condition is not None and condition.quantity in quantities:
         number = condition.said(quantities[condition.quantity], decision.verdict)
-    is_open = decision.verdict not in (SUPPORTED, CONTRADICTED)
     return " ".join(filter(None, (answer, open_because if is_open else "", number)))

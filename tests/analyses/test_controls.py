@@ -103,6 +103,21 @@ def test_controls_decide_nothing_else(controls):
     assert verdict(replace(DESIGN, controls_agree=False), LOW, *controls) == "supported"
 
 
+def of_control(**settings) -> dict[str, float]:
+    """Its numbers of the control, of a model whose own size is 3 and its control's 0.5."""
+    own = replace(LEARNING, evidence=lambda results, known: {"size": results[size].item()})
+    found = replace(own, **settings).found(results(3.0, HIGH), facts())
+    return {key: estimate.value for key, estimate in found.control.items()}
+
+
+def test_a_control_s_numbers_come_from_its_own_results():
+    """By the claim's function, or by one of their own where that one asks for more."""
+    assert of_control() == {"size": HIGH}
+    twice = {"evidence_of_control": lambda its, known: {"size": 2 * its[size].item()}}
+    assert of_control(**twice) == {"size": 2 * HIGH}
+    assert of_control(control=(), **twice) == {}
+
+
 def test_a_report_from_before_there_were_three_has_one_control():
     assert verdict(LEARNING, LOW, LOW) == "inconclusive"
     assert verdict(LEARNING, LOW, HIGH) == "supported"
