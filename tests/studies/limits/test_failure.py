@@ -16,6 +16,7 @@ from xarray import DataArray
 
 from icl_interp.analyses import registry
 from icl_interp.analyses.natural import in_a_sentence
+from icl_interp.analyses.reasons import END
 from icl_interp.interventions.base import At, intervene
 from icl_interp.interventions.norms import FreezeNorms
 from icl_interp.prompts import Prompts, as_numbers
@@ -89,9 +90,8 @@ def verdict(found: DataArray, **known) -> str:
         "contradicted": (claim.denied,),
         "inconclusive": (f"It is open whether {asked}.", f"So it cannot be told whether {asked}."),
     }
-    says = [
-        verdict for verdict, words in answers.items() if any(w in finding.reason for w in words)
-    ]
+    sentences = END.split(finding.reason)
+    says = [name for name, ways in answers.items() if any(way in sentences for way in ways)]
     assert says == [finding.verdict]
     return finding.verdict
 

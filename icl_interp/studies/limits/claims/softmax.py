@@ -261,8 +261,8 @@ def _counts(
     already = sum(row["relevant"] == "yes" and row["in distribution"] >= NEARBY for row in rows)
     if causal["heads idle far out"]:
         return (
-            f"{counts}; the heads have no effect there: uniform attention changes the prediction "
-            f"by {causal['uniform instead']:.2g} of its standard deviation."
+            f"{counts}; no head has an effect there: uniform attention changes the prediction by "
+            f"{causal['uniform instead']:.2g} standard deviations."
         )
     if unclear:
         return f"{counts}; {unclear} are unclear and count both ways."
@@ -357,16 +357,16 @@ HARDMAX = Criterion(
     (
         Condition(
             "share",
-            "share of the heads that matter that put their attention on one token",
+            "share of heads that matter whose attention is on one token",
             at_least(MOST),
             at_most(HALF),
             unit="share",
         ),
     ),
     (RELEVANT, LEFT),
-    terms=f"{MATTERS} It puts its attention on one token where at least {1 - CONCENTRATED:.0%} of "
+    terms=f"{MATTERS} Its attention is on one token where at least {1 - CONCENTRATED:.0%} of "
     f"it is there in at least {TURNED:.0%} of contexts, for queries at 1e4, 1e5 and places drawn "
-    f"between; it does not in at most {NOT_TURNED:.0%}, if the gap of its scores has stopped "
+    f"between; it is not in at most {NOT_TURNED:.0%}, if the gap of its scores has stopped "
     "growing. Heads in between count both ways, and heads that attend to one token in distribution "
     "already do not count.",
 )
