@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame
 
@@ -10,7 +10,7 @@ from icl_interp.checkpoints.config import RunConfig
 from icl_interp.experiments import presets
 from icl_interp.experiments.presets import at_scale
 from icl_interp.experiments.statements import Statement, as_statements
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import Result
 
 if TYPE_CHECKING:
@@ -117,7 +117,14 @@ class Experiment:
         return self.sizes.get("paper", presets.named("paper").says)
 
 
-EXPERIMENTS: Register[Experiment] = Register("experiment")
+def _of_study(study: Any) -> dict[str, Experiment]:
+    found = {}
+    for experiment in study.experiments:
+        found[experiment.id] = experiment
+    return found
+
+
+EXPERIMENTS: View[Experiment] = View("experiment", _of_study)
 
 
 def register(experiment: Experiment) -> Experiment:

@@ -3,12 +3,12 @@
 Each is a pure function of stored results and findings.
 """
 
-import icl_interp.studies  # noqa: F401  (their figures are then among these)
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw
 from icl_interp.figures.files import export, plotly_js, to_div
 from icl_interp.figures.measured import plot
 from icl_interp.figures.overlay import overlay
 from icl_interp.figures.paper import for_paper
+from icl_interp.figures.render import render
 from icl_interp.figures.sheet import Style
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "overlay",
     "plot",
     "plotly_js",
+    "render",
     "to_div",
 ]

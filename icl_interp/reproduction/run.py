@@ -11,7 +11,6 @@ from typing import Any
 
 from pandas import DataFrame
 
-import icl_interp.studies  # noqa: F401  (their experiments are then registered)
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import logger, whole

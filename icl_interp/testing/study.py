@@ -24,7 +24,7 @@ from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
-from icl_interp.studies.base import STUDIES, Study, add, forget, take_place
+from icl_interp.studies.base import STUDIES, Study, add, make_room
 from icl_interp.testing import battery, effects, known_models, metamorphic
 from icl_interp.testing.reasons import too_long
 from icl_interp.testing.reparameterisations.targets import Posed, TargetEdit
@@ -137,8 +137,7 @@ def words(it: Examined) -> Iterator[Outcome]:
         n_words = len(sentence.split())
         wrong = (
             claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
-            not 0 < n_words <= LONGEST
-            and f"its statement has {n_words} words, not 1 to {LONGEST}",
+            not 0 < n_words <= LONGEST and f"its statement has {n_words} words, not 1 to {LONGEST}",
             not sentence.endswith(".") and "its statement does not end in a full stop",
             bool(claim.denied)
             and not claim.denied.endswith(".")
@@ -506,9 +505,8 @@ def check_study(
     if not isinstance(study, Study):
         raise InputError(f"check_study takes a Study or the name of one, but got {shown(study)}")
     with registers.as_before():
-        if study.name in STUDIES:
-            forget(STUDIES[study.name])  # a changed copy of it may be what is checked
-        take_place(study)
+        STUDIES.pop(study.name, None)  # a changed copy of it may be what is checked
+        make_room(study)
         add(study)
         if done and level == "full":
             battery.stamp(study, done, battery.STANDARD, seed)

@@ -322,18 +322,19 @@ def test_a_cell_with_claims_that_share_a_measurement_runs_twice(registry):
 
 def test_a_claim_registered_by_itself_gives_way_to_its_study(registry):
     """A cell that registers a claim, and one that checks or registers the study with it."""
-    from icl_interp.studies.base import Study, forget, take_place
+    from icl_interp.studies.base import STUDIES, Study, make_room
     from icl_interp.studies.base import register as register_study
 
     register(mine := claim())
     study = Study("test", "here", claims=(mine,))
-    take_place(study)
+    make_room(study)
     assert "test.claim" not in REGISTRY
     register(mine)
     assert register_study(study) is study
     again = register_study(replace(study, work="there"))
     assert REGISTRY["test.claim"] is mine
-    forget(again)
+    assert STUDIES.pop(study.name) is again
+    assert "test.claim" not in REGISTRY
 
 
 def test_select_keeps_the_order_of_registration_and_suggests_the_nearest():

@@ -105,7 +105,7 @@ def test_what_a_precondition_leaves_out_is_not_counted():
     out = Statement("a.", LEARNED, ratio | poor)
     assert (
         out.sentence
-        == f"{LEFT_OUT}a. But R² is 0.42. Rule: error / error at most 3 agrees, from 10 on differs."
+        == f"{LEFT_OUT}a. But R² is 0.42. Rule: error / error at most 3 agrees, at least 10 differs."
     )
     assert LEFT_OUT not in COUNTED
     assert Statement("a.", LEARNED, ratio | poor, kind="printed").word == UNSETTLED
@@ -139,8 +139,12 @@ def test_rules_say_what_their_regions_are():
     check(statements.none_of("x"), 0, 1)
     check(statements.share("x"), 0.8, 0.6, 0.7)
     must_fail(check, at_least("x", 0.9, 0.5), 0.7, 0.5)
-    assert at_most("x", 3).text == "x at most 3 agrees, above it differs"
-    assert at_least("x", 0.9, 0.5).text == "x at least 0.9 agrees, up to 0.5 differs"
+    for rule, words in (
+        (at_most("x", 3), "x at most 3 agrees, above 3 differs."),
+        (at_least("x", 0.9, 0.5), "x at least 0.9 agrees, at most 0.5 differs."),
+        (statements.share("x"), "x at least 80 % agrees, at most 60 % differs."),
+    ):
+        assert statement("a.", rule, 2.0).rule == words
 
 
 def test_unclear_cells_count_both_ways():

@@ -23,7 +23,7 @@ LINE = ("f(x) = x", lambda x: x)
 FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
 BEFORE, AFTER = "R2 before the last block", "R2 of the model"
 FORMED_LAST = Criterion(
-    (Condition(BEFORE, "", (-INF, UNFORMED), (FORMED, INF)),),
+    (Condition(BEFORE, BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
     (
         Precondition(
             AFTER,
@@ -31,7 +31,6 @@ FORMED_LAST = Criterion(
             "The model itself has R² {value:.2f} only: no prediction is there to locate.",
         ),
     ),
-    terms=f"{BEFORE} at most {UNFORMED:g} agrees, from {FORMED:g} on differs",
 )
 
 
