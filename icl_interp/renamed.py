@@ -17,6 +17,7 @@ PACKAGE = __name__.partition(".")[0]
 MODULES = {
     "analyses.scale": "analyses.output_unit",
     "analyses.twins": "analyses.controls",
+    "experiments.bench": "experiments.setup",
     "experiments.scales": "experiments.presets",
     "models.units": "models.single_layers",
     "testing.edits": "testing.reparameterisations",

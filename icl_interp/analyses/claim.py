@@ -59,7 +59,8 @@ class Remarks:
         caveat: a sentence about what limits the answer. It is left out of a reason that begins with
             something else that decides (a failed precondition, or a control).
         open_because: where a verdict is open, why, as a sentence, if the numbers do not say it:
-            which matched models are missing, say.
+            which matched models are missing, say. Where a precondition failed, it follows what that
+            one says.
         estimate: the effect size; the first condition's quantity where it is not given.
         by_algebra: of a verdict that follows from the design or from sizes alone: why, as a clause.
             Its answer then begins with "By algebra" and ends with the clause.
@@ -132,6 +133,9 @@ class Claim:
             on it, from the model's own results.
         of_control: the quantities that tell of the control; all by default. The others rest on the
             model's own results alone.
+        untrained: the control's numbers, where `evidence` cannot give them. Claims that compare
+            groups of runs find untrained models of each group in the model's own results. Others
+            compare the control with trained models that are beside the model alone.
         evidence_of_control: the numbers of the control, from its own results, where `evidence`
             cannot give them: a control that is measured at fewer places than the model, say.
         excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
@@ -163,6 +167,7 @@ class Claim:
     remarks: Callable[[Results, Facts, Mapping[str, Estimate]], Remarks] | None = None
     control: tuple[Measurement[Any], ...] = ()
     of_control: tuple[str, ...] | None = None
+    untrained: Callable[[Results, Facts], Mapping[str, Found]] | None = None
     evidence_of_control: Callable[[Results, Facts], Mapping[str, Found]] | None = None
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
@@ -224,7 +229,11 @@ class Claim:
         """The numbers of the first control that was measured; none without one."""
         its = results.control
         names = [m.name for m in self.control]
-        if not names or not all(name in its for name in names):
+        if not all(name in its for name in names):
+            return {}
+        if self.untrained is not None:
+            return self.criterion.named(self.untrained(results, facts))
+        if not names:
             return {}
         if self.evidence_of_control is not None:
             return self.criterion.named(self.evidence_of_control(its, facts))

@@ -63,7 +63,7 @@ def said(
     elif decision.verdict == CONTRADICTED:
         answer = condition.denied if condition and condition.denied else denied
     elif decision.failed:  # the sentence before this one says why
-        return f"So it cannot be told whether {asked}."
+        return open_because or f"So it cannot be told whether {asked}."
     else:
         answer = f"It is open whether {asked}."
     is_open = decision.verdict not in (SUPPORTED, CONTRADICTED)

@@ -80,20 +80,20 @@ def test_no_free_prose_passes_for_a_decision():
     with pytest.raises(InputError, match="note has no criterion"):
         Statement("a note with a rule", RATIO, kind="note")
 
-    def forged(bench):
+    def forged(setup):
         return Experiment(
             "mine.table",
             "a table",
             "me",
             (),
-            lambda bench: {},
+            lambda setup: {},
             lambda results: (f"{AGREES}trust me.",),
         )
 
     with pytest.raises(InputError, match="come from its criterion"):
         forged(None).says({})
     plain = Experiment(
-        "mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",)
+        "mine.table", "a table", "me", (), lambda setup: {}, lambda results: ("Nothing.",)
     )
     assert plain.says({}) == ("Nothing.",)
 
@@ -103,10 +103,8 @@ def test_what_a_precondition_leaves_out_is_not_counted():
     ratio = {"error / error": Estimate.of("error / error", INSIDE)}
     assert Statement("a.", LEARNED, ratio | learned).word == AGREES
     out = Statement("a.", LEARNED, ratio | poor)
-    assert (
-        out.sentence
-        == f"{LEFT_OUT}a. But R² is 0.42. Rule: error / error at most 3 agrees, at least 10 differs."
-    )
+    rule = "Rule: error / error at most 3 agrees, at least 10 differs."
+    assert out.sentence == f"{LEFT_OUT}a. But R² is 0.42. {rule}"
     assert LEFT_OUT not in COUNTED
     assert Statement("a.", LEARNED, ratio | poor, kind="printed").word == UNSETTLED
     assert statement("a.", LEARNED, INSIDE, given={"R2": 0.42}) == out
