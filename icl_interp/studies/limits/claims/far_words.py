@@ -1,16 +1,14 @@
 """Words that the claims about far queries share: units, scopes, powers and percentages."""
 
 import math
-from typing import get_args
 
 from pandas import DataFrame
 
-from icl_interp.analyses.criterion import Decision, Estimate, Precondition, Verdict, at_most
+from icl_interp.analyses.criterion import Estimate, Precondition, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.resampling import Interval
 from icl_interp.studies.limits.measurements.far import power
 
-YES, NO = get_args(Verdict)[:2]  # what a criterion decides, if it decides
 NO_PROMPT = "the best guess without the prompt"
 SD = "standard deviations"  # the unit u of outputs: the standard deviation of f in distribution
 EDGE = "times the largest |x| of training"  # the unit of x
@@ -92,10 +90,3 @@ def like(exponent: float) -> str:
     ('|x|^-1.00', '|x|^0.00')
     """
     return f"|x|^{round(exponent, 2) + 0.0:.2f}"
-
-
-def undecided(decision: Decision) -> str | None:
-    """The quantity that left a decision open; None where one decided, or a precondition failed."""
-    if decision.verdict in (YES, NO) or decision.failed or not decision.condition:
-        return None
-    return decision.condition.quantity
