@@ -193,7 +193,7 @@ def test_explain_says_all_of_every_claim(capsys):
         words = " ".join(capsys.readouterr().out.split())
         texts = [
             claim.id,
-            claim.short,
+            claim.denied,
             claim.statement,
             *(c.quantity for c in claim.criterion.conditions),
         ]

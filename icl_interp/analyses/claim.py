@@ -80,15 +80,15 @@ class Remarks:
 @with_old_names(twin="control")
 @dataclass(frozen=True)
 class Evidence:
-    """What a claim's function finds in the stored results: numbers, and what they are in words.
+    """The numbers of a claim with their words, as a finding holds them.
 
-    It passes no verdict.
+    A claim's function gives numbers alone, and the criterion the words. One from before that may
+    return an `Evidence`.
 
     Attributes:
         quantities: what the criterion asks for, by key. What cannot be measured is left out.
         says: at most two sentences: the answer to the claim, and the number that decides, with its
-            threshold. They follow from the quantities, and `icl_interp.analyses.answer` helps with
-            that.
+            threshold.
         estimate: the effect size; the first condition's quantity where it is not given.
         scope: what the numbers hold for.
         causal: the causal counterpart: intervention, effect, sham, cost.
@@ -108,7 +108,7 @@ class Evidence:
     caveat: str = ""
 
 
-@with_old_names(twin="control", twins_agree="controls_agree")
+@with_old_names("short", "source", twin="control", twins_agree="controls_agree")
 @dataclass(frozen=True)
 class Claim:
     """Something that can be true of a trained model, and how it is put to the test.
@@ -133,11 +133,9 @@ class Claim:
             on it, from the model's own results.
         of_control: the quantities that tell of the control; all by default. The others rest on the
             model's own results alone.
-        untrained: the control's numbers, where `evidence` cannot give them. Claims that compare
-            groups of runs find untrained models of each group in the model's own results. Others
-            compare the control with trained models that are beside the model alone.
-        evidence_of_control: the numbers of the control, from its own results, where `evidence`
-            cannot give them: a control that is measured at fewer places than the model, say.
+        untrained: the control's numbers, from the same results and facts as `evidence`, where that
+            cannot give them: a control is measured at fewer places (`results.control`), or claims
+            that compare groups of runs find untrained models of each in the model's own results.
         excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
             None if it can.
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply
@@ -168,7 +166,6 @@ class Claim:
     control: tuple[Measurement[Any], ...] = ()
     of_control: tuple[str, ...] | None = None
     untrained: Callable[[Results, Facts], Mapping[str, Found]] | None = None
-    evidence_of_control: Callable[[Results, Facts], Mapping[str, Found]] | None = None
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
     controls_agree: bool = False
@@ -177,9 +174,7 @@ class Claim:
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
     question: str = ""
-    short: str = ""
     quote: Quote | None = None
-    source: str = ""
 
     def __post_init__(self) -> None:
         if missing := [
@@ -235,8 +230,6 @@ class Claim:
             return self.criterion.named(self.untrained(results, facts))
         if not names:
             return {}
-        if self.evidence_of_control is not None:
-            return self.criterion.named(self.evidence_of_control(its, facts))
         # What is not measured on the control is the model's own.
         beside = Results({**results, **{name: its[name] for name in names}})
         found = self.evidence(beside, facts)
@@ -247,6 +240,11 @@ class Claim:
             for key, estimate in named.items()
             if self.of_control is None or key in self.of_control
         }
+
+    @property
+    def source(self) -> str:
+        """Who claims it, where: the place of the quoted sentence, if a work has one."""
+        return self.quote.place if self.quote else ""
 
     @property
     def study(self) -> str:
@@ -452,14 +450,14 @@ class Claim:
             self.study,
             self.kind,
             self.statement,
-            self.source or (self.quote.place if self.quote else ""),
+            self.source,
             verdict,
             reason,
             self.criterion,
             self.criterion.conditions[0],
             figures=self.figures,
             question=self.question,
-            short=self.short,
+            short=self.statement,
             quote=self.quote,
         )
 

@@ -133,12 +133,11 @@ def words(it: Examined) -> Iterator[Outcome]:
     Each reason is short enough to be read.
     """
     for claim in it.study.claims:
-        sentence = claim.short or claim.statement
-        n_words = len(sentence.split())
+        n_words = len(claim.statement.split())
         wrong = (
             claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
             not 0 < n_words <= LONGEST and f"its statement has {n_words} words, not 1 to {LONGEST}",
-            not sentence.endswith(".") and "its statement does not end in a full stop",
+            not claim.statement.endswith(".") and "its statement does not end in a full stop",
             bool(claim.denied)
             and not claim.denied.endswith(".")
             and "the opposite of its statement does not end in a full stop",

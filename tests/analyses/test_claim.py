@@ -293,7 +293,7 @@ def one(lab):
     return make_array([1.0], {"n": (0,)})
 
 RULE = Criterion((Condition("n", "", supports=(0, 1), contradicts=(2, 3)),), terms="c")
-WORDS = dict(kind="architecture", statement="s", source="here", criterion=RULE, measurements=(one,))
+WORDS = dict(kind="architecture", statement="s", criterion=RULE, measurements=(one,))
 
 def found(results, facts):
     return Evidence({"n": Estimate.exactly("n", 1.0)}, "One.", scope="all")
@@ -381,7 +381,10 @@ def check_round_trip(through):
         details=({"head": "0.0", "delta": 0.1}, {"head": "0.1", "delta": 0.2}),
     )
     quoted = replace(
-        claim(), question="attention", short="it is so", quote=Quote("so it is", "page 3", "a bit")
+        claim(),
+        question="attention",
+        statement="it is so",
+        quote=Quote("so it is", "page 3", "a bit"),
     )
     for found in (
         full,
@@ -478,17 +481,7 @@ def test_ones_own_claim_appears_among_the_findings(registry):
     bounded = Criterion(
         (Condition("size", "", (-INF, 1e6), (1e6, INF)),), terms="below 1e6 / above"
     )
-    register(
-        Claim(
-            "mine.bounded",
-            "architecture",
-            "f is bounded",
-            bounded,
-            (size,),
-            evidence,
-            source="mine",
-        )
-    )
+    register(Claim("mine.bounded", "architecture", "f is bounded", bounded, (size,), evidence))
     assert select(None)[-1].id == "mine.bounded"
     asked = ("mine.bounded", "limits.linear_asymptote")
     report = icl_interp.analyze(
@@ -515,7 +508,7 @@ def test_results_of_another_version_are_not_judged_again(registry):
     def claim_of(version):
         size = measurement("mine/size", version)(lambda lab: make_array(1.0, {}))
         evidence = lambda results, facts: Evidence(estimates(share=SURE), "measured.")  # noqa: E731
-        return Claim("mine.size", "architecture", "s", RULE, (size,), evidence, source="s")
+        return Claim("mine.size", "architecture", "s", RULE, (size,), evidence)
 
     register(claim_of(1))
     report = icl_interp.analyze(

@@ -35,14 +35,7 @@ def evidence(results: Results, known: object) -> Evidence:
 
 
 LEARNING = Claim(
-    "test.size",
-    "learning",
-    "sizes are small",
-    RULE,
-    (size,),
-    evidence,
-    source="a source",
-    control=(size,),
+    "test.size", "learning", "sizes are small", RULE, (size,), evidence, control=(size,)
 )
 DESIGN = replace(LEARNING, kind="architecture", controls_agree=True)
 
@@ -113,9 +106,8 @@ def of_control(**settings) -> dict[str, float]:
 def test_a_control_s_numbers_come_from_its_own_results():
     """By the claim's function, or by one of their own where that one asks for more."""
     assert of_control() == {"size": HIGH}
-    twice = {"evidence_of_control": lambda its, known: {"size": 2 * its[size].item()}}
+    twice = {"untrained": lambda results, known: {"size": 2 * results.control[size].item()}}
     assert of_control(**twice) == {"size": 2 * HIGH}
-    assert of_control(control=(), **twice) == {}
 
 
 def test_a_report_from_before_there_were_three_has_one_control():

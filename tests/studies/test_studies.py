@@ -54,7 +54,6 @@ SMALL = Claim(
     Criterion((Condition("size", "", (-INF, 1e6), None),), terms="below 1e6"),
     (size,),
     evidence,
-    source="me",
     figures=("mine",),
 )
 RUN = Experiment("mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",))
@@ -118,9 +117,9 @@ def test_the_rule_on_names_of_files_sees_every_bundled_claim():
 def test_every_bundled_claim_says_what_it_is_about():
     for claim in registry.REGISTRY.values():
         assert claim.question
-        said = claim.short or claim.statement
-        assert said.endswith(".")
-        assert len(said.split()) <= (12 if claim.short else 20), claim.id
+        assert claim.statement.endswith(".")
+        assert claim.denied.endswith(".")
+        assert max(len(one.split()) for one in (claim.statement, claim.denied)) <= 20, claim.id
         assert claim.quote.text
         assert claim.quote.place
 

@@ -181,7 +181,7 @@ def read_off(study, **changes):
 
 
 BROKEN = [
-    ("words", "does not end in a full stop", lambda s: with_claim(s, short="It copies")),
+    ("words", "does not end in a full stop", lambda s: with_claim(s, statement="It copies")),
     ("words", "no sentence is quoted", lambda s: with_claim(s, quote=None)),
     (
         "words",

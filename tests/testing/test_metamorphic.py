@@ -38,9 +38,7 @@ def claim(name, number, kind: Kind = "architecture", **more) -> Claim:
     def evidence(results, facts):
         return Evidence({"size": Estimate.exactly("size", results[measured].item())}, "measured.")
 
-    return Claim(
-        f"trial.{name}", kind, "a statement", RULE, (measured,), evidence, source="a source", **more
-    )
+    return Claim(f"trial.{name}", kind, "a statement", RULE, (measured,), evidence, **more)
 
 
 def of_function(lab):

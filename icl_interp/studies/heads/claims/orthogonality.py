@@ -6,17 +6,19 @@ What a head writes is compared over functions.
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit, relevance
-from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.claim import Claim, Remarks
 from icl_interp.analyses.criterion import (
     Condition,
     Criterion,
     Estimate,
+    Found,
     Precondition,
     at_least,
     at_most,
@@ -24,7 +26,6 @@ from icl_interp.analyses.criterion import (
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
-from icl_interp.analyses.reasons import said
 from icl_interp.errors import InputError, shown
 from icl_interp.studies.heads.measurements.overlaps import (
     MAPS,
@@ -43,9 +44,6 @@ TAIL = 0.025  # of overlaps by chance, on each side
 MEAN = "mean overlap of two heads' outputs"
 SMALL = 0.1  # interaction of two heads up to which they work side by side
 Roles = Mapping[str, relevance.Role]
-
-STATEMENT = "Heads of a layer write in directions that overlap less than random ones."
-DENIED = "Heads of a layer write in directions that overlap more than random ones."
 
 POSITION = Condition(
     "position",
@@ -71,33 +69,67 @@ CRITERION = Criterion(
 )
 
 
-def evidence(results: Results, facts: Facts) -> Evidence:
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of heads of a layer that matter, and their overlaps beside chance.
+
+    Attributes:
+        sure: pairs of heads that are sure to matter. possible: those with heads that may, too.
+        found: overlaps of the sure ones; None where there is none.
+        widest: those of the possible ones.
+    """
+
+    sure: list[str]
+    possible: list[str]
+    found: Comparison | None
+    widest: Comparison | None
+
+    @classmethod
+    def of(cls, results: Results, facts: Facts) -> "Pairs":
+        """From the results of a model."""
+        overlaps = results[overlap]
+        roles = relevance.roles(results, facts)
+        heads = distinct_heads(overlaps)
+        _check_known(f"{overlap.name} has", itertools.chain(*heads.values()), roles)
+        sure = []
+        possible = []
+        for pair in pairs_of_distinct(overlaps):
+            if _matters(pair, heads, roles, ("yes",)):
+                sure.append(pair)
+            if _matters(pair, heads, roles, ("yes", "unclear")):
+                possible.append(pair)
+        found = compared(overlaps, sure)
+        widest = found if possible == sure else compared(overlaps, possible)
+        return cls(sure, possible, found, widest)
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """Where overlaps of heads of a layer that matter lie among those of random directions."""
-    overlaps = results[overlap]
-    roles = relevance.roles(results, facts)
-    heads = distinct_heads(overlaps)
-    _check_known(f"{overlap.name} has", itertools.chain(*heads.values()), roles)
-    # Pairs of heads that are sure to matter; and those with heads that may.
-    sure = []
-    possible = []
-    for pair in pairs_of_distinct(overlaps):
-        if _matters(pair, heads, roles, ("yes",)):
-            sure.append(pair)
-        if _matters(pair, heads, roles, ("yes", "unclear")):
-            possible.append(pair)
-    n_sure = len(sure)
-    n_possible = len(possible)
-    numbers = {"pairs": _counted(n_sure, n_possible)}
-    details = _by_map(overlaps) + _by_layer(overlaps)
-    # Beside chance.
-    found = compared(overlaps, sure)
-    widest = found if possible == sure else compared(overlaps, possible)
+    pairs = Pairs.of(results, facts)
+    numbers: dict[str, Found] = {"pairs": _counted(len(pairs.sure), len(pairs.possible))}
+    if pairs.found is not None and pairs.widest is not None:
+        numbers["position"] = _position([pairs.found, pairs.widest])
+    return numbers
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Found]:
+    """The position of an untrained control: of all pairs that count, whether they matter or not."""
+    overlaps = results.control[overlap]
+    found = compared(overlaps, pairs_of_distinct(overlaps))
+    return {"position": _position([found])} if found else {}
+
+
+def remarks(results: Results, facts: Facts, numbers: Mapping[str, Estimate]) -> Remarks:
+    """The mean overlap beside chance, a row a map and a layer, and pairs that are ablated."""
+    pairs = Pairs.of(results, facts)
+    details = _by_map(results[overlap]) + _by_layer(results[overlap])
     estimate = None
     caveat = ""
-    if found is not None and widest is not None:
-        numbers["position"] = _position([found, widest])
-        estimate = Estimate.spanning(MEAN, [found.mean, widest.mean])
-        low, middle, high = np.quantile(found.chance, [TAIL, 0.5, 1 - TAIL]).tolist()
+    if pairs.found is not None and pairs.widest is not None:
+        n_sure = len(pairs.sure)
+        n_possible = len(pairs.possible)
+        estimate = Estimate.spanning(MEAN, [pairs.found.mean, pairs.widest.mean])
+        low, middle, high = np.quantile(pairs.found.chance, [TAIL, 0.5, 1 - TAIL]).tolist()
         n_pairs = f"{n_sure} to {n_possible}" if n_possible > n_sure else f"{n_sure}"
         caveat = (
             f"The mean overlap of {n_pairs} pairs is {estimate.value:.3g} (0: orthogonal), by "
@@ -105,24 +137,14 @@ def evidence(results: Results, facts: Facts) -> Evidence:
         )
         chance = {"chance, median": middle, "2.5 %": low, "97.5 %": high}
         details.append({"pairs that matter": n_sure, **chance})
-    quantities = CRITERION.named(numbers)
-    return Evidence(
-        quantities,
-        said(STATEMENT, DENIED, CRITERION.decide(quantities), quantities),
-        estimate=estimate,
+    roles = relevance.roles(results, facts)
+    return Remarks(
         scope="these weights, heads that matter within a layer, in distribution",
-        causal=_causal(results[pair_ablation], roles, sure),
-        control=_of_control(results) if found else {},
-        details=tuple(details),
         caveat=caveat,
+        estimate=estimate,
+        causal=_causal(results[pair_ablation], roles, pairs.sure),
+        details=tuple(details),
     )
-
-
-def _of_control(results: Results) -> dict[str, Estimate]:
-    """The position of an untrained control: of all pairs that count, whether they matter or not."""
-    overlaps = results.control[overlap]
-    found = compared(overlaps, pairs_of_distinct(overlaps))
-    return CRITERION.named({"position": _position([found])}) if found else {}
 
 
 def _check_known(what: str, heads: Iterable[str], roles: Roles) -> None:
@@ -221,8 +243,8 @@ def _one_head(facts: Facts) -> str | None:
 ORTHOGONALITY_CLAIM = Claim(
     id="heads.orthogonality",
     question="attention",
-    statement=STATEMENT,
-    denied=DENIED,
+    statement="Heads of a layer write in directions that overlap less than random ones.",
+    denied="Heads of a layer write in directions that overlap more than random ones.",
     quote=Quote(
         "To further relate our experimental findings to our theory, we also exhibit an "
         "orthogonality property between heads after training.",
@@ -240,6 +262,8 @@ ORTHOGONALITY_CLAIM = Claim(
     control=(overlap,),
     aspects=("shares of heads",),
     evidence=evidence,
+    remarks=remarks,
+    untrained=untrained,
     excluded=_one_head,
     figures=("heads",),
 )

@@ -247,9 +247,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     }
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Interval]:
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The same departures of an untrained control, at known places."""
-    return _lines(results[far.ends], results[context.beyond], facts.x_unit)
+    return _lines(results.control[far.ends], results.control[context.beyond], facts.x_unit)
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -364,7 +364,7 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
     ),
     control=(far.ends, context.beyond),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     of_numbers=True,
     excluded=_without_norm,

@@ -125,12 +125,12 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     return found if begins is None else {**found, "predicted onset": begins}
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Interval]:
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The onset of an untrained control; none where its output is constant."""
-    u = output_unit.u(results)
+    u = output_unit.u(results.control)
     if not u > 0:
         return {}
-    curve = results[boundary.approach_decades]
+    curve = results.control[boundary.approach_decades]
     return {"onset": decades_to_level(curve, facts.x_unit, boundary.LEVEL * u)}
 
 
@@ -240,7 +240,7 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
     control=(boundary.approach_decades, output_unit.own),
     controls_agree=True,
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     of_numbers=True,
     excluded=needs_growth,

@@ -186,10 +186,12 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     return found if onset is None else {**found, "onset": onset}
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Interval]:
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The far spread of an untrained control, at known places."""
-    near = results[far.in_distribution]
-    return _far_spread(results[far.decades], near, results[context.beyond], facts.x_unit)
+    near = results.control[far.in_distribution]
+    return _far_spread(
+        results.control[far.decades], near, results.control[context.beyond], facts.x_unit
+    )
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -369,7 +371,7 @@ CONTEXT_ERASED_CLAIM = Claim(
     ),
     control=(far.decades, far.in_distribution, context.beyond),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     of_numbers=True,
     figures=("context",),

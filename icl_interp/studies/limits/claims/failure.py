@@ -170,12 +170,12 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     return {**quantities(places, _cost(errors)), "learned": facts.learned}
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Interval]:
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """Phi of an untrained control at 1,000 half-widths.
 
     Its error in distribution counts as 0, because it has learned nothing.
     """
-    arms = results[far.norm_arms]
+    arms = results.control[far.norm_arms]
     intact, frozen = (_at(arms.sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen"))
     return {"phi": bootstrap(lambda e, f: (e - f) / e, intact, frozen)}
 
@@ -309,7 +309,7 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     measurements=(failure, far.norm_arms, far.counterpart),
     control=(far.norm_arms,),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     of_numbers=True,
     excluded=needs_norm,

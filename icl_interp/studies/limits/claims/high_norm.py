@@ -163,9 +163,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     }
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Interval]:
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The error of an untrained control, at known places."""
-    used = results[context.use]
+    used = results.control[context.use]
     return {"error": relative_error(used, *context.far_out(used, facts.x_unit))}
 
 
@@ -249,7 +249,7 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     ),
     control=(context.use,),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     of_numbers=True,
     figures=("boundary",),

@@ -238,11 +238,11 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     return found
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Interval]:
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The last change of an untrained control, at known places; none where it is constant."""
-    if not spread(results) > ROUNDING:
+    if not spread(results.control) > ROUNDING:
         return {}
-    return {"change": last_change(results[far.ends], output_unit.u(results))}
+    return {"change": last_change(results.control[far.ends], output_unit.u(results.control))}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -417,7 +417,7 @@ LAYERNORM_SATURATION_CLAIM = Claim(
     ),
     control=(output_unit.own, far.ends),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     of_numbers=True,
     excluded=needs_growth,

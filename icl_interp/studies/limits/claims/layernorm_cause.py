@@ -127,9 +127,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     return found if onset is None else {**found, "onset": onset}
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Interval]:
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
     """The same exponents of an untrained control, at known places; none where it is constant."""
-    return _both(results) if spread(results) > ROUNDING else {}
+    return _both(results.control) if spread(results.control) > ROUNDING else {}
 
 
 def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
@@ -273,7 +273,7 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     ),
     control=(output_unit.own, far.norm_arms),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     of_numbers=True,
     excluded=needs_norm,

@@ -225,9 +225,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     }
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Estimate]:
+def untrained(results: Results, facts: Facts) -> dict[str, Estimate]:
     """The share among all heads of an untrained control: none of them matters."""
-    result = results[concentration]
+    result = results.control[concentration]
     return {"share": relevance.share_of_heads("share", lambda level: _standings(result, level))}
 
 
@@ -392,7 +392,7 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
     control=(concentration,),
     aspects=("shares of heads",),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     excluded=needs_softmax,
     figures=("heads",),

@@ -246,9 +246,9 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     return {**found, "share": relevance.share_of_heads("share", counting)}
 
 
-def evidence_of_control(results: Results, facts: Facts) -> dict[str, Estimate]:
+def untrained(results: Results, facts: Facts) -> dict[str, Estimate]:
     """The share among all heads of an untrained control: none of them matters."""
-    result = results[deficit]
+    result = results.control[deficit]
     return {"share": relevance.share_of_heads("share", lambda level: _standings(result, level))}
 
 
@@ -400,7 +400,7 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
     control=(deficit,),
     aspects=("shares of heads",),
     evidence=evidence,
-    evidence_of_control=evidence_of_control,
+    untrained=untrained,
     remarks=remarks,
     excluded=needs_softmax,
     figures=("dispersion",),

@@ -221,11 +221,11 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     }
 
 
-def of_control(its: Results, facts: Facts) -> dict[str, Found]:
+def untrained(results: Results, facts: Facts) -> dict[str, Found]:
     """The share of all heads of a control, whether they matter or not."""
     share = relevance.share_of_heads(
         "share of heads",
-        lambda level: standings(its[smoother], "labels", level, facts.n_points - 1),
+        lambda level: standings(results.control[smoother], "labels", level, facts.n_points - 1),
     )
     return {"share": share}
 
@@ -340,7 +340,7 @@ SMOOTHER_CLAIM = Claim(
     criterion=CRITERION,
     measurements=(smoother,),
     control=(smoother,),
-    evidence_of_control=of_control,
+    untrained=untrained,
     aspects=("shares of heads",),
     evidence=evidence,
     remarks=remarks,
