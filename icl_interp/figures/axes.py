@@ -16,6 +16,7 @@ from icl_interp.figures.text import escaped, number
 
 FACTOR, SHARE, SHARE_SYMLOG = 2.0, 0.05, 0.02  # margins of axes without given ends
 LABELS = 9  # of axes with powers of ten, at most
+NAMES_DOWN, NAMES_ACROSS = 12, 8  # along a matrix, up to which all are written
 WHOLE = 7  # labels of an axis of whole numbers, at most
 
 
@@ -202,16 +203,15 @@ def _symlog_ticks(axis: Axis, largest: float) -> dict[str, Any]:
 
 
 def _matrix_axis(labels: Sequence[Any], down: bool) -> dict[str, Any]:
-    """Few labels along a matrix."""
+    """Few labels along a matrix; a few names are all written."""
     found: dict[str, Any] = {"mirror": True}
+    every = max(1, round(len(labels) / 5))
+    found["tick0"] = every if every > 1 else 0
     if any(isinstance(label, str) for label in labels):
         found["type"] = "category"
         found["tick0"] = 0
-        found["dtick"] = max(1, len(labels) // (16 if down else 10))
-    else:
-        every = max(1, round(len(labels) / 5))
-        found["tick0"] = every if every > 1 else 0
-        found["dtick"] = every
+        every = 1 if len(labels) <= (NAMES_DOWN if down else NAMES_ACROSS) else every
+    found["dtick"] = every
     if down:
         found["autorange"] = "reversed"
     return found

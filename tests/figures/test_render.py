@@ -233,6 +233,17 @@ def test_the_first_row_of_a_matrix_stands_on_top_or_below(upwards, expected):
     assert render(Drawing("", "", [Panel(marks=[matrix])])).layout.yaxis.autorange == expected
 
 
+def test_of_many_names_along_a_matrix_few_are_written():
+    def every(n):
+        names = [f"x{i}" for i in range(n)]
+        matrix = Matrix(np.zeros((n, n)), names, names)
+        layout = render(Drawing("", "", [Panel(marks=[matrix])])).layout
+        return layout.xaxis.dtick, layout.yaxis.dtick
+
+    assert every(8) == (1, 1)
+    assert every(40) == (8, 8)
+
+
 def test_zones_and_rules_span_their_panel():
     shapes = render(example()).layout.shapes
     assert (shapes[0].yref, shapes[0].x1) == ("y domain", 5.0)
