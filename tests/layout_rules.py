@@ -25,6 +25,7 @@ LAYERS = {
             "results",
             "resampling",
             "stored",
+            "structured",
             "tails",
         ),
         *("registers", "plugins", "products", "renamed"),
@@ -44,9 +45,10 @@ SIDEWAYS = {
     "provenance": {"errors", "stored"},
     "prompts": {"errors"},
     "reductions": {"errors", "products"},
-    "results": {"errors", "provenance", "stored"},
+    "results": {"errors", "provenance", "structured"},
     "resampling": {"errors", "tails"},
     "stored": {"errors"},
+    "structured": {"errors"},
     "registers": {"errors"},
     "plugins": {"errors"},
     "training": {"checkpoints", "evaluation"},
@@ -62,6 +64,7 @@ SITES = {
     "plotly": "figures",
     "transformer_lens": "models.hooks",
     "typer": "cli",
+    "pydantic": "structured",
     "ray": "training.launch",
 }
 # ... and what may be imported anywhere, but by one file only.

@@ -12,7 +12,7 @@ from icl_interp.analyses.finding import Finding, Quote
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import MINUS, interval, joined, markup, name_of, number
 from icl_interp.report.words import BASES, measured, needed, region
-from icl_interp.stored import NOT_FINITE
+from icl_interp.structured import NOT_FINITE
 
 OPEN = 8  # rows of a table of details that are shown unasked
 

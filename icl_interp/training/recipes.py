@@ -11,7 +11,8 @@ from icl_interp.checkpoints import bundled
 from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.errors import InputError, shown, unknown
 from icl_interp.provenance import encode
-from icl_interp.stored import DEPTH, read_bytes
+from icl_interp.stored import read_bytes
+from icl_interp.structured import DEPTH
 
 LARGEST = 10**5  # bytes of a recipe
 

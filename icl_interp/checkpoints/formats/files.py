@@ -21,7 +21,8 @@ from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, shown
 from icl_interp.models import weights
 from icl_interp.models.weights import Shape
-from icl_interp.stored import DEPTH, LARGEST_WEIGHTS, Stored, check_file, opened, read_bytes
+from icl_interp.stored import LARGEST_WEIGHTS, check_file, opened, read_bytes
+from icl_interp.structured import DEPTH, Stored
 
 STATE, CONFIG = "state.pt", "config.yaml"
 LARGEST = 10**5  # bytes of a YAML file
