@@ -19,6 +19,7 @@ LAYERS = {
         *(
             "errors",
             "devices",
+            "plain_yaml",
             "provenance",
             "prompts",
             "reductions",
@@ -42,6 +43,7 @@ LAYERS = {
 # The exceptions: these may import a neighbour in their own layer.
 SIDEWAYS = {
     "devices": {"errors"},
+    "plain_yaml": {"errors", "stored", "structured"},
     "provenance": {"errors", "stored"},
     "prompts": {"errors"},
     "reductions": {"errors", "products"},
