@@ -67,12 +67,15 @@ SITES = {
     "transformer_lens": "models.hooks",
     "typer": "cli",
     "pydantic": "structured",
+    "jinja2": "report.html",
     "ray": "training.launch",
 }
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido", "sklearn"}
 PRINTS = {"cli"}
-MARKUP = {"figures/text.py", "figures/files.py"}  # where `markup` is, and plotly's own HTML
+MARKUP = {"report/html.py", "figures/files.py"}  # where templates are, and plotly's own HTML
+PAGES = ("report/", "reproduction/")
+TAG = re.compile(r"</?[a-z][a-z0-9]*[ />]")
 STUDIES = "icl_interp.studies"
 # The rooms of a study: each imports from those before it and from its own.
 ROOMS = (
@@ -325,18 +328,17 @@ def public_names_are_documented(sources: Sources) -> Iterator[str]:
 
 
 def html_has_one_origin(sources: Sources) -> Iterator[str]:
-    """Templates of HTML are literals, and unescaped `Markup` is made only where it is needed."""
+    """Pages are made of templates, and unescaped `Markup` is made only where it is needed."""
     for path, text in sources.items():
         for node in nodes(text):
             match node:
-                case ast.Call(func=ast.Name(id="markup"), args=[ast.Constant(), *_]):
-                    pass
-                case ast.Call(func=ast.Name(id="markup")):
-                    yield f"{path}:{node.lineno}: the template of markup is no text in the code"
                 case ast.Call(func=ast.Name(id="Markup"), args=[ast.Constant()]):
                     pass
                 case ast.Call(func=ast.Name(id="Markup")) if path not in MARKUP:
                     yield f"{path}:{node.lineno}: makes Markup of what is no text in the code"
+        for line, value in texts(text) if path.startswith(PAGES) else ():
+            if TAG.search(value):
+                yield f"{path}:{line}: has a tag, which belongs into a template: {value[:40]!r}"
 
 
 def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:
