@@ -17,6 +17,7 @@ from tiny_runs import checkpoint
 from icl_interp import pipeline
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.figures import catalogue
+from icl_interp.figures.render import rendered
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.report import Report
 
@@ -96,10 +97,10 @@ def small():
 
 
 def drawn(r: Report, name: str) -> go.Figure:
-    """One figure of a report."""
+    """One figure of a report, as a screen shows it."""
     figure = catalogue.FIGURES[name].draw(r.results, r.findings, r.facts)
     assert figure is not None
-    return figure
+    return rendered(figure)
 
 
 def text_of(figure: go.Figure) -> str:

@@ -9,6 +9,7 @@ from icl_interp.figures.files import export, plotly_js, to_div
 from icl_interp.figures.measured import plot
 from icl_interp.figures.overlay import overlay
 from icl_interp.figures.paper import for_paper
+from icl_interp.figures.render import render
 from icl_interp.figures.sheet import Style
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "overlay",
     "plot",
     "plotly_js",
+    "render",
     "to_div",
 ]

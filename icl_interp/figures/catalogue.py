@@ -11,11 +11,13 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.errors import logger
 from icl_interp.figures import mechanism
 from icl_interp.figures.claims import forest
+from icl_interp.figures.drawing import Drawing
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import Figure, safe
 from icl_interp.registers import Register
 from icl_interp.results import Result
 
-Drawing = Callable[[Results, Sequence[Finding], Facts], Figure | None]
+Draw = Callable[[Results, Sequence[Finding], Facts], Drawing | Figure | None]
 
 log = logger(__name__)
 
@@ -25,11 +27,12 @@ class ReportFigure:
     """A figure of reports.
 
     Attributes:
-        draw: a pure function of what is stored; None where that does not allow the figure.
+        draw: a pure function of what is stored, to a `figures.drawing.Drawing` (or a figure of
+            plotly); None where that does not allow the figure.
         caption: what one sees, for readers who meet the figure for the first time.
     """
 
-    draw: Drawing
+    draw: Draw
     caption: str
 
 
@@ -81,8 +84,8 @@ def draw_one(
 ) -> Figure | None:
     """One figure; None where the stored results do not allow it. Arguments are those of `draw`."""
     try:
-        figure = FIGURES[name].draw(Results(results), findings, facts)
-        return None if figure is None else safe(figure)
+        drawn = FIGURES[name].draw(Results(results), findings, facts)
+        return None if drawn is None else safe(rendered(drawn))
     except Exception as error:
         if file is None:
             log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)

@@ -11,7 +11,9 @@ import plotly.io
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError
+from icl_interp.figures.fitting import Size
 from icl_interp.figures.paper import for_paper
+from icl_interp.figures.render import drawing_of, render
 from icl_interp.figures.sheet import MM, PT, SCREEN, Data, Style
 from icl_interp.figures.style import GREY
 
@@ -52,19 +54,27 @@ def narrow(figure: Figure, width: float = WIDTH) -> Data | None:
         the bar of colours that it has then ("bar" is that of its markers). None for a table, or
         where a panel would have no room: such a figure keeps its width.
     """
+    drawing = drawing_of(figure)
+    if drawing is not None:
+        laid = render(drawing, Size(width)).to_plotly_json()
+        return {
+            "layout": _without(laid["layout"]),
+            "traces": [_changed(trace) for trace in laid["data"]],
+        }
     if (figure.to_plotly_json()["layout"].get("meta") or {}).get("layout") == "fixed":
         return None
     try:
         laid = for_paper(figure, width / MM, style=Style(points=SCREEN / PT)).to_plotly_json()
     except InputError:
         return None
-    layout = {
-        key: value
-        for key, value in laid["layout"].items()
-        if key not in ("template", "width", "meta")
-    }
+    layout = _without(laid["layout"])
     _head(layout, (figure.to_plotly_json()["layout"].get("title") or {}).get("text", ""), width)
     return {"layout": layout, "traces": [_changed(trace) for trace in laid["data"]]}
+
+
+def _without(layout: Data) -> Data:
+    """A layout without what the page's figure keeps."""
+    return {key: value for key, value in layout.items() if key not in ("template", "width", "meta")}
 
 
 def script(figure: Figure) -> str | None:

@@ -15,6 +15,8 @@ import numpy as np
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError, shown, unknown
+from icl_interp.figures.fitting import Size
+from icl_interp.figures.render import alone, drawing_of, render
 from icl_interp.figures.sheet import (
     MM,
     PT,
@@ -27,10 +29,9 @@ from icl_interp.figures.sheet import (
     chosen,
     near,
     plain_text,
-    scaled,
     sheet_of,
+    template_of,
 )
-from icl_interp.figures.style import TEMPLATE
 
 WIDTHS = {"column": 85.0, "page": 175.0}  # mm
 NARROW = 120.0  # mm: up to here panels stand below each other
@@ -67,6 +68,10 @@ def for_paper(
     if look is None:
         raise unknown("style", style, STYLES)
     size = _pixels(width)
+    drawing = drawing_of(figure)
+    if drawing is not None:
+        shown_alone = drawing if panel is None else alone(drawing, panel)
+        return render(shown_alone, Size(size, look, titled=False))
     fixed = (figure.to_plotly_json()["layout"].get("meta") or {}).get("layout") == "fixed"
     if fixed:
         look = _smaller(figure, look, size)
@@ -371,7 +376,7 @@ def _finished(sheet: Sheet) -> Figure:
         width=round(sheet.size),
         height=round(sheet.plot + margin["t"] + margin["b"]),
         margin=margin,
-        template=_template(look),
+        template=template_of(look),
     )
     layout["legend"] = {
         **{"orientation": "h", "x": 0.01, "xref": "container", "xanchor": "left"},
@@ -395,12 +400,3 @@ def _legend(sheet: Sheet) -> float:
         else math.ceil(len(widths) / max(1, int(sheet.size / max(widths))))
     )
     return rows * max(19.0, 1.3 * sheet.look.letter * max(map(len, lines)) + 3) + 4
-
-
-def _template(look: Style) -> Data:
-    made = scaled(TEMPLATE.to_plotly_json(), look.scale)
-    made["layout"]["font"] = {**made["layout"]["font"], "family": look.font, "size": look.letter}
-    made["data"] = {
-        "scatter": [{"marker": {"size": 6 * look.scale}, "line": {"width": 2 * look.scale}}]
-    }
-    return made

@@ -4,13 +4,17 @@ from collections.abc import Callable, Mapping
 
 from pandas import DataFrame
 
+from icl_interp.figures.drawing import Drawing
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import Figure, safe
 from icl_interp.registers import Register
 from icl_interp.results import Result
 
-Drawing = Callable[[Mapping[str, Result], DataFrame | None], dict[str, Figure]]
+Draw = Callable[
+    [Mapping[str, Result], DataFrame | None], Mapping[str, Drawing | Figure] | Mapping[str, Figure]
+]
 
-DRAWINGS: Register[Drawing] = Register("drawing")  # by the id of the experiment
+DRAWINGS: Register[Draw] = Register("drawing")  # by the id of the experiment
 
 
 def draw(
@@ -19,4 +23,4 @@ def draw(
     """The figures of an experiment; none where it has no drawing or no results."""
     drawing = DRAWINGS.get(name)
     figures = drawing(results, comparison) if drawing and results else {}
-    return {key: safe(figure) for key, figure in figures.items()}
+    return {key: safe(rendered(figure)) for key, figure in figures.items()}

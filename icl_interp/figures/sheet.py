@@ -12,7 +12,7 @@ import numpy as np
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError, unknown
-from icl_interp.figures.style import FONT
+from icl_interp.figures.style import FONT, TEMPLATE
 
 MM = 96 / 25.4  # pixels: files that are made of a figure have 96 of them an inch
 PT = 96 / 72
@@ -255,3 +255,13 @@ def plain_text(note: Data | None, between: str = " ") -> str:
 def outside(value: float, span: Span) -> float:
     """How far a value lies outside an interval."""
     return max(span[0] - value, value - span[1], 0.0)
+
+
+def template_of(look: Style) -> Data:
+    """The template of all figures, with letters of this look."""
+    made = scaled(TEMPLATE.to_plotly_json(), look.scale)
+    made["layout"]["font"] = {**made["layout"]["font"], "family": look.font, "size": look.letter}
+    made["data"] = {
+        "scatter": [{"marker": {"size": 6 * look.scale}, "line": {"width": 2 * look.scale}}]
+    }
+    return made

@@ -7,20 +7,22 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.graph_objects import Figure
 
+from icl_interp.figures.colours import (
+    BLUE,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    SKY,
+    YELLOW,
+)
 from icl_interp.figures.text import MINUS, number, plain, without_foreign_tags
 
 __all__ = ["Figure"]  # the type, for those who may not import plotly
 
-# Okabe & Ito (2008): told apart by readers with any kind of colour vision.
-BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#AA4499",
-    "#56B4E9",
-    "#E69F00",
-)
-INK, GREY, PALE, FAINT = "#222222", "#6B6B6B", "#B8B8B8", "#EFEFEF"
 WIDTH = 1080
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 

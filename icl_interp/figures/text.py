@@ -62,6 +62,16 @@ def plain(text: object) -> str:
     return html.escape(str(text), quote=False)
 
 
+def escaped(words: str) -> str:
+    """Words as plotly shows them as they stand; `Markup` has tags of its own and is kept.
+
+    >>> escaped("a < b"), escaped(Markup("<i>a</i>"))
+    ('a &lt; b', '<i>a</i>')
+    """
+    text = str(words) if isinstance(words, Markup) else plain(words)
+    return text.replace("\n", "<br>")
+
+
 # The start of any tag but those that figures here use.
 _FOREIGN = re.compile(
     r'<(?=[A-Za-z/!?])(?!/?(?:b|i|sub|sup|extra)>|br>|span style="[\w.:;#-]*">|/span>)'

@@ -47,7 +47,7 @@ class Study:
     claims: tuple[Claim, ...] = ()
     figures: Mapping[str, ReportFigure] = field(default_factory=dict)
     experiments: tuple[Experiment, ...] = ()
-    drawings: Mapping[str, reproductions.Drawing] = field(default_factory=dict)
+    drawings: Mapping[str, reproductions.Draw] = field(default_factory=dict)
     constructions: tuple[Construction, ...] = ()
     dials: tuple[Dial, ...] = ()
     models: tuple[str, ...] = ()

@@ -73,11 +73,12 @@ def test_far_query_marks_what_the_weights_predict(small):
         drawn(small, "far_query"),
         small.results["far/certificate"].to_dict("records")[0],
     )
-    plateau = trace(figure, "level that the weights predict")
-    below, above = lines(plateau.customdata[:, 1])
-    assert (below[0], above[0]) == (weights["plateau -"], weights["plateau +"])
+    below, above = (t for t in figure.data if t.name == "level that the weights predict")
+    assert list(below.y) == [weights["plateau -"]] * 2
+    assert list(above.y) == [weights["plateau +"]] * 2
     onset = weights["onset"]
-    np.testing.assert_array_equal(lines(plateau.customdata[:, 0]), [[-onset, -1e6], [onset, 1e6]])
+    assert below.customdata[:, 0].tolist() == [-onset, -1e6]
+    assert above.customdata[:, 0].tolist() == [onset, 1e6]
     vertical = {
         round(s.x0, 9)
         for s in figure.layout.shapes

@@ -11,6 +11,7 @@ from xarray import DataArray
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
+from icl_interp.figures.render import rendered
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.last_layer import seen_by
 from icl_interp.studies.limits.claims.patterns import LARGEST
@@ -26,9 +27,9 @@ def small():
 
 
 def drawn(r, results=None):
-    return catalogue.FIGURES["layers"].draw(
-        Results(r.results if results is None else results), r.findings, r.facts
-    )
+    stored = Results(r.results if results is None else results)
+    drawing = catalogue.FIGURES["layers"].draw(stored, r.findings, r.facts)
+    return None if drawing is None else rendered(drawing)
 
 
 def named(figure, name):

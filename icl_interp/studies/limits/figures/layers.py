@@ -4,34 +4,18 @@ It also shows how much of the last prediction is there before.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.style import (
-    BLUE,
-    FAINT,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    VERDICTS,
-    finish,
-    layout_of,
-    log_axis,
-    panel_title,
-    place,
-    ranged,
-    rows_axis,
-    traces_of,
-)
+from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, Rule, Zone, rows
+from icl_interp.figures.style import VERDICTS, ranged
 from icl_interp.figures.text import number, plain, tested_by
+from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims import last_layer as last_layer_claim
 from icl_interp.studies.limits.claims import patterns as limits_patterns
 from icl_interp.studies.limits.claims.attention import ratio
@@ -40,8 +24,6 @@ from icl_interp.studies.limits.claims.patterns import ALIKE, LARGEST
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
 
-ROW, LINE = 24, 24  # pixels: of an arm, and of the legend
-A_ROW = 5  # names that a line of the legend holds
 MOST_LISTED = 5  # depths up to which each has its place in the legend
 FLOOR = -0.5  # of the axis of R2: a lens can be worse than a constant by any amount
 LOWEST = 1e-7  # of the axis of errors
@@ -74,9 +56,10 @@ MEANING = {
     "with MLP": "a matched model with MLPs",
     BLIND: "the best guess without the prompt: the mean over all functions at the query",
 }
+Row = tuple[str, str, dict[str, Interval]]  # label, meaning, interval by points
 
 
-def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """As many panels as can be shown: predictions, R2, ablated errors and patterns.
 
     The first two are by depth, errors by what is ablated, patterns by degree.
@@ -84,115 +67,51 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Figur
     curves, lens = results.get(last_layer_claim.curves), results.get(last_layer_claim.lens)
     whole, parts = results.get(ablation.without_attention), results.get(ablation.ablated)
     patterns = results.get(limits_patterns.distances)
-    panels: list[
-        tuple[str, float, float, Any]
-    ] = []  # title, share of the width, room on its left, what draws it
+    panels = []
     if curves is not None:
-        panels.append(
-            ("One prompt, depth by depth", 0.3, 0.0, lambda f, axis: _curves(f, curves, axis))
-        )
+        panels.append(_curves(curves))
     if lens is not None:
-        panels.append(("Prediction there already", 0.2, 0.08, lambda f, axis: _lens(f, lens, axis)))
-    n_rows = 8
+        panels.append(_lens(lens))
     if whole is not None:
-        rows = _arms(whole, parts)
-        n_rows = max(n_rows, len(rows))
-        panels.append(("Errors without a part", 0.2, 0.15, lambda f, axis: _errors(f, rows, axis)))
+        panels.append(_errors(_arms(whole, parts)))
     if patterns is not None:
-        panels.append(("Patterns", 0.15, 0.08, lambda f, axis: _patterns(f, patterns, axis)))
+        panels.append(_patterns(patterns))
     if not panels:
         return None
-    figure = go.Figure()
-    domains = _domains([(width, room) for _, width, room, _ in panels])
-    place(figure, *domains)
-    for i, ((title, _, _, draw), domain) in enumerate(zip(panels, domains, strict=True)):
-        draw(figure, "" if i == 0 else str(i + 1))
-        panel_title(figure, title, domain)
-    finish(
-        figure,
-        "What the layers do",
-        tested_by("layers", findings),
-        max(280, ROW * n_rows),
-        l=76,
-        r=30,
-    )
-    if sum(trace.showlegend is not False for trace in traces_of(figure)) > A_ROW:
-        figure.update_layout(
-            height=layout_of(figure).height + LINE, margin={"t": layout_of(figure).margin.t + LINE}
-        )
-    return figure.update_layout(hovermode="closest")
+    return Drawing("What the layers do", tested_by("layers", findings), panels, height=280)
 
 
-def _domains(sizes: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Where panels of these widths lie, each with room on its left; stretched over the figure.
-
-    A single panel covers a part of the figure.
-    """
-    rooms = [room if i or room > 0.1 else 0.0 for i, (_, room) in enumerate(sizes)]
-    free = 1 - sum(rooms)
-    stretch = min(free / sum(width for width, _ in sizes), 2.5)
-    domains, at = [], 0.0
-    for (width, _), room in zip(sizes, rooms, strict=True):
-        domains.append((at + room, min(at + room + width * stretch, 1.0)))
-        at = domains[-1][1]
-    return domains
-
-
-def _curves(figure: Figure, curves: DataArray, axis: str) -> None:
+def _curves(curves: DataArray) -> Panel:
     """What the logit lens reads over x after each block, in one context, and the function.
 
     The context is the first.
     """
+    x, first = curves["x"].values, curves.sel(context=0)
     names = [name for name in curves.indexes["what"] if name != "f"]
-    truth = curves.sel(context=0, what="f").values
-    held = [*truth]
+    n_layers = len(names) - 1
+    marks: list[Mark] = []
     for depth, name in enumerate(names):
-        line = curves.sel(context=0, what=name).values
-        last = depth == len(names) - 1
-        held += [*line] if last else []
-        figure.add_trace(
-            go.Scatter(
-                x=curves["x"].values,
-                y=line,
-                mode="lines",
-                name=_after(depth, len(names) - 1),
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                showlegend=len(names) <= MOST_LISTED or depth in (0, len(names) - 1),
-                line={
-                    "color": BLUE if last else _shade(depth / max(1, len(names) - 1)),
-                    "width": 2.6 if last else 1.8,
-                    "dash": "solid" if last else ("dot", "dash", "dashdot")[depth % 3],
-                },
-                hovertemplate=f"{_after(depth, len(names) - 1)}<br>x = %{{x:.3g}}: "
-                "%{y:.4g}<extra></extra>",
-            )
+        last = depth == n_layers
+        line = Line(
+            x,
+            first.sel(what=name).values,
+            name=_after(depth, n_layers),
+            colour=BLUE if last else _shade(depth / max(1, n_layers)),
+            width=2.6 if last else 1.8,
+            dash="solid" if last else ("dot", "dash", "dashdot")[depth % 3],
+            hover="x = {x:.3g}: {y:.4g}",
+            listed=len(names) <= MOST_LISTED or depth in (0, n_layers),
         )
-    figure.add_trace(
-        go.Scatter(
-            x=curves["x"].values,
-            y=truth,
-            mode="lines",
-            name="the function",
-            xaxis=f"x{axis}",
-            yaxis=f"y{axis}",
-            line={"color": INK, "width": 1.2},
-            hovertemplate="the function<br>x = %{x:.3g}: %{y:.4g}<extra></extra>",
-        )
-    )
-    low, high = ranged([float(v) for v in held])
-    half = 0.5 * (high - low)
+        marks.append(line)
+    truth = first.sel(what="f").values
+    hover = "x = {x:.3g}: {y:.4g}"
+    marks.append(Line(x, truth, name="the function", colour=INK, width=1.2, hover=hover))
     # Early depths may lie anywhere: the axis holds what is predicted in the end, and as much again
     # around it.
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {
-                "title": {"text": "x of the query"},
-                "range": ranged([float(x) for x in curves["x"].values], 0.02),
-            },
-            f"yaxis{axis}": {"title": {"text": "prediction"}, "range": [low - half, high + half]},
-        }
-    )
+    low, high = ranged([*truth.tolist(), *first.sel(what=names[-1]).values.tolist()])
+    half = 0.5 * (high - low)
+    prediction = Axis("prediction", low - half, high + half)
+    return Panel("One prompt, depth by depth", Axis("x of the query"), prediction, marks, width=1.5)
 
 
 def _after(depth: int, n_layers: int) -> str:
@@ -207,71 +126,39 @@ def _shade(share: float) -> str:
     return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in zip(*ends, strict=True))
 
 
-def _lens(figure: Figure, lens: DataArray, axis: str) -> None:
+def _lens(lens: DataArray) -> Panel:
     """R2 of both lenses at each depth; the zone is what the claim reads, before the last layer."""
     n_depths = len(lens.indexes["depth"])
+    marks: list[Mark] = []
+    if n_depths > 2:
+        ends = (n_depths - 2.35, n_depths - 1.65)
+        marks.append(Zone(ends, (FLOOR, MAINLY), VERDICTS["supported"].pale))
     for name in LENSES:
         word, colour, symbol, dash = LENS_LOOKS[name]
         found = [seen_by(lens, name, depth) for depth in range(n_depths)]
-        value, low, high = (
-            np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high")
+        line = Line(
+            range(n_depths),
+            [one.value for one in found],
+            [one.low for one in found],
+            [one.high for one in found],
+            name=word,
+            colour=colour,
+            symbol=symbol,
+            dash=dash,
+            width=1.6,
+            texts=[
+                f"{_after(depth, n_depths - 1)}<br>R² = {_interval(one)}"
+                for depth, one in enumerate(found)
+            ],
         )
-        y = np.clip(value, FLOOR, None)
-        figure.add_trace(
-            go.Scatter(
-                x=list(range(n_depths)),
-                y=y,
-                mode="lines+markers",
-                name=word,
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                line={"color": colour, "width": 1.6, "dash": dash},
-                marker={"symbol": symbol, "size": 8},
-                error_y={
-                    "array": np.clip(high, FLOOR, None) - y,
-                    "arrayminus": y - np.clip(low, FLOOR, None),
-                    "thickness": 1,
-                    "width": 3,
-                },
-                text=[
-                    (
-                        f"{word}, {_after(d, n_depths - 1)}<br>R² = {number(i.value)} "
-                        f"[{number(i.low)}, {number(i.high)}]"
-                    )
-                    for d, i in enumerate(found)
-                ],
-                hovertemplate="%{text}<extra></extra>",
-            )
-        )
-    if n_depths > 2:
-        figure.add_shape(
-            type="rect",
-            xref=f"x{axis}",
-            yref=f"y{axis}",
-            x0=n_depths - 2.35,
-            x1=n_depths - 1.65,
-            y0=FLOOR,
-            y1=MAINLY,
-            fillcolor=VERDICTS["supported"].pale,
-            line={"width": 0},
-            layer="below",
-        )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {
-                "title": {"text": "layers read"},
-                "dtick": 1 if n_depths <= MOST_LISTED + 2 else 3,
-                "range": [-0.3, n_depths - 0.7],
-            },
-            f"yaxis{axis}": {
-                "title": {"text": "share of the prediction, R²"},
-                "range": [FLOOR, 1.06],
-            },
-        }
-    )
+        marks.append(line)
+    x = Axis("layers read", -0.3, n_depths - 0.7, whole=True)
+    y = Axis("share of the prediction, R²", FLOOR, 1.06, least=FLOOR)
+    return Panel("Prediction there already", x, y, marks)
 
 
-Row = tuple[str, str, dict[str, Any]]  # label, meaning, interval by points
+def _interval(one: Interval) -> str:
+    return f"{number(one.value)} [{number(one.low)}, {number(one.high)}]"
 
 
 def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
@@ -282,168 +169,75 @@ def _arms(whole: DataArray, parts: DataArray | None) -> list[Row]:
     sources = {arm: whole for arm in whole.indexes["arm"]}
     sources |= dict.fromkeys(parts.indexes["arm"], parts) if parts is not None else {}
     blocks = [arm for arm in sources if arm.startswith("block ")]
-    order = [
-        "intact",
-        "no attention",
-        "no MLP",
-        *blocks,
-        "reordered",
-        "MLP only",
-        "attention only",
-        "with MLP",
-        BLIND,
-    ]
-    rows: list[Row] = []
+    order = ["intact", "no attention", "no MLP", *blocks, "reordered"]
+    order += ["MLP only", "attention only", "with MLP", BLIND]
+    found: list[Row] = []
     for arm in order:
         if arm not in sources:
             continue
-        edited = arm == "no attention" or sources[arm] is parts
-        found = {
-            points: ratio(sources[arm], arm, NOTHING, points, reference=whole)
-            for points in (ALL, QUERY)
-            if (points == ALL or edited)
-            and np.isfinite(sources[arm].sel(arm=arm, points=points).values).all()
-        }
-        number_of = int(arm.split()[1]) + 1 if arm in blocks else 0
-        label = f"no layer {number_of}" if number_of else ROWS[arm]
-        rows.append(
-            (
-                label,
-                f"outputs of layer {number_of} replaced by their mean"
-                if number_of
-                else MEANING[arm],
-                found,
-            )
-        )
-    return rows
+        label, meaning = ROWS.get(arm, ""), MEANING.get(arm, "")
+        if arm in blocks:
+            layer = int(arm.split()[1]) + 1
+            label, meaning = f"no layer {layer}", f"outputs of layer {layer} replaced by their mean"
+        found.append((label, meaning, _rates(whole, sources[arm], arm, parts)))
+    return found
 
 
-def _errors(figure: Figure, rows: list[Row], axis: str) -> None:
-    labels, held = [label for label, _, _ in rows], [1.0]
+def _rates(
+    whole: DataArray, source: DataArray, arm: str, parts: DataArray | None
+) -> dict[str, Interval]:
+    """Error rates of an arm: at every position, and at the query's token where it is edited."""
+    edited = arm == "no attention" or source is parts
+    return {
+        points: ratio(source, arm, NOTHING, points, reference=whole)
+        for points in (ALL, QUERY)
+        if (points == ALL or edited)
+        and np.isfinite(source.sel(arm=arm, points=points).values).all()
+    }
+
+
+def _errors(arms: list[Row]) -> Panel:
+    """A row for each arm."""
+    marks: list[Mark] = [Rule(x=1)]
     for points, (word, colour, symbol) in ARM_LOOKS.items():
         mine = [
-            (i, meaning, found[points])
-            for i, (_, meaning, found) in enumerate(rows)
+            (row, meaning, found[points])
+            for row, (_, meaning, found) in enumerate(arms)
             if points in found
         ]
-        values = np.array([[i.value, i.low, i.high] for _, _, i in mine]).reshape(-1, 3)
-        shown = np.maximum(values, LOWEST)
-        held += [float(v) for v in shown.ravel()]
-        figure.add_trace(
-            go.Scatter(
-                x=shown[:, 0],
-                y=[row for row, _, _ in mine],
-                mode="markers",
-                name=word,
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                marker={
-                    "color": colour,
-                    "symbol": symbol,
-                    "size": 9,
-                    "line": {"color": colour, "width": 1.4},
-                },
-                error_x={
-                    "array": shown[:, 2] - shown[:, 0],
-                    "arrayminus": shown[:, 0] - shown[:, 1],
-                    "thickness": 1,
-                    "width": 3,
-                },
-                text=[
-                    (
-                        f"{plain(meaning)}<br>{word}: {number(i.value)} [{number(i.low)}, "
-                        f"{number(i.high)}]"
-                    )
-                    for _, meaning, i in mine
-                ],
-                hovertemplate="%{text}<extra></extra>",
-            )
+        shown = Points(
+            [one.value for _, _, one in mine],
+            [row for row, _, _ in mine],
+            [one.low for _, _, one in mine],
+            [one.high for _, _, one in mine],
+            name=word,
+            colour=colour,
+            symbol=symbol,
+            size=9,
+            texts=[f"{plain(meaning)}<br>{_interval(one)}" for _, meaning, one in mine],
         )
-    figure.add_shape(
-        type="line",
-        xref=f"x{axis}",
-        x0=1,
-        x1=1,
-        yref=f"y{axis} domain",
-        y0=0,
-        y1=1,
-        layer="below",
-        line={"color": GREY, "width": 1, "dash": "dot"},
-    )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": log_axis(
-                "error / error of predicting 0", min(held) / 2, max(held) * 2, 5
-            ),
-            f"yaxis{axis}": rows_axis(labels),
-        }
-    )
+        marks.append(shown)
+    x = Axis("error / error of predicting 0", log=True, least=LOWEST, labels=5)
+    y = rows([label for label, _, _ in arms])
+    return Panel("Errors without a part", x, y, marks, row=24)
 
 
-def _patterns(figure: Figure, patterns: DataArray, axis: str) -> None:
+def _patterns(patterns: DataArray) -> Panel:
     """The largest distance of mean patterns over pairs of degrees, layer by layer.
 
     The same with degrees shuffled stands beside it.
     """
     depths = [i for i in patterns.indexes["layer"] if i != LARGEST]
-    cells = {
-        s: np.array(
-            [float(patterns.sel(pair=LARGEST, layer=i, statistic=s).values) for i in depths]
-        )
-        for s in ("ratio", "low", "high", "shuffled")
-    }
-    x = [int(i) + 1 for i in depths]
-    figure.add_trace(
-        go.Scatter(
-            x=x,
-            y=cells["ratio"],
-            mode="markers",
-            name="two degrees / two prompts",
-            xaxis=f"x{axis}",
-            yaxis=f"y{axis}",
-            marker={"color": BLUE, "symbol": "circle", "size": 9},
-            showlegend=False,
-            error_y={
-                "array": cells["high"] - cells["ratio"],
-                "arrayminus": cells["ratio"] - cells["low"],
-                "thickness": 1,
-                "width": 3,
-            },
-            hovertemplate="layer %{x}: %{y:.3g}<extra></extra>",
-        )
+    at = patterns.sel(pair=LARGEST, layer=depths)
+    ratios, low, high, shuffled = (
+        at.sel(statistic=name).values for name in ("ratio", "low", "high", "shuffled")
     )
-    figure.add_trace(
-        go.Scatter(
-            x=x,
-            y=cells["shuffled"],
-            mode="markers",
-            name="degrees shuffled",
-            xaxis=f"x{axis}",
-            yaxis=f"y{axis}",
-            marker={"color": GREY, "symbol": "diamond-open", "size": 8},
-            hovertemplate="degrees shuffled, layer %{x}: %{y:.3g}<extra></extra>",
-        )
-    )
-    top = float(np.nanmax([1.3 * ALIKE, *(1.1 * cells["high"])]))
-    figure.add_shape(
-        type="rect",
-        xref=f"x{axis} domain",
-        yref=f"y{axis}",
-        x0=0,
-        x1=1,
-        y0=0,
-        y1=ALIKE,
-        fillcolor=VERDICTS["supported"].pale,
-        line={"color": FAINT, "width": 0},
-        layer="below",
-    )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {
-                "title": {"text": "layer"},
-                "dtick": 1 if len(x) <= MOST_LISTED + 2 else 3,
-                "range": [0.5, len(x) + 0.5],
-            },
-            f"yaxis{axis}": {"title": {"text": "two degrees / two prompts"}, "range": [0, top]},
-        }
-    )
+    x = [int(depth) + 1 for depth in depths]
+    marks: list[Mark] = [
+        Zone(y=(0, ALIKE), colour=VERDICTS["supported"].pale),
+        Points(x, ratios, low, high, name="two degrees / two prompts", size=9, listed=False),
+        Points(x, shuffled, name="degrees shuffled", colour=GREY, symbol="diamond-open"),
+    ]
+    top = float(np.nanmax([1.3 * ALIKE, *(1.1 * high)]))
+    layer = Axis("layer", 0.5, len(x) + 0.5, whole=True)
+    return Panel("Patterns", layer, Axis("two degrees / two prompts", 0, top), marks, width=0.75)

@@ -1,13 +1,13 @@
 """The figures of all experiments of the study, by the id of the experiment."""
 
-from icl_interp.figures.reproductions import Drawing
+from icl_interp.figures.reproductions import Draw
 from icl_interp.studies.lipschitz.figures.bias_noise import bias_noise
 from icl_interp.studies.lipschitz.figures.generalization import generalization
 from icl_interp.studies.lipschitz.figures.low_rank import low_rank
 from icl_interp.studies.lipschitz.figures.norm_growth import norm_growth
 from icl_interp.studies.lipschitz.figures.window import window
 
-DRAWINGS: dict[str, Drawing] = {
+DRAWINGS: dict[str, Draw] = {
     "lipschitz.bias_noise": bias_noise,
     "lipschitz.generalization": generalization,
     "lipschitz.low_rank": low_rank,

@@ -1,0 +1,261 @@
+"""Where the panels of a drawing stand at a given width, in pixels, and the words around them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from icl_interp.errors import InputError
+from icl_interp.figures.axes import Scale, common, scales_of
+from icl_interp.figures.colours import GREY
+from icl_interp.figures.drawing import Column, Drawing, Matrix, Panel
+from icl_interp.figures.fitting import BOLD, SMALL, Size, legend_height, wrapped
+from icl_interp.figures.sheet import MM
+from icl_interp.figures.text import escaped, plain
+
+LEAST = 15 * MM  # that a panel has to have
+FLAT = 0.8  # height of a panel that fills a narrow sheet, at most, as a share of its width
+TITLE = 16 / 13  # letters of the title, as shares of the figure's
+BELOW = 12 / 13  # of the words below it
+TICK = 12 / 13  # of tick labels
+
+# In pixels of the screen.
+EDGE = 24.0  # left free on the right of a panel
+BAR = 64.0  # taken by a bar of colours
+TICKS = 8.0  # from an axis to its labels
+MARGIN = 14.0  # from the labels of an axis to what stands on their left
+
+
+@dataclass(frozen=True)
+class Place:
+    """A panel, and where its inner part stands, in pixels from the upper left of the figure.
+
+    Attributes:
+        panel: with its marks.
+        x, y: its axes.
+        left, right, top, bottom: ends of its inner part.
+        heading: its title in lines that fit.
+        below: height of what stands under it.
+        labelled: whether the vertical axis has its labels.
+    """
+
+    panel: Panel
+    x: Scale
+    y: Scale
+    left: float
+    right: float
+    top: float
+    bottom: float
+    heading: Sequence[str]
+    below: float
+    labelled: bool
+
+    @property
+    def room(self) -> float:
+        """Width of the inner part."""
+        return self.right - self.left
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A whole figure, laid out.
+
+    Attributes:
+        size: what it is laid out for.
+        height: in pixels.
+        title: the words above it, marked up.
+        legend: names as they are written in it, by name and in order.
+        legend_top: pixels from the top to the legend.
+        places: of all panels.
+    """
+
+    size: Size
+    height: float
+    title: str
+    legend: dict[str, str]
+    legend_top: float
+    places: Sequence[Place]
+
+
+def lay_out(drawing: Drawing, size: Size) -> Sheet:
+    """Find a place for each panel of a drawing.
+
+    Raises:
+        InputError: a panel has no room at this width, even below all others.
+    """
+    title, legend_top = _title(drawing, size)
+    legend = {}
+    for name in named(drawing):
+        legend[name] = "<br>".join(wrapped(plain(name), size, size.width - 60))
+    top = legend_top + legend_height(list(legend.values()), size) + size.pixels(4)
+    places = _places(drawing, size, top)
+    height = max(place.bottom + place.below for place in places)
+    return Sheet(size, height, title, legend, legend_top, places)
+
+
+def named(drawing: Drawing) -> list[str]:
+    """Names in the legend, in its order."""
+    found: dict[str, None] = {}
+    for panel in drawing.panels:
+        for mark in panel.marks:
+            name = str(getattr(mark, "name", ""))
+            if name and getattr(mark, "listed", True):
+                found[name] = None
+    first = dict.fromkeys(filter(found.__contains__, drawing.legend))
+    return list(first | found)
+
+
+def _title(drawing: Drawing, size: Size) -> tuple[str, float]:
+    """Title and the words below it, and the pixels that they take."""
+    if not size.titled:
+        return "", size.pixels(4)
+    room = size.width - size.pixels(24)
+    bold = wrapped(escaped(drawing.title), size, room / (TITLE * BOLD))
+    small = wrapped(drawing.below, size, room / BELOW) if drawing.below else []
+    text = f"<b>{'<br>'.join(bold)}</b>"
+    if small:
+        pixels = size.look.letter * BELOW
+        style = f"font-size:{pixels:.4g}px;color:{GREY}"
+        text += f'<br><span style="{style}">{"<br>".join(small)}</span>'
+    # Plotly gives every line the height of the largest letters.
+    high = TITLE * size.line * (len(bold) + len(small))
+    return text, high + size.pixels(20)
+
+
+def _places(drawing: Drawing, size: Size, top: float) -> list[Place]:
+    """Panels in rows, as many beside each other as have room."""
+    asked = 1 if size.narrow else drawing.columns or len(drawing.panels)
+    narrowest = 0.0
+    for columns in range(min(asked, len(drawing.panels)), 0, -1):
+        places = _in_rows(drawing, size, top, columns)
+        narrowest = min(place.room for place in places)
+        if narrowest >= LEAST:
+            return places
+    raise InputError(
+        f"this figure has no room at {size.width / MM:.0f} mm: a panel would be "
+        f"{max(narrowest, 0) / MM:.0f} mm wide, and needs {LEAST / MM:.0f}; ask for a greater "
+        "width, or for one panel"
+    )
+
+
+def _in_rows(drawing: Drawing, size: Size, top: float, columns: int) -> list[Place]:
+    """Panels in rows of so many, from the top down."""
+    places: list[Place] = []
+    for first in range(0, len(drawing.panels), columns):
+        row = list(drawing.panels[first : first + columns])
+        held = len(row)
+        if first:  # a last row that is not full has panels as wide as those above it
+            row += drawing.panels[: columns - held]
+        placed = _row(row, drawing, size, top)[:held]
+        places += placed
+        top = max(place.bottom + place.below for place in placed)
+    return places
+
+
+def _row(panels: Sequence[Panel], drawing: Drawing, size: Size, top: float) -> list[Place]:
+    """A row of panels beside each other."""
+    shared = common(drawing.panels) if drawing.same_y else None
+    scales: list[tuple[Scale, Scale]] = []
+    lefts: list[float] = []
+
+    # Words on both sides of panels have their room first, and panels share what is left.
+    words = 0.0
+    for panel in panels:
+        x, y = scales_of(panel)
+        scales.append((x, shared or y))
+        words += _before(shared or y, size, not shared or len(scales) == 1) + _after(panel, size)
+    unit = (size.width - words) / sum(panel.width for panel in panels)
+    at = 0.0
+    for panel, (_, y) in zip(panels, scales, strict=True):
+        at += _before(y, size, not shared or not lefts)
+        lefts.append(at)
+        at += unit * panel.width + _after(panel, size)
+
+    # Headings may reach to the next panel.
+    ends = [*lefts[1:], size.width]
+    headings = []
+    lines = 0
+    for panel, left, end in zip(panels, lefts, ends, strict=True):
+        room = end - left - size.pixels(10)
+        headings.append(wrapped(escaped(panel.title), size, room / BOLD) if panel.title else [])
+        lines = max(lines, len(headings[-1]), 1 if panel.y.beside else 0)
+    top += lines * size.line + size.pixels(9)
+
+    places = []
+    for i, panel in enumerate(panels):
+        x, y = scales[i]
+        room = unit * panel.width
+        right = lefts[i] + room
+        bottom = top + _height(panel, drawing, size, room)
+        below = _below(panel, x, size, room)
+        labelled = shared is None or i == 0
+        places.append(
+            Place(panel, x, y, lefts[i], right, top, bottom, headings[i], below, labelled)
+        )
+    return places
+
+
+def _height(panel: Panel, drawing: Drawing, size: Size, room: float) -> float:
+    """Height of a panel: rows need a line each, and narrow panels are not higher than wide."""
+    asked = size.pixels(panel.height or drawing.height)
+    if size.narrow:
+        asked = min(asked, FLAT * room)
+    if not panel.y.rows:
+        return asked
+    lines = len("\n".join(panel.y.rows).split("\n")) + panel.y.spare
+    return max(asked, size.pixels(panel.row * lines + 20))
+
+
+def _before(y: Scale, size: Size, labelled: bool) -> float:
+    """Room on the left of a panel: labels and the title of its axis."""
+    if not labelled:
+        return size.pixels(TICKS)
+    room = size.pixels(MARGIN)
+    if y.axis.shown:
+        room += TICK * y.label_width(size.look)
+    if y.axis.words:
+        room += size.line + size.pixels(8)
+    return room
+
+
+def _after(panel: Panel, size: Size) -> float:
+    """Room on the right of a panel: columns of words, or a bar of colours."""
+    if panel.y.beside:
+        return sum(column_width(column, size) for column in panel.y.beside) + size.pixels(16)
+    for mark in panel.marks:
+        if isinstance(mark, Matrix) and mark.bar is not None:
+            return size.pixels(BAR)
+    return size.pixels(EDGE)
+
+
+def column_width(column: Column, size: Size) -> float:
+    """Pixels that a column of words beside rows takes."""
+    widths = map(size.look.width, [column.heading, *column.words])
+    return SMALL * max(widths) + size.pixels(12)
+
+
+def x_title(x: Scale, size: Size, room: float) -> list[str]:
+    """The title of a horizontal axis, in lines; it may be a little wider than its panel."""
+    if not x.axis.words:
+        return []
+    return wrapped(escaped(x.axis.words), size, room + size.pixels(70))
+
+
+def under(panel: Panel, size: Size, room: float) -> list[str]:
+    """The words under a panel, in lines."""
+    return wrapped(escaped(panel.below), size, room / SMALL) if panel.below else []
+
+
+def labels_and_title(x: Scale, size: Size, room: float) -> float:
+    """Pixels that ticks, their labels and the title of the horizontal axis take."""
+    taken = size.pixels(TICKS)
+    if x.axis.shown:
+        taken += size.line * x.label_lines()
+    lines = len(x_title(x, size, room))
+    if lines:
+        taken += size.line * lines + size.pixels(6)
+    return taken
+
+
+def _below(panel: Panel, x: Scale, size: Size, room: float) -> float:
+    """Room under a panel: its axis, and its own words."""
+    words = size.line * len(under(panel, size, room))
+    return labels_and_title(x, size, room) + words + size.pixels(12)
