@@ -73,7 +73,8 @@ SITES = {
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido", "sklearn"}
 PRINTS = {"cli"}
-MARKUP = {"report/html.py", "figures/files.py"}  # where templates are, and plotly's own HTML
+# Where templates of pages and of texts in figures are, and plotly's own HTML.
+MARKUP = {"report/html.py", "figures/text.py", "figures/files.py"}
 PAGES = ("report/", "reproduction/")
 TAG = re.compile(r"</?[a-z][a-z0-9]*[ />]")
 STUDIES = "icl_interp.studies"
@@ -332,6 +333,10 @@ def html_has_one_origin(sources: Sources) -> Iterator[str]:
     for path, text in sources.items():
         for node in nodes(text):
             match node:
+                case ast.Call(func=ast.Name(id="markup"), args=[ast.Constant(), *_]):
+                    pass
+                case ast.Call(func=ast.Name(id="markup")):
+                    yield f"{path}:{node.lineno}: the template of markup is no text in the code"
                 case ast.Call(func=ast.Name(id="Markup"), args=[ast.Constant()]):
                     pass
                 case ast.Call(func=ast.Name(id="Markup")) if path not in MARKUP:

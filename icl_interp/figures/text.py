@@ -4,7 +4,10 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import LiteralString
+
+from markupsafe import Markup
 
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.finding import Finding
@@ -60,6 +63,22 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
 def plain(text: object) -> str:
     """Text that plotly, which reads a little HTML, shows as it stands."""
     return html.escape(str(text), quote=False)
+
+
+def markup(template: LiteralString, *values: object) -> Markup:
+    """Text of a figure with tags, as in `str.format`; values are escaped unless they are `Markup`.
+
+    Templates stand in the code in full: no f-string, no variable. Those of pages are files.
+
+    >>> markup("<b>{}</b>: {}", "a < b", markup("<i>{}</i>", 1))
+    Markup('<b>a &lt; b</b>: <i>1</i>')
+    """
+    return Markup(template).format(*values)
+
+
+def joined(parts: Iterable[str], between: LiteralString = "") -> Markup:
+    """Pieces of a text with tags in a row; what is no `Markup` is escaped."""
+    return Markup(between).join(parts)
 
 
 def escaped(words: str) -> str:
