@@ -179,7 +179,7 @@ def environment() -> dict[str, str]:
 def finite(value: Any) -> Any:
     """JSON has no NaN or infinity: they become the strings "nan", "inf", "-inf".
 
-    `float()` reads them back.
+    `Stored.of(float)` reads them back.
     """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -190,22 +190,6 @@ def finite(value: Any) -> Any:
             item if type(item) is float and math.isfinite(item) else finite(item) for item in value
         ]
     return value
-
-
-def number(value: Any) -> float:
-    """A number that was read from JSON as a float: the inverse of `finite`.
-
-    Raises:
-        InputError: the value is no number, and none of the strings "nan", "inf" and "-inf".
-
-    >>> number(finite(float("inf"))), number(2)
-    (inf, 2.0)
-    """
-    if value in ("nan", "inf", "-inf") or (
-        isinstance(value, (int, float)) and not isinstance(value, bool)
-    ):
-        return float(value)
-    raise InputError(f'expected a number, or "nan", "inf" or "-inf", but got {shown(value)}')
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

@@ -8,7 +8,7 @@ abscissa to draw against, else "matrix". A table's `attrs` hold "units" by colum
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 
 from icl_interp.errors import InputError, shown
 from icl_interp.provenance import finite
-from icl_interp.stored import Stored, is_number
+from icl_interp.structured import Stored, is_number
 
 Result = xr.DataArray | pd.DataFrame
-KINDS = ("matrix", "curve", "table")
+Kind = Literal["matrix", "curve", "table"]
 
 
 def make_array(
@@ -221,20 +221,18 @@ def from_dict(data: Mapping[str, Any], where: str = "result") -> Result:
         InputError: the data are no such result; the message names the place.
     """
     stored = Stored(data, where)
-    kind = stored["kind"].one_of(KINDS)
-    note = stored["note"].text()
+    kind, note = stored["kind"].of(Kind), stored["note"].of(str)
     try:
         if kind == "table":
             stored.members(("kind", "columns", "units", "note"))
-            units = {name: unit.text() for name, unit in stored["units"].members().items()}
-            return make_table(_scalars(stored["columns"]), units, note)
+            return make_table(_scalars(stored["columns"]), stored["units"].of(dict[str, str]), note)
         stored.members(("kind", "axes", "unit", "note", "values"))
         axes = _scalars(stored["axes"])
-        return make_array(_values(stored["values"], axes), axes, stored["unit"].text(), note, kind)
+        return make_array(_values(stored["values"], axes), axes, stored["unit"].of(str), note, kind)
     except InputError as error:
-        raise (
-            error if where in str(error) else InputError(f"{where.rstrip(' :')}: {error}")
-        ) from error
+        if where in str(error):
+            raise
+        raise InputError(f"{stored.place}: {error}") from error
 
 
 def _index(items: Iterable[Any], name: str) -> pd.Index:
@@ -254,12 +252,13 @@ def _index(items: Iterable[Any], name: str) -> pd.Index:
         return pd.Index(plain, dtype=object, name=name)
 
 
-def _scalars(lists: Stored) -> dict[str, tuple[Any, ...]]:
+def _scalars(lists: Stored) -> dict[str, list[Any]]:
     """Lists of numbers and names, by name."""
-    return {
-        name: tuple(item.scalar() for item in stored.items())
-        for name, stored in lists.members().items()
-    }
+    for items in lists.members().values():
+        for item in items.items():
+            if isinstance(item.value, (Mapping, list, tuple)):
+                raise item.refused("a number or text")
+    return lists.of(dict[str, list[Any]])
 
 
 def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
@@ -278,9 +277,7 @@ def _values(stored: Stored, axes: Mapping[str, Sequence[Any]]) -> np.ndarray:
     if not leaves and 0 in shape:  # nested lists lose the lengths of the axes after an empty one
         return np.zeros(shape)
     try:
-        return np.array(
-            stored.value, dtype=np.float64
-        )  # numpy reads "nan" and "inf" back by itself
+        return np.array(stored.value, dtype=np.float64)  # it reads "nan" and "inf" by itself
     except ValueError as error:
         raise InputError(
             f"{stored.where} holds lists of different lengths, but the axes ask for {shape}"

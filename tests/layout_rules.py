@@ -19,12 +19,14 @@ LAYERS = {
         *(
             "errors",
             "devices",
+            "plain_yaml",
             "provenance",
             "prompts",
             "reductions",
             "results",
             "resampling",
             "stored",
+            "structured",
             "tails",
         ),
         *("registers", "plugins", "products", "renamed"),
@@ -41,12 +43,14 @@ LAYERS = {
 # The exceptions: these may import a neighbour in their own layer.
 SIDEWAYS = {
     "devices": {"errors"},
+    "plain_yaml": {"errors", "stored", "structured"},
     "provenance": {"errors", "stored"},
     "prompts": {"errors"},
     "reductions": {"errors", "products"},
-    "results": {"errors", "provenance", "stored"},
+    "results": {"errors", "provenance", "structured"},
     "resampling": {"errors", "tails"},
     "stored": {"errors"},
+    "structured": {"errors"},
     "registers": {"errors"},
     "plugins": {"errors"},
     "training": {"checkpoints", "evaluation"},
@@ -62,12 +66,17 @@ SITES = {
     "plotly": "figures",
     "transformer_lens": "models.hooks",
     "typer": "cli",
+    "pydantic": "structured",
+    "jinja2": "report.html",
     "ray": "training.launch",
 }
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido", "sklearn"}
 PRINTS = {"cli"}
-MARKUP = {"figures/text.py", "figures/files.py"}  # where `markup` is, and plotly's own HTML
+# Where templates of pages and of texts in figures are, and plotly's own HTML.
+MARKUP = {"report/html.py", "figures/text.py", "figures/files.py"}
+PAGES = ("report/", "reproduction/")
+TAG = re.compile(r"</?[a-z][a-z0-9]*[ />]")
 STUDIES = "icl_interp.studies"
 # The rooms of a study: each imports from those before it and from its own.
 ROOMS = (
@@ -320,7 +329,7 @@ def public_names_are_documented(sources: Sources) -> Iterator[str]:
 
 
 def html_has_one_origin(sources: Sources) -> Iterator[str]:
-    """Templates of HTML are literals, and unescaped `Markup` is made only where it is needed."""
+    """Pages are made of templates, and unescaped `Markup` is made only where it is needed."""
     for path, text in sources.items():
         for node in nodes(text):
             match node:
@@ -332,6 +341,9 @@ def html_has_one_origin(sources: Sources) -> Iterator[str]:
                     pass
                 case ast.Call(func=ast.Name(id="Markup")) if path not in MARKUP:
                     yield f"{path}:{node.lineno}: makes Markup of what is no text in the code"
+        for line, value in texts(text) if path.startswith(PAGES) else ():
+            if TAG.search(value):
+                yield f"{path}:{line}: has a tag, which belongs into a template: {value[:40]!r}"
 
 
 def only_criteria_pass_verdicts(sources: Sources) -> Iterator[str]:

@@ -16,7 +16,8 @@ from tiny_runs import Killed
 
 from icl_interp import provenance
 from icl_interp.errors import InputError
-from icl_interp.provenance import finite, number, read_json, write_atomically, write_json
+from icl_interp.provenance import finite, read_json, write_atomically, write_json
+from icl_interp.structured import Stored
 
 # ---- numbers -------------------------------------------------------------------------------------
 
@@ -77,14 +78,14 @@ def test_numbers_up_to_the_largest_are_read(tmp_path):
 def test_numbers_that_are_not_finite_survive_the_trip(tmp_path, value):
     write_json(tmp_path / "a.json", {"error": value, "nan": math.nan})
     read = read_json(tmp_path / "a.json")
-    assert number(read["error"]) == value
-    assert math.isnan(number(read["nan"]))
+    assert Stored(read["error"], "error").of(float) == value
+    assert math.isnan(Stored(read["nan"], "nan").of(float))
 
 
 @pytest.mark.parametrize("value", [None, True, "1.5", "NaN", "infinity", [1.0], {}])
 def test_what_is_no_number_is_refused(value):
-    with pytest.raises(InputError, match='expected a number, or "nan", "inf" or'):
-        number(value)
+    with pytest.raises(InputError, match="error must be a number, but got"):
+        Stored(value, "error").of(float)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import numpy as np
 
 from icl_interp.analyses.criterion import FEWEST_CLAIMS, Estimate
 from icl_interp.checkpoints.companions import Role
-from icl_interp.errors import InputError, whole
+from icl_interp.errors import whole
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import build, decode, encode
-from icl_interp.stored import Stored
+from icl_interp.structured import Stored
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import is_law
 from icl_interp.tasks.registry import KINDS, find
@@ -219,50 +219,27 @@ class Facts:
             InputError: the data are no such facts; the message names the place.
         """
         stored = Stored(data, where)
-        config, task = stored["config"], stored["task"]
-        errors = stored["in_distribution"]
-        numbers = {
-            key: one.text() if key == "note" else one.number()
-            for key, one in errors.members().items()
-        }
-        if missing := {"error", "r2"} - numbers.keys():
-            raise InputError(f"{errors.where} lacks the key {min(missing)!r}")
-        find(task["kind"].text())
-        known, failed = task["kind"].text() in KINDS, stored.get("failed")
-
-        def count(key: str) -> int:
-            return whole(stored[key].value, stored[key].where, 0)
-
+        told: dict[str, Any] = {"x_unit": 1.0}  # older reports have none
+        for f in dataclasses.fields(cls):
+            if f.name in _ALWAYS or (f.name in data and f.name not in _BUILT):
+                told[f.name] = stored[f.name].of(f.type)
+        # Older reports have functions.
+        told["n_units"] = stored["n_units" if "n_units" in data else "n_functions"].of(int)
+        for key in ("n_points", "n_parameters", "n_units", "n_steps", "n_claims"):
+            whole(told.get(key, 0), f"{where}.{key}", 0)
+        config = stored["config"]
         return cls(
-            config=build(HookedTransformerConfig, config.facts(), config.where),
-            task=_task(task) if known else UnknownTask(task.facts()),
-            encoding=stored["encoding"].text(),
-            in_distribution=numbers,
-            x_unit=stored["x_unit"].number()
-            if "x_unit" in data
-            else 1.0,  # older reports have none
-            has_features=bool(data.get("has_features", True)),
-            norms=tuple(name.text() for name in _items(stored, "norms")),
-            optimizer=stored["optimizer"].text() if "optimizer" in data else "",
-            n_steps=count("n_steps") if "n_steps" in data else 0,  # older reports have none
-            snapshots=tuple(
-                whole(step.value, step.where, 0) for step in _items(stored, "snapshots")
-            ),
+            config=build(HookedTransformerConfig, config.mapping(), config.where),
+            task=_task(stored["task"]),
+            in_distribution=_errors(stored["in_distribution"]),
             companions=_companions(stored),
-            companions_left_out=tuple(
-                {key: one.text() for key, one in entry.members().items()}
-                for entry in _items(stored, "companions_left_out")
-            ),
-            failed={key: one.text() for key, one in failed.members().items()} if failed else {},
-            n_claims=count("n_claims")
-            if "n_claims" in data
-            else FEWEST_CLAIMS,  # older reports have none
-            n_points=count("n_points"),
-            n_parameters=count("n_parameters"),
-            n_units=count(
-                "n_units" if "n_units" in data else "n_functions"
-            ),  # older reports have functions
+            **told,
         )
+
+
+_ALWAYS = ("encoding", "n_points", "n_parameters")  # which reports of all versions have
+# Facts that are stored in another form than their annotations say.
+_BUILT = ("config", "task", "in_distribution", "companions", "n_units")
 
 
 def needs_task(facts: Facts, kind: type[Task]) -> str | None:
@@ -295,16 +272,25 @@ def needs_training(facts: Facts) -> str | None:
     )
 
 
-def _task(stored: Stored) -> Task:
-    task = decode(stored.facts(), KINDS, stored.where)
+def _task(stored: Stored) -> Task | UnknownTask:
+    kind, data = stored["kind"].of(str), stored.facts()
+    find(kind)
+    if kind not in KINDS:
+        return UnknownTask(data)
+    task = decode(data, KINDS, stored.where)
     if not isinstance(task, Task):
         raise stored.refused("a task")
     return task
 
 
-def _items(stored: Stored, key: str) -> list[Stored]:
-    found = stored.get(key)
-    return found.items() if found else []
+def _errors(stored: Stored) -> dict[str, Any]:
+    """Numbers by name, with a note in words."""
+    found: dict[str, Any] = {}
+    for key, one in stored.members().items():
+        found[key] = one.of(str if key == "note" else float)
+    for key in ("error", "r2"):
+        stored[key]  # has to be there
+    return found
 
 
 def _companions(stored: Stored) -> dict[Role, str]:
@@ -313,15 +299,13 @@ def _companions(stored: Stored) -> dict[Role, str]:
     Reports from before roles were stored name them only; then nothing is known.
     """
     found: dict[Role, str] = {}
-    for one in _items(stored, "roles"):
-        values = {
-            **one.facts(),
-            "degrees": tuple(whole(d.value, d.where, 0) for d in one["degrees"].items()),
-        }
+    roles = stored.get("roles")
+    for one in roles.items() if roles else ():
+        values = dict(one.mapping())
         if "another_seed" in values:  # as older reports have it
             values["further"] = int(bool(values.pop("another_seed")))
-        role = build(Role, values, one.where)
-        found[role] = stored["companions"][str(role)].text()
+        role = Stored(values, one.where).of(Role)
+        found[role] = stored["companions"][str(role)].of(str)
     return found
 
 

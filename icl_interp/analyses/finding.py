@@ -2,14 +2,21 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
 
-from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition, Verdict
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Precondition,
+    Region,
+    Verdict,
+)
 from icl_interp.errors import shown
 from icl_interp.renamed import with_old_names
 from icl_interp.resampling import EXTREMES
-from icl_interp.stored import Stored
+from icl_interp.structured import Stored
 
 Kind = Literal["architecture", "learning"]
 
@@ -27,9 +34,6 @@ class Quote:
     text: str
     place: str
     differs: str = ""
-
-
-TEXTS = ("id", "study", "statement", "source", "reason", "scope")
 
 
 @with_old_names(twin="control")
@@ -120,143 +124,76 @@ class Finding:
             InputError: the data are no such finding; the message names the place.
         """
         stored = Stored(data, where)
-        attributes = {f.name for f in fields(cls)} - {"decided_by", "control"}
-        stored.members({*attributes, "twin"})
-        causal, criterion = stored["causal"], _criterion(stored["criterion"])
+        stored.members({*cls.__annotations__, "twin"} - {"control", "decided_by"})
+        told: dict[str, Any] = _judged_by(stored["criterion"])
+        for name in ("estimate", "test"):
+            told[name] = _estimate(stored[name])
+        told["control"] = _estimate(stored["twin"])
         evidence = stored.get("evidence")
-        return cls(
-            **{key: stored[key].text() for key in TEXTS},
-            kind=stored["kind"].one_of(get_args(Kind)),
-            verdict=stored["verdict"].one_of(get_args(Verdict)),
-            criterion=criterion,
-            decided_by=_decided(stored["criterion"], criterion),
-            estimate=_estimate(stored["estimate"]),
-            test=_estimate(stored["test"]),
-            control=_estimate(stored["twin"]),
-            causal=None if causal.value is None else causal.facts(),
-            details=tuple(row.facts() for row in stored["details"].items()),
-            figures=tuple(name.text() for name in stored["figures"].items()),
-            **{key: one.text() if (one := stored.get(key)) else None for key in ("error", "kept")},
-            **{
-                key: one.text() if (one := stored.get(key)) else "" for key in ("question", "short")
-            },
-            quote=_quote(stored.get("quote")),
-            firm=_truth(stored.get("firm")),
-            evidence={key: e for key, one in evidence.members().items() if (e := _estimate(one))}
-            if evidence
-            else {},
-        )
+        each = evidence.members().items() if evidence else ()
+        told["evidence"] = {key: e for key, one in each if (e := _estimate(one))}
+        for f in fields(cls):
+            if f.name not in told and (f.name in data or f.name not in _LATER):
+                told[f.name] = stored[f.name].of(f.type)
+        return cls(**told)
 
 
-def _criterion(stored: Stored) -> Criterion:
-    """A criterion; one from before there were conditions has the one that it tells of."""
-    keys = (
-        "text",
-        "supported",
-        "contradicted",
-        "scale",
-        "decided_by",
-        "conditions",
-        "preconditions",
-        "terms",
-    )
-    stored.members(keys)
-    text, conditions, preconditions = (
-        stored["text"].text(),
-        stored.get("conditions"),
-        stored.get("preconditions"),
-    )
+# Keys that older reports lack.
+_LATER = ("error", "kept", "question", "short", "quote", "firm")
+
+
+@dataclass(frozen=True)
+class _StoredCriterion:
+    """A criterion as a report holds it, with the condition that decided."""
+
+    text: str
+    supported: Region
+    contradicted: Region | None
+    scale: Literal["linear", "log"]
+    decided_by: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+    preconditions: tuple[Precondition, ...] = ()
+    terms: str | None = None
+
+
+def _judged_by(stored: Stored) -> dict[str, Any]:
+    """The criterion, and the condition that decided.
+
+    A criterion from before there were conditions has the one that it tells of.
+    """
+    told = Stored(_with_names(stored.value), stored.where).of(_StoredCriterion)
+    conditions = told.conditions
     if conditions is None:
-        return Criterion((_only(stored),), terms=text)
-    if not conditions.items():
-        raise conditions.refused("a list of at least one condition")
+        regions = told.supported, told.contradicted
+        conditions = (Condition("estimate", "", *regions, scale=told.scale),)
+    if not conditions:
+        raise stored["conditions"].refused("a list of at least one condition")
+    decided = {c.quantity: c for c in reversed(conditions)}
+    if told.decided_by is None:
+        decided_by = conditions[0]
+    else:
+        decided_by = decided[stored["decided_by"].one_of(decided)]
     # In reports from before conditions had names the whole rule is text.
-    terms = stored.get("terms")
-    return Criterion(
-        tuple(map(_condition, conditions.items())),
-        tuple(map(_precondition, preconditions.items())) if preconditions else (),
-        terms.text() if terms else text,
-    )
+    terms = told.text if told.terms is None else told.terms
+    criterion = Criterion(conditions, told.preconditions, terms)
+    return {"criterion": criterion, "decided_by": decided_by}
 
 
-def _decided(stored: Stored, criterion: Criterion) -> Condition:
-    name = stored.get("decided_by")
-    if name is None:
-        return criterion.conditions[0]
-    names = [c.quantity for c in criterion.conditions]
-    return criterion.conditions[names.index(name.one_of(names))]
-
-
-def _only(stored: Stored) -> Condition:
-    regions = _region(stored["supported"]), _region(stored["contradicted"])
-    return Condition("estimate", "", *regions, scale=_scale(stored))
-
-
-def _condition(stored: Stored) -> Condition:
-    stored.members(f.name for f in fields(Condition))
-    contradicts = stored.get("contradicts")
-    words = {key: stored.get(key) for key in ("name", "unit", "denied")}  # new in later reports
-    return Condition(
-        stored["quantity"].text(),
-        supports=_region(stored["supports"]),
-        contradicts=_region(contradicts) if contradicts else None,
-        scale=_scale(stored),
-        optional=bool(stored["optional"].value),
-        **{key: one.text() if one else "" for key, one in words.items()},
-    )
-
-
-def _precondition(stored: Stored) -> Precondition:
-    stored.members(f.name for f in fields(Precondition))
-    quantity, otherwise = stored["quantity"].text(), stored["otherwise"].text()
-    return Precondition(
-        quantity, _region(stored["holds"]), otherwise, bool(stored["optional"].value)
-    )
-
-
-def _scale(stored: Stored) -> Any:
-    return stored["scale"].one_of(("linear", "log"))
-
-
-def _quote(stored: Stored | None) -> Quote | None:
-    if stored is None:
-        return None
-    stored.members(f.name for f in fields(Quote))
-    return Quote(*(stored[f.name].text() for f in fields(Quote)))
-
-
-def _region(stored: Stored) -> tuple[float, float]:
-    low, high = (bound.number() for bound in stored.items(2))
-    return low, high
+def _with_names(criterion: Any) -> Any:
+    """A stored criterion whose conditions have names; those of older reports get empty ones."""
+    if not isinstance(criterion, Mapping) or not isinstance(criterion.get("conditions"), list):
+        return criterion
+    conditions = []
+    for one in criterion["conditions"]:
+        conditions.append({"name": "", **one} if isinstance(one, Mapping) else one)
+    return {**criterion, "conditions": conditions}
 
 
 def _estimate(stored: Stored) -> Estimate | None:
-    if stored.value is None:
+    e = stored.of(Estimate | None)
+    if e is None:
         return None
-    stored.members(f.name for f in fields(Estimate))
-    value, low, high = (stored[key].number() for key in ("value", "low", "high"))
-    # Reports from before there were standard errors lack the rest.
-    se, tails, positive, extremes = (
-        stored.get(key) for key in ("se", "tails", "positive", "extremes")
-    )
-    return Estimate(
-        stored["name"].text(),
-        value,
-        low,
-        high,
-        stored["unit"].text(),
-        math.nan
-        if se is None or math.isnan(se.number())
-        else se.number(),  # one NaN, so that equal findings are equal
-        tuple(map(_region, tails.items())) if tails else (),
-        bool(_truth(positive)),
-        tuple(map(_region, extremes.items(len(EXTREMES)))) if extremes and extremes.value else (),
-    )
-
-
-def _truth(stored: Stored | None) -> bool | None:
-    if stored is None:
-        return None
-    if not isinstance(stored.value, bool):
-        raise stored.refused("true, false or null")
-    return stored.value
+    if len(e.extremes) not in (0, len(EXTREMES)):
+        raise stored["extremes"].refused(f"a list of {len(EXTREMES)}")
+    # One NaN, so that equal findings are equal.
+    return replace(e, se=math.nan) if math.isnan(e.se) else e

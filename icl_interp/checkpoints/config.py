@@ -11,7 +11,7 @@ from icl_interp.errors import InputError, counted, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.provenance import build, check_scalar, decode, encode, finite
-from icl_interp.stored import Stored
+from icl_interp.structured import Stored
 from icl_interp.tasks import covariance, functions, registry
 from icl_interp.tasks.base import Task
 

@@ -4,14 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from yaml.tokens import AliasToken
-
 from icl_interp.checkpoints.config import parse_task
 from icl_interp.checkpoints.formats import garg_tasks
-from icl_interp.checkpoints.formats.files import LARGEST, plain_yaml
 from icl_interp.errors import InputError, shown
-from icl_interp.stored import read_bytes
+from icl_interp.plain_yaml import foreign_mapping, parse_yaml, read_yaml
+from icl_interp.structured import Stored
 from icl_interp.tasks.base import Task
 
 
@@ -27,16 +24,10 @@ def read_task(file: Path) -> Task:
         InputError: no such file, no YAML of plain data, no such section, or a task that is not
             known.
     """
-    data = plain_yaml(file)
+    data = foreign_mapping(file)
     if "task" not in data.mapping() and {"model", "training"} <= {*data.mapping()}:
         return garg_tasks.task_of(data)
-    if any(
-        isinstance(token, AliasToken)
-        for token in yaml.scan(read_bytes(file, LARGEST).decode("utf-8"))
-    ):
-        raise InputError(
-            f"{file} holds an alias (*name), which a task has no need of: write its value out"
-        )
+    data = Stored(read_yaml(file), data.where)
     if "task" not in data.mapping():
         found = ", ".join(data.mapping()) or "nothing"
         raise InputError(
@@ -81,8 +72,8 @@ def read_settings(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         try:
-            value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError):
+            value = parse_yaml(text, name)
+        except InputError:
             value = ()
         if not (name and equals and text.strip()) or not isinstance(
             value, (str, int, float, bool, type(None))

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError
 from icl_interp.experiments import base
 from icl_interp.provenance import read_json
 from icl_interp.registers import View
 from icl_interp.results import Result, from_dict
-from icl_interp.stored import Stored
+from icl_interp.structured import of_schema
 
 SCHEMA = "icl_interp.experiment/1"
 # By study.
@@ -16,6 +16,10 @@ FOLDERS: View[Path] = View(
     "folder of results",
     lambda study: {study.name: study.folder / "results"} if study.folder else {},
 )
+
+
+# What pages show of a record, which holds more.
+SHOWN = {"id": str, "title": str, "source": str, "says": list[str], "missing": list[str]}
 
 
 def place(name: str) -> Path | None:
@@ -56,29 +60,19 @@ def results(name: str) -> dict[str, Result]:
 
 def checked(data: Any, where: str) -> dict[str, Any]:
     """The data, if this version reads its schema and what pages show of the data is there."""
-    found = data.get("schema") if isinstance(data, dict) else None
-    if found != SCHEMA:
-        raise InputError(f"{where} has schema {shown(found)}, but this version reads {SCHEMA!r}")
-    stored = Stored(data, f"{where}: ")
+    stored = of_schema(data, SCHEMA, where)
     stored.plain()
-    scale = stored["scale"]
-    texts = (
-        stored["id"],
-        stored["title"],
-        stored["source"],
-        scale["name"],
-        scale["words"],
-        scale["published"],
-    )
-    for text in (*texts, *stored["says"].items(), *stored["missing"].items()):
-        text.text()
-    if stored.get("statements"):  # records of earlier versions have none
-        for statement in stored["statements"].items():
-            for key in ("sentence", "kind", "word"):
-                statement[key].text()
+    for key, kind in SHOWN.items():
+        stored[key].of(kind)
+    for key in ("name", "words", "published"):
+        stored["scale"][key].of(str)
+    statements = stored.get("statements")
+    for one in statements.items() if statements else ():  # records of earlier versions have none
+        for key in ("sentence", "kind", "word"):
+            one[key].of(str)
     for section in ("models", "results", "provenance"):
         stored[section].mapping()
-    stored["provenance"]["seconds"].number()
+    stored["provenance"]["seconds"].of(float)
     if stored.get("comparison"):
         from_dict(stored["comparison"].mapping(), f"{where}: comparison")
     return data

@@ -16,6 +16,7 @@ from icl_interp.figures.text import escaped, number
 
 FACTOR, SHARE, SHARE_SYMLOG = 2.0, 0.05, 0.02  # margins of axes without given ends
 LABELS = 9  # of axes with powers of ten, at most
+NAMES_DOWN, NAMES_ACROSS = 12, 8  # along a matrix, up to which all are written
 WHOLE = 7  # labels of an axis of whole numbers, at most
 
 
@@ -28,14 +29,14 @@ class Scale:
         low, high: its ends as plotly's range has them: on a logarithmic axis exponents, on a
             symmetric-log one places.
         matrix: the labels along it, where it is that of a matrix.
-        vertical: whether it is the vertical one.
+        down: whether it runs downwards, as rows of a matrix do.
     """
 
     axis: Axis
     low: float
     high: float
     matrix: Sequence[Any] | None = None
-    vertical: bool = False
+    down: bool = False
 
     def clipped(self, values: ArrayLike) -> np.ndarray:
         """Values, none of them smaller than the least that the axis shows."""
@@ -83,7 +84,7 @@ class Scale:
     def _range_and_ticks(self) -> dict[str, Any]:
         axis = self.axis
         if self.matrix is not None:
-            return _matrix_axis(self.matrix, self.vertical)
+            return _matrix_axis(self.matrix, self.down)
         if axis.rows:
             return rows_axis(list(axis.rows), spare=axis.spare)
         found: dict[str, Any] = {"range": [self.low, self.high]}
@@ -130,7 +131,7 @@ def scales_of(panel: Panel) -> tuple[Scale, Scale]:
     for mark in panel.marks:
         if isinstance(mark, Matrix):
             across = Scale(panel.x, -0.5, len(mark.columns) - 0.5, mark.columns)
-            down = Scale(panel.y, len(mark.rows) - 0.5, -0.5, mark.rows, vertical=True)
+            down = Scale(panel.y, len(mark.rows) - 0.5, -0.5, mark.rows, not mark.upwards)
             return across, down
     xs, ys = _held([panel])
     return scale_of(panel.x, xs), scale_of(panel.y, ys)
@@ -168,7 +169,8 @@ def scale_of(axis: Axis, values: np.ndarray) -> Scale:
         return Scale(axis, len(axis.rows) - 0.4 + axis.spare, -0.6)
 
     # The ends that hold all values.
-    held = Scale(axis, 0.0, 1.0).clipped(values[np.isfinite(values)])
+    held = np.concatenate([values[np.isfinite(values)], np.asarray(axis.holds, dtype=float)])
+    held = Scale(axis, 0.0, 1.0).clipped(held)
     if axis.log:
         low, high = _log_ends(held[held > 0])
     elif axis.symlog:
@@ -200,17 +202,16 @@ def _symlog_ticks(axis: Axis, largest: float) -> dict[str, Any]:
     return scale.axis(max(top, axis.symlog), max(1, math.ceil(decades / (axis.labels or LABELS))))
 
 
-def _matrix_axis(labels: Sequence[Any], vertical: bool) -> dict[str, Any]:
-    """Few labels along a matrix, whose first row stands on top."""
+def _matrix_axis(labels: Sequence[Any], down: bool) -> dict[str, Any]:
+    """Few labels along a matrix; a few names are all written."""
     found: dict[str, Any] = {"mirror": True}
+    every = max(1, round(len(labels) / 5))
+    found["tick0"] = every if every > 1 else 0
     if any(isinstance(label, str) for label in labels):
         found["type"] = "category"
         found["tick0"] = 0
-        found["dtick"] = max(1, len(labels) // (16 if vertical else 10))
-    else:
-        every = max(1, round(len(labels) / 5))
-        found["tick0"] = every if every > 1 else 0
-        found["dtick"] = every
-    if vertical:
+        every = 1 if len(labels) <= (NAMES_DOWN if down else NAMES_ACROSS) else every
+    found["dtick"] = every
+    if down:
         found["autorange"] = "reversed"
     return found

@@ -93,6 +93,7 @@ class Axis:
         words: its title.
         low, high: its ends, in the unit of the marks; where they are None, the axis holds all
             numbers of the marks and a margin.
+        holds: numbers that it holds in any case, beside those of the marks.
         log: whether it is logarithmic.
         symlog: where a symmetric-log axis ceases to be linear; 0 for other axes.
         least: smaller values are drawn here.
@@ -109,6 +110,7 @@ class Axis:
     words: str = ""
     low: float | None = None
     high: float | None = None
+    holds: Sequence[float] = ()
     log: bool = False
     symlog: float = 0.0
     least: float | None = None
@@ -261,7 +263,7 @@ class Bars:
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A matrix as squares, its first row on top.
+    """A matrix as squares.
 
     Attributes:
         values: (row, column); NaN is left white.
@@ -273,6 +275,7 @@ class Matrix:
         texts: words in each square: (row, column).
         shown: numbers for `{z}`, where they differ from those that give the colours.
         hover: a pattern; also `{row}` and `{column}`.
+        upwards: the first row is the lowest one, and not the one on top.
     """
 
     values: ArrayLike
@@ -285,6 +288,7 @@ class Matrix:
     texts: Sequence[Sequence[str]] | None = None
     shown: ArrayLike | None = None
     hover: str = "{row}, {column}: {z:.3g}"
+    upwards: bool = False
 
     def held(self, across: bool) -> tuple[np.ndarray, np.ndarray]:
         """Nothing: a matrix has the ends of its own axes."""

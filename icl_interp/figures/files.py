@@ -20,7 +20,6 @@ from plotly.graph_objects import Figure
 from icl_interp.errors import InputError
 from icl_interp.figures import narrow
 from icl_interp.figures.style import layout_of
-from icl_interp.figures.text import markup
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
 _CONFIG = {"displaylogo": False, "responsive": True}
@@ -179,9 +178,8 @@ def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inside
     )
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) if figures else "'none'"
-    policy = markup(
+    policy = Markup(
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data: '
-        "blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {}\">",
-        Markup(allowed),
-    )
+        "blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {}\">"
+    ).format(Markup(allowed))
     return policy, Markup(f"<script>{source}</script>" if figures else "")

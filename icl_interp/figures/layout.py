@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from icl_interp.errors import InputError
 from icl_interp.figures.axes import Scale, common, scales_of
 from icl_interp.figures.colours import GREY
-from icl_interp.figures.drawing import Column, Drawing, Matrix, Panel
+from icl_interp.figures.drawing import Column, Drawing, Matrix, Panel, Span
 from icl_interp.figures.fitting import BOLD, SMALL, Size, legend_height, wrapped
 from icl_interp.figures.sheet import MM
 from icl_interp.figures.text import escaped, plain
@@ -52,6 +52,22 @@ class Place:
     def room(self) -> float:
         """Width of the inner part."""
         return self.right - self.left
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A panel with its axes, whose place is not known yet.
+
+    Attributes:
+        panel: with its marks.
+        x, y: its axes.
+        labelled: whether the vertical axis has its labels.
+    """
+
+    panel: Panel
+    x: Scale
+    y: Scale
+    labelled: bool
 
 
 @dataclass(frozen=True)
@@ -138,58 +154,75 @@ def _places(drawing: Drawing, size: Size, top: float) -> list[Place]:
 
 def _in_rows(drawing: Drawing, size: Size, top: float, columns: int) -> list[Place]:
     """Panels in rows of so many, from the top down."""
+    shared = common(drawing.panels) if drawing.same_y else None
+    drafts = []
+    for i, panel in enumerate(drawing.panels):
+        x, y = scales_of(panel)
+        drafts.append(Draft(panel, x, shared or y, not shared or i % columns == 0))
+    ends = _ends(drafts, size, columns)
     places: list[Place] = []
-    for first in range(0, len(drawing.panels), columns):
-        row = list(drawing.panels[first : first + columns])
-        held = len(row)
-        if first:  # a last row that is not full has panels as wide as those above it
-            row += drawing.panels[: columns - held]
-        placed = _row(row, drawing, size, top)[:held]
+    for first in range(0, len(drafts), columns):
+        row = slice(first, first + columns)
+        placed = _row(drafts[row], ends[row], drawing, size, top)
         places += placed
         top = max(place.bottom + place.below for place in placed)
     return places
 
 
-def _row(panels: Sequence[Panel], drawing: Drawing, size: Size, top: float) -> list[Place]:
-    """A row of panels beside each other."""
-    shared = common(drawing.panels) if drawing.same_y else None
-    scales: list[tuple[Scale, Scale]] = []
-    lefts: list[float] = []
+def _ends(drafts: Sequence[Draft], size: Size, columns: int) -> list[Span]:
+    """The left and right end of each panel; panels below each other have the same ends.
+
+    Where a row is one panel, each has its own.
+    """
+    before = []
+    after = []
+    for draft in drafts:
+        before.append(_before(draft.y, size, draft.labelled))
+        after.append(_after(draft.panel, size))
+    if columns == 1:
+        return [(left, size.width - right) for left, right in zip(before, after, strict=True)]
 
     # Words on both sides of panels have their room first, and panels share what is left.
-    words = 0.0
-    for panel in panels:
-        x, y = scales_of(panel)
-        scales.append((x, shared or y))
-        words += _before(shared or y, size, not shared or len(scales) == 1) + _after(panel, size)
-    unit = (size.width - words) / sum(panel.width for panel in panels)
+    first_row = drafts[:columns]
+    lefts = []
+    rights = []
+    for column in range(len(first_row)):
+        lefts.append(max(before[column::columns]))
+        rights.append(max(after[column::columns]))
+    free = size.width - sum(lefts) - sum(rights)
+    unit = free / sum(draft.panel.width for draft in first_row)
     at = 0.0
-    for panel, (_, y) in zip(panels, scales, strict=True):
-        at += _before(y, size, not shared or not lefts)
-        lefts.append(at)
-        at += unit * panel.width + _after(panel, size)
+    ends: list[Span] = []
+    for draft, left, right in zip(first_row, lefts, rights, strict=True):
+        start = at + left
+        at = start + unit * draft.panel.width
+        ends.append((start, at))
+        at += right
+    return [ends[i % columns] for i in range(len(drafts))]
 
-    # Headings may reach to the next panel.
-    ends = [*lefts[1:], size.width]
+
+def _row(
+    drafts: Sequence[Draft], ends: Sequence[Span], drawing: Drawing, size: Size, top: float
+) -> list[Place]:
+    """A row of panels beside each other."""
+    # Headings may reach to the next panel, or to the columns of words.
+    limits = [*(left for left, _ in ends[1:]), size.width]
     headings = []
     lines = 0
-    for panel, left, end in zip(panels, lefts, ends, strict=True):
-        room = end - left - size.pixels(10)
+    for draft, (left, right), limit in zip(drafts, ends, limits, strict=True):
+        panel = draft.panel
+        room = (right if panel.y.beside else limit - size.pixels(10)) - left
         headings.append(wrapped(escaped(panel.title), size, room / BOLD) if panel.title else [])
         lines = max(lines, len(headings[-1]), 1 if panel.y.beside else 0)
     top += lines * size.line + size.pixels(9)
 
     places = []
-    for i, panel in enumerate(panels):
-        x, y = scales[i]
-        room = unit * panel.width
-        right = lefts[i] + room
-        bottom = top + _height(panel, drawing, size, room)
-        below = _below(panel, x, size, room)
-        labelled = shared is None or i == 0
-        places.append(
-            Place(panel, x, y, lefts[i], right, top, bottom, headings[i], below, labelled)
-        )
+    for draft, (left, right), heading in zip(drafts, ends, headings, strict=True):
+        panel = draft.panel
+        bottom = top + _height(panel, drawing, size, right - left)
+        below = _below(panel, draft.x, size, right - left)
+        sides = (left, right, top, bottom)
+        places.append(Place(panel, draft.x, draft.y, *sides, heading, below, draft.labelled))
     return places
 
 

@@ -8,8 +8,9 @@ from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.errors import InputError, shown
-from icl_interp.figures.grid import COLOURS, Span, add_line, add_matrix, add_panel, spans
-from icl_interp.figures.style import finish, log_axis, ranged
+from icl_interp.figures.colours import COLOURS
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel
+from icl_interp.figures.render import render
 from icl_interp.figures.text import plain
 
 IN_A_ROW, MOST = 4, 12  # panels
@@ -67,10 +68,12 @@ def plot(result: DataArray, title: str = "") -> Figure:
             f"a figure has up to {MOST} panels, but {over} has {len(pieces)} entries: select some "
             "first"
         )
-    units, note = values.attrs.get("units", ""), values.attrs.get("note", "")
-    draw = _lines if across else _squares
-    figure, height = draw(pieces or [("", values)], across, units)
-    return finish(figure, title or "Measured", plain(note), height, r=90 if not across else 24)
+    pieces = pieces or [("", values)]
+    units = values.attrs.get("units", "")
+    panels = _lines(pieces, across, units) if across else _squares(pieces, units)
+    below = plain(values.attrs.get("note", ""))
+    same_y = bool(across)
+    return render(Drawing(title or "Measured", below, panels, HEIGHT, IN_A_ROW, same_y))
 
 
 def _running(values: DataArray) -> str:
@@ -94,65 +97,59 @@ def _only_numbers(values: DataArray, axis: str) -> DataArray:
     return values.isel({axis: keep})
 
 
-def _places(n: int) -> tuple[list[tuple[Span, Span]], int]:
-    """Where n panels stand, row by row, and the height of all."""
-    columns, rows = min(n, IN_A_ROW), math.ceil(n / IN_A_ROW)
-    across, up = spans(columns, 0.09), spans(rows, 0.34 / rows if rows > 1 else 0.0)[::-1]
-    return [(across[i % columns], up[i // columns]) for i in range(n)], HEIGHT * rows + 60 * (
-        rows - 1
-    )
-
-
-def _squares(pieces: Sequence[tuple[str, DataArray]], _: str, units: str) -> tuple[Figure, int]:
+def _squares(pieces: Sequence[tuple[str, DataArray]], units: str) -> list[Panel]:
     """A map in each panel, all of one scale of colours."""
-    figure, (places, height) = Figure(), _places(len(pieces))
-    finite = np.concatenate(
-        [piece.values[np.isfinite(piece.values)].ravel() for _, piece in pieces]
-    )
-    largest, signed = float(np.abs(finite).max(initial=0.0)), bool((finite < 0).any())
-    for i, ((name, piece), (across, up)) in enumerate(zip(pieces, places, strict=True)):
+    every = np.concatenate([piece.values.ravel() for _, piece in pieces])
+    finite = every[np.isfinite(every)]
+    largest = float(np.abs(finite).max(initial=0.0)) or 1.0
+    low = -largest if bool((finite < 0).any()) else 0.0
+    panels = []
+    for name, piece in pieces:
+        last = len(panels) == len(pieces) - 1
         rows = piece if piece.ndim == 2 else piece.expand_dims({"": [""]})
-        bar = {"x": 1.01, "y": 0.5, "len": 1.0, "title": {"text": plain(units)}} if i == 0 else None
-        add_matrix(figure, i, across, up, plain(name), rows, largest, bar, signed=signed)
-    return figure, height
-
-
-def _lines(pieces: Sequence[tuple[str, DataArray]], across: str, units: str) -> tuple[Figure, int]:
-    """A line for each entry of the other axis, in each panel on the same vertical scale."""
-    figure, (places, height) = Figure(), _places(len(pieces))
-    values = np.concatenate([piece.values.ravel() for _, piece in pieces])
-    vertical = _axis(values[np.isfinite(values)], units or "value")
-    for i, ((name, piece), (left, up)) in enumerate(zip(pieces, places, strict=True)):
-        xs = np.asarray([float(x) for x in piece[across].values])
-        named = [str(one) for one in piece.dims if one != across]
-        rows = (
-            [(f"{named[0]} {key}", piece.sel({named[0]: key})) for key in piece[named[0]].values]
-            if named
-            else []
+        down, right = map(str, rows.dims)
+        matrix = Matrix(
+            rows.values,
+            rows[down].values.tolist(),
+            rows[right].values.tolist(),
+            low,
+            largest,
+            bar=units if last else None,
+            hover=f"{plain(down)} {{row}}, {plain(right)} {{column}}: {{z:.3g}}",
         )
-        for k, (line, numbers) in enumerate(rows or [(across, piece)]):
-            dash = ("solid", "dash", "dot")[k // len(COLOURS) % 3]
-            add_line(
-                figure,
-                i,
-                line,
-                xs,
-                numbers.values,
-                COLOURS[k % len(COLOURS)],
-                dash,
-                i == 0 and bool(rows),
-            )
-        horizontal = "query" if across == "position" else across
-        add_panel(figure, i, left, up, plain(name), _axis(xs, horizontal), vertical)
-    return figure, height
+        panels.append(Panel(name, Axis(right), Axis(down), [matrix]))
+    return panels
 
 
-def _axis(values: np.ndarray, title: str) -> dict[str, object]:
+def _lines(pieces: Sequence[tuple[str, DataArray]], across: str, units: str) -> list[Panel]:
+    """A line for each entry of the other axis, in each panel on the same vertical scale."""
+    vertical = _axis(
+        np.concatenate([piece.values.ravel() for _, piece in pieces]), units or "value"
+    )
+    panels = []
+    for name, piece in pieces:
+        xs = np.asarray(piece[across].values, dtype=float)
+        horizontal = _axis(xs, "query" if across == "position" else across)
+        panels.append(Panel(name, horizontal, vertical, _curves(piece, across, xs)))
+    return panels
+
+
+def _curves(piece: DataArray, across: str, xs: np.ndarray) -> list[Mark]:
+    """The lines of a panel."""
+    named = [str(one) for one in piece.dims if one != across]
+    if not named:
+        return [Line(xs, piece.values, name=across, listed=False)]
+    marks: list[Mark] = []
+    for k, key in enumerate(piece[named[0]].values):
+        dash = ("solid", "dash", "dot")[k // len(COLOURS) % 3]
+        colour = COLOURS[k % len(COLOURS)]
+        values = piece.sel({named[0]: key}).values
+        marks.append(Line(xs, values, name=f"{named[0]} {key}", colour=colour, dash=dash))
+    return marks
+
+
+def _axis(values: np.ndarray, title: str) -> Axis:
     """Logarithmic for positive numbers far apart."""
-    low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
-    if 0 < low < math.inf and high / low >= DECADES:
-        return log_axis(plain(title), low / 1.3, high * 1.3, 6)
-    return {
-        "title": {"text": plain(title)},
-        **({"range": ranged([low, high])} if low <= high else {}),
-    }
+    held = values[np.isfinite(values)]
+    low, high = float(held.min(initial=np.inf)), float(held.max(initial=-np.inf))
+    return Axis(title, log=0 < low < math.inf and high / low >= DECADES)

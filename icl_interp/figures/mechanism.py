@@ -1,29 +1,18 @@
 """The report's figures on the mechanism: where the prediction arises, what each head looks at."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses import mechanism, relevance
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.grid import (
-    BLUE,
-    ORANGE,
-    Span,
-    add_line,
-    add_matrix,
-    add_panel,
-    add_rule,
-    spans,
-    suffix,
-)
-from icl_interp.figures.style import finish, log_axis, traces_of
-from icl_interp.figures.text import plain
+from icl_interp.figures.colours import BLUE, INK, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel, Rule
 from icl_interp.results import make_array
 
 IN_A_ROW, MOST = 4, 16  # panels of patterns
@@ -48,7 +37,7 @@ PATTERNS = (
 )
 
 
-def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """Who writes the prediction, which heads it needs, and after which layer it is there."""
     curve = results.get(mechanism.lens)
     if curve is None:
@@ -63,12 +52,9 @@ def where(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure
         maps.append(
             ("Which heads it needs", what, _ablated(results[relevance.relevance], on_error))
         )
-    figure, places = Figure(), spans(len(maps) + 1, 0.13)
-    for i, (title, what, values) in enumerate(maps):
-        _add_map(figure, i, places[i], title, what, values)
-    _add_lens(figure, len(maps), places[-1], curve)
+    panels = [*(_map(*one) for one in maps), _lens(curve)]
     below = "The prediction at the query, in distribution. Layers and heads are counted from 0."
-    return finish(figure, "Where the prediction is made", below, 230, b=64)
+    return Drawing("Where the prediction is made", below, panels, height=230)
 
 
 def _by_part(shares: DataArray) -> DataArray:
@@ -108,29 +94,26 @@ def _ablated(found: DataArray, on_error: bool) -> DataArray:
     )
 
 
-def _add_map(
-    figure: Figure, panel: int, across: Span, title: str, what: str, values: DataArray
-) -> None:
+def _map(title: str, what: str, values: DataArray) -> Panel:
     """Squares with numbers in them; what does not exist has none."""
     numbers = values.values
-    largest = float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
     # Factors on an error run over decades: their colours follow the logarithm.
     factors = what.startswith("error")
-    shade = values.copy(data=np.log10(np.maximum(numbers, 1.0))) if factors else values
-    end = max(math.log10(largest), 0.01) if factors else largest
-    signed = not factors and bool((numbers < 0).any())
-    add_matrix(
-        figure, panel, across, (0.0, 1.0), f"{title} ({plain(what)})", shade, end, signed=signed
-    )
-    for axis in "xy":
-        figure.update_layout({f"{axis}axis{suffix(panel)}": {"type": "category"}})
-    square = traces_of(figure)[-1]
-    square.update(
-        customdata=numbers, hovertemplate="layer %{y}, head %{x}: %{customdata:.3g}<extra></extra>"
-    )
+    shade = np.log10(np.maximum(numbers, 1.0)) if factors else numbers
+    largest = float(np.abs(shade[np.isfinite(shade)]).max(initial=0.0))
+    texts = None
     if numbers.shape[1] <= LETTERS:
-        text = [[_short(v) for v in row] for row in numbers.tolist()]
-        square.update(text=text, texttemplate="%{text}")
+        texts = [list(map(_short, row)) for row in numbers.tolist()]
+    matrix = Matrix(
+        shade,
+        list(map(str, values["layer"].values)),
+        list(map(str, values["head"].values)),
+        high=max(largest, 0.01) if factors else None,
+        texts=texts,
+        shown=numbers,
+        hover="layer {row}, head {column}: {z:.3g}",
+    )
+    return Panel(f"{title} ({what})", Axis("head"), Axis("layer"), [matrix])
 
 
 def _short(v: float) -> str:
@@ -146,51 +129,31 @@ def _short(v: float) -> str:
     return f"{v:.0f}" if abs(v) >= 10 else f"{v:.1f}"
 
 
-def _add_lens(figure: Figure, panel: int, across: Span, curve: DataArray) -> None:
-    """Draw the prediction that the stream holds after each layer.
+def _lens(curve: DataArray) -> Panel:
+    """The prediction that the stream holds after each layer.
 
     One curve is its error, the other its distance from the last prediction.
     """
     means = curve.mean("unit")
-    zero = means.sel(statistic="zero").values
     depth = means.indexes["depth"].to_numpy().astype(float)
-    with np.errstate(
-        divide="ignore", invalid="ignore"
-    ):  # a task whose values are all 0 leaves nothing to draw
-        lines = {name: means.sel(statistic=name).values / zero for name in ("error", "distance")}
-    shown = np.concatenate([line[line > 0] for line in lines.values()])
-    low = max(float(shown.min(initial=1.0)) / 2, 1e-12)
-    for (name, line), colour, words in zip(
-        lines.items(),
-        (BLUE, ORANGE),
-        ("error", "distance from the model's prediction"),
-        strict=True,
+    marks: list[Mark] = []
+    for name, words, colour, dash in (
+        ("error", "error", BLUE, "solid"),
+        ("distance", "distance from the model's prediction", ORANGE, "dash"),
     ):
-        held = line > 0  # the last prediction is its own: no distance on a logarithmic axis
-        dash = "solid" if name == "error" else "dash"
-        add_line(figure, panel, words, depth[held], line[held], colour, dash, mode="lines+markers")
-    ends = (-0.2, float(depth[-1]) + 0.2)
-    add_rule(figure, panel, 1.0, ends, "predicting 0")
-    vertical = log_axis(
-        "squared, of predicting 0", min(low, LEAST), max(2.0, 2 * float(shown.max(initial=1.0))), 5
-    )
-    horizontal = {
-        "title": {"text": "layers passed"},
-        "range": list(ends),
-        "dtick": max(1, round(depth[-1] / 6)),
-    }
-    add_panel(
-        figure,
-        panel,
-        across,
-        (0.0, 1.0),
-        "What the stream holds (logit lens)",
-        horizontal,
-        vertical,
-    )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # A task whose values are all 0 leaves nothing to draw.
+            values = (means.sel(statistic=name) / means.sel(statistic="zero")).values
+        held = values > 0  # the last prediction is its own: no distance on a logarithmic axis
+        line = Line(depth[held], values[held], name=words, colour=colour, dash=dash)
+        marks.append(replace(line, symbol="circle", size=6))
+    marks.append(Rule(y=1.0, name="predicting 0", colour=INK, width=1.2))
+    x = Axis("layers passed", -0.2, float(depth[-1]) + 0.2, whole=True)
+    y = Axis("squared, of predicting 0", log=True, holds=(LEAST,), labels=5)
+    return Panel("What the stream holds (logit lens)", x, y, marks)
 
 
-def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """Mean attention weights, with a panel for each head.
 
     Where there are many heads, or only the query's row is known, each head has a row instead.
@@ -198,50 +161,42 @@ def patterns(results: Results, findings: Sequence[Finding], facts: Facts) -> Fig
     weights = results.get(mechanism.patterns)
     if weights is None:
         return None
-    layers, heads = (weights.indexes[name].tolist() for name in ("layer", "head"))
-    every = [
-        (layer, head, weights.sel(layer=layer, head=head)) for layer in layers for head in heads
+    each = weights.stack(place=("layer", "head"), create_index=False).transpose("place", ...)
+    names = [
+        f"{layer}.{head}" for layer in weights["layer"].values for head in weights["head"].values
     ]
-    signed = bool((weights < 0).any())
-    if weights.sizes["query"] > 1 and len(every) <= MOST:
-        return _squares(every, min(IN_A_ROW, len(heads)), signed)
-    rows = np.stack([one.sel(query="query").values for _, _, one in every])
-    names = [f"{layer}.{head}" for layer, head, _ in every]
-    matrix = make_array(rows, {"head": names, "key": weights.indexes["key"].tolist()})
-    figure = Figure()
-    add_matrix(
-        figure,
-        0,
-        (0.0, 1.0),
-        (0.0, 1.0),
-        "",
-        matrix,
-        scale=_scale(),
-        labels=("head", "token"),
-        signed=signed,
-    )
+    keys = weights.indexes["key"].tolist()
+    if weights.sizes["query"] > 1 and len(names) <= MOST:
+        return _squares(dict(zip(names, each, strict=True)), min(IN_A_ROW, weights.sizes["head"]))
+    rows = each.sel(query="query").values
+    matrix = Matrix(rows, names, keys, bar="weight", hover="head {row}, token {column}: {z:.3g}")
     below = (
         "Mean attention of the query on every token. A head is named by its layer and its place in "
         "it, from 0."
     )
-    return finish(figure, "What the query looks at", below, max(180, 16 * len(names)), r=90)
+    panel = Panel("", Axis("token"), Axis("head"), [matrix])
+    height = max(180, 16 * len(names))
+    return Drawing("What the query looks at", below, [panel], height)
 
 
-def _squares(every: Sequence[tuple[int, int, DataArray]], columns: int, signed: bool) -> Figure:
+def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:
     """Query against key, a panel a head, on one scale of colours."""
-    rows = math.ceil(len(every) / columns)
-    across, up = spans(columns, 0.05), spans(rows, 0.28 / rows if rows > 1 else 0.0)[::-1]
-    figure, largest = Figure(), max(float(np.abs(one).max()) for _, _, one in every)
-    for i, (layer, head, one) in enumerate(every):
-        place = across[i % columns], up[i // columns]
-        bar = _scale() if i == 0 else None
-        add_matrix(figure, i, *place, f"head {layer}.{head}", one, largest, bar, ("", ""), signed)
+    largest = max(float(np.abs(one).max()) for one in every.values())
+    signed = any(bool((one < 0).any()) for one in every.values())
+    panels = []
+    for i, (name, one) in enumerate(every.items()):
+        matrix = Matrix(
+            one.values,
+            one.indexes["query"].tolist(),
+            one.indexes["key"].tolist(),
+            low=-largest if signed else 0.0,
+            high=largest,
+            bar="weight" if i == columns - 1 else None,
+            hover="{row} looks at {column}: {z:.3g}",
+        )
+        panels.append(Panel(f"head {name}", marks=[matrix]))
     below = (
         "Rows: the token that looks. Columns: the token that is looked at. Means over prompts; a "
         "row adds up to 1."
     )
-    return finish(figure, "What each head looks at", below, SQUARE * rows, r=90)
-
-
-def _scale() -> dict[str, object]:
-    return {"x": 1.01, "y": 0.5, "len": 1.0, "title": {"text": "weight"}}
+    return Drawing("What each head looks at", below, panels, SQUARE, columns)

@@ -2,11 +2,11 @@
 
 import math
 
-import plotly.graph_objects as go
 from pandas import DataFrame
-from plotly.graph_objects import Figure
 
-from icl_interp.figures.style import INK, VERDICTS, finish
+from icl_interp.figures.drawing import Axis, Bars, Drawing, Mark, Panel
+from icl_interp.figures.render import render
+from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import number, plain
 
 HEIGHT = 190  # pixels of the bars
@@ -28,31 +28,29 @@ def power_curve(table: DataFrame, title: str, moved: str) -> Figure:
         moved: the quantity that was measured, in words.
     """
     rows = table.to_dict("records")
-    ticks = [f"{number(row['value'])}<br>{_measured(row['measured'])}" for row in rows]
-    figure = go.Figure()
+    ticks = {}
+    for place, row in enumerate(rows):
+        ticks[float(place)] = f"{number(row['value'])}\n{_measured(row['measured'])}"
+    marks: list[Mark] = []
     for column, verdict in SHOWN.items():
         look = VERDICTS[verdict]
-        shares = [row[column] / row["draws"] for row in rows]
-        figure.add_bar(
-            x=list(range(len(rows))),
-            y=shares,
+        bars = Bars(
+            list(ticks),
+            table[column] / table["draws"],
             name=f"{look.sign} {look.word}",
-            marker={
-                "color": look.pale if verdict == "inconclusive" else look.colour,
-                "line": {"color": INK, "width": 0.5},
-            },
-            hovertemplate=f"%{{y:.0%}} {look.word}<extra></extra>",
+            colour=look.pale if verdict == "inconclusive" else look.colour,
+            hover="{y:.0%}",
+            stacked=True,
+            edge=0.5,
         )
-    figure.update_layout(barmode="stack", bargap=0.25)
-    figure.update_xaxes(
-        tickvals=list(range(len(rows))), ticktext=ticks, title=plain(rows[0]["dial"])
-    )
-    figure.update_yaxes(title="share of draws", range=[0, 1], tickformat=".0%")
+        marks.append(bars)
     below = (
         f"{rows[0]['draws']} draws a value. Below each bar: the value, and the median of the "
         f"measured {plain(moved)}."
     )
-    return finish(figure, title, below, HEIGHT, b=92)
+    x = Axis(str(rows[0]["dial"]), ticks=ticks)
+    panel = Panel("", x, Axis("share of draws", 0, 1, format=".0%"), marks)
+    return render(Drawing(title, below, [panel], HEIGHT))
 
 
 def _measured(value: float) -> str:

@@ -5,14 +5,12 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import LiteralString
 
 from markupsafe import Markup
 
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.finding import Finding
-from icl_interp.errors import printable
 
 MINUS = "\N{MINUS SIGN}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -62,40 +60,25 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
     return f"{value} [{low}, {high}]" + (f" {estimate.unit}" if unit and estimate.unit else "")
 
 
-def markup(template: LiteralString, *values: object, **named: object) -> Markup:
-    """HTML from a template, as in `str.format`; values are escaped unless they are `Markup`.
-
-    All HTML of the package is made here, so that text from a file can't become a tag. Templates
-    stand in the code in full: no f-string, no variable.
-
-    >>> markup("<td>{}</td>", "<b>").join(["a & b", markup("<i>{x}</i>", x=1)])
-    Markup('a &amp; b<td>&lt;b&gt;</td><i>1</i>')
-    """
-    return Markup(template).format(*values, **named)
-
-
-def joined(parts: Iterable[str], between: LiteralString = "") -> Markup:
-    """Pieces of HTML in a row; what is no `Markup` is escaped."""
-    return Markup(between).join(parts)
-
-
-def legible(html: Markup) -> Markup:
-    """The same HTML, with what its texts hold of control characters and the like as escapes."""
-    return Markup(printable(html))
-
-
-def packaged(package: LiteralString, file: LiteralString) -> Markup:
-    """HTML or CSS that travels with the package: it is as much ours as a template in the code.
-
-    >>> "body" in packaged("icl_interp.report", "page.css")
-    True
-    """
-    return Markup((resources.files(package) / file).read_text("utf-8"))
-
-
 def plain(text: object) -> str:
     """Text that plotly, which reads a little HTML, shows as it stands."""
     return html.escape(str(text), quote=False)
+
+
+def markup(template: LiteralString, *values: object) -> Markup:
+    """Text of a figure with tags, as in `str.format`; values are escaped unless they are `Markup`.
+
+    Templates stand in the code in full: no f-string, no variable. Those of pages are files.
+
+    >>> markup("<b>{}</b>: {}", "a < b", markup("<i>{}</i>", 1))
+    Markup('<b>a &lt; b</b>: <i>1</i>')
+    """
+    return Markup(template).format(*values)
+
+
+def joined(parts: Iterable[str], between: LiteralString = "") -> Markup:
+    """Pieces of a text with tags in a row; what is no `Markup` is escaped."""
+    return Markup(between).join(parts)
 
 
 def escaped(words: str) -> str:

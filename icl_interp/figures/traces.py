@@ -51,11 +51,11 @@ def series(mark: Line | Points, frame: Frame) -> Data:
     trace = frame.trace("scatter")
     trace["x"] = frame.x.drawn(x)
     trace["y"] = frame.y.drawn(y)
-    trace["opacity"] = mark.opacity
     trace[NAME] = mark.name
     trace[LISTED] = mark.listed
     if isinstance(mark, Line):
         trace["mode"] = "lines+markers" if mark.symbol else "lines"
+        trace["opacity"] = mark.opacity
         trace["line"] = line_of(mark, frame.size)
     else:
         trace["mode"] = "markers"
@@ -92,11 +92,11 @@ def rule(mark: Rule, frame: Frame) -> Data:
 
 
 def _marker(mark: Line | Points, size: Size) -> Data:
-    sizes = numbers(mark.size)
     marker: Data = {"color": mark.colour, "symbol": mark.symbol}
-    pixels = sizes * size.look.scale
-    marker["size"] = float(pixels[0]) if len(pixels) == 1 else pixels
+    marker["size"] = np.multiply(mark.size, size.look.scale)
     if isinstance(mark, Points):
+        # Plotly makes marks of several sizes transparent, unless it is told not to.
+        marker["opacity"] = mark.opacity
         colour = mark.edge_colour or mark.colour
         marker["line"] = {"color": colour, "width": size.pixels(mark.edge)}
     return marker

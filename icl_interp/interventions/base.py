@@ -19,6 +19,8 @@ Hook = tuple[str, Callable[..., Tensor | None]]
 Head = tuple[int, int]  # (layer, head)
 # Called with the model and the interventions before these are attached; what it returns ends after
 # they are gone.
+# `testing.effects.observed` asks in this way which interventions moved a result. They are attached
+# deep inside measurements, which cannot be told of it, so who watches stands in the context.
 Observer = Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]
 OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar(
     "who watches interventions of this thread", default=()

@@ -363,8 +363,9 @@ def refuse_patching_by_position() -> None:
     """Refuse a run inside TransformerLens' activation patching where it lists positions by itself.
 
     It takes the last axis of its input for the positions, which for numeric tokens is d_in: it
-    would patch the first d_in tokens only. Nothing that it hands to the model tells, so its own
-    arguments are read. With an `index_df`, or without positions among the axes, it is right.
+    would patch the first d_in tokens only. With an `index_df`, or without positions among the axes,
+    it is right. Nothing that it hands to the model tells these apart, so its own arguments are
+    read, on the stack: the other way would be to replace a function of that library.
 
     Raises:
         InputError: naming `interventions.patch`.

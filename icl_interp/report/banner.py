@@ -1,71 +1,14 @@
-"""The first screen of the page: the model, the answer, counts by study, and warnings."""
+"""What the first screen of a page says: the model in words and numbers, and warnings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from icl_interp.analyses.claim import EXPLAINS, NOT_LEARNED
 from icl_interp.analyses.finding import Finding
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
-from icl_interp.figures.style import VERDICTS
-from icl_interp.figures.text import joined, markup, number
+from icl_interp.figures.text import number
 from icl_interp.report.findings import scalar
-from icl_interp.report.words import answer, value_words
-
-
-def banner(report: Mapping[str, Any], findings: Sequence[Finding]) -> Markup:
-    """The header of a report."""
-    checkpoint, model = report["checkpoint"], report["model"]
-    whole = isinstance(checkpoint.get("step"), int)
-    return markup(
-        '<h1>{name}{step}</h1><p class="quiet small">{kind}</p><p class="answer">{answer}</p>'
-        '<div class="tiles">{tiles}</div>{board}{warnings}',
-        name=checkpoint.get("name", "a model"),
-        kind=describe(model),
-        answer=answer(findings),
-        board=_board(findings),
-        step=markup(" <small>step {:,}</small>", checkpoint["step"]) if whole else "",
-        tiles=joined(
-            markup("<div><b>{}</b><span>{}</span><span>{}</span></div>", *tile)
-            for tile in tiles(model)
-        ),
-        warnings=joined(
-            markup('<p class="warning">{}</p>', text) for text in warnings(model, findings)
-        ),
-    )
-
-
-def _board(findings: Sequence[Finding]) -> Markup:
-    """How many claims of each study have which verdict."""
-    if not findings:
-        return Markup("")
-    studies = list(dict.fromkeys(f.study for f in findings))
-    head = joined(
-        markup('<th style="color:{look.ink}">{look.sign} <span>{look.word}</span></th>', look=look)
-        for look in VERDICTS.values()
-    )
-    body = joined(
-        markup(
-            "<tr><td>{}</td>{}</tr>",
-            name,
-            joined(_count(v, [f for f in findings if of(f)]) for v in VERDICTS),
-        )
-        for name, of in [
-            *((study, lambda f, study=study: f.study == study) for study in studies),
-            *([("all", lambda f: True)] if len(studies) > 1 else []),
-        ]
-    )
-    return markup(
-        '<table class="board"><thead><tr><th>study</th>{}</tr></thead><tbody>{}</tbody></table>',
-        head,
-        body,
-    )
-
-
-def _count(verdict: str, findings: Sequence[Finding]) -> Markup:
-    n = sum(f.verdict == verdict for f in findings)
-    return markup('<td class="number">{}</td>', n) if n else markup('<td class="quiet">–</td>')
+from icl_interp.report.words import value_words
 
 
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
@@ -208,3 +151,8 @@ def _functions(task: Mapping[str, Any]) -> str:
             *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items()),
         ]
     )
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number."""
+    return isinstance(value, int)

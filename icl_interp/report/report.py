@@ -26,7 +26,7 @@ from icl_interp.figures.style import Figure
 from icl_interp.provenance import read_json, write_atomically, write_json
 from icl_interp.report import card, page
 from icl_interp.results import make_table
-from icl_interp.stored import Stored
+from icl_interp.structured import Stored, of_schema
 
 SCHEMA = "icl_interp.report/1"
 FORMATS = ("html", "json", "md", "png", "svg", "pdf")
@@ -247,10 +247,7 @@ class Report:
 
     @classmethod
     def _from_data(cls, data: Any, path: Path) -> "Report":
-        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, Mapping) else None
-            raise InputError(f"{path} has schema {shown(found)}, but a report has {SCHEMA!r}")
-        stored = Stored(data, f"{path}: ")
+        stored = of_schema(data, SCHEMA, path)
         findings = [
             Finding.from_dict(one.mapping(), one.where) for one in stored["findings"].items()
         ]
@@ -263,7 +260,7 @@ class Report:
             name: results.from_dict(one.mapping(), one.where)
             for name, one in stored["results"].members().items()
         }
-        stored["checkpoint"]["name"].text()
+        stored["checkpoint"]["name"].of(str)
         return cls(
             stored["checkpoint"].facts(),
             _model(stored["model"]),
@@ -307,6 +304,6 @@ def _model(stored: Stored) -> dict[str, Any]:
     # Numbers that are not finite stand as text in a file.
     return {
         **stored.facts(),
-        "r2": stored["r2"].number(),
+        "r2": stored["r2"].of(float),
         "in_distribution": dict(known.in_distribution),
     }

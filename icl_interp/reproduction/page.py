@@ -9,8 +9,9 @@ from pandas import DataFrame
 
 from icl_interp.experiments import statements
 from icl_interp.figures import files
-from icl_interp.figures.style import VERDICTS, Figure
-from icl_interp.figures.text import joined, markup, number
+from icl_interp.figures.style import VERDICTS, Figure, Look
+from icl_interp.figures.text import number
+from icl_interp.report.html import rendered
 from icl_interp.report.page import document
 from icl_interp.reproduction import layout
 from icl_interp.results import from_dict
@@ -26,29 +27,23 @@ Record = Mapping[str, Any]
 def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | None) -> str:
     """One self-contained page about one experiment."""
     divs = [files.to_div(figure, f"figure-{name}") for name, figure in figures.items()]
-    parts = [
-        _header(record),
-        markup("<main><h2>What came out</h2>{}", says(record["says"])),
-        *(markup('<div class="plot">{}</div>', div) for div in divs),
-        ""
-        if comparison is None
-        else markup("<h2>{}</h2>{}", _heading(comparison), table(comparison)),
-        markup("<h2>Models</h2>{}", _models(record)),
-        markup(
-            '<h2>Provenance</h2><p class="small">{}</p></main>', _origin(record).replace("`", "")
-        ),
-    ]
-    return document(record["id"], joined(parts, "\n"), divs, "results.json")
+    body = rendered(
+        "experiment.html",
+        record=record,
+        divs=divs,
+        heading="" if comparison is None else _heading(comparison),
+        table=None if comparison is None else table(comparison),
+        origin=_origin(record).replace("`", ""),
+        says=says,
+        trained=trained,
+        error_of=error_of,
+    )
+    return document(record["id"], body, divs, "results.json")
 
 
 def says(lines: Sequence[str]) -> Markup:
     """Sentences, marked if they agree or disagree with the source; uncounted ones stand apart."""
-    main, beside = apart(lines)
-    shown = markup("<ul>{}</ul>", joined(markup("<li>{}</li>", _marked(line)) for line in main))
-    if not beside:
-        return shown
-    rest = joined(markup("<li>{}</li>", _marked(line)) for line in beside)
-    return markup('{}<p class="quiet small">{}</p><ul>{}</ul>', shown, BESIDE, rest)
+    return rendered("says.html", lines=lines, apart=apart, parts_of=parts_of, BESIDE=BESIDE)
 
 
 def apart(lines: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -65,45 +60,13 @@ def apart(lines: Iterable[str]) -> tuple[list[str], list[str]]:
 def table(shown: DataFrame) -> Markup:
     """A table with numbers rounded for reading."""
     words = layout.readable(shown)
-    return markup(
-        "{note}<div "
-        'class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
-        note=markup('<p class="quiet small">{}</p>', shown.attrs["note"])
-        if shown.attrs["note"]
-        else "",
-        head=joined(markup("<th>{}</th>", name) for name in words.columns),
-        body=joined(
-            markup(
-                "<tr>{}</tr>",
-                joined(markup('<td class="number">{}</td>', value) for value in row.values()),
-            )
-            for row in words.to_dict("records")
-        ),
-    )
+    rows = words.to_dict("records")
+    return rendered("table.html", note=shown.attrs["note"], names=list(words.columns), rows=rows)
 
 
 def index(records: Sequence[Record]) -> str:
     """The page that leads to all experiments of a folder."""
-    rows = joined(
-        markup(
-            "<tr><td><a "
-            'href="{href}/figure.html">{id}</a></td><td>{title}{says}</td><td>{scale}</td>'
-            "<td>{seconds:.0f}&nbsp;s</td></tr>",
-            href=quote(r["id"], safe=""),
-            id=r["id"],
-            title=r["title"],
-            says=says(r["says"]),
-            scale=r["scale"]["name"],
-            seconds=r["provenance"]["seconds"],
-        )
-        for r in records
-    )
-    body = markup(
-        "<header><div><h1>Experiments, done again</h1></div></header><main><table>"
-        "<tr><th>experiment</th><th>what came "
-        "out</th><th>scale</th><th>time</th></tr>{}</table></main>",
-        rows,
-    )
+    body = rendered("experiments.html", records=records, says=says, address=address)
     return document("experiments", body, [], "results.json")
 
 
@@ -156,60 +119,25 @@ def _origin(record: Record) -> str:
     )
 
 
-def _header(record: Record) -> Markup:
-    return markup(
-        '<header><div><h1>{r[title]}</h1><p class="quiet small">{r[id]} · {r[source]}</p><p '
-        'class="small"><b>Scale {r[scale][name]}.</b> Ours: {r[scale][words]}. The paper\'s: '
-        "{r[scale][published]}.{missing}</p></div>"
-        "</header>",
-        r=record,
-        missing=f" Missing models: {', '.join(record['missing'])}." if record["missing"] else "",
-    )
-
-
-def _models(record: Record) -> Markup:
-    rows = joined(
-        markup(
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            name,
-            facts["steps"],
-            _trained(facts),
-            _error(facts),
-            facts["run_id"],
-        )
-        for name, facts in record["models"].items()
-    )
-    if not rows:
-        return markup("<p>None is needed.</p>")
-    return markup(
-        "<table><tr><th>model</th><th>steps</th><th>trained in</th><th>in-distribution "
-        "error</th><th>run id</th></tr>"
-        "{}</table>",
-        rows,
-    )
-
-
-def _trained(facts: Mapping[str, Any]) -> str:
+def trained(facts: Mapping[str, Any]) -> str:
+    """How long a model was trained."""
     seconds = facts.get("training_seconds")
     return f"{seconds / 60:.1f} min" if seconds else "–"
 
 
-def _error(facts: Mapping[str, Any]) -> str:
+def error_of(facts: Mapping[str, Any]) -> str:
+    """The error of a model in distribution."""
     error = facts.get("in_distribution") or {}
     return f"{number(error['error'])} (R² {number(error['r2'], 4)})" if "error" in error else "–"
 
 
-def _marked(line: str) -> str | Markup:
+def parts_of(line: str) -> tuple[Look | None, str, str]:
+    """The look of a sentence that agrees or disagrees, its first word, and the rest."""
     word = next((word for word in statements.WORDS if line.startswith(word)), "")
-    start, rest = word.rstrip(": "), line.removeprefix(word)
-    if not word:
-        return line
-    if word not in MARKS:
-        return markup("<b>{start}</b>: {rest}", start=start, rest=rest)
-    look = VERDICTS[MARKS[word]]
-    return markup(
-        '<b style="color:{look.ink}">{look.sign} {start}</b>: {rest}',
-        look=look,
-        start=start,
-        rest=rest,
-    )
+    look = VERDICTS[MARKS[word]] if word in MARKS else None
+    return look, word.rstrip(": "), line.removeprefix(word)
+
+
+def address(name: str) -> str:
+    """A name as a part of an address."""
+    return quote(name, safe="")

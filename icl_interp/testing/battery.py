@@ -14,11 +14,12 @@ from pandas import DataFrame
 
 from icl_interp.analyses.claim import Claim
 from icl_interp.checkpoints import store
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES
 from icl_interp.provenance import environment, read_json, write_json
 from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
+from icl_interp.structured import Stored, of_schema
 from icl_interp.studies.base import STUDIES, Study
 from icl_interp.testing import job_cache, known_models, metamorphic
 
@@ -155,15 +156,14 @@ class Battery:
     @classmethod
     def read(cls, path: Path) -> "Battery":
         """Of a file that `to_dict` made."""
-        data = read_json(path)
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else data
-            raise InputError(f"{path} has schema {shown(found)}, but this version reads {SCHEMA!r}")
-        tables = (
-            read_table(data[name], f"{path}: {name}") for name in ("claims", "wrong", "draws")
+        stored = of_schema(read_json(path), SCHEMA, path)
+        return cls(
+            stored["study"].of(str),
+            read_table(stored["claims"]),
+            read_table(stored["wrong"]),
+            read_table(stored["draws"]),
+            stored["settings"].facts(),
         )
-        claims, wrong, drawn = tables
-        return cls(data["study"], claims, wrong, drawn, data["settings"])
 
 
 def falls_short(row: dict[str, Any]) -> str:
@@ -197,7 +197,7 @@ def draws(
     """
     path = job_cache.file_of(done, construction) if done else None
     if path and path.exists():
-        table = read_table(read_json(path), str(path))
+        table = read_table(Stored(read_json(path), f"{path}: "))
         if all(row["draws"] == n_draws for row in table.to_dict("records")):
             return table
     table = calibration.calibrate(n_draws, seed, [construction])
@@ -289,15 +289,15 @@ def stamp(study: Study, done: Path, sample: metamorphic.Sample, seed: int) -> di
     return made_by
 
 
-def read_table(data: Any, where: str) -> DataFrame:
+def read_table(stored: Stored) -> DataFrame:
     """A table that `to_dict` made.
 
     Raises:
         InputError: it is something else.
     """
-    table = from_dict(data, where)
+    table = from_dict(stored.mapping(), stored.where)
     if not isinstance(table, DataFrame):
-        raise InputError(f"{where} must be a table, but it is an array")
+        raise InputError(f"{stored.place} must be a table, but it is an array")
     return table
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from icl_interp.errors import InputError, shown
 from icl_interp.experiments import power
 from icl_interp.experiments.calibration import NO, YES
 from icl_interp.provenance import environment, read_json, write_json
 from icl_interp.results import to_dict
+from icl_interp.structured import Stored, of_schema
 from icl_interp.studies.base import STUDIES, Study
 from icl_interp.testing import job_cache
 from icl_interp.testing.battery import Watch, read_table
@@ -78,14 +78,9 @@ class Curves:
     @classmethod
     def read(cls, path: Path) -> "Curves":
         """Of a file that `to_dict` made."""
-        data = read_json(path)
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else data
-            raise InputError(f"{path} has schema {shown(found)}, but this version reads {SCHEMA!r}")
-        tables = {
-            name: read_table(table, f"{path}: {name}") for name, table in data["tables"].items()
-        }
-        return cls(data["study"], tables, data["settings"])
+        stored = of_schema(read_json(path), SCHEMA, path)
+        tables = {name: read_table(one) for name, one in stored["tables"].members().items()}
+        return cls(stored["study"].of(str), tables, stored["settings"].facts())
 
 
 def falls_short(table: DataFrame) -> str:
@@ -143,7 +138,7 @@ def run(
     files = {dial.name: job_cache.file_of(done, dial.name) for dial in study.dials}
     return Curves(
         study.name,
-        {name: read_table(read_json(path), str(path)) for name, path in files.items()},
+        {name: read_table(Stored(read_json(path), f"{path}: ")) for name, path in files.items()},
         made_by,
     )
 

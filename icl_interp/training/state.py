@@ -16,8 +16,9 @@ from icl_interp.checkpoints.config import TrainingConfig
 from icl_interp.errors import InputError, shown
 from icl_interp.models import weights
 from icl_interp.models.weights import Wanted
-from icl_interp.provenance import LARGEST, finite, number, parse_json, write_atomically
+from icl_interp.provenance import LARGEST, finite, parse_json, write_atomically
 from icl_interp.stored import read_bytes
+from icl_interp.structured import Stored
 
 STATE, METRICS = "training_state.safetensors", "metrics.jsonl"
 _PARTS = ("weight", "exp_avg", "exp_avg_sq")
@@ -131,9 +132,9 @@ def read_metrics(folder: Path, training: TrainingConfig, step: int) -> list[Line
             )
         for name in ("loss", "learning_rate", "n_points"):
             try:
-                number(line.get(name))
+                Stored(line.get(name), f"{where}, {name}").of(float)
             except InputError as error:
-                raise InputError(f"{where}, {name}: {error}; {_MEND}") from error
+                raise InputError(f"{error}; {_MEND}") from error
         lines.append(line)
     n_lines = step // training.log_every + (
         step == training.steps and step % training.log_every > 0

@@ -272,5 +272,5 @@ def test_reports_from_before_there_were_errors_are_read():
     assert math.isnan(back.estimate.se)
     assert back.estimate.tails == ()
     stored["firm"] = "yes"
-    with pytest.raises(InputError, match="firm must be true, false or null, but got 'yes'"):
+    with pytest.raises(InputError, match="firm must be true or false, but got 'yes'"):
         Finding.from_dict(stored)

@@ -307,7 +307,7 @@ def test_a_config_is_plain_data(theirs, tmp_path):
     assert not (tmp_path / "trap").exists()
     for text, match in (
         ("- 1", "must be a mapping"),
-        ("[" * 5000, "nests deeper than 20 levels"),
+        ("[" * 5000, "line 1: expected at most 20 levels"),
         ("a: b: c", "is not YAML"),
     ):
         (theirs / "config.yaml").write_text(text)

@@ -289,9 +289,10 @@ TEXTS = {
     "task: {kind: LinearRegresion}": "unknown kind in .*: did you mean 'LinearRegression'",
     "task: {kind: LinearRegression, n_dims: 3, n_points: 5, n_point: 4}": "unknown key in .*: did "
     "you mean 'n_points'",
-    "a: &a 3\ntask: {kind: LinearRegression, n_dims: *a, n_points: 5}": "holds an alias",
+    "a: &a 3\ntask: {kind: LinearRegression, n_dims: *a, n_points: 5}": "line 1: expected "
+    "no anchors and aliases",
     "task: !!python/name:os.system": "is not YAML",
-    "task: 2020-01-01": "must be a number, text",
+    "task: 2020-01-01": "and not 'timestamp'",
 }
 
 

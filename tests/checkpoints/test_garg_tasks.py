@@ -9,7 +9,7 @@ from icl_interp.checkpoints.formats.garg_tasks import reached, task_of
 from icl_interp.errors import InputError
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
-from icl_interp.stored import Stored
+from icl_interp.structured import Stored
 from icl_interp.tasks import (
     DecisionTree,
     LinearRegression,

@@ -41,7 +41,7 @@ def test_a_map_of_layers_and_heads_for_each_position():
     assert headings == ["<b>position x</b>", "<b>position query</b>"]
     assert "Entropy" in figure.layout.title.text
     assert "a note" in figure.layout.title.text
-    assert figure.data[0].colorbar.title.text == "nats"
+    assert figure.data[-1].colorbar.title.text == "nats"
     assert for_paper(figure).layout.width == 321
 
 

@@ -7,6 +7,7 @@ from known import facts
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import mechanism
+from icl_interp.figures.render import rendered
 from icl_interp.results import make_array
 
 SHARES = {
@@ -57,7 +58,9 @@ def texts(trace):
 
 
 def test_shares_ablations_and_the_lens_stand_side_by_side():
-    figure = mechanism.where(stored(), [], facts(in_distribution={"error": 0.01, "r2": 0.999}))
+    figure = rendered(
+        mechanism.where(stored(), [], facts(in_distribution={"error": 0.01, "r2": 0.999}))
+    )
     shares, ablation = figure.data[:2]
     assert texts(shares) == [["0", "", ""], ["0.10", "-0.20", "0.10"], ["0.70", "0", "0.30"]]
     assert list(shares.y) == ["read-in", "0", "1"]
@@ -72,7 +75,9 @@ def test_shares_ablations_and_the_lens_stand_side_by_side():
 
 
 def test_of_a_model_that_has_not_learned_the_change_of_the_prediction_is_shown():
-    figure = mechanism.where(stored(), [], facts(in_distribution={"error": 0.9, "r2": 0.1}))
+    figure = rendered(
+        mechanism.where(stored(), [], facts(in_distribution={"error": 0.9, "r2": 0.1}))
+    )
     assert texts(figure.data[1]) == [["0", "1.0"], ["2.0", "3.0"]]
     assert any("change, u" in a.text for a in figure.layout.annotations)
 
@@ -84,11 +89,11 @@ def test_without_the_lens_there_is_no_figure_and_without_attention_no_map_of_hea
     bare = stored()
     for name in ("heads/relevance", "mechanism/attribution"):
         del bare[name]
-    assert len(mechanism.where(bare, [], facts()).data) == 3
+    assert len(rendered(mechanism.where(bare, [], facts())).data) == 3
 
 
 def test_every_head_has_its_pattern():
-    figure = mechanism.patterns(stored(), [], facts())
+    figure = rendered(mechanism.patterns(stored(), [], facts()))
 
     def drawn(numbers):
         np.testing.assert_array_equal(np.stack([trace.z for trace in figure.data]).ravel(), numbers)
@@ -103,7 +108,7 @@ def test_every_head_has_its_pattern():
 @pytest.mark.parametrize("sizes", [{"n_heads": 9}, {"rows": ["query"]}])
 def test_of_many_heads_the_row_of_the_query_is_shown(sizes):
     found = stored(**sizes)
-    (trace,) = mechanism.patterns(found, [], facts()).data
+    (trace,) = rendered(mechanism.patterns(found, [], facts())).data
     assert list(trace.x) == ["x1", "y1", "query"]
     last = found["mechanism/patterns"].sel(query="query").values
     np.testing.assert_array_equal(trace.z, last.reshape(-1, 3))

@@ -124,7 +124,7 @@ def test_a_comparison_draws_the_figure_of_its_reports():
     compared = Comparison(tuple(reports))
     found = lines_of(compared.figure("context"))
     for name, one in zip(("a", "b"), reports, strict=True):
-        line = next(trace for trace in drawn_of(one, "context").data if trace.name == "x > 0")
+        line = next(trace for trace in drawn_of(one, "context").data if trace.name == "x &gt; 0")
         assert found[f"{name}: x &gt; 0"] == [list(line.y)]
     assert found["a: x &gt; 0"] != found["b: x &gt; 0"]
     assert list(lines_of(compared.figure("context", lines=["x > 0"]))) == [

@@ -128,6 +128,17 @@ def test_panels_stand_beside_each_other_where_there_is_room():
     lie_apart(page, columns)
 
 
+def test_panels_below_each_other_have_the_same_ends():
+    def ends(columns):
+        matrix = Matrix([[1.0]], ["a long name of a row"], ["k"], bar="weight")
+        panels = [Panel(marks=[Line(XS, XS)]) for _ in range(3)]
+        drawing = Drawing("", "", [Panel(marks=[matrix]), *panels], columns=columns)
+        return [across for across, _ in domains(render(drawing))]
+
+    assert ends(2)[0] == ends(2)[2] != ends(2)[1] == ends(2)[3]
+    assert len(set(ends(1))) == 2
+
+
 def test_letters_and_marks_shrink_together():
     small = 7 * PT / 13
     wide, print_ = (render(example(), size) for size in (Size(), PAGE))
@@ -149,6 +160,8 @@ def test_an_axis_holds_its_marks():
     cut = Drawing("", "", [Panel(y=Axis(log=True, high=10.0), marks=[Points(XS, values)])])
     assert render(cut).layout.yaxis.range[1] == 1.0
     must_fail(holds, *render(cut).layout.yaxis.range)
+    more = Drawing("", "", [Panel(y=Axis(holds=(-7.0,)), marks=[Points(XS, values)])])
+    assert render(more).layout.yaxis.range[0] < -7
     interval = Drawing("", "", [Panel(marks=[Points(XS, XS, XS - 500, XS + 500)])])
     assert render(interval).layout.yaxis.range[0] < -499
     assert render(interval).layout.yaxis.range[1] > 600
@@ -212,6 +225,23 @@ def test_intervals_of_rows_run_across():
     assert points.error_y.array is None
     assert list(points.text) == ["one", "two"]
     assert list(render(example()).layout.yaxis2.ticktext) == ["frozen", "control,<br>reordered"]
+
+
+@pytest.mark.parametrize(("upwards", "expected"), [(False, "reversed"), (True, None)])
+def test_the_first_row_of_a_matrix_stands_on_top_or_below(upwards, expected):
+    matrix = Matrix([[0.5, 1.0]], ["q"], ["k", "l"], upwards=upwards)
+    assert render(Drawing("", "", [Panel(marks=[matrix])])).layout.yaxis.autorange == expected
+
+
+def test_of_many_names_along_a_matrix_few_are_written():
+    def every(n):
+        names = [f"x{i}" for i in range(n)]
+        matrix = Matrix(np.zeros((n, n)), names, names)
+        layout = render(Drawing("", "", [Panel(marks=[matrix])])).layout
+        return layout.xaxis.dtick, layout.yaxis.dtick
+
+    assert every(8) == (1, 1)
+    assert every(40) == (8, 8)
 
 
 def test_zones_and_rules_span_their_panel():

@@ -255,11 +255,11 @@ METRICS = {
     ),
     "loss is text": (
         line(3) + line(6, loss="low") + line(9),
-        "line 2, loss: expected a number, .* but got 'low'; r",
+        "line 2, loss must be a number, but got 'low'; r",
     ),
     "no rate": (
         line(3) + line(6, learning_rate=None) + line(9),
-        "line 2, learning_rate: expected a number",
+        "line 2, learning_rate must be a number",
     ),
     "too large": (
         line(3) + line(6).replace("0.5", "1e999"),
@@ -310,7 +310,10 @@ FACTS = {
         {"environment": "mine"},
         "environment must be a mapping, but got 'mine'",
     ),
-    "error is text": ({"in_distribution": {"error": "low"}}, "expected a number, .* but got 'low'"),
+    "error is text": (
+        {"in_distribution": {"error": "low"}},
+        r"in_distribution\.error must be a number, but got 'low'",
+    ),
     "errors are a list": ({"in_distribution": [1.0]}, "in_distribution must be a mapping, but got"),
     "another run": (
         {"run_id": "0123456789ab"},

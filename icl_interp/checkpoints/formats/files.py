@@ -3,7 +3,6 @@
 import functools
 import pickle
 import re
-import textwrap
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor, nn
 
 from icl_interp.checkpoints.formats import pickles, state
@@ -21,10 +19,11 @@ from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, shown
 from icl_interp.models import weights
 from icl_interp.models.weights import Shape
-from icl_interp.stored import DEPTH, LARGEST_WEIGHTS, Stored, check_file, opened, read_bytes
+from icl_interp.plain_yaml import foreign_mapping
+from icl_interp.stored import LARGEST_WEIGHTS, check_file, opened
+from icl_interp.structured import Stored
 
 STATE, CONFIG = "state.pt", "config.yaml"
-LARGEST = 10**5  # bytes of a YAML file
 # How often a number of a file may stand in its tensors: a read-out may be the table of words once
 # more.
 SHARED = 4
@@ -334,40 +333,4 @@ def config(source: Path) -> Stored | None:
         InputError: it cannot be read, is no YAML, or is no mapping.
     """
     file = (source if source.is_dir() else source.parent) / CONFIG
-    return plain_yaml(file) if file.is_file() else None
-
-
-class _Loader(yaml.SafeLoader):
-    """A YAML loader for plain data, no deeper than configs are.
-
-    The time of the parser grows with the square of the number of nested brackets.
-    """
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.depth > DEPTH:
-            raise yaml.YAMLError(f"it nests deeper than {DEPTH} levels")
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-def plain_yaml(file: Path) -> Stored:
-    """A YAML file of plain data, which has to be a mapping.
-
-    Raises:
-        InputError: it cannot be read, is too large, is no YAML or no mapping.
-    """
-    try:
-        data = yaml.load(read_bytes(file, LARGEST).decode("utf-8"), _Loader)
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {file}: {error}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(
-            f"{file} is not YAML: {textwrap.shorten(str(error), 200, placeholder=' ...')}"
-        ) from error
-    found = Stored(data, f"{file}: ")
-    found.mapping()
-    return found
+    return foreign_mapping(file) if file.is_file() else None

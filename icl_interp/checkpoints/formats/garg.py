@@ -18,7 +18,7 @@ from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source, ho
 from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, logger, shown, whole
 from icl_interp.models.tokens import Interleaved
-from icl_interp.stored import Stored
+from icl_interp.structured import Stored
 from icl_interp.tasks.base import Task
 
 BODY = "_backbone."
@@ -137,7 +137,7 @@ def _sizes(model: Stored, told: dict[str, Any]) -> dict[str, Any]:
             other arithmetic.
     """
     family = model.get("family")
-    if family and family.text() != "gpt2":
+    if family and family.of(str) != "gpt2":
         raise family.refused("'gpt2'")
     names = {"n_dims": told["d_in"], "n_embd": told["d_model"], "n_layer": told["n_layers"]}
     for name, size in {**names, "n_positions": told["n_ctx"] // 2}.items():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from icl_interp.errors import InputError, shown, whole
-from icl_interp.stored import Stored
+from icl_interp.structured import Stored
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
@@ -116,7 +116,7 @@ class _Told:
 
     def number(self, key: str, default: float) -> float:
         """A setting of `task_kwargs`."""
-        return self.settings.pop(key).number() if key in self.settings else default
+        return self.settings.pop(key).of(float) if key in self.settings else default
 
     def whole(self, key: str, default: int) -> int:
         """The same for a whole number."""

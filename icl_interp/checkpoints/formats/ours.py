@@ -16,8 +16,9 @@ from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
 from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import LARGEST_FACTS, check_scalar, number, read_json, run_id
+from icl_interp.provenance import LARGEST_FACTS, check_scalar, read_json, run_id
 from icl_interp.stored import read_bytes
+from icl_interp.structured import Stored, of_schema
 
 CONFIG, MODEL, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
 _NAME = SCHEMA.partition("/")[0].encode()  # what a config.json of ours names
@@ -78,12 +79,7 @@ def read(source: Source, given: Given) -> Parts:
                 "and model.safetensors)"
             )
     data = read_json(folder / CONFIG, LARGEST_FACTS)
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else None
-        raise InputError(
-            f"{folder / CONFIG} has schema {shown(found)}, but this version reads {SCHEMA!r}"
-        )
-    config = parse(data, CONFIG)
+    config = parse(of_schema(data, SCHEMA, folder / CONFIG).value, CONFIG)
     given.check(vars(config.model), folder / CONFIG)
     model = weights.load_model(HookedTransformer, config.model, folder / MODEL).eval()
     origin = read_provenance(folder, config)
@@ -114,7 +110,10 @@ def read_provenance(folder: Path, config: RunConfig) -> dict[str, Any]:
             if key in ("environment", "in_distribution") and not isinstance(value, dict):
                 raise InputError(f"{key} must be a mapping, but got {shown(value)}")
             if key == "in_distribution":
-                facts[key] = {name: x if name == "note" else number(x) for name, x in value.items()}
+                facts[key] = {
+                    name: x if name == "note" else Stored(x, f"{key}.{name}").of(float)
+                    for name, x in value.items()
+                }
         except InputError as error:
             raise InputError(f"{path} is not what a run writes there: {error}; {mend}") from error
     last = config.training.steps if config.training else math.inf

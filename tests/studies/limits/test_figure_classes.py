@@ -12,6 +12,7 @@ from tiny_runs import checkpoint
 from icl_interp import pipeline
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
+from icl_interp.figures.render import rendered
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims.no_classical import PLAIN, Answers, Comparison, bounded
 from icl_interp.studies.limits.figures.classes import LEAST
@@ -36,7 +37,8 @@ def small():
 
 
 def drawn(r, results=None):
-    return catalogue.FIGURES["classes"].draw(Results(results or r.results), r.findings, r.facts)
+    drawing = catalogue.FIGURES["classes"].draw(Results(results or r.results), r.findings, r.facts)
+    return rendered(drawing)
 
 
 def check_rates(r, figure):
@@ -46,7 +48,11 @@ def check_rates(r, figure):
     for trace in figure.data:
         if trace.xaxis == "x" and trace.name in ("trained on", "not trained on"):
             marks |= dict(
-                zip(np.array(figure.layout.yaxis.ticktext)[list(trace.y)], trace.x, strict=True)
+                zip(
+                    np.array(figure.layout.yaxis.ticktext)[trace.y.astype(int)],
+                    trace.x,
+                    strict=True,
+                )
             )
     for name in errors.indexes["class"]:
         mine, zero = (

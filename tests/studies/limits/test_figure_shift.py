@@ -7,6 +7,7 @@ from arms import SPREAD, across, arm, scaled, table
 from helpers import must_fail
 
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.render import rendered
 from icl_interp.studies.limits.figures.shift import shift
 from icl_interp.studies.limits.measurements import seeds
 
@@ -25,11 +26,16 @@ RESULTS = {
 def drawn(results):
     figure = shift(Results(results), [], known("no norm"))
     assert figure is not None
-    return figure
+    return rendered(figure)
 
 
 def traces(figure, group, axis, mode):
-    return [t for t in figure.data if (t.legendgroup, t.xaxis, t.mode) == (group, axis, mode)]
+    """Those of a kind of training, whatever its number of seeds."""
+
+    def found(t):
+        return (str(t.legendgroup).split(",")[0], t.xaxis, t.mode)
+
+    return [t for t in figure.data if found(t) == (group, axis, mode)]
 
 
 def check_traces(figure):

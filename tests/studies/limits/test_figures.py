@@ -9,8 +9,9 @@ from small_reports import drawn, report, text_of
 
 from icl_interp.analyses import output_unit
 from icl_interp.figures import catalogue
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import Symlog
-from icl_interp.figures.text import number
+from icl_interp.figures.text import number, plain
 from icl_interp.report import Report
 from icl_interp.studies.heads.measurements.overlaps import pairs_in
 from icl_interp.studies.limits.claims.context import spread, told_by
@@ -21,7 +22,7 @@ from icl_interp.studies.limits.measurements.failure import SCALES
 
 
 def trace(figure: go.Figure, name: str) -> go.Scatter:
-    found = [t for t in figure.data if t.name == name]
+    found = [t for t in figure.data if t.name == plain(name)]
     assert found, f"no trace {name!r} among {[t.name for t in figure.data]}"
     return found[0]
 
@@ -245,6 +246,7 @@ def test_a_head_with_a_larger_effect_is_drawn_larger():
         np.testing.assert_allclose([one.value for one in effects.values()], expected, rtol=1e-9)
         figure = catalogue.FIGURES["heads"].draw(stored.results, stored.findings, known)
         assert figure is not None
+        figure = rendered(figure)
         shown = [t for t in figure.data if str(t.name).startswith("far from the data")]
         size = {row: s for t in shown for row, s in zip(t.y, t.marker.size, strict=True)}
         assert (np.diff([size[row] for row in range(n)]) > 0).all()

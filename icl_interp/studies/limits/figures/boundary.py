@@ -5,30 +5,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.style import (
-    BLUE,
-    FAINT,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    Symlog,
-    finish,
-    log_axis,
-    panel_title,
-    place,
-    ranged,
-)
-from icl_interp.figures.text import number, tested_by
+from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PURPLE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Rule, Zone
+from icl_interp.figures.text import joined, markup, number, tested_by
 from icl_interp.studies.limits.measurements import boundary as measured
 from icl_interp.studies.limits.measurements import far
 
@@ -39,71 +24,51 @@ GROWS = {
     "E_N": ("numerator", ORANGE, "dash"),
     "E_sigma": ("scale", PURPLE, "dot"),
 }
-MARKS = {"zone": "leaves target", "onset": "plateau begins"}
 # In units of f's size at the edge of the trained range: beyond, the axis of f is a symmetric-log
 # one.
 BOUNDED = 100.0
 Rows = Mapping[tuple[str, str], Mapping[str, Any]]
+Bound = tuple[float, float]
 
 
-def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """One context in both directions, with marks, the distance from its end, and elasticities.
 
     The marks are zone, peak, onset and level.
     """
-    table, curve, logs = (
-        results.get(measured.boundary),
-        results.get(measured.approach),
-        results.get(measured.logs),
-    )
+    table = results.get(measured.boundary)
+    curve = results.get(measured.approach)
+    logs = results.get(measured.logs)
     if table is None or curve is None or logs is None:
         return None
     rows: Rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
-    weights = results.get(far.certificate)
-    known = weights.iloc[0].to_dict() if weights is not None else {}
-    figure = go.Figure()
-    domains = (0, 0.35), (0.44, 0.68), (0.765, 1)
-    place(figure, *domains)
-    sizes = np.unique(np.abs(curve["x"].values))
-    ends = float(sizes[0]) / 1.2, float(sizes[-1]) * 1.2
-    _f(figure, results, rows, known)
-    _gap(figure, curve, rows, output_unit.u(results) if output_unit.own in results else 0.0)
-    _growth(figure, logs)
-    figure.update_layout(
-        xaxis=log_axis("|x| of the query", *ends, 8),
-        xaxis2=log_axis("|x| of the query", *ends, 5),
-        xaxis3=log_axis("|x| of the query", *ends, 5),
-    )
-    edges = [row["value"] for (_, quantity), row in rows.items() if quantity == "trained range"]
-    for axis in ("x", "x2", "x3"):
-        figure.add_shape(
-            type="rect",
-            xref=axis,
-            yref=axis.replace("x", "y") + " domain",
-            x0=ends[0],
-            x1=max(edges),
-            y0=0,
-            y1=1,
-            fillcolor=FAINT,
-            line={"width": 0},
-            layer="below",
-        )
-    grows = ", ".join(
-        f'<span style="color:{colour}">{text}</span>' for text, colour, _ in GROWS.values()
-    )
-    titles = ("Prediction, one context and mean", "Distance from its end", grows)
-    for text, domain in zip(titles, domains, strict=True):
-        panel_title(figure, text, domain)
-    below = tested_by("boundary", findings) + "<br>" + _words(rows)
-    finish(
-        figure,
-        "From the training data (grey) to the level that the prediction tends to",
-        below,
-        330,
-        l=76,
-        r=24,
-    )
-    return figure.update_layout(hovermode="closest")
+    sizes = np.abs(curve["x"].values)
+    trained = Zone(x=(0.0, max(_of(rows, "trained range"))))
+    u = output_unit.u(results) if output_unit.own in results else 0.0
+    panels = []
+    for title, width, y, marks in (
+        ("Prediction, one context and mean", 1.4, *_f(results, rows)),
+        ("Distance from its end", 1.0, *_gap(curve, rows, u)),
+        (_names_of_growth(), 1.0, *_growth(logs)),
+    ):
+        x = Axis("|x| of the query", sizes.min() / 1.2, sizes.max() * 1.2, log=True)
+        panels.append(Panel(title, x, y, [*marks, trained], width=width))
+    title = "From the training data (grey) to the level that the prediction tends to"
+    below = f"{tested_by('boundary', findings)}<br>{_words(rows)}"
+    return Drawing(title, below, panels, height=330)
+
+
+def _of(rows: Rows, quantity: str) -> list[float]:
+    """A quantity in both directions."""
+    return [row["value"] for (_, name), row in rows.items() if name == quantity]
+
+
+def _names_of_growth() -> str:
+    """The heading that tells the lines of the last panel apart."""
+    words = []
+    for text, colour, _ in GROWS.values():
+        words.append(markup('<span style="color:{}">{}</span>', colour, text))
+    return joined(words, ", ")
 
 
 def _words(rows: Rows) -> str:
@@ -111,7 +76,8 @@ def _words(rows: Rows) -> str:
     lines = []
     for name, (label, *_) in LOOKS.items():
         value = {quantity: row["value"] for (d, quantity), row in rows.items() if d == name}
-        text = f"{label}: follows the target function up to {number(value['zone'])}"
+        sign = label.replace("<", "&lt;")
+        text = f"{sign}: follows the target function up to {number(value['zone'])}"
         if np.isfinite(value["onset"]):
             text += (
                 f", is largest at {number(value['peak at'])} ({number(value['peak'])}), level from "
@@ -125,247 +91,134 @@ def _words(rows: Rows) -> str:
     return "<br>".join(lines)
 
 
-def _f(figure: Figure, results: Results, rows: Rows, known: Mapping[str, float]) -> None:
+def _f(results: Results, rows: Rows) -> tuple[Axis, list[Mark]]:
     """The first context's f and the mean over all, with the certificate behind and marks on it.
 
     Both directions are drawn.
     """
-    contexts, intact = results.get(far.contexts), results.get(far.intact)
-    curves = []
+    marks: list[Mark] = []
+    largest = 0.0
+    contexts = results.get(far.contexts)
     if contexts is not None:
-        curves.append(
-            ("one context", contexts["x"].values, contexts.sel(curve="model").values[0], 1.1, 0.6)
-        )
+        one = contexts.sel(curve="model").isel(context=0)
+        marks += _both_ways("one context", one, 1.1, 0.6)
+        largest = float(np.abs(one).max())
+    intact = results.get(far.intact)
     if intact is not None:
-        curves.append(
-            ("mean", intact["x"].values, intact.sel(statistic="mean").values.mean(0), 2.2, 1.0)
-        )
-    held = [
-        row["value"]
-        for (_, quantity), row in rows.items()
-        if quantity in ("level", "one decade out")
-    ]
-    certified = bool(np.isfinite([known.get("c", np.nan), known.get("r", np.nan)]).all())
-    if certified:
-        held += [known["c"] - known["r"], known["c"] + known["r"]]
-    top = max([float(np.abs(f).max()) for _, _, f, _, _ in curves], default=1.0)
-    decade = (
-        max([abs(r["value"]) for (_, q), r in rows.items() if q == "one decade out"], default=1.0)
-        or 1.0
-    )
-    axis: Any = (
-        np.asarray
-        if certified or top <= BOUNDED * decade
-        else Symlog(float(10 ** np.floor(np.log10(decade))))
-    )
-    for kind, xs, f, width, opacity in curves:
-        for name, (label, colour, _, dash) in LOOKS.items():
-            keep = np.sign(xs) == measured.SIGNS[name]
-            order = np.argsort(np.abs(xs[keep]))
-            x, y = np.abs(xs[keep])[order], f[keep][order]
-            held += [float(y.min()), float(y.max())]
-            figure.add_trace(
-                go.Scatter(
-                    x=x,
-                    y=axis(y),
-                    customdata=y,
-                    mode="lines",
-                    name=f"{kind}, {label}",
-                    opacity=opacity,
-                    line={"color": colour, "width": width, "dash": dash},
-                    xaxis="x",
-                    yaxis="y",
-                    hovertemplate=f"{kind}, {label}<br>|x| = %{{x:.4g}}<br>y = "
-                    "%{customdata:.6g}<extra></extra>",
-                )
-            )
-    if certified:
-        _certificate(figure, known["c"] - known["r"], known["c"] + known["r"])
-    _marks(figure, rows)
-    if isinstance(axis, Symlog):
-        every = int(np.ceil(np.log10(top / axis.threshold) / 6))
-        figure.update_layout(
-            yaxis={
-                "title": {
-                    "text": f"prediction (symmetric-log: linear within ±{number(axis.threshold)})"
-                },
-                "range": ranged([-float(axis(top)), float(axis(top))], 0.02),
-                **axis.axis(top, every),
-            }
-        )
-    else:
-        figure.update_layout(yaxis={"title": {"text": "prediction"}, "range": ranged(held)})
+        mean = intact.sel(statistic="mean").mean("unit")
+        marks += _both_ways("mean", mean, 2.2, 1.0)
+        largest = max(largest, float(np.abs(mean).max()))
+
+    bound = _certified(results)
+    if bound:
+        marks += [Zone(y=bound, colour="#F3F7F2")]
+        marks += [Rule(y=end, colour=GREEN, dash="dash") for end in bound]
+    marks += _places(rows)
+    decade = max(np.abs(_of(rows, "one decade out")).max(initial=0.0), 0.0) or 1.0
+    if bound or largest <= BOUNDED * decade:
+        return Axis("prediction"), marks
+    threshold = float(10 ** np.floor(np.log10(decade)))
+    words = f"prediction (symmetric-log: linear within ±{number(threshold)})"
+    return Axis(words, symlog=threshold), marks
 
 
-def _certificate(figure: Figure, low: float, high: float) -> None:
+def _both_ways(kind: str, f: DataArray, width: float, opacity: float) -> list[Mark]:
+    """f in both directions over |x|."""
+    marks: list[Mark] = []
+    for name, (label, colour, _, dash) in LOOKS.items():
+        half = f.sel(x=np.sign(f["x"]) == measured.SIGNS[name])
+        order = np.argsort(np.abs(half["x"].values))
+        line = Line(
+            np.abs(half["x"].values)[order],
+            half.values[order],
+            name=f"{kind}, {label}",
+            colour=colour,
+            dash=dash,
+            width=width,
+            opacity=opacity,
+            hover="|x| = {x:.4g}<br>y = {y:.6g}",
+        )
+        marks.append(line)
+    return marks
+
+
+def _certified(results: Results) -> Bound | None:
     """The band in which the weights alone say that f lies."""
-    figure.add_shape(
-        type="rect",
-        xref="x domain",
-        yref="y",
-        x0=0,
-        x1=1,
-        y0=low,
-        y1=high,
-        fillcolor="#F3F7F2",
-        line={"width": 0},
-        layer="below",
-    )
-    for edge in (low, high):
-        figure.add_shape(
-            type="line",
-            xref="x domain",
-            yref="y",
-            x0=0,
-            x1=1,
-            y0=edge,
-            y1=edge,
-            layer="below",
-            line={"color": GREEN, "width": 1, "dash": "dash"},
-        )
+    weights = results.get(far.certificate)
+    if weights is None:
+        return None
+    known = weights.iloc[0].to_dict()
+    c, r = known.get("c", np.nan), known.get("r", np.nan)
+    return (c - r, c + r) if np.isfinite([c, r]).all() else None
 
 
-def _marks(figure: Figure, rows: Rows) -> None:
+def _places(rows: Rows) -> list[Mark]:
     """Where f leaves the function, and where it is level, in each direction."""
+    marks: list[Mark] = []
     for name, (_, colour, _, dash) in LOOKS.items():
-        for quantity in ("zone", "onset"):
-            x = rows[name, quantity]["value"]
-            if np.isfinite(x):
-                figure.add_shape(
-                    type="line",
-                    xref="x",
-                    yref="y domain",
-                    x0=x,
-                    x1=x,
-                    y0=0,
-                    y1=1,
-                    layer="below",
-                    line={
-                        "color": colour if quantity == "onset" else GREY,
-                        "width": 1,
-                        "dash": dash,
-                    },
-                )
-                figure.add_annotation(
-                    text=MARKS[quantity],
-                    x=float(np.log10(x)),
-                    xref="x",
-                    y=1 if name == "+" else 0.93,
-                    yref="y domain",
-                    yanchor="top",
-                    xanchor="left",
-                    xshift=2,
-                    showarrow=False,
-                    font={"size": 10, "color": colour},
-                )
+        at = "top right" if name == "+" else "bottom right"
+        leaves = Rule(rows[name, "zone"]["value"], None, "leaves target", at, GREY, dash)
+        level = Rule(rows[name, "onset"]["value"], None, "plateau begins", at, colour, dash)
+        marks += [rule for rule in (leaves, level) if np.isfinite(rule.x or np.nan)]
+    return marks
 
 
-def _gap(figure: Figure, curve: DataArray, rows: Rows, u: float) -> None:
+def _gap(curve: DataArray, rows: Rows, u: float) -> tuple[Axis, list[Mark]]:
     """Root mean square distance of f from its own end, a guide, and what counts as level.
 
     The guide falls like 1/|x|.
     """
-    held = []
+    marks: list[Mark] = []
     for name, (label, colour, symbol, dash) in LOOKS.items():
         xs, keep = measured.direction(curve, measured.SIGNS[name])
-        y = np.sqrt(curve.sel(statistic="gap").values.mean(0)[keep])[
-            :-1
-        ]  # the end's own distance is 0
-        figure.add_trace(
-            go.Scatter(
-                x=xs[:-1],
-                y=y,
-                mode="lines+markers",
-                showlegend=False,
-                xaxis="x2",
-                yaxis="y2",
-                line={"color": colour, "width": 1.6, "dash": dash},
-                marker={"symbol": symbol, "size": 5},
-                hovertemplate=f"{label}<br>|x| = %{{x:.4g}}<br>distance = "
-                "%{y:.4g}<extra></extra>",
-            )
+        distances = np.sqrt(curve.sel(statistic="gap").values.mean(0)[keep])
+        xs, y = xs[:-1], distances[:-1]  # the end's own distance is 0
+        line = Line(
+            xs,
+            y,
+            name=label,
+            listed=False,
+            colour=colour,
+            dash=dash,
+            width=1.6,
+            symbol=symbol,
+            size=5,
+            hover="|x| = {x:.4g}<br>distance = {y:.4g}",
         )
-        held += [float(v) for v in y if v > 0]
-        if name == "+" and np.isfinite(rows[name, "onset"]["value"]):
-            start = int(np.argmin(np.abs(np.log(xs / rows[name, "onset"]["value"]))))
-            guide = 1.6 * y[start] * xs[start] / xs[start:-1]
-            figure.add_trace(
-                go.Scatter(
-                    x=xs[start:-1],
-                    y=guide,
-                    mode="lines",
-                    name="guide: 1/|x|",
-                    hoverinfo="skip",
-                    xaxis="x2",
-                    yaxis="y2",
-                    line={"color": GREY, "width": 1.2, "dash": "dot"},
-                )
-            )
+        marks.append(line)
+        onset = rows[name, "onset"]["value"]
+        if name == "+" and np.isfinite(onset):
+            start = int(np.argmin(np.abs(np.log(xs / onset))))
+            guide = 1.6 * y[start] * xs[start] / xs[start:]
+            look = {"colour": GREY, "width": 1.2, "dash": "dot", "hover": ""}
+            marks.append(Line(xs[start:], guide, name="guide: 1/|x|", **look))
     if u > 0:
-        level = measured.LEVEL * u
-        figure.add_shape(
-            type="line",
-            xref="x2 domain",
-            yref="y2",
-            x0=0,
-            x1=1,
-            y0=level,
-            y1=level,
-            layer="below",
-            line={"color": GREEN, "width": 1, "dash": "dash"},
-        )
-        figure.add_annotation(
-            text=f"level: {measured.LEVEL} standard deviations",
-            x=1,
-            xref="x2 domain",
-            xanchor="right",
-            y=float(np.log10(level)),
-            yref="y2",
-            yanchor="bottom",
-            showarrow=False,
-            font={"size": 11, "color": "#00694D"},
-        )
-        held.append(level)
-    low, high = (min(held) / 2, max(held) * 2) if held else (0.1, 1.0)
-    figure.update_layout(yaxis2=log_axis("distance from the end value", low, high, 6))
+        words = f"level: {measured.LEVEL} standard deviations"
+        level = Rule(y=measured.LEVEL * u, words=words, colour=GREEN, dash="dash", ink="#00694D")
+        marks.append(level)
+    return Axis("distance from the end value", log=True, labels=6), marks
 
 
-def _growth(figure: Figure, logs: DataArray) -> None:
+def _growth(logs: DataArray) -> tuple[Axis, list[Mark]]:
     """E_f = E_N - E_sigma between neighbouring decades, the mean of both directions."""
     sizes = np.unique(np.abs(logs["x"].values))
-    mid = np.sqrt(sizes[1:] * sizes[:-1])
+    middles = np.sqrt(sizes[1:] * sizes[:-1])
+    marks: list[Mark] = [Rule(y=value, colour=INK, width=0.8) for value in (0.0, 1.0)]
     for key, (label, colour, dash) in GROWS.items():
-        each = np.array(
-            [
-                [measured.elasticities(logs, sign, a, b)[key].value for a, b in pairwise(sizes)]
-                for sign in measured.SIGNS.values()
-            ]
+        ways = []
+        for sign in measured.SIGNS.values():
+            steps = pairwise(sizes)
+            ways.append([measured.elasticities(logs, sign, a, b)[key].value for a, b in steps])
+        line = Line(
+            middles,
+            np.mean(ways, 0),
+            name=f"growth of {label}",
+            listed=False,
+            colour=colour,
+            dash=dash,
+            symbol="circle",
+            size=6,
+            hover="|x| = {x:.3g}<br>exponent = {y:.4f}",
         )
-        figure.add_trace(
-            go.Scatter(
-                x=mid,
-                y=each.mean(0),
-                mode="lines+markers",
-                name=f"growth of {label}",
-                showlegend=False,
-                xaxis="x3",
-                yaxis="y3",
-                line={"color": colour, "width": 2, "dash": dash},
-                marker={"size": 6},
-                hovertemplate=f"{label}<br>|x| = %{{x:.3g}}<br>exponent = "
-                "%{y:.4f}<extra></extra>",
-            )
-        )
-    for value in (0.0, 1.0):
-        figure.add_shape(
-            type="line",
-            xref="x3 domain",
-            yref="y3",
-            x0=0,
-            x1=1,
-            y0=value,
-            y1=value,
-            layer="below",
-            line={"color": INK, "width": 0.8, "dash": "dot"},
-        )
-    figure.update_layout(yaxis3={"title": {"text": "growth exponent"}, "range": [-1.25, 1.5]})
+        marks.append(line)
+    return Axis("growth exponent", -1.25, 1.5), marks

@@ -3,25 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.graph_objects import Figure
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    VERDICTS,
-    finish,
-    log_axis,
-    panel_title,
-    place,
-    rows_axis,
-)
+from icl_interp.figures.colours import BLUE, GREEN, INK, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Mark, Note, Panel, Points, Rule, Zone, rows
+from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import continuous as limits_continuous
@@ -33,7 +21,7 @@ from icl_interp.studies.limits.measurements import classes as measured
 from icl_interp.studies.limits.measurements.algorithms import ARMS
 from icl_interp.studies.limits.measurements.classes import polynomial_in
 
-ROW = 22  # pixels
+Rate = tuple[str, str, Interval]  # class, look, error rate
 LOOKS = {  # of predictors: name, colour, symbol, size
     "seen": ("trained on", BLUE, "circle", 10),
     "unseen": ("not trained on", BLUE, "circle-open", 10),
@@ -56,39 +44,24 @@ LOOKS_OF_ARMS = (
 SIGNS = dict(zip(ARMS, LOOKS_OF_ARMS, strict=True))
 
 
-def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """Error rate on every class with its interval; similarity to every algorithm, arm by arm."""
+    panels = []
+    rates = _rates(results, facts)
+    if rates:
+        panels.append(_draw_rates(rates))
     model, others = results.get(algorithms.own), results.get(algorithms.rivals)
-    rows = _rates(results, facts)
-    paired = model is not None and others is not None
-    if not (rows or paired):
-        return None
-    figure = go.Figure()
-    left, right = (0.0, 0.42 if paired else 0.85), (0.68 if rows else 0.2, 1.0)
-    place(figure, *([left] if rows else []), *([right] if paired else []))
-    if rows:
-        _draw_rates(figure, rows)
-        panel_title(figure, "Error relative to predicting 0", left)
-    n_rows = len({label for label, _, _ in rows})
     if model is not None and others is not None:
-        n_rows = max(
-            n_rows, _draw_similarities(figure, Comparison.of(model, others), "2" if rows else "")
-        )
-        panel_title(figure, "Similarity to algorithms", right)
-    finish(
-        figure,
-        "Which classes of functions the model learns in context, and like which algorithm",
-        tested_by("classes", findings),
-        max(260, ROW * n_rows + 40),
-        l=96,
-        r=24,
-    )
-    return figure.update_layout(hovermode="closest")
+        panels.append(_draw_similarities(Comparison.of(model, others)))
+    if not panels:
+        return None
+    title = "Which classes of functions the model learns in context, and like which algorithm"
+    return Drawing(title, tested_by("classes", findings), panels, height=260)
 
 
-def _rates(results: Results, facts: Facts) -> list[tuple[str, str, Interval]]:
+def _rates(results: Results, facts: Facts) -> list[Rate]:
     """(class, look, error rate) of everything measured on classes."""
-    found: list[tuple[str, str, Interval]] = []
+    found: list[Rate] = []
     if facts.task_kind != "Polynomial":
         return found
     errors, continuous = results.get(measured.errors), results.get(limits_continuous.continuous)
@@ -115,150 +88,81 @@ def _rates(results: Results, facts: Facts) -> list[tuple[str, str, Interval]]:
     return found
 
 
-def _draw_rates(figure: Figure, rows: list[tuple[str, str, Interval]]) -> None:
-    labels = list(dict.fromkeys(label for label, _, _ in rows))
+def _draw_rates(found: list[Rate]) -> Panel:
+    """A row for each class."""
+    labels = list(dict.fromkeys(label for label, _, _ in found))
+
     # Least squares can be exact: the axis ends where the models' errors do, and words say what lies
     # beyond.
-    low = 10 ** np.floor(
-        np.log10(min(max(i.low, 1e-12) for _, look, i in rows if look != "least squares") / 1.2)
-    )
-    high = 2.0 * max(1.0, *(i.high for _, look, i in rows if look != "least squares"))
-    beyond = [
-        plain(label)
-        for label, look, i in rows
-        if look == "least squares" and not low < i.value < high
-    ]
+    models = [one for _, look, one in found if look != "least squares"]
+    lowest = min(max(one.low, 1e-12) for one in models)
+    low = 10 ** np.floor(np.log10(lowest / 1.2))
+    high = 2.0 * max(1.0, *(one.high for one in models))
+    beyond = []
+    for label, look, one in found:
+        if look == "least squares" and not low < one.value < high:
+            beyond.append(label)
+    words = f"learned: below {LOW:g}"
+    if beyond:
+        words += f"; least squares off the axis: {', '.join(beyond)}"
+
+    marks: list[Mark] = [Rule(x=LOW, words=words, at="bottom left"), Rule(x=1.0)]
     for look, (name, colour, symbol, size) in LOOKS.items():
-        mine = [(labels.index(label), i, label) for label, this, i in rows if this == look]
-        if not mine:
-            continue
-        values = np.array([[i.value, i.low, i.high] for _, i, _ in mine])
-        figure.add_trace(
-            go.Scatter(
-                x=values[:, 0],
-                y=[row for row, _, _ in mine],
-                mode="markers",
-                name=name,
-                xaxis="x",
-                yaxis="y",
-                marker={
-                    "color": colour,
-                    "symbol": symbol,
-                    "size": size,
-                    "line": {"color": colour, "width": 1.6},
-                },
-                error_x={
-                    "array": values[:, 2] - values[:, 0],
-                    "arrayminus": values[:, 0] - values[:, 1],
-                    "thickness": 1.2,
-                    "width": 3,
-                },
-                text=[
-                    (
-                        f"{plain(label)}<br>{MEANING[look]}<br>{number(i.value)} [{number(i.low)}, "
-                        f"{number(i.high)}]"
-                    )
-                    for _, i, label in mine
-                ],
-                hovertemplate="%{text}<extra></extra>",
-            )
+        mine = [(labels.index(label), one) for label, this, one in found if this == look]
+        shown = Points(
+            [one.value for _, one in mine],
+            [row for row, _ in mine],
+            [one.low for _, one in mine],
+            [one.high for _, one in mine],
+            name=name,
+            colour=colour,
+            symbol=symbol,
+            size=size,
+            edge=1.6,
+            texts=[_told(labels[row], look, one) for row, one in mine],
         )
-    for at in (LOW, 1.0):
-        figure.add_shape(
-            type="line",
-            xref="x",
-            x0=at,
-            x1=at,
-            yref="y domain",
-            y0=0,
-            y1=1,
-            layer="below",
-            line={"color": GREY, "width": 1, "dash": "dot"},
-        )
-    words = f"learned: below {LOW:g}" + (
-        f"; least squares off the axis: {', '.join(beyond)}" if beyond else ""
-    )
-    figure.add_annotation(
-        text=words,
-        xref="x",
-        x=float(np.log10(LOW)),
-        xanchor="right",
-        xshift=-3,
-        yref="y domain",
-        y=0,
-        yanchor="bottom",
-        showarrow=False,
-        font={"size": 11, "color": GREY},
-    )
-    figure.update_layout(
-        xaxis=log_axis(
-            "error / error of predicting 0 (fixed functions: / variance)",
-            float(low),
-            float(high),
-            6,
-        ),
-        yaxis=rows_axis(labels, spare=0.6),
-    )
+        if mine:
+            marks.append(shown)
+    title = "error / error of predicting 0 (fixed functions: / variance)"
+    x = Axis(title, low, high, log=True, labels=6)
+    y = rows(labels, spare=0.6)
+    return Panel("Error relative to predicting 0", x, y, marks, width=1.3)
 
 
-def _draw_similarities(figure: Figure, found: Comparison, axis: str) -> int:
-    """Returns how many rows were drawn."""
+def _told(label: str, look: str, one: Interval) -> str:
+    """What hovering over an error rate says."""
+    words = f"{number(one.value)} [{number(one.low)}, {number(one.high)}]"
+    return f"{plain(label)}<br>{MEANING[look]}<br>{words}"
+
+
+def _draw_similarities(found: Comparison) -> Panel:
+    """A row for each algorithm."""
     each = found.chosen.each
     values = np.array([found.similarities(rival) for rival in each])
+    marks: list[Mark] = [
+        Zone((LEAST, UNLIKE), None, VERDICTS["supported"].pale),
+        Zone((RESEMBLES, 1.0), None, VERDICTS["contradicted"].pale),
+        Note(
+            "resembles, if all four lie to the right",
+            x=UNLIKE,
+            at="bottom left",
+            colour=VERDICTS["contradicted"].ink,
+            size=11,
+        ),
+    ]
     for arm, column in zip(ARMS, values.T, strict=True):
         symbol, colour = SIGNS[arm]
-        figure.add_trace(
-            go.Scatter(
-                x=np.maximum(column, LEAST),
-                y=list(range(len(each))),
-                mode="markers",
-                name=arm,
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                marker={
-                    "symbol": symbol,
-                    "color": colour,
-                    "size": 9,
-                    "line": {"color": colour, "width": 1.4},
-                },
-                text=[
-                    f"{plain(str(rival))}<br>{arm}<br>similarity {number(float(value))}"
-                    for rival, value in zip(each, column, strict=True)
-                ],
-                hovertemplate="%{text}<extra></extra>",
-            )
+        shown = Points(
+            column,
+            np.arange(len(each)),
+            name=arm,
+            colour=colour,
+            symbol=symbol,
+            size=9,
+            texts=[plain(str(rival)) for rival in each],
+            hover="{text}<br>similarity {x:.3g}",
         )
-    for verdict, x0, x1 in (("supported", LEAST, UNLIKE), ("contradicted", RESEMBLES, 1.0)):
-        figure.add_shape(
-            type="rect",
-            xref=f"x{axis}",
-            x0=x0,
-            x1=x1,
-            yref=f"y{axis} domain",
-            y0=0,
-            y1=1,
-            fillcolor=VERDICTS[verdict].pale,
-            line={"width": 0},
-            layer="below",
-        )
-    figure.add_annotation(
-        text="resembles, if all four lie to the right",
-        xref=f"x{axis}",
-        x=UNLIKE,
-        xanchor="right",
-        yref=f"y{axis} domain",
-        y=0,
-        yanchor="bottom",
-        showarrow=False,
-        font={"size": 11, "color": VERDICTS["contradicted"].ink},
-    )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {
-                "title": {"text": "similarity (1: the same predictions)"},
-                "range": [LEAST - 0.04, 1.04],
-            },
-            f"yaxis{axis}": rows_axis([rival.algorithm for rival in each], spare=0.6),
-        }
-    )
-    return len(each) + 1
+        marks.append(shown)
+    x = Axis("similarity (1: the same predictions)", LEAST - 0.04, 1.04, least=LEAST)
+    y = rows([rival.algorithm for rival in each], spare=0.6)
+    return Panel("Similarity to algorithms", x, y, marks)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
@@ -12,19 +10,9 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import Effect, relevance, relevant
 from icl_interp.analyses.relevance import effects as ablation_effects
-from icl_interp.figures.style import (
-    BLUE,
-    GREY,
-    INK,
-    ORANGE,
-    PALE,
-    VERDICTS,
-    Marks,
-    finish,
-    panel_title,
-    place,
-    rows_axis,
-)
+from icl_interp.figures.colours import BLUE, GREY, INK, ORANGE, PALE
+from icl_interp.figures.drawing import Axis, Column, Drawing, Line, Mark, Panel, Points, Zone, rows
+from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.results import Result
 from icl_interp.studies.limits.claims import softmax as limits_softmax
@@ -32,55 +20,31 @@ from icl_interp.studies.limits.claims.softmax import CONCENTRATED, TARGETS
 
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
 MAPS = (
-    "OV: what a head writes for what it reads<br>QK: what it looks for<br>"
-    "outputs: what it writes in distribution, less its mean<br>(the claim is about outputs)"
+    "OV: what a head writes for what it reads\nQK: what it looks for\n"
+    "outputs: what it writes in distribution, less its mean\n(the claim is about outputs)"
 )
+MANY = 24  # heads; more of them have lower rows
 
 
-def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """Delta of every head near and far, effect and target; overlap beside random rotations."""
-    delta, overlap = results.get(limits_softmax.delta), results.get("heads/overlap")
-    scored, paired = delta is not None, overlap is not None
-    if not (scored or paired):
-        return None
-    left = (0.0, 0.5 if paired else 0.8)
-    right = (0.76 if scored else 0.0, 1.0)
-    figure = go.Figure()
-    place(figure, *([left] if scored else []), *([right] if paired else []))
-    n_rows = len(delta.indexes["head"]) if delta is not None else 4
-    plot = max(280 if scored else 240, (22 if n_rows <= 24 else 15) * n_rows + 20)
+    delta = results.get(limits_softmax.delta)
+    overlap = results.get("heads/overlap")
     below = tested_by("heads", findings)
+    panels = []
     if delta is not None:
-        _dumbbells(figure, delta, results, facts)
-        panel_title(figure, "Distance of the pattern to its hardmax", left)
+        panels.append(_dumbbells(delta, results, facts))
         below += (
             "<br>Size of blue marks, and effect: the factor on the error in distribution when the "
             "head's attention is made uniform, or its output replaced by its mean (the larger "
-            "one);<br>in a model that has not learned, the change of the prediction in u, its "
+            "one); in a model that has not learned, the change of the prediction in u, its "
             "standard deviation in distribution."
         )
-    if paired:
-        _overlaps(figure, overlap, "2" if scored else "", (1 - 170 / plot, 1.0))
-        panel_title(figure, "Overlap of heads within a layer", right)
-        figure.add_annotation(
-            text=MAPS,
-            xref="paper",
-            x=right[0],
-            yref="paper",
-            y=1 - 170 / plot,
-            yshift=-52,
-            yanchor="top",
-            xanchor="left",
-            align="left",
-            showarrow=False,
-            font={"size": 11, "color": GREY},
-        )
-    finish(figure, "What each head does", below, plot, l=64, r=24)
-    return figure.update_layout(hovermode="closest")
-
-
-def _counted(results: Results, facts: Facts, names: Sequence[str]) -> set[str]:
-    return set(relevant(results, facts)) if relevance in results else set(names)
+    if isinstance(overlap, DataArray):
+        panels.append(_overlaps(overlap))
+    if not panels:
+        return None
+    return Drawing("What each head does", below, panels, height=280)
 
 
 def effects(results: Results, facts: Facts) -> dict[str, Effect]:
@@ -105,125 +69,75 @@ def _words(effect: Effect | None) -> str:
     return f"{number(effect.value, 2)}×" if effect.on_error else f"{number(effect.value, 2)} u"
 
 
-def _dumbbells(figure: Figure, delta: DataArray, results: Results, facts: Facts) -> None:
+def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
+    """A row for each head: delta in distribution and far from the data."""
     names = list(delta.indexes["head"])
-    counted, effect = _counted(results, facts, names), effects(results, facts)
-    inside = facts.trained_range or (0.0, 0.0)
-    near = (delta["x"].values >= inside[0]) & (delta["x"].values <= inside[1])
-    if not near.any():
-        near = np.abs(delta["x"].values) == np.abs(delta["x"].values).min()
-    far = np.isclose(np.abs(delta["x"].values)[:, None] / facts.x_unit, FAR).any(1)
-    values = delta.sel(statistic="delta").values
-    start, end = values[:, near].mean(-1), values[:, far].mean(-1)
-    rows = np.arange(len(names))
-    path = np.stack([start, end, np.full(len(names), np.nan)], -1).ravel()[:-1]
-    figure.add_trace(
-        go.Scatter(
-            x=path,
-            y=np.repeat(rows, 3)[:-1],
-            mode="lines",
-            line={"color": PALE, "width": 2},
-            showlegend=False,
-            hoverinfo="skip",
-            xaxis="x",
-            yaxis="y",
-        )
-    )
+    effect = effects(results, facts)
+    counted = set(relevant(results, facts)) if relevance in results else set(names)
+    start, end = _ends(delta, facts)
     targets = [_target(delta, name) for name in names]
     share = results.get(limits_softmax.concentration)
-    for label, keep, symbol in (
-        ("", True, "circle"),
-        (", not sure to matter", False, "circle-open"),
-    ):
+
+    # A pale line from delta near to delta far, in each row.
+    ys = np.arange(len(names))
+    paths = Line(np.stack([start, end], 1), np.stack([ys, ys], 1), colour=PALE, hover="")
+    marks: list[Mark] = [Zone(x=(0, CONCENTRATED), colour=VERDICTS["supported"].pale), paths]
+    for keep in (True, False):
         chosen = [i for i, name in enumerate(names) if (name in counted) == keep]
         if not chosen:
             continue
-        size = [_size(effect.get(names[i])) for i in chosen]
-        words = [
-            _hover(names[i], start[i], end[i], effect.get(names[i]), targets[i], share)
-            for i in chosen
-        ]
-        common = {
-            "y": rows[chosen],
-            "mode": "markers",
-            "text": words,
-            "hovertemplate": "%{text}<extra></extra>",
-            "xaxis": "x",
-            "yaxis": "y",
-            "cliponaxis": False,
-        }
-        figure.add_trace(
-            go.Scatter(
-                x=start[chosen],
-                name="in distribution",
-                showlegend=keep or not counted,
-                **common,
-                marker={
-                    "color": GREY,
-                    "symbol": symbol,
-                    "size": 7,
-                    "line": {"color": GREY, "width": 1.3},
-                    "opacity": 1,
-                },
-            )
+        words = []
+        for i in chosen:
+            mine = effect.get(names[i])
+            words.append(_hover(names[i], start[i], end[i], mine, targets[i], share))
+        symbol = "circle" if keep else "circle-open"
+        near = Points(
+            start[chosen],
+            ys[chosen],
+            name="in distribution",
+            colour=GREY,
+            symbol=symbol,
+            size=7,
+            edge=1.3,
+            texts=words,
         )
-        figure.add_trace(
-            go.Scatter(
-                x=end[chosen],
-                name=f"far from the data{label}",
-                **common,
-                marker={
-                    "color": BLUE,
-                    "symbol": symbol,
-                    "size": size,
-                    "line": {"color": "white" if keep else BLUE, "width": 1 if keep else 1.5},
-                    "opacity": 1,
-                },
-            )
+        far = Points(
+            end[chosen],
+            ys[chosen],
+            name="far from the data" if keep else "far from the data, not sure to matter",
+            symbol=symbol,
+            size=[_size(effect.get(names[i])) for i in chosen],
+            edge=1 if keep else 1.5,
+            edge_colour="white" if keep else BLUE,
+            texts=words,
         )
-    look = VERDICTS["supported"]
-    figure.add_shape(
-        type="rect",
-        xref="x",
-        x0=0,
-        x1=CONCENTRATED,
-        yref="y domain",
-        y0=0,
-        y1=1,
-        fillcolor=look.pale,
-        line={"width": 0},
-        layer="below",
+        marks += [near, far]
+    inks = [INK if name in counted else "#767676" for name in names]
+    beside = [
+        Column("far away, looks at", targets, inks),
+        Column("effect", [_words(effect.get(name)) for name in names], inks),
+    ]
+    words = f"δ = 1 − weight on the largest key (hardmax: δ ≤ {CONCENTRATED})"
+    return Panel(
+        "Distance of the pattern to its hardmax",
+        Axis(words, -0.02, 1.03),
+        rows(names, "layer.head", beside=beside),
+        marks,
+        width=2.0,
+        row=22 if len(names) <= MANY else 15,
     )
-    columns = ((14, "left", "far away, looks at"), (168, "right", "effect"))
-    anchor = {"xref": "x domain", "x": 1}
-    marks = Marks()
-    for shift, side, heading in columns:
-        marks.note(
-            text=heading,
-            xshift=shift,
-            xanchor=side,
-            y=1,
-            yref="paper",
-            yanchor="bottom",
-            yshift=4,
-            font={"size": 11, "color": GREY},
-            **anchor,
-        )
-    for i, name in enumerate(names):
-        rise = _words(effect.get(name))
-        font = {"size": 11, "color": INK if name in counted else "#767676"}
-        for (shift, side, _), text in zip(columns, (targets[i], rise), strict=True):
-            marks.note(
-                text=plain(text), xshift=shift, xanchor=side, y=i, yref="y", font=font, **anchor
-            )
-    marks.put(figure)
-    figure.update_layout(
-        xaxis={
-            "range": [-0.02, 1.03],
-            "title": {"text": f"δ = 1 − weight on the largest key (hardmax: δ ≤ {CONCENTRATED})"},
-        },
-        yaxis={**rows_axis(names), "title": {"text": "layer.head"}},
-    )
+
+
+def _ends(delta: DataArray, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Delta of each head in distribution, and far from the data."""
+    xs = delta["x"].values
+    low, high = facts.trained_range or (0.0, 0.0)
+    near = (xs >= low) & (xs <= high)
+    if not near.any():
+        near = np.abs(xs) == np.abs(xs).min()
+    far = np.isclose(np.abs(xs)[:, None] / facts.x_unit, FAR).any(1)
+    values = delta.sel(statistic="delta").values
+    return values[:, near].mean(-1), values[:, far].mean(-1)
 
 
 def _target(delta: DataArray, head: str) -> str:
@@ -249,75 +163,53 @@ def _hover(
             f"a hardmax in {number(100 * near)} % of contexts in distribution, "
             f"{number(100 * min(far))} % far"
         )
-    lines += [f"looks at {plain(target)}"] if target else []
-    lines += (
-        [f"ablated: {'error' if effect.on_error else 'change of the prediction'} {_words(effect)}"]
-        if effect
-        else []
-    )
+    if target:
+        lines.append(f"looks at {plain(target)}")
+    if effect:
+        what = "error" if effect.on_error else "change of the prediction"
+        lines.append(f"ablated: {what} {_words(effect)}")
     return "<br>".join(lines)
 
 
-def _overlaps(figure: Figure, overlap: DataArray, axis: str, domain: tuple[float, float]) -> None:
+def _overlaps(overlap: DataArray) -> Panel:
     """Every pair of heads, their mean, and what random directions give.
 
     This is shown for what heads write, look for and say.
     """
-    maps, pairs = (
-        ["OV", "QK", "outputs"],
-        [p for p in overlap.indexes["pair"] if len(set(p.split(" ~ "))) == 2],
+    maps = ["OV", "QK", "outputs"]
+    pairs = [p for p in overlap.indexes["pair"] if len(set(p.split(" ~ "))) == 2]
+    # (map, pair); NaN for heads that write a constant.
+    each = overlap.sel(pair=pairs, value=maps).values.T
+    chance = _mean(overlap.sel(pair=pairs, value="chance").values)
+    ys = np.arange(len(maps))
+    every = Points(
+        each.ravel(),
+        np.repeat(ys, len(pairs)),
+        name="pair of heads",
+        colour=PALE,
+        symbol="line-ns-open",
+        size=12,
+        edge=1.2,
+        texts=[plain(pair) for pair in pairs] * len(maps),
+        hover="{text}: {x:.3g}",
     )
-    where = {"xaxis": f"x{axis}", "yaxis": f"y{axis}", "cliponaxis": False}
-    each = overlap.sel(
-        pair=pairs, value=maps
-    ).values.T  # (map, pair); NaN for heads that write a constant
-    by_chance = overlap.sel(pair=pairs, value="chance").values
-    *mean, chance = (
-        float(np.nanmean(row)) if np.isfinite(row).any() else float("nan")
-        for row in (*each, by_chance)
+    random = Points(
+        [chance],
+        ys[-1:],
+        name="random directions",
+        colour=INK,
+        symbol="square-open",
+        size=10,
+        hover="root mean square: {x:.3g}",
     )
-    rows = np.arange(len(maps))
-    figure.add_trace(
-        go.Scatter(
-            x=each.ravel(),
-            y=np.repeat(rows, len(pairs)),
-            mode="markers",
-            name="pair of heads",
-            text=[plain(pair) for pair in pairs] * len(maps),
-            marker={"symbol": "line-ns-open", "color": PALE, "size": 12, "line": {"width": 1.2}},
-            hovertemplate="%{text}: %{x:.3g}<extra></extra>",
-            **where,
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            x=[chance],
-            y=rows[-1:],
-            mode="markers",
-            name="random directions",
-            marker={"symbol": "square-open", "color": INK, "size": 10},
-            hovertemplate="random directions, root mean square: %{x:.3g}<extra></extra>",
-            **where,
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            x=mean,
-            y=rows,
-            mode="markers",
-            name="mean of pairs",
-            marker={"color": ORANGE, "size": 11},
-            hovertemplate="mean %{x:.3g}<extra></extra>",
-            **where,
-        )
-    )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {
-                "range": [-0.02, max(1.0, float(np.nan_to_num(each).max(initial=0.0))) * 1.03],
-                "nticks": 6,
-                "title": {"text": "overlap |⟨A, B⟩| / |A| |B| of two heads A, B"},
-            },
-            f"yaxis{axis}": {**rows_axis(list(maps)), "domain": domain},
-        }
-    )
+    means = [_mean(row) for row in each]
+    mean = Points(means, ys, name="mean of pairs", colour=ORANGE, size=11, hover="{x:.3g}")
+    top = max(1.0, float(np.nan_to_num(each).max(initial=0.0))) * 1.03
+    x = Axis("overlap |⟨A, B⟩| / |A| |B| of two heads A, B", -0.02, top, labels=6)
+    marks = [every, random, mean]
+    return Panel("Overlap of heads within a layer", x, rows(maps), marks, height=170, below=MAPS)
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean of numbers; NaN where there is none."""
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

@@ -5,29 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from pandas import DataFrame
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
-from icl_interp.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    YELLOW,
-    finish,
-    log_axis,
-    panel_title,
-    place,
-)
-from icl_interp.figures.text import number, plain
+from icl_interp.figures.colours import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, PURPLE
+from icl_interp.figures.drawing import Axis, Band, Drawing, Line, Mark, Matrix, Panel, Points, Rule
+from icl_interp.figures.text import markup, number
 from icl_interp.results import Result
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
 ZERO, BEST = "zero", "least squares"
 FLOOR = 1e-7  # least squares is at rounding: it would stretch every axis by twenty decades
 Rows = Sequence[Mapping[str, Any]]
@@ -42,7 +27,7 @@ GENERAL = {
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One predictor's errors by sigma, and the paper's where it prints them."""
 
     name: str
@@ -60,17 +45,17 @@ class Line:
         return [(row["sigma"], row[self.column], row[low], row[high]) for row in self.rows]
 
 
-def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
+def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """With and without LayerNorm: means over seeds, single seeds thin; and the ratio of the two."""
     rows = _rows(results, "errors")
     groups = (("with LN", ORANGE), ("without LN", BLUE))
     lines = [
-        Line(name, _of(rows, name), c, _paper(comparison, quantity=name)) for name, c in groups
+        Curve(name, _of(rows, name), c, _paper(comparison, quantity=name)) for name, c in groups
     ]
     for name in sorted(name for name in _names(rows) if name.startswith("affine")):
         group, colour = groups["no_ln" in name]
-        lines.append(Line(f"{group}, single runs", _of(rows, name), colour, {}, "dot", 1.0))
-    lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
+        lines.append(Curve(f"{group}, single runs", _of(rows, name), colour, {}, "dot", 1.0))
+    lines.append(Curve(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
     panels = [("", lines)]
     below = "Thick: means over runs. Bands: 95 % over functions. Crosses: the paper's numbers."
     figures = {
@@ -83,14 +68,14 @@ def table1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     return figures
 
 
-def _ratio(comparison: DataFrame) -> Figure:
+def _ratio(comparison: DataFrame) -> Drawing:
     """The ratio without / with by sigma; below 1 no LayerNorm is better."""
     rows = [row for row in comparison.to_dict("records") if row["quantity"] == "without / with"]
     # Too few runs decide nothing: their intervals have no ends that could be drawn.
     drawn = [
         {"low": row["ours"], "high": row["ours"]} if np.isinf(row["high"]) else {} for row in rows
     ]
-    line = Line(
+    line = Curve(
         "ours, over runs",
         [{**row, "error": row["ours"], **ends} for row, ends in zip(rows, drawn, strict=True)],
         BLUE,
@@ -101,11 +86,11 @@ def _ratio(comparison: DataFrame) -> Figure:
         "Geometric means over runs; band: exact 95 % intervals over runs. Crosses: the paper's "
         "numbers. Below 1, no LayerNorm is better."
     )
-    figure = sigma_panels([("", [line])], title, below, "error without / error with")
-    return figure.add_hline(y=1, line={"color": GREY, "width": 1, "dash": "dash"})
+    one = Rule(y=1, colour=GREY, dash="dash")
+    return sigma_panels([("", [line])], title, below, "error without / error with", one)
 
 
-def by_degree(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
+def by_degree(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """A panel a degree, squared error."""
     figure = _degrees(results, comparison, "error", "mean squared error", "Squared error by degree")
     return {"errors": figure} if figure else {}
@@ -113,7 +98,7 @@ def by_degree(results: Mapping[str, Result], comparison: DataFrame | None) -> di
 
 def rates_by_degree(
     results: Mapping[str, Result], comparison: DataFrame | None
-) -> dict[str, Figure]:
+) -> dict[str, Drawing]:
     """A panel a degree, error rate."""
     figure = _degrees(results, comparison, "error_rate", "error rate", "Error rate by degree")
     return {"rates": figure} if figure else {}
@@ -121,7 +106,7 @@ def rates_by_degree(
 
 def _degrees(
     results: Mapping[str, Result], comparison: DataFrame | None, column: str, axis: str, title: str
-) -> Figure | None:
+) -> Drawing | None:
     rows = _rows(results, "errors")
     panels = []
     general = [
@@ -150,13 +135,13 @@ def _degrees(
             colour = INK if name == ZERO else BLUE if own else colours[name]
             shown = "that degree only" if own else GENERAL.get(name, name)
             look = ("dot", 1.2) if name == ZERO else ("solid", 2.0)
-            lines.append(Line(shown, _of(here, name), colour, paper, *look, column))
+            lines.append(Curve(shown, _of(here, name), colour, paper, *look, column))
         panels.append((f"degree {degree}", lines))
     below = "Bands: 95 % over functions. Crosses: the paper's numbers."
     return sigma_panels(panels, title, below, axis) if panels else None
 
 
-def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
+def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """By training interval: means over runs, single runs thin."""
     rows = _rows(results, "errors")
     runs = _rows(results, "own range")
@@ -165,14 +150,14 @@ def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
         dict.fromkeys(row["trained on"] for row in runs), COLOURS, strict=False
     ):
         paper = _paper(comparison, **{"trained on": interval})
-        lines.append(Line(f"trained on {interval}", _of(rows, interval), colour, paper))
+        lines.append(Curve(f"trained on {interval}", _of(rows, interval), colour, paper))
         own = [row["model"] for row in runs if row["trained on"] == interval]
         if len(own) > 1:
             lines += [
-                Line(f"{interval}, single runs", _of(rows, name), colour, {}, "dot", 1.0)
+                Curve(f"{interval}, single runs", _of(rows, name), colour, {}, "dot", 1.0)
                 for name in own
             ]
-    lines.append(Line(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
+    lines.append(Curve(ZERO, _of(rows, ZERO), INK, {}, "dot", 1.2))
     below = (
         "Inputs on U(-1, 1) for all. Thick: means over runs. Bands: 95 % over functions. Crosses: "
         "the paper's numbers."
@@ -184,7 +169,7 @@ def table3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
     }
 
 
-def rates(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
+def rates(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Error rates, a model for each degree on that degree."""
     rows = [row for row in _rows(results, "errors") if row["predictor"] not in (BEST, ZERO)]
     if not rows:
@@ -194,7 +179,7 @@ def rates(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[s
         mine = _of(rows, name)
         paper = _paper(comparison, model=f"M{mine[0]['degree']}") if comparison is not None else {}
         lines.append(
-            Line(
+            Curve(
                 f"degree {mine[0]['degree']}",
                 mine,
                 COLOURS[i % len(COLOURS)],
@@ -210,147 +195,102 @@ def rates(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[s
             else ""
         )
     )
-    figure = sigma_panels(
-        [("", lines)], "Error rate as functions leave the training range", below, "error rate"
-    )
-    return {"rates": figure.add_hline(y=1, line={"color": INK, "width": 1, "dash": "dot"})}
+    title = "Error rate as functions leave the training range"
+    zero = Rule(y=1, colour=INK)
+    return {"rates": sigma_panels([("", lines)], title, below, "error rate", zero)}
 
 
-def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Figure]:
+def maps(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """log10 of the error over both sigmas, a panel a training interval, one colour scale."""
     shown = {name: r for name, r in results.items() if isinstance(r, DataArray)}
     if not shown:
         return {}
-    logs = {name: np.log10(result.sel(statistic="error").values) for name, result in shown.items()}
-    low, high = min(v.min() for v in logs.values()), max(v.max() for v in logs.values())
-    width = 1 / len(logs)
-    domains = [(i * width + 0.02 * (i > 0), (i + 1) * width - 0.04) for i in range(len(logs))]
-    figure = go.Figure()
+    logs = {}
+    for name, result in shown.items():
+        logs[name] = np.log10(result.sel(statistic="error").values)
+    low = min(values.min() for values in logs.values())
+    high = max(values.max() for values in logs.values())
+    panels = []
     for i, (name, values) in enumerate(logs.items()):
-        axis = "" if i == 0 else str(i + 1)
         sigmas = list(shown[name].indexes["inputs"])
-        figure.add_trace(
-            go.Heatmap(
-                z=values,
-                x=sigmas,
-                y=sigmas,
-                zmin=low,
-                zmax=high,
-                colorscale="Viridis",
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                showscale=i == len(logs) - 1,
-                colorbar={"title": {"text": "log<sub>10</sub> error"}, "thickness": 14},
-                hovertemplate="inputs %{y}, functions %{x}<br>log10 error %{z:.3g}<extra>"
-                + plain(name)
-                + "</extra>",
-            )
+        last = i == len(logs) - 1
+        matrix = Matrix(
+            values,
+            sigmas,
+            sigmas,
+            low,
+            high,
+            "Viridis",
+            bar=markup("log<sub>10</sub> error") if last else None,
+            hover="inputs {row}, functions {column}<br>log10 error {z:.3g}",
+            upwards=True,
         )
-        panel_title(figure, f"trained on {plain(name)}", domains[i])
-    place(figure, *domains)
-    figure.update_xaxes(title="sigma of the functions", dtick=1)
-    figure.update_yaxes(title="sigma of the inputs", dtick=1)
+        x, y = Axis("sigma of the functions"), Axis("sigma of the inputs")
+        panels.append(Panel(f"trained on {name}", x, y, [matrix]))
     below = (
         "Polynomials of degree 3 with inputs on U(-s, s) and coefficients on U(-t, t); one colour "
         "scale for all."
     )
-    return {"map": finish(figure, "Squared error over both sigmas", below, 420)}
+    return {"map": Drawing("Squared error over both sigmas", below, panels, height=420)}
 
 
 def sigma_panels(
-    panels: Sequence[tuple[str, Sequence[Line]]], title: str, below: str, axis: str
-) -> Figure:
-    """Lines by sigma on a logarithmic axis that all panels share.
-
-    A name stands in the legend once.
-    """
-    figure = go.Figure()
-    n = len(panels)
-    gap = 0.025 if n > 1 else 0
-    domains = [(i / n + gap * (i > 0), (i + 1) / n) for i in range(n)]
-    seen: set[str] = set()
-    values = []
-    for i, (heading, lines) in enumerate(panels):
-        number_of = "" if i == 0 else str(i + 1)
-        for line in lines:
-            values += [v for _, *vs in line.shown for v in vs if v > 0] + [
-                p for p in line.paper.values() if p > 0
-            ]
-            _draw(figure, line, f"x{number_of}", f"y{number_of}", line.name not in seen)
-            seen.add(line.name)
-        if heading:
-            panel_title(figure, heading, domains[i])
-    if n > 1:
-        place(figure, *domains)
-    figure.update_xaxes(title="sigma", dtick=1 if n == 1 else 3, range=[0.7, 10.3])
-    figure.update_yaxes(**log_axis("", max(FLOOR, min(values)) / 1.3, max(values) * 1.3))
-    figure.update_layout(yaxis_title=axis)
-    for i in range(1, n):
-        figure.update_layout({f"yaxis{i + 1}": {"showticklabels": False, "title": {"text": ""}}})
-    finish(figure, title, below, 400)
-    return figure.update_layout(hovermode="closest")
+    panels: Sequence[tuple[str, Sequence[Curve]]],
+    title: str,
+    below: str,
+    axis: str,
+    rule: Rule | None = None,
+) -> Drawing:
+    """Lines by sigma on a logarithmic axis that all panels share."""
+    drawn = []
+    for heading, curves in panels:
+        marks: list[Mark] = [rule] if rule else []
+        for curve in curves:
+            marks += _marks(curve)
+        x = Axis("sigma", 0.7, 10.3, whole=True)
+        y = Axis(axis, log=True, least=FLOOR)
+        drawn.append(Panel(heading, x, y, marks))
+    return Drawing(title, below, drawn, height=400, same_y=True)
 
 
-def _draw(figure: Figure, line: Line, x: str, y: str, legend: bool) -> None:
+def _marks(curve: Curve) -> list[Mark]:
     """Band, line, and the paper's marks."""
-    if not line.rows:
-        return
-    sigma, value, low, high = (
-        np.array(column, dtype=float) for column in zip(*line.shown, strict=True)
+    if not curve.rows:
+        return []
+    sigma, value, low, high = np.array(curve.shown, dtype=float).T
+    thick = curve.width > 1.5
+    marks: list[Mark] = []
+    if thick:
+        marks.append(Band(sigma, low, high, curve.colour, opacity=0.16))
+    texts = []
+    for s, v, a, b in curve.shown:
+        texts.append(f"sigma {s:g}: {number(v)} [{number(a)}, {number(b)}]")
+    line = Line(
+        sigma,
+        value,
+        name=NAMES.get(curve.name, curve.name),
+        colour=curve.colour,
+        width=curve.width,
+        dash=curve.dash,
+        symbol="circle" if thick else "",
+        size=5,
+        texts=texts,
     )
-    if line.width > 1.5:
-        figure.add_trace(
-            go.Scatter(
-                x=np.concatenate([sigma, sigma[::-1]]),
-                y=np.maximum(np.concatenate([high, low[::-1]]), FLOOR),
-                fill="toself",
-                fillcolor=line.colour,
-                opacity=0.16,
-                line={"width": 0},
-                hoverinfo="skip",
-                showlegend=False,
-                xaxis=x,
-                yaxis=y,
-            )
+    marks.append(line)
+    printed = {s: v for s, v in curve.paper.items() if v > 0}
+    if printed:
+        points = Points(
+            list(printed),
+            list(printed.values()),
+            name=curve.name,
+            listed=False,
+            colour=curve.colour,
+            symbol="x-thin",
+            edge=1.6,
+            hover="sigma {x}: the paper's {y}",
         )
-    text = [
-        f"{number(v)} [{number(a)}, {number(b)}]" for v, a, b in zip(value, low, high, strict=True)
-    ]
-    figure.add_trace(
-        go.Scatter(
-            x=sigma,
-            y=value,
-            text=text,
-            mode="lines+markers" if line.width > 1.5 else "lines",
-            name=plain(NAMES.get(line.name, line.name)),
-            legendgroup=line.name,
-            showlegend=legend,
-            line={"color": line.colour, "width": line.width, "dash": line.dash},
-            marker={"size": 5},
-            hovertemplate="sigma %{x}: %{text}<extra>" + plain(line.name) + "</extra>",
-            xaxis=x,
-            yaxis=y,
-        )
-    )
-    marks = {s: v for s, v in line.paper.items() if v > 0}
-    if marks:
-        figure.add_trace(
-            go.Scatter(
-                x=list(marks),
-                y=list(marks.values()),
-                mode="markers",
-                showlegend=False,
-                legendgroup=line.name,
-                xaxis=x,
-                yaxis=y,
-                marker={
-                    "symbol": "x-thin",
-                    "size": 8,
-                    "line": {"width": 1.6, "color": line.colour},
-                },
-                hovertemplate="sigma %{x}: the paper's %{y}<extra>" + plain(line.name) + "</extra>",
-            )
-        )
+        marks.append(points)
+    return marks
 
 
 def _rows(results: Mapping[str, Result], name: str) -> list[dict]:

@@ -23,11 +23,11 @@ from icl_interp.checkpoints import bundled as zoo
 from icl_interp.checkpoints import store
 from icl_interp.checkpoints.companions import kind_of, training_of
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.errors import InputError, shown
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import weights_hash
-from icl_interp.provenance import encode, number, read_json, run_id
+from icl_interp.provenance import encode, read_json, run_id
 from icl_interp.results import table_of_rows
+from icl_interp.structured import Stored, of_schema
 from icl_interp.studies.limits.measurements.shift import RATE, Numbers, Sample, half_width, measured
 
 SCHEMA = "icl_interp.seeds/1"
@@ -107,12 +107,7 @@ class Arm:
 
 @functools.cache
 def _file() -> dict[str, Any]:
-    data = read_json(FILE)
-    if data.get("schema") != SCHEMA:
-        raise InputError(
-            f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}"
-        )
-    return data
+    return of_schema(read_json(FILE), SCHEMA, FILE).facts()
 
 
 def sizes() -> tuple[float, ...]:
@@ -125,7 +120,7 @@ def kinds() -> dict[str, Kind]:
     """The kinds that come with the package, by what names them."""
 
     def numbers(data: Mapping[str, Any]) -> Numbers:
-        return {key: number(value) for key, value in data.items()}
+        return Stored(data, f"{FILE}: numbers").of(dict[str, float])
 
     return {
         name: Kind(

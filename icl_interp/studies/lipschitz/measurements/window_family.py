@@ -19,11 +19,12 @@ from icl_interp.analyses.facts import Facts, needs_training
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode, read_json
 from icl_interp.results import numbers_in, table_of_rows
+from icl_interp.structured import of_schema
 from icl_interp.studies.lipschitz.measurements.transfer_errors import on_unit_sphere
 from icl_interp.studies.lipschitz.measurements.unit import (
     kernel,
@@ -85,12 +86,7 @@ def families() -> dict[str, Any]:
     """The families that come with the package, by name: "runs" and "untrained" windows."""
     if not FILE.exists():
         return {}
-    data = read_json(FILE)
-    if data.get("schema") != SCHEMA:
-        raise InputError(
-            f"{FILE} has schema {shown(data.get('schema'))}, but this version reads {SCHEMA!r}"
-        )
-    return data["families"]
+    return of_schema(read_json(FILE), SCHEMA, FILE)["families"].facts()
 
 
 def recipe_of(family: str) -> RunConfig:
