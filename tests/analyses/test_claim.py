@@ -54,9 +54,7 @@ def claim(
     fixed = Evidence(
         quantities, "because.", control=estimates(share=control) if control else {}, **evidence
     )
-    return Claim(
-        "test.claim", kind, "a statement", RULE, (), lambda results, facts: fixed, source="a source"
-    )
+    return Claim("test.claim", kind, "a statement", RULE, (), lambda results, facts: fixed)
 
 
 def verdict(claim: Claim, **known) -> str:

@@ -50,7 +50,6 @@ def test_two_measurements_of_one_name_are_refused():
     words = {
         "kind": "architecture",
         "statement": "s",
-        "source": "s",
         "criterion": Criterion((Condition("r", "", (0, 1), (2, 3)),), terms=""),
     }
     evidence = lambda results, known: Evidence({}, "")  # noqa: E731

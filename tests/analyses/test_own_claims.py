@@ -46,12 +46,7 @@ def own():
     """Registers claims of one's own until the test ends."""
 
     def register(name, evidence=fine, measurements=(), **changes):
-        words = {
-            "kind": "architecture",
-            "statement": "mine",
-            "source": "me",
-            "criterion": CRITERION,
-        }
+        words = {"kind": "architecture", "statement": "mine", "criterion": CRITERION}
         claim = Claim(
             f"mine.{name}", measurements=measurements, evidence=evidence, **words, **changes
         )

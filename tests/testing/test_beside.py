@@ -182,7 +182,6 @@ def with_tie(results, facts):
 SETTINGS = {
     "kind": "architecture",
     "statement": "a statement",
-    "source": "a source",
     "excluded": lambda facts: "It is about one head" if facts.config.n_heads > 1 else None,
 }
 UNTIED = Claim(
