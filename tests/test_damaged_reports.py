@@ -110,7 +110,7 @@ def test_a_pair_of_unknown_heads_is_named(small):
     with pytest.raises(
         InputError, match=r"heads/pair ablation has a pair of the head '7.0', which is none here"
     ):
-        orthogonality.evidence(results, r.facts)
+        orthogonality.remarks(results, r.facts, {})
 
 
 SPOILED_FACTS = {

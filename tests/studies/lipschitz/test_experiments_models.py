@@ -101,7 +101,7 @@ def test_errors_are_those_of_the_same_prompts_for_everyone():
     own = models.query_errors(here, "b", of)
     unit = models.query_errors(here, "unit", of, models.KernelUnit(M))
     np.testing.assert_allclose(own.values, unit.values, rtol=1e-9)
-    assert len(own.values) == here.scale.n_functions
+    assert len(own.values) == here.preset.n_functions
     must_fail(
         np.testing.assert_allclose, own.values, models.query_errors(here, "a", of).values, rtol=1e-9
     )

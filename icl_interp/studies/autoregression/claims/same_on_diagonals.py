@@ -104,8 +104,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 DIAGONALS_CLAIM = Claim(
     id="autoregression.same_on_diagonals",
     question="attention",
-    statement="The weights of positions are the same along each diagonal: they depend only on how "
-    "far back a token lies.",
+    statement="The weights of positions are the same along diagonals: only how far back a token "
+    "lies counts.",
     denied="The weights of positions are not the same along each diagonal.",
     quote=Quote(
         "We observe that the trained positional encoding exhibits an invariance across diagonals.",

@@ -341,10 +341,8 @@ CRITERION = Criterion(
 CONTEXT_ERASED_CLAIM = Claim(
     id="limits.context_erased",
     question="far from the data",
-    statement="Far from the data the prediction hardly depends on the context (the examples in "
-    "the prompt).",
-    denied="Far from the data the prediction still depends on the context (the examples in the "
-    "prompt).",
+    statement="Far from the data the prediction hardly depends on the examples in the prompt.",
+    denied="Far from the data the prediction still depends on the examples in the prompt.",
     quote=Quote(
         "This behavior indicates that, in the absence of layer normalization, the model’s "
         "predictions become insensitive to the prompt content as ||x|| increases, thus precluding "

@@ -120,8 +120,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 ERROR_NEAR_BOUNDARY_CLAIM = Claim(
     id="limits.error_near_boundary",
     question="weights and training",
-    statement="Models trained without normalisation make smaller errors near the boundary of the "
-    "inputs' interval, and gain most there.",
+    statement="Without normalisation models err less near the boundary of the inputs, most of all "
+    "there.",
     denied="Models trained without normalisation make larger errors near the boundary of the "
     "inputs' interval.",
     quote=Quote(

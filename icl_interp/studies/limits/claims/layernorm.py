@@ -387,8 +387,7 @@ SATURATION = Criterion(
 LAYERNORM_SATURATION_CLAIM = Claim(
     id="limits.layernorm_saturation",
     question="far from the data",
-    statement="The prediction levels off far from the data, where the scale of a LayerNorm grows "
-    "with the query.",
+    statement="Far from the data the prediction levels off as a LayerNorm's scale grows.",
     denied="The prediction does not level off far from the data: it keeps changing as |x| grows.",
     quote=Quote(
         "as the nominator tends asymptotically towards a linear function at infinity it means that "

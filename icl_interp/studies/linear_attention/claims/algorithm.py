@@ -153,7 +153,7 @@ ALGORITHM_CLAIM = Claim(
     id="linear_attention.algorithm",
     question="algorithm",
     statement="The model is nearer to one preconditioned step of gradient descent than to any "
-    "other algorithm compared.",
+    "rival compared.",
     denied="The model is nearer to another algorithm than to one preconditioned step of gradient "
     "descent.",
     quote=Quote(
