@@ -46,7 +46,7 @@ def page(claim: Claim) -> str:
     """
     known = about(claim)
     parts = [
-        f"# {plain(claim.short or claim.statement)}",
+        f"# {plain(claim.statement)}",
         (
             f"`{claim.id}`, a claim of the study `{claim.study}`. In a terminal: `icl-interp "
             f"explain {claim.id}`."
@@ -170,7 +170,7 @@ def _power(claim: Claim) -> Iterator[str]:
         dial = DIALS[name]
         moved = dial.quantity or claim.criterion.conditions[0].quantity
         yield f"*{_ended(_capital(plain(name)))}* {_ended(_capital(plain(dial.why)))}"
-        yield f"```{{raw}} html\n{div(power_curve(table, claim.short, moved))}\n```"
+        yield f"```{{raw}} html\n{div(power_curve(table, claim.statement, moved))}\n```"
 
 
 def _capital(text: str) -> str:
@@ -253,9 +253,7 @@ def _index(claims: Sequence[Claim]) -> str:
     ]
     for study in BUNDLED:
         of_it = [claim for claim in claims if claim.study == study.name]
-        rows = [
-            (f"[{plain(c.short or c.statement)}]({c.id}.md)", _question(c), c.kind) for c in of_it
-        ]
+        rows = [(f"[{plain(c.statement)}]({c.id}.md)", _question(c), c.kind) for c in of_it]
         parts += [
             f"## {study.name}",
             _ended(plain(study.work)),

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp import evaluation
 from icl_interp.analyses import mechanism, one_model, registry
 from icl_interp.analyses.claim import Claim, asked_once, in_one_line

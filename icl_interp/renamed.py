@@ -17,6 +17,7 @@ PACKAGE = __name__.partition(".")[0]
 MODULES = {
     "analyses.scale": "analyses.output_unit",
     "analyses.twins": "analyses.controls",
+    "experiments.bench": "experiments.setup",
     "experiments.scales": "experiments.presets",
     "models.units": "models.single_layers",
     "testing.edits": "testing.reparameterisations",
@@ -84,10 +85,11 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-def with_old_names(**now: str) -> Callable[[type[T]], type[T]]:
+def with_old_names(*dropped: str, **now: str) -> Callable[[type[T]], type[T]]:
     """Decorator of a class whose arguments and attributes had other names in the last version.
 
     Args:
+        *dropped: arguments of the last version that nothing reads any more.
         **now: today's name by the name of the last version.
 
     >>> from dataclasses import dataclass
@@ -111,6 +113,10 @@ def with_old_names(**now: str) -> Callable[[type[T]], type[T]]:
             for old in now.keys() & kwargs.keys():
                 _warn(cls, old, now[old])
                 kwargs[now[old]] = kwargs.pop(old)
+            for old in kwargs.keys() & set(dropped):
+                message = f"{old} of {cls.__name__} is not used any more: leave it out"
+                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                del kwargs[old]
             made(self, *args, **kwargs)
 
         aliases = {

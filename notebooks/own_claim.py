@@ -25,16 +25,8 @@ import numpy as np
 import torch
 
 import icl_interp
-from icl_interp.analyses import (
-    Claim,
-    Condition,
-    Criterion,
-    Estimate,
-    Evidence,
-    measurement,
-    register,
-)
-from icl_interp.analyses.criterion import INF
+from icl_interp.analyses import Claim, Condition, Criterion, Remarks, measurement, register
+from icl_interp.analyses.criterion import at_least, at_most
 from icl_interp.figures import plot
 from icl_interp.interventions import SwapPattern
 from icl_interp.probes import Probe
@@ -178,47 +170,49 @@ def pairing(lab):
     return make_array(rows, {"unit": range(len(rows)), "quantity": ("share", "error", "uniform")})
 
 
-def numbers(values):
+def evidence(results, facts):
     """The two quantities that decide, with their intervals."""
-    share = bootstrap(lambda mean: mean[..., 0], values)
-    cost = bootstrap(lambda mean: mean[..., 2] / mean[..., 1], values, positive=True)
+    values = results[pairing].values
     return {
-        "share": Estimate.of("attention to the own input", share),
-        "cost": Estimate.of("error / error", cost),
+        "share": bootstrap(lambda mean: mean[..., 0], values),
+        "cost": bootstrap(lambda mean: mean[..., 2] / mean[..., 1], values, positive=True),
     }
 
 
-def evidence(results, facts):
-    """Those of the model, and of the same model before training."""
-    own = numbers(results[pairing].values)
-    return Evidence(
-        own,
-        f"The head with the most gives {own['share'].value:.2f} of a value's attention to its own "
-        f"input. Without its pattern the error is {own['cost'].value:.3g} times as large.",
-        scope=f"prompts of {facts.n_points} points in distribution",
-        control=numbers(results.control[pairing].values),
-    )
+def remarks(results, facts, found):
+    """What the numbers hold for."""
+    return Remarks(scope=f"prompts of {facts.n_points} points in distribution")
 
 
 CLAIM = Claim(
     id="own.pairing_head",
     kind="learning",
     statement="One head carries each input to the token of its value, and the model needs it.",
-    short="A head carries inputs to their values.",
+    denied="No head that the model needs carries each input to the token of its value.",
     question="attention",
-    source="this notebook",
     criterion=Criterion(
-        "Supported if some head gives at least 0.3 of the attention of values to their own inputs, "
-        "and the error is at least 10 times as large with its pattern uniform. Contradicted if "
-        "every head gives at most 0.1, or the error is at most twice as large.",
         (
-            Condition("share", supports=(0.3, 1), contradicts=(0, 0.1)),
-            Condition("cost", supports=(10, INF), contradicts=(0, 2), scale="log"),
-        ),
+            Condition(
+                "share",
+                "attention of values to their own inputs, in the head with the most",
+                at_least(0.3, most=1),
+                at_most(0.1, least=0),
+                unit="share",
+            ),
+            Condition(
+                "cost",
+                "error with the pattern of that head made uniform, over the error as it is",
+                at_least(10),
+                at_most(2, least=0),
+                unit="times",
+                scale="log",
+            ),
+        )
     ),
     measurements=(pairing,),
     control=(pairing,),
     evidence=evidence,
+    remarks=remarks,
 )
 register(CLAIM)
 

@@ -1,4 +1,4 @@
-"""Shared by tests of `lipschitz`'s experiments: softmax units of known M, and a small bench."""
+"""Shared by tests of `lipschitz`'s experiments: softmax units of known M, and a small setup."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import presets
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.tokens import Stacked
 from icl_interp.tasks.ridge import RidgeFunction
@@ -38,9 +38,9 @@ def window(w, of=None) -> Checkpoint:
     return known(w * torch.eye(3), of)
 
 
-def bench(n_functions=40, n_contexts=25, **checkpoints) -> Bench:
-    """A bench of these models at the smallest scale."""
-    return Bench(
+def setup(n_functions=40, n_contexts=25, **checkpoints) -> Setup:
+    """A setup of these models at the smallest scale."""
+    return Setup(
         checkpoints,
-        replace(presets.SCALES["smoke"], n_functions=n_functions, n_contexts=n_contexts),
+        replace(presets.PRESETS["smoke"], n_functions=n_functions, n_contexts=n_contexts),
     )

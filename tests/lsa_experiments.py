@@ -1,11 +1,11 @@
-"""Shared by tests of `linear_attention`'s experiments: an untrained softmax model, a bench."""
+"""Shared by tests of `linear_attention`'s experiments: an untrained softmax model, a setup."""
 
 from dataclasses import replace
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import presets
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
@@ -24,6 +24,6 @@ def tiny(positions="standard", seed=0) -> Checkpoint:
     )
 
 
-def bench(**checkpoints) -> Bench:
-    """A bench of these models at the smallest scale."""
-    return Bench(checkpoints, replace(presets.SCALES["smoke"], n_functions=40, n_contexts=50))
+def setup(**checkpoints) -> Setup:
+    """A setup of these models at the smallest scale."""
+    return Setup(checkpoints, replace(presets.PRESETS["smoke"], n_functions=40, n_contexts=50))

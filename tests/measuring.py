@@ -23,6 +23,17 @@ from icl_interp.results import Result
 from icl_interp.tasks.base import Task
 
 
+def answered(finding: Finding) -> bool:
+    """Whether a reason begins with what its claim says for such a verdict."""
+    claim = REGISTRY[finding.id]
+    sentences = {
+        "supported": claim.statement,
+        "contradicted": finding.decided_by.denied or claim.denied,
+        "inconclusive": "It is open whether ",
+    }
+    return finding.reason.startswith(sentences[finding.verdict])
+
+
 @dataclass
 class Measured:
     """A model's results and what judges may know about it."""

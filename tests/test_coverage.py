@@ -133,7 +133,7 @@ def check_coverage(
     """Enough intervals hold the truth, and few decide wrongly where it lies at a region's edge."""
     assert sum(i.low <= truth <= i.high for i in found) >= at_least * len(found) / N_SETS
     for supports in ((-INF, truth), (truth, INF)):
-        rule = Condition("it", supports, None)
+        rule = Condition("it", "", supports, None)
         verdicts = [rule.outcome(Estimate.of("it", i)) for i in found]
         assert verdicts.count("supported") <= wrong * len(found) / N_SETS
 

@@ -17,6 +17,7 @@ from icl_interp.provenance import finite
 from icl_interp.report import Report, terminal
 from icl_interp.report.comparison import Comparison
 from icl_interp.studies.heads.claims import orthogonality
+from icl_interp.studies.heads.measurements import overlaps
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def dropped(*names):
     return change
 
 
-ABLATION, OVERLAP = orthogonality.pair_ablation.name, orthogonality.overlap.name
+ABLATION, OVERLAP = overlaps.pair_ablation.name, overlaps.overlap.name
 DAMAGES = {
     "pairs of other heads": renamed(ABLATION, "pair", lambda name: name.replace("0.", "7.")),
     "pairs that are numbers": lambda data: data["results"][ABLATION]["axes"].update(
@@ -109,7 +110,7 @@ def test_a_pair_of_unknown_heads_is_named(small):
     with pytest.raises(
         InputError, match=r"heads/pair ablation has a pair of the head '7.0', which is none here"
     ):
-        orthogonality.orthogonality(results, r.facts)
+        orthogonality.remarks(results, r.facts, {})
 
 
 SPOILED_FACTS = {

@@ -265,7 +265,7 @@ def test_a_bar_places_numbers_between_its_zones():
     f = next(f for f in report().findings if drawable(f))
 
     def places(scale, value, low, high):
-        condition = Condition("q", (0.1, 1.0), (10.0, float("inf")), scale)
+        condition = Condition("q", "", (0.1, 1.0), (10.0, float("inf")), scale=scale)
         test = Estimate("number", value, low, high)
         svg = str(
             bar(

@@ -135,8 +135,9 @@ def test_a_config_asks_for_a_task_of_another_package(packages):
     assert "Elsewhere" in registry.KINDS
 
 
-def test_a_register_refuses_a_second_thing_of_one_name():
-    names = registers.Register("experiment")
+def test_a_register_refuses_a_second_thing_of_one_name(monkeypatch):
+    monkeypatch.setattr(registers, "_views", [*registers._views])
+    names = registers.View("experiment", lambda study: {})
     names.add("a", object())
     with pytest.raises(InputError, match="there is an experiment called 'a' already"):
         names.add("a", object())

@@ -58,3 +58,15 @@ def test_old_names_of_arguments_and_attributes_work():
     with pytest.warns(DeprecationWarning, match="by_twin of Results"):
         assert Results({"a": 1}).by_twin == []
     must_fail(old_names_work, lambda *args, twin: Evidence(*args, control=twin))
+
+
+def test_arguments_that_nothing_reads_any_more_are_left_out_with_a_warning():
+    @renamed.with_old_names("colour")
+    class Thing:
+        def __init__(self, size):
+            self.size = size
+
+    with pytest.warns(DeprecationWarning, match="colour of Thing is not used any more"):
+        assert Thing(size=2, colour="red").size == 2
+    with pytest.raises(TypeError, match="shape"):
+        Thing(size=2, shape="round")

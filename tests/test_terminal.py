@@ -161,8 +161,8 @@ def test_the_answer_names_firm_verdicts_of_several_questions():
     ("estimate", "text"),
     [
         (Estimate("e", 0.5, 0.25, 0.75), "0.5 [0.25, 0.75]"),
-        (Estimate("e", 0.5, 0.5, 0.5, "share"), "0.5 share"),
-        (Estimate("e", 2.0, 1.0, 3.0, "log10"), "x100 [x10, x1e+03]"),
+        (Estimate("e", 0.5, 0.5, 0.5, "share"), "50 %"),
+        (Estimate("e", 2.0, 1.0, 3.0, "log10"), "x100 [x10, x1e3]"),
         (Estimate("e", math.log(2), 0.0, math.log(4), "ln"), "x2 [x1, x4]"),
     ],
 )
@@ -182,8 +182,8 @@ def test_numbers_stand_in_natural_units(estimate, text):
     ],
 )
 def test_what_is_needed_in_words(region, unit, text):
-    assert terminal.needed(Condition("q", region, None), unit) == text
-    both = terminal.needed(Condition("q", region, (5.0, math.inf)))
+    assert terminal.needed(Condition("q", "", region, None), unit) == text
+    both = terminal.needed(Condition("q", "", region, (5.0, math.inf)))
     assert both.endswith("; contradicted: at least 5")
 
 
@@ -193,7 +193,7 @@ def test_explain_says_all_of_every_claim(capsys):
         words = " ".join(capsys.readouterr().out.split())
         texts = [
             claim.id,
-            claim.short,
+            claim.denied,
             claim.statement,
             *(c.quantity for c in claim.criterion.conditions),
         ]

@@ -1,13 +1,11 @@
 """Claims, how each is measured, and how it is judged.
 
-Importing this registers those of the bundled studies.
-
-Register your own with `register(Claim(...))`: it then appears in every report.
+Those of the bundled studies are registered. Register your own with `register(Claim(...))`: it then
+appears in every report.
 """
 
-import icl_interp.studies  # noqa: F401  (their claims are then registered)
 from icl_interp.analyses.bench import Bench
-from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.claim import Claim, Evidence, Remarks
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding, Quote
@@ -27,6 +25,7 @@ __all__ = [
     "Measurement",
     "Precondition",
     "Quote",
+    "Remarks",
     "Results",
     "measurement",
     "register",

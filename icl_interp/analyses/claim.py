@@ -9,18 +9,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Verdict
+from icl_interp.analyses.criterion import Criterion, Decision, Estimate, Found, Verdict
 from icl_interp.analyses.facts import LEARNED_R2, Facts
 from icl_interp.analyses.finding import Finding, Kind, Quote
 from icl_interp.analyses.measurement import CONTROL, CONTROLS, Measurement, Results
-from icl_interp.analyses.reasons import fitted
+from icl_interp.analyses.reasons import fitted, said
 from icl_interp.analyses.tie import TIED
 from icl_interp.errors import InputError, logger
 from icl_interp.provenance import encode, finite
 from icl_interp.renamed import with_old_names
 from icl_interp.results import Result
 
-__all__ = ["EXPLAINS", "LEARNED_R2", "Claim", "Evidence", "asked_once", "in_one_line", "low_r2"]
+__all__ = [
+    "EXPLAINS",
+    "LEARNED_R2",
+    "Claim",
+    "Evidence",
+    "Remarks",
+    "asked_once",
+    "in_one_line",
+    "low_r2",
+]
 
 log = logger(__name__)
 
@@ -41,18 +50,45 @@ def low_r2(facts: Facts) -> str | None:
     return facts.not_learned()
 
 
+@dataclass(frozen=True)
+class Remarks:
+    """What stands beside the numbers of a claim and decides nothing.
+
+    Attributes:
+        scope: what the numbers hold for.
+        caveat: a sentence about what limits the answer. It is left out of a reason that begins with
+            something else that decides (a failed precondition, or a control).
+        open_because: where a verdict is open, why, as a sentence, if the numbers do not say it:
+            which matched models are missing, say. Where a precondition failed, it follows what that
+            one says.
+        estimate: the effect size; the first condition's quantity where it is not given.
+        by_algebra: of a verdict that follows from the design or from sizes alone: why, as a clause.
+            Its answer then begins with "By algebra" and ends with the clause.
+        causal: the causal counterpart: intervention, effect, control intervention, cost.
+        details: further numbers, a mapping a row (heads, signs, test conditions).
+    """
+
+    scope: str = ""
+    caveat: str = ""
+    open_because: str = ""
+    by_algebra: str = ""
+    estimate: Estimate | None = None
+    causal: dict[str, Any] | None = None
+    details: tuple[dict[str, Any], ...] = ()
+
+
 @with_old_names(twin="control")
 @dataclass(frozen=True)
 class Evidence:
-    """What a claim's function finds in the stored results: numbers, and what they are in words.
+    """The numbers of a claim with their words, as a finding holds them.
 
-    It passes no verdict.
+    A claim's function gives numbers alone, and the criterion the words. One from before that may
+    return an `Evidence`.
 
     Attributes:
         quantities: what the criterion asks for, by key. What cannot be measured is left out.
         says: at most two sentences: the answer to the claim, and the number that decides, with its
-            threshold. They follow from the quantities, and `icl_interp.analyses.answer` helps with
-            that.
+            threshold.
         estimate: the effect size; the first condition's quantity where it is not given.
         scope: what the numbers hold for.
         causal: the causal counterpart: intervention, effect, sham, cost.
@@ -72,7 +108,7 @@ class Evidence:
     caveat: str = ""
 
 
-@with_old_names(twin="control", twins_agree="controls_agree")
+@with_old_names("short", "source", twin="control", twins_agree="controls_agree")
 @dataclass(frozen=True)
 class Claim:
     """Something that can be true of a trained model, and how it is put to the test.
@@ -82,12 +118,24 @@ class Claim:
         kind: "architecture" follows from the design and holds for an untrained control too;
             "learning" is about what training made, so the verdict is at most inconclusive for a
             model that did not learn, or whose untrained control passes as well.
-        statement: what is claimed, in a sentence. short: the same in a dozen words.
-        source: who claims it, where.
-        criterion: fixed before looking; it alone decides.
-        measurements: what must be measured on the model. control: what must be measured on its
-            untrained control; such results are stored as "twin/<name>".
-        evidence: a pure function of the stored results and the facts about the model.
+        statement: what is claimed, as a sentence about the model. It begins the reason of a
+            supported verdict.
+        denied: the opposite sentence. It begins the reason of a contradicted one, unless the
+            condition that decided has its own.
+        criterion: fixed before looking; it alone decides, and its conditions' names say what the
+            numbers are.
+        measurements: what must be measured on the model.
+        evidence: numbers by the keys of the criterion, a pure function of the stored results and
+            the facts about the model. The same function serves the model and its untrained control.
+        remarks: what stands beside the numbers, from the results, the facts and the numbers.
+        control: what must be measured on its untrained control; such results are stored as
+            "twin/<name>". The control's evidence is found from these and, for what is not measured
+            on it, from the model's own results.
+        of_control: the quantities that tell of the control; all by default. The others rest on the
+            model's own results alone.
+        untrained: the control's numbers, from the same results and facts as `evidence`, where that
+            cannot give them: a control is measured at fewer places (`results.control`), or claims
+            that compare groups of runs find untrained models of each in the model's own results.
         excluded: says why the claim cannot apply to a model with these facts, in a sentence, or
             None if it can.
         of_numbers: whether it is about functions whose values are numbers, so that it cannot apply
@@ -110,11 +158,14 @@ class Claim:
     id: str
     kind: Kind
     statement: str
-    source: str
     criterion: Criterion
     measurements: tuple[Measurement[Any], ...]
-    evidence: Callable[[Results, Facts], Evidence]
+    evidence: Callable[[Results, Facts], Mapping[str, Found] | Evidence]
+    denied: str = ""
+    remarks: Callable[[Results, Facts, Mapping[str, Estimate]], Remarks] | None = None
     control: tuple[Measurement[Any], ...] = ()
+    of_control: tuple[str, ...] | None = None
+    untrained: Callable[[Results, Facts], Mapping[str, Found]] | None = None
     excluded: Callable[[Facts], str | None] = field(default=lambda facts: None)
     of_numbers: bool = False
     controls_agree: bool = False
@@ -123,7 +174,6 @@ class Claim:
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
     question: str = ""
-    short: str = ""
     quote: Quote | None = None
 
     def __post_init__(self) -> None:
@@ -134,6 +184,67 @@ class Claim:
                 f"{self.id} is about weights, so its criterion needs the preconditions "
                 f"icl_interp.analyses.tie.TIED, but it lacks {missing}"
             )
+
+    def found(self, results: Results, facts: Facts) -> Evidence:
+        """The numbers of the model and of its first control, with their words.
+
+        Raises:
+            TypeError: the claim's function gave no numbers by key.
+        """
+        found = self.evidence(results, facts)
+        if isinstance(found, Evidence):
+            return found
+        if not isinstance(found, Mapping):
+            raise TypeError(
+                f"the evidence of {self.id} is a {type(found).__name__}: return numbers by the "
+                "keys of its criterion"
+            )
+        quantities = self.criterion.named(found)
+        remarks = self.remarks(results, facts, quantities) if self.remarks else Remarks()
+        decision = self.criterion.decide(quantities)
+        return Evidence(
+            quantities,
+            said(
+                self.statement,
+                self.denied,
+                decision,
+                quantities,
+                remarks.open_because,
+                remarks.by_algebra,
+            ),
+            estimate=remarks.estimate,
+            scope=remarks.scope,
+            causal=remarks.causal,
+            control=self._control_numbers(results, facts),
+            details=remarks.details,
+            caveat=remarks.caveat,
+        )
+
+    def _control_numbers(self, results: Results, facts: Facts) -> dict[str, Estimate]:
+        """The numbers of the first control that was measured; none without one."""
+        its = results.control
+        names = [m.name for m in self.control]
+        if not all(name in its for name in names):
+            return {}
+        if self.untrained is not None:
+            return self.criterion.named(self.untrained(results, facts))
+        if not names:
+            return {}
+        # What is not measured on the control is the model's own.
+        beside = Results({**results, **{name: its[name] for name in names}})
+        found = self.evidence(beside, facts)
+        assert isinstance(found, Mapping)
+        named = self.criterion.named(found)
+        return {
+            key: estimate
+            for key, estimate in named.items()
+            if self.of_control is None or key in self.of_control
+        }
+
+    @property
+    def source(self) -> str:
+        """Who claims it, where: the place of the quoted sentence, if a work has one."""
+        return self.quote.place if self.quote else ""
 
     @property
     def study(self) -> str:
@@ -226,7 +337,7 @@ class Claim:
         ):
             return False
         try:
-            evidence = self.evidence(results, facts)
+            evidence = self.found(results, facts)
             forbids = self._forbidding(self.criterion.decide(evidence.quantities))
             if forbids is None:
                 return False
@@ -242,11 +353,7 @@ class Claim:
             return self._unasked("not_applicable", reason)
         if reason := facts.unmeasured():
             return self._unasked("inconclusive", f"{reason}: no claim can be judged.")
-        evidence = self.evidence(Results(results), facts)
-        if not isinstance(evidence, Evidence):
-            raise TypeError(
-                f"the evidence of {self.id} is a {type(evidence).__name__}: return an Evidence"
-            )
+        evidence = self.found(Results(results), facts)
         decision = self.criterion.decide(evidence.quantities, facts.n_claims)
         verdict, reason = self._gated(decision, evidence, Results(results), facts)
         condition = decision.condition or self.criterion.conditions[0]
@@ -320,7 +427,7 @@ class Claim:
         for control in results.by_control[1:]:
             if all(CONTROL + m.name in control for m in self.control):
                 found.append(
-                    self._of_control(evidence.quantities, self.evidence(control, facts).control)
+                    self._of_control(evidence.quantities, self.found(control, facts).control)
                 )
         return found
 
@@ -350,7 +457,7 @@ class Claim:
             self.criterion.conditions[0],
             figures=self.figures,
             question=self.question,
-            short=self.short,
+            short=self.statement,
             quote=self.quote,
         )
 
@@ -380,9 +487,9 @@ def asked_once(claim: Claim) -> Claim:
     objects, under the same names. What further controls gave is not looked at, since no evidence
     sees it (`Results.control` is the first).
     """
-    known: list[tuple[dict[str, Result], Facts, Evidence]] = []
+    known: list[tuple[dict[str, Result], Facts, Mapping[str, Found] | Evidence]] = []
 
-    def evidence(results: Results, facts: Facts) -> Evidence:
+    def evidence(results: Results, facts: Facts) -> Mapping[str, Found] | Evidence:
         asked = {
             name: result for name, result in results.items() if not name.startswith(CONTROLS[1:])
         }

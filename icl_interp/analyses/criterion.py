@@ -14,11 +14,13 @@ from typing import Literal, NamedTuple, SupportsFloat
 
 import numpy as np
 
+from icl_interp.analyses.natural import Region, measured, opposite, region
 from icl_interp.errors import InputError, shown
 from icl_interp.resampling import EXTREMES, LEVEL, Interval, half_width
 
 Verdict = Literal["supported", "contradicted", "inconclusive", "not_applicable"]
-Region = tuple[float, float]  # low and high, these included
+SUPPORTED: Verdict = "supported"
+CONTRADICTED: Verdict = "contradicted"
 INF = float("inf")
 
 # Chance that any of the firm verdicts of a report is wrong by the draw of its prompts.
@@ -26,6 +28,24 @@ FAMILY = 0.05
 # A family of claims is taken to be at least so large, however few are registered.
 FEWEST_CLAIMS = 50
 MARGIN = 0.05  # of a region's end: a firm number without error lies at least so far inside
+
+
+def at_most(bound: float, least: float = -INF) -> Region:
+    """The region up to a bound; `least` is the least value that there is.
+
+    >>> at_most(1.25), at_most(0.5, least=0.0)
+    ((-inf, 1.25), (0.0, 0.5))
+    """
+    return least, bound
+
+
+def at_least(bound: float, most: float = INF) -> Region:
+    """The region from a bound on; `most` is the largest value that there is.
+
+    >>> at_least(2.0), at_least(0.9, most=1.0)
+    ((2.0, inf), (0.9, 1.0))
+    """
+    return bound, most
 
 
 def firm_chance(n_claims: int, n_conditions: int) -> float:
@@ -179,34 +199,54 @@ class Estimate:
         return bool((begins_at_nothing or least <= low) and (ends_at_all or high <= most))
 
 
+Found = Estimate | Interval | SupportsFloat  # what a claim's function gives for a quantity
+
+
 @dataclass(frozen=True)
 class Condition:
     """Where one quantity of a claim's evidence must lie.
 
     Attributes:
         quantity: its key in the evidence.
+        name: what it is, in words that can begin a sentence: "share of heads that turn".
         supports: the region that supports the claim.
         contradicts: the region that contradicts it; None where the quantity can only fail to
             support.
+        unit: what it is measured in. "share" is shown in percent, "log10" and "ln" as factors.
         scale: how a figure should draw the axis.
-        optional: not asked where the evidence lacks the quantity (a companion that is not at hand,
-            say).
+        optional: not asked where the evidence lacks the quantity (a matched model that is not at
+            hand, say).
+        denied: what is true where this condition contradicts, as a sentence; the claim's own
+            `denied` where it is empty.
 
-    >>> c = Condition("share", supports=(0.9, 1.0), contradicts=(0.0, 0.5))
+    Raises:
+        InputError: the name is no text.
+
+    >>> c = Condition("share", "share of heads", at_least(0.9, 1.0), at_most(0.5, 0.0), "share")
     >>> for value, high in ((0.95, 1.0), (0.85, 1.0), (0.1, 0.4)):
     ...     c.outcome(Estimate("share", value, value, high))
     'supported'
     'inconclusive'
     'contradicted'
+    >>> c.words("agrees", "differs")
+    'at least 90 % agrees, at most 50 % differs'
     """
 
     quantity: str
+    name: str
     supports: Region
-    contradicts: Region | None
+    contradicts: Region | None = None
+    unit: str = ""
     scale: Literal["linear", "log"] = "linear"
     optional: bool = False
+    denied: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InputError(
+                "a condition is Condition(quantity, name, supports, contradicts, unit): its second "
+                f"argument says in words what the quantity is, but got {shown(self.name)}"
+            )
         object.__setattr__(self, "supports", _region(self.supports))
         object.__setattr__(self, "contradicts", self.contradicts and _region(self.contradicts))
 
@@ -222,6 +262,36 @@ class Condition:
         if not estimate.known or inside[0] == inside[1]:
             return "inconclusive"
         return "supported" if inside[0] else "contradicted"
+
+    def words(self, yes: str = "supports", no: str = "contradicts") -> str:
+        """The regions in words, in natural units."""
+        asked = f"{region(self.supports, self.unit)} {yes}"
+        if self.contradicts is None:
+            return asked
+        return f"{asked}, {opposite(self.supports, self.contradicts, self.unit)} {no}"
+
+    def said(self, found: Estimate, verdict: Verdict) -> str:
+        """A sentence about the number: what it is, its interval, and the threshold that it meets.
+
+        Both thresholds stand there where it meets neither.
+
+        Args:
+            found: the number.
+            verdict: what follows from it.
+
+        >>> c = Condition("ratio", "error over the best", at_most(1.25), at_least(2), "times")
+        >>> c.said(Estimate("ratio", 3.0, 2.5, 3.5), "contradicted")
+        'Error over the best: 3 [2.5, 3.5] times (contradicted: at least 2).'
+        >>> c.said(Estimate("ratio", 1.5, 1.1, 2.5), "inconclusive")
+        'Error over the best: 1.5 [1.1, 2.5] times (asked: at most 1.25; contradicted: at least 2).'
+        """
+        asked = f"asked: {region(self.supports, self.unit)}"
+        limits = [asked]
+        if self.contradicts is not None:
+            limits.append(f"contradicted: {opposite(self.supports, self.contradicts, self.unit)}")
+        met = {"supported": limits[:1], "contradicted": limits[1:]}.get(verdict, limits)
+        number = measured(Interval(found.value, found.low, found.high), self.unit)
+        return f"{self.name[:1].upper()}{self.name[1:]}: {number} ({'; '.join(met)})."
 
 
 @dataclass(frozen=True)
@@ -269,15 +339,19 @@ class Criterion:
     chance, so a contradicting interval has level 1 - 0.05 / k (Bonferroni).
 
     Attributes:
-        text: the rule in words, with its thresholds.
         conditions: at least one; the first is drawn where none decides.
         preconditions: asked in their order.
+        terms: sentences that define the words of the conditions' names.
+
+    Raises:
+        InputError: there is no condition.
 
     >>> rule = Criterion(
-    ...     "error at most 0.1 / above 0.2, of a model that learned",
-    ...     (Condition("error", (-INF, 0.1), (0.2, INF)),),
+    ...     (Condition("error", "relative error", at_most(0.1), (0.2, INF)),),
     ...     (Precondition("R2", (0.9, 1.0), "R2 is only {value:.2g}."),),
     ... )
+    >>> rule.text
+    'Relative error: at most 0.1 supports, at least 0.2 contradicts.'
     >>> error, learned = Estimate("error", 0.05, 0.02, 0.08), Estimate.exactly("R2", 0.95)
     >>> rule.decide({"error": error, "R2": learned}).verdict
     'supported'
@@ -285,15 +359,43 @@ class Criterion:
     'R2 is only 0.3.'
     """
 
-    text: str
     conditions: tuple[Condition, ...]
     preconditions: tuple[Precondition, ...] = ()
+    terms: str = ""
 
     def __post_init__(self) -> None:
-        if not self.conditions:
+        if not isinstance(self.conditions, tuple) or not self.conditions:
             raise InputError(
-                f"a criterion needs at least one condition, but {shown(self.text)} has none"
+                "a criterion is Criterion(conditions, preconditions, terms) with a tuple of at "
+                f"least one condition, but got {shown(self.conditions)}"
             )
+
+    @property
+    def text(self) -> str:
+        """The rule in words, with its thresholds."""
+        return self.words()
+
+    def words(self, yes: str = "supports", no: str = "contradicts") -> str:
+        """The rule in words; the verbs say what a quantity does that lies in a region."""
+        rules = "; ".join(f"{c.name}: {c.words(yes, no)}" for c in self.conditions if c.name)
+        rules = f"{rules[:1].upper()}{rules[1:]}"
+        return f"{rules}. {self.terms}".rstrip() if rules else self.terms
+
+    def named(self, found: Mapping[str, Found]) -> dict[str, Estimate]:
+        """Numbers as estimates, with the names and units of their conditions.
+
+        Args:
+            found: by the keys of the criterion; a plain number is one without error.
+        """
+        conditions = {c.quantity: c for c in self.conditions}
+        estimates = {}
+        for key, value in found.items():
+            estimate = _estimate(key, value)
+            condition = conditions.get(key)
+            if condition is not None and condition.name:
+                estimate = replace(estimate, name=condition.name, unit=condition.unit)
+            estimates[key] = estimate
+        return estimates
 
     def decide(self, evidence: Mapping[str, Estimate], n_claims: int = FEWEST_CLAIMS) -> Decision:
         """The verdict on quantities by key.
@@ -334,6 +436,12 @@ def _region(bounds: Sequence[SupportsFloat]) -> Region:
     """Plain floats, as they come back from JSON."""
     low, high = map(float, bounds)
     return low, high
+
+
+def _estimate(key: str, found: Found) -> Estimate:
+    if isinstance(found, Estimate):
+        return found
+    return Estimate.of(key, found) if isinstance(found, Interval) else Estimate.exactly(key, found)
 
 
 def _quantity(rule: Condition | Precondition, evidence: Mapping[str, Estimate]) -> Estimate | None:

@@ -90,6 +90,7 @@ class Finding:
             "decided_by": decided.quantity,
             "conditions": [asdict(c) for c in self.criterion.conditions],
             "preconditions": [asdict(p) for p in self.criterion.preconditions],
+            "terms": self.criterion.terms,
         }
         plain = asdict(self)
         kept = {
@@ -152,6 +153,7 @@ class _StoredCriterion:
     decided_by: str | None = None
     conditions: tuple[Condition, ...] | None = None
     preconditions: tuple[Precondition, ...] = ()
+    terms: str | None = None
 
 
 def _judged_by(stored: Stored) -> dict[str, Any]:
@@ -159,10 +161,11 @@ def _judged_by(stored: Stored) -> dict[str, Any]:
 
     A criterion from before there were conditions has the one that it tells of.
     """
-    told = stored.of(_StoredCriterion)
+    told = Stored(_with_names(stored.value), stored.where).of(_StoredCriterion)
     conditions = told.conditions
     if conditions is None:
-        conditions = (Condition("estimate", told.supported, told.contradicted, told.scale),)
+        regions = told.supported, told.contradicted
+        conditions = (Condition("estimate", "", *regions, scale=told.scale),)
     if not conditions:
         raise stored["conditions"].refused("a list of at least one condition")
     decided = {c.quantity: c for c in reversed(conditions)}
@@ -170,8 +173,20 @@ def _judged_by(stored: Stored) -> dict[str, Any]:
         decided_by = conditions[0]
     else:
         decided_by = decided[stored["decided_by"].one_of(decided)]
-    criterion = Criterion(told.text, conditions, told.preconditions)
+    # In reports from before conditions had names the whole rule is text.
+    terms = told.text if told.terms is None else told.terms
+    criterion = Criterion(conditions, told.preconditions, terms)
     return {"criterion": criterion, "decided_by": decided_by}
+
+
+def _with_names(criterion: Any) -> Any:
+    """A stored criterion whose conditions have names; those of older reports get empty ones."""
+    if not isinstance(criterion, Mapping) or not isinstance(criterion.get("conditions"), list):
+        return criterion
+    conditions = []
+    for one in criterion["conditions"]:
+        conditions.append({"name": "", **one} if isinstance(one, Mapping) else one)
+    return {**criterion, "conditions": conditions}
 
 
 def _estimate(stored: Stored) -> Estimate | None:

@@ -1,18 +1,14 @@
 """The claims that are registered: every report has a finding on each of them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.measurement import Measurement, check_distinct, with_needs
 from icl_interp.errors import InputError, shown
-from icl_interp.registers import Register, whole_or_not_at_all
+from icl_interp.registers import View
 
-REGISTRY: Register[Claim] = Register("claim")
-
-
-# Ids of claims that were registered one by one, not by a study: whoever registers such an id again
-# means to replace it.
-_ALONE: set[str] = set()
+REGISTRY: View[Claim] = View("claim", lambda study: {claim.id: claim for claim in study.claims})
 
 
 def register(claim: Claim) -> Claim:
@@ -28,19 +24,12 @@ def register(claim: Claim) -> Claim:
     check_id(claim)
     if REGISTRY.get(claim.id) is claim:
         return claim
-    with whole_or_not_at_all():
-        if is_alone(claim.id):
-            REGISTRY[claim.id] = claim  # at its place in reports
-        else:
-            REGISTRY.add(claim.id, claim)
-        check_measurements()
-    _ALONE.add(claim.id)
+    check_measurements([claim])
+    if REGISTRY.alone(claim.id):
+        REGISTRY[claim.id] = claim  # at its place in reports
+    else:
+        REGISTRY.add(claim.id, claim)
     return claim
-
-
-def is_alone(name: str) -> bool:
-    """Whether a claim of this id is registered by itself: a study that has one may replace it."""
-    return name in _ALONE and name in REGISTRY
 
 
 def check_id(claim: Claim) -> None:
@@ -49,14 +38,20 @@ def check_id(claim: Claim) -> None:
         raise InputError(f"a claim's id looks like 'study.claim', but got {shown(claim.id)}")
 
 
-def check_measurements() -> None:
-    """Refuse two measurements of one name among the registered claims.
+def check_measurements(new: Iterable[Claim]) -> None:
+    """Refuse new claims with a measurement that has the name of another one.
 
     Two of one place in the code are one that was defined again: claims of a cell that runs a second
     time are replaced one after another.
+
+    Raises:
+        InputError: two measurements have one name.
     """
+    new = list(new)
+    ids = {claim.id for claim in new}
+    stay = [claim for claim in REGISTRY.values() if claim.id not in ids]
     taken: dict[str, Measurement[Any]] = {}
-    for claim in REGISTRY.values():
+    for claim in (*stay, *new):
         for m in with_needs((*claim.measurements, *claim.control)):
             known = taken.get(m.name)
             if known is None or not _one_place(known, m):

@@ -4,7 +4,6 @@
 running anything.
 """
 
-import icl_interp.studies  # noqa: F401  (their experiments are then among these)
 from icl_interp.experiments import calibration, power
 from icl_interp.experiments.base import Experiment, Model, get, names, register
 from icl_interp.experiments.kept import record, results

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.experiments import presets
-from icl_interp.experiments.presets import at_scale
+from icl_interp.experiments.presets import at_preset
 from icl_interp.experiments.statements import Statement, as_statements
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import Result
 
 if TYPE_CHECKING:
-    from icl_interp.experiments.bench import Bench
+    from icl_interp.experiments.setup import Setup
 
 Results = Mapping[str, Result]
 
@@ -29,8 +29,8 @@ class Model:
 
     recipe: str
     seed: int = 0
-    scales: tuple[str, ...] = tuple(presets.SCALES)
-    scaled: Callable[[RunConfig, str], RunConfig] = at_scale
+    scales: tuple[str, ...] = tuple(presets.PRESETS)
+    scaled: Callable[[RunConfig, str], RunConfig] = at_preset
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Experiment:
         title: what is shown, in a line.
         source: where it stands.
         models: what has to be trained for it.
-        run: measures. Whatever costs time goes through the bench, which keeps it.
+        run: measures. Whatever costs time goes through the setup, which keeps it.
         states: what came out, a statement each, with the criterion that decides whether it is what
             the source says; a pure function of the results. Plain text is a note that nothing
             decides.
@@ -73,14 +73,14 @@ class Experiment:
             `states`.
         sample: what is measured on, with the fields of a scale in braces; the protocol of section
             3.3 by default.
-        sizes: its models at each scale in words, where they are not those of `scales.SCALES`.
+        sizes: its models at each scale in words, where they are not those of `scales.PRESETS`.
     """
 
     id: str
     title: str
     source: str
     models: tuple[Model, ...]
-    run: Callable[["Bench"], dict[str, Result]]
+    run: Callable[["Setup"], dict[str, Result]]
     states: Callable[[Results], Sequence[Statement | str]]
     compare: Callable[[Results], DataFrame | None] = no_comparison
     sample: str = presets.SAMPLE
@@ -117,7 +117,14 @@ class Experiment:
         return self.sizes.get("paper", presets.named("paper").says)
 
 
-EXPERIMENTS: Register[Experiment] = Register("experiment")
+def _of_study(study: Any) -> dict[str, Experiment]:
+    found = {}
+    for experiment in study.experiments:
+        found[experiment.id] = experiment
+    return found
+
+
+EXPERIMENTS: View[Experiment] = View("experiment", _of_study)
 
 
 def register(experiment: Experiment) -> Experiment:

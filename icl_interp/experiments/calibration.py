@@ -30,7 +30,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.sweep import Sweep
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import make_table
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
@@ -118,7 +118,9 @@ def between(
     return low + (high - low) * float(torch.rand((), generator=g, dtype=dtype))
 
 
-CONSTRUCTIONS: Register[Construction] = Register("construction")
+CONSTRUCTIONS: View[Construction] = View(
+    "construction", lambda study: {one.name: one for one in study.constructions}
+)
 
 
 class Predicting(Lab):

@@ -6,12 +6,16 @@ from typing import Any
 from icl_interp.errors import InputError
 from icl_interp.experiments import base
 from icl_interp.provenance import read_json
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import Result, from_dict
 from icl_interp.structured import of_schema
 
 SCHEMA = "icl_interp.experiment/1"
-FOLDERS: Register[Path] = Register("folder of results")  # by study
+# By study.
+FOLDERS: View[Path] = View(
+    "folder of results",
+    lambda study: {study.name: study.folder / "results"} if study.folder else {},
+)
 
 
 # What pages show of a record, which holds more.

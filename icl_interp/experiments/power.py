@@ -18,7 +18,7 @@ from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES, Case
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import make_table
 
 COLUMNS: tuple[str, ...] = ("dial", "claim", "value", YES, NO, "undecided", "draws", "measured")
@@ -62,7 +62,7 @@ class Dial:
         return finding
 
 
-DIALS: Register[Dial] = Register("dial")
+DIALS: View[Dial] = View("dial", lambda study: {one.name: one for one in study.dials})
 
 
 def curve(name: str, n_draws: int, seed: int = 0) -> DataFrame:

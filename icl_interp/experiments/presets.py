@@ -1,4 +1,4 @@
-"""Three scales of one experiment: seconds, minutes on a CPU, and the paper's own for a GPU."""
+"""Three presets of one experiment: seconds, minutes on a CPU, and the paper's own for a GPU."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ PAPER_ONLY = (
 
 
 @dataclass(frozen=True)
-class Scale:
+class Preset:
     """How large the models are, and how many prompts they are measured on.
 
     Attributes:
@@ -33,39 +33,39 @@ class Scale:
     says: str
 
 
-SCALES = {
-    scale.name: scale
-    for scale in (
-        Scale(
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset(
             "smoke",
             10,
             16,
             4,
             "2 layers, width 32, 150 steps: shows that it runs, and nothing else",
         ),
-        Scale("small", 20, 100, 64, "3 layers, width 64, 4 heads, up to 16,000 steps"),
-        Scale("paper", 41, 100, 64, "12 layers, width 256, 8 heads, 500,000 steps"),
+        Preset("small", 20, 100, 64, "3 layers, width 64, 4 heads, up to 16,000 steps"),
+        Preset("paper", 41, 100, 64, "12 layers, width 256, 8 heads, 500,000 steps"),
     )
 }
-# Section 3.3: the sample is the paper's at both larger scales.
+# Section 3.3: the sample is the paper's at both larger presets.
 SAMPLE = "{n_functions} functions x {n_contexts} contexts of {n_points} points"
 
 
-def named(name: str) -> Scale:
-    """The scale of that name."""
-    if name not in SCALES:
-        raise unknown("scale", name, SCALES)
-    return SCALES[name]
+def named(name: str) -> Preset:
+    """The preset of that name."""
+    if name not in PRESETS:
+        raise unknown("scale", name, PRESETS)
+    return PRESETS[name]
 
 
-def at_scale(config: RunConfig, scale: str) -> RunConfig:
+def at_preset(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe at another scale; "small" is the recipe as it stands.
 
     The paper's (section 3 and appendix A): 12 layers, 8 heads, width 256, 41 points, 500,000 steps
     of Adam at 1e-4 with batches of 64. What it leaves open stays the recipe's: warm-up, clipping,
     the share of the run that the curriculum takes.
 
-    >>> at_scale(recipes.resolve("affine"), "smoke").model.d_model
+    >>> at_preset(recipes.resolve("affine"), "smoke").model.d_model
     32
     """
     named(scale)
@@ -86,7 +86,7 @@ def at_scale(config: RunConfig, scale: str) -> RunConfig:
         shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
         changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
         changes |= {"checkpoint_every": 10_000, "log_every": 1000}
-    n_points = SCALES[scale].n_points
+    n_points = PRESETS[scale].n_points
     return replace(
         config,
         model=replace(config.model, **shape, n_ctx=2 * n_points),
@@ -116,7 +116,7 @@ def config(
     recipe: str,
     scale: str,
     overrides: Iterable[str] = (),
-    scaled: Callable[[RunConfig, str], RunConfig] = at_scale,
+    scaled: Callable[[RunConfig, str], RunConfig] = at_preset,
 ) -> RunConfig:
     """The run of a recipe at a scale, with `key=value` changes made last.
 
@@ -136,12 +136,12 @@ def config(
     return recipes.resolve(scaled(recipes.resolve(recipe), scale), overrides)
 
 
-def polynomials(scale: Scale, degree: int, law: str = "uniform") -> Polynomial:
+def polynomials(preset: Preset, degree: int, law: str = "uniform") -> Polynomial:
     """The test task of section 3.3 in distribution, for one degree.
 
     Inputs and coefficients are on U(-1, 1) or N(0, 1).
     """
     laws: dict[str, Distribution] = {"uniform": Uniform(-1, 1), "normal": Normal(1)}
     return Polynomial(
-        degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=scale.n_points
+        degrees=(degree,), inputs=laws[law], coefficients=laws[law], n_points=preset.n_points
     )

@@ -20,6 +20,7 @@ from icl_interp.analyses.criterion import (
     Precondition,
     Verdict,
 )
+from icl_interp.analyses.natural import SHARE, Region
 from icl_interp.errors import InputError, shown
 from icl_interp.provenance import encode, finite
 from icl_interp.resampling import Interval
@@ -96,20 +97,27 @@ class Statement:
 
         >>> rule = at_most("error / error", 3)
         >>> statement("it is 2.", rule, 2.0).sentence
-        'As in the paper: it is 2. Rule: error / error at most 3 agrees, above it differs.'
+        'As in the paper: it is 2. Rule: error / error at most 3 agrees, above 3 differs.'
         """
         if self.criterion is None:
             return self.text
         failed = self.decision.failed if self.decision else None
-        return self.word + " ".join(
-            filter(None, (self.text, failed, f"Rule: {self.criterion.text}."))
-        )
+        return self.word + " ".join(filter(None, (self.text, failed, f"Rule: {self.rule}")))
+
+    @property
+    def rule(self) -> str:
+        """The rule in words: which numbers agree with the source, and which differ from it."""
+        if self.criterion is None:
+            return ""
+        named = [c for c in self.criterion.conditions if c.name]
+        rules = "; ".join(f"{c.name} {c.words('agrees', 'differs')}" for c in named)
+        return " ".join(filter(None, (f"{rules}.", self.criterion.terms)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data: the sentence, its kind and word, and what decided."""
         decision = self.decision
         rule = self.criterion and {
-            "text": self.criterion.text,
+            "text": self.rule,
             "conditions": [asdict(c) for c in self.criterion.conditions],
             "preconditions": [asdict(p) for p in self.criterion.preconditions],
         }
@@ -182,9 +190,7 @@ def at_most(
     What lies between the bounds is open.
     """
     above = bound if differs is None else differs
-    start = "above it" if differs is None else f"from {above:.3g} on"
-    text = f"{quantity} at most {bound:.3g} agrees, {start} differs"
-    return Criterion(text, (Condition(quantity, (-INF, bound), (above, INF)),), preconditions)
+    return _rule(quantity, (-INF, bound), (above, INF), preconditions)
 
 
 def at_least(
@@ -195,35 +201,37 @@ def at_least(
     What lies between the bounds is open.
     """
     below = bound if differs is None else differs
-    end = "below it" if differs is None else f"up to {below:.3g}"
-    text = f"{quantity} at least {bound:.3g} agrees, {end} differs"
-    return Criterion(text, (Condition(quantity, (bound, INF), (-INF, below)),), preconditions)
+    return _rule(quantity, (bound, INF), (-INF, below), preconditions)
 
 
 def within(quantity: str, bound: float) -> Criterion:
     """Agrees up to a bound; nothing differs: beyond it the question is open."""
-    return Criterion(
-        f"{quantity} at most {bound:.3g} agrees", (Condition(quantity, (-INF, bound), None),)
-    )
+    return _rule(quantity, (-INF, bound), None)
 
 
 def none_of(quantity: str) -> Criterion:
     """Agrees where a number of exceptions is 0, and differs from 1 on."""
-    return Criterion(
-        f"no {quantity}: agrees; any: differs", (Condition(quantity, (0, 0), (1, INF)),)
-    )
+    return _rule(f"number of {quantity}", (0, 0), (1, INF))
 
 
-MOSTLY, HARDLY = (
-    0.8,
-    0.6,
-)  # shares of cells: four of five is most of them, three of five little more than half
+MOSTLY = 0.8  # share of cells: four of five is most of them
+HARDLY = 0.6  # three of five is little more than half
 
 
 def share(quantity: str, *preconditions: Precondition) -> Criterion:
     """Agrees where at least `MOSTLY` of the cells do, differs where at most `HARDLY` of them do."""
-    text = f"{quantity} at least {MOSTLY:.0%} agrees, at most {HARDLY:.0%} differs"
-    return Criterion(text, (Condition(quantity, (MOSTLY, 1), (0, HARDLY)),), preconditions)
+    return _rule(quantity, (MOSTLY, 1), (0, HARDLY), preconditions, SHARE)
+
+
+def _rule(
+    quantity: str,
+    agrees: Region,
+    differs: Region | None,
+    preconditions: tuple[Precondition, ...] = (),
+    unit: str = "",
+) -> Criterion:
+    """The rule about one quantity, whose key is its name."""
+    return Criterion((Condition(quantity, quantity, agrees, differs, unit),), preconditions)
 
 
 def share_of(quantity: str, agree: int, unclear: int, total: int) -> Estimate:

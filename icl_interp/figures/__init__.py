@@ -3,7 +3,6 @@
 Each is a pure function of stored results and findings.
 """
 
-import icl_interp.studies  # noqa: F401  (their figures are then among these)
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw
 from icl_interp.figures.files import export, plotly_js, to_div
 from icl_interp.figures.measured import plot

@@ -14,7 +14,7 @@ from icl_interp.figures.claims import forest
 from icl_interp.figures.drawing import Drawing
 from icl_interp.figures.render import rendered
 from icl_interp.figures.style import Figure, safe
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import Result
 
 Draw = Callable[[Results, Sequence[Finding], Facts], Drawing | Figure | None]
@@ -36,19 +36,21 @@ class ReportFigure:
     caption: str
 
 
-FIGURES: Register[ReportFigure] = Register("figure")
-FIGURES.add(
-    "claims",
-    ReportFigure(
-        forest,
-        "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded "
-        "zones were fixed before anything was measured. Hollow marks are controls: a diamond is "
-        "the same measurement on a randomly initialised model, a square the same intervention "
-        "where it should do nothing.",
-    ),
+FIGURES: View[ReportFigure] = View(
+    "figure",
+    lambda study: study.figures,
+    first={
+        "claims": ReportFigure(
+            forest,
+            "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; "
+            "shaded zones were fixed before anything was measured. Hollow marks are controls: a "
+            "diamond is the same measurement on a randomly initialised model, a square the same "
+            "intervention where it should do nothing.",
+        ),
+        "mechanism": ReportFigure(mechanism.where, mechanism.WHERE),
+        "mechanism_patterns": ReportFigure(mechanism.patterns, mechanism.PATTERNS),
+    },
 )
-FIGURES.add("mechanism", ReportFigure(mechanism.where, mechanism.WHERE))
-FIGURES.add("mechanism_patterns", ReportFigure(mechanism.patterns, mechanism.PATTERNS))
 MECHANISM = ("mechanism", "mechanism_patterns")  # they belong to no claim
 
 

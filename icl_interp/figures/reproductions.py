@@ -7,14 +7,15 @@ from pandas import DataFrame
 from icl_interp.figures.drawing import Drawing
 from icl_interp.figures.render import rendered
 from icl_interp.figures.style import Figure, safe
-from icl_interp.registers import Register
+from icl_interp.registers import View
 from icl_interp.results import Result
 
 Draw = Callable[
     [Mapping[str, Result], DataFrame | None], Mapping[str, Drawing | Figure] | Mapping[str, Figure]
 ]
 
-DRAWINGS: Register[Draw] = Register("drawing")  # by the id of the experiment
+# By the id of the experiment.
+DRAWINGS: View[Draw] = View("drawing", lambda study: study.drawings)
 
 
 def draw(

@@ -7,10 +7,10 @@ from markupsafe import Markup
 
 from icl_interp.analyses.criterion import Condition
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.natural import natural
 from icl_interp.figures.claims import control_intervention, drawable, extent
 from icl_interp.figures.style import VERDICTS, Look
 from icl_interp.report.html import rendered
-from icl_interp.report.words import natural
 
 # Of the drawing in pixels; and where the zones begin and end.
 WIDTH = 250

@@ -7,8 +7,9 @@ from typing import Any
 
 from icl_interp.analyses.criterion import Condition, Estimate, Precondition
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.natural import BASES
 from icl_interp.figures.text import MINUS, interval, number
-from icl_interp.report.words import BASES, measured
+from icl_interp.report.words import measured
 from icl_interp.structured import NOT_FINITE
 
 OPEN = 8  # rows of a table of details that are shown unasked

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.natural import BASES
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.figures.text import interval
@@ -21,7 +22,7 @@ from icl_interp.report import glossary
 from icl_interp.report.bars import bar
 from icl_interp.report.findings import anchor
 from icl_interp.report.html import rendered
-from icl_interp.report.words import BASES, answered, by_question, measured
+from icl_interp.report.words import answered, by_question, measured
 
 MODEL = (
     "config",

@@ -231,7 +231,7 @@ def claim(asked: Claim, finding: Finding | None = None) -> Group:
     table.add_column(overflow="fold")
     for name, text in rows.items():
         table.add_row(name, Text(text))
-    return Group(Text.assemble("\n", (asked.id, "bold"), f"  {asked.short}\n"), table)
+    return Group(Text.assemble("\n", (asked.id, "bold"), "\n"), table)
 
 
 def about(asked: Claim) -> dict[str, str]:
@@ -239,7 +239,7 @@ def about(asked: Claim) -> dict[str, str]:
 
     The terminal and the catalogue show it.
     """
-    rows: dict[str, str] = {"says": asked.statement}
+    rows: dict[str, str] = {"says": asked.statement, "or else": asked.denied}
     if asked.quote:
         rows["the work says"] = f"“{asked.quote.text}” ({asked.quote.place})"
         if asked.quote.differs:

@@ -3,14 +3,16 @@
 A terminal, a table and a model card use them.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from icl_interp.analyses import natural
 from icl_interp.analyses.claim import QUESTIONS
-from icl_interp.analyses.criterion import Condition, Estimate, Region
+from icl_interp.analyses.criterion import Condition, Estimate
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.natural import region
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
+from icl_interp.resampling import Interval
 
 MARKS = {
     "supported": ("✔", "green"),
@@ -31,7 +33,6 @@ REFERENCES = {  # beside the error: in words, as stored
     "least squares": "least squares",
     BEST_UNDER_NOISE: BEST_UNDER_NOISE,
 }
-BASES = {"log10": 10.0, "ln": math.e}  # units that are logarithms: what is shown is the factor
 MOST = 3  # claims that a sentence of the answer names
 
 
@@ -89,13 +90,12 @@ def _place(question: str) -> int:
 def needed(condition: Condition, unit: str = "") -> str:
     """Where a quantity must lie for support, and where for the opposite, in natural units.
 
-    >>> needed(Condition("share", (0.9, math.inf), (-math.inf, 0.5)))
+    >>> needed(Condition("share", "share of heads", (0.9, 1.0), (0.0, 0.5)))
     'at least 0.9; contradicted: at most 0.5'
     """
-    opposite = (
-        f"; contradicted: {region(condition.contradicts, unit)}" if condition.contradicts else ""
-    )
-    return region(condition.supports, unit) + opposite
+    against = condition.contradicts
+    contradicted = f"; contradicted: {region(against, unit)}" if against else ""
+    return region(condition.supports, unit) + contradicted
 
 
 def measured(e: Estimate) -> str:
@@ -103,44 +103,8 @@ def measured(e: Estimate) -> str:
 
     >>> measured(Estimate("error, far / near", 1.0, 0.0, 2.0, "log10"))
     'x10 [x1, x100]'
-    >>> measured(Estimate("share of the heads that matter", math.nan, math.nan, math.nan, "share"))
-    'no number'
     """
-    if math.isnan(e.value):
-        return "no number"
-    interval = "" if e.low == e.high else f" [{natural(e.low, e.unit)}, {natural(e.high, e.unit)}]"
-    if math.isnan(e.low) or math.isnan(e.high):
-        interval = " (no interval)"
-    return f"{natural(e.value, e.unit)}{interval} {'' if e.unit in BASES else e.unit}".rstrip()
-
-
-def natural(value: float, unit: str) -> str:
-    """A number to three digits; of a logarithm the factor.
-
-    >>> natural(-1.0, "log10"), natural(0.25, "share")
-    ('x0.1', '0.25')
-    """
-    return (
-        f"x{BASES[unit] ** value:.3g}" if unit in BASES else f"{value + 0.0:.3g}"
-    )  # + 0.0: no minus before a zero
-
-
-def region(asked: Region, unit: str) -> str:
-    """A region in words, in natural units.
-
-    >>> region((0.0, 3.0), "")
-    'at most 3'
-    """
-    low, high = asked
-    if math.isinf(low):
-        return f"at most {natural(high, unit)}"
-    if math.isinf(high) or (low > 0 and high == 1):
-        return f"at least {natural(low, unit)}"
-    return (
-        f"at most {natural(high, unit)}"
-        if low == 0
-        else f"{natural(low, unit)} to {natural(high, unit)}"
-    )
+    return natural.measured(Interval(e.value, e.low, e.high), e.unit)
 
 
 def sentence(f: Finding) -> str:

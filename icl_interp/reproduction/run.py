@@ -11,13 +11,12 @@ from typing import Any
 
 from pandas import DataFrame
 
-import icl_interp.studies  # noqa: F401  (their experiments are then registered)
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import logger, whole
 from icl_interp.experiments import kept, obtain, presets
 from icl_interp.experiments.base import Experiment, get, names
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.figures import files, reproductions
 from icl_interp.figures.style import Figure
@@ -101,7 +100,7 @@ def reproduce(
             wanted, scale, out / "models", shelf, train=train, progress=progress, device=device
         )
         missing = [model.name for model in wanted if model.name not in found]
-        bench = Bench(
+        setup = Setup(
             found,
             size,
             missing=missing,
@@ -111,12 +110,12 @@ def reproduce(
             title=experiment.id,
         )
         started = time.perf_counter()
-        with bench:
-            results = experiment.run(bench)
+        with setup:
+            results = experiment.run(setup)
         seconds = (
-            time.perf_counter() - started + bench.seconds
+            time.perf_counter() - started + setup.seconds
         )  # what was kept counts with the time that it took
-        result = Reproduction(experiment, _record(experiment, bench, results, seconds))
+        result = Reproduction(experiment, _record(experiment, setup, results, seconds))
         note = save(result, out, formats)
         formats = () if note else formats
         if note:
@@ -141,9 +140,9 @@ def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | 
 
 
 def _record(
-    experiment: Experiment, bench: Bench, results: Mapping[str, Result], seconds: float
+    experiment: Experiment, setup: Setup, results: Mapping[str, Result], seconds: float
 ) -> dict[str, Any]:
-    comparison, scale = experiment.compare(results), bench.scale.name
+    comparison, scale = experiment.compare(results), setup.preset.name
     found = _hedged(experiment, results, scale)
     return {
         "schema": kept.SCHEMA,
@@ -155,19 +154,19 @@ def _record(
             "words": experiment.words(scale),
             "published": experiment.published,
         },
-        "models": {name: _model(checkpoint) for name, checkpoint in bench.models.items()},
-        "missing": list(bench.missing),
+        "models": {name: _model(checkpoint) for name, checkpoint in setup.models.items()},
+        "missing": list(setup.missing),
         "says": [statement.sentence for statement in found],
         "statements": [statement.to_dict() for statement in found],
         "comparison": to_dict(comparison) if comparison is not None else None,
         "results": {name: to_dict(result) for name, result in results.items()},
         "provenance": {
-            "command": f"icl-interp reproduce {experiment.id} --scale {bench.scale.name}"
-            + (f" --seed {bench.seed}" if bench.seed else ""),
-            "seed": bench.seed,
+            "command": f"icl-interp reproduce {experiment.id} --scale {setup.preset.name}"
+            + (f" --seed {setup.seed}" if setup.seed else ""),
+            "seed": setup.seed,
             "seconds": round(seconds, 1),
-            "measured": bench.measured,
-            "kept from before": bench.reused,
+            "measured": setup.measured,
+            "kept from before": setup.reused,
             "environment": environment(),
             "written": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
         },

@@ -6,17 +6,15 @@ The claims, experiments and figures of a known study stand among all others.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from icl_interp import plugins, registers
 from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.errors import InputError, shown
-from icl_interp.experiments import base, calibration, kept, power
 from icl_interp.experiments.base import Experiment
 from icl_interp.experiments.calibration import Construction
 from icl_interp.experiments.power import Dial
-from icl_interp.figures import catalogue, reproductions
+from icl_interp.figures import reproductions
 from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.registers import Register
 
@@ -55,7 +53,7 @@ class Study:
     exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-STUDIES: Register[Study] = Register("study")
+STUDIES: Register[Study] = registers.STUDIES
 
 
 _OWN: set[str] = set()  # names of studies that somebody registered by hand: these may be replaced
@@ -66,23 +64,29 @@ def register(study: Study) -> Study:
 
     Its experiments appear in `icl-interp reproduce`.
 
-    It is made known whole or not at all. A study of one's own that is registered again, as by a
-    notebook cell that runs a second time, replaces the first; so does a claim of it one that was
-    registered by itself.
+    A study of one's own that is registered again, as by a notebook cell that runs a second time,
+    replaces the first; so does a claim of it one that was registered by itself.
 
     Raises:
         InputError: the name is taken, an id does not begin with it, or an id or the name of a
-            figure, a construction, a dial or a measurement is taken.
+            figure, a construction, a dial or a measurement is taken. Nothing has changed then.
     """
     if STUDIES.get(study.name) is study:
         return study
     with registers.whole_or_not_at_all():
-        if study.name in STUDIES and study.name in _OWN:
-            forget(STUDIES[study.name])
-        take_place(study)
+        if study.name in _OWN:
+            STUDIES.pop(study.name, None)
+        make_room(study)
         add(study)
     _OWN.add(study.name)
     return study
+
+
+def make_room(study: Study) -> None:
+    """Forget claims that were registered by themselves and that a study brings."""
+    for claim in study.claims:
+        if registry.REGISTRY.alone(claim.id):
+            del registry.REGISTRY[claim.id]
 
 
 def add(study: Study) -> None:
@@ -91,47 +95,17 @@ def add(study: Study) -> None:
     Raises:
         InputError: as for `register`.
     """
-    with registers.whole_or_not_at_all():
-        for register, things in _places(study):
-            for name, thing in things.items():
-                register.add(name, thing)
-        for one in (*study.claims, *study.experiments):
-            if one.study != study.name:
-                name = shown(study.name)
-                raise InputError(
-                    f"ids of the study {name} begin with its name and a dot, but got {one.id!r}"
-                )
-        for claim in study.claims:
-            registry.check_id(claim)
-        registry.check_measurements()
-
-
-def take_place(study: Study) -> None:
-    """Forget claims that were registered by themselves and that a study brings."""
+    registers.check_names(study)
+    for one in (*study.claims, *study.experiments):
+        if one.study != study.name:
+            name = shown(study.name)
+            raise InputError(
+                f"ids of the study {name} begin with its name and a dot, but got {one.id!r}"
+            )
     for claim in study.claims:
-        if registry.is_alone(claim.id):
-            del registry.REGISTRY[claim.id]
-
-
-def forget(study: Study) -> None:
-    """Take a study that was registered out of all registers again."""
-    for register, things in _places(study):
-        for name in things:
-            del register[name]
-
-
-def _places(study: Study) -> list[tuple[Register[Any], Mapping[str, Any]]]:
-    """What a study brings, by the register that holds it."""
-    return [
-        (STUDIES, {study.name: study}),
-        (registry.REGISTRY, {claim.id: claim for claim in study.claims}),
-        (base.EXPERIMENTS, {experiment.id: experiment for experiment in study.experiments}),
-        (calibration.CONSTRUCTIONS, {one.name: one for one in study.constructions}),
-        (power.DIALS, {one.name: one for one in study.dials}),
-        (catalogue.FIGURES, study.figures),
-        (reproductions.DRAWINGS, study.drawings),
-        (kept.FOLDERS, {study.name: study.folder / "results"} if study.folder else {}),
-    ]
+        registry.check_id(claim)
+    registry.check_measurements(study.claims)
+    STUDIES.add(study.name, study)
 
 
 def load_plugins() -> None:

@@ -24,7 +24,7 @@ from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode
 from icl_interp.results import make_table
-from icl_interp.studies.base import STUDIES, Study, add, forget, take_place
+from icl_interp.studies.base import STUDIES, Study, add, make_room
 from icl_interp.testing import battery, effects, known_models, metamorphic
 from icl_interp.testing.reasons import too_long
 from icl_interp.testing.reparameterisations.targets import Posed, TargetEdit
@@ -32,7 +32,7 @@ from icl_interp.testing.reparameterisations.targets import Posed, TargetEdit
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
 LEVELS = ("fast", "thorough", "full")
 SMALL = metamorphic.Sample(n_units=64, n_contexts=1)  # of a trial
-LONGEST = 12  # words of a claim's short sentence
+LONGEST = 20  # words of a claim's statement
 READ_OFF = (
     "its measurements never run the model, so they would find the same in an idle part: set "
     "about_weights=True, and put icl_interp.analyses.tie.TIED into the criterion"
@@ -133,13 +133,14 @@ def words(it: Examined) -> Iterator[Outcome]:
     Each reason is short enough to be read.
     """
     for claim in it.study.claims:
-        short = claim.short.split()
+        n_words = len(claim.statement.split())
         wrong = (
             claim.question not in QUESTIONS and f"its question is none of {', '.join(QUESTIONS)}",
-            not 0 < len(short) <= LONGEST
-            and f"its short sentence has {len(short)} words, not 1 to {LONGEST}",
-            not claim.short.endswith(".") and "its short sentence does not end in a full stop",
-            not claim.statement and "it has no statement",
+            not 0 < n_words <= LONGEST and f"its statement has {n_words} words, not 1 to {LONGEST}",
+            not claim.statement.endswith(".") and "its statement does not end in a full stop",
+            bool(claim.denied)
+            and not claim.denied.endswith(".")
+            and "the opposite of its statement does not end in a full stop",
             not (claim.quote and claim.quote.text and claim.quote.place)
             and "no sentence is quoted with its place",
         )
@@ -503,9 +504,8 @@ def check_study(
     if not isinstance(study, Study):
         raise InputError(f"check_study takes a Study or the name of one, but got {shown(study)}")
     with registers.as_before():
-        if study.name in STUDIES:
-            forget(STUDIES[study.name])  # a changed copy of it may be what is checked
-        take_place(study)
+        STUDIES.pop(study.name, None)  # a changed copy of it may be what is checked
+        make_room(study)
         add(study)
         if done and level == "full":
             battery.stamp(study, done, battery.STANDARD, seed)

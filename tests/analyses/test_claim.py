@@ -23,16 +23,16 @@ from icl_interp.provenance import finite
 from icl_interp.resampling import Interval
 from icl_interp.results import make_array
 
-SHARE = Condition("share", supports=(-INF, 0.1), contradicts=(0.2, INF))
-LEVEL = Condition("level", supports=(0.5, INF), contradicts=None, optional=True)
+SHARE = Condition("share", "", supports=(-INF, 0.1), contradicts=(0.2, INF))
+LEVEL = Condition("level", "", supports=(0.5, INF), contradicts=None, optional=True)
 SECOND = Condition(
-    "second", supports=(-INF, 0.1), contradicts=(0.2, INF), scale="log", optional=True
+    "second", "", supports=(-INF, 0.1), contradicts=(0.2, INF), scale="log", optional=True
 )
 ENOUGH = Precondition("n", (2, INF), "Only {value:g} were there.", optional=True)
 RULE = Criterion(
-    "share and second at most 0.1 / above 0.2; level at least 0.5",
     (SHARE, SECOND, LEVEL),
     (ENOUGH,),
+    terms="share and second at most 0.1 / above 0.2; level at least 0.5",
 )
 FACTS = facts()
 SURE, OPEN, AGAINST = (
@@ -54,9 +54,7 @@ def claim(
     fixed = Evidence(
         quantities, "because.", control=estimates(share=control) if control else {}, **evidence
     )
-    return Claim(
-        "test.claim", kind, "a statement", "a source", RULE, (), lambda results, facts: fixed
-    )
+    return Claim("test.claim", kind, "a statement", RULE, (), lambda results, facts: fixed)
 
 
 def verdict(claim: Claim, **known) -> str:
@@ -102,7 +100,7 @@ def test_a_verdict_never_contradicts_the_estimate(low, high):
 
 
 def test_an_interval_in_both_regions_decides_nothing():
-    touching = Condition("ratio", supports=(-INF, 0.0), contradicts=(0.0, INF))
+    touching = Condition("ratio", "", supports=(-INF, 0.0), contradicts=(0.0, INF))
     assert touching.outcome(Estimate.exactly("ratio", 0.0)) == "inconclusive"
     assert touching.outcome(Estimate("ratio", -0.1, -0.2, 0.0)) == "supported"
 
@@ -134,10 +132,10 @@ def check_conditions(decide):
 
 def test_all_conditions_support_or_one_contradicts():
     check_conditions(RULE.decide)
-    must_fail(check_conditions, Criterion("", (SHARE,)).decide)
+    must_fail(check_conditions, Criterion((SHARE,), terms="").decide)
     must_fail(
         check_conditions,
-        Criterion("", (SHARE, SECOND, replace(LEVEL, contradicts=(-INF, 0.4)))).decide,
+        Criterion((SHARE, SECOND, replace(LEVEL, contradicts=(-INF, 0.4))), terms="").decide,
     )
 
 
@@ -149,7 +147,7 @@ def test_without_its_preconditions_nothing_is_decided():
     finding = claim(AGAINST, quantities={"n": Estimate.exactly("n", 1)}).judge_results({}, FACTS)
     assert (finding.verdict, finding.reason) == ("inconclusive", "Only 1 were there. because.")
     only = replace(ENOUGH, optional=False)
-    early = Criterion("", (SHARE,), (only,)).decide(
+    early = Criterion((SHARE,), (only,), terms="").decide(
         {"n": Estimate.exactly("n", 0)}
     )  # nothing else was measured
     assert (early.verdict, early.condition) == ("inconclusive", None)
@@ -159,9 +157,11 @@ def test_evidence_that_lacks_what_is_asked_is_an_error():
     with pytest.raises(InputError, match="the evidence lacks 'share'"):
         RULE.decide({})
     with pytest.raises(InputError, match="the evidence lacks 'n'"):
-        Criterion("", (SHARE,), (replace(ENOUGH, optional=False),)).decide(estimates(share=SURE))
+        Criterion((SHARE,), (replace(ENOUGH, optional=False),), terms="").decide(
+            estimates(share=SURE)
+        )
     with pytest.raises(InputError, match="at least one condition"):
-        Criterion("nothing", ())
+        Criterion((), terms="nothing")
     assert RULE.decide(estimates(share=SURE)).verdict == "supported"
 
 
@@ -290,8 +290,8 @@ CELL = """
 def one(lab):
     return make_array([1.0], {"n": (0,)})
 
-RULE = Criterion("c", (Condition("n", supports=(0, 1), contradicts=(2, 3)),))
-WORDS = dict(kind="architecture", statement="s", source="here", criterion=RULE, measurements=(one,))
+RULE = Criterion((Condition("n", "", supports=(0, 1), contradicts=(2, 3)),), terms="c")
+WORDS = dict(kind="architecture", statement="s", criterion=RULE, measurements=(one,))
 
 def found(results, facts):
     return Evidence({"n": Estimate.exactly("n", 1.0)}, "One.", scope="all")
@@ -320,18 +320,19 @@ def test_a_cell_with_claims_that_share_a_measurement_runs_twice(registry):
 
 def test_a_claim_registered_by_itself_gives_way_to_its_study(registry):
     """A cell that registers a claim, and one that checks or registers the study with it."""
-    from icl_interp.studies.base import Study, forget, take_place
+    from icl_interp.studies.base import STUDIES, Study, make_room
     from icl_interp.studies.base import register as register_study
 
     register(mine := claim())
     study = Study("test", "here", claims=(mine,))
-    take_place(study)
+    make_room(study)
     assert "test.claim" not in REGISTRY
     register(mine)
     assert register_study(study) is study
     again = register_study(replace(study, work="there"))
     assert REGISTRY["test.claim"] is mine
-    forget(again)
+    assert STUDIES.pop(study.name) is again
+    assert "test.claim" not in REGISTRY
 
 
 def test_select_keeps_the_order_of_registration_and_suggests_the_nearest():
@@ -378,7 +379,10 @@ def check_round_trip(through):
         details=({"head": "0.0", "delta": 0.1}, {"head": "0.1", "delta": 0.2}),
     )
     quoted = replace(
-        claim(), question="attention", short="it is so", quote=Quote("so it is", "page 3", "a bit")
+        claim(),
+        question="attention",
+        statement="it is so",
+        quote=Quote("so it is", "page 3", "a bit"),
     )
     for found in (
         full,
@@ -472,10 +476,10 @@ def test_ones_own_claim_appears_among_the_findings(registry):
         found = Estimate("mean size", *[float(f(values)) for f in (np.mean, np.min, np.max)])
         return Evidence({"size": found}, "measured.")
 
-    bounded = Criterion("below 1e6 / above", (Condition("size", (-INF, 1e6), (1e6, INF)),))
-    register(
-        Claim("mine.bounded", "architecture", "f is bounded", "mine", bounded, (size,), evidence)
+    bounded = Criterion(
+        (Condition("size", "", (-INF, 1e6), (1e6, INF)),), terms="below 1e6 / above"
     )
+    register(Claim("mine.bounded", "architecture", "f is bounded", bounded, (size,), evidence))
     assert select(None)[-1].id == "mine.bounded"
     asked = ("mine.bounded", "limits.linear_asymptote")
     report = icl_interp.analyze(
@@ -502,7 +506,7 @@ def test_results_of_another_version_are_not_judged_again(registry):
     def claim_of(version):
         size = measurement("mine/size", version)(lambda lab: make_array(1.0, {}))
         evidence = lambda results, facts: Evidence(estimates(share=SURE), "measured.")  # noqa: E731
-        return Claim("mine.size", "architecture", "s", "s", RULE, (size,), evidence)
+        return Claim("mine.size", "architecture", "s", RULE, (size,), evidence)
 
     register(claim_of(1))
     report = icl_interp.analyze(

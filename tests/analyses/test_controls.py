@@ -18,7 +18,7 @@ from icl_interp.analyses.lab import Controls, Lab
 from icl_interp.analyses.measurement import CONTROLS, Results, measurement
 from icl_interp.results import make_array
 
-RULE = Criterion("at most 0.1 / above 0.2", (Condition("size", (-INF, 0.1), (0.2, INF)),))
+RULE = Criterion((Condition("size", "", (-INF, 0.1), (0.2, INF)),), terms="at most 0.1 / above 0.2")
 LOW, OPEN, HIGH = 0.05, 0.15, 0.5
 
 
@@ -35,7 +35,7 @@ def evidence(results: Results, known: object) -> Evidence:
 
 
 LEARNING = Claim(
-    "test.size", "learning", "sizes are small", "a source", RULE, (size,), evidence, control=(size,)
+    "test.size", "learning", "sizes are small", RULE, (size,), evidence, control=(size,)
 )
 DESIGN = replace(LEARNING, kind="architecture", controls_agree=True)
 
@@ -94,6 +94,20 @@ def test_most_controls_decide():
 def test_controls_decide_nothing_else(controls):
     assert verdict(LEARNING, HIGH, *controls) == "contradicted"
     assert verdict(replace(DESIGN, controls_agree=False), LOW, *controls) == "supported"
+
+
+def of_control(**settings) -> dict[str, float]:
+    """Its numbers of the control, of a model whose own size is 3 and its control's 0.5."""
+    own = replace(LEARNING, evidence=lambda results, known: {"size": results[size].item()})
+    found = replace(own, **settings).found(results(3.0, HIGH), facts())
+    return {key: estimate.value for key, estimate in found.control.items()}
+
+
+def test_a_control_s_numbers_come_from_its_own_results():
+    """By the claim's function, or by one of their own where that one asks for more."""
+    assert of_control() == {"size": HIGH}
+    twice = {"untrained": lambda results, known: {"size": 2 * results.control[size].item()}}
+    assert of_control(**twice) == {"size": 2 * HIGH}
 
 
 def test_a_report_from_before_there_were_three_has_one_control():

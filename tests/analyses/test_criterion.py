@@ -22,9 +22,9 @@ from icl_interp.errors import InputError
 from icl_interp.provenance import finite
 from icl_interp.resampling import EXTREMES, Interval, bootstrap, half_width
 
-A, B, C = (Condition(name, (-INF, 0.0), (1.0, INF), optional=True) for name in "abc")
-ONLY = Condition("only", (-INF, 0.0), None, optional=True)
-RULE = Criterion("below 0 / above 1", (A, B, C, ONLY))
+A, B, C = (Condition(name, "", (-INF, 0.0), (1.0, INF), optional=True) for name in "abc")
+ONLY = Condition("only", "", (-INF, 0.0), None, optional=True)
+RULE = Criterion((A, B, C, ONLY), terms="below 0 / above 1")
 
 
 def normal(value: float, se: float) -> Interval:
@@ -196,8 +196,10 @@ def test_firm_verdicts_lie_well_inside_their_regions():
     must_fail(
         check_firm, lambda found: RULE.decide(found, n_claims=500)
     )  # among more claims less is firm
-    must_fail(check_firm, Criterion("", (A,)).decide)  # and by fewer conditions more
-    must_fail(check_firm, Criterion("", (replace(A, supports=(-INF, 0.2)), B, C, ONLY)).decide)
+    must_fail(check_firm, Criterion((A,), terms="").decide)  # and by fewer conditions more
+    must_fail(
+        check_firm, Criterion((replace(A, supports=(-INF, 0.2)), B, C, ONLY), terms="").decide
+    )
 
 
 def test_several_intervals_are_firm_where_all_are():

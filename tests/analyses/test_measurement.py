@@ -50,8 +50,7 @@ def test_two_measurements_of_one_name_are_refused():
     words = {
         "kind": "architecture",
         "statement": "s",
-        "source": "s",
-        "criterion": Criterion("", (Condition("r", (0, 1), (2, 3)),)),
+        "criterion": Criterion((Condition("r", "", (0, 1), (2, 3)),), terms=""),
     }
     evidence = lambda results, known: Evidence({}, "")  # noqa: E731
     double = Measurement("far/certificate", lambda lab: table(0.0))

@@ -11,7 +11,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion
 from icl_interp.analyses.finding import Finding
 
 By = Callable[[Iterable[Finding]], str]
-RULE = Criterion("below 0 / above 0", (Condition("size", (-INF, -1.0), (1.0, INF)),))
+RULE = Criterion((Condition("size", "", (-INF, -1.0), (1.0, INF)),), terms="below 0 / above 0")
 ONE = Finding(
     "a.claim",
     "a",

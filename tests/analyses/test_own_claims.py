@@ -30,7 +30,7 @@ from icl_interp.studies.limits.measurements import far
 FAST = {"n_prompts": 256, "progress": False}
 BUNDLED = "limits.layernorm_saturation"
 BAD = ({"a": np.ones(2)},)  # JSON has no arrays
-CRITERION = Criterion("below 1", (Condition("mine", (-np.inf, 1.0), (1.0, np.inf)),))
+CRITERION = Criterion((Condition("mine", "", (-np.inf, 1.0), (1.0, np.inf)),), terms="below 1")
 
 
 def fine(results, facts):
@@ -46,12 +46,7 @@ def own():
     """Registers claims of one's own until the test ends."""
 
     def register(name, evidence=fine, measurements=(), **changes):
-        words = {
-            "kind": "architecture",
-            "statement": "mine",
-            "source": "me",
-            "criterion": CRITERION,
-        }
+        words = {"kind": "architecture", "statement": "mine", "criterion": CRITERION}
         claim = Claim(
             f"mine.{name}", measurements=measurements, evidence=evidence, **words, **changes
         )

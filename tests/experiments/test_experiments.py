@@ -9,7 +9,7 @@ from helpers import must_fail
 
 from icl_interp.errors import InputError
 from icl_interp.experiments import base, errors, kept, presets
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, HOLDS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.reproduction import run
@@ -19,7 +19,7 @@ from icl_interp.studies.limits.experiments import softmax_examples as limits_sof
 
 FIGURES = {f"limits.figure{i}" for i in range(1, 9)}
 TABLES = {f"limits.table{i}" for i in range(1, 5)}
-NOTHING = Bench({}, presets.SCALES["smoke"])
+NOTHING = Setup({}, presets.PRESETS["smoke"])
 
 
 def words(lines, *starts):

@@ -20,7 +20,7 @@ NEEDED = sorted({(m.recipe, s) for name in LIMITS for m in base.get(name).models
 @pytest.mark.parametrize(("recipe", "scale"), NEEDED)
 def test_every_model_of_every_experiment_exists_at_its_scales(recipe, scale):
     run = presets.config(recipe, scale)
-    assert run.task.n_points == presets.SCALES[scale].n_points
+    assert run.task.n_points == presets.PRESETS[scale].n_points
     assert run.training.curriculum.until <= run.training.steps
     assert all(start < run.training.steps for start, _ in run.training.curriculum.degrees)
 
@@ -32,7 +32,7 @@ def test_scales_change_sizes_only(recipe):
     """Everything that makes the recipe survives: the norm, the scores, the parts, the laws."""
     small = recipes.resolve(recipe)
     for scale in ("smoke", "paper"):
-        other = presets.at_scale(small, scale)
+        other = presets.at_preset(small, scale)
         for name in (
             "normalization_type",
             "norm_position",
@@ -43,13 +43,13 @@ def test_scales_change_sizes_only(recipe):
             "act_fn",
         ):
             assert getattr(other.model, name) == getattr(small.model, name)
-        assert other.task == small.task.with_points(presets.SCALES[scale].n_points)
+        assert other.task == small.task.with_points(presets.PRESETS[scale].n_points)
         assert other.encoding == small.encoding
         share = small.training.curriculum.until / small.training.steps
         assert other.training.curriculum.until / other.training.steps == pytest.approx(
             share, abs=0.01
         )
-    assert presets.at_scale(small, "small") is small
+    assert presets.at_preset(small, "small") is small
 
 
 def test_paper_scale_is_the_papers():

@@ -80,20 +80,20 @@ def test_no_free_prose_passes_for_a_decision():
     with pytest.raises(InputError, match="note has no criterion"):
         Statement("a note with a rule", RATIO, kind="note")
 
-    def forged(bench):
+    def forged(setup):
         return Experiment(
             "mine.table",
             "a table",
             "me",
             (),
-            lambda bench: {},
+            lambda setup: {},
             lambda results: (f"{AGREES}trust me.",),
         )
 
     with pytest.raises(InputError, match="come from its criterion"):
         forged(None).says({})
     plain = Experiment(
-        "mine.table", "a table", "me", (), lambda bench: {}, lambda results: ("Nothing.",)
+        "mine.table", "a table", "me", (), lambda setup: {}, lambda results: ("Nothing.",)
     )
     assert plain.says({}) == ("Nothing.",)
 
@@ -103,10 +103,8 @@ def test_what_a_precondition_leaves_out_is_not_counted():
     ratio = {"error / error": Estimate.of("error / error", INSIDE)}
     assert Statement("a.", LEARNED, ratio | learned).word == AGREES
     out = Statement("a.", LEARNED, ratio | poor)
-    assert (
-        out.sentence
-        == f"{LEFT_OUT}a. But R² is 0.42. Rule: error / error at most 3 agrees, from 10 on differs."
-    )
+    rule = "Rule: error / error at most 3 agrees, at least 10 differs."
+    assert out.sentence == f"{LEFT_OUT}a. But R² is 0.42. {rule}"
     assert LEFT_OUT not in COUNTED
     assert Statement("a.", LEARNED, ratio | poor, kind="printed").word == UNSETTLED
     assert statement("a.", LEARNED, INSIDE, given={"R2": 0.42}) == out
@@ -139,8 +137,12 @@ def test_rules_say_what_their_regions_are():
     check(statements.none_of("x"), 0, 1)
     check(statements.share("x"), 0.8, 0.6, 0.7)
     must_fail(check, at_least("x", 0.9, 0.5), 0.7, 0.5)
-    assert at_most("x", 3).text == "x at most 3 agrees, above it differs"
-    assert at_least("x", 0.9, 0.5).text == "x at least 0.9 agrees, up to 0.5 differs"
+    for rule, words in (
+        (at_most("x", 3), "x at most 3 agrees, above 3 differs."),
+        (at_least("x", 0.9, 0.5), "x at least 0.9 agrees, at most 0.5 differs."),
+        (statements.share("x"), "x at least 80 % agrees, at most 60 % differs."),
+    ):
+        assert statement("a.", rule, 2.0).rule == words
 
 
 def test_unclear_cells_count_both_ways():
@@ -169,7 +171,9 @@ def test_unclear_cells_count_both_ways():
 
 
 def test_as_data_a_statement_tells_what_decided():
-    both = Criterion("both", (Condition("a", (0, 1), (2, 3)), Condition("b", (0, 1), None)))
+    both = Criterion(
+        (Condition("a", "", (0, 1), (2, 3)), Condition("b", "", (0, 1), None)), terms="both"
+    )
     one = Statement("it.", both, {key: Estimate.exactly(key, 0.5) for key in "ab"})
     data = json.loads(json.dumps(one.to_dict(), allow_nan=False))
     assert (data["word"], data["kind"], data["decided by"]) == ("As in the paper", "finding", "a")
@@ -186,7 +190,10 @@ def decided_again(data):
     rule = data["criterion"]
     conditions = tuple(
         Condition(
-            c["quantity"], _region(c["supports"]), c["contradicts"] and _region(c["contradicts"])
+            c["quantity"],
+            "",
+            _region(c["supports"]),
+            c["contradicts"] and _region(c["contradicts"]),
         )
         for c in rule["conditions"]
     )
@@ -205,7 +212,9 @@ def decided_again(data):
         )
         for key, e in data["evidence"].items()
     }
-    return Statement("a.", Criterion(rule["text"], conditions, asked), evidence, data["kind"]).word
+    return Statement(
+        "a.", Criterion(conditions, asked, terms=rule["text"]), evidence, data["kind"]
+    ).word
 
 
 def _region(bounds):

@@ -10,6 +10,7 @@ from small_reports import WITH_NORM, drawn, text_of
 
 from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate
+from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue, claims
 from icl_interp.figures.style import VERDICTS
@@ -101,8 +102,10 @@ MINE = Claim(
     id="my.claim",
     kind="architecture",
     statement="f is <b>small</b> & x < y",
-    source="Me (2026), here",
-    criterion=Criterion("<= 1 / > 2", (Condition("size", (-np.inf, 1.0), (2.0, np.inf), "log"),)),
+    quote=Quote("f is small", "Me (2026), here"),
+    criterion=Criterion(
+        (Condition("size", "", (-np.inf, 1.0), (2.0, np.inf), scale="log"),), terms="<= 1 / > 2"
+    ),
     measurements=(),
     evidence=lambda results, facts: Evidence(
         {"size": Estimate("size", 0.5, 0.4, 0.6, "m")}, "because"

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
+from helpers import must_fail
 from layout_rules import ROOT, claims_in
 from small_models import TASK, make
 
@@ -50,8 +51,7 @@ SMALL = Claim(
     "mine.small",
     "architecture",
     "f is small",
-    "me",
-    Criterion("below 1e6", (Condition("size", (-INF, 1e6), None),)),
+    Criterion((Condition("size", "", (-INF, 1e6), None),), terms="below 1e6"),
     (size,),
     evidence,
     figures=("mine",),
@@ -86,7 +86,7 @@ def clean():
 
 def known() -> list[list[str]]:
     """The names in all registers."""
-    return [list(register) for register in registers._all]
+    return [list(register) for register in (registers.STUDIES, *registers._views)]
 
 
 def test_every_bundled_claim_figure_and_experiment_belongs_to_a_study():
@@ -117,8 +117,9 @@ def test_the_rule_on_names_of_files_sees_every_bundled_claim():
 def test_every_bundled_claim_says_what_it_is_about():
     for claim in registry.REGISTRY.values():
         assert claim.question
-        assert claim.short.endswith(".")
-        assert len(claim.short.split()) <= 12, claim.id
+        assert claim.statement.endswith(".")
+        assert claim.denied.endswith(".")
+        assert max(len(one.split()) for one in (claim.statement, claim.denied)) <= 20, claim.id
         assert claim.quote.text
         assert claim.quote.place
 
@@ -173,3 +174,26 @@ def test_a_study_is_made_known_whole_or_not_at_all(change, match):
     with pytest.raises(InputError, match=match):
         register(replace(MINE, **change))
     assert known() == before
+
+
+def check_view(view):
+    """The engine's own stands first, what came alone last, and hides what a study has."""
+    assert list(view) == ["engine", *STUDIES, "alone"]
+    assert [view["engine"], view["limits"], view["alone"]] == [0, 1, 2]
+    assert view.alone("alone")
+    assert not view.alone("limits")
+    view["limits"] = 3
+    assert view["limits"] == 3
+    del view["limits"]
+    assert view["limits"] == 1
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_register_of_one_kind_is_a_view_of_the_studies(monkeypatch):
+    monkeypatch.setattr(registers, "_views", [])
+    view = registers.View("name", lambda study: {study.name: 1}, first={"engine": 0})
+    view.add("alone", 2)
+    check_view(view)
+    last = registers.View("name", lambda study: {study.name: 1})
+    last.update({"alone": 2, "engine": 0})
+    must_fail(check_view, last)

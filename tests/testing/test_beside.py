@@ -146,7 +146,9 @@ def test_where_one_cannot_stand_in_front_it_says_why(idle, rival, why):
 # ---- the trial -----------------------------------------------------------------------------------
 
 WINDOW = 3.0
-CRITERION = Criterion("between 2 and 4 / outside", (Condition("window", (2.0, 4.0), (4.5, INF)),))
+CRITERION = Criterion(
+    (Condition("window", "", (2.0, 4.0), (4.5, INF)),), terms="between 2 and 4 / outside"
+)
 
 
 @measurement("beside/window")
@@ -180,7 +182,6 @@ def with_tie(results, facts):
 SETTINGS = {
     "kind": "architecture",
     "statement": "a statement",
-    "source": "a source",
     "excluded": lambda facts: "It is about one head" if facts.config.n_heads > 1 else None,
 }
 UNTIED = Claim(
@@ -188,7 +189,7 @@ UNTIED = Claim(
 )
 WITH_TIE = Claim(
     "beside.tied",
-    criterion=Criterion("the same, tied", CRITERION.conditions, TIED),
+    criterion=Criterion(CRITERION.conditions, TIED, terms="the same, tied"),
     measurements=(window, window_tied),
     evidence=with_tie,
     about_weights=True,

@@ -93,20 +93,14 @@ def nothing_edited(lab):
 
 
 def alone(results, facts):
-    """Evidence without a twin's number."""
-    return Evidence(
-        {
-            "departure": sys.modules["icl_interp_copying.last_label"].departure(
-                results["copying/last label"].values
-            )
-        },
-        "",
-    )
+    """Evidence without a control's number."""
+    found = sys.modules["icl_interp_copying.last_label"].evidence(results, facts)
+    return Evidence({"departure": Estimate.of("departure", found["departure"])}, "")
 
 
 def careless(study):
     """A learning claim that any model supports, with no control and no test of learning."""
-    rule = Criterion("any number", (Condition("departure", (-INF, INF), None),))
+    rule = Criterion((Condition("departure", "", (-INF, INF), None),), terms="any number")
     claim = with_claim(study, kind="learning", criterion=rule, learned=lambda facts: None).claims[0]
     return replace(claim, evidence=alone)
 
@@ -116,10 +110,7 @@ def restless(claim):
     count = itertools.count()
 
     def evidence(results, facts):
-        found = claim.evidence(results, facts)
-        return replace(
-            found, quantities={"departure": Estimate.exactly("departure", 1e-9 * next(count))}
-        )
+        return {"departure": 1e-9 * next(count)}
 
     return evidence
 
@@ -181,7 +172,7 @@ def read_off(study, **changes):
 
 
 BROKEN = [
-    ("words", "does not end in a full stop", lambda s: with_claim(s, short="It copies")),
+    ("words", "does not end in a full stop", lambda s: with_claim(s, statement="It copies")),
     ("words", "no sentence is quoted", lambda s: with_claim(s, quote=None)),
     (
         "words",
@@ -208,7 +199,7 @@ BROKEN = [
     ),
     (
         "controls",
-        "measures nothing on an untrained twin",
+        "measures nothing on an untrained control",
         lambda s: with_claim(s, control=(), evidence=alone),
     ),
     ("controls", "no finding shows a number", lambda s: with_claim(s, evidence=alone)),

@@ -25,7 +25,7 @@ from icl_interp.testing.reparameterisations import EDITS
 from icl_interp.testing.reparameterisations.targets import Posed
 
 SAMPLE = metamorphic.Sample(n_units=32, n_contexts=1)
-RULE = Criterion("above 0 / below 0", (Condition("size", (1e-9, INF), (-INF, -1e-9)),))
+RULE = Criterion((Condition("size", "", (1e-9, INF), (-INF, -1e-9)),), terms="above 0 / below 0")
 
 
 def claim(name, number, kind: Kind = "architecture", **more) -> Claim:
@@ -38,9 +38,7 @@ def claim(name, number, kind: Kind = "architecture", **more) -> Claim:
     def evidence(results, facts):
         return Evidence({"size": Estimate.exactly("size", results[measured].item())}, "measured.")
 
-    return Claim(
-        f"trial.{name}", kind, "a statement", "a source", RULE, (measured,), evidence, **more
-    )
+    return Claim(f"trial.{name}", kind, "a statement", RULE, (measured,), evidence, **more)
 
 
 def of_function(lab):
@@ -225,7 +223,7 @@ def test_models_are_left_as_they_were(model):
 
 
 def finding(verdict, value=1.0):
-    rule = Criterion("", (Condition("e", (0.0, 1.0), (2.0, 3.0)),))
+    rule = Criterion((Condition("e", "", (0.0, 1.0), (2.0, 3.0)),), terms="")
     estimate = Estimate.exactly("e", value)
     return Finding("a.b", "a", "learning", "", "", verdict, "", rule, rule.conditions[0], estimate)
 

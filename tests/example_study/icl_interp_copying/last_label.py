@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from icl_interp.analyses import Claim, Condition, Criterion, Estimate, Evidence, Quote, measurement
-from icl_interp.analyses.criterion import INF
+from icl_interp.analyses import Claim, Condition, Criterion, Quote, Remarks, measurement
+from icl_interp.analyses.criterion import at_least, at_most
 from icl_interp.figures import ReportFigure
 from icl_interp.figures.style import finish
 from icl_interp.prompts import as_numbers
@@ -25,39 +25,35 @@ def response(lab):
     return make_array(lab.by_unit(change.double() / STEP), {"unit": tuple(range(lab.n_units))})
 
 
-def departure(values):
-    """Distance of the response from 1, that of a copy: a mean over functions, and its interval."""
-    found = bootstrap(lambda mean: mean, abs(values - 1))
-    return Estimate.of("departure of the response to the last label from 1", found)
-
-
 def evidence(results, facts):
-    """The departure of the model, and of its untrained control."""
-    own = departure(results[response].values)
-    return Evidence(
-        {"departure": own},
-        f"When the last label moves by {STEP:g}, the prediction moves by {STEP:g} up to "
-        f"{own.value:.2g}.",
-        scope=f"prompts of {facts.n_points} points in distribution",
-        control={"departure": departure(results.control[response].values)},
-    )
+    """Distance of the response from 1, that of a copy: a mean over functions, and its interval."""
+    values = results[response].values
+    return {"departure": bootstrap(lambda mean: mean, abs(values - 1))}
 
 
 LAST_LABEL_CLAIM = Claim(
     id="copying.last_label",
     kind="architecture",
     statement="The prediction is the last label that was shown.",
-    short="It answers with the last label shown.",
+    denied="The prediction is not the last label that was shown.",
     question="algorithm",
-    source="CONTRIBUTING.md",
     quote=Quote("The prediction is the last label that was shown.", "CONTRIBUTING.md"),
     criterion=Criterion(
-        "departure at most 0.1 / at least 0.5",
-        (Condition("departure", supports=(0, 0.1), contradicts=(0.5, INF)),),
+        (
+            Condition(
+                "departure",
+                "departure of the response to the last label from 1",
+                at_most(0.1, least=0),
+                at_least(0.5),
+            ),
+        )
     ),
     measurements=(response,),
     control=(response,),
     evidence=evidence,
+    remarks=lambda results, facts, found: Remarks(
+        scope=f"prompts of {facts.n_points} points in distribution"
+    ),
     figures=("last_label",),
 )
 

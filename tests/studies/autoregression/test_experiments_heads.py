@@ -12,8 +12,8 @@ from helpers import must_fail
 
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.figures.style import safe
@@ -29,14 +29,14 @@ from icl_interp.studies.autoregression.figures import figure9 as drawn9
 
 
 def untrained(experiment, *wanted):
-    """A bench of models as they start, with their own tasks at scale smoke."""
+    """A setup of models as they start, with their own tasks at scale smoke."""
     made = {}
     for model in wanted:
         run = obtain.config_of(model, "smoke")
         made[model.name] = Checkpoint(
             HookedTransformer(run.model), run.task, tokens.named(run.encoding), run, 0
         )
-    return Bench(made, SCALES["smoke"])
+    return Setup(made, PRESETS["smoke"])
 
 
 @pytest.mark.parametrize("experiment", [figure7.FIGURE7_EXPERIMENT, figure9.FIGURE9_EXPERIMENT])
@@ -227,14 +227,14 @@ def test_what_is_said_of_heads_that_start_alike(changes, word):
 
 @pytest.mark.slow
 def test_figure8_at_scale_smoke(tmp_path):
-    bench = Bench({}, SCALES["smoke"], cache=tmp_path)
-    results = figure8.run(bench)
+    setup = Setup({}, PRESETS["smoke"], cache=tmp_path)
+    results = figure8.run(setup)
     (row,) = results["means"].to_dict("records")
     assert 0.9 < row["before"] < 1
     assert row["random heads"] < 0.05
     for when in figure8.WHEN:
         assert figure8.between(results[f"{when}, 4 heads"].values) == pytest.approx(row[when])
-    again = Bench({}, SCALES["smoke"], cache=tmp_path)
+    again = Setup({}, PRESETS["smoke"], cache=tmp_path)
     figure8.run(again)
     assert (again.measured, again.reused) == (0, 1)
     figure = safe(drawn8.figure8(results, None)["figure8"])
@@ -288,7 +288,7 @@ def test_without_models_nothing_is_said(module):
     assert experiment.compare({}) is None
     assert reproductions.draw(experiment.id, {}) == {}
     if module is not figure8:
-        assert experiment.run(Bench({}, SCALES["smoke"])) == {}
+        assert experiment.run(Setup({}, PRESETS["smoke"])) == {}
 
 
 @pytest.mark.slow
@@ -297,7 +297,7 @@ def test_trained_at_scale_smoke(experiment, tmp_path):
     found = obtain.obtain(
         experiment.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False
     )
-    results = experiment.run(Bench(found, SCALES["smoke"], cache=tmp_path / "measured"))
+    results = experiment.run(Setup(found, PRESETS["smoke"], cache=tmp_path / "measured"))
     assert experiment.says(results)
     assert reproductions.DRAWINGS[experiment.id](results, None)
     curve = results["points"]

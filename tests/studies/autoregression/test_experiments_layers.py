@@ -7,8 +7,8 @@ from helpers import must_fail
 
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.figures.style import safe
@@ -27,12 +27,12 @@ KINDS = {5: figure5.LINEAR, 10: figure5.FULL}
 
 def test_descent_in_context_is_that_of_theory():
     """The closed form along directions against steps that are taken one by one."""
-    bench = Bench({}, SCALES["smoke"])
-    sizes = best_sizes(TASK, 1, bench.seed)
+    setup = Setup({}, PRESETS["smoke"])
+    sizes = best_sizes(TASK, 1, setup.seed)
 
     def errors(extra):
-        found = np.zeros((len(figure5.STEPS), SCALES["smoke"].n_functions))
-        for block, prompts in enumerate(models.blocks(bench, TASK)):
+        found = np.zeros((len(figure5.STEPS), PRESETS["smoke"].n_functions))
+        for block, prompts in enumerate(models.blocks(setup, TASK)):
             for i, n_steps in enumerate(figure5.STEPS):
                 misses = []
                 for t in (6, 7):  # the last quarter of eight points
@@ -44,7 +44,7 @@ def test_descent_in_context_is_that_of_theory():
                 found[i, block] = torch.stack(misses).mean()
         return found  # |s| = |s_0| in all coordinates: predicting 0 has an error of 1
 
-    measured = figure5.descent_errors(bench, TASK)
+    measured = figure5.descent_errors(setup, TASK)
     assert measured.dims == ("step", "block")
     expected = errors(0)
 
@@ -125,7 +125,7 @@ def test_it_runs_and_is_drawn(number):
         here[model.name] = Checkpoint(
             HookedTransformer(run.model), run.task, tokens.named(run.encoding), run, 0
         )
-    results = experiment.run(Bench(here, SCALES["smoke"]))
+    results = experiment.run(Setup(here, PRESETS["smoke"]))
     rows = results["errors"].to_dict("records")
     assert [row["number"] for row in rows if row["what"] == "layers"] == [1, 2]
     steps = [row["error"] for row in rows if row["what"] == "gradient descent"]
@@ -144,7 +144,7 @@ def test_it_runs_and_is_drawn(number):
 def test_without_models_nothing_is_said():
     for number in KINDS:
         experiment = getattr(figure5, f"FIGURE{number}_EXPERIMENT")
-        assert experiment.run(Bench({}, SCALES["smoke"])) == {}
+        assert experiment.run(Setup({}, PRESETS["smoke"])) == {}
         assert experiment.says({}) == ("No model is here, so nothing is measured.",)
         assert experiment.compare({}) is None
         assert drawn5.figure5({}, None) == {}

@@ -11,8 +11,8 @@ from helpers import must_fail
 from icl_interp.baselines.base import Zero
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.models import tokens
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.models.transformer import HookedTransformer
@@ -84,13 +84,13 @@ def test_gradients_are_slopes(unit):
 @pytest.mark.slow
 def test_descent_reaches_the_minimum_and_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "CHUNK", 20)
-    first = Bench({}, SCALES["smoke"], cache=tmp_path)
+    first = Setup({}, PRESETS["smoke"], cache=tmp_path)
     early, taken = models.descend(first, UNIT, 2, 20)
     assert (taken, first.measured) == (20, 1)
-    again = Bench({}, SCALES["smoke"], cache=tmp_path)
+    again = Setup({}, PRESETS["smoke"], cache=tmp_path)
     late, taken = models.descend(again, UNIT, 2, 600)
     assert again.reused == 1  # the first part of the way
-    whole, _ = models.descend(Bench({}, SCALES["smoke"]), UNIT, 2, 600)
+    whole, _ = models.descend(Setup({}, PRESETS["smoke"]), UNIT, 2, 600)
     for a, b in zip(late, whole, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -146,19 +146,19 @@ class Share:
 
 
 def test_errors_are_in_units_of_predicting_nothing():
-    bench = Bench({}, SCALES["smoke"])
+    setup = Setup({}, PRESETS["smoke"])
     for tiles, matrices in ((1, "orthogonal"), (2, "orthogonal"), (1, "rotations")):
         task = AutoregressiveProcess(n_dims=4, matrices=matrices, tiles=tiles, n_points=7)
         for predictor, error in ((Zero(), 1.0), (Share(0.5), 0.25), (Share(1.0), 0.0)):
-            found = models.point_errors(bench, f"{predictor}", task, predictor)
+            found = models.point_errors(setup, f"{predictor}", task, predictor)
             assert found.dims == ("block", "point")
             for late in (False, True):
                 assert models.scored(found, late).mean() == pytest.approx(error, abs=1e-12)
 
 
 def test_the_first_point_is_not_scored():
-    bench = Bench({}, SCALES["smoke"])
-    found = models.point_errors(bench, "zero", AutoregressiveProcess(n_dims=2, n_points=8), Zero())
+    setup = Setup({}, PRESETS["smoke"])
+    found = models.point_errors(setup, "zero", AutoregressiveProcess(n_dims=2, n_points=8), Zero())
     found.values[:, 0] = 100.0
     found.values[:, -1] = 6.0
 
@@ -201,5 +201,5 @@ def test_checkpoints_bring_their_task():
     )
     assert models.task_of(found) == config.task
     assert np.isfinite(
-        models.point_errors(Bench({"one": found}, SCALES["smoke"]), "one", config.task).values
+        models.point_errors(Setup({"one": found}, PRESETS["smoke"]), "one", config.task).values
     ).all()

@@ -10,8 +10,8 @@ import pytest
 import torch
 from helpers import must_fail
 
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
 from icl_interp.figures.style import safe
 from icl_interp.provenance import generator
@@ -101,7 +101,7 @@ def test_the_unit_has_the_rows_that_descent_found(monkeypatch):
     def check(factor, mu):
         weights = Weights(layer.queries[None], factor * layer.values[None], P)
         monkeypatch.setattr(models, "descend", lambda *_: (weights, 0))
-        unit = remark2.OnStates(lambda: remark2.attention(Bench({}, SCALES["smoke"]), TINY))
+        unit = remark2.OnStates(lambda: remark2.attention(Setup({}, PRESETS["smoke"]), TINY))
         prompts = prompts_of(TINY, mu)
         missed = (unit.predict(prompts) - prompts.ys).square().mean((0, 2))
         assert missed[0] > 0.1  # a single state shows no ratio
@@ -116,7 +116,7 @@ def test_the_unit_has_the_rows_that_descent_found(monkeypatch):
 def test_it_runs_on_few_tokens_and_is_drawn(monkeypatch, tmp_path):
     small = replace(TINY, steps=3, descent=20)
     monkeypatch.setattr(remark2, "SIZES", {"smoke": small})
-    results = remark2.run(Bench({}, SCALES["smoke"], cache=tmp_path))
+    results = remark2.run(Setup({}, PRESETS["smoke"], cache=tmp_path))
     rows = results["errors"].to_dict("records")
     assert len(rows) == len(remark2.MUS) * (small.seeds + 1)
     assert {row[BOUND] for row in rows if row["mu"] == remark2.UNIFORM} == {1.0}
@@ -124,7 +124,7 @@ def test_it_runs_on_few_tokens_and_is_drawn(monkeypatch, tmp_path):
     monkeypatch.setattr(
         remark2, "trained", lambda *_: pytest.fail("trained again, although the errors are kept")
     )
-    again = remark2.run(Bench({}, SCALES["smoke"], cache=tmp_path))
+    again = remark2.run(Setup({}, PRESETS["smoke"], cache=tmp_path))
     assert again["errors"].to_dict("records") == rows
 
     figure = safe(drawn.remark2(results, None)["remark2"])

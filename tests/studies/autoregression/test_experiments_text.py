@@ -13,8 +13,8 @@ from helpers import must_fail
 from safetensors.torch import save_file
 
 from icl_interp.errors import InputError
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.figures.style import safe
@@ -327,7 +327,7 @@ def test_it_runs_and_is_drawn(monkeypatch):
         said.append(WORDS[at])
     monkeypatch.setattr(embeddings, "installed_text", lambda: (" ".join(said), 1))
     monkeypatch.setattr(figure4, "SIZES", {"smoke": (3000, 6)})
-    results = figure4.run(Bench({}, SCALES["smoke"]))
+    results = figure4.run(Setup({}, PRESETS["smoke"]))
     words = [s.word for s in figure4.states(results)]
     assert words[0] == words[2] == AGREES
     assert len(words) == 4
@@ -342,7 +342,7 @@ def test_it_runs_and_is_drawn(monkeypatch):
 
 def test_without_text_nothing_is_said(monkeypatch):
     monkeypatch.setattr(embeddings, "installed_text", lambda: ("a few words", 1))
-    assert figure4.run(Bench({}, SCALES["smoke"])) == {}
+    assert figure4.run(Setup({}, PRESETS["smoke"])) == {}
     assert figure4.FIGURE4_EXPERIMENT.says({}) == ("No text is at hand, so nothing is measured.",)
     assert figure4.compare({}) is None
     assert reproductions.draw("autoregression.figure4", {}) == {}
@@ -350,5 +350,5 @@ def test_without_text_nothing_is_said(monkeypatch):
 
 @pytest.mark.slow
 def test_the_text_at_hand():
-    results = figure4.run(Bench({}, SCALES["smoke"]))
+    results = figure4.run(Setup({}, PRESETS["smoke"]))
     assert len(figure4.FIGURE4_EXPERIMENT.says(results)) == 4

@@ -8,8 +8,8 @@ import pytest
 import torch
 from helpers import must_fail
 
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
 from icl_interp.figures.style import safe
 from icl_interp.models.diagonal_unit import DiagonalAttention
@@ -125,7 +125,7 @@ def test_needed_heads_are_those_of_theory():
 
 @pytest.mark.slow
 def test_figure3_at_scale_smoke(tmp_path):
-    results = figure3.run(Bench({}, SCALES["smoke"], cache=tmp_path))
+    results = figure3.run(Setup({}, PRESETS["smoke"], cache=tmp_path))
     rows = results["runs"]
     assert len(rows) == 4 * 3
     assert (rows["found"] == (rows["loss"] <= 1e-3)).all()
@@ -275,7 +275,7 @@ def test_what_is_said_of_positions():
 @pytest.mark.slow
 def test_figure6_on_few_tokens(monkeypatch):
     monkeypatch.setattr(figure6, "SIZES", {"smoke": (50, 6, 2000)})
-    results = figure6.run(Bench({}, SCALES["smoke"]))
+    results = figure6.run(Setup({}, PRESETS["smoke"]))
     assert results["positions"].shape == (5, 5, 6)
     assert (results["measures"]["loss"] < 1e-3).all()
     sharp = results["positions"].sel(mu=1.0).values

@@ -111,7 +111,9 @@ def test_what_no_softmax_makes_says_nothing_of_softmax():
         assert "something else makes them" in finding.reason
 
     says_nothing()
-    without = dataclasses.replace(claims.SOFTMAX, preconditions=claims.SOFTMAX.preconditions[:1])
+    without = dataclasses.replace(
+        claims.CRITERION, preconditions=claims.CRITERION.preconditions[:1]
+    )
     untied = dataclasses.replace(SOFTMAX_CLAIM, criterion=without, about_weights=False)
     lab, facts = calibration.lab_for(elsewhere())
     assert (
@@ -126,7 +128,7 @@ def test_a_badly_trained_layer_says_nothing_of_softmax():
     assert short.evidence["error"].low > claims.FAILS
     assert (short.verdict, trained.verdict) == ("inconclusive", "supported")
     kept = dataclasses.replace(
-        claims.SOFTMAX, conditions=claims.SOFTMAX.conditions[:1], preconditions=()
+        claims.CRITERION, conditions=claims.CRITERION.conditions[:1], preconditions=()
     )
     assert kept.decide(short.evidence).verdict == "supported"
 

@@ -18,8 +18,8 @@ from icl_interp.probes import heads as probed
 from icl_interp.probes import maps
 from icl_interp.provenance import generator
 from icl_interp.studies.heads import constructions as known
-from icl_interp.studies.heads.claims.orthogonality import compared, overlap, pairs_of_distinct
 from icl_interp.studies.heads.constructions import CONSTRUCTIONS, ORTHOGONAL, OWN, predictor
+from icl_interp.studies.heads.measurements.overlaps import compared, overlap, pairs_of_distinct
 from icl_interp.tasks import AutoregressiveProcess
 
 NAMED = {construction.name: construction for construction in CONSTRUCTIONS}

@@ -23,8 +23,9 @@ from icl_interp.probes import maps
 from icl_interp.probes.reading import Reading
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.heads.claims import orthogonality as heads
-from icl_interp.studies.heads.claims.orthogonality import (
+from icl_interp.studies.heads.claims.orthogonality import ORTHOGONALITY_CLAIM
+from icl_interp.studies.heads.measurements import overlaps as heads
+from icl_interp.studies.heads.measurements.overlaps import (
     by_chance,
     compared,
     pairs_in,
@@ -451,12 +452,13 @@ def test_orthogonal_is_less_than_chance_and_made_by_training(monkeypatch):
     finding = judged_on(ORTHOGONAL, results_of(made_up(0.2), made_up(0.08)))
     assert finding.causal["effect"] == pytest.approx(0.5)
     assert finding.estimate.value == pytest.approx(0.2)
-    assert "0.200 [" in finding.reason
-    assert finding.reason.startswith("Heads of a layer are not orthogonal")
+    assert "is 0.2 (0: orthogonal)" in finding.reason
+    assert finding.reason.startswith(ORTHOGONALITY_CLAIM.denied)
+    assert "contradicted:" in finding.reason
     same = judged_on(ORTHOGONAL, results_of(made_up(0.02), made_up(0.02)))
     assert same.reason.startswith("A randomly initialised control passes as well")
     unclear = judged_on(ORTHOGONAL, results_of(made_up(0.08), made_up(0.08)))
-    assert unclear.reason.startswith("It is not decided whether what two heads")
+    assert unclear.reason.startswith("It is open whether heads of a layer")
 
 
 def test_only_heads_that_matter_count():

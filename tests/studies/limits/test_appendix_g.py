@@ -12,7 +12,7 @@ from helpers import must_fail
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import presets
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import COUNTED, HOLDS, MISPRINT, UNSETTLED
 from icl_interp.models.tokens import Interleaved
 from icl_interp.results import make_curve, make_table
@@ -148,7 +148,7 @@ def test_the_whole_experiment_on_a_small_model():
         Interleaved(),
         RunConfig(MODEL.cfg, small_models.TASK),
     )
-    found = g.run(Bench({g.MODEL: checkpoint}, presets.Scale("test", 7, 6, 3, "tiny")))
+    found = g.run(Setup({g.MODEL: checkpoint}, presets.Preset("test", 7, 6, 3, "tiny")))
     assert {row["alpha"] == 0 for row in found["readings"].to_dict("records")[-2:]} == {True}
     assert len(g.compare(found)) == len(found["readings"]) + 2 + 2
     assert sentences(found)[3].startswith(

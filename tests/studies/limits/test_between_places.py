@@ -17,7 +17,6 @@ from small_models import make, small_lab
 from stored_curves import drawn, ends
 
 from icl_interp.analyses.bench import Bench
-from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.places import DRAWN, MIDDLES, STRATA
 from icl_interp.experiments.calibration import TASK, Case
@@ -103,7 +102,8 @@ def test_what_swings_between_known_places_does_not_level_off(judged, per_decade,
     assert (
         found[CAUSE].verdict == "inconclusive"
     )  # with frozen norms it grows, but there is no plateau to cause
-    assert "not shown to level off in the unchanged model" in found[CAUSE].reason
+    assert found[CAUSE].decided_by.quantity == "change"
+    assert "Change of the unchanged model's prediction" in found[CAUSE].reason
     rows = found[SATURATES].details
     known, between = (
         next(row[name] for row in rows if name in row) for name in (KNOWN, "drawn places")
@@ -296,22 +296,25 @@ def test_a_norm_whose_input_stands_still_has_no_onset():
 # ---- every context -------------------------------------------------------------------------------
 
 
-def of_one_in(n: int, change: float) -> str:
-    """The verdict where one of n contexts changes by so much over the last decade, and no other."""
+def of_one_in(n: int, change: float) -> tuple[str, str]:
+    """The verdict where one of n contexts changes by so much over the last decade, and no other.
+
+    And the verdict on the average alone.
+    """
     last = ends(n=n // 8, n_contexts=8)
     last.values[0, 2, 0, 0] = change
     still = drawn(n // 8)
     found = {
-        "spread": Estimate.exactly("", 1.0),
-        "change": Estimate.of("", last_change(last, 1.0, still)),
+        "spread": 1.0,
+        "change": last_change(last, 1.0, still),
         "largest": largest_change(last, 1.0, still),
-        "beyond": Estimate.exactly("", 0.0),
-        "scale": Estimate.exactly("", 1.0),
-        "fading": Estimate.exactly("", 1.0),
+        "beyond": 0.0,
+        "scale": 1.0,
+        "fading": 1.0,
     }
-    return SATURATION.decide(found).verdict, SATURATION.decide(
-        found | {"largest": Estimate.exactly("", 0.0)}
-    ).verdict
+    on_average = {**found, "largest": 0.0}
+    every, average = (SATURATION.decide(SATURATION.named(one)) for one in (found, on_average))
+    return every.verdict, average.verdict
 
 
 def test_a_single_context_that_moves_is_not_averaged_away():

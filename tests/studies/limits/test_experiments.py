@@ -12,7 +12,7 @@ from xarray import DataArray
 from icl_interp import evaluation
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.experiments import bench, errors, presets
+from icl_interp.experiments import errors, presets, setup
 from icl_interp.models import scores
 from icl_interp.models.tokens import Interleaved
 from icl_interp.probes.attention import resampled_scores
@@ -24,7 +24,7 @@ from icl_interp.studies.limits.experiments import queries
 from icl_interp.studies.limits.experiments import remedies as limits_remedies
 from icl_interp.tasks.distributions import Normal, Uniform
 
-SCALE = presets.Scale("test", 7, 6, 3, "tiny")
+SCALE = presets.Preset("test", 7, 6, 3, "tiny")
 TASK = small_models.TASK
 
 
@@ -33,8 +33,8 @@ def checkpoint(name="pre", **change) -> Checkpoint:
     return Checkpoint(model.float(), TASK, Interleaved(), RunConfig(model.cfg, TASK))
 
 
-def make_bench(tmp_path=None, **models) -> bench.Bench:
-    return bench.Bench(
+def make_bench(tmp_path=None, **models) -> setup.Setup:
+    return setup.Setup(
         models or {"a": checkpoint(), "b": checkpoint("no norm")}, SCALE, cache=tmp_path
     )
 
@@ -217,7 +217,7 @@ def test_a_measurement_is_kept_and_shared_and_never_taken_for_another(tmp_path, 
     make_bench(tmp_path).errors(["a"], TASK, [1, 3], "inputs")
     make_bench(tmp_path).errors(["a"], TASK.with_points(6), [1, 3])
     make_bench(tmp_path, a=checkpoint("rms")).errors(["a"], TASK, [1, 3])
-    bench.Bench({"a": checkpoint()}, SCALE, cache=tmp_path, seed=1).errors(["a"], TASK, [1, 3])
+    setup.Setup({"a": checkpoint()}, SCALE, cache=tmp_path, seed=1).errors(["a"], TASK, [1, 3])
     assert len(asked) == 7
 
 
@@ -267,7 +267,7 @@ def test_spread_by_hand():
 def test_dispersion_at_the_trained_length_is_the_models_own_pattern(score_fn):
     change = {"score_fn": score_fn}
     model = checkpoint("pre", **change)
-    b = bench.Bench({"m": model}, SCALE)
+    b = setup.Setup({"m": model}, SCALE)
     curve = limits_remedies.dispersion(b, "m")
     lab = limits_remedies._lab(b, "m")
     share = []
@@ -311,7 +311,7 @@ def test_softmax_disperses_and_log_n_scaling_slows_it():
 def test_the_baseline_does_not_differ_from_itself():
     model = checkpoint()
     here = {limits_remedies.BASELINE: model, "remedy_rms": model, "remedy_tanh": checkpoint("rms")}
-    b = bench.Bench(here, replace(SCALE, n_functions=60))
+    b = setup.Setup(here, replace(SCALE, n_functions=60))
     results = limits_remedies.run(b)
     assert isinstance(results["dispersion"], DataArray)
     for row in results["changes"].to_dict("records"):

@@ -13,7 +13,7 @@ from icl_interp.figures.render import rendered
 from icl_interp.figures.style import Symlog
 from icl_interp.figures.text import number, plain
 from icl_interp.report import Report
-from icl_interp.studies.heads.claims.orthogonality import pairs_in
+from icl_interp.studies.heads.measurements.overlaps import pairs_in
 from icl_interp.studies.limits.claims.context import spread, told_by
 from icl_interp.studies.limits.claims.layernorm_cause import at_drawn_places, growth_exponents
 from icl_interp.studies.limits.figures import heads

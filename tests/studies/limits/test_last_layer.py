@@ -12,6 +12,7 @@ from xarray import DataArray
 from icl_interp.analyses import registry
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.natural import in_a_sentence
 from icl_interp.interventions.outputs import sublayers
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
@@ -118,7 +119,7 @@ def check_decodable_is_not_formed(measured):
     assert finding.estimate.low > 0.99
     assert left(found.results["layers/without last"], "last block").high < 1e-6
     assert finding.verdict == "inconclusive"
-    assert finding.reason.startswith("It is not decided whether")
+    assert finding.reason.startswith("It is open whether")
     assert "The last layer makes a prediction that could have been read before it" in finding.reason
 
 
@@ -228,13 +229,10 @@ def check_verdict(before, share, verdict):
     assert finding.causal["effect"] == pytest.approx(0.6)
     assert finding.causal["the same for another block (the largest effect)"] == pytest.approx(0.4)
     assert len(finding.details) == 8
-    first = {
-        "supported": "The prediction is mainly formed in the",
-        "contradicted": "The prediction is mainly formed before",
-    }
-    assert finding.reason.startswith(
-        first.get(verdict, "It is not decided whether the prediction is")
-    )
+    claim = registry.REGISTRY[LAST_ID]
+    first = {"supported": claim.statement, "contradicted": claim.denied}
+    opened = f"It is open whether {in_a_sentence(claim.statement)}."
+    assert finding.reason.startswith(first.get(verdict, opened))
     assert finding.reason.count(". ") == 2
     assert ("could have been read before it" in finding.reason) == (before > 0.9 and share < 0.4)
 

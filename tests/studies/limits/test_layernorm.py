@@ -12,9 +12,10 @@ from small_models import long
 from stored_curves import certificate, drawn, ends
 from xarray import DataArray
 
-from icl_interp.analyses import output_unit
+from icl_interp.analyses import output_unit, registry
 from icl_interp.analyses.bench import MAGNITUDES
 from icl_interp.analyses.criterion import Decision, Estimate
+from icl_interp.analyses.natural import in_a_sentence
 from icl_interp.analyses.places import DRAWN
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -273,7 +274,8 @@ def test_a_plateau_at_which_no_scale_grows_is_not_the_norms_doing(measured):
     finding = judged_on(SATURATES, results, bench.facts)
     assert finding.verdict == "inconclusive"
     assert finding.decided_by.quantity == "scale"
-    assert "levels off far from the data, but no norm's scale is shown to grow" in finding.reason
+    assert finding.test.value == pytest.approx(0.5, abs=0.01)
+    assert "Largest growth exponent of a norm's scale: 0.5" in finding.reason
 
 
 def test_a_norm_of_width_one_is_a_constant(judged):
@@ -310,16 +312,16 @@ def test_a_plateau_elsewhere_than_the_closed_form_is_not_supported(measured):
     bench = measured(long("pre"), SATURATES)
     table, u = bench.results["far/certificate"], output_unit.u(bench.results)
     row = table.to_dict("records")[0]
-    cases = (
-        (0.0, "supported", ", at values that the weights predict"),
-        (0.02, "inconclusive", ", but not clearly at the values that the weights alone predict"),
-    )
-    for shift, expected, words in cases:
+    for shift, expected, decides in (
+        (0.0, "supported", "change"),
+        (0.02, "inconclusive", "distance"),
+    ):
         moved = {**table, "plateau +": [row["plateau +"] + shift * u]}
         results = {**bench.results, "far/certificate": make_table(moved)}
         finding = judged_on(SATURATES, results, bench.facts)
-        assert finding.verdict == expected
-        assert f"levels off far from the data{words}." in finding.reason
+        assert (finding.verdict, finding.decided_by.quantity) == (expected, decides)
+        assert finding.evidence["distance"].value == pytest.approx(shift, abs=0.005)
+        assert "from those that the weights predict" in finding.reason
 
 
 @pytest.mark.slow
@@ -347,11 +349,10 @@ def check_one_number(finding):
     causal = finding.causal
     assert causal["frozen"] == finding.estimate.value
     assert causal["effect"] == pytest.approx(causal["frozen"] - causal["intact"])
-    assert f"goes like |x|^{causal['frozen']:.2f} with frozen norms" in finding.reason
-    assert f"and |x|^{causal['intact']:.2f} in the unchanged model" in finding.reason
+    assert f"with every norm frozen: {causal['frozen']:.3g} [" in finding.reason
     assert (
-        f"The control intervention (context positions) gives |x|^{causal['sham']:.2f};"
-        in finding.reason
+        f"It is {causal['intact']:.2f} in the unchanged model and {causal['sham']:.2f} in the "
+        "control intervention;" in finding.reason
     )
 
 
@@ -385,7 +386,7 @@ def test_a_decay_to_zero_is_a_plateau_too(measured):
         model.unembed.b_U.zero_()
     finding = measured(model, CAUSE).judge(CAUSE)
     assert finding.causal["intact"] == pytest.approx(-1, abs=0.05)
-    assert finding.reason.startswith("LayerNorm makes the prediction level off: ")
+    assert finding.reason.startswith(registry.REGISTRY[CAUSE].statement)
     assert "no single norm is enough" in finding.reason
     check_one_number(finding)
 
@@ -422,11 +423,14 @@ def growth(up: float, down: float, intact: float = -1.0) -> dict[str, DataArray]
     return found | {f"twin/{name}": found[name] for name in ("scale/own", "far/norm arms")}
 
 
-CAUSE_SAYS = {
-    "supported": "LayerNorm makes the prediction level off",
-    "inconclusive": "It is not decided whether LayerNorm makes the prediction level off: ",
-    "contradicted": ("LayerNorm is not the cause", "LayerNorm does not make"),
-}
+def cause_says(finding) -> str:
+    """What the reason of a verdict on the cause begins with."""
+    claim = registry.REGISTRY[CAUSE]
+    if finding.verdict == "supported":
+        return claim.statement
+    if finding.verdict == "contradicted":
+        return finding.decided_by.denied or claim.denied
+    return f"It is open whether {in_a_sentence(claim.statement)}."
 
 
 def check_growth(judge):
@@ -443,7 +447,9 @@ def check_growth(judge):
     ):
         finding = judge(growth(up, down, intact))
         assert finding.verdict == expected, (up, down, intact)
-        assert finding.reason.startswith(CAUSE_SAYS[expected]), (up, down, intact)
+        assert finding.reason.startswith(cause_says(finding)), (up, down, intact)
+        if expected == "contradicted":
+            assert ("not the cause" in finding.reason) == (finding.decided_by.quantity == "frozen")
 
 
 @pytest.mark.slow

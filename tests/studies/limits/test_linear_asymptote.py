@@ -7,6 +7,8 @@ from known import facts
 from measuring import judged_on
 from xarray import DataArray
 
+from icl_interp.analyses import registry
+from icl_interp.analyses.natural import in_a_sentence
 from icl_interp.analyses.places import DRAWN, MIDDLES
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.asymptote import departure, departures, growth, unsteady
@@ -178,16 +180,13 @@ def test_a_line_is_told_from_what_bends_and_from_what_stands_still(f, verdict):
     assert finding.verdict == verdict
     still = finding.evidence["growth"].value < 0.1
     assert finding.reason.startswith("The prediction does not grow") == still
+    claim = registry.REGISTRY[LINEAR]
     answers = {
-        "supported": "the prediction is one line",
-        "contradicted": "the prediction is not one line",
+        "supported": claim.statement,
+        "contradicted": claim.denied,
+        "inconclusive": f" whether {in_a_sentence(claim.statement)}.",
     }
-    answer = (
-        f"Far from the data {answers[verdict]}"
-        if verdict in answers
-        else " whether the prediction becomes one line"
-    )
-    assert answer in finding.reason
+    assert answers[verdict] in finding.reason
     assert finding.evidence["departure"] == finding.estimate == finding.test
 
 
@@ -208,11 +207,9 @@ def test_a_regime_that_begins_beyond_the_grid_decides_nothing(f, decided_by):
     assert ("the line lies beyond the range measured" in finding.reason) == (decided_by is None)
     if decided_by:
         assert finding.decided_by.quantity == decided_by
-        words = {
-            "departure beyond": "it is a line only up to 1e6",
-            "change of slope": "its slope differs by 25 % of",
-        }
-        assert words[decided_by] in finding.reason
+        sizes = {"departure beyond": 0.9, "change of slope": 0.25}
+        assert finding.test.value == pytest.approx(sizes[decided_by], rel=0.01)
+        assert finding.decided_by.said(finding.test, "inconclusive") in finding.reason
 
 
 def test_sizes_are_in_units_of_f_itself():

@@ -164,7 +164,9 @@ def with_regions(one: tuple[float, float], any_: float):
         replace(second, supports=(-inf, any_)),
         third,
     )
-    return replace(CLAIM, criterion=Criterion("changed", changed, CLAIM.criterion.preconditions))
+    return replace(
+        CLAIM, criterion=Criterion(changed, CLAIM.criterion.preconditions, terms="changed")
+    )
 
 
 @pytest.mark.slow
@@ -254,7 +256,7 @@ def test_whoever_has_learned_nothing_supports_nothing():
     lab = bench(n_units=32)
     found = CLAIM.judge_results(calibration.measure(lab, facts(), [CLAIM]), facts())
     assert found.verdict == "inconclusive"
-    assert Comparison.of(lab.measure(own), lab.measure(rivals)).quantities[OF_TRUTH].high < 0.5
+    assert Comparison.of(lab.measure(own), lab.measure(rivals)).quantities()[OF_TRUTH].high < 0.5
     constant = CLAIM.judge_results(made_up(0 * F + 2, {"a": F}), facts(n_units=N_UNITS))
     assert constant.verdict == "inconclusive"
     assert constant.reason.startswith("With its examples in another order")
@@ -316,7 +318,7 @@ def test_a_bound_is_the_same_in_all_arms():
     f = np.stack([wide[0].clip(-1, 1), *(one.clip(-3, 3) for one in wide[1:])])
     results = made_up(f, {"a": wide})
     found = Comparison.of(results["algorithms/own"], results["algorithms/rivals"])
-    assert found.quantities[ONE].high < 0.9
+    assert found.quantities()[ONE].high < 0.9
     assert all(found.similarities(rival)[a] > 0.99 for a, rival in enumerate(found.chosen.nearest))
 
 
@@ -340,7 +342,7 @@ def test_a_classical_algorithm_resembles_itself():
             worst[row["algorithm"]] = min(worst.get(row["algorithm"], 1), row["similarity"])
         assert worst[name] > 0.97
         n = sum(value >= 0.95 for who, value in worst.items() if who not in (TRUTH, SELF))
-        assert n == 1 or f"They resemble {n - 1} of {len(worst) - 3} others" in finding.reason
+        assert n == 1 or f"{n - 1} of {len(worst) - 3} others are as near" in finding.reason
         assert ("do not tell which" in finding.reason) == (n > 1)
 
 
@@ -392,7 +394,7 @@ def test_a_coin_at_the_query_is_no_noise():
 
 def quantities(task, said) -> dict[str, float]:
     lab = bench(task, 32, predict=said)
-    found = Comparison.of(lab.measure(own), lab.measure(rivals)).quantities
+    found = Comparison.of(lab.measure(own), lab.measure(rivals)).quantities()
     return {key: found[key].value for key in (ONE, ANY, OF_TRUTH)}
 
 

@@ -5,12 +5,12 @@ import pytest
 from affine_runs import known
 from arms import arm, table
 from helpers import must_fail
-from measuring import judged_on
+from measuring import answered, judged_on
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints.companions import Role
 from icl_interp.studies.limits.claims.kinds import Arm
-from icl_interp.studies.limits.claims.training_density import cells, ordered, overlap
+from icl_interp.studies.limits.claims.training_density import cells, comparisons, ordered, overlap
 from icl_interp.studies.limits.claims.training_intervals import by_interval
 from icl_interp.studies.limits.measurements.seeds import OWN, intervals
 
@@ -70,22 +70,22 @@ def test_cells_compare_arms_that_saw_more_of_an_interval_with_those_that_saw_les
 def test_the_paper_s_table_is_in_the_claimed_order():
     arms, out = by_interval(Results(kinds(TABLE_3)))
     assert out == ""
-    found, said = ordered(arms, "both")
+    compared = comparisons(arms, "both")
+    found = ordered(compared)
     assert (found.value, found.low, found.high) == (1, 1, 1)
-    assert len(said) == 9
+    assert len(compared) == 9
     finding = density(TABLE_3)
     assert finding.verdict == "supported"
-    assert "In 100% of 9 comparisons" in finding.reason
     assert "trained on U(-a, a), a = 1, 5, 10, 5 seeds each." in finding.reason
-    assert finding.reason.startswith("Models are better on intervals that hold more")
+    assert answered(finding)
     rows = [row["errors, times"] for row in finding.details if "errors, times" in row]
-    assert rows == [one.value for _, one in said]
+    assert rows == [one.times.value for one in compared]
 
 
 def test_training_density():
     finding = density(np.array(TABLE_3)[::-1].tolist())
     assert finding.verdict == "contradicted"
-    assert finding.reason.startswith("Models are often not better")
+    assert answered(finding)
     swapped = np.array(TABLE_3)
     swapped[0, 0] = 0.02  # no longer the best on its own interval
     finding = density(swapped.tolist())
@@ -157,20 +157,9 @@ def test_larger_intervals(onsets, cost, verdict):
     finding = larger(onsets, cost)
     assert finding.verdict == verdict
     if np.isfinite(onsets).all():
-        moved, costs = (
-            "With larger training intervals the prediction",
-            "Larger training intervals do not cost accuracy.",
-        )
-        first = (
-            f"{moved} does not level"
-            if onsets[2] < onsets[0]
-            else costs
-            if cost < 1
-            else f"{moved} levels off"
-        )
-        assert finding.reason.startswith(
-            "It is not decided" if verdict == "inconclusive" else first
-        )
+        assert answered(finding)
+        if verdict == "contradicted":
+            assert finding.decided_by.quantity == ("cost" if cost < 1 else "onset")
         assert finding.estimate is not None
         assert finding.estimate.value == pytest.approx(onsets[2] / onsets[0])
         assert finding.evidence["cost"].value == pytest.approx(cost)

@@ -13,6 +13,7 @@ from small_models import TASK, make, small_lab
 from icl_interp.analyses import registry, relevance
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.natural import in_a_sentence
 from icl_interp.experiments.calibration import TASK as LONG
 from icl_interp.models.tokens import Interleaved, Stacked
 from icl_interp.probes.attention import AttentionEntropy, entropy_deficit, resampled_scores
@@ -282,20 +283,11 @@ def test_a_falling_deficit_is_not_held_against_a_head(measured):
     """
     bench = measured(scalar_layer(generator(0, "test/falling"), 3.0), UNIFORM)
     result = bench.results["heads/deficit"]
+    claim = registry.REGISTRY[UNIFORM]
     for at_ten, limit, expected, first in (
-        (
-            0.3,
-            0.3,
-            "contradicted",
-            "Even over many tokens at least half of the heads that matter do not average",
-        ),
-        (0.3, 0.05, "inconclusive", "It is not decided whether the heads that matter average"),
-        (
-            0.05,
-            0.05,
-            "supported",
-            "Over many tokens nearly all heads that matter average uniformly.",
-        ),
+        (0.3, 0.3, "contradicted", claim.denied),
+        (0.3, 0.05, "inconclusive", f"It is open whether {in_a_sentence(claim.statement)}."),
+        (0.05, 0.05, "supported", claim.statement),
     ):
         values = result.values.copy()
         values[1], values[2] = at_ten, limit

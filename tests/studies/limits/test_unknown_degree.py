@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import must_fail
 from known import facts
+from measuring import answered
 from small_models import make
 
 from icl_interp import tasks
@@ -128,10 +129,7 @@ def check_better(times, verdict):
     assert finding.verdict == verdict
     assert finding.estimate.value == pytest.approx(times, rel=0.05)
     assert finding.estimate.unit == "times"
-    first = {"supported": "The model does better than", "contradicted": "The model does worse than"}
-    assert finding.reason.startswith(
-        first.get(verdict, "It is not decided whether the model does better")
-    )
+    assert answered(finding)
     assert finding.reason.count(". ") == 2
 
 

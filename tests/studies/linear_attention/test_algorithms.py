@@ -16,6 +16,8 @@ from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
+from icl_interp.studies.linear_attention.claims.algorithm import ALGORITHM_CLAIM
+from icl_interp.studies.linear_attention.claims.order_free import ORDER_FREE_CLAIM
 from icl_interp.studies.linear_attention.constructions import by_place
 from icl_interp.studies.linear_attention.hand_built import descent
 from icl_interp.studies.linear_attention.measurements import algorithms as lsa_algorithms
@@ -149,11 +151,11 @@ def test_the_last_depth_is_the_model():
 def test_layers_are_told_apart():
     step = judge("algorithm", layer(BEST), learned=LEARNED)
     assert (step.verdict, value(step) < -3) == ("supported", True)
-    assert "the model is nearest to one preconditioned step" in step.reason
+    assert step.reason.startswith(ALGORITHM_CLAIM.statement)
     assert "similarity to one preconditioned step is 1.000" in step.reason
     plain = judge("algorithm", layer(PLAIN * torch.eye(2).double()), learned=LEARNED)
     assert plain.verdict == "contradicted"
-    assert "The model is nearer to one step of gradient descent than" in plain.reason
+    assert plain.reason.startswith(ALGORITHM_CLAIM.denied)
     assert "similarity to one step of gradient descent is 1.000" in plain.reason
     row = next(r for r in plain.details if (r["M"], r["algorithm"]) == (N, ONE))
     assert row["cosine of gradients"] == pytest.approx(1)
@@ -182,7 +184,7 @@ def test_depth_counts_steps():
     rate = lsa_algorithms.best_rate(task, 32, 4, lab.seed)
     found = judge("algorithm", descent(2, 4, rate, N_CTX), task, learned=1.0)
     assert found.verdict == "contradicted"
-    assert "The model is nearer to 4 steps of gradient descent than" in found.reason
+    assert "similarity to 4 steps of gradient descent is" in found.reason
     one = descent(2, 1, PLAIN, N_CTX)
     assert torch.allclose(
         lsa_algorithms.read_depths(bench(one)[0], prompts(N))[0][-1],
@@ -228,9 +230,11 @@ def test_other_examples_are_those_of_another_function():
 def test_order():
     found = judge("order_free", layer(BEST))
     assert (found.verdict, value(found) < 1e-12) == ("supported", True)
-    assert "By algebra: nothing in the model's design" in found.reason
+    assert found.reason.startswith("By algebra, ")
+    assert "nothing in the model's design can tell orders apart" in found.reason
     found = judge("order_free", SOFTMAX)
     assert found.verdict == "contradicted"
+    assert found.reason.startswith(ORDER_FREE_CLAIM.denied)
     assert "learned positions and causal attention" in found.reason
 
 

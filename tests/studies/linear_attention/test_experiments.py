@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail, one_in
-from lsa_experiments import FIXED, bench, tiny
+from lsa_experiments import FIXED, setup, tiny
 from xarray import DataArray
 
 from icl_interp.errors import InputError
 from icl_interp.experiments import base, presets
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, MISPRINT, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.models.single_layers import LinearSelfAttention
@@ -31,7 +31,7 @@ from icl_interp.training import recipes
 
 STUDY = [name for name in base.names() if base.get(name).study == "linear_attention"]
 NEEDED = sorted({(m.recipe, s) for name in STUDY for m in base.get(name).models for s in m.scales})
-NOTHING = Bench({}, presets.SCALES["smoke"])
+NOTHING = Setup({}, presets.PRESETS["smoke"])
 RANDOM = LinearRegression(n_dims=2, n_points=8, covariance=Exponential())
 
 
@@ -47,7 +47,7 @@ def test_the_study_is_registered_and_drawn():
 
 @pytest.mark.parametrize(("recipe", "scale"), one_in(4, NEEDED))
 def test_every_model_exists_at_its_scales(recipe, scale):
-    small, run = recipes.resolve(recipe), models.at_scale(recipes.resolve(recipe), scale)
+    small, run = recipes.resolve(recipe), models.at_preset(recipes.resolve(recipe), scale)
     for name in (
         "normalization_type",
         "score_fn",
@@ -58,7 +58,7 @@ def test_every_model_exists_at_its_scales(recipe, scale):
         assert getattr(run.model, name) == getattr(small.model, name)
     assert type(run.task.covariance) is type(small.task.covariance)
     assert run.training.curriculum.first_points <= run.task.n_points
-    assert presets.config(recipe, scale, (), models.at_scale) == run
+    assert presets.config(recipe, scale, (), models.at_preset) == run
     n = run.task.n_points - 1
     if run.model.score_fn == "softmax":
         assert run.model.n_ctx >= Interleaved().n_tokens(2 * n + 1)  # M up to 2 N
@@ -74,15 +74,15 @@ def test_paper_scale_is_the_slides():
         ("small", 4, [8, 14, 20]),
         ("paper", 20, [40, 70, 100]),
     ):
-        tasks = [models.at_scale(run, scale).task for run in recipe.values()]
+        tasks = [models.at_preset(run, scale).task for run in recipe.values()]
         assert [task.n_points - 1 for task in tasks] == lengths
         assert {task.n_dims for task in tasks} == {d}
-    found = [models.at_scale(run, "paper") for run in recipe.values()]
+    found = [models.at_preset(run, "paper") for run in recipe.values()]
     assert {
         (run.task.n_dims, run.model.d_in, run.model.n_layers, run.model.d_model) for run in found
     } == {(20, 20, 12, 256)}
     with pytest.raises(InputError, match="LinearRegression"):
-        models.at_scale(recipes.resolve("affine"), "smoke")
+        models.at_preset(recipes.resolve("affine"), "smoke")
 
 
 def test_without_any_model_nothing_about_models_is_said():
@@ -99,7 +99,7 @@ def test_without_any_model_nothing_about_models_is_said():
 
 
 def test_least_squares_is_exact_from_d_examples_on():
-    found = models.errors_by_length(bench(), models.LEAST_SQUARES, RANDOM, 6)
+    found = models.errors_by_length(setup(), models.LEAST_SQUARES, RANDOM, 6)
     assert tuple(found.indexes["M"]) == (1, 2, 3, 4, 5, 6)
     assert found.values[:, 0].mean() > 0.1
     assert np.median(found.values[:, 1:]) < 1e-12
@@ -169,7 +169,7 @@ def test_covariance_says_whether_the_softmax_model_does_well_where_lsa_fails():
 def test_covariance_and_length_measure_and_draw_what_is_there():
     """An untrained model of N = 7 under both names of a length."""
     both = {name: tiny(seed=i) for i, name in enumerate(("softmax_fixed_14", "softmax_random_14"))}
-    here = Bench(both, presets.SCALES["smoke"])
+    here = Setup(both, presets.PRESETS["smoke"])
     results = covariance.run(here)
     curve = results["errors"]
     assert isinstance(curve, DataArray)
@@ -241,7 +241,7 @@ def test_the_flow_converges_below_its_bound_and_says_so(monkeypatch):
 @pytest.mark.slow
 def test_risk_follows_the_formula_with_its_one_over_m(monkeypatch):
     monkeypatch.setattr(risk, "LENGTHS", (1, 10, 40))
-    results = risk.run(bench())
+    results = risk.run(setup())
     assert set(results["measured"]["layer"]) == {risk.UNIT}
 
     def check(column):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from lsa_experiments import bench, tiny
+from lsa_experiments import setup, tiny
 
 from icl_interp.errors import InputError
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
@@ -39,7 +39,7 @@ def test_untrained_positions_alone_are_replaced():
 
 def test_replacing_positions_changes_nothing_up_to_the_trained_length():
     model = tiny()
-    here = bench(tiny=model)
+    here = setup(tiny=model)
     task = models.tests(2, (1.0,))["fixed"]
     intact = models.errors_by_length(here, "tiny", task, 14).values
     for how in ("mean trained", "drawn anew"):
@@ -59,7 +59,7 @@ def test_training_positions_alone_lowers_the_error_beyond_and_changes_nothing_be
         if not torch.equal(v, model.model.state_dict()[k])
     ]
     assert changed == ["pos_embed.W_pos"]
-    here, task = bench(tiny=model), models.tests(2, (1.0,))["fixed"]
+    here, task = setup(tiny=model), models.tests(2, (1.0,))["fixed"]
     intact = models.errors_by_length(here, "tiny", task, 14).values
     edited = models.errors_by_length(here, "tiny", task, 14, "alone", lambda: after).values
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from lsa_experiments import FIXED, bench, tiny
+from lsa_experiments import FIXED, setup, tiny
 
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
@@ -49,7 +49,7 @@ def test_every_shift_is_what_it_says():
 
 @pytest.mark.slow
 def test_shifts_are_measured_and_drawn_and_the_layer_is_the_theorems():
-    here = bench(softmax_fixed_14=tiny())
+    here = setup(softmax_fixed_14=tiny())
     results = shifts.run(here)
     found = results["errors"]
     assert tuple(found.indexes["N"]) == (7,)
@@ -142,7 +142,7 @@ def test_shifts_say_whether_the_model_stays_close_in_units_of_its_own_error():
 
 @pytest.mark.slow
 def test_the_interval_in_units_of_the_own_error_allows_for_both():
-    here = bench(softmax_fixed_14=tiny())
+    here = setup(softmax_fixed_14=tiny())
     results = shifts.run(here)
     row = next(row for row in results["at N"].to_dict("records") if row["shift"] == shifts.ORTHANT)
     found, alone = shifts._excess(row, results["errors"]), shifts._excess(row, None)

@@ -131,7 +131,7 @@ def made(ratio: np.ndarray) -> DataArray:
 def test_judging_made_up_risks(ratio, expected):
     result = made(np.array(ratio))
     ratio = Estimate.of("ratio", claims.worst_ratio(result, "model", lsa_shifts.BEST))
-    assert claims.RISK.decide({"ratio": ratio}).verdict == expected
+    assert claims.CRITERION.decide({"ratio": ratio}).verdict == expected
 
 
 # ---- random covariances --------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from helpers import mostly_slow, must_fail
 from lsa_models import BEST, RANDOM, TASK, WHERE, N, bench, judge, layer, value
 
 from icl_interp.analyses import registry
+from icl_interp.analyses.natural import in_a_sentence
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import Case
@@ -159,7 +160,7 @@ def test_random_covariances_have_their_own_optimum():
     best = theory.random_landscape(RANDOM.spectrum_moments(), N).product
     found = judge("converged", layer(best), RANDOM)
     assert (found.verdict, value(found) < 1e-12) == ("supported", True)
-    assert "Theorem 4.5" in found.reason
+    assert "Theorem 4.5" in found.scope
     assert (
         judge("converged", layer(theory.landscape(torch.eye(2), N).product), RANDOM).verdict
         == "contradicted"
@@ -231,11 +232,10 @@ def test_what_it_takes_to_judge_a_path():
     few = {step: FLOW[step] for step in (3, 9)}
     found = judge("pl_inequality", layer(BEST), snapshots=few)
     assert (found.verdict, found.estimate) == ("inconclusive", None)
-    assert found.reason == (
-        "Only 2 snapshots do better than predicting 0 and are not yet at the minimum (5 needed). "
-        "So it cannot be told whether the gradient is as large as the inequality asks. The run "
-        "kept 2 snapshots."
-    )
+    claim = registry.REGISTRY[PL_ID]
+    enough = claim.criterion.preconditions[-1].otherwise.format(value=2)
+    asked = in_a_sentence(claim.statement)
+    assert found.reason == f"{enough} So it cannot be told whether {asked}."
 
 
 PL_ID = "linear_attention.pl_inequality"
@@ -254,11 +254,13 @@ def check_pl(least, verdict, n=8):
     curve = make_curve(list(rows.values()), {"quantity": tuple(rows), "step": tuple(steps)})
     lab, known = bench(FLOW[END], snapshots=FLOW)
     tied = lab.measure(lsa_tied.tied)
-    found = registry.REGISTRY[PL_ID].judge_results({"lsa/path": curve, "lsa/tied": tied}, known)
+    claim = registry.REGISTRY[PL_ID]
+    found = claim.judge_results({"lsa/path": curve, "lsa/tied": tied}, known)
     assert found.verdict == verdict
     if found.estimate is not None:
         assert value(found) == pytest.approx(math.log10(least))
-        assert f"{least:.3g} times the bound (at step 3;" in found.reason
+        assert claim.criterion.conditions[0].said(found.estimate, verdict) in found.reason
+        assert "at step 3" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -387,7 +389,9 @@ def test_identity_maps_of_layers():
     found = judge("identity_maps", layer(BEST))
     share = float(BEST.trace() ** 2 / (2 * BEST.square().sum()))
     assert value(found) == pytest.approx(share)
-    assert f"has in a map is {share:.3g}, of " in found.reason
+    assert found.estimate is not None
+    assert found.decided_by.said(found.estimate, found.verdict) in found.reason
+    assert "The map is W_K^T W_Q" in found.reason
 
 
 def of_each_head(model):

@@ -14,7 +14,7 @@ from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.tokens import Stacked
 from icl_interp.provenance import generator
 from icl_interp.studies.lipschitz.claims import covariance, linear
-from icl_interp.studies.lipschitz.claims.covariance import COVARIANCE, INVERSE_COVARIANCE_CLAIM
+from icl_interp.studies.lipschitz.claims.covariance import INVERSE_COVARIANCE_CLAIM
 from icl_interp.studies.lipschitz.claims.directions import IRRELEVANT_DIRECTIONS_CLAIM
 from icl_interp.studies.lipschitz.claims.smoother import SMOOTHER_CLAIM
 from icl_interp.studies.lipschitz.claims.window import OPTIMAL_WINDOW_CLAIM
@@ -151,8 +151,8 @@ def test_linear_attention_is_not_judged_by_a_softmax_path(monkeypatch):
     [finding] = judged(case, linear.LINEAR_CLAIM)
     assert finding.verdict == "inconclusive"
     assert "something beside linear attention reads the examples" in finding.reason
-    asked = tuple(p for p in linear.LINEAR.preconditions if p.quantity != "beside")
-    mutant = replace(linear.LINEAR_CLAIM, criterion=replace(linear.LINEAR, preconditions=asked))
+    asked = tuple(p for p in linear.CRITERION.preconditions if p.quantity != "beside")
+    mutant = replace(linear.LINEAR_CLAIM, criterion=replace(linear.CRITERION, preconditions=asked))
     assert judged(case, mutant)[0].verdict == "contradicted"
 
 
@@ -172,7 +172,9 @@ def test_the_sign_of_the_window_has_a_zone():
     rest["distance"] = Estimate.exactly("distance", 0.0)
 
     def verdict(sign):
-        return COVARIANCE.decide({**rest, "window": Estimate.exactly("window", sign)}).verdict
+        return covariance.CRITERION.decide(
+            {**rest, "window": Estimate.exactly("window", sign)}
+        ).verdict
 
     assert [verdict(sign) for sign in (1.0, 0.3, 1e-9, 0.0, -1e-9, -0.3, -1.0)] == [
         "supported",

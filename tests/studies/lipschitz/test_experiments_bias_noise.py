@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from lipschitz_experiments import bench, task, window
+from lipschitz_experiments import setup, task, window
 
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import (
     AGREES,
     DIFFERS,
@@ -33,7 +33,7 @@ def results():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(bias_noise.OCTAVES, "smoke", (-4, 5, 2))
         patch.setitem(bias_noise.EXPONENTS, "smoke", ((3, 100, 1.0, 4.0),))
-        return bias_noise.run(bench(40, 25))
+        return bias_noise.run(setup(40, 25))
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_the_cross_term_is_what_the_error_has_beside_its_parts(results):
 
 def test_exponents_of_theory():
     """Z(2w) / Z(w)^2 = w coth w for d = 3."""
-    row = bias_noise._exponent(bench(10, 20), 3, 60, 1.0, 4.0)
+    row = bias_noise._exponent(setup(10, 20), 3, 60, 1.0, 4.0)
 
     def check(power):
         w = torch.tensor([1.0, 4.0], dtype=torch.float64)
@@ -151,13 +151,13 @@ def test_a_known_unit_has_the_error_of_its_window():
     of = task(10.0)
     best = theory.table_optimum(theory.loss_table(20, 3, contexts=400), 10.0, 1.0)
     name = models.RELU_UNITS[10.0].name
-    row = bias_noise._trained(bench(10, 20, **{name: window(float(best.window), of)}), 10.0, name)
+    row = bias_noise._trained(setup(10, 20, **{name: window(float(best.window), of)}), 10.0, name)
     assert row["error / best"] == pytest.approx(1.0)
     assert row["w"] == pytest.approx(float(best.window))
     assert row["bias by theory"] + row["noise by theory"] == pytest.approx(
         float(best.risk), rel=1e-6
     )
-    other = bias_noise._trained(bench(10, 20, **{name: window(1.0, of)}), 10.0, name)
+    other = bias_noise._trained(setup(10, 20, **{name: window(1.0, of)}), 10.0, name)
     assert other["error / best"] > 1.2
 
 
@@ -186,7 +186,7 @@ def test_the_figures_show_what_is_stored(results):
 def test_smoke(tmp_path):
     wanted = bias_noise.BIAS_NOISE_EXPERIMENT.models_at("smoke")
     found = obtain.obtain(wanted, "smoke", tmp_path, obtain.Shelf(), progress=False)
-    results = bias_noise.run(Bench(found, SCALES["smoke"], cache=tmp_path / "measured"))
+    results = bias_noise.run(Setup(found, PRESETS["smoke"], cache=tmp_path / "measured"))
     assert len(results["trained"]) == 3
     assert set(figures.bias_noise(results, None)) == {"bias_noise", "trained"}
     assert bias_noise.compare(results) is results["exponents"]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from lipschitz_experiments import bench, known
+from lipschitz_experiments import known, setup
 
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import (
     AGREES,
     DIFFERS,
@@ -58,12 +58,12 @@ def best_window(kind):
 
 
 def here(kinds, factor=1.0, blocks=40):
-    """A bench of units with the best window of each class, times a factor."""
+    """A setup of units with the best window of each class, times a factor."""
     units = {
         KINDS[kind].model(0).name: known(factor * best_window(kind) * torch.eye(5), task_of(kind))
         for kind in kinds
     }
-    return bench(blocks, 25, **units)
+    return setup(blocks, 25, **units)
 
 
 def test_units_are_trained_on_what_their_names_say():
@@ -239,7 +239,7 @@ def test_the_comparison_takes_all_seeds_together():
 
 
 def test_without_units_nothing_is_said():
-    results = generalization.run(Bench({}, SCALES["smoke"]))
+    results = generalization.run(Setup({}, PRESETS["smoke"]))
     assert EXPERIMENT.says(results) == ("No model is here, so nothing is measured.",)
     assert EXPERIMENT.compare(results) is None
     assert np.isnan(generalization._worst_own([], (AFFINE,))[generalization.LEAST])
@@ -251,6 +251,6 @@ def test_it_runs_at_scale_smoke(tmp_path):
     found = obtain.obtain(
         EXPERIMENT.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False
     )
-    results = EXPERIMENT.run(Bench(found, SCALES["smoke"]))
+    results = EXPERIMENT.run(Setup(found, PRESETS["smoke"]))
     assert len(results["transfer"]) == len(KINDS) ** 2
     assert EXPERIMENT.says(results)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from lipschitz_experiments import bench, known
+from lipschitz_experiments import known, setup
 
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, LEFT_OUT, OPEN
 from icl_interp.results import table_of_rows
 from icl_interp.studies.lipschitz.experiments import low_rank
@@ -23,10 +23,10 @@ B = torch.tensor(random_directions(10, 2), dtype=torch.float64)
 
 
 def unit(inside, outside, link="affine"):
-    """A bench with the unit c B B^T + c' (I - B B^T) on a link at sigma = 0.1; and its name."""
+    """A setup with the unit c B B^T + c' (I - B B^T) on a link at sigma = 0.1; and its name."""
     model = low_rank._model(link, 0.1, 0)
     task = obtain.config_of(model, "smoke").task
-    return bench(
+    return setup(
         60, 25, **{model.name: known(theory.low_rank_matrix(B, inside, outside), task)}
     ), model.name
 
@@ -210,7 +210,7 @@ def test_it_runs_at_scale_smoke(tmp_path):
     found = obtain.obtain(
         EXPERIMENT.models_at("smoke"), "smoke", tmp_path, obtain.Shelf(), progress=False
     )
-    results = EXPERIMENT.run(Bench(found, SCALES["smoke"]))
+    results = EXPERIMENT.run(Setup(found, PRESETS["smoke"]))
     assert len(results["units"]) == 6
     assert len(EXPERIMENT.compare(results)) == 8
     assert EXPERIMENT.says(results)

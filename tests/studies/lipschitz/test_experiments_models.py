@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail, one_in
-from lipschitz_experiments import ELLIPSOID, bench, known, task, window
+from lipschitz_experiments import ELLIPSOID, known, setup, task, window
 
 from icl_interp.errors import InputError
 from icl_interp.experiments import obtain, presets
@@ -60,9 +60,9 @@ def test_a_variant_differs_in_what_was_asked_for_alone():
     assert (other.task.lipschitz, other.training.steps, other.training.seed) == (0.5, 7, 3)
     assert models.varied("lipschitz_relu", "wide", 3).folder == "lipschitz_relu_wide_seed_3"
     with pytest.raises(InputError, match="RidgeFunction"):
-        models.at_scale(recipes.resolve("affine"), "smoke")
+        models.at_preset(recipes.resolve("affine"), "smoke")
     with pytest.raises(InputError, match="scale"):
-        models.at_scale(recipes.resolve("lipschitz_relu"), "tiny")
+        models.at_preset(recipes.resolve("lipschitz_relu"), "tiny")
 
 
 def test_windows_are_read_off_whitened():
@@ -97,11 +97,11 @@ def test_a_unit_predicts_as_theory_does_at_any_length():
 
 def test_errors_are_those_of_the_same_prompts_for_everyone():
     of = task()
-    here = bench(a=window(2.0, of), b=known(M, of))
+    here = setup(a=window(2.0, of), b=known(M, of))
     own = models.query_errors(here, "b", of)
     unit = models.query_errors(here, "unit", of, models.KernelUnit(M))
     np.testing.assert_allclose(own.values, unit.values, rtol=1e-9)
-    assert len(own.values) == here.scale.n_functions
+    assert len(own.values) == here.preset.n_functions
     must_fail(
         np.testing.assert_allclose, own.values, models.query_errors(here, "a", of).values, rtol=1e-9
     )
@@ -114,7 +114,7 @@ def test_errors_are_the_loss_of_theory():
     """
     of = task(n=30)
     table = theory.loss_table(30, 3, contexts=2000)
-    found = models.query_errors(bench(), "unit", of, models.KernelUnit(3.0 * torch.eye(3))).values
+    found = models.query_errors(setup(), "unit", of, models.KernelUnit(3.0 * torch.eye(3))).values
     mean, se = found.mean(), found.std(ddof=1) / len(found) ** 0.5
 
     def check(w):
@@ -126,4 +126,4 @@ def test_errors_are_the_loss_of_theory():
 
 
 def test_lengths_are_those_of_training():
-    assert models.trained_length(window(1.0)) == presets.SCALES["small"].n_points
+    assert models.trained_length(window(1.0)) == presets.PRESETS["small"].n_points

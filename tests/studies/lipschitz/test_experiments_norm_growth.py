@@ -5,8 +5,8 @@ import pytest
 from helpers import must_fail
 
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
 from icl_interp.figures.style import safe
 from icl_interp.results import make_curve, table_of_rows
@@ -45,7 +45,7 @@ def test_settings_are_judged_apart():
 
 
 def test_without_models_nothing_is_said():
-    assert norm_growth.run(Bench({}, SCALES["smoke"])) == {}
+    assert norm_growth.run(Setup({}, PRESETS["smoke"])) == {}
     assert norm_growth.NORM_GROWTH_EXPERIMENT.says({}) == (
         "No model is here, so nothing is measured.",
     )
@@ -89,7 +89,7 @@ def test_smoke(tmp_path):
         for size in (0.3, 3.0)
     }
     found = obtain.obtain(wanted, "smoke", tmp_path, obtain.Shelf(), progress=False)
-    results = norm_growth.run(Bench(found, SCALES["smoke"]))
+    results = norm_growth.run(Setup(found, PRESETS["smoke"]))
     norms = results["norms"]
     assert tuple(norms.indexes["step"]) == (0, 10, 20)
     last = found[norm_growth.MODELS["ReLU", "not isotropic", 3.0].name]

@@ -5,11 +5,11 @@ from functools import cache
 import numpy as np
 import pytest
 from helpers import must_fail
-from lipschitz_experiments import bench, known, task, window
+from lipschitz_experiments import known, setup, task, window
 
 from icl_interp.experiments import obtain
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
 from icl_interp.figures.style import safe
 from icl_interp.results import table_of_rows
@@ -35,7 +35,7 @@ def units(factor=1.0):
 
 @pytest.fixture(scope="module")
 def results():
-    return experiment.run(bench(20, 8, **units()))
+    return experiment.run(setup(20, 8, **units()))
 
 
 def test_windows_are_those_of_the_units(results):
@@ -54,7 +54,7 @@ def test_a_window_of_another_shape_is_seen():
     """M with eigenvalues 9, 1 and 1: distance alone does not decide attention."""
     name = models.RELU_UNITS[1.0].name
     of = task(1.0)
-    found = experiment.run(bench(4, 8, **{name: known(np.diag([9.0, 1.0, 1.0]), of)}))
+    found = experiment.run(setup(4, 8, **{name: known(np.diag([9.0, 1.0, 1.0]), of)}))
     row = found["windows"].to_dict("records")[0]
     assert row["explained"] < 0.8
     assert experiment.states(found)[0].word == DIFFERS
@@ -64,7 +64,7 @@ def test_what_is_said_of_the_best_windows(results):
     said = experiment.states(results)
     assert [s.word for s in said[:3]] == [AGREES] * 3
     assert "best" in said[1].sentence
-    twice = experiment.run(bench(4, 8, **units(2.0)))
+    twice = experiment.run(setup(4, 8, **units(2.0)))
     assert experiment.states(twice)[1].word == DIFFERS
 
 
@@ -137,7 +137,7 @@ def test_the_figure_shows_what_is_stored(results):
 
 
 def test_without_models_nothing_is_said():
-    nothing = Bench({}, SCALES["smoke"])
+    nothing = Setup({}, PRESETS["smoke"])
     assert experiment.run(nothing) == {}
     assert experiment.WINDOW_EXPERIMENT.says({}) == ("No model is here, so nothing is measured.",)
     assert experiment.compare({}) is None
@@ -147,6 +147,6 @@ def test_without_models_nothing_is_said():
 def test_smoke(tmp_path):
     wanted = experiment.WINDOW_EXPERIMENT.models_at("smoke")
     found = obtain.obtain(wanted, "smoke", tmp_path, obtain.Shelf(), progress=False)
-    results = experiment.run(Bench(found, SCALES["smoke"], cache=tmp_path / "measured"))
+    results = experiment.run(Setup(found, PRESETS["smoke"], cache=tmp_path / "measured"))
     assert len(results["windows"]) == 3
     assert figures.window(results, None)["window"].data

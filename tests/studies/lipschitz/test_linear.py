@@ -161,7 +161,7 @@ def test_one_layer_is_a_linear_fit_by_algebra():
     """Its keys are the examples alone; where the query is a key too, weights decide."""
     bundled, other = store.load("lipschitz_relu_linear"), CASES["linear attention with M = c I"]
     model = bundled.model.double()
-    check_by_algebra(model, bundled.task, "By algebra, the model stays a linear fit")
+    check_by_algebra(model, bundled.task, "By algebra, examples near the query get no more weight")
     must_fail(check_by_algebra, model, bundled.task, "Examples near the query")
     case = other.draw(1)
     check_by_algebra(case.model, case.task, "Examples near the query get no more weight")

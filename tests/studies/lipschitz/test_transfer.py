@@ -11,7 +11,6 @@ import pytest
 import torch
 from helpers import must_fail
 
-from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
 from icl_interp.models.softmax_unit import SoftmaxAttention
@@ -91,7 +90,7 @@ def test_a_model_that_is_right_on_the_grid_alone_is_found(lab):
     wrong.loc[{"who": transfer_errors.MODEL}][elsewhere] *= 2
 
     def verdict(found):
-        return claims.TRANSFER.decide(claims.factors(found)).verdict
+        return claims.CRITERION.decide(claims.CRITERION.named(claims.factors(found))).verdict
 
     right = wrong.copy(deep=True)
     right.loc[{"who": transfer_errors.MODEL}] = result.sel(who=transfer_errors.TRAINED).values
@@ -163,10 +162,7 @@ def test_ratios_are_those_of_theory(lab):
 )
 def test_factors_either_way(given, expected):
     value, low, high = given
-    found = claims.either_way(
-        "factor", Interval(value, low, high, 0.1 * value, ((low, high),), True)
-    )
-    assert isinstance(found, Estimate)
+    found = claims.either_way(Interval(value, low, high, 0.1 * value, ((low, high),), True))
     np.testing.assert_allclose((found.value, found.low, found.high), expected, rtol=1e-12)
     np.testing.assert_allclose(found.se / found.value, 0.1, rtol=1e-12)
 

@@ -78,8 +78,8 @@ def check_gate(claim=window.OPTIMAL_WINDOW_CLAIM):
 
 def test_a_unit_that_hardly_uses_its_examples_is_not_judged():
     check_gate()
-    others = tuple(one for one in window.WINDOW.preconditions if one.quantity != "learned")
-    ungated = replace(window.WINDOW, preconditions=others)
+    others = tuple(one for one in window.CRITERION.preconditions if one.quantity != "learned")
+    ungated = replace(window.CRITERION, preconditions=others)
     must_fail(check_gate, replace(window.OPTIMAL_WINDOW_CLAIM, criterion=ungated))
 
 

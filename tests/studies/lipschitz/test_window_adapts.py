@@ -17,7 +17,7 @@ from icl_interp.models.softmax_unit import SoftmaxAttention
 from icl_interp.models.weights import weights_hash
 from icl_interp.results import table_of_rows
 from icl_interp.studies.lipschitz.claims import window_adapts as claims
-from icl_interp.studies.lipschitz.claims.window_adapts import FAMILY, FAMILY_CLAIM
+from icl_interp.studies.lipschitz.claims.window_adapts import CRITERION, FAMILY_CLAIM
 from icl_interp.studies.lipschitz.constructions import heads as made
 from icl_interp.studies.lipschitz.measurements import window_family
 from icl_interp.tasks import RidgeFunction
@@ -74,13 +74,8 @@ def verdict(found):
     """What the criterion makes of a family, for a model that is where it should be."""
     fine = {"own": 1.0, "learned": 1.0, "fit": 1.0, "reading": 1.0, "used": 1.0, "kind": 0.0}
     fine |= {"seeds": len(claims.numbers(found)["L"])}
-    quantities = {key: claims.Estimate.exactly(key, value) for key, value in fine.items()}
-    quantities |= {
-        key: claims.over_seeds(key, values)
-        for key, values in claims.numbers(found).items()
-        if len(values)
-    }
-    return FAMILY.decide(quantities).verdict
+    over = {key: claims.over_seeds(values) for key, values in claims.numbers(found).items()}
+    return CRITERION.decide(CRITERION.named({**fine, **over})).verdict
 
 
 @pytest.mark.parametrize(
@@ -143,7 +138,7 @@ def test_intervals_over_seeds_are_students():
     from scipy import stats
 
     values = np.array([0.9, 1.0, 1.2, 0.95])
-    found = claims.over_seeds("x", values)
+    found = claims.over_seeds(values)
     ends = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
     np.testing.assert_allclose((found.low, found.high), ends)
     must_fail(
@@ -249,7 +244,8 @@ def test_a_window_that_was_typed_in_says_nothing_about_a_kind_of_training():
         FAMILY_CLAIM,
         excluded=lambda facts: None,
         criterion=dataclasses.replace(
-            FAMILY, preconditions=tuple(p for p in FAMILY.preconditions if p.quantity != "kind")
+            CRITERION,
+            preconditions=tuple(p for p in CRITERION.preconditions if p.quantity != "kind"),
         ),
     )
     results = calibration.measure(lab, facts, [asked_nothing])

@@ -3,14 +3,22 @@
 An augmented token holds the state before beside the state.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -29,128 +37,94 @@ from icl_interp.studies.autoregression.measurements.augmented_tokens import (
 )
 from icl_interp.studies.autoregression.measurements.lengths import worst
 from icl_interp.studies.autoregression.measurements.parts import first_layer_in_use, in_use
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE, process_in
-from icl_interp.tasks.autoregressive import AutoregressiveProcess
+from icl_interp.studies.autoregression.measurements.unit import PAPER, process_in
 
-SAME, MOVED = (
-    0.05,
-    0.2,
-)  # mean squared change of the prediction, over the variance of the next state
-KEPT, NEEDED = "with the two tokens of the lemma", "without the token before"
+SAME = 0.05  # mean squared change of the prediction over the next state's variance
+MOVED = 0.2
+KEPT = "with the two tokens of the lemma"
+NEEDED = "without the token before"
 EVERYWHERE = "without the token before, where least"
+UNIT = "of the variance"
 
-TOKENS = Criterion(
-    "mean squared change of the prediction over the variance of the next state, where the first "
-    "layer attends by position only, to its own token and the one before, and other tokens are at "
-    f"their means, after the state where it is largest: <= {SAME:g} / >= {MOVED:g}; where it "
-    f"attends to its own token alone: >= {MOVED:g} / <= {SAME:g}, and over the variance of "
-    f"predictions, after the state where it is smallest: >= {MOVED:g}",
-    (
-        Condition(KEPT, (0.0, SAME), (MOVED, INF)),
-        Condition(NEEDED, (MOVED, INF), (0.0, SAME)),
-        # Early predictions are small, so that they are asked in their own size; a faint model moves
-        # by much of that.
-        Condition(EVERYWHERE, (MOVED, INF), None),
-    ),
+TWO_TOKENS = Condition(
+    KEPT,
+    "largest change of predictions where the first layer sees two tokens",
+    at_most(SAME, least=0.0),
+    at_least(MOVED),
+    unit=UNIT,
+    denied="Later layers need more of the first layer than the state before beside each state.",
+)
+ONE_TOKEN = Condition(
+    NEEDED,
+    "mean change of predictions where the first layer sees one token",
+    at_least(MOVED),
+    at_most(SAME, least=0.0),
+    unit=UNIT,
+    denied="Later layers do not need the state before from the first layer.",
+)
+# Early predictions are small, so that they are asked in their own size; a faint model moves
+# by much of that.
+ONE_TOKEN_AT_LEAST = Condition(
+    EVERYWHERE,
+    "smallest change of predictions where the first layer sees one token",
+    at_least(MOVED),
+    unit="of its variance",
+)
+
+CRITERION = Criterion(
+    (TWO_TOKENS, ONE_TOKEN, ONE_TOKEN_AT_LEAST),
     (
         Precondition(
             "later layers",
-            (1, INF),
+            at_least(1),
             "The first layer that predictions depend on is the last one here.",
         ),
     ),
+    terms="The first layer attends by position alone, to its own token and the one before (two "
+    "tokens) or to its own (one), and other tokens are at their means. Changes are mean squared "
+    "ones over the variance of the next state, the smallest over that of predictions; largest and "
+    "smallest are over the states of a prompt.",
 )
 
 
-def quantities(result: DataArray) -> dict[str, Estimate]:
-    """What the criterion asks of a model and its randomly initialised control."""
-    kept, needed = (_numbers(result, arm, "moved") for arm in (LEMMA, OWN))
-    largest, _ = worst(
-        f"largest change of the prediction {KEPT}",
-        lambda mean: mean,
-        kept,
-        unit="of the variance",
-        positive=True,
-    )
-    mean = bootstrap(lambda mean: mean.mean(-1), needed, positive=True)
-    return {
-        KEPT: largest,
-        NEEDED: Estimate.of(f"change of the prediction {NEEDED}", mean, "of the variance"),
-    }
-
-
-def everywhere(result: DataArray, task: AutoregressiveProcess) -> Estimate:
+def everywhere(result: DataArray, needs_two: bool) -> Estimate:
     """The least change of the prediction without the token before.
 
     It is over the variance of predictions.
 
-    Where s_0 is the same in all prompts, it is not asked after s_1: then the state before is its
-    own mean.
+    Args:
+        result: of the first layer.
+        needs_two: whether s_0 is the same in all prompts. Then it is not asked after s_1, where
+            the state before is its own mean.
     """
-    first = 2 if task.start is None else 1
-    later = result.sel(point=[point for point in result.indexes["point"] if point >= first])
-    share, name = _numbers(later, OWN, "share"), f"smallest change of the prediction {NEEDED}"
-    return worst(
-        name, lambda mean: mean, share, unit="of its variance", smallest=True, positive=True
-    )[0]
+    points = result.indexes["point"]
+    later = result.sel(point=points[points >= (2 if needs_two else 1)])
+    share = _numbers(later, OWN, "share")
+    return worst(lambda mean: mean, share, smallest=True, positive=True)
 
 
 def _numbers(result: DataArray, arm: str, number: str) -> np.ndarray:
     return result.sel(arm=arm, number=number).transpose("unit", "point").values
 
 
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Do later layers have from the first one what Lemma 1 would give them, and nothing else?"""
-    result, heads = results[first_layer], details(results[first_pattern])
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How far predictions move with the tokens of Lemma 1 alone, and without the one before."""
+    result = results[first_layer]
+    with_two = _numbers(result, LEMMA, "moved")
+    with_one = _numbers(result, OWN, "moved")
     n_later = facts.config.n_layers - 1 - first_layer_in_use(results[in_use])
-    asked = {
-        **quantities(result),
-        EVERYWHERE: everywhere(result, process_in(facts)),
-        "later layers": Estimate.exactly("layers after the first one in use", n_later),
+    return {
+        KEPT: worst(lambda mean: mean, with_two, positive=True),
+        NEEDED: bootstrap(lambda mean: mean.mean(-1), with_one, positive=True),
+        EVERYWHERE: everywhere(result, process_in(facts).start is None),
+        "later layers": n_later,
     }
-    errors = {
-        arm: float(result.sel(arm=arm, number="error").mean())
-        for arm in (INTACT, POSITIONS, LEMMA, OWN)
-    }
-    decided = TOKENS.decide(asked).condition
-    says = answer(
-        TOKENS,
-        asked,
-        "The first layer puts the state before beside each state, and later layers need no more.",
-        {
-            KEPT: "Later layers need more of the first layer than the state before beside each "
-            "state.",
-            NEEDED: "Later layers do not need the state before from the first layer.",
-        },
-        "later layers need just the state before from the first layer",
-    )
-    unit = "of the next state's variance"
-    limits = {
-        KEPT: bound(TOKENS, asked, KEPT, f"at most {SAME:g}", f"at least {MOVED:g}"),
-        NEEDED: bound(TOKENS, asked, NEEDED, f"at least {MOVED:g}", f"at most {SAME:g}"),
-    }
-    if decided and decided.quantity == NEEDED:
-        says += (
-            " Where that layer attends to its own token alone, predictions change by "
-            f"{asked[NEEDED].value:.3g} "
-        )
-        says += f"{unit} ({limits[NEEDED]})."
-        caveat = (
-            "Where it attends by position to the token before as well, they change by at most "
-            f"{asked[KEPT].value:.3g}."
-        )
-    else:
-        says += (
-            " Where that layer attends to its own token and the one before alone, predictions "
-            "change by at "
-        )
-        says += f"most {asked[KEPT].value:.3g} {unit} ({limits[KEPT]})."
-        caveat = f"Where it attends to its own alone, they change by {asked[NEEDED].value:.3g} "
-        caveat += f"({limits[NEEDED]})."
-    moved = asked[NEEDED]
-    return Evidence(
-        asked,
-        says,
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """What each head of the first layer attends to, and errors with other patterns."""
+    moved = found[NEEDED]
+    return Remarks(
         scope="these weights, in distribution, after every scored state; the attention of the "
         "first layer that predictions depend on; what its MLP does is left as it is",
         causal={
@@ -159,36 +133,42 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "effect": moved.value,
             "low": moved.low,
             "high": moved.high,
-            "sham": asked[KEPT].value,
+            "sham": found[KEPT].value,
             "unit": "change of the prediction, of the variance of the next state",
         },
-        control=quantities(results.control[first_layer]),
-        details=(
-            *heads,
-            *(
-                {"attention of the first layer": arm, "error / variance of the next state": e}
-                for arm, e in errors.items()
-            ),
-        ),
-        caveat=caveat,
+        details=(*_by_head(results[first_pattern]), *_by_arm(results[first_layer])),
     )
 
 
-def details(patterns: DataArray) -> tuple[dict[str, Any], ...]:
+def _by_head(patterns: DataArray) -> list[dict[str, Any]]:
     """A row for each head of the first layer."""
-    return tuple(
-        {
-            "head": head,
-            **{name: float(patterns.sel(head=head, number=name)) for name in (BEFORE, ALIKE)},
-        }
-        for head in patterns.indexes["head"]
-    )
+    rows = []
+    for head in patterns.indexes["head"]:
+        row = {"head": head}
+        for number in (BEFORE, ALIKE):
+            row[number] = float(patterns.sel(head=head, number=number))
+        rows.append(row)
+    return rows
+
+
+def _by_arm(result: DataArray) -> list[dict[str, Any]]:
+    """A row for each pattern of the first layer: the error with it."""
+    rows = []
+    for arm in (INTACT, POSITIONS, LEMMA, OWN):
+        error = float(result.sel(arm=arm, number="error").mean())
+        rows.append(
+            {"attention of the first layer": arm, "error / variance of the next state": error}
+        )
+    return rows
 
 
 AUGMENTED_CLAIM = Claim(
     id="autoregression.augmented_tokens",
     question="attention",
-    short="The first layer puts the state before beside each state.",
+    statement="The first layer puts the state before beside each state, and later layers need "
+    "nothing else of it.",
+    denied="The first layer does not put the state before beside each state, or later layers need "
+    "more of it.",
     quote=Quote(
         "The tokens [e_t] can be approximated with arbitrary precision given tokens [s_t] with a "
         "Transformer (1).",
@@ -198,14 +178,13 @@ AUGMENTED_CLAIM = Claim(
         "show s_0 twice there, which is not asked.",
     ),
     kind="learning",
-    statement="The first layer makes augmented tokens: by position alone it puts the state before "
-    "beside each state, and later layers need nothing else of it",
-    source=f"{SOURCE}, Lemma 1",
-    criterion=TOKENS,
+    criterion=CRITERION,
     measurements=(first_layer, first_pattern, in_use),
     control=(first_layer,),
+    of_control=(KEPT, NEEDED),
     aspects=("depth",),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_layers_on_states,
     learned=not_learned,
     figures=("autoregression_tokens",),

@@ -3,9 +3,22 @@
 a_h and b_h' of different heads are orthogonal.
 """
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -18,7 +31,6 @@ from icl_interp.studies.autoregression.measurements.ties import (
 )
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
-    SOURCE,
     Heads,
     complex_heads,
     heads,
@@ -29,30 +41,41 @@ from icl_interp.studies.autoregression.measurements.unit import (
     stored_heads,
 )
 
-SMALL, LARGE = 0.1, 0.3  # of the largest |cosine| between two heads
+SMALL = 0.1  # of the largest |cosine| between two heads
+LARGE = 0.3
 RARE = 0.025  # share of random heads that are as orthogonal
 
-IDENTITY = Criterion(
-    "the largest |cosine| between the key diagonal a_h of one head and the value diagonal b_h' of "
-    f"another, |a_h . b_h'| / (|a_h| |b_h'|): <= {SMALL:g} / >= {LARGE:g}; and the share of random "
-    f"heads whose largest one is no larger: <= {RARE:g}",
-    (Condition("largest", (0.0, SMALL), (LARGE, 1.0)), Condition("position", (0.0, RARE), None)),
-    (
-        Precondition(
-            "heads",
-            (0, 0),
-            "The claim is about two different real heads for each complex coordinate; this model "
-            "has {value:+.0f} (copies, and heads that take each other off, count as one; heads "
-            "that write nothing do not count).",
-        ),
-        Precondition(
-            "reading",
-            (EXPLAINED, INF),
-            "The claim is about complex heads with diagonal matrices, which explain only "
-            f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
-        ),
-        *TIED,
-    ),
+LARGEST = Condition(
+    "largest",
+    "largest |cosine| of one head's key diagonal and another's value diagonal",
+    at_most(SMALL, least=0.0),
+    at_least(LARGE, most=1.0),
+)
+POSITION = Condition(
+    "position",
+    "share of sets of random heads whose largest |cosine| is no larger",
+    at_most(RARE, least=0.0),
+    unit="share",
+)
+AS_MANY = Precondition(
+    "heads",
+    (0, 0),
+    "The claim is about two different real heads for each complex coordinate; this model "
+    "has {value:+.0f} (copies, and heads that take each other off, count as one; heads "
+    "that write nothing do not count).",
+)
+READS = Precondition(
+    "reading",
+    at_least(EXPLAINED),
+    "The claim is about complex heads with diagonal matrices, which explain only "
+    f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
+)
+
+CRITERION = Criterion(
+    (LARGEST, POSITION),
+    (AS_MANY, READS, *TIED),
+    terms="The |cosine| is |a_h . b_h'| / (|a_h| |b_h'|), where a_h is the key diagonal of a "
+    "complex head, b_h' the value diagonal of another one, and a complex head a pair of real ones.",
 )
 
 
@@ -60,7 +83,8 @@ def needs_as_many_heads(facts: Facts) -> str | None:
     """Why there are not as many complex heads as coordinates."""
     if reason := needs_unit(facts):
         return reason
-    n_heads, dim = facts.config.n_heads, n_complex(process_in(facts))
+    n_heads = facts.config.n_heads
+    dim = n_complex(process_in(facts))
     if dim < 2:
         return (
             "The claim is about two complex coordinates or more, and as many heads; the states "
@@ -83,77 +107,54 @@ def as_many(results: Results, facts: Facts) -> Heads:
     return complex_heads(Heads(real.keys[kept], real.values[kept]))
 
 
-def quantities(found: Heads) -> dict[str, Estimate]:
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
     """The largest cosine between complex heads, and its place among those of random heads."""
-    most = float(distinct_heads.largest(distinct_heads.cosines(found)).clamp(max=1.0))
-    by_chance = distinct_heads.random_largest(*found.keys.shape)
-    return {
-        "largest": Estimate.exactly(
-            "largest |cosine| between key and value diagonals of two heads", most
-        ),
-        "position": Estimate.exactly(
-            "share of random heads that are as orthogonal",
-            float((by_chance <= most).double().mean()),
-        ),
-    }
-
-
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Are a_h and b_h' orthogonal for different heads?"""
     n_real = len(distinct_heads.distinct(stored_heads(results[heads])).keys)
-    beyond = n_real - 2 * n_complex(process_in(facts))
-    surplus = {
-        "heads": Estimate.exactly("different real heads beyond two for each coordinate", beyond)
-    }
-    if beyond:
-        return Evidence(surplus, "")
+    numbers: dict[str, Found] = {"heads": n_real - 2 * n_complex(process_in(facts))}
+    # Cosines, where there are two complex heads at least.
     found = as_many(results, facts)
-    own = quantities(found)
-    n_heads, dim = found.keys.shape
-    matrix, by_chance = distinct_heads.cosines(found), distinct_heads.random_largest(n_heads, dim)
-    asked = {**own, **surplus, **tied_everywhere(results[diagonals_tie].sel(heads=COMPLEX))}
-    says = answer(
-        IDENTITY,
-        asked,
-        "The key diagonal of each head is orthogonal to the value diagonals of the other heads.",
-        "Key and value diagonals of different heads are not all orthogonal.",
-        "key and value diagonals of different heads are orthogonal",
+    if len(found.keys) >= 2:
+        largest = distinct_heads.largest(distinct_heads.cosines(found)).clamp(max=1.0)
+        by_chance = distinct_heads.random_largest(*found.keys.shape)
+        position = (by_chance <= largest).double().mean()
+        numbers |= {"largest": float(largest), "position": float(position)}
+    # Complex heads predict something only where the number of real ones is even.
+    tie = results[diagonals_tie]
+    if COMPLEX in tie.indexes["heads"]:
+        numbers |= tied_everywhere(tie.sel(heads=COMPLEX))
+    return numbers
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The cosines of all pairs of heads."""
+    if "largest" not in found:
+        return Remarks()
+    complex_ones = as_many(results, facts)
+    n_heads, dim = complex_ones.keys.shape
+    by_chance = distinct_heads.random_largest(n_heads, dim)
+    median = float(by_chance.median())
+    rows = _by_pair(distinct_heads.cosines(complex_ones))
+    rows.append({"complex heads": n_heads, "coordinates": dim, "median of random heads": median})
+    return Remarks(
+        scope="these weights; a_h stands on the key's side, b_h on the value's", details=tuple(rows)
     )
-    threshold = bound(IDENTITY, asked, "largest", f"at most {SMALL:g}", f"at least {LARGE:g}")
-    says += (
-        " The largest |cosine| between the key diagonal of one head and the value diagonal of "
-        f"another is {own['largest'].value:.3g} ({threshold})."
-    )
-    caveat = (
-        f"Of sets of random heads {100 * own['position'].value:.2g} % have no larger one (asked: "
-        "at most "
-    )
-    caveat += f"{100 * RARE:g} %)."
-    return Evidence(
-        asked,
-        says,
-        scope="these weights; a_h stands on the key's side, b_h on the value's",
-        control=quantities(as_many(results.control, facts)),
-        details=(
-            *(
-                {"head h": h, "head h'": g, "|cosine| of a_h and b_h'": float(matrix[h, g])}
-                for h in range(n_heads)
-                for g in range(n_heads)
-            ),
-            {
-                "complex heads": n_heads,
-                "coordinates": dim,
-                "median of random heads": float(by_chance.median()),
-            },
-        ),
-        caveat=caveat,
-    )
+
+
+def _by_pair(cosines: Float[Tensor, "head head"]) -> list[dict[str, Any]]:
+    """A row for each pair of heads."""
+    rows = []
+    for h, row in enumerate(cosines.tolist()):
+        for g, cosine in enumerate(row):
+            rows.append({"head h": h, "head h'": g, "|cosine| of a_h and b_h'": cosine})
+    return rows
 
 
 IDENTITY_CLAIM = Claim(
     id="autoregression.head_identity",
     question="weights and training",
-    short="Different heads have orthogonal key and value diagonals.",
+    statement="The key diagonal of each head is orthogonal to the value diagonals of the other "
+    "heads.",
+    denied="Key and value diagonals of different heads are not all orthogonal.",
     quote=Quote(
         "The equality for corresponds to an orthogonality property between heads.",
         f"{PAPER}, section 5.1, 'Orthogonality', after Proposition 3 (the formula between "
@@ -168,15 +169,14 @@ IDENTITY_CLAIM = Claim(
         "= I gives p_T A B^T = I, which the identity is part of.",
     ),
     kind="learning",
-    statement="The key diagonal a_h of a head is orthogonal to the value diagonals b_h' of others, "
-    "where there are as many heads as coordinates",
-    source=f"{SOURCE}, Propositions 3 and 6",
-    criterion=IDENTITY,
+    criterion=CRITERION,
     measurements=(heads, positions, diagonals_tie),
     control=(heads,),
+    of_control=("largest", "position"),
     about_weights=True,
     aspects=("shares of heads", "single layer", "depth"),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_as_many_heads,
     figures=("autoregression_heads",),
 )

@@ -1,26 +1,36 @@
 """The claim that weights of positions pick the past token that the propositions name."""
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from collections.abc import Mapping
+
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import EXPLAINED, TIED
-from icl_interp.studies.autoregression.claims.weights_of_positions import (
+from icl_interp.studies.autoregression.claims.errors import (
     ERROR,
     HARMFUL,
     HARMLESS,
     PREDICTS,
+    TERMS,
+    UNIT,
     error,
     error_rows,
-    matrix,
-    mean_errors,
     never_asked,
     rise,
 )
 from icl_interp.studies.autoregression.measurements import position_weights as parts
 from icl_interp.studies.autoregression.measurements.position_weights import (
+    INTACT,
     NO_OTHERS,
     NO_RIGHT,
     positions_cut,
@@ -28,46 +38,68 @@ from icl_interp.studies.autoregression.measurements.position_weights import (
 from icl_interp.studies.autoregression.measurements.ties import REAL, diagonals_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
-    SOURCE,
     heads,
     is_paired,
     n_complex,
     needs_unit,
     positions,
     process_in,
+    stored_positions,
 )
 
-ON, OFF = 0.9, 0.5  # share of |p|^2 on the named tokens
+ON = 0.9  # share of |p|^2 on the named tokens
+OFF = 0.5
 BROKEN = 0.5  # rise of the normalised error without the named tokens
-NEAR, FAR = 0.05, 0.25  # |p_{T-1} / p_T + 1/2|
-WHO = (
-    "others",
-    "these",
-)  # tokens that go to their means: all but the named ones, and the named ones
+NEAR = 0.05  # |p_{T-1} / p_T + 1/2|
+FAR = 0.25
+EXPECTED = -0.5  # p_{T-1} / p_T of Proposition 6
+LARGE = 1e9  # what is shown where p_T is 0
 
-PAST = Criterion(
-    "share of the squared weights p of a row on the last token (with conjugate pairs, on the last "
-    f"two), the least over rows: >= {ON:g} / <= {OFF:g}; rise of the mean squared error over the "
-    "squared length of the next state, where it is largest, when what the other tokens add goes to "
-    f"its mean: <= {HARMLESS:g} / >= {HARMFUL:g}; where it is smallest, when what these tokens add "
-    f"does: >= {BROKEN:g} / <= {HARMFUL:g}; and with conjugate pairs and fewer heads than "
-    f"coordinates |p_(T-1) / p_T + 1/2|: <= {NEAR:g} / >= {FAR:g}",
-    (
-        Condition("share", (ON, 1.0), (0.0, OFF)),
-        Condition("rise without others", (-INF, HARMLESS), (HARMFUL, INF)),
-        Condition("rise without these", (BROKEN, INF), (-INF, HARMFUL)),
-        Condition("ratio", (0.0, NEAR), (FAR, INF), optional=True),
-    ),
-    (
-        PREDICTS,
-        Precondition(
-            "reading",
-            (EXPLAINED, INF),
-            "The propositions are about heads with diagonal matrices, which explain only "
-            f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
-        ),
-        *TIED,
-    ),
+SHARE = Condition(
+    "share",
+    "least share of a row's squared weights on the named tokens",
+    at_least(ON, most=1.0),
+    at_most(OFF, least=0.0),
+    unit="share",
+    denied="In some row the weights of positions pick other tokens than the propositions name.",
+)
+WITHOUT_OTHERS = Condition(
+    "rise without others",
+    "largest rise of the error without the other tokens",
+    at_most(HARMLESS),
+    at_least(HARMFUL),
+    unit=UNIT,
+    denied="Predictions need other tokens than those that the propositions name.",
+)
+WITHOUT_NAMED = Condition(
+    "rise without these",
+    "smallest rise of the error without the named tokens",
+    at_least(BROKEN),
+    at_most(HARMFUL),
+    unit=UNIT,
+    denied="Predictions hardly need the tokens that the propositions name.",
+)
+RATIO = Condition(
+    "ratio",
+    "distance of p_(T-1) / p_T from -1/2",
+    at_most(NEAR, least=0.0),
+    at_least(FAR),
+    optional=True,
+    denied="The weight p_(T-1) of the last token but one is not -1/2 times p_T, the last one's.",
+)
+READS = Precondition(
+    "reading",
+    at_least(EXPLAINED),
+    "The propositions are about heads with diagonal matrices, which explain only "
+    f"{{value:.2g}} of this model's predictions after some state ({EXPLAINED:g} needed).",
+)
+
+CRITERION = Criterion(
+    (SHARE, WITHOUT_OTHERS, WITHOUT_NAMED, RATIO),
+    (PREDICTS, READS, *TIED),
+    terms="Named is the last token, and with conjugate pairs of eigenvalues the last two; without "
+    "tokens means that what they add goes to its mean. The ratio p_(T-1) / p_T is asked with "
+    f"conjugate pairs and fewer heads than coordinates. {TERMS}",
 )
 
 
@@ -77,107 +109,55 @@ def has_one_ratio(facts: Facts) -> bool:
     return is_paired(task) and facts.config.n_heads < 2 * n_complex(task)
 
 
-def past(results: Results, facts: Facts) -> dict[str, Estimate]:
-    """What the criterion asks for, of a model or its randomly initialised control."""
-    p, first = matrix(results), parts.first_row(facts.config)
-    share = parts.least_share_on(p, parts.named_tokens(process_in(facts), len(p)), first)
-    cut = results[positions_cut]
-    found = {
-        "share": Estimate.exactly(
-            "least share of a row's squared weights on the named tokens", min(share, 1.0)
-        ),
-        "rise without others": rise(
-            cut, NO_OTHERS, "largest rise of the error without the other tokens"
-        ),
-        "rise without these": rise(
-            cut, NO_RIGHT, "smallest rise of the error without the named tokens", smallest=True
-        ),
-    }
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """What lies on the named tokens, and what predictions are without these or the others."""
+    # What stands in the weights.
+    p = stored_positions(results[positions])
+    first = parts.first_row(facts.config)
+    named = parts.named_tokens(process_in(facts), len(p))
+    share = parts.least_share_on(p, named, first)
+    found: dict[str, Found] = {"share": min(share, 1.0)}
     if has_one_ratio(facts):
-        found["ratio"] = Estimate.exactly(
-            "|p_(T-1) / p_T + 1/2|", min(abs(parts.mean_ratio(p, first) + 0.5), 1e9)
-        )
-    return found
+        off = abs(parts.mean_ratio(p, first) - EXPECTED)
+        found["ratio"] = min(off, LARGE)
+    # What predictions are without some of them.
+    cut = results[positions_cut]
+    found["rise without others"] = rise(cut, NO_OTHERS, INTACT)
+    found["rise without these"] = rise(cut, NO_RIGHT, INTACT, smallest=True)
+    found["error"] = error(cut, INTACT)
+    return found | tied_everywhere(results[diagonals_tie].sel(heads=REAL))
 
 
-def _past_numbers(asked: dict[str, Estimate], which: str, ratio: float) -> dict[str, str]:
-    """A sentence for each quantity."""
-
-    def within(quantity: str, supports: str, against: str) -> str:
-        return bound(PAST, asked, quantity, supports, against)
-
-    share, others, these = (
-        100 * asked["share"].value,
-        *(asked[f"rise without {who}"].value for who in WHO),
-    )
-    found = {
-        "share": f"Of the squared weights of a row at least {share:.3g} % lie on {which} "
-        f"({within('share', f'at least {100 * ON:g} %', f'at most {100 * OFF:g} %')}).",
-        "rise without others": f"Without the other tokens the error rises by up to {others:.3g} of "
-        "the next state's squared length "
-        f"({within('rise without others', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')}).",
-        "rise without these": f"Without {which} the error rises by at least {these:.3g} of the "
-        "next state's squared length "
-        f"({within('rise without these', f'at least {BROKEN:g}', f'at most {HARMFUL:g}')}).",
-    }
-    if "ratio" in asked:
-        found["ratio"] = (
-            f"The second to last weight is {ratio:.3g} times the last one, and with so few heads "
-            f"it must be -1/2 ({within('ratio', f'within {NEAR:g}', f'off by {FAR:g} or more')})."
-        )
-    return found
-
-
-def past_evidence(results: Results, facts: Facts) -> Evidence:
-    """Do the weights of positions pick the tokens of the propositions?"""
-    own, means = past(results, facts), mean_errors(results[positions_cut])
-    paired, ratio = (
-        is_paired(process_in(facts)),
-        parts.mean_ratio(matrix(results), parts.first_row(facts.config)),
-    )
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Which tokens are named, and what cutting the others does."""
+    paired = is_paired(process_in(facts))
     which = "the last two tokens" if paired else "the last token"
-    asked = {
-        **own,
-        "error": error(results[positions_cut]),
-        **tied_everywhere(results[diagonals_tie].sel(heads=REAL)),
-    }
-    decided = PAST.decide(asked).condition
-    says = answer(
-        PAST,
-        asked,
-        f"The weights of positions pick {which}.",
-        f"The weights of positions do not pick {which} as the propositions say.",
-        f"the weights of positions pick {which}",
-    )
-    sentences = _past_numbers(asked, which, ratio)
-    chosen = decided.quantity if decided else "share"
-    says += f" {sentences[chosen]}"
-    caveat = sentences["share" if chosen == "rise without others" else "rise without others"]
-    cut = own["rise without others"]
-    return Evidence(
-        asked,
-        says,
+    details = error_rows(results[positions_cut], "weights")
+    if paired:
+        p = stored_positions(results[positions])
+        ratio = parts.mean_ratio(p, parts.first_row(facts.config))
+        details = (*details, {"number": "p_(T-1) / p_T", "value": ratio})
+    cut = found["rise without others"]
+    return Remarks(
         scope="these weights, this task, every scored point",
+        caveat=f"For this task the propositions name {which}.",
         causal={
             "intervention": f"what tokens other than {which} add replaced by its mean",
             f"largest rise of the {ERROR}": cut.value,
             "low": cut.low,
             "high": cut.high,
-            f"smallest rise for {which}": own["rise without these"].value,
+            f"smallest rise for {which}": found["rise without these"].value,
         },
-        control=past(results.control, facts),
-        details=(
-            *error_rows(means),
-            *([{"number": "p_(T-1) / p_T", "value": ratio}] if paired else []),
-        ),
-        caveat=caveat,
+        details=details,
     )
 
 
 PAST_CLAIM = Claim(
     id="autoregression.past_token",
     question="attention",
-    short="Weights of positions pick the right past token.",
+    statement="The weights of positions pick the last token, or the last two for conjugate pairs "
+    "of eigenvalues.",
+    denied="The weights of positions do not pick the tokens that the propositions name.",
     quote=Quote(
         "Therefore, the positional encoding selects the last token in the input sequence, hence "
         "learning the structure of the training data.",
@@ -190,15 +170,14 @@ PAST_CLAIM = Claim(
         "that are spread over many tokens, which our claim denies.",
     ),
     kind="learning",
-    statement="The weights of positions pick the last token (the last two where eigenvalues come "
-    "in conjugate pairs)",
-    source=f"{SOURCE}, Propositions 3 and 6",
-    criterion=PAST,
+    criterion=CRITERION,
     measurements=(heads, positions, diagonals_tie, positions_cut),
     control=(positions, positions_cut),
+    of_control=("share", "rise without others", "rise without these", "ratio"),
     about_weights=True,
     aspects=("single layer", "depth"),
-    evidence=past_evidence,
+    evidence=evidence,
+    remarks=remarks,
     excluded=needs_unit,
     learned=never_asked,
     figures=("autoregression_positions",),

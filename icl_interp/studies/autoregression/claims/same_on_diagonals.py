@@ -1,49 +1,62 @@
 """The claim that weights of positions are one along each diagonal."""
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from collections.abc import Mapping
+
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.studies.autoregression.claims.weights_of_positions import (
+from icl_interp.studies.autoregression.claims.errors import (
     ERROR,
     HARMFUL,
     HARMLESS,
     PREDICTS,
+    TERMS,
+    UNIT,
     error,
     error_rows,
-    matrix,
-    mean_errors,
     never_asked,
     rise,
 )
 from icl_interp.studies.autoregression.measurements import position_weights as parts
 from icl_interp.studies.autoregression.measurements.position_weights import (
     AVERAGED,
+    INTACT,
     positions_averaged,
 )
 from icl_interp.studies.autoregression.measurements.ties import layer_tie, tied_everywhere
 from icl_interp.studies.autoregression.measurements.unit import (
     PAPER,
-    SOURCE,
     needs_process,
     positions,
+    stored_positions,
 )
 
-ALIKE, UNLIKE = 0.1, 0.5  # share of |P|^2 that the means of diagonals leave
+ALIKE = 0.1  # share of |P|^2 that the means of diagonals leave
+UNLIKE = 0.5
 
-DIAGONALS = Criterion(
-    "share of the squared weights of positions P that the means of its diagonals leave out: <= "
-    f"{ALIKE:g} / >= {UNLIKE:g}; and the rise of the mean squared error over the squared length of "
-    "the next state, where it is largest, when each weight is replaced by the mean of its "
-    f"diagonal: <= {HARMLESS:g} / >= {HARMFUL:g}",
-    (
-        Condition("unlike", (0.0, ALIKE), (UNLIKE, 1.0)),
-        Condition("rise", (-INF, HARMLESS), (HARMFUL, INF)),
-    ),
+LEFT_OUT = Condition(
+    "unlike",
+    "share of the squared weights that the means of diagonals leave out",
+    at_most(ALIKE, least=0.0),
+    at_least(UNLIKE, most=1.0),
+    unit="share",
+)
+RISE = Condition(
+    "rise",
+    "largest rise of the error with the means of diagonals",
+    at_most(HARMLESS),
+    at_least(HARMFUL),
+    unit=UNIT,
+    denied="With weights that are the same along each diagonal the model predicts worse.",
+)
+
+CRITERION = Criterion(
+    (LEFT_OUT, RISE),
     (PREDICTS, *TIED),
+    terms=f"Each weight is replaced by the mean of its diagonal for the second number. {TERMS}",
 )
 
 
@@ -61,75 +74,39 @@ def needs_positions(facts: Facts) -> str | None:
     return None
 
 
-def diagonals(results: Results, facts: Facts) -> dict[str, Estimate]:
-    """What the criterion asks for, of a model or its randomly initialised control."""
-    share = parts.not_alike(matrix(results), parts.first_row(facts.config))
-    return {
-        "unlike": Estimate.exactly(
-            "share of the squared weights that the means of diagonals leave out",
-            min(max(share, 0.0), 1.0),
-        ),
-        "rise": rise(
-            results[positions_averaged],
-            AVERAGED,
-            "largest rise of the error with the means of diagonals",
-        ),
-    }
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How far P is from the means of its diagonals, and how far the error rises with them."""
+    result = results[positions_averaged]
+    p = stored_positions(results[positions])
+    left_out = parts.not_alike(p, parts.first_row(facts.config))
+    left_out = min(max(left_out, 0.0), 1.0)
+    found: dict[str, Found] = {"unlike": left_out}
+    found["rise"] = rise(result, AVERAGED, INTACT)
+    found["error"] = error(result, INTACT)
+    return found | tied_everywhere(results[layer_tie])
 
 
-def diagonals_evidence(results: Results, facts: Facts) -> Evidence:
-    """Is P the same along its diagonals?"""
-    own, means = diagonals(results, facts), mean_errors(results[positions_averaged])
-    fresh = diagonals(results.control, facts)
-    asked = {
-        **own,
-        "error": error(results[positions_averaged]),
-        **tied_everywhere(results[layer_tie]),
-    }
-    says = answer(
-        DIAGONALS,
-        asked,
-        "The weights of positions are the same along each diagonal: they depend on how far back a "
-        "token lies.",
-        "The weights of positions are not the same along each diagonal.",
-        "the weights of positions are the same along each diagonal",
-    )
-    limits = bound(
-        DIAGONALS, asked, "unlike", f"at most {100 * ALIKE:g} %", f"at least {100 * UNLIKE:g} %"
-    )
-    left = (
-        f"The means of diagonals leave out {100 * own['unlike'].value:.3g} % of the squared "
-        f"weights ({limits})."
-    )
-    rises = (
-        f"With the means of diagonals the error rises by up to {own['rise'].value:.3g} of the next "
-        "state's squared length "
-        f"({bound(DIAGONALS, asked, 'rise', f'at most {HARMLESS:g}', f'at least {HARMFUL:g}')})."
-    )
-    decided = DIAGONALS.decide(asked).condition
-    if decided and decided.quantity == "rise":
-        left, rises = rises, left
-    says += f" {left}"
-    return Evidence(
-        asked,
-        says,
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """What the means of diagonals do."""
+    averaged = found["rise"]
+    return Remarks(
         scope="these weights, this task, every scored point; rows of P that read a state",
         causal={
             "intervention": "each weight of P replaced by the mean of its diagonal",
-            f"largest rise of the {ERROR}": own["rise"].value,
-            "low": own["rise"].low,
-            "high": own["rise"].high,
+            f"largest rise of the {ERROR}": averaged.value,
+            "low": averaged.low,
+            "high": averaged.high,
         },
-        control=fresh,
-        details=error_rows(means),
-        caveat=rises,
+        details=error_rows(results[positions_averaged], "weights"),
     )
 
 
 DIAGONALS_CLAIM = Claim(
     id="autoregression.same_on_diagonals",
     question="attention",
-    short="Trained weights of positions are the same along each diagonal.",
+    statement="The weights of positions are the same along diagonals: only how far back a token "
+    "lies counts.",
+    denied="The weights of positions are not the same along each diagonal.",
     quote=Quote(
         "We observe that the trained positional encoding exhibits an invariance across diagonals.",
         f"{PAPER}, section 6, 'Change in the context distribution'",
@@ -140,15 +117,14 @@ DIAGONALS_CLAIM = Claim(
         "that is no invariance across diagonals.",
     ),
     kind="learning",
-    statement="The trained weights of positions depend on how far back a token lies, and on "
-    "nothing else",
-    source=f"{SOURCE}, section 6",
-    criterion=DIAGONALS,
+    criterion=CRITERION,
     measurements=(positions, positions_averaged, layer_tie),
     control=(positions, positions_averaged),
+    of_control=("unlike", "rise"),
     about_weights=True,
     aspects=("single layer", "depth"),
-    evidence=diagonals_evidence,
+    evidence=evidence,
+    remarks=remarks,
     excluded=needs_positions,
     learned=never_asked,
     figures=("autoregression_positions",),

@@ -3,14 +3,14 @@
 States stand in each token more than once.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -25,96 +25,84 @@ from icl_interp.studies.autoregression.measurements.head_coordinates import (
 )
 from icl_interp.studies.autoregression.measurements.maps import TINY
 from icl_interp.studies.autoregression.measurements.ties import heads_tie, tied_everywhere
-from icl_interp.studies.autoregression.measurements.unit import PAPER, SOURCE
+from icl_interp.studies.autoregression.measurements.unit import PAPER
 
-MORE, NO_MORE = (
-    1.5,
-    1.0,
-)  # division of coordinates among heads, over the largest that chance gives in 97.5 of 100 draws
+MORE = 1.5  # division over the largest that chance gives in 97.5 of 100 draws
+NO_MORE = 1.0
 OWN = -1  # the "draw" that is the model
+QUANTILE = f"{100 * UPPER:g} % quantile"
+HIGHEST = f"{QUANTILE} of random heads"
 
-SPECIALISE = Criterion(
-    "how far different heads divide the coordinates of states among themselves (mutual information "
-    "of head and coordinate in |W_Q W_K^T|^2, copies of a state added up), over the "
-    f"{100 * UPPER:g} % quantile of random heads with the same singular values: >= {MORE:g} / <= "
-    f"{NO_MORE:g}",
-    (Condition("division", (MORE, INF), (0.0, NO_MORE), scale="log"),),
+DIVISION = Condition(
+    "division",
+    "division of coordinates among heads over that of random heads",
+    at_least(MORE),
+    at_most(NO_MORE, least=0.0),
+    unit="times",
+    scale="log",
+)
+
+CRITERION = Criterion(
+    (DIVISION,),
     TIED,
+    terms="Division is the mutual information of head and coordinate in |W_Q W_K^T|^2, with copies "
+    "of a state added up: 0 where all heads attend alike, 1 where each attends to coordinates of "
+    f"its own. Of random heads, which have the same singular values, it is the {QUANTILE}.",
 )
 
 
-def numbers(result: DataArray, which: str = FOLDED) -> tuple[float, float]:
+def numbers(result: DataArray, which: str) -> tuple[float, float]:
     """The division of coordinates, and the upper end of chance."""
     found = result.sel(coordinates=which)
-    return float(found.sel(draw=OWN)), float(np.quantile(found.values[1:], UPPER))
+    own = float(found.sel(draw=OWN))
+    by_chance = found.values[1:]
+    return own, float(np.quantile(by_chance, UPPER))
 
 
-def quantities(result: DataArray) -> dict[str, Estimate]:
-    """What the criterion asks for: a ratio of weights, which has no sampling error."""
-    own, highest = numbers(result)
-    ratio = own / max(highest, TINY)
-    return {
-        "division": Estimate.exactly(
-            f"division of coordinates among heads / the {100 * UPPER:g} % quantile of random heads",
-            ratio,
-        )
-    }
-
-
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Do heads divide the coordinates of tokens among themselves more than random ones?"""
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """A ratio of weights, which has no sampling error."""
     result = results[division]
-    (own, highest), (of_tokens, by_chance) = numbers(result), numbers(result, TILED)
-    asked = {**quantities(result), **tied_everywhere(results[heads_tie])}
-    says = answer(
-        SPECIALISE,
-        asked,
-        "Heads divide the coordinates of states among themselves.",
-        "Heads divide the coordinates of states no more than random heads do.",
-        "heads divide the coordinates of states among themselves",
+    own, highest = numbers(result, FOLDED)
+    ratio = own / max(highest, TINY)
+    return {"division": ratio, **tied_everywhere(results[heads_tie])}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The division itself, and that of the coordinates of tokens."""
+    result = results[division]
+    own, highest = numbers(result, FOLDED)
+    of_tokens, by_chance = numbers(result, TILED)
+    rows = _by_head(results[coordinates])
+    rows.append({"number": f"division, {HIGHEST}", "value": highest})
+    rows.append(
+        {"number": "division of the coordinates of tokens, copies apart", "value": of_tokens}
     )
-    threshold = bound(
-        SPECIALISE, asked, "division", f"at least {MORE:g} times", f"at most {NO_MORE:g} times"
-    )
-    says += (
-        f" Their division is {own:.3g} (0: all attend alike, 1: each to its own), "
-        f"{asked['division'].value:.3g} times the upper end for random heads ({threshold})."
-    )
-    caveat = (
-        f"The coordinates of tokens, copies apart, are divided by {of_tokens:.3g} (random heads: "
-        "below "
-    )
-    caveat += f"{by_chance:.3g})."
-    return Evidence(
-        asked,
-        says,
-        estimate=Estimate.exactly("division of coordinates among heads", own),
+    rows.append({"number": f"the same, {HIGHEST}", "value": by_chance})
+    return Remarks(
         scope="these weights: no sampling error; the query's and the key's side together",
-        control=quantities(results.control[division]),
-        details=(
-            *details(results[coordinates]),
-            {"number": f"division, {100 * UPPER:g} % quantile of random heads", "value": highest},
-            {"number": "division of the coordinates of tokens, copies apart", "value": of_tokens},
-            {"number": f"the same, {100 * UPPER:g} % quantile of random heads", "value": by_chance},
-        ),
-        caveat=caveat,
+        caveat=f"The division itself is {own:.3g}; with copies apart it is {of_tokens:.3g} (random "
+        f"heads: below {by_chance:.3g}).",
+        estimate=Estimate.exactly("division of coordinates among heads", own),
+        details=tuple(rows),
     )
 
 
-def details(parts: DataArray) -> tuple[dict[str, Any], ...]:
+def _by_head(shares: DataArray) -> list[dict[str, Any]]:
     """A row for each head: the coordinate that it attends to most."""
     rows = []
-    for head in parts.indexes["head"]:
-        values = parts.sel(head=head).values
+    for head in shares.indexes["head"]:
+        values = shares.sel(head=head).values
         most = int(np.argmax(values))  # of a head that is 0 all are NaN, and it is the first
-        rows.append({"head": head, "coordinate": most, "part": float(values[most])})
-    return tuple(rows)
+        part = float(values[most])
+        rows.append({"head": head, "coordinate": most, "part": part})
+    return rows
 
 
 SPECIALISE_CLAIM = Claim(
     id="autoregression.heads_specialise",
     question="attention",
-    short="With tiled states heads specialise to coordinates.",
+    statement="Heads divide the coordinates of states among themselves more than random heads do.",
+    denied="Heads divide the coordinates of states among themselves no more than random heads do.",
     quote=Quote(
         "In addition, as we are duplicating the tokens across dimensions, we can see that heads "
         "become specialized in attending to some coordinates across tokens.",
@@ -126,15 +114,14 @@ SPECIALISE_CLAIM = Claim(
         "where training starts, and how it steps.",
     ),
     kind="learning",
-    statement="Where states stand in each token more than once, heads divide the coordinates of "
-    "states among themselves",
-    source=f"{SOURCE}, section 6, Figure 8",
-    criterion=SPECIALISE,
+    criterion=CRITERION,
     measurements=(coordinates, division, heads_tie),
     control=(division,),
+    of_control=("division",),
     about_weights=True,
     aspects=("overlap of heads", "shares of heads", "single layer", "depth"),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_tiled_heads,
     learned=not_learned,
 )

@@ -3,17 +3,23 @@
 Heads are rescaled for it.
 """
 
-from xarray import DataArray
+from collections.abc import Mapping
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.resampling import bootstrap
-from icl_interp.studies.autoregression.measurements.lengths import worst
+from icl_interp.studies.autoregression.claims.errors import (
+    ERROR,
+    PREDICTS,
+    TERMS,
+    UNIT,
+    error,
+    error_rows,
+    rise,
+)
 from icl_interp.studies.autoregression.measurements.start_states import (
     LEAST,
     MOST,
@@ -24,40 +30,25 @@ from icl_interp.studies.autoregression.measurements.start_states import (
     starts,
 )
 from icl_interp.studies.autoregression.measurements.ties import layer_tie, tied_everywhere
-from icl_interp.studies.autoregression.measurements.unit import (
-    PAPER,
-    SOURCE,
-    needs_commuting,
-    process_in,
+from icl_interp.studies.autoregression.measurements.unit import PAPER, needs_commuting, process_in
+
+SAME = 0.01  # rise of the normalised error
+OTHER = 0.05
+
+RISE = Condition(
+    "rise",
+    "largest rise of the error from another start, with rescaled heads",
+    at_most(SAME),
+    at_least(OTHER),
+    unit=UNIT,
 )
 
-SAME, OTHER = 0.01, 0.05  # rise of the normalised error
-LEARNED = 0.1  # normalised error up to which a model counts as one that predicts the next state
-
-START = Criterion(
-    "rise of the mean squared error over the squared length of the next state, where it is "
-    "largest, from the task's own "
-    f"first state s_0 to others, heads rescaled for each: <= {SAME:g} / >= {OTHER:g}",
-    (Condition("rise", (-INF, SAME), (OTHER, INF)),),
-    (
-        Precondition(
-            "error",
-            (-INF, LEARNED),
-            "The model hardly predicts the next state: its error is {value:.2g} of that state's "
-            f"squared length (at most {LEARNED:g} allowed).",
-        ),
-        *TIED,
-    ),
+CRITERION = Criterion(
+    (RISE,),
+    (PREDICTS, *TIED),
+    terms=f"Other starts are {N_STARTS} states s_0, each the same in all sequences; rescaled heads "
+    f"have keys divided by its squared coordinates. {TERMS}",
 )
-
-
-def rise(result: DataArray, arm: str) -> Estimate:
-    """The normalised error in an arm less that from the task's own start.
-
-    The state is the one after which it is largest.
-    """
-    other, own = (result.sel(arm=one).values for one in (arm, USUAL))
-    return worst("largest rise of the error from other starts", lambda a, b: a - b, other, own)[0]
 
 
 def needs_fixed_start(facts: Facts) -> str | None:
@@ -72,56 +63,42 @@ def needs_fixed_start(facts: Facts) -> str | None:
     return None
 
 
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Does the model predict as well from other starts, with rescaled heads?"""
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How far the error rises from other starts, with rescaled heads."""
     result = results[starts]
-    found, plain = rise(result, RESCALED), rise(result, PLAIN)
-    means = {str(arm): float(result.sel(arm=arm).values.mean()) for arm in result.indexes["arm"]}
-    own = bootstrap(lambda e: e.mean(-1), result.sel(arm=USUAL).values)
-    quantities = {
-        "rise": found,
-        "error": Estimate.of("error over the squared length of the next state", own),
+    return {
+        "rise": rise(result, RESCALED, USUAL),
+        "error": error(result, USUAL),
         **tied_everywhere(results[layer_tie]),
     }
-    says = answer(
-        START,
-        quantities,
-        "Rescaled heads predict as well from the other fixed starts that were asked.",
-        "Rescaled heads do not predict as well from other fixed starts.",
-        "rescaled heads predict as well from other fixed starts",
-    )
-    says += (
-        f" From {N_STARTS} other starts s_0, with keys divided by its squared coordinates, the "
-        "error rises by up "
-        f"to {found.value:.3g} of the next state's squared length "
-        f"({bound(START, quantities, 'rise', f'at most {SAME:g}', f'at least {OTHER:g}')})."
-    )
-    return Evidence(
-        quantities,
-        says,
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """What happens with heads as they are."""
+    result = results[starts]
+    rescaled = found["rise"]
+    plain = rise(result, PLAIN, USUAL)
+    return Remarks(
         scope="these weights, this task's matrices; each other s_0 is the same in all sequences, "
         f"|s_0i| from {LEAST:g} to {MOST:g} times as large, any phases",
+        caveat=f"With heads as they are, the error rises by up to {plain.value:.3g}.",
         causal={
             "intervention": "paths from another s_0, and keys divided by |s_0i|^2 coordinate by "
             "coordinate",
-            "largest rise of the error / squared length of the next state": found.value,
-            "low": found.low,
-            "high": found.high,
+            f"largest rise of the {ERROR}": rescaled.value,
+            "low": rescaled.low,
+            "high": rescaled.high,
             "the same with heads as they are": plain.value,
         },
-        control={"rise": rise(results.control[starts], RESCALED)},
-        details=tuple(
-            {"start": arm, "error / squared length of the next state": e}
-            for arm, e in means.items()
-        ),
-        caveat=f"With heads as they are it rises by at most {plain.value:.3g}.",
+        details=error_rows(result, "start"),
     )
 
 
 START_CLAIM = Claim(
     id="autoregression.start_free",
     question="weights and training",
-    short="Rescaled heads predict as well from any fixed start.",
+    statement="Heads that are rescaled for another fixed start predict as well from it.",
+    denied="Heads that are rescaled for another fixed start predict worse from it.",
     quote=Quote(
         "In fact, looking at the above proof, considering arbitrary real values for the vector , "
         "one can absorb the terms in in each and the terms in in each , since these are learnable "
@@ -136,15 +113,14 @@ START_CLAIM = Claim(
         "are not diagonal, which may use that the second token is lambda where s_0 = 1.",
     ),
     kind="architecture",
-    statement="Nothing depends on s_0 as long as it is fixed: heads that are rescaled for another "
-    "s_0 predict as well",
-    source=f"{SOURCE}, appendix A.4",
-    criterion=START,
+    criterion=CRITERION,
     measurements=(starts, layer_tie),
     control=(starts,),
+    of_control=("rise",),
     about_weights=True,
     aspects=("single layer", "depth"),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_fixed_start,
     figures=("autoregression_starts",),
 )

@@ -16,7 +16,7 @@ from pandas import DataFrame
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note, share, statement
 from icl_interp.results import Result, make_array, table_of_rows
 from icl_interp.studies.autoregression.experiments import models
@@ -51,15 +51,15 @@ TRIGONOMETRY = at_most("largest |p_{T-1} / p_T + 1/2|", 0.02, 0.1)
 EXACT = at_most("loss over that of predicting 0", 1e-12)
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """All runs in a table, and the weights of the best runs.
 
     The best run is given for the two settings that the figure shows.
     """
-    n_seeds, n_steps = RUNS[bench.scale.name]
-    settings, rows, best = SETTINGS[bench.scale.name], [], {}
+    n_seeds, n_steps = RUNS[setup.preset.name]
+    settings, rows, best = SETTINGS[setup.preset.name], [], {}
     for unit in settings:
-        weights, taken = models.descend(bench, unit, n_seeds, n_steps)
+        weights, taken = models.descend(setup, unit, n_seeds, n_steps)
         found = [{"steps": taken, **row} for row in _rows(unit, weights)]
         rows += found
         losses = [row["loss"] for row in found]

@@ -15,7 +15,7 @@ from pandas import DataFrame
 from icl_interp.errors import InputError
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
@@ -37,17 +37,17 @@ BETTER = at_most("error of one W on unseen text / on unseen shuffled text", 0.95
 TOLD = none_of("exceptions with random directions")
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Both measurements of the text at hand, with two embeddings."""
-    most, dim = SIZES[bench.scale.name]
+    most, dim = SIZES[setup.preset.name]
     found, packages = embeddings.installed_text()
     says = f"prose of {packages} installed packages"
     try:
-        own = embeddings.built(found, dim, most=most, says=says, seed=bench.seed)
+        own = embeddings.built(found, dim, most=most, says=says, seed=setup.seed)
     except InputError:  # hardly any package says more than its name
         return {}
-    other = embeddings.random_rows(len(own.embedding), dim, bench.seed)
-    return measure({NEIGHBOURS: own, RANDOM: Text(own.tokens, other, says)}, bench.seed)
+    other = embeddings.random_rows(len(own.embedding), dim, setup.seed)
+    return measure({NEIGHBOURS: own, RANDOM: Text(own.tokens, other, says)}, setup.seed)
 
 
 def measure(texts: Mapping[str, Text], seed: int = 0) -> dict[str, Result]:

@@ -19,7 +19,7 @@ from xarray import DataArray
 from icl_interp.analyses.criterion import Criterion
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.provenance import encode
 from icl_interp.resampling import bootstrap
@@ -95,15 +95,15 @@ FULL = Kind(
 )
 
 
-def descent_errors(bench: Bench, task: AutoregressiveProcess) -> DataArray:
+def descent_errors(setup: Setup, task: AutoregressiveProcess) -> DataArray:
     """Error of gradient descent over that of predicting 0, (step, block).
 
     Errors are those of the last quarter of the prompt.
     """
 
     def compute() -> DataArray:
-        sizes, found = best_sizes(task, 1, bench.seed), []
-        for prompts in models.blocks(bench, task):
+        sizes, found = best_sizes(task, 1, setup.seed), []
+        for prompts in models.blocks(setup, task):
             total = torch.zeros(len(STEPS), dtype=torch.float64)
             for t in late(task.n_points):
                 path = Path(prompts.xs[:, : t + 1])
@@ -113,27 +113,27 @@ def descent_errors(bench: Bench, task: AutoregressiveProcess) -> DataArray:
                     )[..., 0]
                     total[i] += (said - prompts.ys[:, t]).square().mean()
             found.append(total / len(late(task.n_points)))
-        values = torch.stack(found, 1).numpy() / models.mean_square(bench, task)
+        values = torch.stack(found, 1).numpy() / models.mean_square(setup, task)
         return make_array(values, {"step": STEPS, "block": range(values.shape[1])})
 
-    kept = bench.keep(
+    kept = setup.keep(
         "autoregression: gradient descent in context", [], compute, task=encode(task), steps=STEPS
     )
     assert isinstance(kept, DataArray)
     return kept
 
 
-def measure(kind: Kind, bench: Bench) -> dict[str, Result]:
+def measure(kind: Kind, setup: Setup) -> dict[str, Result]:
     """Late errors by layers and by steps with intervals, and their quotients."""
-    here = {layers: model.name for layers, model in kind.models.items() if bench.has(model.name)}
+    here = {layers: model.name for layers, model in kind.models.items() if setup.has(model.name)}
     if not here:
         return {}
-    task = models.task_of(bench.models[next(iter(here.values()))])
-    steps, rows, quotients = descent_errors(bench, task), [], []
+    task = models.task_of(setup.models[next(iter(here.values()))])
+    steps, rows, quotients = descent_errors(setup, task), [], []
     for n_steps in STEPS:
         rows.append(_row("gradient descent", n_steps, steps.sel(step=n_steps).values))
     for layers, name in here.items():
-        points = models.point_errors(bench, name, task)
+        points = models.point_errors(setup, name, task)
         own = models.scored(points, late=True)
         rows.append(
             {**_row("layers", layers, own), "all points": float(models.scored(points).mean())}
@@ -228,7 +228,7 @@ def _experiment(kind: Kind, number: int, title: str, source: str) -> Experiment:
         title,
         f"{models.WORK}: {source}",
         tuple(kind.models.values()),
-        lambda bench: measure(kind, bench),
+        lambda setup: measure(kind, setup),
         lambda results: say(kind, results),
         compare,
         sample=models.SAMPLE,

@@ -19,7 +19,7 @@ from xarray import DataArray
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_array, make_curve, table_of_rows
@@ -97,18 +97,18 @@ def sampled(mu: float, n: int, n_tokens: int, seed: int) -> Quadratic:
     return Quadratic(path[:, :-1], path[:, -1])
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """P for each mu, what is said of its rows, and the longest row.
 
     The longest row stands beside theory and its best cosine wave.
     """
-    n, n_tokens, n_steps = SIZES[bench.scale.name]
+    n, n_tokens, n_steps = SIZES[setup.preset.name]
     matrices, rows, curves = [], [], []
     for mu in (*MUS, SHARP):
-        kept = bench.keep(
+        kept = setup.keep(
             "autoregression: positions by gradient descent",
             [],
-            lambda mu=mu: _positions(sampled(mu, n, n_tokens, bench.seed), n_steps),
+            lambda mu=mu: _positions(sampled(mu, n, n_tokens, setup.seed), n_steps),
             mu=mu,
             sequences=n,
             tokens=n_tokens,

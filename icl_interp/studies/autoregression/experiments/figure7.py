@@ -13,7 +13,7 @@ from pandas import DataFrame
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
@@ -66,13 +66,13 @@ MODELS = {
 }
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Errors by model with intervals, by point, and the quotients that are judged."""
     found = {}
     for key, model in MODELS.items():
-        if bench.has(model.name):
-            task = models.task_of(bench.models[model.name])
-            found[key] = models.point_errors(bench, model.name, task)
+        if setup.has(model.name):
+            task = models.task_of(setup.models[model.name])
+            found[key] = models.point_errors(setup, model.name, task)
     if not found:
         return {}
     rows = [_row(key, each) for key, each in found.items()]

@@ -15,8 +15,8 @@ from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.presets import config
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note, statement
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
@@ -67,15 +67,15 @@ def between(matrix: Float[np.ndarray, "head other"]) -> float:
     return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Matrices of |cos| before and after, and their means beside those of random heads."""
     rows, results = [], {}
-    for heads, seed in RUNS[bench.scale.name]:
-        wanted = _config(heads, seed, bench.scale.name)
-        pairs = bench.keep(
+    for heads, seed in RUNS[setup.preset.name]:
+        wanted = _config(heads, seed, setup.preset.name)
+        pairs = setup.keep(
             "autoregression: heads that start alike",
             [],
-            lambda wanted=wanted: _trained(bench, wanted),
+            lambda wanted=wanted: _trained(setup, wanted),
             config=encode(wanted),
             spread=SPREAD,
         )
@@ -106,7 +106,7 @@ def _config(heads: int, seed: int, scale: str) -> RunConfig:
     return config(RECIPE, scale, [f"training.seed={seed}"], model.scaled)
 
 
-def _trained(bench: Bench, wanted: RunConfig) -> DataFrame:
+def _trained(setup: Setup, wanted: RunConfig) -> DataFrame:
     """Pairs of heads with |cos| before and after training.
 
     Numbers of the whole layer are the same in all rows.
@@ -118,12 +118,12 @@ def _trained(bench: Bench, wanted: RunConfig) -> DataFrame:
     found = Checkpoint(
         after, wanted.task, tokens.named(wanted.encoding), wanted, wanted.training.steps
     )
-    unkept = Bench({}, bench.scale, seed=bench.seed)  # what the whole depends on is kept as one
+    unkept = Setup({}, setup.preset, seed=setup.seed)  # what the whole depends on is kept as one
     points = models.point_errors(unkept, "heads that start alike", models.task_of(found), found)
     error = models.scored(points, late=True).mean()
     n = before.size
     columns = {"before": before.ravel().tolist(), "after": overlaps(after).ravel().tolist()}
-    whole = {"error": [float(error)] * n, "random heads": [_random(after, bench.seed)] * n}
+    whole = {"error": [float(error)] * n, "random heads": [_random(after, setup.seed)] * n}
     return make_table({**columns, **whole}, note="pairs of heads, row by row")
 
 

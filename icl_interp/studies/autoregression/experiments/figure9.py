@@ -13,7 +13,7 @@ from xarray import DataArray
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
@@ -47,13 +47,13 @@ def _model(kind: str, seed: int) -> models.VariedModel:
 MODELS = {(kind, seed): _model(kind, seed) for kind in CHANGES for seed in SEEDS["paper"]}
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Errors by model with intervals, by point, and the quotients of softmax over linear."""
     found: dict[tuple[str, int], DataArray] = {}
     for key, model in MODELS.items():
-        if bench.has(model.name):
+        if setup.has(model.name):
             found[key] = models.point_errors(
-                bench, model.name, models.task_of(bench.models[model.name])
+                setup, model.name, models.task_of(setup.models[model.name])
             )
     if not found:
         return {}

@@ -24,8 +24,8 @@ from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES, named, whole_prompts
+from icl_interp.experiments.presets import PRESETS, named, whole_prompts
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.varied import VariedModel
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
@@ -152,22 +152,22 @@ def stepped(unit: Unit, weights: Weights, n_steps: int) -> Weights:
     return weights
 
 
-def descend(bench: Bench, unit: Unit, n_seeds: int, n_steps: int) -> tuple[Weights, int]:
+def descend(setup: Setup, unit: Unit, n_seeds: int, n_steps: int) -> tuple[Weights, int]:
     """Weights after gradient descent from each of several starts, and the steps that were taken.
 
     Each part of the way is kept, so that a run that was cut off goes on there. It ends early where
     the gradients of all runs have vanished.
 
     Args:
-        bench: keeps the way.
+        setup: keeps the way.
         unit: what is trained.
         n_seeds: starts.
         n_steps: at most so many.
     """
-    weights, taken = start_of(unit, n_seeds, bench.seed), 0
+    weights, taken = start_of(unit, n_seeds, setup.seed), 0
     while taken < n_steps:
         steps, before = min(CHUNK, n_steps - taken), weights
-        kept = bench.keep(
+        kept = setup.keep(
             "autoregression: gradient descent of a unit",
             [],
             lambda before=before, steps=steps: _packed(stepped(unit, before, steps)),
@@ -219,11 +219,11 @@ def _unpacked(unit: Unit, kept: DataArray) -> Weights:
 # ---- transformers --------------------------------------------------------------------------------
 
 
-def at_scale(config: RunConfig, scale: str) -> RunConfig:
+def at_preset(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe of this study at another scale; "small" is the recipe as it stands.
 
     >>> from icl_interp.training import recipes
-    >>> at_scale(recipes.resolve("autoregression_tiled"), "smoke").training.steps
+    >>> at_preset(recipes.resolve("autoregression_tiled"), "smoke").training.steps
     40
     """
     named(scale)
@@ -277,14 +277,14 @@ class Varied:
         }
         model = replace(config.model, **{**widths, **dict(self.model)})
         training = config.training and replace(config.training, **dict(self.training))
-        return at_scale(replace(config, model=model, task=task, training=training), scale)
+        return at_preset(replace(config, model=model, task=task, training=training), scale)
 
 
 def varied(
     recipe: str,
     label: str,
     seed: int = 0,
-    scales: Iterable[str] = tuple(SCALES),
+    scales: Iterable[str] = tuple(PRESETS),
     model: Mapping[str, Any] | None = None,
     task: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
@@ -298,7 +298,7 @@ def varied(
         scales: at which it is asked for.
         model: fields of the model; widths that are not named follow the task.
         task: fields of the task.
-        training: fields of the training section at scale small; `at_scale` makes the other scales
+        training: fields of the training section at scale small; `at_preset` makes the other scales
             of these.
 
     >>> varied("autoregression_tiled", "4 heads", 1, model={"n_heads": 4}).folder
@@ -311,25 +311,25 @@ def varied(
 # ---- errors --------------------------------------------------------------------------------------
 
 
-def blocks(bench: Bench, task: AutoregressiveProcess) -> Iterator[Prompts]:
-    """The sequences of the bench's sample in float64, block by block.
+def blocks(setup: Setup, task: AutoregressiveProcess) -> Iterator[Prompts]:
+    """The sequences of the setup's sample in float64, block by block.
 
     Whoever asks gets the same sequences.
     """
-    for block in range(bench.scale.n_functions):
-        numbers = generator(bench.seed, "autoregression/errors", block)
-        yield task.sample(bench.scale.n_contexts, numbers, dtype=torch.float64)
+    for block in range(setup.preset.n_functions):
+        numbers = generator(setup.seed, "autoregression/errors", block)
+        yield task.sample(setup.preset.n_contexts, numbers, dtype=torch.float64)
 
 
-def mean_square(bench: Bench, task: AutoregressiveProcess) -> float:
+def mean_square(setup: Setup, task: AutoregressiveProcess) -> float:
     """Of a number of what is predicted, in the sample: the error of predicting 0."""
     return float(
-        torch.stack([prompts.ys.square().mean() for prompts in blocks(bench, task)]).mean()
+        torch.stack([prompts.ys.square().mean() for prompts in blocks(setup, task)]).mean()
     )
 
 
 def point_errors(
-    bench: Bench, name: str, task: AutoregressiveProcess, predictor: Predictor | None = None
+    setup: Setup, name: str, task: AutoregressiveProcess, predictor: Predictor | None = None
 ) -> DataArray:
     """Squared error over that of predicting 0, (block, point).
 
@@ -338,24 +338,24 @@ def point_errors(
     All predictors see the same matrices of a law, also where states stand several times in a token.
 
     Args:
-        bench: has the model, the sizes of the sample, and what is kept.
-        name: a model of the bench; for another predictor any name that says everything about it.
+        setup: has the model, the sizes of the sample, and what is kept.
+        name: a model of the setup; for another predictor any name that says everything about it.
         task: gives the sequences.
         predictor: is asked instead of the model of that name.
     """
-    asked = predictor if predictor is not None else bench.models[name]
+    asked = predictor if predictor is not None else setup.models[name]
 
     def compute() -> DataArray:
         misses = [
             (predictions(asked, prompts) - prompts.ys).square().mean((0, 2))
-            for prompts in blocks(bench, task)
+            for prompts in blocks(setup, task)
         ]
-        values = torch.stack(misses).numpy() / mean_square(bench, task)
+        values = torch.stack(misses).numpy() / mean_square(setup, task)
         axes = {"block": range(len(values)), "point": range(1, task.n_points + 1)}
-        return make_array(values, axes, note=SAMPLE.format(**asdict(bench.scale)))
+        return make_array(values, axes, note=SAMPLE.format(**asdict(setup.preset)))
 
     own = "model" if predictor is None else name
-    found = bench.keep(
+    found = setup.keep(
         "autoregression: errors by point", [name], compute, task=encode(task), predictor=own
     )
     assert isinstance(found, DataArray)
@@ -374,7 +374,7 @@ def scored(errors: DataArray, late: bool = False) -> Float[np.ndarray, " block"]
 
 
 def task_of(checkpoint: Checkpoint) -> AutoregressiveProcess:
-    """The task of a model of this study: `at_scale` lets it be no other."""
+    """The task of a model of this study: `at_preset` lets it be no other."""
     assert isinstance(checkpoint.task, AutoregressiveProcess)
     return checkpoint.task
 

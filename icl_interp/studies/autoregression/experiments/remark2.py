@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
 from icl_interp.prompts import Prompts
@@ -159,23 +159,23 @@ def trained(size: Size, mu: float, seed: int) -> LinearRecurrence:
     return network
 
 
-def attention(bench: Bench, size: Size) -> DiagonalAttention:
+def attention(setup: Setup, size: Size) -> DiagonalAttention:
     """A unit with as many heads as coordinates, after gradient descent on its exact loss.
 
     Angles are uniform.
     """
     unit = Unit(size.d, size.d, size.n_points, paired=False, rate=0.01)
-    A, B, P = (each[0] for each in models.descend(bench, unit, 1, size.descent)[0])
+    A, B, P = (each[0] for each in models.descend(setup, unit, 1, size.descent)[0])
     square = torch.cat(
         [torch.zeros_like(P[:1]), P]
     ).tril()  # no row of a unit is for a single state
     return DiagonalAttention(A.to(torch.complex128), B.to(torch.complex128), square)
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Errors of the networks, of attention and of the best linear map, for each law of angles."""
-    size = SIZES[bench.scale.name]
-    unit, rows, curves = OnStates(lambda: attention(bench, size)), [], []
+    size = SIZES[setup.preset.name]
+    unit, rows, curves = OnStates(lambda: attention(setup, size)), [], []
     for mu in MUS:
         task = process(size, mu)
         bounds = [float(theory.recurrent_floor(t + 1, mu)) for t in range(size.n_points)]
@@ -183,9 +183,9 @@ def run(bench: Bench) -> dict[str, Result]:
         for seed in range(size.seeds):
             network = OnStates(lambda mu=mu, seed=seed: trained(size, mu, seed))
             networks.append(
-                models.point_errors(bench, f"{NETWORK} {seed} of {size}", task, network)
+                models.point_errors(setup, f"{NETWORK} {seed} of {size}", task, network)
             )
-        seen = models.point_errors(bench, f"unit of {size}", task, unit)
+        seen = models.point_errors(setup, f"unit of {size}", task, unit)
         for name, seed, found in [
             *((NETWORK, i, e) for i, e in enumerate(networks)),
             (ATTENTION, 0, seen),

@@ -13,25 +13,19 @@ PerUnit = Float[np.ndarray, "unit point *number"]
 
 
 def worst(
-    name: str,
     statistic: Callable[..., np.ndarray],
     *per_unit: PerUnit,
-    unit: str = "",
     smallest: bool = False,
     positive: bool = False,
-) -> tuple[Estimate, int]:
+) -> Estimate:
     """The largest of a statistic over points, or the smallest, with its interval.
 
-    The index of that point comes with it.
-
     Intervals of all points hold at once (`simultaneous`), so the largest of their ends hold the
-    largest value.
+    largest value. The estimate has no name yet: a condition gives it one.
 
     Args:
-        name: what it is.
         statistic: takes means over units, `(draw, point, *number)`, and returns `(draw, point)`.
         per_unit: arrays whose first axis runs over units, and the second over points.
-        unit: of the number.
         smallest: whether the worst point is the one with the smallest value.
         positive: makes the intervals on the logarithm.
     """
@@ -39,15 +33,12 @@ def worst(
     def logarithm(*means: np.ndarray) -> np.ndarray:
         return np.log(np.maximum(statistic(*means), LEAST))
 
-    ends = simultaneous(logarithm if positive else statistic, *per_unit)
-    value, low, high = (_rounded(np.exp(end) if positive else end) for end in ends)
-    pick = np.argmin if smallest else np.argmax
-    reach = np.min if smallest else np.max
-    at = int(pick(value))
-    found = Estimate(
-        name, float(value[at]), float(reach(low)), float(reach(high)), unit, positive=positive
-    )
-    return found, at
+    ends = simultaneous(logarithm if positive else statistic, *per_unit)  # at every point
+    if positive:
+        ends = tuple(np.exp(end) for end in ends)
+    extreme = np.min if smallest else np.max
+    value, low, high = (float(extreme(_rounded(end))) for end in ends)
+    return Estimate("", value, low, high, positive=positive)
 
 
 def _rounded(numbers: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:

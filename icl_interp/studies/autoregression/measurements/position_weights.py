@@ -25,6 +25,7 @@ from icl_interp.studies.autoregression.measurements.unit import (
     plain,
     positions,
     process_of,
+    stored_positions,
     with_positions,
 )
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
@@ -132,7 +133,7 @@ def _arms(lab: Lab, changed: dict[str, Matrix]) -> DataArray:
 @measurement("autoregression/positions cut", version=2, needs=(positions,))
 def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
     """Normalised errors: intact, with the named tokens alone, without them: (unit, point, arm)."""
-    p = torch.from_numpy(weights.values.copy())
+    p = stored_positions(weights)
     tokens = named_tokens(process_of(lab), len(p))
     return _arms(lab, {NO_OTHERS: p * tokens, NO_RIGHT: p * ~tokens})
 
@@ -140,5 +141,5 @@ def positions_cut(lab: Lab, weights: DataArray) -> DataArray:
 @measurement("autoregression/positions averaged", version=2, needs=(positions,))
 def positions_averaged(lab: Lab, weights: DataArray) -> DataArray:
     """Normalised errors: intact, and with the mean of each diagonal of P: (unit, point, arm)."""
-    p = torch.from_numpy(weights.values.copy())
+    p = stored_positions(weights)
     return _arms(lab, {AVERAGED: averaged(p, first_row(lab.model.cfg))})

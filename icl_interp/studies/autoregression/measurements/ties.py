@@ -10,7 +10,6 @@ their means: `analyses.tie`.
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
@@ -33,6 +32,7 @@ from icl_interp.studies.autoregression.measurements.unit import (
     positions,
     says,
     stored_heads,
+    stored_positions,
 )
 from icl_interp.tasks.autoregressive import complex_states
 
@@ -124,7 +124,7 @@ def diagonals_tie(lab: Lab, stored: DataArray, over_positions: DataArray) -> Dat
     distinct ones is even.
     """
     real = stored_heads(stored)
-    weights = torch.from_numpy(over_positions.values.copy())
+    weights = stored_positions(over_positions)
     states = complex_states(lab.few.xs)
     readings, different = {REAL: real}, distinct(real)
     if len(different.keys) % 2 == 0:

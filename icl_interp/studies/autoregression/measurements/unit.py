@@ -32,7 +32,6 @@ from icl_interp.results import make_array
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 
-SOURCE = "Sander, Giryes, Suzuki, Blondel & Peyré (2024)"
 PAPER = "Sander et al. (2024), How do Transformers perform in-context autoregressive learning?"
 KEY, VALUE = "a (key side)", "b (value side)"
 PARTS = ("Re", "Im")
@@ -312,6 +311,11 @@ def positions(lab: Lab) -> DataArray:
     """P: (query, key), with tokens counted from 0."""
     n = lab.encoding.n_tokens(lab.prompts.n_points)
     return make_array(positions_of(lab.model, n).numpy(), {"query": range(n), "key": range(n)})
+
+
+def stored_positions(result: DataArray) -> Float[Tensor, "query key"]:
+    """P of stored `positions`."""
+    return torch.from_numpy(result.values.copy())
 
 
 def outputs(

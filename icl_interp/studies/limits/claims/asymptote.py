@@ -1,20 +1,21 @@
 """The claim of `limits` that without a norm f becomes one line far out in every context."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.claim import Claim, Remarks
 from icl_interp.analyses.criterion import (
-    INF,
     Condition,
     Criterion,
-    Decision,
     Estimate,
+    Found,
     Precondition,
+    at_least,
+    at_most,
 )
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
@@ -22,23 +23,21 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.places import MIDDLES
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import context as over_contexts
-from icl_interp.studies.limits.claims.far_words import (
-    EDGE,
-    NO,
-    SD,
-    YES,
-    asked,
-    of,
-    percent,
-    undecided,
-)
+from icl_interp.studies.limits.claims.far_words import EDGE, SD, asked, of
 from icl_interp.studies.limits.measurements import between, boundary, context, far
 from icl_interp.studies.limits.measurements.far import power
 
 DEPENDS = 0.05  # of u: spread over contexts from which "whatever the context says" means something
 TINY = float(np.finfo(float).tiny)
 LINE, NO_LINE = 0.01, 0.1  # departures up to which f is a line, and above which it is none
-DEPARTURE = Condition("departure", (-INF, LINE), (NO_LINE, INF), "log")
+DEPARTURE = Condition(
+    "departure",
+    "departure of the prediction from one line, over its slope",
+    at_most(LINE),
+    at_least(NO_LINE),
+    unit="share",
+    scale="log",
+)
 
 
 def departures(
@@ -189,121 +188,6 @@ def _drawn_lines(results: Results, x_unit: float) -> list[tuple[np.ndarray, np.n
     return [(f[:, :3], np.concatenate([on_grid, end], 1)), (f[:, 3:], beyond)]
 
 
-def _lines(
-    ends: DataArray,
-    beyond: DataArray,
-    x_unit: float,
-    drawn: Sequence[tuple[np.ndarray, np.ndarray]] = (),
-) -> dict[str, Estimate]:
-    """Departures from one line on the grid and beyond it, and from the one line to the other.
-
-    Without drawn places (of a control) through known ones alone.
-    """
-    further, xs = beyond.values[:, 1:], x_unit * context.BEYOND[1:]
-    here, there = drawn or (None, None)
-    change = unsteady(ends.values, beyond.values, x_unit, drawn)
-    found = {
-        "departure": Estimate.of(
-            "departure of the prediction from one line",
-            departure(ends.values, x_unit * far.LINE, here),
-        ),
-        "departure beyond": Estimate.of(
-            f"the same from 1e7 to 1e10 {EDGE}", departure(further, xs, there)
-        ),
-        "change of slope": Estimate.of(
-            f"change of the slope beyond 1e6 {EDGE}, over the larger", change
-        ),
-    }
-    # What is no line on the grid may become one beyond: that it does not is asked of it only.
-    if found["departure"].within(DEPARTURE.contradicts):
-        found["lasting"] = found["departure beyond"]
-    return found
-
-
-def linear_asymptote(results: Results, facts: Facts) -> Evidence:
-    """Is f one line in each direction, the same slope whatever the context says?"""
-    ends, beyond, x_unit, u = (
-        results[far.ends],
-        results[context.beyond],
-        facts.x_unit,
-        output_unit.u(results),
-    )
-    slopes, intercepts, curvature = departures(ends.values, x_unit * far.LINE)
-    details = tuple(
-        {
-            "direction": sign,
-            "slope": float(s.mean()),
-            "sd of slope over contexts": float(s.std()),
-            "intercept": float(b.mean()),
-            "sd of intercept over contexts": float(b.std()),
-            "curvature": float(np.sqrt((k**2).mean())),
-        }
-        for sign, s, b, k in zip("+-", slopes, intercepts, curvature, strict=True)
-    )
-    lines = _lines(ends, beyond, x_unit, _drawn_lines(results, x_unit))
-    found, after, change = (
-        lines[key].value for key in ("departure", "departure beyond", "change of slope")
-    )
-    (a, b), (c, d) = (
-        [power(x * x_unit) for x in (xs[0], xs[-1])] for xs in (far.LINE, (1e7, context.BEYOND[-1]))
-    )
-    near = results[far.in_distribution]
-    quantities = {
-        "depends": Estimate.of(
-            "spread of the prediction over contexts in distribution", depends(near, u), SD
-        ),
-        # What levels off in the end is no line.
-        "growth": Estimate.of(
-            "growth of the prediction, the least of all ranges",
-            growth(u, ends.values, beyond.values[:, 1:]),
-            SD,
-        ),
-        **lines,
-    }
-    decision = CRITERION.decide(quantities)
-    limits = bound(
-        CRITERION,
-        quantities,
-        "departure",
-        f"at most {percent(LINE)}",
-        f"more than {percent(NO_LINE)}",
-    )
-    says = (
-        f"{_answer(decision, change)} From |x| = {a} to {b} it departs from one by {of(found)} its "
-        f"slope ({limits})."
-    )
-    caveat = f"From {c} to {d} it departs by {of(after)} it."
-    control = _lines(results.control[far.ends], results.control[context.beyond], x_unit)
-    return Evidence(
-        quantities,
-        says,
-        lines["departure"],
-        asked(facts, f"|x| = {a} .. {b} and up to {d}, known and drawn places", ends[0, 0].size),
-        control=control,
-        details=details,
-        caveat=caveat,
-    )
-
-
-def _answer(decision: Decision, change: float) -> str:
-    if decision.verdict == YES:
-        return (
-            "Far from the data the prediction is one line in the query, whatever the context says."
-        )
-    if decision.verdict == NO:
-        return "Far from the data the prediction is not one line in the query."
-    why = {
-        "departure": ": it is neither clearly a line nor clearly none",
-        "departure beyond": f": it is a line only up to 1e6 {EDGE}",
-        "change of slope": f": further out its slope differs by {of(change)} the larger one",
-    }
-    asked = "the prediction becomes one line far from the data"
-    if decision.failed:
-        return f"So it cannot be told whether {asked}."
-    is_open = f"It is not decided whether {asked}"
-    return f"{is_open}{why.get(undecided(decision) or '', '')}."
-
-
 def depends(near: DataArray, u: float) -> Interval:
     """Spread of f over contexts at inner queries in u, the larger one; 0 where u is."""
     own = over_contexts.parts(near)
@@ -325,6 +209,77 @@ def growth(u: float, *ranges: np.ndarray) -> Interval:
     return bootstrap(lambda *means: np.sqrt(np.concatenate(means, -1).min(-1)), *squares)
 
 
+def _lines(
+    ends: DataArray,
+    beyond: DataArray,
+    x_unit: float,
+    drawn: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+) -> dict[str, Interval]:
+    """Departures from one line on the grid and beyond it, and from the one line to the other.
+
+    Without drawn places (of a control) through known ones alone.
+    """
+    here, there = drawn or (None, None)
+    on_grid = departure(ends.values, x_unit * far.LINE, here)
+    further = departure(beyond.values[:, 1:], x_unit * context.BEYOND[1:], there)
+    found = {
+        "departure": on_grid,
+        "departure beyond": further,
+        "change of slope": unsteady(ends.values, beyond.values, x_unit, drawn),
+    }
+    # What is no line on the grid may become one beyond: that it does not is asked of it only.
+    if Estimate.of("departure", on_grid).within(DEPARTURE.contradicts):
+        found["lasting"] = further
+    return found
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Departures of f from one line in each direction, the same slope whatever the context says."""
+    u = output_unit.u(results)
+    ends = results[far.ends]
+    beyond = results[context.beyond]
+    # What levels off in the end is no line.
+    grows = growth(u, ends.values, beyond.values[:, 1:])
+    return {
+        "depends": Estimate.of("depends", depends(results[far.in_distribution], u), SD),
+        "growth": Estimate.of("growth", grows, SD),
+        **_lines(ends, beyond, facts.x_unit, _drawn_lines(results, facts.x_unit)),
+    }
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
+    """The same departures of an untrained control, at known places."""
+    return _lines(results.control[far.ends], results.control[context.beyond], facts.x_unit)
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The places, the departure further out, and the lines of both directions."""
+    ends = results[far.ends]
+    first, last = (power(x * facts.x_unit) for x in far.LINE[[0, -1]])
+    further = power(context.BEYOND[-1] * facts.x_unit)
+    where = f"|x| = {first} .. {last} and up to {further}, known and drawn places"
+    return Remarks(
+        scope=asked(facts, where, ends[0, 0].size),
+        caveat=f"Up to |x| = {further} it departs by {of(found['departure beyond'].value)} its "
+        "slope.",
+        details=tuple(_rows(ends.values, facts.x_unit)),
+    )
+
+
+def _rows(ends: np.ndarray, x_unit: float) -> Iterator[dict[str, Any]]:
+    """The line of each direction."""
+    for sign, *parts in zip("+-", *departures(ends, x_unit * far.LINE), strict=True):
+        slopes, intercepts, curvature = parts
+        yield {
+            "direction": sign,
+            "slope": float(slopes.mean()),
+            "sd of slope over contexts": float(slopes.std()),
+            "intercept": float(intercepts.mean()),
+            "sd of intercept over contexts": float(intercepts.std()),
+            "curvature": float(np.sqrt((curvature**2).mean())),
+        }
+
+
 def _without_norm(facts: Facts) -> str | None:
     if facts.config.normalization_type is not None:
         return "The claim is about models without normalisation; this one normalises."
@@ -334,42 +289,55 @@ def _without_norm(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    "Curvature, or spread of the slope over contexts over the slope, the larger one, in both "
-    f"directions. Supported if it is at most {percent(LINE)} from 1e4 to 1e6 and from 1e7 to 1e10 "
-    f"{EDGE}, at known and at drawn places, and the two slopes are the same within "
-    f"{percent(LINE)}. Contradicted if it is more than {percent(NO_LINE)}.",
     (
         DEPARTURE,
-        Condition("departure beyond", DEPARTURE.supports, None, "log"),
-        Condition("change of slope", DEPARTURE.supports, None, "log"),
+        Condition(
+            "departure beyond",
+            f"departure from one line from 1e7 to 1e10 {EDGE}, over its slope",
+            DEPARTURE.supports,
+            unit="share",
+            scale="log",
+        ),
+        Condition(
+            "change of slope",
+            f"change of the slope beyond 1e6 {EDGE}, over the larger slope",
+            DEPARTURE.supports,
+            unit="share",
+            scale="log",
+        ),
     ),
     (
         Precondition(
             "depends",
-            (DEPENDS, INF),
+            at_least(DEPENDS),
             "In distribution the context moves the prediction by only {value:.2g} times its "
             f"standard deviation ({DEPENDS} needed).",
         ),
         Precondition(
             "growth",
-            (boundary.LEVEL, INF),
+            at_least(boundary.LEVEL),
             "The prediction does not grow: far from the data it moves by only {value:.2g} times "
             f"its standard deviation ({boundary.LEVEL} needed).",
         ),
         Precondition(
             "lasting",
-            (NO_LINE, INF),
+            at_least(NO_LINE),
             f"From 1e7 to 1e10 {EDGE} the departure is only {{value:.2g}} times the slope: the "
             "line lies beyond the range measured.",
             optional=True,
         ),
     ),
+    terms="The departure is the curvature of the line, or how much its slope varies over "
+    "contexts, whichever is larger. Both directions of the query count, at known and at drawn "
+    f"places; the first departure is from 1e4 to 1e6 {EDGE}.",
 )
 
 LINEAR_ASYMPTOTE_CLAIM = Claim(
     id="limits.linear_asymptote",
     question="far from the data",
-    short="Without LayerNorm the prediction becomes one linear function of the query.",
+    statement="Far from the data the prediction is one line in the query, whatever the context "
+    "says.",
+    denied="Far from the data the prediction is not one line in the query.",
     quote=Quote(
         "In this regime, the model’s output asymptotically converges to a linear function of the "
         "form ..."
@@ -383,9 +351,6 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
         "the constant b may differ between contexts.",
     ),
     kind="architecture",
-    statement="Without LayerNorm the prediction becomes one linear function of a far query, fixed "
-    "by the weights",
-    source="Naim & Asher (2025), section 6 and Proposition 5",
     criterion=CRITERION,
     measurements=(
         output_unit.own,
@@ -398,7 +363,9 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
         context.beyond,
     ),
     control=(far.ends, context.beyond),
-    evidence=linear_asymptote,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     of_numbers=True,
     excluded=_without_norm,
     figures=("far_query",),

@@ -7,19 +7,29 @@ attention is necessary is a check of the design, which trained weights cannot fa
 are models with another path between tokens, and tokens that show more than one point.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence, low_r2
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Remarks, low_r2
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.natural import measured
 from icl_interp.checkpoints.companions import Role
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims import kinds
-from icl_interp.studies.limits.claims.far_words import NO_PROMPT, YES
 from icl_interp.studies.limits.claims.kinds import Arm
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.ablation import (
@@ -43,23 +53,78 @@ KEPT = 0.5  # up to here something still is
 SHARED = 1e-9
 EVERY_HEAD = "with every head's output replaced by its mean"
 MLP_ONLY = "MLP only"  # the arm of the matched model without attention
-ATTENTION_ONLY, WITH_MLP = "attention only", "with MLP"
-LOW, HIGH = (
-    0.1,
-    0.15,
-)  # error rates up to which a run has learned in context, and from which it has not
-AS_GOOD, WORSE = 2.0, 3.0  # times; a factor of 1.5 apart, as `claims.kinds` explains
+ATTENTION_ONLY = "attention only"
+WITH_MLP = "with MLP"
+NAMES = (ATTENTION_ONLY, WITH_MLP)
+# Error rates up to which a run has learned in context, and from which on it has not.
+LOW = 0.1
+HIGH = 0.15
+# Times; a factor of 1.5 apart, as `claims.kinds` explains.
+AS_GOOD = 2.0
+WORSE = 3.0
 TINY = float(np.finfo(float).tiny)
 # Trained weights cannot fail it, so the answer itself says so in its first words.
-BY_DESIGN = (
-    "This is no evidence about training: in a plain transformer nothing but attention connects "
-    "tokens."
-)
+BY_DESIGN = "in a plain transformer nothing but attention connects tokens"
+NO_EVIDENCE = "This is no evidence about training."
 BESIDE = (
     "No weights reach that where tokens exchange nothing: something beside attention connects the "
     "points."
 )
-SCOPE = "these weights, this task, functions and inputs in distribution"
+
+NECESSARY = Criterion(
+    (
+        Condition(
+            "rate",
+            "squared error without attention over that of the best guess without the prompt",
+            at_least(LOST),
+            at_most(KEPT),
+        ),
+        Condition(
+            "rate, companion",
+            "squared error of a model with MLPs only over that of the best guess",
+            at_least(LOST),
+            at_most(KEPT),
+            optional=True,
+        ),
+    ),
+    (
+        Precondition(
+            "functions differ",
+            at_least(SHARED),
+            "All prompts show one function: there is nothing to learn in context.",
+        ),
+        Precondition(
+            "R2", at_least(LEARNED_R2), f"{EXPLAINS}, so it has nothing to lose.", optional=True
+        ),
+    ),
+    terms="Without attention every head's output is replaced by its mean over prompts. The best "
+    "guess without the prompt is the mean over all functions at the query. The model with MLPs "
+    "only is a matched one, where one is at hand.",
+)
+SUFFICIENT = Criterion(
+    (
+        Condition(
+            "rate",
+            "squared error with attention only over that of the best guess without the prompt",
+            at_most(LOW, least=0.0),
+            at_least(HIGH),
+            scale="log",
+            denied="Models with attention only do not learn in context.",
+        ),
+        Condition(
+            "ratio",
+            "squared error with attention only over that with MLPs",
+            at_most(AS_GOOD, least=0.0),
+            at_least(WORSE),
+            unit=kinds.TIMES,
+            scale="log",
+        ),
+    ),
+    kinds.PRECONDITIONS,
+    terms="The best guess without the prompt is the mean over all functions at the query. The "
+    "interval of the first number reaches over all seeds; the second is a ratio of geometric means "
+    "over seeds.",
+)
 
 
 def ratio(
@@ -70,88 +135,81 @@ def ratio(
     The other arm is looked up in `reference`, where that is given.
     """
     mine = result.sel(arm=arm, points=points).values
-    other = (result if reference is None else reference).sel(arm=over, points=points).values
+    base = result if reference is None else reference
+    other = base.sel(arm=over, points=points).values
     return bootstrap(lambda a, b: a / np.maximum(b, TINY), mine, other, positive=True)
-
-
-def _row(name: str, interval: Interval) -> dict[str, object]:
-    return {"model": name, "error rate": interval.value, "low": interval.low, "high": interval.high}
 
 
 # ---- necessary -----------------------------------------------------------------------------------
 
 
-def attention_necessary(results: Results, facts: Facts) -> Evidence:
-    """Is anything learned in context where no token learns of another?"""
+def necessary(results: Results, facts: Facts) -> dict[str, Found]:
+    """Errors where no token learns of another, over those of the best guess without the prompt."""
     result = results[without_attention]
     differs = ratio(result, BLIND, NOTHING)
-    quantities = {"functions differ": Estimate.of(f"error of {NO_PROMPT} / of 0", differs)}
+    found: dict[str, Found] = {"functions differ": differs}
     if not differs.low >= SHARED:
-        return Evidence(quantities, "", scope=SCOPE)
+        return found
     alone = facts.config.mlp_only
-    mine = "intact" if alone else "no attention"
-    own, intact = (ratio(result, arm, BLIND) for arm in (mine, "intact"))
-    rates = {"for this model, which has MLPs only" if alone else EVERY_HEAD: own}
-    name = f"error without attention / error of {NO_PROMPT}"
-    quantities["rate"] = Estimate.of(name, own)
+    found["rate"] = ratio(result, "intact" if alone else "no attention", BLIND)
     if MLP_ONLY in result.indexes["arm"]:
-        rates["for a matched model with MLPs only"] = matched = ratio(result, MLP_ONLY, BLIND)
-        quantities["rate, companion"] = Estimate.of(name, matched)
+        found["rate, companion"] = ratio(result, MLP_ONLY, BLIND)
     if not alone:  # a model without attention has nothing of it to lose
-        quantities["R2"] = facts.learned
-    first = answer(
-        NECESSARY,
-        quantities,
-        "By design: without attention nothing is learned in context.",
-        "Something is learned in context without attention.",
-        "anything is learned in context without attention",
-    )
-    worst = min(rates.values(), key=lambda rate: rate.value)
-    key = "rate" if worst is own else "rate, companion"
-    listed = " and ".join(f"{i.value:.3g} {who}" for who, i in rates.items())
-    threshold = bound(NECESSARY, quantities, key, f"at least {LOST:g}", f"at most {KEPT:g}")
-    unchanged = "" if alone else f"; unchanged: {intact.value:.2g}"
-    says = (
-        f"{first} Relative to {NO_PROMPT} the squared error is {listed} ({threshold}{unchanged})."
-    )
-    fresh = results.control[without_attention]
-    return Evidence(
-        quantities,
-        says,
-        scope=SCOPE,
+        found["R2"] = facts.learned
+    return found
+
+
+def about_necessity(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """What follows of it for the model, and the causal effect of its heads."""
+    scope = "these weights, this task, functions and inputs in distribution"
+    if "rate" not in found:
+        return Remarks(scope=scope)
+    result = results[without_attention]
+    alone = facts.config.mlp_only
+    own = "for this model, which has MLPs only" if alone else EVERY_HEAD
+    rows = [_row(own, found["rate"])]
+    lost = found["rate"].value
+    if matched := found.get("rate, companion"):
+        rows.append(_row("for a matched model with MLPs only", matched))
+        lost = min(lost, matched.value)
+    rows.append(_row("this model, unchanged", ratio(result, "intact", BLIND)))
+    return Remarks(
+        scope=scope,
+        caveat=BESIDE if lost < LOST else NO_EVIDENCE,
+        by_algebra=BY_DESIGN if lost >= LOST else "",
         causal=None if alone else _causal(results, result),
-        control={"rate": Estimate.of(name, ratio(fresh, mine, BLIND))},
-        details=tuple(
-            _row(who, i) for who, i in {**rates, "this model, unchanged": intact}.items()
-        ),
-        caveat=BESIDE if worst.value < LOST else BY_DESIGN,
+        details=tuple(rows),
     )
 
 
-def _causal(results: Results, result: DataArray) -> dict[str, object]:
+def _row(name: str, found: Estimate | Interval) -> dict[str, Any]:
+    return {"model": name, "error rate": found.value, "low": found.low, "high": found.high}
+
+
+def _causal(results: Results, result: DataArray) -> dict[str, Any]:
     """The ablation at the query alone, and its control: the same points in another order.
 
     There is no control where the points have no other order.
     """
-    parts, size = results[ablated], results[edit_size]
-    effects: dict[str, object] = {
+    parts = results[ablated]
+    size = results[edit_size]
+    change = "squared change of the heads' outputs"
+    effects: dict[str, Any] = {
         "intervention": "every head's output replaced by its mean, at every position or at the "
         "last query's token",
         "effect": ratio(result, "no attention", BLIND).value,
         "at the query only": ratio(result, "no attention", BLIND, QUERY).value,
         "intact, last query": ratio(result, "intact", BLIND, QUERY).value,
     }
-    change = "squared change of the heads' outputs"
-    said: dict[str, object] = {
-        f"{change}, replaced by their mean": float(size.sel(edit="mean").values)
-    }
-    if REORDERED not in parts.indexes["arm"]:
-        return effects | said
-    control = ratio(parts, REORDERED, BLIND, QUERY, reference=result).value
-    effects |= {"sham: the same points in another order": control, "sham effect": control}
-    return (
-        effects | said | {f"{change}, control intervention": float(size.sel(edit=REORDERED).values)}
-    )
+    reordered = REORDERED in parts.indexes["arm"]
+    if reordered:
+        control = ratio(parts, REORDERED, BLIND, QUERY, reference=result).value
+        effects["sham: the same points in another order"] = control
+        effects["sham effect"] = control
+    effects[f"{change}, replaced by their mean"] = float(size.sel(edit="mean"))
+    if reordered:
+        effects[f"{change}, control intervention"] = float(size.sel(edit=REORDERED))
+    return effects
 
 
 def _nothing_to_learn(facts: Facts) -> str | None:
@@ -191,93 +249,71 @@ def _not_learned(facts: Facts) -> str | None:
     return None if _alone(facts) else low_r2(facts)
 
 
-def attention_sufficient(results: Results, facts: Facts) -> Evidence:
-    """Do runs with attention only learn in context, and as well as the same with MLPs?"""
+def _arms(results: Results, facts: Facts) -> tuple[Arm, Arm]:
+    """Runs with attention only, whether they have learned or not, and those with MLPs."""
     table = results[seeds.functions]
-    alone = Arm.of(table, seeds.OWN if _alone(facts) else ATTENTION_ONLY, learned=False)
-    full = Arm.of(table, WITH_MLP if _alone(facts) else seeds.OWN)
-    arms = alone, full
-    quantities = kinds.prepared(arms, [OWN_ERROR], apart=True)
-    if not kinds.comparable(quantities):
-        names = ATTENTION_ONLY, WITH_MLP
-        too_few = kinds.needed(arms, names)
-        return Evidence(quantities, too_few, scope=kinds.SCOPE, details=kinds.left_out(arms, names))
-    times = kinds.times(alone, full, OWN_ERROR)
-    name = "error with attention only / with MLPs"
-    quantities |= {"rate": _every_seed(alone), "ratio": Estimate.of(name, times, kinds.TIMES)}
-    first = answer(
-        SUFFICIENT,
-        quantities,
-        "Models with attention only learn in context, and about as well as those with MLPs or "
-        "better.",
-        {
-            "rate": "Models with attention only do not learn in context.",
-            "ratio": "Models with attention only do not learn in context as well as those with "
-            "MLPs.",
-        },
-        "models with attention only learn in context as well as those with MLPs",
-    )
-    times_limits = bound(
-        SUFFICIENT, quantities, "ratio", f"at most {AS_GOOD:g} times", f"at least {WORSE:g} times"
-    )
-    times_words = (
-        f"{kinds.in_brackets(times)} times those with MLPs ({times_limits}; {kinds.counted(arms)})"
-    )
-    rate = quantities["rate"]
-    rate_words = (
-        f"{rate.low:.2g} to {rate.high:.2g} times those of {NO_PROMPT} "
-        f"({bound(SUFFICIENT, quantities, 'rate', f'at most {LOW:g}', f'at least {HIGH:g}')})"
-    )
-    decision = SUFFICIENT.decide(quantities)
-    by_rate = (
-        decision.verdict != YES and decision.condition and decision.condition.quantity == "rate"
-    )
-    one, other = (rate_words, times_words) if by_rate else (times_words, rate_words)
-    says, caveat = f"{first} Their squared errors are {one}.", f"They are {other}."
-    return Evidence(
-        quantities,
-        says,
-        quantities["ratio"],
-        f"{kinds.SCOPE}, in distribution",
-        causal=_without_mlp(results, facts),
-        control=_fresh(arms, name),
-        details=kinds.details(arms, (ATTENTION_ONLY, WITH_MLP), [OWN_ERROR]),
-        caveat=caveat,
-    )
+    alone = _alone(facts)
+    bare = Arm.of(table, seeds.OWN if alone else ATTENTION_ONLY, learned=False)
+    return bare, Arm.of(table, WITH_MLP if alone else seeds.OWN)
 
 
-def _fresh(arms: tuple[Arm, Arm], name: str) -> dict[str, Estimate]:
-    """The same quantities of untrained models, where these have such numbers."""
-    fresh = kinds.untrained(arms, [RATE, OWN_ERROR])
-    if not fresh:
+def sufficient(results: Results, facts: Facts) -> dict[str, Found]:
+    """Errors of runs with attention only: over the best guess, and over those with MLPs."""
+    arms = _arms(results, facts)
+    found = kinds.prepared(arms, [OWN_ERROR], apart=True)
+    if kinds.comparable(found):
+        found["rate"] = _every_seed(arms[0])
+        found["ratio"] = kinds.times(*arms, OWN_ERROR)
+    return found
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Found]:
+    """The same of untrained models, where these have such numbers."""
+    fresh = kinds.untrained(_arms(results, facts), [RATE, OWN_ERROR])
+    if fresh is None or not kinds.comparable(sufficient(results, facts)):
         return {}
     own, other = fresh
-    times = kinds.times(own, other, OWN_ERROR, fresh=True)
     return {
-        "rate": _every_seed(fresh[0], fresh=True),
-        "ratio": Estimate.of(name, times, kinds.TIMES),
+        "rate": _every_seed(own, fresh=True),
+        "ratio": kinds.times(own, other, OWN_ERROR, fresh=True),
     }
 
 
-def _every_seed(arm: Arm, fresh: bool = False) -> Estimate:
-    """The median error rate of a group, from its smallest to its largest."""
-    rates = arm.numbers(RATE, fresh)
-    return Estimate(
-        f"error / error of {NO_PROMPT}, attention only, all seeds",
-        float(np.median(rates)),
-        float(rates.min()),
-        float(rates.max()),
+def about_sufficiency(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The runs, the number that does not decide, and what this model is without its MLPs."""
+    arms = _arms(results, facts)
+    if not kinds.comparable(found):
+        return kinds.too_few(arms, NAMES)
+    decided = SUFFICIENT.decide(found).condition
+    caveat = kinds.compared(arms)
+    if decided and decided.quantity == "rate":
+        times = found["ratio"]
+        over = measured(Interval(times.value, times.low, times.high), kinds.TIMES)
+        caveat = f"Compared are {kinds.counted(arms)}; errors are {over} those with MLPs."
+    return Remarks(
+        scope=f"{kinds.SCOPE}, in distribution",
+        caveat=caveat,
+        estimate=found["ratio"],
+        causal=_without_mlp(results, facts),
+        details=kinds.details(arms, NAMES, [OWN_ERROR]),
     )
 
 
-def _without_mlp(results: Results, facts: Facts) -> dict[str, object] | None:
+def _every_seed(arm: Arm, fresh: bool = False) -> Interval:
+    """The median error rate of a group, from its smallest to its largest."""
+    rates = arm.numbers(RATE, fresh)
+    return Interval(float(np.median(rates)), float(rates.min()), float(rates.max()))
+
+
+def _without_mlp(results: Results, facts: Facts) -> dict[str, Any] | None:
     """What a model that was trained with MLPs is without them.
 
     Its attention alone need not suffice.
     """
     if _alone(facts):
         return None
-    parts, result = results[ablated], results[without_attention]
+    parts = results[ablated]
+    result = results[without_attention]
     return {
         "intervention": "outputs of all MLPs of this model, trained with them, replaced by their "
         "mean everywhere",
@@ -301,57 +337,27 @@ def _no_partner(facts: Facts) -> str | None:
     )
 
 
-NECESSARY = Criterion(
-    "squared error with every head's output replaced by its mean over prompts (and that of a "
-    "matched model with MLPs only, where one is at hand), divided by the squared error of "
-    f"{NO_PROMPT}: at least {LOST} / at most {KEPT}",
-    (
-        Condition("rate", (LOST, INF), (-INF, KEPT)),
-        Condition("rate, companion", (LOST, INF), (-INF, KEPT), optional=True),
-    ),
-    (
-        Precondition(
-            "functions differ",
-            (SHARED, INF),
-            "All prompts show one function: there is nothing to learn in context.",
-        ),
-        Precondition(
-            "R2", (LEARNED_R2, INF), f"{EXPLAINS}, so it has nothing to lose.", optional=True
-        ),
-    ),
-)
-SUFFICIENT = Criterion(
-    f"models with attention only: squared error divided by that of {NO_PROMPT} at most {LOW:g} for "
-    f"every seed, and at most {AS_GOOD:g} times the error of the same models with MLPs / at least "
-    f"{HIGH:g} for every seed, or at least {WORSE:g} times",
-    (
-        Condition("rate", (0.0, LOW), (HIGH, INF), "log"),
-        Condition("ratio", (0.0, AS_GOOD), (WORSE, INF), "log"),
-    ),
-    kinds.PRECONDITIONS,
-)
-
 ATTENTION_NECESSARY_CLAIM = Claim(
     id="limits.attention_necessary",
     question="attention",
-    short="By design models cannot learn in context without attention.",
+    statement="Nothing is learned in context without attention.",
+    denied="Something is learned in context without attention.",
     quote=Quote(
         "Indeed we found that the attention layers were both necessary and sufficient for ICL, "
         "with MLP only models unable to ICL.",
         "Naim & Asher (2025), section 4.3",
         "The paper trains models with MLPs only. We replace the output of every head of the "
-        "trained model"
-        " by its mean over prompts, and test a model with MLPs only where there is one. In a plain "
-        "transformer nothing else connects tokens, so it cannot fail this test; a model with "
-        "another path between tokens can.",
+        "trained model by its mean over prompts, and test a model with MLPs only where there is "
+        "one. In a plain transformer nothing else connects tokens, so it cannot fail this test; a "
+        "model with another path between tokens can.",
     ),
     kind="architecture",
-    statement="Attention is necessary for learning in context: without it models cannot",
-    source="Naim & Asher (2025), section 4.3",
     criterion=NECESSARY,
     measurements=(without_attention, ablated, edit_size),
     control=(without_attention,),
-    evidence=attention_necessary,
+    of_control=("rate",),
+    evidence=necessary,
+    remarks=about_necessity,
     excluded=_nothing_to_learn,
     figures=("layers",),
 )
@@ -359,7 +365,9 @@ ATTENTION_NECESSARY_CLAIM = Claim(
 ATTENTION_SUFFICIENT_CLAIM = Claim(
     id="limits.attention_sufficient",
     question="attention",
-    short="Models with attention only learn in context as well as others.",
+    statement="Models with attention only learn in context about as well as those with MLPs, or "
+    "better.",
+    denied="Models with attention only do not learn in context as well as those with MLPs.",
     quote=Quote(
         "Attention only transformer models showed capacities of ICL and has performances similar "
         "to transformers with MLP.",
@@ -370,12 +378,11 @@ ATTENTION_SUFFICIENT_CLAIM = Claim(
         "not learned their task count too; those with MLPs do not.",
     ),
     kind="learning",
-    statement="Attention is sufficient for learning in context: attention-only models learn as "
-    "well as with MLPs",
-    source="Naim & Asher (2025), sections 4.3 and 5 and appendix G.1",
     criterion=SUFFICIENT,
     measurements=(seeds.functions, without_attention, ablated),
-    evidence=attention_sufficient,
+    evidence=sufficient,
+    remarks=about_sufficiency,
+    untrained=untrained,
     excluded=_no_partner,
     learned=_not_learned,
     figures=("shift",),

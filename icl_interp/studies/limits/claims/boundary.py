@@ -1,18 +1,20 @@
 """The claim of `limits` that boundary values are reached at once beyond the training data."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import Claim, Evidence
+from icl_interp.analyses.claim import Claim, Remarks
 from icl_interp.analyses.criterion import (
-    INF,
     Condition,
     Criterion,
-    Decision,
     Estimate,
+    Found,
     Precondition,
+    at_least,
+    at_most,
 )
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
@@ -20,15 +22,12 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims.far_words import (
     EDGE,
-    NO,
     ONSET,
     SD,
-    YES,
     asked,
     of,
     percent,
     predicted,
-    undecided,
 )
 from icl_interp.studies.limits.claims.layernorm import needs_growth
 from icl_interp.studies.limits.measurements import between, boundary, context, far
@@ -39,15 +38,9 @@ SHOWN = (
     *("trained range", "zone", "peak", "peak at", "onset", "level", "level, spread"),
     *("one decade out", "one decade out, spread", "approach rate", "E_f", "E_N", "E_sigma"),
 )
-
-
-SOON, LATE = (
-    1.0,
-    2.0,
-)  # decades beyond the trained range up to which f is level at once, and from which it is late
-AT_ONCE = Condition("onset", (-INF, SOON), (LATE, INF))
+# Decades beyond the trained range up to which f is level at once, and from which it is late.
+SOON, LATE = 1.0, 2.0
 OWN_SD = "standard deviation of the prediction in distribution"
-NAME = "|x| at which the plateau begins / largest |x| of training"
 
 
 def decades_to_level(curve: DataArray, edge: float, level: float) -> Interval:
@@ -106,159 +99,121 @@ def unsettled(drawn: DataArray, u: float) -> Interval:
     return bootstrap(lambda mean: np.sqrt(mean).max(-1) / u, between.pairs(gap))
 
 
-def _of_control(control: Results, edge: float) -> Estimate | None:
-    """The onset of an untrained control; None where its output is constant."""
-    u = output_unit.u(control)
-    onset = (
-        decades_to_level(control[boundary.approach_decades], edge, boundary.LEVEL * u)
-        if u > 0
-        else None
-    )
-    return onset and Estimate.of(NAME, onset, "log10")
-
-
-def boundary_immediate(results: Results, facts: Facts) -> Evidence:
-    """How far beyond the training range does f reach its boundary value?
-
-    And how much do contexts still differ there?
-    """
-    table, curve, intact = (
-        results[boundary.boundary],
-        results[boundary.approach],
-        results[far.intact],
-    )
-    u, edge = output_unit.u(results), facts.x_unit
-    end_x, last_x = 1e6 * edge, boundary.LAST * edge
-    where = (
-        f"|x| = {0.1 * edge:g} .. {power(end_x)}, known and drawn places, and drawn ones to "
-        f"{power(1e10 * edge)}"
-    )
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How far beyond the training range f reaches its boundary value, and whether it has one."""
+    curve = results[boundary.approach]
+    intact = results[far.intact]
     drawn = results[between.drawn]
-    scope = asked(facts, where, results[far.ends][0, 0].size)
-    largest = float(np.sqrt(intact.sel(statistic="mean square").values.max()))
+    u = output_unit.u(results)
+    edge = facts.x_unit
     # Without an interval: it asks whether u is rounding, which does not turn on which prompts were
     # drawn.
-    quantities = {
-        "scale": Estimate.exactly(f"{OWN_SD} / its largest size", u / largest if largest else 0.0)
-    }
+    largest = float(np.sqrt(intact.sel(statistic="mean square").values.max()))
+    found: dict[str, Found] = {"scale": u / largest if largest else 0.0}
     if not u > ROUNDING * largest:
-        return Evidence(
-            quantities, "So it cannot be told how soon the prediction levels off.", scope=scope
-        )
+        return found
     onset = decades_to_level(curve, edge, boundary.LEVEL * u)
-    found = Estimate.of(NAME, onset, "log10")
-    quantities |= {
-        "moves": Estimate.of(
-            "change of the prediction along the query", _moves(curve, intact, edge, u), SD
-        ),
-        "reached": Estimate(
-            "|x| at which the plateau begins", 10**onset.value, 10**onset.low, 10**onset.high, EDGE
-        ),
-        "drift": Estimate.of(
-            f"its change from 1e6 to 1e10 {EDGE}", _drift(results[context.beyond], drawn, u), SD
-        ),
-        "onset": found,
-        "unsettled": Estimate.of(
-            f"distance from its end at drawn places beyond {10**SOON:.0f} {EDGE}",
-            unsettled(drawn, u),
-            SD,
-        ),
+    reached = Interval(10**onset.value, 10**onset.low, 10**onset.high)
+    found |= {
+        "moves": Estimate.of("moves", _moves(curve, intact, edge, u), SD),
+        "reached": Estimate.of("reached", reached, EDGE),
+        "drift": Estimate.of("drift", _drift(results[context.beyond], drawn, u), SD),
+        "onset": onset,
+        "unsettled": unsettled(drawn, u),
     }
-    if (begins := predicted(results[far.certificate], edge)) is not None:
-        quantities["predicted onset"] = begins
-    rows = {(row["direction"], row["quantity"]): row for row in table.to_dict("records")}
-    near, end = (
-        max(rows[d, f"{what}, spread"]["value"] for d in boundary.SIGNS)
-        for what in ("one decade out", "level")
-    )
-    threshold = bound(
-        IMMEDIATE, quantities, "onset", f"at most {10**SOON:.0f}", f"more than {10**LATE:.0f}"
-    )
-    level = f"below {percent(boundary.LEVEL)} of its standard deviation"
-    reached = 10**onset.value
-    if onset.value >= np.log10(boundary.LAST):
-        says = (
-            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its value at |x| = "
-            f"{power(end_x)} does not stay {level} before |x| = {power(last_x)}."
-        )
-    else:
-        says = (
-            f"{_how_soon(IMMEDIATE.decide(quantities))} Its distance from its end value stays "
-            f"{level} from {f'{reached:,.0f}' if reached >= 100 else f'{reached:.3g}'} {EDGE} on "
-            f"({threshold})."
-        )
-    caveat = f"At 10 times predictions for different contexts still spread by {of(near / u)} it."
-    control = _of_control(results.control, edge)
-    return Evidence(
-        quantities,
-        says,
-        found,
-        scope,
-        control={"onset": control} if control else {},
-        details=tuple(
-            {"direction": d, **{q: rows[d, q]["value"] for q in SHOWN}, OWN_SD: u}
-            for d in boundary.SIGNS
-        ),
-        caveat=caveat,
-    )
+    begins = predicted(results[far.certificate], edge)
+    return found if begins is None else {**found, "predicted onset": begins}
 
 
-def _how_soon(decision: Decision) -> str:
-    if decision.verdict == YES:
-        return "The prediction levels off at once beyond the training data."
-    if decision.verdict == NO:
-        return "The prediction does not level off at once beyond the training data, but late."
-    what = "the prediction levels off at once beyond the training data"
-    if decision.failed:
-        return f"So it cannot be told whether {what}."
-    if undecided(decision) == "unsettled":
-        return (
-            f"It is not decided whether {what}: at places drawn between those of the grid it is "
-            "not level."
-        )
-    return f"It is not decided whether {what}."
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
+    """The onset of an untrained control; none where its output is constant."""
+    u = output_unit.u(results.control)
+    if not u > 0:
+        return {}
+    curve = results.control[boundary.approach_decades]
+    return {"onset": decades_to_level(curve, facts.x_unit, boundary.LEVEL * u)}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The places, how much contexts still differ further out, and both directions."""
+    edge = facts.x_unit
+    where = (
+        f"|x| = {0.1 * edge:g} .. {power(1e6 * edge)}, known and drawn places, and drawn ones to "
+        f"{power(1e10 * edge)}"
+    )
+    scope = asked(facts, where, results[far.ends][0, 0].size)
+    if "onset" not in found:
+        return Remarks(scope=scope)
+    u = output_unit.u(results)
+    table = results[boundary.boundary].to_dict("records")
+    values = {(row["direction"], row["quantity"]): row["value"] for row in table}
+    rows = []
+    for sign in boundary.SIGNS:
+        shown = {name: values[sign, name] for name in SHOWN}
+        rows.append({"direction": sign, **shown, OWN_SD: u})
+    spread = max(row["one decade out, spread"] for row in rows)
+    return Remarks(
+        scope=scope,
+        caveat=f"At 10 {EDGE} predictions still differ between contexts by {of(spread / u)} their "
+        "standard deviation in distribution.",
+        details=tuple(rows),
+    )
 
 
 IMMEDIATE = Criterion(
-    "The |x| at which the plateau begins: from there on the prediction stays within "
-    f"{percent(boundary.LEVEL)} of its standard deviation in distribution of its value at 1e6 "
-    f"{EDGE} (in the direction in which that takes longer). Supported if it is at most "
-    f"{10**SOON:.0f} {EDGE}, and if the prediction is as near to it at all places drawn beyond. "
-    f"Contradicted if it is more than {10**LATE:.0f} times that.",
-    (AT_ONCE, Condition("unsettled", (-INF, boundary.LEVEL), None, "log")),
+    (
+        Condition(
+            "onset",
+            "|x| at which the plateau begins, over the largest |x| of training",
+            at_most(SOON),
+            at_least(LATE),
+            unit="log10",
+        ),
+        Condition(
+            "unsettled",
+            f"distance from the end value at places drawn beyond {10**SOON:.0f} {EDGE}",
+            at_most(boundary.LEVEL),
+            unit=SD,
+            scale="log",
+        ),
+    ),
     (
         Precondition(
             "scale",
-            (ROUNDING, INF),
+            at_least(ROUNDING),
             "The prediction is constant in distribution, so it has no standard deviation to "
             "compare with.",
         ),
         Precondition(
             "moves",
-            (boundary.LEVEL, INF),
+            at_least(boundary.LEVEL),
             "Along the query the prediction moves by {value:.2g} times its standard deviation in "
             f"distribution ({boundary.LEVEL} needed), so nothing has to settle.",
         ),
-        Precondition("predicted onset", (-INF, boundary.LAST), ONSET, optional=True),
+        Precondition("predicted onset", at_most(boundary.LAST), ONSET, optional=True),
         Precondition(
             "drift",
-            (-INF, boundary.LEVEL),
+            at_most(boundary.LEVEL),
             f"From 1e6 to 1e10 {EDGE} the prediction moves by {{value:.2g}} times its standard "
             f"deviation ({boundary.LEVEL} allowed).",
         ),
         Precondition(
             "reached",
-            (-INF, (1 - 1e-9) * boundary.LAST),
+            at_most((1 - 1e-9) * boundary.LAST),
             f"A plateau that begins beyond {power(boundary.LAST)} {EDGE} cannot be told, because "
             "the end value is taken at 1e6.",
         ),
     ),
+    terms="The plateau begins where the prediction stays, from there on, within "
+    f"{percent(boundary.LEVEL)} of its standard deviation in distribution of its end value (that "
+    f"at 1e6 {EDGE}), in the direction of the query that takes longer.",
 )
 
 BOUNDARY_IMMEDIATE_CLAIM = Claim(
     id="limits.boundary_immediate",
     question="far from the data",
-    short="The prediction levels off just beyond the training inputs.",
+    statement="The prediction levels off at once beyond the training data.",
+    denied="The prediction does not level off at once beyond the training data, but late.",
     quote=Quote(
         "Although the mathematical reasoning speaks of infinity but this value appears immediately "
         "empirically",
@@ -268,9 +223,6 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
         "within a tenth of its own standard deviation in distribution.",
     ),
     kind="architecture",
-    statement="Boundary values appear immediately: the prediction is level just beyond the "
-    "training range",
-    source="Naim & Asher (2025), Appendix G, after Proposition 6",
     criterion=IMMEDIATE,
     measurements=(
         output_unit.own,
@@ -287,7 +239,9 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
     ),
     control=(boundary.approach_decades, output_unit.own),
     controls_agree=True,
-    evidence=boundary_immediate,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     of_numbers=True,
     excluded=needs_growth,
     figures=("boundary",),

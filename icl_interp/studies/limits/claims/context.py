@@ -1,52 +1,46 @@
 """The claim of `limits` that far from the data the context is erased."""
 
+import math
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Remarks
 from icl_interp.analyses.criterion import (
-    INF,
+    SUPPORTED,
     Condition,
     Criterion,
-    Decision,
     Estimate,
+    Found,
     Precondition,
+    at_least,
+    at_most,
 )
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, r_squared, slope
-from icl_interp.studies.limits.claims.far_words import (
-    BY_ALGEBRA,
-    EDGE,
-    NO,
-    YES,
-    asked,
-    in_lower_case,
-    like,
-    of,
-    onset_within,
-    percent,
-    predicted,
-    undecided,
-)
+from icl_interp.studies.limits.claims.far_words import EDGE, asked, onset_within, predicted
 from icl_interp.studies.limits.measurements import between, context, far
 from icl_interp.studies.limits.measurements.context import ERASED_AT, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
 
-NEARBY = "spread of the prediction over contexts / that of the truth, at queries in distribution"
 USED = 0.5  # of the truth's spread: from there on f differs between contexts as it should
 TINY = float(np.finfo(float).tiny)
-ERASED, KEPT = (
-    0.05,
-    0.2,
-)  # far spread over that nearby: erased up to the first, not erased above the second
+# Far spread over that nearby: erased up to the first, not erased above the second.
+ERASED, KEPT = 0.05, 0.2
 FALLS = -0.9  # log-log slope of the spread from which on it falls like 1/|x|
-AMPLITUDE = Condition("amplitude", (-INF, ERASED), (KEPT, INF), "log")
+AMPLITUDE = Condition(
+    "amplitude",
+    "spread of the prediction over contexts far from the data, over that in distribution",
+    at_most(ERASED),
+    at_least(KEPT),
+    unit="times",
+    scale="log",
+)
 _FAR, _BEYOND = between.stratum(1e4, 1e6), between.stratum(1e6, 1e10)  # drawn places
 
 
@@ -119,7 +113,7 @@ def lasting(near: DataArray, drawn: np.ndarray) -> Interval:
     return bootstrap(ratio, *map(between.pairs, (parts(near), drawn)), positive=True)
 
 
-def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Estimate:
+def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> float:
     """How far a single context's f is from the mean over contexts, over the spread nearby.
 
     The queries lie from 1e4 to 1e6. The number is the largest of the sample, so it has no error.
@@ -128,11 +122,7 @@ def largest_deviation(ends: DataArray, drawn: DataArray, near: DataArray) -> Est
     known = np.abs(f - f.mean((1, 2), keepdims=True)).max()
     between = drawn.sel(statistic="largest deviation").values[:, _FAR].max()
     nearby = np.sqrt(np.square(spread(near)).mean())
-    name = (
-        "largest distance of a single context from the mean, far from the data / spread in "
-        "distribution"
-    )
-    return Estimate.exactly(name, max(known, between) / nearby)
+    return float(max(known, between) / nearby)
 
 
 def decay(curve: DataArray, x_unit: float = 1.0) -> Interval | None:
@@ -183,75 +173,72 @@ def share_of_truth(used: DataArray) -> Interval:
     return bootstrap(ratio, *arrays)
 
 
-def context_erased(results: Results, facts: Facts) -> Evidence:
-    """Does f, which differs between contexts nearby, still differ far out?
-
-    And does it still tell the function?
-    """
-    curve, near, used = results[far.intact], results[far.in_distribution], results[context.use]
-    x_unit = facts.x_unit
-    out = power(ERASED_AT * x_unit)
-    quantities = {"R2": facts.learned, "used": Estimate.of(NEARBY, share_of_truth(used))}
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How much f, which differs between contexts nearby, still differs far out."""
+    near = results[far.in_distribution]
+    found: dict[str, Found] = {"R2": facts.learned, "used": share_of_truth(results[context.use])}
     if not spread(near).max() > ROUNDING * np.abs(near.values[0]).max():
-        quantities["used"] = Estimate.exactly(NEARBY, 0.0)
-        return Evidence(quantities, "")
-    ends, drawn = results[far.ends], results[between.drawn]
-    quantities |= _far_spread(curve, near, results[context.beyond], x_unit, drawn)
-    quantities["largest"] = largest_deviation(ends, drawn, near)
-    if (onset := predicted(results[far.certificate], x_unit)) is not None:
-        quantities["onset"] = onset
-    found, falls = quantities["amplitude"], quantities.get("decay")
+        return {**found, "used": 0.0}
+    drawn = results[between.drawn]
+    found |= _far_spread(results[far.intact], near, results[context.beyond], facts.x_unit, drawn)
+    found["largest"] = largest_deviation(results[far.ends], drawn, near)
+    onset = predicted(results[far.certificate], facts.x_unit)
+    return found if onset is None else {**found, "onset": onset}
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
+    """The far spread of an untrained control, at known places."""
+    near = results.control[far.in_distribution]
+    return _far_spread(
+        results.control[far.decades], near, results.control[context.beyond], facts.x_unit
+    )
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Whether the weights decide it, whether f still tells the function, and a swapped context."""
+    if "amplitude" not in found:
+        return Remarks()
+    x_unit = facts.x_unit
+    where = (
+        f"|x| = {power(ERASED_AT * x_unit)} and places drawn from there to {power(1e10 * x_unit)}"
+    )
     info, null = (told_by(results[context.information], i) for i in ("coefficients", "permuted"))
-    told = info.low > max(null.high, 0.0)
-    decision = CRITERION.decide(quantities)
-    threshold = bound(
-        CRITERION,
-        quantities,
-        "amplitude",
-        f"at most {percent(ERASED)}",
-        f"more than {percent(KEPT)}",
+    falls = found.get("decay")
+    told = falls is not None and info.low > max(null.high, 0.0)
+    # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what
+    # nears it must forget the context, whatever training made of the weights.
+    supported = CRITERION.decide(found).verdict == SUPPORTED
+    ends_there = supported and _at_plateaus(results[far.plateaus], results[far.in_distribution])
+    return Remarks(
+        scope=asked(facts, where, results[far.ends][0, 0].size),
+        by_algebra="it ends at values that the weights alone predict" if ends_there else "",
+        caveat=f"It {'still tells' if told else 'does not tell'} the function, whose coefficients "
+        f"explain {_percent(info)} of the variance of these predictions ({_percent(null)} "
+        "shuffled).",
+        causal=_swapped(results[context.use], x_unit),
+        details=(
+            {"statistic": "slope of the spread", "value": falls.value if falls else -math.inf},
+            {"statistic": "information R2", **_ends(info)},
+            {"statistic": "R2 with permuted coefficients", **_ends(null)},
+        ),
     )
-    first = _answer(decision, quantities)
-    if decision.verdict == YES and _at_plateaus(results[far.plateaus], near):
-        # The plateau follows from the weights and holds no context (`theory.limits.plateau`): what
-        # nears it must forget the context, whatever training made of the weights.
-        first = BY_ALGEBRA + in_lower_case(first)
-    says = (
-        f"{first} At |x| = {out} and beyond its spread over contexts is {of(found.value)} that in "
-        f"distribution ({threshold})."
-    )
-    tells = "still tells" if falls and told else "does not tell"
-    caveat = (
-        f"It {tells} the function, whose coefficients explain {_percent(info)} of the variance of "
-        f"these predictions ({_percent(null)} shuffled)."
-    )
-    if falls and undecided(decision) == "decay":
-        caveat = f"The spread goes like {like(falls.value)} (asked: |x|^{FALLS} or steeper)."
+
+
+def _ends(found: Interval) -> dict[str, float]:
+    return {"value": found.value, "low": found.low, "high": found.high}
+
+
+def _swapped(used: DataArray, x_unit: float) -> dict[str, Any]:
+    """What the context of another function changes, in distribution and far out."""
     moved = np.sqrt(used.sel(statistic="change").values.mean(0))
-    inner, far_out = moved[context.INNER].mean(), moved[context.far_out(used, x_unit)[0]].mean()
-    causal = {
+    inner = moved[context.INNER].mean()
+    far_out = moved[context.far_out(used, x_unit)[0]].mean()
+    return {
         "intervention": "put the context of another function before the same query",
-        "effect": float(far_out / inner) if inner > 0 else float("nan"),
+        "effect": float(far_out / inner) if inner > 0 else math.nan,
         "change of f in distribution": float(inner),
         "change of f far out": float(far_out),
     }
-    details = (
-        {"statistic": "slope of the spread", "value": falls.value if falls else -INF},
-        {"statistic": "information R2", "value": info.value, "low": info.low, "high": info.high},
-        {
-            "statistic": "R2 with permuted coefficients",
-            "value": null.value,
-            "low": null.low,
-            "high": null.high,
-        },
-    )
-    fresh = results.control
-    control = _far_spread(
-        fresh[far.decades], fresh[far.in_distribution], fresh[context.beyond], x_unit
-    )
-    where = f"|x| = {out} and places drawn from there to {power(1e10 * x_unit)}"
-    scope = asked(facts, where, ends[0, 0].size)
-    return Evidence(quantities, says, found, scope, causal, control, details, caveat)
 
 
 def _at_plateaus(plateaus: DataArray, near: DataArray) -> bool:
@@ -265,30 +252,6 @@ def _at_plateaus(plateaus: DataArray, near: DataArray) -> bool:
     return bool(distance <= ERASED * spread(near).mean())
 
 
-def _answer(decision: Decision, quantities: Mapping[str, Estimate]) -> str:
-    what = "on the context (the examples in the prompt)"
-    if decision.verdict == YES:
-        return f"Far from the data the prediction hardly depends {what}."
-    if decision.verdict == NO:
-        return f"Far from the data the prediction still depends {what}."
-    later = of(quantities["amplitude beyond"].value)
-    why = {
-        "amplitude": ": it is not shown to be nearly independent, or to be clearly dependent",
-        "amplitude beyond": f": its spread is small first, but {later} that in distribution beyond "
-        f"1e6 {EDGE}",
-        "decay": ": its spread over contexts is small, but not shown to fall like 1/|x|",
-        "largest": ": its spread is small, but not the distance of every single context from the "
-        "mean",
-    }
-    if decision.failed:
-        return (
-            "So it cannot be told whether far from the data the prediction still depends on the "
-            "context."
-        )
-    is_open = f"It is not decided whether far from the data the prediction still depends {what}"
-    return f"{is_open}{why.get(undecided(decision) or '', '')}."
-
-
 def _percent(share: Interval) -> str:
     return f"{round(100 * share.value) + 0:.0f} %"
 
@@ -299,72 +262,87 @@ def _far_spread(
     beyond: DataArray,
     x_unit: float,
     drawn: DataArray | None = None,
-) -> dict[str, Estimate]:
+) -> dict[str, Interval]:
     """The spread over that nearby, at 1e4 and 1e9 units and drawn places about them, and its slope.
 
     No slope where it has sunk into rounding. A spread that is large at 1e4 may sink beyond: that it
     does not is asked of it only. Without drawn places (of a control) the known ones alone.
     """
     out = np.isclose(np.abs(curve["x"].values), ERASED_AT * x_unit)
-    places = drawn.sel(statistic="spread").values if drawn is not None else None
-    here, there = (
-        amplitude(known, near, None if places is None else places[:, at])
-        for known, at in ((parts(curve)[:, out], _FAR), (_of_ends(beyond), _BEYOND))
-    )
-    found = {
-        "amplitude": Estimate.of(
-            "spread of the prediction over contexts, far from the data / in distribution", here
-        ),
-        "amplitude beyond": Estimate.of(f"the same from 1e6 to 1e10 {EDGE}", there),
-    }
-    if places is not None and found["amplitude"].within(AMPLITUDE.contradicts):
-        last = lasting(near, places[:, _BEYOND])
-        found["lasting"] = Estimate.of(f"the smallest from 1e6 to 1e10 {EDGE}", last)
-    if (falls := decay(curve, x_unit)) is not None:
-        found["decay"] = Estimate.of("power of |x| that the spread goes like", falls, "exponent")
-    return found
+    known = parts(curve)[:, out]
+    if drawn is None:
+        found = {
+            "amplitude": amplitude(known, near),
+            "amplitude beyond": amplitude(_of_ends(beyond), near),
+        }
+    else:
+        places = drawn.sel(statistic="spread").values
+        found = {
+            "amplitude": amplitude(known, near, places[:, _FAR]),
+            "amplitude beyond": amplitude(_of_ends(beyond), near, places[:, _BEYOND]),
+        }
+        if Estimate.of("amplitude", found["amplitude"]).within(AMPLITUDE.contradicts):
+            found["lasting"] = lasting(near, places[:, _BEYOND])
+    falls = decay(curve, x_unit)
+    return found if falls is None else {**found, "decay": falls}
 
 
 CRITERION = Criterion(
-    f"Spread of the prediction over contexts for a query at 1e4 {EDGE} and at places drawn from "
-    "1e4 to 1e6, the largest of all, over that in distribution. Supported if it is at most "
-    f"{ERASED} there and from 1e6 to 1e10, if it falls at least like |x|^{FALLS}, and if no single "
-    f"context is further from the mean than {KEPT}. Contradicted if it is more than {KEPT}, and so "
-    "at each place from 1e6 to 1e10.",
     (
         AMPLITUDE,
-        Condition("amplitude beyond", AMPLITUDE.supports, None, "log"),
+        Condition(
+            "amplitude beyond",
+            f"the same spread from 1e6 to 1e10 {EDGE}",
+            AMPLITUDE.supports,
+            unit="times",
+            scale="log",
+        ),
         # A spread that has sunk into rounding has no slope.
-        Condition("decay", (-INF, FALLS), None, optional=True),
-        Condition("largest", (-INF, KEPT), None, "log"),
+        Condition(
+            "decay",
+            "power of |x| that the spread over contexts goes like",
+            at_most(FALLS),
+            optional=True,
+        ),
+        Condition(
+            "largest",
+            "largest distance of one context from the mean, over the spread in distribution",
+            at_most(KEPT),
+            unit="times",
+            scale="log",
+        ),
     ),
     (
         Precondition(
             "R2",
-            (LEARNED_R2, INF),
+            at_least(LEARNED_R2),
             f"{EXPLAINS}, so it may have had no dependence on the context to lose.",
         ),
         Precondition(
             "used",
-            (USED, INF),
+            at_least(USED),
             "In distribution predictions spread over contexts by {value:.2g} times the spread of "
             f"the truth ({USED} needed), so there may be no dependence to lose.",
         ),
         onset_within(ERASED_AT),
         Precondition(
             "lasting",
-            (KEPT, INF),
+            at_least(KEPT),
             "The spread falls to {value:.2g} times that in distribution from 1e6 to 1e10 "
             f"{EDGE}, beyond the range measured.",
             optional=True,
         ),
     ),
+    terms="The spread is the standard deviation of the prediction over contexts (prompts with the "
+    f"same query). Far from the data means queries at 1e4 {EDGE} and at places drawn from 1e4 to "
+    "1e6; the largest spread counts.",
 )
 
 CONTEXT_ERASED_CLAIM = Claim(
     id="limits.context_erased",
     question="far from the data",
-    short="Far from the data the prediction no longer depends on the context.",
+    statement="Far from the data the prediction hardly depends on the examples in the prompt.",
+    denied="Far from the data the prediction still depends on the examples in the prompt.",
     quote=Quote(
         "This behavior indicates that, in the absence of layer normalization, the model’s "
         "predictions become insensitive to the prompt content as ||x|| increases, thus precluding "
@@ -376,8 +354,6 @@ CONTEXT_ERASED_CLAIM = Claim(
         "contexts (prompts that end with the same query).",
     ),
     kind="architecture",
-    statement="Far from the data the prediction no longer depends on the context",
-    source="Naim & Asher (2025), section 6, after Proposition 3",
     criterion=CRITERION,
     measurements=(
         far.intact,
@@ -392,7 +368,9 @@ CONTEXT_ERASED_CLAIM = Claim(
         context.beyond,
     ),
     control=(far.decades, far.in_distribution, context.beyond),
-    evidence=context_erased,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     of_numbers=True,
     figures=("context",),
 )

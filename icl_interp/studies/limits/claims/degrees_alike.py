@@ -1,29 +1,38 @@
 """The claim of `limits` that error rates are alike for all degrees that were trained on."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
+from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.natural import natural
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.limits.claims.error_rates import (
     ALIKE,
     APART,
     HIGHEST,
-    LOW,
     SCOPE,
     Cell,
-    as_factor,
     errors_of_cells,
     graft,
     highest_rate,
     log_rates,
     may_be_too_high,
+    only_class,
     rate_rows,
     trained_degrees,
 )
@@ -31,15 +40,13 @@ from icl_interp.studies.limits.measurements.classes import errors, needs_polynom
 
 
 def _one_class(facts: Facts) -> str | None:
-    reason = needs_polynomials(facts)
-    if reason:
+    if reason := needs_polynomials(facts):
         return reason
-    trained = trained_degrees(facts)
-    if len(trained) > 1 or singles(facts.companions):
+    only = only_class(facts)
+    if only is None or singles(facts.companions):
         return None
-    which = f"degree {trained[0]} only" if trained else "constants only"
     return (
-        f"The claim compares degrees; this model was trained on {which}, and no matched model "
+        f"The claim compares degrees; this model was trained on {only}, and no matched model "
         "trained on another degree is at hand (pass companions=)."
     )
 
@@ -49,83 +56,102 @@ def _extent(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
     return bootstrap(lambda e, z: np.ptp(log_rates(e, z), axis=-1), *cells)
 
 
-def _alike(cells: tuple[np.ndarray, np.ndarray]) -> dict[str, Estimate]:
-    """What the criterion asks for: the extent of the rates, and the highest of them."""
-    return {
-        "extent": Estimate.of(
-            "largest / smallest error relative to predicting 0", _extent(cells), "log10"
+CRITERION = Criterion(
+    (
+        Condition(
+            "extent",
+            "largest over smallest squared error relative to predicting 0",
+            at_most(math.log10(ALIKE)),
+            at_least(math.log10(APART)),
+            unit="log10",
         ),
-        "highest": Estimate.of("highest error relative to predicting 0", highest_rate(cells)),
-    }
-
-
-def degrees_alike(results: Results, facts: Facts) -> Evidence:
-    """Are error rates alike over the degrees the model was trained on?
-
-    A model that knows one degree only is judged with its companions.
-    """
-    result = results[errors]
-    trained = [d for d in trained_degrees(facts) if f"degree {d}" in result.indexes["class"]]
-    singly_trained: list[Cell] = [(str(role), d) for d, role in singles(facts.companions).items()]
-    singly_trained = [
-        (role, d) for role, d in singly_trained if f"degree {d}" in result.indexes["class"]
-    ]
-    cells: list[Cell] = [("model", d) for d in trained]
-    if len(cells) < 2:
-        cells += singly_trained
-    scored = {"degrees": Estimate.exactly("degrees that can be scored", len(cells))}
-    if len(cells) < 2:
-        return Evidence(scored, "")
-    found = _alike(errors_of_cells(result, cells, "own"))
-    late = _extent(errors_of_cells(result, cells, "late"))
-    listed = ", ".join(str(d) for _, d in sorted(cells, key=lambda c: c[1]))
-    over = f"degrees {listed}"
-    if len(trained) < 2:
-        over = f"this model's degree and those of matched models trained on one each ({listed})"
-    rows = rate_rows(result, cells)
-    first = answer(
-        DEGREES_ALIKE,
-        scored | found,
-        "Errors relative to predicting 0 are about the same for the degrees asked.",
-        "Errors relative to predicting 0 are not the same for the degrees asked.",
-        "errors relative to predicting 0 are about the same for the degrees asked",
-    )
-    threshold = bound(
-        DEGREES_ALIKE, scored | found, "extent", f"at most {ALIKE:g}", f"at least {APART:g}"
-    )
-    says = (
-        f"{first} Over {over} they go from {min(r['error rate'] for r in rows):.2g} to "
-        f"{found['highest'].value:.2g}, a factor of {as_factor(found['extent'].value)} "
-        f"({threshold})."
-    )
-    caveat = (
-        may_be_too_high(found["highest"])
-        or f"On the same late points for all it is {as_factor(late.value)}."
-    )
-    return Evidence(
-        scored | found,
-        says,
-        caveat=caveat,
-        scope=SCOPE
-        if len(trained) > 1
-        else f"{SCOPE}; and those of the matched models, trained as long",
-        control=_alike(errors_of_cells(graft(result, results.control[errors]), cells, "own")),
-        details=tuple(rows if len(trained) < 2 else rows + rate_rows(result, singly_trained)),
-    )
-
-
-DEGREES_ALIKE = Criterion(
-    "squared error divided by that of predicting 0, on each degree trained on: largest over "
-    f"smallest at most a factor of {ALIKE:g}, and none above {LOW} / at least a factor of "
-    f"{APART:g}",
-    (Condition("extent", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)), HIGHEST),
-    (Precondition("degrees", (2, INF), "Prompts are too short to score two degrees."),),
+        HIGHEST,
+    ),
+    (Precondition("degrees", at_least(2), "Prompts are too short to score two degrees."),),
+    terms="Errors are divided by those of predicting 0 on the same points. Degrees are those that "
+    "the model was trained on; where that is one, also those of matched models trained on one "
+    "degree each.",
 )
+
+
+def _cells(facts: Facts, result: DataArray) -> tuple[list[Cell], list[Cell]]:
+    """The model on each degree it was trained on, and companions on the one that they know."""
+    own: list[Cell] = []
+    others: list[Cell] = []
+    for degree in trained_degrees(facts):
+        own.append(("model", degree))
+    for degree, role in singles(facts.companions).items():
+        others.append((str(role), degree))
+    return _scored(result, own), _scored(result, others)
+
+
+def _scored(result: DataArray, cells: list[Cell]) -> list[Cell]:
+    """Those on degrees of which prompts are long enough."""
+    return [(who, degree) for who, degree in cells if f"degree {degree}" in result.indexes["class"]]
+
+
+def _compared(facts: Facts, result: DataArray) -> list[Cell]:
+    """What is compared: a model that knows one degree only is judged with its companions."""
+    own, others = _cells(facts, result)
+    return own if len(own) > 1 else own + others
+
+
+def _rates(result: DataArray, cells: list[Cell]) -> dict[str, Found]:
+    """The extent of the error rates, and the highest of them."""
+    rates = errors_of_cells(result, cells, "own")
+    return {"extent": _extent(rates), "highest": highest_rate(rates)}
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Error rates over the degrees, if there are two."""
+    result = results[errors]
+    cells = _compared(facts, result)
+    found: dict[str, Found] = {"degrees": len(cells)}
+    if len(cells) > 1:
+        found |= _rates(result, cells)
+    return found
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Found]:
+    """The same of an untrained model, beside the companions that are compared."""
+    result = results[errors]
+    cells = _compared(facts, result)
+    if len(cells) < 2:
+        return {}
+    beside = graft(result, results.control[errors])
+    return _rates(beside, cells)
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Every error rate, and the extent on the same late points for all."""
+    if "extent" not in found:
+        return Remarks()
+    result = results[errors]
+    own, others = _cells(facts, result)
+    alone = len(own) < 2
+    beside = "; and those of the matched models, trained as long" if alone else ""
+    return Remarks(
+        scope=f"{SCOPE}{beside}",
+        caveat=may_be_too_high(found["highest"])
+        or _on_late_points(result, _compared(facts, result)),
+        details=tuple(rate_rows(result, own + others)),
+    )
+
+
+def _on_late_points(result: DataArray, cells: list[Cell]) -> str:
+    """Which degrees are compared, and the extent on the same points for all."""
+    late = _extent(errors_of_cells(result, cells, "late"))
+    degrees = sorted(degree for _, degree in cells)
+    listed = ", ".join(map(str, degrees))
+    factor = natural(late.value, "log10")
+    return f"Degrees are {listed}; on late points, the same for all, it is {factor}."
+
 
 DEGREES_ALIKE_CLAIM = Claim(
     id="limits.degrees_alike",
     question="functions",
-    short="Error rates are about the same for every degree of polynomial.",
+    statement="Errors relative to predicting 0 are about the same for all degrees asked.",
+    denied="Errors relative to predicting 0 are not the same for all degrees asked.",
     quote=Quote(
         "All models had roughly the same error rates for each polynomial class R^n[X], for as high "
         "as we tested.",
@@ -135,13 +161,13 @@ DEGREES_ALIKE_CLAIM = Claim(
         "on, and ask that every error be at most a tenth of that of predicting 0.",
     ),
     kind="learning",
-    statement="Error rates in context are roughly the same for every degree of polynomials learned",
-    source="Naim & Asher (2025), section 4.1, Observation 1",
-    criterion=DEGREES_ALIKE,
+    criterion=CRITERION,
     measurements=(errors,),
     control=(errors,),
     aspects=("kind of task",),
-    evidence=degrees_alike,
+    evidence=evidence,
+    remarks=remarks,
+    untrained=untrained,
     excluded=_one_class,
     figures=("classes",),
 )

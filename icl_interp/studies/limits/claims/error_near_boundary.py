@@ -1,45 +1,65 @@
 """The claim of `limits` that training without a norm helps most near the domain's boundary."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.permutation import ratio
 from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims import kinds
-from icl_interp.studies.limits.claims.far_words import NO, YES
 from icl_interp.studies.limits.claims.kinds import LARGER, SCOPE, SMALLER, TIMES, Arm
 from icl_interp.studies.limits.claims.norms import WITH, WITHOUT, arms_of, needs_the_other_norm
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.shift import INSIDE
 
-INNER, EDGE = (
-    0.5,
-    0.9,
-)  # shares of the half-width: the inner half of the domain, and what lies near its boundary
+# Shares of the half-width: the inner half of the domain, and what lies near its boundary.
+INNER = 0.5
+EDGE = 0.9
+COLUMNS = [f"inside {x:g}" for x in INSIDE]
 
-NEAR = Criterion(
-    "Squared error of models trained without normalisation, over that of models trained with it: "
-    f"near the boundary (|x| at least {EDGE} times the half-width of the inputs' interval), and "
-    f"that factor over the one in the inner half. Supported if both are at most {SMALLER} times. "
-    f"Contradicted if one is at least {LARGER} times.",
+CRITERION = Criterion(
     (
-        Condition("edge", (0.0, SMALLER), (LARGER, INF), "log"),
-        Condition("edge over inner", (0.0, SMALLER), (LARGER, INF), "log"),
+        Condition(
+            "edge",
+            "squared error without normalisation over that with it, near the boundary",
+            at_most(SMALLER, least=0.0),
+            at_least(LARGER),
+            unit=TIMES,
+            scale="log",
+        ),
+        Condition(
+            "edge over inner",
+            "ratio of errors without and with normalisation, near the boundary over inside",
+            at_most(SMALLER, least=0.0),
+            at_least(LARGER),
+            unit=TIMES,
+            scale="log",
+            denied="Training without normalisation helps less near the boundary of the inputs' "
+            "interval than inside.",
+        ),
     ),
     kinds.PRECONDITIONS,
+    terms=f"Near the boundary |x| is at least {EDGE} times the half-width of the inputs' interval, "
+    f"and inside at most {INNER} times. Numbers are ratios of geometric means over seeds.",
 )
 
 
 def regions(arm: Arm, fresh: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Mean squared error of each run near the boundary and in the inner half of the domain."""
-    edge = np.mean([arm.numbers(f"inside {x:g}", fresh) for x in INSIDE if x >= EDGE], axis=0)
-    inner = np.mean([arm.numbers(f"inside {x:g}", fresh) for x in INSIDE if x <= INNER], axis=0)
-    return edge, inner
+    edge = []
+    inner = []
+    for x, column in zip(INSIDE, COLUMNS, strict=True):
+        errors = arm.numbers(column, fresh)
+        if x >= EDGE:
+            edge.append(errors)
+        if x <= INNER:
+            inner.append(errors)
+    return np.mean(edge, axis=0), np.mean(inner, axis=0)
 
 
 def gains(without: Arm, normed: Arm, fresh: bool = False) -> tuple[Interval, Interval, Interval]:
@@ -47,129 +67,79 @@ def gains(without: Arm, normed: Arm, fresh: bool = False) -> tuple[Interval, Int
 
     The ratio is the first over the second.
     """
-    (edge, inner), (edge_n, inner_n) = regions(without, fresh), regions(normed, fresh)
-    return ratio(edge, edge_n), ratio(inner, inner_n), ratio(edge / inner, edge_n / inner_n)
+    edge, inner = regions(without, fresh)
+    edge_n, inner_n = regions(normed, fresh)
+    at_edge = ratio(edge, edge_n)
+    inside = ratio(inner, inner_n)
+    return at_edge, inside, ratio(edge / inner, edge_n / inner_n)
 
 
-def near(results: Results, facts: Facts) -> Evidence:
-    """Are runs without a norm better near the boundary of the domain, and more so than inside?"""
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Errors without over with a norm near the boundary, and over the same inside."""
     arms = arms_of(results, seeds.inside.name, facts)
-    columns = [f"inside {x:g}" for x in INSIDE]
-    quantities = kinds.prepared(arms, columns)
-    if not kinds.comparable(quantities):
-        too_few = kinds.needed(arms, (WITHOUT, WITH))
-        return Evidence(
-            quantities, too_few, scope=SCOPE, details=kinds.left_out(arms, (WITHOUT, WITH))
-        )
-    edge, inner, more = gains(*arms)
-    rises = [float(np.exp(np.log(e / i).mean())) for e, i in map(regions, arms)]
+    found = kinds.prepared(arms, COLUMNS)
+    if kinds.comparable(found):
+        found["edge"], _, found["edge over inner"] = gains(*arms)
+    return found
 
-    def quantity(edge: Interval, more: Interval) -> dict[str, Estimate]:
-        return {
-            "edge": Estimate.of(
-                "squared error without / with normalisation, near the boundary", edge, TIMES
-            ),
-            "edge over inner": Estimate.of("that factor / the one in the inner half", more, TIMES),
-        }
 
-    quantities |= quantity(edge, more)
-    decision = NEAR.decide(quantities)
-    at_edge = (
-        f"Near the boundary the squared error without normalisation is {kinds.in_brackets(edge)} "
-        "times that with it "
-        f"({bound(NEAR, quantities, 'edge', f'at most {SMALLER}', f'at least {LARGER}')}; "
-        f"{kinds.counted(arms)})."
-    )
-    inside = (
-        f"That factor is {kinds.in_brackets(more)} times the one in the inner half (asked: at most "
-        f"{SMALLER})."
-    )
-    if decision.condition and decision.condition.quantity == "edge over inner":
-        limits = bound(
-            NEAR, quantities, "edge over inner", f"at most {SMALLER}", f"at least {LARGER}"
-        )
-        at_edge, inside = (
-            "The factor between the squared errors without and with it is "
-            f"{kinds.in_brackets(more)} times as large near the boundary as in the inner half "
-            f"({limits}; {kinds.counted(arms)}).",
-            f"Near the boundary it is {kinds.in_brackets(edge)}.",
-        )
-    says = f"{_most_near_the_boundary(decision)} {at_edge}"
-    control = {}
-    if fresh := kinds.untrained(arms, columns):
-        edge_control, _, more_control = gains(*fresh, fresh=True)
-        control = quantity(edge_control, more_control)
-    by_kind = [
-        {"kind": name, "squared error near the boundary / in the inner half": rise}
-        for name, rise in zip((WITHOUT, WITH), rises, strict=True)
-    ]
-    return Evidence(
-        quantities,
-        says,
+def untrained(results: Results, facts: Facts) -> dict[str, Found]:
+    """The same of untrained models."""
+    arms = arms_of(results, seeds.inside.name, facts)
+    fresh = kinds.untrained(arms, COLUMNS)
+    if fresh is None or not kinds.comparable(evidence(results, facts)):
+        return {}
+    own, other = fresh
+    edge, _, over_inner = gains(own, other, fresh=True)
+    return {"edge": edge, "edge over inner": over_inner}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The runs, how much their errors rise towards the boundary, and the ratio inside."""
+    arms = arms_of(results, seeds.inside.name, facts)
+    if not kinds.comparable(found):
+        return kinds.too_few(arms, (WITHOUT, WITH))
+    rows = []
+    for name, arm in zip((WITHOUT, WITH), arms, strict=True):
+        edge, inner = regions(arm)
+        logarithms = np.log(edge / inner)
+        rise = float(np.exp(logarithms.mean()))
+        rows.append({"kind": name, "squared error near the boundary / in the inner half": rise})
+    _, inside, _ = gains(*arms)
+    last = {"error without / with normalisation, inner half": inside.value}
+    last["low"] = inside.low
+    last["high"] = inside.high
+    runs = kinds.details(arms, (WITHOUT, WITH), COLUMNS)
+    return Remarks(
         scope=f"{SCOPE}, the query within the inputs' interval",
-        control=control,
-        details=(
-            *kinds.details(arms, (WITHOUT, WITH), columns),
-            *by_kind,
-            {
-                "error without / with normalisation, inner half": inner.value,
-                "low": inner.low,
-                "high": inner.high,
-            },
-        ),
-        caveat=inside,
-    )
-
-
-def _most_near_the_boundary(decision: Decision) -> str:
-    if decision.failed:
-        return (
-            "So it cannot be told whether training without normalisation helps most near the "
-            "boundary."
-        )
-    if decision.verdict == YES:
-        return (
-            "Models trained without normalisation make smaller errors near the boundary of the "
-            "inputs' interval, and gain most there."
-        )
-    if decision.verdict == NO and decision.condition and decision.condition.quantity == "edge":
-        return (
-            "Models trained without normalisation make larger errors near the boundary of the "
-            "inputs' interval."
-        )
-    if decision.verdict == NO:
-        return (
-            "Training without normalisation helps less near the boundary of the inputs' interval "
-            "than inside."
-        )
-    return (
-        "The seeds do not decide whether training without normalisation helps most near the "
-        "boundary."
+        caveat=kinds.compared(arms),
+        details=(*runs, *rows, last),
     )
 
 
 ERROR_NEAR_BOUNDARY_CLAIM = Claim(
     id="limits.error_near_boundary",
     question="weights and training",
-    short="Removing normalisation helps most near the boundaries of the input domain.",
+    statement="Without normalisation models err less near the boundary of the inputs, most of all "
+    "there.",
+    denied="Models trained without normalisation make larger errors near the boundary of the "
+    "inputs' interval.",
     quote=Quote(
         "As a result, the model is able to approximate certain functions more accurately, "
-        "especially near"
-        " the boundaries of the input domain, where layer normalization would otherwise constrain "
-        "the output.",
+        "especially near the boundaries of the input domain, where layer normalization would "
+        "otherwise constrain the output.",
         "Naim & Asher (2025), section 5, before Observation 2",
         "The paper gives no errors by position in the domain. We compare models with and without "
         "normalisation, several seeds of each, in the outer tenth of the domain and in its inner "
         "half.",
     ),
     kind="learning",
-    statement="Without normalisation functions are followed better, especially near the boundaries "
-    "of the domain",
-    source="Naim & Asher (2025), section 5, before Observation 2",
-    criterion=NEAR,
+    criterion=CRITERION,
     measurements=(seeds.inside,),
     aspects=("kind of task",),
-    evidence=near,
+    evidence=evidence,
+    remarks=remarks,
+    untrained=untrained,
     excluded=needs_the_other_norm,
     figures=("shift",),
 )

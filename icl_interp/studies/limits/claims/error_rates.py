@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.criterion import INF, Condition, Estimate
+from icl_interp.analyses.criterion import Condition, Estimate, at_most
 from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.natural import plain
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements.classes import polynomial_in
@@ -30,7 +31,16 @@ SCOPE = "these weights, this task, functions and inputs in distribution"
 
 def trained_degrees(facts: Facts) -> list[int]:
     """Degrees from 1 up that the model was trained on; a constant is no class in the paper."""
-    return sorted({d for d in polynomial_in(facts).degrees if d > 0})
+    degrees = set(polynomial_in(facts).degrees)
+    return sorted(degrees - {0})
+
+
+def only_class(facts: Facts) -> str | None:
+    """What a model was trained on that knows one degree at most, in words; None for others."""
+    trained = trained_degrees(facts)
+    if len(trained) > 1:
+        return None
+    return f"degree {trained[0]} only" if trained else "constants only"
 
 
 Cell = tuple[str, int]  # a predictor and the degree it is measured on
@@ -40,15 +50,21 @@ def errors_of_cells(
     result: DataArray, cells: list[Cell], points: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Errors of (predictor, degree), and of zero on the same classes: each (function, cell)."""
-    pick = [
-        result.sel({"predictor": who, "class": f"degree {d}", "points": points}).values
-        for who, d in cells
-    ]
-    zero = [
-        result.sel({"predictor": "zero", "class": f"degree {d}", "points": points}).values
-        for _, d in cells
-    ]
-    return np.stack(pick, -1), np.stack(zero, -1)
+    errors = []
+    of_zero = []
+    for who, degree in cells:
+        error, zero = _errors(result, who, f"degree {degree}", points)
+        errors.append(error)
+        of_zero.append(zero)
+    return np.stack(errors, -1), np.stack(of_zero, -1)
+
+
+def _errors(
+    result: DataArray, predictor: str, name: str, points: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of a predictor and of zero on a class, by function."""
+    there = result.sel({"class": name, "points": points})
+    return there.sel(predictor=predictor).values, there.sel(predictor="zero").values
 
 
 def _rates(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
@@ -62,11 +78,7 @@ def log_rates(error: np.ndarray, zero: np.ndarray) -> np.ndarray:
 
 def rate(result: DataArray, predictor: str, name: str, points: str = "own") -> Interval:
     """Error rate of a predictor on a class, with its interval over functions."""
-    error, zero = (
-        result.sel({"predictor": who, "class": name, "points": points}).values
-        for who in (predictor, "zero")
-    )
-    return bootstrap(_rates, error, zero)
+    return bootstrap(_rates, *_errors(result, predictor, name, points))
 
 
 def highest_rate(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
@@ -77,30 +89,33 @@ def highest_rate(cells: tuple[np.ndarray, np.ndarray]) -> Interval:
 def rate_rows(result: DataArray, cells: list[Cell]) -> list[dict[str, Any]]:
     """Error rate of each cell with its interval, and on late points."""
     rows = []
-    for cell in cells:
-        own, late = (
-            rate(result, cell[0], f"degree {cell[1]}", points) for points in ("own", "late")
-        )
-        rows.append(
-            {
-                "class": f"degree {cell[1]}",
-                "predictor": cell[0],
-                "error rate": own.value,
-                "low": own.low,
-                "high": own.high,
-                "on late points": late.value,
-            }
-        )
+    for who, degree in cells:
+        name = f"degree {degree}"
+        late = rate(result, who, name, "late")
+        rows.append(rate_row(result, who, name))
+        rows[-1]["on late points"] = late.value
     return rows
+
+
+def rate_row(result: DataArray, predictor: str, name: str) -> dict[str, Any]:
+    """Error rate of a predictor on a class with its interval."""
+    found = rate(result, predictor, name)
+    row: dict[str, Any] = {"class": name, "predictor": predictor}
+    row["error rate"] = found.value
+    row["low"] = found.low
+    row["high"] = found.high
+    return row
 
 
 def graft(result: DataArray, control: DataArray) -> DataArray:
     """The result with the model replaced by its untrained control, which has no companions."""
     values = result.values.copy()
-    row, classes = result.indexes["predictor"].get_loc("model"), list(result.indexes["class"])
+    row = result.indexes["predictor"].get_loc("model")
+    classes = list(result.indexes["class"])
     values[row] = np.nan
     for name in control.indexes["class"]:
-        values[row, classes.index(name)] = control.sel({"predictor": "model", "class": name}).values
+        its = control.sel({"predictor": "model", "class": name})
+        values[row, classes.index(name)] = its.values
     return make_array(values, result.indexes)
 
 
@@ -109,14 +124,11 @@ def may_be_too_high(highest: Estimate) -> str:
     if highest.high <= LOW:
         return ""
     return (
-        f"The interval of the highest reaches {highest.high:.2g}, and only up to {LOW} is a degree "
-        "learned."
+        f"The interval of the highest reaches {plain(highest.high)}, and only up to {LOW} is a "
+        "degree learned."
     )
 
 
-def as_factor(log10: float) -> str:
-    """A log10 as a factor, in words."""
-    return f"{10**log10:.2g}"
-
-
-HIGHEST = Condition("highest", (-INF, LOW), None, "log")
+HIGHEST = Condition(
+    "highest", "highest squared error relative to predicting 0", at_most(LOW), scale="log"
+)

@@ -7,29 +7,21 @@ from typing import Any
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Remarks
 from icl_interp.analyses.criterion import (
-    INF,
     Condition,
     Criterion,
-    Decision,
     Estimate,
+    Found,
     Precondition,
+    at_least,
+    at_most,
 )
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.limits.claims.far_words import (
-    BY_ALGEBRA,
-    EDGE,
-    NO,
-    YES,
-    asked,
-    in_lower_case,
-    percent,
-)
+from icl_interp.studies.limits.claims.far_words import EDGE, asked
 from icl_interp.studies.limits.claims.layernorm import needs_norm
 from icl_interp.studies.limits.measurements import between, far
 from icl_interp.studies.limits.measurements.failure import (
@@ -45,10 +37,8 @@ from icl_interp.studies.limits.measurements.far import power
 DECIDING = ("query x 10", "query x 1000")
 FURTHEST = ("query x 1000", "drawn about x 1000")
 FAR_X = QUERIES["query x 1000"]
-MOST, LITTLE = (
-    0.5,
-    0.2,
-)  # shares of the failure whose removal supports, from the first on, or contradicts
+# Shares of the failure whose removal supports, from the first on, or contradicts.
+MOST, LITTLE = 0.5, 0.2
 FAILS = 0.5  # error over that of the best guess without the prompt, from which a model fails
 # The same in distribution with frozen norms, and phi of the control: both at most. The control was
 # asked to stay within 0.05 at first. But what it has to rule out is that freezing anything of that
@@ -56,7 +46,6 @@ FAILS = 0.5  # error over that of the best guess without the prompt, from which 
 # 0.2 + 0.1 < 0.5 - 0.1. At 0.05 a model whose phi is below 0 at every scale, and whose control
 # moves by 0.053, was left open in every sample.
 COST, IDLE = 0.1, 0.1
-NAME = "share of the failure that freezing every norm removes"
 
 
 def _per_unit(errors: DataArray, arm: str, place: str, as_at: str = "") -> np.ndarray:
@@ -95,16 +84,11 @@ def removed(errors: DataArray, arm: str, place: str) -> Interval:
     return bootstrap(phi, *arrays)
 
 
-def _cost(errors: DataArray) -> Estimate:
+def _cost(errors: DataArray) -> Interval:
     """The relative error in distribution with norms frozen, at the scale at which it is largest."""
     frozen = np.stack([errors.sel(arm=arm, place=NEAR).values for arm in SCALES], -1)
     law = errors.sel(arm="law mean", place=NEAR).values
-    largest = bootstrap(lambda e, guess: e.max(-1) / guess, frozen, law, positive=True)
-    return Estimate.of(
-        "squared error in distribution with frozen norms / that of the best guess without the "
-        "prompt",
-        largest,
-    )
+    return bootstrap(lambda e, guess: e.max(-1) / guess, frozen, law, positive=True)
 
 
 @dataclass(frozen=True)
@@ -129,39 +113,31 @@ class Place:
         return cls(phi, relative_error(errors, "intact", place), sham)
 
 
-def quantities(places: Sequence[Place], cost: Estimate) -> dict[str, Estimate]:
+def quantities(places: Sequence[Place], cost: Interval) -> dict[str, Estimate]:
     """What the criterion asks for, over some places and every scale at which norms were frozen.
 
     Phi's own value is that of the last place at the mean scale; e and the sham have that of the
     worst place.
     """
+    phi = [phi for place in reversed(places) for phi in place.phi.values()]
     fails = sorted((place.error for place in places), key=lambda e: e.low)
     sham = sorted((place.sham for place in places if place.sham), key=lambda e: -abs(e.value))
     found = {
-        "phi": Estimate.spanning(
-            NAME, [phi for place in reversed(places) for phi in place.phi.values()]
-        ),
-        "fails": Estimate.spanning(
-            "squared error / that of the best guess without the prompt", fails
-        ),
-        "cost": cost,
+        "phi": Estimate.spanning("phi", phi),
+        "fails": Estimate.spanning("fails", fails),
+        "cost": Estimate.of("cost", cost),
     }
-    return found | (
-        {
-            "sham": Estimate.spanning(
-                "share of the failure that the control intervention removes", sham
-            )
-        }
-        if sham
-        else {}
-    )
+    if sham:
+        found["sham"] = Estimate.spanning("sham", sham)
+    return found
 
 
-def _row(errors: DataArray, name: str, place: Place, cost: Estimate) -> dict[str, Any]:
+def _row(errors: DataArray, name: str, cost: Interval) -> dict[str, Any]:
     """The verdict at one place, with what it rests on.
 
     Errors are relative to that of the law's mean.
     """
+    place = Place.of(errors, name)
     asked = quantities((place,), cost)
     decision = CRITERION.decide(asked)
     row: dict[str, Any] = {
@@ -174,81 +150,71 @@ def _row(errors: DataArray, name: str, place: Place, cost: Estimate) -> dict[str
         **({"sham": place.sham.value} if place.sham else {}),
     }
     mean = errors.sel(place=name).mean("unit")
+    law = mean.sel(arm="law mean")
     for arm, phi in place.phi.items():
-        row |= {
-            f"phi, {arm}": phi.value,
-            f"phi, {arm}, low": phi.low,
-            f"phi, {arm}, high": phi.high,
-        }
-        row[f"error, {arm}"] = float(mean.sel(arm=arm) / mean.sel(arm="law mean"))
+        row[f"phi, {arm}"] = phi.value
+        row[f"phi, {arm}, low"] = phi.low
+        row[f"phi, {arm}, high"] = phi.high
+        row[f"error, {arm}"] = float(mean.sel(arm=arm) / law)
     # 1 + s^2 / E[a^2] where frozen f has a slope s that ignores the context, and functions are a x.
     # Measured at queries of one place only.
     if name in QUERIES:
-        row["error, context-free"] = float(mean.sel(arm="context-free") / mean.sel(arm="law mean"))
+        row["error, context-free"] = float(mean.sel(arm="context-free") / law)
     return row
 
 
-def causes_failure(results: Results, facts: Facts) -> Evidence:
-    """How much of the failure is gone once the norms are frozen?
-
-    This is the paper's central inference.
-    """
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How much of the failure is gone once the norms are frozen: the paper's central inference."""
     errors = results[failure]
-    cost, places = (
-        _cost(errors),
-        {name: Place.of(errors, name) for name in (*QUERIES, *DRAWN, *FUNCTIONS)},
-    )
-    found = quantities([places[name] for name in (*DRAWN, *DECIDING)], cost)
-    found["learned"] = facts.learned
-    rows = {name: _row(errors, name, place, cost) for name, place in places.items()}
-    phi = found["phi"]
+    places = [Place.of(errors, name) for name in (*DRAWN, *DECIDING)]
+    return {**quantities(places, _cost(errors)), "learned": facts.learned}
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
+    """Phi of an untrained control at 1,000 half-widths.
+
+    Its error in distribution counts as 0, because it has learned nothing.
+    """
+    arms = results.control[far.norm_arms]
+    intact, frozen = (_at(arms.sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen"))
+    return {"phi": bootstrap(lambda e, f: (e - f) / e, intact, frozen)}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Errors with and without frozen norms, at every place."""
+    errors = results[failure]
+    cost = _cost(errors)
+    rows = {name: _row(errors, name, cost) for name in (*QUERIES, *DRAWN, *FUNCTIONS)}
     near, out = (rows[place] for place in DECIDING)
     frozen = [row[f"error, {arm}"] for row in (near, out) for arm in SCALES]
     first, last = (power(QUERIES[place] * facts.x_unit) for place in DECIDING)
-    ends = list(dict.fromkeys((_percent(phi.low), _percent(phi.high))))
-    removes = f"between {ends[0]} and {ends[1]}" if len(ends) > 1 else ends[0]
-    answer, verdict = _answer(CRITERION.decide(found)), CRITERION.decide(found).verdict
-    if verdict == NO and follows_from_sizes(errors):
-        answer = (
-            f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}: at {out['place'].removeprefix('query x ')} "
-            f"{EDGE} the truth outgrows whatever the model says, with or without frozen norms."
-        )
-    limits = bound(
-        CRITERION, found, "phi", f"at least {percent(MOST)}", f"at most {percent(LITTLE)}"
-    )
-    says = (
-        f"{answer} At |x| = {first} and {last} freezing every norm removes {removes} of the "
-        f"failure ({limits})."
-    )
-    caveat = (
-        f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the best "
-        f"guess without the prompt, with frozen norms {min(frozen):.3g} to {max(frozen):.3g} times."
-    )
-    relative = {key: out[f"error{name}"] for key, name in (("intact", ""), ("frozen", ", mean"))}
-    relative["context-free"] = out["error, context-free"]
-    if results[far.counterpart].sizes["unit"]:
-        ratio = far_ratio(
-            results[far.counterpart], results[far.norm_arms].sel(arm="law mean"), facts.x_unit
-        )
-        relative["trained without"] = ratio.value
-    causal = {
-        "intervention": "freeze the scale of every norm at the query position, at five of its "
-        "scales in distribution",
-        "effect": phi.value,
-        "sham effect": found["sham"].value,
-        "far error / law mean": relative,
-        "cost": {"largest error in distribution, frozen / law mean": cost.value},
+    where = f"|x| = {first}, {last} and drawn places about these"
+    furthest = f"{DECIDING[-1].removeprefix('query x ')} {EDGE}"
+    sized = follows_from_sizes(errors)
+    relative = {
+        "intact": out["error"],
+        "frozen": out["error, mean"],
+        "context-free": out["error, context-free"],
     }
-    return Evidence(
-        found,
-        says,
-        scope=asked(
-            facts, f"|x| = {first}, {last} and drawn places about these", 2 * errors.sizes["unit"]
-        ),
-        causal=causal,
-        control={"phi": _of_control(results.control, facts)},
+    if results[far.counterpart].sizes["unit"]:
+        guess = results[far.norm_arms].sel(arm="law mean")
+        without = far_ratio(results[far.counterpart], guess, facts.x_unit)
+        relative["trained without"] = without.value
+    return Remarks(
+        scope=asked(facts, where, 2 * errors.sizes["unit"]),
+        by_algebra=f"at {furthest} the truth outgrows whatever the model says" if sized else "",
+        caveat=f"The squared error is {near['error']:.3g} and {out['error']:.3g} times that of the "
+        f"best guess without the prompt, with frozen norms {min(frozen):.3g} to {max(frozen):.3g} "
+        "times.",
+        causal={
+            "intervention": "freeze the scale of every norm at the query position, at five of its "
+            "scales in distribution",
+            "effect": found["phi"].value,
+            "sham effect": found["sham"].value,
+            "far error / law mean": relative,
+            "cost": {"largest error in distribution, frozen / law mean": cost.value},
+        },
         details=tuple(rows.values()),
-        caveat=caveat,
     )
 
 
@@ -271,23 +237,6 @@ def follows_from_sizes(errors: DataArray) -> bool:
     return True
 
 
-def _answer(decision: Decision) -> str:
-    if decision.verdict == YES:
-        return "LayerNorm causes most of the failure far from the data."
-    if decision.verdict == NO:
-        return "LayerNorm does not cause most of the failure far from the data."
-    if decision.failed:
-        return "So it cannot be told whether LayerNorm causes the failure."
-    return "It is not decided whether LayerNorm causes the failure far from the data."
-
-
-def _percent(share: float) -> str:
-    """A share of the failure; what is nearly nothing is called so."""
-    if abs(share) < 1e-4:
-        return "0 %"
-    return f"{100 * share:.0f} %" if 0.1 <= abs(share) < 100 else f"{100 * share:.2g} %"
-
-
 def _at(curve: DataArray, x_unit: float) -> np.ndarray:
     """Squared error of each unit at |x| = FAR_X units, the mean of both directions."""
     values = curve.sel(statistic="squared error").values
@@ -299,39 +248,27 @@ def far_ratio(curve: DataArray, other: DataArray, x_unit: float) -> Interval:
     return bootstrap(lambda e, law: e / law, _at(curve, x_unit), _at(other, x_unit), positive=True)
 
 
-def _of_control(control: Results, facts: Facts) -> Estimate:
-    """Phi of an untrained control at 1,000 half-widths.
-
-    Its error in distribution counts as 0, because it has learned nothing.
-    """
-    intact, frozen = (
-        _at(control[far.norm_arms].sel(arm=arm), facts.x_unit) for arm in ("intact", "frozen")
-    )
-    return Estimate.of(NAME, bootstrap(lambda e, f: (e - f) / e, intact, frozen))
-
-
 CRITERION = Criterion(
-    "Share of the failure that freezing every norm at the query removes: phi = (e - e_frozen) / (e "
-    "- e_in), where e is the squared error of the unchanged model over that of the best guess "
-    "without the prompt (the mean of the distribution of functions), e_frozen the same with frozen "
-    "norms, and e_in that of the unchanged model in distribution. Supported if it is at least "
-    f"{MOST} at queries of 10 and 1,000 {EDGE} and drawn ones about these, for each of five scales "
-    f"at which norms are frozen. Contradicted if it is at most {LITTLE} in all of these. Asked "
-    f"where R2 > {LEARNED_R2}, e >= {FAILS}, the error with frozen norms in distribution is at "
-    f"most {COST} of that of the best guess, and the control intervention (norms frozen at the "
-    f"context positions) removes at most {IDLE} either way.",
-    (Condition("phi", (MOST, INF), (-INF, LITTLE)),),
     (
-        Precondition("learned", (LEARNED_R2, INF), f"{EXPLAINS}.", optional=True),
+        Condition(
+            "phi",
+            "share of the failure that freezing every norm removes",
+            at_least(MOST),
+            at_most(LITTLE),
+            unit="share",
+        ),
+    ),
+    (
+        Precondition("learned", at_least(LEARNED_R2), f"{EXPLAINS}.", optional=True),
         Precondition(
             "fails",
-            (FAILS, INF),
+            at_least(FAILS),
             "The model does not fail there: its squared error is {value:.2f} times that of the "
             f"best guess without the prompt (at least {FAILS} needed).",
         ),
         Precondition(
             "cost",
-            (-INF, COST),
+            at_most(COST),
             "Frozen norms spoil the prediction in distribution too: its squared error is "
             f"{{value:.2f}} times that of the best guess without the prompt (at most {COST} "
             "allowed).",
@@ -344,12 +281,17 @@ CRITERION = Criterion(
             optional=True,
         ),
     ),
+    terms="The share is (e - e_frozen) / (e - e_in): e is the squared error over that of the best "
+    "guess without the prompt (the mean of the distribution of functions), e_frozen the same with "
+    "every norm frozen at the query, e_in that in distribution. Queries of 10 and 1,000 "
+    f"{EDGE}, drawn ones about these and five scales of frozen norms all count.",
 )
 
 LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     id="limits.layernorm_causes_failure",
     question="far from the data",
-    short="LayerNorm causes the model to fail far from the data.",
+    statement="LayerNorm causes most of the failure far from the data.",
+    denied="LayerNorm does not cause most of the failure far from the data.",
     quote=Quote(
         "By constraining the magnitude of internal activations, it prevents the model from "
         "extrapolating beyond the range seen during training, thereby limiting generalization, "
@@ -363,13 +305,12 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
         "removing LayerNorm does not restore in-context learning for such queries.",
     ),
     kind="learning",
-    statement="LayerNorm is what makes a trained model fail far from the data: without it most of "
-    "the failure is gone",
-    source="Naim & Asher (2025), section 5 (Table 1) and section 6",
     criterion=CRITERION,
     measurements=(failure, far.norm_arms, far.counterpart),
     control=(far.norm_arms,),
-    evidence=causes_failure,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     of_numbers=True,
     excluded=needs_norm,
     figures=("growth",),

@@ -1,33 +1,27 @@
 """The claim of `limits` that nothing is learned in context where the query is large."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Evidence
+from icl_interp.analyses.claim import EXPLAINS, LEARNED_R2, Claim, Remarks
 from icl_interp.analyses.criterion import (
-    INF,
     Condition,
     Criterion,
-    Decision,
     Estimate,
+    Found,
     Precondition,
+    at_least,
+    at_most,
 )
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.studies.limits.claims.far_words import (
-    BY_ALGEBRA,
-    EDGE,
-    NO,
-    YES,
-    asked,
-    in_lower_case,
-    of,
-    percent,
-)
+from icl_interp.studies.limits.claims.far_words import EDGE, asked
 from icl_interp.studies.limits.measurements import between, boundary, context, far
 from icl_interp.studies.limits.measurements.context import HIGH, ROUNDING
 from icl_interp.studies.limits.measurements.far import power
@@ -36,12 +30,8 @@ from icl_interp.studies.limits.measurements.far import power
 NO_HELP = 0.9
 HELP = 0.5  # the same ratio, below which they help
 BOUNDED = 0.1  # growth exponent up to which f counts as bounded
-DRAWN_AT = (
-    (1e4, 10**4.5),
-    (10**4.5, 1e5),
-    (1e5, 10**5.5),
-    (10**5.5, 1e6),
-)  # strata of drawn far queries
+# Strata of drawn far queries.
+DRAWN_AT = ((1e4, 10**4.5), (10**4.5, 1e5), (1e5, 10**5.5), (10**5.5, 1e6))
 # Centred r2 from which a far prediction still tells the truth, however small its size.
 DECODABLE = 0.5
 
@@ -131,143 +121,113 @@ def swapped(used: DataArray, at: np.ndarray) -> Interval:
     return bootstrap(lambda a, b: b / np.maximum(a, 1e-200), own, other, positive=True)
 
 
-def arm_rows(curve: DataArray, u: float) -> list[dict[str, object]]:
+def arm_rows(curve: DataArray, u: float) -> list[dict[str, Any]]:
     """What the three arms of "far out" do: growth of f, spread over contexts, and error.
 
     The error is given over that of the law's mean. Spread (in units of u) and error are given at
     scale 1, 1e4 and 1e6; growth is the exponent of f's size over the last two decades.
     """
-    rows = []
-    for arm in curve.indexes["arm"]:
-        # (unit, query, scale)
-        f, truth, mean = (
-            curve.sel(arm=arm, curve=who).values for who in ("model", "truth", "law's mean")
-        )
-        size, spread = (
-            np.square(f).mean((0, 1)),
-            np.sqrt(np.square(f - f.mean(0)).mean((0, 1))) / (u or 1.0),
-        )
-        error = np.square(f - truth).mean((0, 1)) / np.maximum(
-            np.square(mean - truth).mean((0, 1)), 1e-300
-        )
-        exponent = float(
-            slope(np.log(curve["scale"].values[-2:]), 0.5 * np.log(np.maximum(size[-2:], 1e-300)))
-        )
-        row: dict[str, object] = {
-            "arm": arm,
-            "growth exponent": exponent,
-            "bounded": bool(exponent <= BOUNDED),
-        }
-        for scale_of in (1.0, 1e4, 1e6):
-            k = int(np.argmin(np.abs(curve["scale"].values - scale_of)))
-            row |= {
-                f"spread at {scale_of:.0e}": float(spread[k]),
-                f"error at {scale_of:.0e}": float(error[k]),
-            }
-        rows.append(row)
-    return rows
+    return [_arm_row(curve.sel(arm=arm), u) for arm in curve.indexes["arm"]]
 
 
-def no_icl_at_high_norm(results: Results, facts: Facts) -> Evidence:
-    """Does the context, which helps at inner queries, still help at a query of large embedding?"""
-    used, x_unit = results[context.use], facts.x_unit
-    far_out = context.far_out(used, x_unit)
-    found, near = (
-        relative_error(used, *far_out, drawn=results[between.drawn]),
-        relative_error(used, context.INNER),
-    )
-    everywhere = np.concatenate(far_out)
-    r2, swaps = (
-        decodable(used, everywhere),
-        [swapped(used, at) for at in (context.INNER, everywhere)],
-    )
-    first, last = (power(x * x_unit) for x in HIGH)
-    rows = arm_rows(results[boundary.arms], output_unit.u(results))
-    name = "squared error far from the data / that of the best guess without the prompt"
-    quantities = {
+def _arm_row(curve: DataArray, u: float) -> dict[str, Any]:
+    scales = curve["scale"].values
+    f, truth, mean = (curve.sel(curve=who).values for who in ("model", "truth", "law's mean"))
+    # (unit, query, scale) each
+    size = np.square(f).mean((0, 1))
+    spread = np.sqrt(np.square(f - f.mean(0)).mean((0, 1))) / (u or 1.0)
+    guessed = np.maximum(np.square(mean - truth).mean((0, 1)), 1e-300)
+    error = np.square(f - truth).mean((0, 1)) / guessed
+    last = 0.5 * np.log(np.maximum(size[-2:], 1e-300))
+    exponent = float(slope(np.log(scales[-2:]), last))
+    row = {
+        "arm": str(curve["arm"].item()),
+        "growth exponent": exponent,
+        "bounded": exponent <= BOUNDED,
+    }
+    for scale in (1.0, 1e4, 1e6):
+        k = int(np.argmin(np.abs(scales - scale)))
+        row[f"spread at {scale:.0e}"] = float(spread[k])
+        row[f"error at {scale:.0e}"] = float(error[k])
+    return row
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Errors over those of the best guess without the prompt, in distribution and far from it."""
+    used = results[context.use]
+    far_out = context.far_out(used, facts.x_unit)
+    return {
         "R2": facts.learned,
-        "near": Estimate.of("the same at queries in distribution", near),
-        "error": Estimate.of(name, found),
+        "near": relative_error(used, context.INNER),
+        "error": relative_error(used, *far_out, drawn=results[between.drawn]),
     }
-    threshold = bound(
-        HIGH_NORM, quantities, "error", f"at least {percent(NO_HELP)}", f"less than {percent(HELP)}"
-    )
-    decision = HIGH_NORM.decide(quantities)
-    answer = _helps(decision)
-    if decision.verdict == YES and follows_from_sizes(used, results[between.drawn], *far_out):
-        answer = (
-            f"{BY_ALGEBRA}{in_lower_case(answer)[:-1]}, which is too small beside a truth that "
-            "grows."
-        )
-    says = (
-        f"{answer} At |x| = {first} and {last} the squared error is {of(found.value)} "
-        f"that of the best guess without the prompt ({threshold})."
-    )
-    caveat = (
-        f"The truth {'can' if r2.low > DECODABLE else 'cannot clearly'} be read from these "
-        f"predictions: across prompts the squared correlation of the two is {r2.value:.2f}."
-    )
-    causal = {
-        "intervention": "put the context of another function before the same query",
-        "effect": swaps[1].value,
-        "error swapped / own, in distribution": swaps[0].value,
-        "error swapped / own, far out": swaps[1].value,
-        "centred r2 of f and the truth, far out": [r2.low, r2.value, r2.high],
-    }
-    of_control = results.control[context.use]
-    control = relative_error(of_control, *context.far_out(of_control, x_unit))
-    return Evidence(
-        quantities,
-        says,
-        Estimate.of(name, found),
-        asked(
-            facts,
-            f"|x| = {first}, {last} and places drawn up to {power(1e6 * x_unit)}",
-            results[far.ends][0, 0].size,
-        ),
-        causal,
-        {"error": Estimate.of(name, control)},
-        tuple(rows),
-        caveat,
-    )
 
 
-def _helps(decision: Decision) -> str:
-    if decision.verdict == YES:
-        return "Far from the data the examples in the prompt do not help the prediction."
-    if decision.verdict == NO:
-        return "Far from the data the examples in the prompt still help the prediction."
-    what = "the examples help the prediction far from the data"
-    return (
-        f"So it cannot be told whether {what}."
-        if decision.failed
-        else f"It is not decided whether {what}."
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
+    """The error of an untrained control, at known places."""
+    used = results.control[context.use]
+    return {"error": relative_error(used, *context.far_out(used, facts.x_unit))}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Whether it follows from sizes, what can be read from predictions, and swapped contexts."""
+    used = results[context.use]
+    far_out = context.far_out(used, facts.x_unit)
+    everywhere = np.concatenate(far_out)
+    first, last, further = (power(x * facts.x_unit) for x in (*HIGH, 1e6))
+    where = f"|x| = {first}, {last} and places drawn up to {further}"
+    sized = follows_from_sizes(used, results[between.drawn], *far_out)
+    r2 = decodable(used, everywhere)
+    can = "can" if r2.low > DECODABLE else "cannot clearly"
+    swap = swapped(used, everywhere).value
+    return Remarks(
+        scope=asked(facts, where, results[far.ends][0, 0].size),
+        by_algebra="it is too small beside a truth that grows" if sized else "",
+        caveat=f"The truth {can} be read from these predictions: across prompts the squared "
+        f"correlation of the two is {r2.value:.2f}.",
+        causal={
+            "intervention": "put the context of another function before the same query",
+            "effect": swap,
+            "error swapped / own, in distribution": swapped(used, context.INNER).value,
+            "error swapped / own, far out": swap,
+            "centred r2 of f and the truth, far out": [r2.low, r2.value, r2.high],
+        },
+        details=tuple(arm_rows(results[boundary.arms], output_unit.u(results))),
     )
 
 
 HIGH_NORM = Criterion(
-    f"Squared error at queries of 1e4 and of 1e5 {EDGE}, and at places drawn from 1e4 to 1e6, over "
-    "that of the best guess without the prompt (the mean of the distribution of functions, or the "
-    "mean of the model's own predictions for other functions, whichever errs less), the smallest "
-    f"of all. Supported if it is at least {NO_HELP}. Contradicted if it is less than {HELP}.",
-    (Condition("error", (NO_HELP, INF), (-INF, HELP), "log"),),
+    (
+        Condition(
+            "error",
+            "squared error far from the data, over that of the best guess without the prompt",
+            at_least(NO_HELP),
+            at_most(HELP),
+            unit="times",
+            scale="log",
+        ),
+    ),
     (
         Precondition(
-            "R2", (LEARNED_R2, INF), f"{EXPLAINS}, so there is no success near the data to lose."
+            "R2", at_least(LEARNED_R2), f"{EXPLAINS}, so there is no success near the data to lose."
         ),
         Precondition(
             "near",
-            (-INF, HELP),
+            at_most(HELP),
             "The examples do not help in distribution either (ratio of errors {value:.2g}, at most "
             f"{HELP} allowed).",
         ),
     ),
+    terms="The best guess without the prompt is the mean of the distribution of functions, or the "
+    "mean of the model's own predictions for other functions, whichever errs less. Queries lie at "
+    f"1e4 and 1e5 {EDGE}, and at places drawn from 1e4 to 1e6; the smallest ratio counts.",
 )
 
 NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
     id="limits.no_icl_at_high_norm",
     question="far from the data",
-    short="Transformers cannot learn in context from queries with large embeddings.",
+    statement="Far from the data the examples in the prompt do not help the prediction.",
+    denied="Far from the data the examples in the prompt still help the prediction.",
     quote=Quote(
         "Transformer models cannot perform in-context learning over inputs with high embedding "
         "norm.",
@@ -278,8 +238,6 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
         "inside the trained range.",
     ),
     kind="architecture",
-    statement="Transformers cannot learn in context over inputs of high embedding norm",
-    source="Naim & Asher (2025), Proposition 4",
     criterion=HIGH_NORM,
     measurements=(
         output_unit.own,
@@ -290,7 +248,9 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
         boundary.boundary,
     ),
     control=(context.use,),
-    evidence=no_icl_at_high_norm,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     of_numbers=True,
     figures=("boundary",),
 )

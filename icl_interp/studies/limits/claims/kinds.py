@@ -15,7 +15,7 @@ hand is left out and named. One that was measured and has an error of 0, of NaN 
 not left out, since that would choose runs by what is compared: then nothing is compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Float
 from pandas import DataFrame
 
-from icl_interp.analyses.claim import LEARNED_R2
-from icl_interp.analyses.criterion import INF, Estimate, Precondition
+from icl_interp.analyses.claim import LEARNED_R2, Remarks
+from icl_interp.analyses.criterion import INF, Found, Precondition, at_least
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.permutation import ratio
 from icl_interp.resampling import Interval
@@ -110,14 +110,6 @@ class Arm:
         """How many runs have a number, in any of these columns, of which there is no logarithm."""
         return sum(not _has_logarithm(row, columns) for row in self.runs)
 
-    def geometric(self, column: str) -> float:
-        """Geometric mean over runs."""
-        return float(np.exp(np.log(self.numbers(column)).mean()))
-
-    def listed(self, column: str) -> str:
-        """The numbers of all runs, for a sentence."""
-        return ", ".join(f"{value:.2g}" for value in self.numbers(column))
-
 
 def _has_logarithm(row: Row, columns: Sequence[str]) -> bool:
     return all(0 < row.get(column, np.nan) < INF for column in columns)
@@ -145,18 +137,13 @@ def fewest(arms: Sequence[Arm]) -> int:
     return min(map(len, arms))
 
 
-def can_decide(arms: Sequence[Arm], least: int = LEAST) -> bool:
-    """Whether every arm has seeds enough, so that its numbers are there."""
-    return fewest(arms) >= least
-
-
 def seeds_needed(least: int = LEAST) -> Precondition:
     """Seeds enough in every arm; three against three, say, have p >= 0.10 whatever they show."""
     otherwise = (
         f"Nothing was compared: the smaller group has {{value:.0f}} of at least {least} seeds "
         "needed."
     )
-    return Precondition("seeds", (least, INF), otherwise)
+    return Precondition("seeds", at_least(least), otherwise)
 
 
 # Runs are never left out by the very error that a claim compares, so one that fell behind makes it
@@ -199,7 +186,7 @@ PRECONDITIONS = preconditions()
 
 def prepared(
     arms: Sequence[Arm], columns: Sequence[str], apart: bool = False, least: int = LEAST
-) -> dict[str, Estimate]:
+) -> dict[str, Found]:
     """The quantities of the preconditions.
 
     Args:
@@ -210,43 +197,24 @@ def prepared(
         least: seeds that an arm needs.
     """
     unknown = sum(not arm.known for arm in arms if arm.runs)
-    found = {
-        "training unknown": Estimate.exactly("groups of unknown training", unknown),
-        "seeds": Estimate.exactly("seeds of the smaller group", fewest(arms)),
-    }
-    if unknown or not can_decide(arms, least):
+    found: dict[str, Found] = {"training unknown": unknown, "seeds": fewest(arms)}
+    if unknown or fewest(arms) < least:
         return found
     blank = sum(arm.without_logarithm((RATE, *columns)) for arm in arms)
-    found["no number"] = Estimate.exactly("runs with an error that is 0, NaN or infinite", blank)
+    found["no number"] = blank
     if blank:
         return found
     rates = [np.log(arm.numbers(RATE)) for arm in arms]
     groups = rates if apart else [np.concatenate(rates)]
     farthest = max(float(np.abs(group - np.median(group)).max()) for group in groups)
-    trainings = {row["training"] for arm in arms for row in arm.runs}
-    return found | {
-        "equally well": Estimate.exactly(
-            "error farthest from the median / median, either way", np.exp(farthest), TIMES
-        ),
-        "trainings": Estimate.exactly("ways in which the groups were trained", len(trainings)),
-    }
+    found["equally well"] = np.exp(farthest)
+    found["trainings"] = len({row["training"] for arm in arms for row in arm.runs})
+    return found
 
 
-def comparable(quantities: dict[str, Estimate]) -> bool:
+def comparable(quantities: Mapping[str, Found]) -> bool:
     """Whether `prepared` found every arm fit to be compared, as far as its numbers go."""
     return "trainings" in quantities
-
-
-def in_brackets(interval: Interval) -> str:
-    """A factor and its interval in a sentence."""
-    value, low, high = (
-        f"{v:,.0f}" if v >= 100 else f"{v:.2f}" if v >= 0.1 else f"{v:.1g}" for v in _ends(interval)
-    )
-    return f"{value} [{low}, {high}]"
-
-
-def _ends(interval: Interval) -> tuple[float, float, float]:
-    return interval.value, interval.low, interval.high
 
 
 def counted(arms: Sequence[Arm]) -> str:
@@ -261,6 +229,11 @@ def counted(arms: Sequence[Arm]) -> str:
     return said + (f", {n_out} left out" if n_out else "")
 
 
+def compared(arms: Sequence[Arm]) -> str:
+    """How many seeds were compared, as a sentence."""
+    return f"Compared are {counted(arms)}."
+
+
 def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:
     """A row for each run that has not learned its task, or whose numbers are not at hand.
 
@@ -273,13 +246,16 @@ def left_out(arms: Sequence[Arm], names: Sequence[str]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def needed(arms: Sequence[Arm], names: Sequence[str], least: int = LEAST) -> str:
-    """What seeds are missing, and how to make them; nothing where all are there."""
-    if can_decide(arms, least):
-        return ""
-    missing = [(arm, name) for arm, name in zip(arms, names, strict=True) if len(arm) < least]
-    counts = [f"{name}: {len(arm)} of {least}" for arm, name in missing]
-    return f"Seeds at hand: {', '.join(counts)}. {how_to_train([arm for arm, _ in missing])}"
+def too_few(arms: Sequence[Arm], names: Sequence[str]) -> Remarks:
+    """What stands beside groups that cannot be compared: the seeds that are missing, if any are."""
+    counts = []
+    small = []
+    for arm, name in zip(arms, names, strict=True):
+        if len(arm) < LEAST:
+            counts.append(f"{name}: {len(arm)} of {LEAST}")
+            small.append(arm)
+    needed = f"Seeds at hand: {', '.join(counts)}. {how_to_train(small)}" if small else ""
+    return Remarks(scope=SCOPE, open_because=needed, details=left_out(arms, names))
 
 
 def how_to_train(arms: Sequence[Arm], changes: str = "") -> str:

@@ -17,7 +17,7 @@ Sources: nostalgebraist (2020), "interpreting GPT: the logit lens"; Belrose et a
 each depth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,9 +27,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
@@ -62,10 +61,8 @@ EDITS = ("last block", "last attention", "last MLP")
 LENSES = ("logit", "affine")
 N_FOLDS = 8
 PENALTIES = (1e-10, 1e-6, 1e-4, 1e-2, 1.0)  # of the ridge, in units of the features' mean square
-N_SHOWN, N_QUERIES = (
-    3,
-    33,
-)  # of the curves: contexts, and queries from end to end of the inputs' interval
+# Of the curves: contexts, and queries from end to end of the inputs' interval.
+N_SHOWN, N_QUERIES = 3, 33
 SCOPE = "these weights, this task, the last query in distribution"
 AS_IT_IS = "; without a final norm, so both read-outs take the stream as it is"
 
@@ -270,92 +267,76 @@ def left(result: DataArray, edit: str) -> Interval:
     return bootstrap(share, np.moveaxis(result.sel(edit=edit).values, -1, 0))
 
 
-def _before(results: Results, n_layers: int) -> dict[str, Estimate]:
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How much of the prediction is there before the last block, and how much without it."""
+    return _before(results, facts.config.n_layers)
+
+
+def _before(results: Results, n_layers: int) -> dict[str, Found]:
     seen = seen_by(results[lens], "affine", n_layers - 1)
-    return {
-        "before": Estimate.spanning(
-            "share of the prediction before the last layer",
-            [seen, left(results[without_last], EDITS[0])],
-        )
-    }
+    kept = left(results[without_last], EDITS[0])
+    return {"before": Estimate.spanning("before", [seen, kept])}
 
 
-def last_layer(results: Results, facts: Facts) -> Evidence:
-    """How much of the prediction is there before the last block, and how much without it?"""
-    result = results[lens]
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Both shares by themselves, what every lens sees after each layer, and what blocks do."""
     n_layers = facts.config.n_layers
-    quantities = _before(results, n_layers)
-    lensed = {name: [seen_by(result, name, d) for d in range(n_layers + 1)] for name in LENSES}
+    rows = []
+    for name in LENSES:
+        for depth in range(n_layers + 1):
+            share = seen_by(results[lens], name, depth)
+            shown = {"R2": share.value, "low": share.low, "high": share.high}
+            rows.append({"depth": depth, "lens": name, **shown})
+    # What is left without the last layer, or without a part of it.
     shares = {edit: left(results[without_last], edit) for edit in EDITS}
-    seen, without = lensed["affine"][n_layers - 1], shares[EDITS[0]]
-    causal = _blocks(results, n_layers)
-    causal |= {
-        f"share left, {edit} at its mean": i.value
-        for edit, i in shares.items()
-        if np.isfinite(i.value)
+    kept = {
+        f"share left, {edit} at its mean": share.value
+        for edit, share in shares.items()
+        if np.isfinite(share.value)
     }
-    first = answer(
-        CRITERION,
-        quantities,
-        "The prediction is mainly formed in the last layer.",
-        "The prediction is mainly formed before the last layer.",
-        "the prediction is mainly formed in the last layer",
+    causal = {**_blocks(results, n_layers), **kept}
+    seen = seen_by(results[lens], "affine", n_layers - 1)
+    without = shares[EDITS[0]]
+    caveat = (
+        f"A read-out before it sees {_percent(seen)}, and without it {_percent(without)} is left."
     )
-    threshold = bound(
-        CRITERION, quantities, "before", f"at most {MAINLY:g}", f"at least {ALREADY:g}"
-    )
-    says = (
-        f"{first} A read-out before it (affine) sees {_bracketed(seen)} of its variance, and "
-        f"without the last layer {_bracketed(without)} is left ({threshold})."
-    )
-    caveat = f"Without that layer the error is {causal['effect']:.2g} times that of {NO_PROMPT}."
     if seen.low >= ALREADY and without.high <= MAINLY:
         caveat = "The last layer makes a prediction that could have been read before it."
-    rows = tuple(
-        {"depth": d, "lens": name, "R2": i.value, "low": i.low, "high": i.high}
-        for name in LENSES
-        for d, i in enumerate(lensed[name])
-    )
-    return Evidence(
-        quantities,
-        says,
-        Estimate.of(
+    return Remarks(
+        scope=SCOPE + (AS_IT_IS if facts.config.norm_position == "post" else ""),
+        caveat=caveat,
+        estimate=Estimate.of(
             "share of the prediction that an affine read-out sees before the last layer (R2)", seen
         ),
-        SCOPE + (AS_IT_IS if facts.config.norm_position == "post" else ""),
         causal=causal,
-        control=_before(results.control, n_layers),
-        details=rows,
-        caveat=caveat,
+        details=tuple(rows),
     )
+
+
+def _percent(share: Interval) -> str:
+    return f"{100 * share.value:.0f} %"
 
 
 def _blocks(results: Results, n_layers: int) -> dict[str, Any]:
     """Error over that of the best guess without the prompt, with each block at its mean."""
-    parts, whole = results[ablated], results[without_attention]
-
-    def rate(source: DataArray, arm: str, points: str) -> float:
-        return float(
-            source.sel(arm=arm, points=points).mean() / whole.sel(arm=BLIND, points=points).mean()
-        )
-
-    rates = {
-        points: [rate(parts, f"block {i}", points) for i in range(n_layers)]
-        for points in (ALL, QUERY)
-    }
+    everywhere = _error_rates(results, n_layers, ALL)
+    whole = results[without_attention].sel(points=ALL)
     return {
         "intervention": "outputs of one layer (attention and MLP) replaced by their mean, at every "
         "position",
-        "effect": rates[ALL][-1],
-        "the same for another block (the largest effect)": max(rates[ALL][:-1]),
-        "by block": rates[ALL],
-        "by block, at the query's token only": rates[QUERY],
-        "intact": rate(whole, "intact", ALL),
+        "effect": everywhere[-1],
+        "the same for another block (the largest effect)": max(everywhere[:-1]),
+        "by block": everywhere,
+        "by block, at the query's token only": _error_rates(results, n_layers, QUERY),
+        "intact": float(whole.sel(arm="intact").mean() / whole.sel(arm=BLIND).mean()),
     }
 
 
-def _bracketed(interval: Interval) -> str:
-    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+def _error_rates(results: Results, n_layers: int, points: str) -> list[float]:
+    """The same error for each block, replaced at some of the positions."""
+    parts = results[ablated].sel(points=points)
+    blind = results[without_attention].sel(points=points, arm=BLIND).mean()
+    return [float(parts.sel(arm=f"block {i}").mean() / blind) for i in range(n_layers)]
 
 
 def _one_layer(facts: Facts) -> str | None:
@@ -370,17 +351,26 @@ def _one_layer(facts: Facts) -> str | None:
 
 
 CRITERION = Criterion(
-    f"share of the variance of the final prediction, less {NO_PROMPT}, that the best affine "
-    "read-out (cross-validated over functions) sees in the stream before the last layer, and share "
-    "that is left with the last layer's outputs replaced by their mean (scale and offset set "
-    f"right): both at most {MAINLY} / both at least {ALREADY}",
-    (Condition("before", (-INF, MAINLY), (ALREADY, INF)),),
+    (
+        Condition(
+            "before",
+            "share of the prediction there before the last layer, or without it",
+            at_most(MAINLY),
+            at_least(ALREADY),
+            unit="share",
+        ),
+    ),
+    terms="Two shares of its variance, of which both must lie there: what the best affine read-out "
+    "(cross-validated over functions) sees in the stream before the last layer, and what is left, "
+    "up to scale and offset, with the last layer's outputs replaced by their mean. The prediction "
+    f"is taken less {NO_PROMPT}.",
 )
 
 LAST_LAYER_CLAIM = Claim(
     id="limits.last_layer",
     question="algorithm",
-    short="The prediction is mainly formed in the last layer.",
+    statement="The prediction is mainly formed in the last layer.",
+    denied="The prediction is mainly formed before the last layer.",
     quote=Quote(
         "Evolution of predictions over layers show that the final prediction is mainly generated "
         "in the last layer.",
@@ -392,13 +382,12 @@ LAST_LAYER_CLAIM = Claim(
         "be there.",
     ),
     kind="learning",
-    statement="The prediction is mainly formed in the last layer",
-    source="Naim & Asher (2025), section 4.1, appendix F and Figure 8",
     criterion=CRITERION,
     measurements=(lens, without_last, curves, without_attention, ablated),
     control=(lens, without_last),
     aspects=("affine lens", "depth"),
-    evidence=last_layer,
+    evidence=evidence,
+    remarks=remarks,
     of_numbers=True,
     excluded=_one_layer,
     figures=("layers",),

@@ -1,14 +1,24 @@
 """The claim of `limits` that far from the data LayerNorm makes f level off as the weights say."""
 
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -19,17 +29,15 @@ from icl_interp.studies.limits.claims.far_words import (
     SD,
     SPREAD,
     asked,
-    levels_off,
     like,
     of,
     onset_within,
-    percent,
     predicted,
-    undecided,
 )
 from icl_interp.studies.limits.measurements import between, boundary, far
 from icl_interp.studies.limits.measurements.far import power
 
+TINY = float(np.finfo(float).tiny)
 ROUNDING = 1e-11  # spread of f in distribution, over its mean, up to which it is rounding
 STILL = 1e-9  # change of f over a decade, in u, up to which f stands still
 SCALE_GROWS = 0.9  # growth exponent from which a norm's scale grows as fast as the query
@@ -67,26 +75,31 @@ def needs_growth(facts: Facts) -> str | None:
     )
 
 
-def spread(results: Results) -> Estimate:
+def spread(results: Results) -> float:
     """u over the size of f in distribution: whether the output is more than a constant.
 
     Without an interval: it asks whether u is rounding (1e-11), which does not turn on which prompts
     were drawn. Nor does u itself have one as a unit: over samples it varies by 4 %, and the zones
     below span a factor of five.
     """
-    mean, u = (float(results[output_unit.own].sel(statistic=s)) for s in ("mean", "u"))
-    name = "standard deviation of the prediction in distribution / its mean"
-    return Estimate.exactly(name, u / max(abs(mean), u) if u > 0 else 0.0)
+    u = output_unit.u(results)
+    mean = float(results[output_unit.own].sel(statistic="mean"))
+    return u / max(abs(mean), u) if u > 0 else 0.0
 
 
 # ---- saturation ----------------------------------------------------------------------------------
 
-LEVELS, KEEPS_ON = (
-    0.01,
-    0.05,
-)  # change over the last decade, in u, up to which f levels off and from which it does not
+# Change over the last decade, in u, up to which f levels off and from which it does not.
+LEVELS, KEEPS_ON = 0.01, 0.05
 CLOSE = 0.01  # distance from the closed form, in u, up to which f ends there
-LEVEL_OFF = Condition("change", (-INF, LEVELS), (KEEPS_ON, INF), "log")
+LEVEL_OFF = Condition(
+    "change",
+    "change of the prediction over the last tenfold increase of |x|",
+    at_most(LEVELS),
+    at_least(KEEPS_ON),
+    unit=SD,
+    scale="log",
+)
 Y = "in units of y"
 
 
@@ -95,7 +108,9 @@ def _changes(ends: DataArray) -> np.ndarray:
 
     The axes are (unit, direction, decade).
     """
-    return np.moveaxis(np.square(np.diff(ends.values, axis=1)).mean(-1), -1, 0)
+    steps = np.diff(ends.values, axis=1)
+    squares = np.square(steps).mean(-1)  # (direction, decade, unit)
+    return np.moveaxis(squares, -1, 0)
 
 
 def _at(drawn: DataArray, statistic: str, ends: tuple[float, float]) -> np.ndarray:
@@ -119,16 +134,15 @@ def last_change(ends: DataArray, u: float, drawn: DataArray | None = None) -> In
     return bootstrap(lambda *means: np.sqrt(np.concatenate(means, -1)).max(-1) / u, *parts)
 
 
-def largest_change(ends: DataArray, u: float, drawn: DataArray) -> Estimate:
+def largest_change(ends: DataArray, u: float, drawn: DataArray) -> float:
     """The largest change over the last decade of a single context, in u.
 
     It is a number of the sample, so it has no error.
     """
-    known = np.abs(np.diff(ends.values, axis=1)[:, -1]).max()
+    last = np.diff(ends.values, axis=1)[:, -1]
+    known = np.abs(last).max()
     between = _at(drawn, "largest gap", LAST).max()
-    return Estimate.exactly(
-        "largest change of the prediction in a single context", max(known, between) / u, SD
-    )
+    return float(max(known, between) / u)
 
 
 def change_beyond(drawn: DataArray, u: float) -> Interval:
@@ -156,9 +170,11 @@ def fading(ends: DataArray, drawn: DataArray) -> Interval:
     both = known + np.moveaxis(np.array(steps), 2, 0)
 
     def ratio(mean: np.ndarray) -> np.ndarray:
-        larger = mean[..., -1].argmax(-1)[:, None, None]
-        before, last = np.moveaxis(np.take_along_axis(np.sqrt(mean), larger, 1)[:, 0], -1, 0)
-        return last / np.maximum(before, STILL * last + np.finfo(float).tiny)
+        larger = mean[..., -1].argmax(-1)
+        changes = np.sqrt(mean[np.arange(len(mean)), larger])  # (draw, decade)
+        before = changes[:, 0]
+        last = changes[:, 1]
+        return last / np.maximum(before, STILL * last + TINY)
 
     return bootstrap(ratio, between.pairs(both))
 
@@ -174,7 +190,8 @@ def _distance(ends: DataArray, closed: np.ndarray, rays: DataArray, u: float) ->
 
     It is the largest of all directions.
     """
-    square = np.square(ends.values[:, -1] - closed[:, None, None]).mean(-1).T
+    off = ends.values[:, -1] - closed[:, None, None]
+    square = np.square(off).mean(-1).T
     both = np.concatenate([square, rays.values], -1)
     return bootstrap(lambda mean: np.sqrt(mean.max(-1)) / u, between.pairs(both))
 
@@ -184,134 +201,118 @@ def _measured_onset(approach: DataArray, u: float) -> float:
 
     It is infinite where f never does.
     """
-    each = [
-        boundary.onset(approach, sign, boundary.LEVEL * u).value for sign in boundary.SIGNS.values()
-    ]
-    settled = max(each) < boundary.last(boundary.direction(approach, 1)[0])
-    return max(each) if settled else float("inf")
+    level = boundary.LEVEL * u
+    slower = max(boundary.onset(approach, sign, level).value for sign in boundary.SIGNS.values())
+    xs, _ = boundary.direction(approach, 1)
+    return slower if slower < boundary.last(xs) else math.inf
 
 
-def saturation(results: Results, facts: Facts) -> Evidence:
-    """Does f stop changing, at the value that the weights alone predict?
-
-    And does a norm's scale grow meanwhile?
-    """
-    weights, ends = results[far.certificate].iloc[0], results[far.ends]
-    x_unit, u, at_end = facts.x_unit, output_unit.u(results), ends.values[:, -1]
-    measured, apart = at_end.mean((1, 2)), at_end.std((1, 2))
-    plateau = Estimate.of(
-        "level that the prediction tends to for x > 0",
-        bootstrap(lambda m: m, at_end[0].mean(-1)),
-        Y,
-    )
-    near, end = (power(x * x_unit) for x in far.LINE[-2:])
-    last = power(BEYOND[1] * x_unit)
-    scope = asked(
-        facts, f"|x| = {near}, {end} and drawn places between and up to {last}", at_end[0].size
-    )
-    quantities = {"spread": spread(results)}
-    if not quantities["spread"].within(NOT_CONSTANT.holds):
-        says = f"The prediction is {measured[0]:.6g} in distribution and far from the data."
-        return Evidence(quantities, says, plateau, scope)
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Changes of f far out, its distance from the plateau of the weights, and norms' scales."""
+    certificate = results[far.certificate]
     drawn = results[between.drawn]
+    ends = results[far.ends]
+    u = output_unit.u(results)
+    size = spread(results)
+    found: dict[str, Found] = {"spread": size}
+    if not size >= ROUNDING:
+        return found
+    # How f changes over the last decade, and beyond it.
     change = last_change(ends, u, drawn)
-    quantities["change"] = Estimate.of(
-        "change of the prediction over the last tenfold increase of |x|", change, SD
-    )
-    quantities["largest"] = largest_change(ends, u, drawn)
-    quantities["beyond"] = Estimate.of(
-        f"its change from 1e6 to 1e10 {EDGE}", change_beyond(drawn, u), SD
-    )
-    if change.high > LEVEL_OFF.supports[1]:
-        name = "change over the last tenfold increase of |x| / over the one before"
-        quantities["fading"] = Estimate.of(name, fading(ends, drawn))
-    pre = facts.config.norm_position == "pre"
-    if (onset := predicted(results[far.certificate], x_unit)) is not None:
-        quantities["onset"] = onset
-    if pre:
-        closed = np.array([weights["plateau +"], weights["plateau -"]])
+    found["change"] = change
+    found["largest"] = largest_change(ends, u, drawn)
+    found["beyond"] = change_beyond(drawn, u)
+    if change.high > LEVELS:
+        found["fading"] = fading(ends, drawn)
+    onset = predicted(certificate, facts.x_unit)
+    if onset is not None:
+        found["onset"] = onset
+    # Where it ends: only of pre-norm models do the weights say it.
+    if facts.config.norm_position == "pre":
+        closed = certificate[["plateau +", "plateau -"]].to_numpy()[0]
         grows = bool(np.isfinite(closed).all())
-        quantities["read-in grows"] = Estimate.exactly(
-            "whether centring leaves the vector that x is read in by", grows
-        )
+        found["read-in grows"] = grows
         if grows:
-            name = "distance of the end values from those that the weights predict"
-            quantities["distance"] = Estimate.of(
-                name, _distance(ends, closed, results[far.plateaus], u), SD
-            )
-    growth_of, names = (
-        results[between.scale_growth].values,
-        results[between.scale_growth].indexes["norm"],
+            found["distance"] = _distance(ends, closed, results[far.plateaus], u)
+    found["scale"] = scale_grows(results[between.scale_growth])
+    return found
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
+    """The last change of an untrained control, at known places; none where it is constant."""
+    if not spread(results.control) > ROUNDING:
+        return {}
+    return {"change": last_change(results.control[far.ends], output_unit.u(results.control))}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The plateau itself, and what makes it: the closed form, or a norm whose scale grows."""
+    ends = results[far.ends]
+    near, end = (power(x * facts.x_unit) for x in LAST)
+    where = (
+        f"|x| = {near}, {end} and drawn places between and up to {power(BEYOND[1] * facts.x_unit)}"
     )
-    scales = dict(zip(names, growth_of.mean(1).min(-1).tolist(), strict=True))
+    upwards = ends.values[0, -1]
+    plateau = Estimate.of(
+        "level that the prediction tends to for x > 0", bootstrap(lambda m: m, upwards.mean(-1)), Y
+    )
+    told = Remarks(scope=asked(facts, where, upwards.size), estimate=plateau)
+    if "change" not in found:
+        return told
+    growth = results[between.scale_growth]
+    # Of each norm, in the direction where its scale grows slower.
+    slower = growth.values.mean(1).min(-1).tolist()
+    scales = dict(zip(growth.indexes["norm"], slower, strict=True))
+    rows = _rows(results, f"{near} .. {end}", found["change"].value, scales)
+    return replace(told, caveat=_caveat(facts, found, scales), details=tuple(rows))
+
+
+def _caveat(facts: Facts, found: Mapping[str, Estimate], scales: Mapping[str, float]) -> str:
+    if "distance" in found:
+        return (
+            f"Its end values are {of(found['distance'].value)} its standard deviation in "
+            "distribution away from those that the weights predict."
+        )
     largest = max(scales, key=lambda name: scales[name], default="")
-    quantities["scale"] = scale_grows(results[between.scale_growth])
-    decision = SATURATION.decide(quantities)
-    limits = bound(
-        SATURATION,
-        quantities,
-        "change",
-        f"at most {percent(LEVELS)}",
-        f"more than {percent(KEEPS_ON)}",
-    )
-    says = (
-        f"{levels_off(decision, 'distance' in quantities)} Between |x| = {near} and {end} it "
-        f"changes by {of(change.value)} its standard deviation in distribution ({limits})."
-    )
-    growth = (
-        f"The scale of {largest} grows like {like(scales.get(largest, 0.0))} (asked: at least "
-        f"|x|^{SCALE_GROWS})."
-    )
-    caveat = (
-        growth
-        if pre
-        else f"{growth[:-1]}; with post-norm layers there is no closed form for the end values."
-    )
-    if "distance" in quantities and undecided(decision) != "scale":
-        caveat = (
-            f"Its end values are {of(quantities['distance'].value)} that standard deviation away "
-            f"from the predicted ones (asked: at most {percent(CLOSE)})."
-        )
-    details: list[dict[str, Any]] = [
-        {
-            "direction": d,
-            "measured": float(m),
-            "closed form": float(weights[f"plateau {d}"]),
-            SPREAD: float(sd),
-        }
-        for d, m, sd in zip("+-", measured, apart, strict=True)
-    ]
-    onset = _measured_onset(results[boundary.approach], u)
-    details.append(
-        {
-            "c": weights["c"],
-            "r": weights["r"],
-            "measured onset": onset,
-            "predicted onset": weights["onset"],
-        }
-        | {
-            "standard deviation of the prediction in distribution": u,
-            f"its change, {near} .. {end}": change.value * u,
-        }
-    )
-    details += [{"norm": name, "E_sigma": value} for name, value in scales.items()]
-    details.append(
-        {f"change, {near} .. {end}, known places": last_change(ends, u).value}
-        | {"drawn places": float(np.sqrt(_at(drawn, "gap", LAST).mean(0).max())) / u}
-        | {"largest of a single context": quantities["largest"].value}
-    )
-    control = {}
-    if spread(results.control).value > ROUNDING:
-        name = quantities["change"].name
-        control["change"] = Estimate.of(
-            name, last_change(results.control[far.ends], output_unit.u(results.control)), SD
-        )
-    return Evidence(
-        quantities, says, plateau, scope, control=control, details=tuple(details), caveat=caveat
-    )
+    grows = f"The scale of {largest} grows like {like(scales.get(largest, 0.0))}"
+    if facts.config.norm_position == "pre":
+        return f"{grows}."
+    return f"{grows}; with post-norm layers there is no closed form for the end values."
 
 
-def scale_grows(growth: DataArray) -> Estimate:
+def _rows(
+    results: Results, where: str, change: float, scales: Mapping[str, float]
+) -> Iterator[dict[str, Any]]:
+    """End values of both directions, where the plateau begins, scales, and changes by place."""
+    weights = results[far.certificate].iloc[0]
+    ends = results[far.ends]
+    drawn = results[between.drawn]
+    u = output_unit.u(results)
+    for direction, level in zip("+-", ends.values[:, -1], strict=True):
+        yield {
+            "direction": direction,
+            "measured": float(level.mean()),
+            "closed form": float(weights[f"plateau {direction}"]),
+            SPREAD: float(level.std()),
+        }
+    yield {
+        "c": weights["c"],
+        "r": weights["r"],
+        "measured onset": _measured_onset(results[boundary.approach], u),
+        "predicted onset": weights["onset"],
+        "standard deviation of the prediction in distribution": u,
+        f"its change, {where}": change * u,
+    }
+    for name, exponent in scales.items():
+        yield {"norm": name, "E_sigma": exponent}
+    yield {
+        f"change, {where}, known places": last_change(ends, u).value,
+        "drawn places": float(np.sqrt(_at(drawn, "gap", LAST).mean(0).max())) / u,
+        "largest of a single context": largest_change(ends, u, drawn),
+    }
+
+
+def scale_grows(growth: DataArray) -> Interval:
     """The largest growth exponent of the scales of all norms.
 
     Each norm's exponent is that of the direction where it grows slower.
@@ -319,33 +320,44 @@ def scale_grows(growth: DataArray) -> Estimate:
     Args:
         growth: `far/scale growth`.
     """
-    name = "largest growth exponent of a norm's scale"
     if not growth.sizes["norm"]:
-        return Estimate.exactly(name, 0.0)
+        return Interval(0.0, 0.0, 0.0, se=0.0)
     per_unit = np.moveaxis(growth.values, 0, 1)  # (unit, norm, direction)
-    return Estimate.of(name, bootstrap(lambda mean: mean.min(-1).max(-1), between.pairs(per_unit)))
+    return bootstrap(lambda mean: mean.min(-1).max(-1), between.pairs(per_unit))
 
 
 NOT_CONSTANT = Precondition(
     "spread",
-    (ROUNDING, INF),
+    at_least(ROUNDING),
     "The prediction is constant whatever the norms do, so nothing can be decided.",
 )
 SATURATION = Criterion(
-    f"Supported if from 1e5 to 1e6 {EDGE}, and at places drawn between, the prediction changes by "
-    f"at most {percent(LEVELS)} of its standard deviation in distribution (in no single context by "
-    f"more than {percent(KEEPS_ON)}), and by no more from 1e6 to 1e10, if it ends within "
-    f"{percent(CLOSE)} of that from the values that the weights predict (asked of pre-norm "
-    f"models), and if the scale of some norm grows at least like |x|^{SCALE_GROWS}. Contradicted "
-    f"if it changes by more than {percent(KEEPS_ON)}, and by at least {FADES} times as much as "
-    "over the tenfold increase of |x| before.",
     (
         LEVEL_OFF,
         # A root mean square over n contexts hides one that changes by sqrt(n) times as much.
-        Condition("largest", (-INF, KEEPS_ON), None, "log"),
-        Condition("beyond", LEVEL_OFF.supports, None, "log"),
-        Condition("distance", (-INF, CLOSE), None, "log", optional=True),
-        Condition("scale", (SCALE_GROWS, INF), None),
+        Condition(
+            "largest",
+            "largest change of the prediction in a single context",
+            at_most(KEEPS_ON),
+            unit=SD,
+            scale="log",
+        ),
+        Condition(
+            "beyond",
+            f"change of the prediction from 1e6 to 1e10 {EDGE}",
+            LEVEL_OFF.supports,
+            unit=SD,
+            scale="log",
+        ),
+        Condition(
+            "distance",
+            "distance of the end values from those that the weights predict",
+            at_most(CLOSE),
+            unit=SD,
+            scale="log",
+            optional=True,
+        ),
+        Condition("scale", "largest growth exponent of a norm's scale", at_least(SCALE_GROWS)),
     ),
     (
         NOT_CONSTANT,
@@ -359,19 +371,24 @@ SATURATION = Criterion(
         onset_within(far.LINE[0]),
         Precondition(
             "fading",
-            (FADES, INF),
+            at_least(FADES),
             "The last tenfold increase of |x| is not shown to change the prediction at least "
             f"{FADES} times as much as the one before (found: {{value:.2g}} times), so it may "
             "level off further out.",
             optional=True,
         ),
     ),
+    terms="The change is from 1e5 to 1e6 times the largest |x| of training, the largest of both "
+    "directions and of places drawn between; it is measured in standard deviations of the "
+    "prediction in distribution. A norm's scale is what it divides by; an exponent of 1 means that "
+    "it grows like |x|. Only pre-norm models have end values that the weights predict.",
 )
 
 LAYERNORM_SATURATION_CLAIM = Claim(
     id="limits.layernorm_saturation",
     question="far from the data",
-    short="LayerNorm makes the prediction level off far from the data.",
+    statement="Far from the data the prediction levels off as a LayerNorm's scale grows.",
+    denied="The prediction does not level off far from the data: it keeps changing as |x| grows.",
     quote=Quote(
         "as the nominator tends asymptotically towards a linear function at infinity it means that "
         "the ratio tends towards a constant that we have called boundary values",
@@ -383,9 +400,6 @@ LAYERNORM_SATURATION_CLAIM = Claim(
         "predict, and ask that a LayerNorm's scale grow with the query.",
     ),
     kind="architecture",
-    statement="Far from the data LayerNorm makes the prediction level off at boundary values that "
-    "the weights fix",
-    source="Naim & Asher (2025), section 5 and Proposition 6",
     criterion=SATURATION,
     measurements=(
         output_unit.own,
@@ -401,7 +415,9 @@ LAYERNORM_SATURATION_CLAIM = Claim(
         boundary.approach,
     ),
     control=(output_unit.own, far.ends),
-    evidence=saturation,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     of_numbers=True,
     excluded=needs_growth,
     figures=("far_query",),

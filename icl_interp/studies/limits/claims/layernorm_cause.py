@@ -1,32 +1,22 @@
 """The claim of `limits` that LayerNorm causes plateaus: f grows again once norms are frozen."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.places import DRAWN, MIDDLES
 from icl_interp.resampling import Interval, bootstrap, slope
-from icl_interp.studies.limits.claims.far_words import (
-    EDGE,
-    SD,
-    asked,
-    like,
-    norms_are_the_cause,
-    onset_within,
-    percent,
-    predicted,
-)
+from icl_interp.studies.limits.claims.far_words import EDGE, SD, asked, onset_within, predicted
 from icl_interp.studies.limits.claims.layernorm import (
     LEVEL_OFF,
-    LEVELS,
     NOT_CONSTANT,
     ROUNDING,
     STILL,
@@ -95,15 +85,14 @@ def exponent(squares: Sequence[DataArray], u: float, slower: bool) -> Interval:
     return bootstrap(worst, *(each if len(each) == 1 else map(between.pairs, each)))
 
 
-def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dict[str, Estimate]:
+def _both(results: Results, drawn: Mapping[str, DataArray] | None = None) -> dict[str, Interval]:
     """Growth exponents of both arms; without drawn places (of a control) at known ones alone."""
-    arms, u = results[far.norm_arms].sel(statistic="squared increment"), output_unit.u(results)
-    names = {"frozen": "every norm frozen", "intact": "unchanged model"}
+    arms = results[far.norm_arms].sel(statistic="squared increment")
+    u = output_unit.u(results)
     found = {}
-    for arm, name in names.items():
+    for arm in ("frozen", "intact"):
         squares = [arms.sel(arm=arm), *([drawn[arm]] if drawn else [])]
-        interval = exponent(squares, u, arm == "frozen")
-        found[arm] = Estimate.of(f"growth exponent of the prediction, {name}", interval)
+        found[arm] = exponent(squares, u, arm == "frozen")
     return found
 
 
@@ -125,128 +114,143 @@ def at_drawn_places(results: Results) -> dict[str, DataArray]:
     }
 
 
-def causes_saturation(results: Results, facts: Facts) -> Evidence:
-    """Does f, which levels off, grow again once the norms' scales are frozen at the query?"""
-    arms, u, x_unit = results[far.norm_arms], output_unit.u(results), facts.x_unit
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How fast f grows in the unchanged model, and once the norms' scales are frozen."""
+    size = spread(results)
+    found: dict[str, Found] = {"spread": size}
+    if not size >= ROUNDING:
+        return found
+    found |= _both(results, at_drawn_places(results))
+    u = output_unit.u(results)
+    found["change"] = last_change(results[far.ends], u, results[between.drawn])
+    onset = predicted(results[far.certificate], facts.x_unit)
+    return found if onset is None else {**found, "onset": onset}
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Interval]:
+    """The same exponents of an untrained control, at known places; none where it is constant."""
+    return _both(results.control) if spread(results.control) > ROUNDING else {}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The control intervention, each norm alone, a norm put into a bare model, and the cost."""
+    arms = results[far.norm_arms]
     xs = arms["x"].values
-    reached = f"{power(far.GROWTH[far.GROWTH > 0].min() * x_unit)} .. {power(xs.max())}"
-    scope = asked(facts, f"|x| = {reached}, known and drawn places", results[far.ends][0, 0].size)
-    quantities = {"spread": spread(results)}
-    if not quantities["spread"].within(NOT_CONSTANT.holds):
-        return Evidence(quantities, "", scope=scope)
-    quantities |= _both(results, at_drawn_places(results))
-    change = last_change(results[far.ends], u, results[between.drawn])
-    name = "change of the unchanged model's prediction over the last tenfold increase of |x|"
-    quantities["change"] = Estimate.of(name, change, SD)
-    if (onset := predicted(results[far.certificate], x_unit)) is not None:
-        quantities["onset"] = onset
+    first = power(far.GROWTH[far.GROWTH > 0].min() * facts.x_unit)
+    where = f"|x| = {first} .. {power(xs.max())}, known and drawn places"
+    scope = asked(facts, where, results[far.ends][0, 0].size)
+    if "frozen" not in found:
+        return Remarks(scope=scope)
+    # Growth exponents of every arm, in both directions.
     increments = arms.sel(statistic="squared increment")
+    u = output_unit.u(results)
     slopes = {
         arm: growth_exponents(increments.sel(arm=arm).values.mean(0), xs, u)
         for arm in arms.indexes["arm"]
         if arm != "law mean"
     }
-    built = results[far.sufficiency]
-    inserted = {
-        arm: float(growth_exponents(built.sel(arm=arm).values.mean(0), built["x"].values).mean())
-        for arm in built.indexes["arm"]
-    }
-    errors = {
-        arm: float(results[far.cost].sel(arm=arm).values.mean()) for arm in ("intact", "frozen")
-    }
-    single = {
-        name: float(value.min())
-        for name, value in slopes.items()
-        if name not in ("intact", "frozen", "sham")
-    }
-    enough = [name for name, value in single.items() if value >= GROWS]
-    frozen, intact, sham = (
-        quantities["frozen"].value,
-        quantities["intact"].value,
-        float(slopes["sham"].max()),
-    )
-    decision = CAUSES.decide(quantities)
-    says = (
-        f"{norms_are_the_cause(decision)} From |x| = {reached.replace('..', 'to')} the change per "
-        "tenfold |x| goes like "
-    )
-    of_frozen = bound(CAUSES, quantities, "frozen", f"at least |x|^{GROWS}", f"at most |x|^{LEVEL}")
-    of_intact = bound(CAUSES, quantities, "intact", f"at most |x|^{LEVEL}", f"at least |x|^{GROWS}")
-    if decision.condition and decision.condition.quantity == "intact":
-        says += (
-            f"{_power(intact)} in the unchanged model ({of_intact}), and {_power(frozen)} with "
-            "frozen norms."
-        )
-    else:
-        says += (
-            f"{_power(frozen)} with frozen norms ({of_frozen}), and {_power(intact)} in the "
-            "unchanged model."
-        )
-    if len(enough) > 2:
-        alone = f"freezing any of {len(enough)} norms alone is enough"
-    else:
-        alone = (
-            f"freezing {' or '.join(enough)} alone is enough"
-            if enough
-            else "no single norm is enough"
-        )
-    caveat = f"The control intervention (context positions) gives {_power(sham)}; {alone}."
-    causal = {
-        "intervention": "freeze the scale of every norm at the query position, at its mean in "
-        "distribution",
-        "effect": frozen - intact,
-        "intact": intact,
-        "frozen": frozen,
-        "sham": sham,
-        "sham effect": sham - intact,
-        "each norm alone": single,
-        "sufficiency": {
-            "untrained without norm": inserted["intact"],
-            "LayerNorm inserted": inserted["norm inserted"],
-        },
-        "cost": {"in-distribution error intact": errors["intact"], "frozen": errors["frozen"]},
-    }
-    details = tuple(
-        {CONDITION: _NAMES.get(arm, f"only {arm} frozen")}
-        | {f"growth exponent, x {d} 0": float(v) for d, v in zip("><", value, strict=True)}
-        for arm, value in slopes.items()
-    )
-    control = _both(results.control) if spread(results.control).value > ROUNDING else {}
-    return Evidence(
-        quantities,
-        says,
+    alone = {name: float(value.min()) for name, value in slopes.items() if name not in _NAMES}
+    intact = found["intact"].value
+    frozen = found["frozen"].value
+    sham = float(slopes["sham"].max())
+    return Remarks(
         scope=scope,
-        causal=causal,
-        control=control,
-        details=details,
-        caveat=caveat,
+        caveat=f"It is {_power(intact)} in the unchanged model and {_power(sham)} in the control "
+        f"intervention; {_enough(alone)}.",
+        causal={
+            "intervention": "freeze the scale of every norm at the query position, at its mean in "
+            "distribution",
+            "effect": frozen - intact,
+            "intact": intact,
+            "frozen": frozen,
+            "sham": sham,
+            "sham effect": sham - intact,
+            "each norm alone": alone,
+            "sufficiency": _sufficiency(results[far.sufficiency]),
+            "cost": _cost(results[far.cost]),
+        },
+        details=tuple(_row(arm, value) for arm, value in slopes.items()),
     )
+
+
+def _sufficiency(built: DataArray) -> dict[str, float]:
+    """Growth exponents of an untrained model without a norm, and with one put in."""
+    xs = built["x"].values
+    names = {"intact": "untrained without norm", "norm inserted": "LayerNorm inserted"}
+    return {
+        name: float(growth_exponents(built.sel(arm=arm).values.mean(0), xs).mean())
+        for arm, name in names.items()
+    }
+
+
+def _cost(errors: DataArray) -> dict[str, float]:
+    """Errors in distribution, with norms intact and frozen."""
+    return {
+        "in-distribution error intact": float(errors.sel(arm="intact").values.mean()),
+        "frozen": float(errors.sel(arm="frozen").values.mean()),
+    }
+
+
+def _enough(alone: Mapping[str, float]) -> str:
+    """Which norms are enough to freeze, by the growth exponents with each of them frozen alone."""
+    enough = [name for name, exponent in alone.items() if exponent >= GROWS]
+    if not enough:
+        return "no single norm is enough"
+    if len(enough) > 2:
+        return f"freezing any of {len(enough)} norms alone is enough"
+    return f"freezing {' or '.join(enough)} alone is enough"
+
+
+def _row(arm: str, exponents: np.ndarray) -> dict[str, Any]:
+    """Growth exponents of a test condition, in both directions."""
+    row: dict[str, Any] = {CONDITION: _NAMES.get(arm, f"only {arm} frozen")}
+    for direction, value in zip("><", exponents, strict=True):
+        row[f"growth exponent, x {direction} 0"] = float(value)
+    return row
 
 
 def _power(exponent: float) -> str:
-    return f"|x|^{FALLS:g} or less" if exponent <= FALLS else like(exponent)
+    return f"{FALLS:g} or less" if exponent <= FALLS else f"{round(exponent, 2) + 0.0:.2f}"
 
 
 CAUSES = Criterion(
-    "Growth exponent: the power of |x| by which the change of the prediction per tenfold |x| "
-    f"grows, from 1e3 to 1e6 {EDGE}, between known places and between drawn ones. Supported if in "
-    f"both directions it is at least {GROWS} with every norm frozen at the query and at most "
-    f"{LEVEL} in the unchanged model, which changes by at most {percent(LEVELS)} of its standard "
-    "deviation in distribution from 1e5 to 1e6. Contradicted if in one direction it is below "
-    f"{LEVEL} with every norm frozen, or above {GROWS} in the unchanged model.",
     (
-        Condition("frozen", (GROWS, INF), (-INF, LEVEL)),
-        Condition("intact", (-INF, LEVEL), (GROWS, INF)),
+        Condition(
+            "frozen",
+            "growth exponent of the prediction with every norm frozen",
+            at_least(GROWS),
+            at_most(LEVEL),
+            denied="LayerNorm is not the cause: with every norm frozen the prediction does not "
+            "grow either.",
+        ),
+        Condition(
+            "intact",
+            "growth exponent of the prediction in the unchanged model",
+            at_most(LEVEL),
+            at_least(GROWS),
+        ),
         # Changes that stay as large as they are have the exponent 0, but nothing has levelled off.
-        Condition("change", LEVEL_OFF.supports, None, "log"),
+        Condition(
+            "change",
+            "change of the unchanged model's prediction over the last tenfold increase of |x|",
+            LEVEL_OFF.supports,
+            unit=SD,
+            scale="log",
+        ),
     ),
     (NOT_CONSTANT, onset_within(far.LINE[1])),
+    terms="The growth exponent is the power of |x| by which the change of the prediction per "
+    f"tenfold |x| grows, from 1e3 to 1e6 {EDGE}: 1 for a line, below 0 for what levels off. Both "
+    "directions count, at known and at drawn places. Norms are frozen at the query.",
 )
 
 LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
     id="limits.layernorm_causes_saturation",
     question="far from the data",
-    short="LayerNorm causes the prediction to level off far from the data.",
+    statement="LayerNorm makes the prediction level off, and with every norm frozen it grows "
+    "again.",
+    denied="LayerNorm does not make the prediction level off: in the unchanged model it keeps "
+    "growing.",
     quote=Quote(
         "Layer Normalization is responsible for boundary values",
         "Naim & Asher (2025), appendix G.1, Proposition 6 (Proposition 3 in section 6 says the "
@@ -256,9 +260,6 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
         f"changes of the prediction grow as the query goes from 1e3 to 1e6 {EDGE}.",
     ),
     kind="architecture",
-    statement="LayerNorm is what makes the prediction level off: with its scale frozen the "
-    "prediction grows again",
-    source="Naim & Asher (2025), Proposition 6; causal test ours",
     criterion=CAUSES,
     measurements=(
         output_unit.own,
@@ -271,7 +272,9 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
         far.cost,
     ),
     control=(output_unit.own, far.norm_arms),
-    evidence=causes_saturation,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     of_numbers=True,
     excluded=needs_norm,
     figures=("growth",),

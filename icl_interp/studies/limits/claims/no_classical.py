@@ -6,6 +6,7 @@ a little beyond, where algorithms that agree there differ from each other. That 
 only if functions of what an algorithm says do no better, whatever these functions are.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,17 @@ import numpy as np
 from jaxtyping import Float
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    INF,
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -269,14 +278,19 @@ ONE, ANY, OF_TRUTH, ITSELF = "one rival", "a function of one algorithm", "truth"
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model beside its rivals: the answers, the rivals that are named, and what is asked of them.
+    """A model beside its rivals: the answers, the rivals that are named, and how near each is.
 
-    The criterion asks for the quantities.
+    Attributes:
+        chosen: the rivals that are named.
+        answers: of the model and of all algorithms.
+        square: squared differences to every rival.
+        truth: the targets.
     """
 
     chosen: Chosen
     answers: Answers
-    quantities: dict[str, Estimate]
+    square: Float[np.ndarray, "unit rival arm"]
+    truth: Float[np.ndarray, "arm unit prompt"]
 
     @classmethod
     def of(cls, model: DataArray, others: DataArray) -> "Comparison":
@@ -285,23 +299,19 @@ class Comparison:
         every, square = rivals_of(answers)
         _, value, squared = by_unit(answers.f, answers.f[None])
         found = 1 - unlikeness(square.mean(0), value.mean(0), squared.mean(0))
-        truth = others.sel(who=TRUTH).values[None]
-        quantities = {
-            ONE: Estimate.of(
-                "similarity to the algorithm nearest overall, where it is smallest",
-                interval(square, value, squared),
-            ),
-            ANY: Estimate.of(
-                "similarity to the nearest function of what one algorithm says, where it is "
-                "smallest",
-                interval(*by_unit(answers.f, reshaped(answers))),
-            ),
-            OF_TRUTH: Estimate.of(
-                "similarity to the target in distribution",
-                interval(*by_unit(answers.f[:1], truth[:, :1])),
-            ),
+        return cls(
+            Chosen.among(answers, every, found), answers, square, others.sel(who=TRUTH).values
+        )
+
+    def quantities(self) -> dict[str, Interval]:
+        """Similarities to the nearest rival, to the nearest function of one, and to the target."""
+        f = self.answers.f
+        _, value, squared = by_unit(f, f[None])
+        return {
+            ONE: interval(self.square, value, squared),
+            ANY: interval(*by_unit(f, reshaped(self.answers))),
+            OF_TRUTH: interval(*by_unit(f[:1], self.truth[None, :1])),
         }
-        return cls(Chosen.among(answers, every, found), answers, quantities)
 
     def similarities(self, rival: Rival) -> Float[np.ndarray, " arm"]:
         """Of the model to a rival, by arm."""
@@ -316,135 +326,90 @@ class Comparison:
 # choice. Now all pairs count, twice as many contexts each, and the choice is made again in every
 # draw.
 CRITERION = Criterion(
-    "similarity to an algorithm: 1 - mean squared difference / variance of the predictions, over "
-    "the prompts of a test condition. An algorithm counts as it is, or clipped to [-B, B] or as B "
-    "tanh(A / B) about the best guess without the prompt, with one B in all test conditions. Of "
-    f"each the test condition counts in which it is least similar; the nearest is at most {UNLIKE} "
-    "similar there, so is the best function, of any form, of what an algorithm says, and the "
-    f"target in distribution is at least {FOLLOWS} similar, because a model that has learned "
-    f"nothing resembles nothing / the nearest is at least {RESEMBLES} similar. Asked where the "
-    f"model, its examples in another order, is at least {RESEMBLES} similar to itself in every "
-    "test condition",
     (
-        Condition(ONE, (-INF, UNLIKE), (RESEMBLES, INF)),
-        Condition(ANY, (-INF, UNLIKE), None),
-        Condition(OF_TRUTH, (FOLLOWS, INF), None),
+        Condition(
+            ONE,
+            "similarity to the nearest algorithm in its worst test condition",
+            at_most(UNLIKE),
+            at_least(RESEMBLES),
+        ),
+        Condition(
+            ANY,
+            "similarity to the best function of what one algorithm says, in its worst condition",
+            at_most(UNLIKE),
+        ),
+        Condition(OF_TRUTH, "similarity to the target in distribution", at_least(FOLLOWS)),
     ),
     (
         Precondition(
             ITSELF,
-            (RESEMBLES, INF),
+            at_least(RESEMBLES),
             "With its examples in another order the model is only {value:.3g} similar to itself "
             f"({RESEMBLES} needed).",
         ),
     ),
+    terms="Similarity is 1 - mean squared difference / variance of the predictions, over the "
+    "prompts of a test condition: 1 for the same predictions, 0 for a constant. An algorithm "
+    "counts as it is, or clipped to [-B, B] or as B tanh(A / B) about the best guess without the "
+    "prompt, with one B in all test conditions. A model that has learned nothing resembles "
+    "nothing, so the target must be near.",
 )
 
 
-def no_classical_algorithm(results: Results, facts: Facts) -> Evidence:
-    """Is there a classical algorithm that the model follows wherever the two are tested?"""
-    model, others, same = results[own], results[rivals], results[itself]
-    found = Comparison.of(model, others)
-    f = model.sel(who=MODEL).values
-    quantities = dict(found.quantities)
-    quantities[ITSELF] = Estimate.of(
-        "similarity to itself with the examples in another order, where it is smallest",
-        interval(*by_unit(f, same.sel(who=SELF).values[None])),
-    )
-    alike = sum(found.similarities(rival).min() >= RESEMBLES for rival in found.chosen.each)
-    first = answer(
-        CRITERION,
-        quantities,
-        "No classical algorithm predicts what the model predicts in all test conditions.",
-        f"The predictions resemble those of a classical algorithm: {found.chosen.one}.",
-        "the predictions resemble those of a classical algorithm",
-    )
-    worst, reshaped_, truth, again = (quantities[key].value for key in (ONE, ANY, OF_TRUTH, ITSELF))
-    named = str(found.chosen.one) in first
-    scale = "1: the same, 0: as a constant"
-    of_one = bound(CRITERION, quantities, ONE, f"at most {UNLIKE}", f"at least {RESEMBLES}")
-    if named:
-        second = (
-            f"Its similarity to them ({scale}) is at least {worst:.3g} in all {len(ARMS)} test "
-            "conditions "
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How near the nearest algorithm is, and the model to itself with examples in another order."""
+    f = results[own].sel(who=MODEL).values
+    again = results[itself].sel(who=SELF).values
+    compared = Comparison.of(results[own], results[rivals])
+    return {**compared.quantities(), ITSELF: interval(*by_unit(f, again[None]))}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Which algorithm is the nearest, whether others are as near, and every similarity."""
+    compared = Comparison.of(results[own], results[rivals])
+    each = compared.chosen.each
+    alike = sum(compared.similarities(rival).min() >= RESEMBLES for rival in each)
+    caveat = f"The nearest is {compared.chosen.one}."
+    if alike > 1 and found[ONE].low >= RESEMBLES:
+        caveat = (
+            f"The nearest is {compared.chosen.one}; {alike - 1} of {len(each) - 1} others are as "
+            "near, so predictions do not tell which it is."
         )
-        second += f"({of_one})."
-    else:
-        second = (
-            f"The nearest, {found.chosen.one}, has a similarity ({scale}) of {worst:.3g} in its "
-            f"worst condition ({of_one})."
-        )
-    third = (
-        "With the examples in another order the model is similar to itself by at least "
-        f"{again:.3g}."
-    )
-    if alike > 1 and named:
-        third = (
-            f"They resemble {alike - 1} of {len(found.chosen.each) - 1} others, too, so they do "
-            "not tell which it is."
-        )
-    elif truth < FOLLOWS and not named:
-        third = (
-            f"In distribution its similarity to the target is only {truth:.3g} (asked: at least "
-            f"{FOLLOWS})."
-        )
-    elif not named:
-        third = (
-            f"The best function of what one algorithm says has {reshaped_:.3g} (asked: at most "
-            f"{UNLIKE})."
-        )
-    return Evidence(
-        quantities,
-        f"{first} {second}",
-        caveat=third,
+    return Remarks(
         scope="these weights, this task, predictions at the last query in four test conditions: in "
         "distribution, functions x 3, query at an end of the inputs' interval, scale and query "
         "drawn near these; bounds in standard deviations of the prediction in distribution",
-        control=Comparison.of(results.control[own], others).quantities,
-        details=_rows(found, f, others, same),
+        caveat=caveat,
+        details=_rows(compared, results[rivals], results[itself]),
     )
 
 
-def _rows(
-    found: Comparison, f: np.ndarray, others: DataArray, same: DataArray
-) -> tuple[dict[str, Any], ...]:
+def _rows(found: Comparison, others: DataArray, same: DataArray) -> tuple[dict[str, Any], ...]:
     """Similarity to each algorithm in its nearest form, to the target and to the model itself.
 
     The last rows name the nearest rival in each condition.
     """
     rows: list[dict[str, Any]] = []
     for rival in found.chosen.each:
-        bound: dict[str, Any] = {"form": "plain"}
+        form: dict[str, Any] = {"form": "plain"}
         if rival.form:
-            bound = {
-                "form": rival.form.removesuffix(" at"),
-                "bound / standard deviation": rival.bound,
-            }
-        rows += [
-            {
-                "test condition": arm,
-                "algorithm": rival.algorithm,
-                **bound,
-                "similarity": float(value),
-            }
-            for arm, value in zip(ARMS, found.similarities(rival), strict=True)
-        ]
+            form["form"] = rival.form.removesuffix(" at")
+            form["bound / standard deviation"] = rival.bound
+        who = {"algorithm": rival.algorithm, **form}
+        rows += _by_arm(who, "similarity", found.similarities(rival))
     beside = {TRUTH: others, **dict.fromkeys(same.indexes["who"], same)}
-    for who, array in beside.items():
-        values = similarity(f, array.sel(who=who).values)
-        rows += [
-            {"test condition": arm, "algorithm": who, "similarity": float(value)}
-            for arm, value in zip(ARMS, values, strict=True)
-        ]
+    for name, array in beside.items():
+        values = similarity(found.answers.f, array.sel(who=name).values)
+        rows += _by_arm({"algorithm": name}, "similarity", values)
     for a, (arm, rival) in enumerate(zip(ARMS, found.chosen.nearest, strict=True)):
-        rows.append(
-            {
-                "test condition": arm,
-                "nearest": str(rival),
-                "its similarity": float(found.similarities(rival)[a]),
-            }
-        )
+        near = float(found.similarities(rival)[a])
+        rows.append({"test condition": arm, "nearest": str(rival), "its similarity": near})
     return tuple(rows)
+
+
+def _by_arm(who: dict[str, Any], what: str, values: np.ndarray) -> list[dict[str, Any]]:
+    pairs = zip(ARMS, values, strict=True)
+    return [{"test condition": arm, **who, what: float(value)} for arm, value in pairs]
 
 
 def excluded(facts: Facts) -> str | None:
@@ -458,7 +423,8 @@ def excluded(facts: Facts) -> str | None:
 NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
     id="limits.no_classical_algorithm",
     question="algorithm",
-    short="No classical learning algorithm predicts what the model predicts.",
+    statement="No classical algorithm predicts what the model predicts in all test conditions.",
+    denied="The predictions resemble those of a classical algorithm in all test conditions.",
     quote=Quote(
         "It does not resemble the application of any classical learning algorithm such as least "
         "squares, ridge regression, or interpolation.",
@@ -473,12 +439,12 @@ NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
     ),
     # Argued from the design, but a model that failed at its task would be like no algorithm too.
     kind="learning",
-    statement="Predictions resemble those of no classical learning algorithm",
-    source="Naim & Asher (2025), section 6",
     criterion=CRITERION,
     measurements=(own, itself, rivals),
     control=(own,),
-    evidence=no_classical_algorithm,
+    of_control=(ONE, ANY, OF_TRUTH),
+    evidence=evidence,
+    remarks=remarks,
     excluded=excluded,
     figures=("classes",),
 )

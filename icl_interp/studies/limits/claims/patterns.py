@@ -6,8 +6,9 @@ therefore lined up by how near their x is to the query's. Heads without which pr
 move are left out, and so are layers that have no others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,21 +17,20 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import relevance
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Decision, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.natural import plain
 from icl_interp.interventions.attention import PutPatterns, SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
 from icl_interp.probes.record import Activations
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.resampling import bootstrap, draw_weights
+from icl_interp.resampling import Interval, bootstrap, draw_weights
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims.far_words import NO, YES, of, percent, undecided
 from icl_interp.studies.limits.measurements.classes import (
     needs_polynomials,
     polynomial_in,
@@ -49,6 +49,7 @@ CHUNK = 64  # prompts at once where whole patterns are kept
 N_PROMPTS = 2
 N_SHIFTS = 4  # other prompts that each one is compared with
 LARGEST = "largest"
+BY_LAYER = ("between", "within", "ratio", "low", "high", "by position", "shuffled", "excess")
 SCOPE = (
     "these weights, this task, the last query in distribution, polynomials of degree 1 to the "
     "largest trained on"
@@ -191,18 +192,7 @@ def distances(lab: Lab, effects: DataArray) -> DataArray:
     axes = {
         "pair": (*(f"{levels[a]} ~ {levels[b]}" for a, b in pairs), LARGEST),
         "layer": (*range(n_layers), LARGEST),
-        "statistic": (
-            "between",
-            "within",
-            "ratio",
-            "low",
-            "high",
-            "by position",
-            "shuffled",
-            "excess",
-            "response low",
-            "response high",
-        ),
+        "statistic": (*BY_LAYER, "response low", "response high"),
     }
     return make_array(
         values, axes, note=f"{len(own)} prompts a degree, the same inputs for all; float32"
@@ -296,96 +286,71 @@ def _query(lab: Lab, prompts: Prompts, *edits: Intervention) -> Float[Tensor, "b
 
 # ---- the evidence --------------------------------------------------------------------------------
 
+CRITERION = Criterion(
+    (
+        Condition(
+            "ratio",
+            "distance of two degrees' mean patterns over that of two prompts",
+            at_most(ALIKE),
+            at_least(UNLIKE),
+        ),
+        Condition(
+            "response",
+            "distance of two prompts of one degree, in attention weight moved",
+            at_least(RESPONDS),
+            unit="share",
+        ),
+    ),
+    terms="A distance is the attention weight that moves (total variation), keys lined up by "
+    "nearness to the query. Two prompts are of one degree. The first number is the largest over "
+    "pairs of degrees and over layers. Patterns that hardly depend on the prompt are no evidence.",
+)
 
-def _quantities(result: DataArray) -> dict[str, Estimate]:
-    """What the criterion asks for: the largest ratio, and how far prompts of one degree are apart.
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """The largest ratio, and how far prompts of one degree are apart.
 
     The latter is a mean over layers and pairs of degrees.
     """
-    told = ("ratio", "low", "high", "response low", "response high")
-    cell = {s: float(result.sel(pair=LARGEST, layer=LARGEST, statistic=s).values) for s in told}
+    result = results[distances]
+    ratio, low, high = (_largest(result, name) for name in ("ratio", "low", "high"))
     within = result.sel(statistic="within").values[:-1, :-1]
     known = within[np.isfinite(within)]
     response = float(known.mean()) if known.size else float("nan")
-    ends = min(cell["response low"], response), max(cell["response high"], response)
-    name = "distance of the mean patterns of two degrees / of two prompts of one"
-    return {
-        "ratio": Estimate(name, cell["ratio"], cell["low"], cell["high"]),
-        "response": Estimate(
-            "distance of two prompts of one degree, attention weight moved",
-            response,
-            *ends,
-            unit="share",
-        ),
-    }
+    least = min(_largest(result, "response low"), response)
+    most = max(_largest(result, "response high"), response)
+    return {"ratio": Interval(ratio, low, high), "response": Interval(response, least, most)}
 
 
-def patterns_alike(results: Results, facts: Facts) -> Evidence:
-    """Do mean patterns of two degrees differ less than patterns of two prompts of one degree?"""
+def _largest(result: DataArray, statistic: str) -> float:
+    return _cell(result, LARGEST, statistic)
+
+
+def _cell(result: DataArray, layer: int | str, statistic: str) -> float:
+    """A statistic of a layer, the largest over pairs of degrees."""
+    return float(result.sel(pair=LARGEST, layer=layer, statistic=statistic).values)
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Where patterns are furthest apart, what noise alone makes, and every layer."""
     result = results[distances]
-    quantities = _quantities(result)
-    ratio = quantities["ratio"].value
     table = result.sel(statistic="ratio").values[:-1, :-1]
     pair, layer = np.unravel_index(np.nan_to_num(table, nan=-1.0).argmax(), table.shape)
-    shuffled = float(result.sel(pair=LARGEST, layer=LARGEST, statistic="shuffled").values)
     first, second = str(result.indexes["pair"][pair]).split(" ~ ")
-    threshold = bound(
-        CRITERION, quantities, "ratio", f"at most {percent(ALIKE)}", f"more than {percent(UNLIKE)}"
-    )
-    says = (
-        f"{_answer(CRITERION.decide(quantities))} The largest distance between the mean patterns "
-        f"of two degrees is {of(ratio)} that between two prompts of one degree ({threshold}; "
-        f"degrees {first} and {second}, layer {layer})."
-    )
-    caveat = (
-        f"With the degrees shuffled over prompts, which leaves only noise, it is {of(shuffled)} it."
-    )
-    layers = tuple(
-        {
-            "layer": i,
-            **{
-                s: float(result.sel(pair=LARGEST, layer=i, statistic=s).values)
-                for s in (
-                    "between",
-                    "within",
-                    "ratio",
-                    "low",
-                    "high",
-                    "by position",
-                    "shuffled",
-                    "excess",
-                )
-            },
-        }
-        for i in result.indexes["layer"]
-        if i != LARGEST
-        and np.isfinite(float(result.sel(pair=LARGEST, layer=i, statistic="within").values))
-    )
-    return Evidence(
-        quantities,
-        says,
+    rows = []
+    for i in result.indexes["layer"]:
+        if i != LARGEST and np.isfinite(_cell(result, i, "within")):
+            rows.append({"layer": i, **{name: _cell(result, i, name) for name in BY_LAYER}})
+    return Remarks(
         scope=SCOPE,
+        caveat=f"Furthest apart are degrees {first} and {second} in layer {layer}; with degrees "
+        f"shuffled (noise alone) it is {plain(_largest(result, 'shuffled'))}.",
         causal=_causal(results[swapped]),
-        control=_quantities(results.control[distances]),
-        details=layers,
-        caveat=caveat,
+        details=tuple(rows),
     )
 
 
-def _answer(decision: Decision) -> str:
-    if decision.verdict == YES:
-        return "Attention patterns are alike for polynomials of every degree."
-    if decision.verdict == NO:
-        return "Attention patterns differ between polynomials of different degrees."
-    if undecided(decision) == "response":
-        return (
-            "It is not decided whether attention patterns are alike for a reason: they hardly "
-            "depend on the prompt at all."
-        )
-    return "It is not decided whether attention patterns are alike for polynomials of every degree."
-
-
-def _causal(patched: DataArray) -> dict[str, object]:
+def _causal(patched: DataArray) -> dict[str, Any]:
     """What attending as to another degree costs; the control attends as to one of the same."""
     targets = patched.indexes["target"]
 
@@ -428,22 +393,11 @@ def _one_degree(facts: Facts) -> str | None:
     return None
 
 
-CRITERION = Criterion(
-    "Distance of the mean attention patterns of two degrees (total variation: the attention weight "
-    "that moves; keys lined up by nearness to the query), over that of two prompts of one degree, "
-    f"the largest over pairs of degrees and layers. Supported if it is at most {ALIKE} and "
-    f"patterns depend on the prompt (distance of two prompts at least {RESPONDS}). Contradicted if "
-    f"it is more than {UNLIKE}.",
-    (
-        Condition("ratio", (-INF, ALIKE), (UNLIKE, INF)),
-        Condition("response", (RESPONDS, INF), None),
-    ),
-)
-
 PATTERNS_ALIKE_CLAIM = Claim(
     id="limits.patterns_alike",
     question="attention",
-    short="Attention patterns are alike for polynomials of every degree.",
+    statement="Attention patterns are alike for polynomials of every degree.",
+    denied="Attention patterns differ between polynomials of different degrees.",
     quote=Quote(
         "Moreover, an analysis of the attention weights at all 12 layers in our best models showed "
         "remarkably similar patterns, regardless of the complexity of the polynomial being "
@@ -453,13 +407,12 @@ PATTERNS_ALIKE_CLAIM = Claim(
         "degrees with the usual distance between two prompts of one degree, at the last query.",
     ),
     kind="learning",
-    statement="Attention patterns are alike whatever the degree of the polynomial",
-    source="Naim & Asher (2025), section 4.1",
     criterion=CRITERION,
     measurements=(distances, swapped),
     control=(distances,),
     aspects=("depth", "kind of task"),
-    evidence=patterns_alike,
+    evidence=evidence,
+    remarks=remarks,
     excluded=_one_degree,
     figures=("layers",),
 )

@@ -1,17 +1,17 @@
 """The claim of `limits` that a larger model is no better beyond the training range."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from icl_interp.analyses.answer import bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import Condition, Criterion, Decision, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.natural import measured
 from icl_interp.analyses.permutation import ratio
-from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims import kinds
-from icl_interp.studies.limits.claims.far_words import NO, YES
 from icl_interp.studies.limits.claims.kinds import SCOPE, TIMES, Arm
 from icl_interp.studies.limits.measurements import seeds
 from icl_interp.studies.limits.measurements.shift import OWN_ERROR, SIGMAS
@@ -19,83 +19,93 @@ from icl_interp.studies.limits.measurements.shift import OWN_ERROR, SIGMAS
 MARGIN = 1.5  # times, either way: errors of two widths within it are equal
 APART = 0.45  # times: 1 / 1.5 less two standard errors of eight seeds a width at half the sample
 WIDTHS = 8  # seeds of each width
+WIDER = "wider"
+NARROWER = "narrower"
+COLUMNS = [f"functions {sigma:g}" for sigma in SIGMAS]  # the first is as in training
 
-
-def size(results: Results, facts: Facts) -> Evidence:
-    """Are errors on shifted functions the same for two widths?"""
-    table = results[seeds.functions]
-    role = next((name for name in ("wider", "narrower") if name in set(table["arm"])), "wider")
-    large, small = (role, seeds.OWN) if role == "wider" else (seeds.OWN, role)
-    arms = Arm.of(table, large), Arm.of(table, small)
-    columns = [f"functions {s:g}" for s in SIGMAS]
-    quantities = kinds.prepared(arms, columns, least=WIDTHS)
-    if not kinds.comparable(quantities):
-        counts = " and ".join(
-            f"{len(Arm.of(table, name))} of {WIDTHS} of {said}" for name, said in _called(role)
-        )
-        widths = kinds.how_to_train([Arm.of(table, seeds.OWN)], "model.d_model=32")
-        return Evidence(
-            quantities,
-            f"Seeds at hand: {counts}. {widths}",
-            scope=SCOPE,
-            details=kinds.left_out(arms, ("wider", "narrower")),
-        )
-    errors = [
-        np.exp(np.mean([np.log(arm.numbers(column)) for column in columns[1:]], axis=0))
-        for arm in arms
-    ]
-    found, within = ratio(*errors), kinds.times(*arms, OWN_ERROR)
-    quantities["ratio"] = Estimate.of("squared error of wider / narrower models", found, TIMES)
-    threshold = bound(
-        SIZE, quantities, "ratio", f"{1 / MARGIN:.2f} to {MARGIN}", f"at most {APART}"
-    )
-    says = (
-        f"{_size_helps(SIZE.decide(quantities), found)} On functions scaled by 2, 5 and 10 the "
-        f"squared error of the wider models is {kinds.in_brackets(found)} times that of the "
-        f"narrower ones ({threshold}; {kinds.counted(arms)})."
-    )
-    return Evidence(
-        quantities,
-        says,
-        quantities["ratio"],
-        f"{SCOPE}, functions scaled",
-        details=kinds.details(arms, ("wider", "narrower"), columns),
-        caveat=f"In distribution it is {kinds.in_brackets(within)} times.",
-    )
-
-
-def _size_helps(decision: Decision, found: Interval) -> str:
-    if decision.failed:
-        return "So it cannot be told whether wider models are better beyond the training range."
-    if decision.verdict == YES:
-        return "Wider models are no better beyond the training range: both widths err alike."
-    if decision.verdict == NO:
-        return "Wider models are better beyond the training range."
-    if found.low > MARGIN:
-        return "It is not decided whether width has no influence: wider models are worse."
-    return "The seeds do not decide whether wider models are better beyond the training range."
-
-
-def _called(role: str) -> list[tuple[str, str]]:
-    return [
-        (seeds.OWN, "this width"),
-        (role, f"a {role} one" if role == "narrower" else "another one"),
-    ]
-
-
-SIZE = Criterion(
-    "Squared error of the wider models over that of the narrower ones, on functions 2, 5 and 10 "
-    f"times as large as in training (geometric mean), {WIDTHS} seeds of each width. Supported if "
-    f"it is between {1 / MARGIN:.2f} and {MARGIN} times. Contradicted if it is at most {APART} "
-    "times.",
-    (Condition("ratio", (1 / MARGIN, MARGIN), (0.0, APART), "log"),),
+CRITERION = Criterion(
+    (
+        Condition(
+            "ratio",
+            "squared error of wider models over that of narrower ones, on scaled functions",
+            (1 / MARGIN, MARGIN),
+            at_most(APART, least=0.0),
+            unit=TIMES,
+            scale="log",
+        ),
+    ),
     kinds.preconditions(WIDTHS),
+    terms="Scaled functions are 2, 5 and 10 times as large as in training. The number is a ratio "
+    "of geometric means over these and over seeds.",
 )
+
+
+def _other(results: Results) -> str:
+    """The arm that the model's own is compared with."""
+    names = set(results[seeds.functions]["arm"])
+    return NARROWER if NARROWER in names and WIDER not in names else WIDER
+
+
+def _arms(results: Results) -> tuple[Arm, Arm]:
+    """The wider models and the narrower ones."""
+    table = results[seeds.functions]
+    other = _other(results)
+    mine = Arm.of(table, seeds.OWN)
+    beside = Arm.of(table, other)
+    return (beside, mine) if other == WIDER else (mine, beside)
+
+
+def _on_scaled(arm: Arm) -> np.ndarray:
+    """The error of each run on scaled functions: a geometric mean over scales."""
+    logarithms = [np.log(arm.numbers(column)) for column in COLUMNS[1:]]
+    return np.asarray(np.exp(np.mean(logarithms, axis=0)))
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How many times the errors of narrower models on scaled functions those of wider ones are."""
+    wider, narrower = _arms(results)
+    found = kinds.prepared((wider, narrower), COLUMNS, least=WIDTHS)
+    if kinds.comparable(found):
+        found["ratio"] = ratio(_on_scaled(wider), _on_scaled(narrower))
+    return found
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The runs, what is missing, and the ratio in distribution."""
+    arms = _arms(results)
+    if not kinds.comparable(found):
+        return Remarks(
+            scope=SCOPE,
+            open_because=_needed(results),
+            details=kinds.left_out(arms, (WIDER, NARROWER)),
+        )
+    within = measured(kinds.times(*arms, OWN_ERROR), TIMES)
+    worse = found["ratio"].low > MARGIN
+    return Remarks(
+        scope=f"{SCOPE}, functions scaled",
+        caveat=f"Compared are {kinds.counted(arms)}; in distribution the number is {within}.",
+        open_because="The wider models make larger errors." if worse else "",
+        details=kinds.details(arms, (WIDER, NARROWER), COLUMNS),
+    )
+
+
+def _needed(results: Results) -> str:
+    """How many seeds of either width are at hand, and how to train more."""
+    table = results[seeds.functions]
+    other = _other(results)
+    mine = Arm.of(table, seeds.OWN)
+    n_other = len(Arm.of(table, other))
+    called = "a narrower one" if other == NARROWER else "another one"
+    counts = f"{len(mine)} of {WIDTHS} of this width and {n_other} of {WIDTHS} of {called}"
+    command = kinds.how_to_train([mine], "model.d_model=32")
+    return f"Seeds at hand: {counts}. {command}"
+
 
 SIZE_DOES_NOT_HELP_CLAIM = Claim(
     id="limits.size_does_not_help",
     question="far from the data",
-    short="A larger model is no better beyond the training range.",
+    statement="Wider models are no better beyond the training range: both widths err alike.",
+    denied="Wider models are better beyond the training range.",
     quote=Quote(
         "Notably, increasing model size from 22.5M to 38M parameters did not significantly improve "
         "performances, suggesting that the observed limitations are not simply due to model "
@@ -108,12 +118,11 @@ SIZE_DOES_NOT_HELP_CLAIM = Claim(
     # Untrained models of two sizes err alike too: what the claim denies is that training makes a
     # difference.
     kind="architecture",
-    statement="A larger model is no better on functions beyond the training range",
-    source="Naim & Asher (2025), section 5: 22.5M against 38M parameters",
-    criterion=SIZE,
+    criterion=CRITERION,
     measurements=(seeds.functions,),
     aspects=("kind of task",),
-    evidence=size,
+    evidence=evidence,
+    remarks=remarks,
     excluded=kinds.scalable,
     figures=("shift",),
 )

@@ -3,7 +3,7 @@
 The claim about uniform averages takes from here what both share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,16 @@ from jaxtyping import Bool, Float
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit, relevance
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
@@ -24,7 +31,7 @@ from icl_interp.interventions.attention import SwapPattern, Temperature
 from icl_interp.probes.attention import TARGETS, TIE, AttentionEntropy, AttentionTargets
 from icl_interp.probes.record import Activations
 from icl_interp.probes.sweep import Sweep, Swept
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import asked
 from icl_interp.studies.limits.measurements import between, far
@@ -45,9 +52,8 @@ MOST, HALF = 0.9, 0.5  # shares of heads: from which on the claim holds, and up 
 FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
 DRAWN = ("drawn, x < 0", "drawn, x > 0")  # places drawn from 1e4 to 1e5, one for each pair of units
 LATER = ("later, x < 0", "later, x > 0")
-GROWS = (
-    10**0.2
-)  # factor on the increment of a score gap, from one decade to the next, above which it still grows
+# Factor on the increment of a score gap, from one decade to the next, above which it still grows.
+GROWS = 10**0.2
 ROUNDING = 1e-9  # increments of score gaps that are none
 
 
@@ -205,82 +211,64 @@ def _standing(share: np.ndarray, low: np.ndarray, high: np.ndarray) -> Standing:
     return Standing(by_value, possible)
 
 
-def softmax_hardmax(results: Results, facts: Facts) -> Evidence:
-    """Do the heads that matter put all their weight on one token when the query is far?"""
-    result, mattering = results[concentration], relevance.Mattering.of(results, facts)
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Whether heads that matter put all their weight on one token when the query is far."""
+    mattering = relevance.Mattering.of(results, facts)
 
     def counting(level: float) -> dict[str, Standing]:
-        return mattering.among(level, _standings(result, level))
+        return mattering.among(level, _standings(results[concentration], level))
 
+    return {
+        "relevant heads": mattering.counted,
+        "heads left": relevance.counted("heads left", counting(relevance.USUAL)),
+        "share": relevance.share_of_heads("share", counting),
+    }
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Estimate]:
+    """The share among all heads of an untrained control: none of them matters."""
+    result = results.control[concentration]
+    return {"share": relevance.share_of_heads("share", lambda level: _standings(result, level))}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """How many heads there are of each kind, what swapped patterns change, and each head."""
+    result = results[concentration]
+    mattering = relevance.Mattering.of(results, facts)
+    heads = mattering.among(relevance.USUAL, _standings(result, relevance.USUAL))
     near, out = (power(facts.x_unit * x) for x in FAR_CONDITIONS[2:])
-    n_prompts = int(result.values[0, -1].sum())
     where = f"|x| = {near}, {out} and places drawn between, heads that matter in distribution"
-    scope = asked(facts, where, n_prompts)
-    heads, roles = counting(relevance.USUAL), mattering.roles
-    left = relevance.counted("heads that matter and are not concentrated in distribution", heads)
-    quantities = {"relevant heads": mattering.counted, "heads left": left}
-    details = tuple(
-        _head_row(name, result, results[delta], roles[name], heads[name])
+    causal = _causal(results[far_swap], output_unit.u(results))
+    rows = tuple(
+        _head_row(name, result, results[delta], mattering.roles[name], heads[name])
         for name in result.indexes["head"]
     )
-    already = sum(
-        roles[row["head"]] == "yes" and row["in distribution"] >= NEARBY for row in details
+    return Remarks(
+        scope=asked(facts, where, int(result.values[0, -1].sum())),
+        caveat=_counts(heads, rows, causal),
+        causal=causal,
+        details=rows,
     )
-    fresh = results.control[concentration]
-    control = relevance.share_of_heads(
-        "heads that turn into a hardmax", lambda level: _standings(fresh, level)
-    )
-    share = relevance.share_of_heads("heads that matter and turn into a hardmax", counting)
-    quantities["share"] = share
-    causal = _causal(results[far_swap], output_unit.u(results))
-    says, caveat = _says(quantities, heads, already, (near, out), causal)
-    return Evidence(quantities, says, None, scope, causal, {"share": control}, details, caveat)
 
 
-def threshold(criterion: Criterion, quantities: Mapping[str, Estimate]) -> str:
-    """What a claim about a share of heads asks for, beside that share."""
-    return bound(criterion, quantities, "share", f"at least {MOST:.0%}", f"at most {HALF:.0%}")
-
-
-def _says(
-    quantities: Mapping[str, Estimate],
-    heads: Mapping[str, Standing],
-    already: int,
-    far_at: tuple[str, str],
-    causal: Mapping[str, Any],
-) -> tuple[str, str]:
-    n = sum(head.value != "out" for head in heads.values())
-    if not n:
-        return "", ""
-    share, n_yes = quantities["share"], sum(head.value == "yes" for head in heads.values())
-    first = answer(
-        HARDMAX,
-        quantities,
-        f"Far from the data {'all' if share.low == 1 else 'nearly all'} heads that matter put "
-        "their attention on one token.",
-        "Far from the data at least half of the heads that matter do not put their attention on "
-        "one token.",
-        "the heads that matter put their attention on one token far from the data",
-    )
-    second = (
-        f"At |x| = {far_at[0]} to {far_at[1]}, {n_yes} of {n} put "
-        f"{1 - CONCENTRATED:.0%} or more of it there in {TURNED:.0%} of contexts "
-        f"({threshold(HARDMAX, quantities)})."
-    )
-    open_ways = sum({"yes", "no"} <= head.possible for head in heads.values())
-    third = ""
+def _counts(
+    heads: Mapping[str, Standing], rows: Sequence[Mapping[str, Any]], causal: Mapping[str, Any]
+) -> str:
+    """How many heads put their attention on one token, and what limits what that says."""
+    values = [head.value for head in heads.values() if head.value != "out"]
+    counts = f"{values.count('yes')} of {len(values)} do"
+    unclear = sum({"yes", "no"} <= head.possible for head in heads.values())
+    already = sum(row["relevant"] == "yes" and row["in distribution"] >= NEARBY for row in rows)
     if causal["heads idle far out"]:
-        third = (
-            "The heads do nothing there: uniform attention changes the prediction by "
-            f"{causal['uniform instead']:.2g} of its standard deviation."
+        return (
+            f"{counts}; no head has an effect there: uniform attention changes the prediction by "
+            f"{causal['uniform instead']:.2g} standard deviations."
         )
-    elif open_ways:
-        third = (
-            f"Unclear are {open_ways}, which count both ways ({share.low:.0%} to {share.high:.0%})."
-        )
-    elif already:
-        third = f"Another {already} attend to one token in distribution already and do not count."
-    return f"{first} {second}", third
+    if unclear:
+        return f"{counts}; {unclear} are unclear and count both ways."
+    if already:
+        return f"{counts}; another {already} attend to one token in distribution already."
+    return f"{counts}."
 
 
 def _causal(swap: DataArray, u: float) -> dict[str, Any]:
@@ -288,21 +276,8 @@ def _causal(swap: DataArray, u: float) -> dict[str, Any]:
 
     Where the prediction levels off it can be close to 0.
     """
-    is_far = (
-        np.arange(len(swap["x"].values)) >= len(swap["x"].values) - 2
-    )  # behind the queries in distribution
-    found = {}
-    for arm in ("one-hot", "uniform", "flattened"):
-        change = swap.sel(arm=arm).values
-        for place, keep in (("far out", is_far), ("in distribution", ~is_far)):
-            with np.errstate(
-                invalid="ignore", divide="ignore"
-            ):  # a model that says one thing only has no unit
-                squares = change[:, keep].mean(1) / max(u, 1e-300) ** 2
-            found[arm, place] = bootstrap(
-                lambda mean: np.sqrt(np.maximum(mean, 1e-30)), squares, positive=True
-            )
-    effect, uniform = found["one-hot", "far out"], found["uniform", "far out"]
+    effect = _change(swap, "one-hot", u)
+    uniform = _change(swap, "uniform", u).value
     return {
         "intervention": "all attention of every head at the query put on the token with the "
         "largest weight",
@@ -313,11 +288,21 @@ def _causal(swap: DataArray, u: float) -> dict[str, Any]:
         "criterion": f"changes the prediction there by at most {SAME} of its standard deviation in "
         "distribution (u)",
         "meets the criterion": bool(effect.high <= SAME),
-        "power: the same swap in distribution": found["one-hot", "in distribution"].value,
-        "uniform instead": uniform.value,
-        "flattened by a temperature of 1e6": found["flattened", "far out"].value,
-        "heads idle far out": bool(uniform.value <= SAME),
+        "power: the same swap in distribution": _change(swap, "one-hot", u, nearby=True).value,
+        "uniform instead": uniform,
+        "flattened by a temperature of 1e6": _change(swap, "flattened", u).value,
+        "heads idle far out": bool(uniform <= SAME),
     }
+
+
+def _change(swap: DataArray, arm: str, u: float, nearby: bool = False) -> Interval:
+    """Root mean square change of the prediction by a swap in u, far out or in distribution."""
+    change = swap.sel(arm=arm).values
+    # The two far queries stand behind those in distribution.
+    change = change[:, :-2] if nearby else change[:, -2:]
+    with np.errstate(invalid="ignore", divide="ignore"):  # a model of one value has no unit
+        squares = change.mean(1) / max(u, 1e-300) ** 2
+    return bootstrap(lambda mean: np.sqrt(np.maximum(mean, 1e-30)), squares, positive=True)
 
 
 def _head_row(
@@ -355,32 +340,43 @@ def needs_softmax(facts: Facts) -> str | None:
     return None
 
 
+MATTERS = (
+    "A head matters where its ablation at least doubles the error; it does not where the error "
+    "rises at most 1.25 times."
+)
 RELEVANT = Precondition(
-    "relevant heads", (1.0, INF), "No head is sure to matter for the in-distribution prediction."
+    "relevant heads", at_least(1.0), "No head is sure to matter for the in-distribution prediction."
 )
 LEFT = Precondition(
     "heads left",
-    (1.0, INF),
+    at_least(1.0),
     "No head is left: those that matter put their attention on one token already in distribution.",
 )
 
 HARDMAX = Criterion(
-    f"share of the heads that matter that put at least {1 - CONCENTRATED:.0%} of their attention "
-    f"on one token in at least {TURNED:.0%} of contexts, with the query at 1e4, 1e5 and places "
-    f"drawn between, in both directions: at least {MOST} / at most {HALF}. A head matters where "
-    "its ablation at least doubles the error (at most 1.25 times: not). A head does not turn "
-    f"where, in some direction, in at most {NOT_TURNED:.0%} of contexts its attention is on one "
-    "token, at drawn places and at 1e5, where it counts too if the gap between its largest scores "
-    "still grows. Heads in between count both ways; heads that attend to one token in at least "
-    f"{NEARBY:.0%} of contexts in distribution do not count",
-    (Condition("share", (MOST, INF), (-INF, HALF)),),
+    (
+        Condition(
+            "share",
+            "share of heads that matter whose attention is on one token",
+            at_least(MOST),
+            at_most(HALF),
+            unit="share",
+        ),
+    ),
     (RELEVANT, LEFT),
+    terms=f"{MATTERS} Its attention is on one token where at least {1 - CONCENTRATED:.0%} of "
+    f"it is there in at least {TURNED:.0%} of contexts, for queries at 1e4, 1e5 and places drawn "
+    f"between; it is not in at most {NOT_TURNED:.0%}, if the gap of its scores has stopped "
+    "growing. Heads in between count both ways, and heads that attend to one token in distribution "
+    "already do not count.",
 )
 
 SOFTMAX_HARDMAX_CLAIM = Claim(
     id="limits.softmax_hardmax",
     question="attention",
-    short="Far from the data softmax attention puts all weight on one token.",
+    statement="Far from the data nearly all heads that matter put their attention on one token.",
+    denied="Far from the data at least half of the heads that matter do not put their attention on "
+    "one token.",
     quote=Quote(
         "First, when one input value is significantly larger than the rest, softmax, like hardmax, "
         "assigns a probability close to 1 to the largest value and nearly zero to all others.",
@@ -391,13 +387,13 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
         "out: distance did not cause it.",
     ),
     kind="architecture",
-    statement="Far from the data softmax attention acts as a hardmax: all weight on one token",
-    source="Naim & Asher (2025), section 6 and appendix G.2 (Table 4)",
     criterion=HARDMAX,
     measurements=(output_unit.own, relevance.relevance, concentration, delta, far_swap),
     control=(concentration,),
     aspects=("shares of heads",),
-    evidence=softmax_hardmax,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     excluded=needs_softmax,
     figures=("heads",),
 )

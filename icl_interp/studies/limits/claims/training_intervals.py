@@ -6,9 +6,9 @@ each U(-a, a).
 
 from collections.abc import Sequence
 
+from icl_interp.analyses.claim import Remarks
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.measurement import Results
-from icl_interp.results import rows_in
 from icl_interp.studies.limits.claims import kinds
 from icl_interp.studies.limits.claims.kinds import Arm
 from icl_interp.studies.limits.measurements import seeds
@@ -37,35 +37,62 @@ def by_interval(results: Results) -> tuple[list[Arm], str]:
     then there is nothing to say about the claim.
     """
     table = results[seeds.intervals]
-    arms = [Arm.of(table, name) for name in dict.fromkeys(row["arm"] for row in rows_in(table))]
-    enough = [arm for arm in arms if len(arm) >= seeds.LEAST]
-    out = [_left_out(arm) for arm in arms if arm not in enough]
-    said = "; ".join(out)
-    asked = len(enough) > 1 and any(arm.name == seeds.OWN for arm in enough)
-    return (sorted(enough, key=lambda arm: arm.a) if asked else arms), said
+    names = dict.fromkeys(table["arm"])
+    arms = []
+    enough = []
+    out = []
+    for name in names:
+        arm = Arm.of(table, name)
+        arms.append(arm)
+        if len(arm) >= seeds.LEAST:
+            enough.append(arm)
+        else:
+            out.append(_left_out(arm))
+    own = Arm.of(table, seeds.OWN)
+    if len(own) >= seeds.LEAST and len(enough) > 1:
+        arms = sorted(enough, key=lambda arm: arm.a)
+    return arms, "; ".join(out)
 
 
 def _left_out(arm: Arm) -> str:
-    name = (
-        "the model's own kind" if arm.name == seeds.OWN else arm.name.replace("interval ", "a = ")
+    name = arm.name.replace("interval ", "a = ")
+    if arm.name == seeds.OWN:
+        name = "the model's own kind"
+    counted = f"{name}, {len(arm)} of {seeds.LEAST} seeds"
+    return ", ".join([counted, *arm.out])
+
+
+def too_few(arms: Sequence[Arm], out: str) -> Remarks:
+    """What stands beside intervals that cannot be compared: what to train, and what is left out."""
+    names = []
+    small = []
+    for arm in arms:
+        names.append(f"a = {arm.a:g}" if len(arm) else arm.name)
+        if len(arm) < seeds.LEAST:
+            small.append(arm)
+    needed = f"The model's own training interval and another one need {seeds.LEAST} seeds."
+    return Remarks(
+        scope=kinds.SCOPE,
+        open_because=f"{needed} {kinds.how_to_train(small)}",
+        details=(*kinds.left_out(arms, names), *rows_left_out(out)),
     )
-    return ", ".join(
-        filter(None, (f"{name}, {len(arm)} of {seeds.LEAST} seeds", ", ".join(arm.out)))
-    )
 
 
-def listed(arms: Sequence[Arm]) -> str:
-    """The half-widths a of these arms, in words."""
-    return ", ".join(f"{arm.a:g}" for arm in arms)
+def _half_width(arm: Arm) -> str:
+    return f"{arm.a:g}"
 
 
-def too_few(arms: Sequence[Arm]) -> str:
-    """What to train where too few seeds are at hand."""
-    what = f"The model's own training interval and another one need {seeds.LEAST} seeds."
-    return f"{what} {kinds.how_to_train([arm for arm in arms if len(arm) < seeds.LEAST])}"
+def compared(arms: Sequence[Arm]) -> str:
+    """Which models were compared, as a sentence."""
+    listed = ", ".join(map(_half_width, arms))
+    return f"Compared are models trained on U(-a, a), a = {listed}, {kinds.counted(arms)}."
 
 
-def rows_left_out(arms: Sequence[Arm], out: str) -> tuple[kinds.Row, ...]:
-    """Rows of the details on runs that were left out."""
-    names = [f"a = {arm.a:g}" if len(arm) else arm.name for arm in arms]
-    return (*kinds.left_out(arms, names), *([{"intervals left out": out}] if out else []))
+def runs_compared(arms: Sequence[Arm], columns: Sequence[str]) -> tuple[kinds.Row, ...]:
+    """A row a run, by its interval."""
+    return kinds.details(arms, [f"a = {arm.a:g}" for arm in arms], columns)
+
+
+def rows_left_out(out: str) -> tuple[kinds.Row, ...]:
+    """A row on intervals that were left out, if any were."""
+    return ({"intervals left out": out},) if out else ()

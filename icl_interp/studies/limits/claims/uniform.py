@@ -1,6 +1,7 @@
 """The claim of `limits` that attention averages uniformly over many tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,16 @@ from torch import Tensor
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit, relevance
-from icl_interp.analyses.answer import answer
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.lab import Lab
@@ -25,12 +33,11 @@ from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import simultaneous
 from icl_interp.results import make_array, make_curve
-from icl_interp.studies.limits.claims.softmax import HALF, MOST, RELEVANT, needs_softmax, threshold
+from icl_interp.studies.limits.claims.softmax import HALF, MATTERS, MOST, RELEVANT, needs_softmax
 
 UNIFORM = 0.105  # entropy deficit up to which a pattern counts as uniform (N_eff / n >= 0.9)
-EVENLY = float(
-    np.exp(-UNIFORM)
-)  # the same as a share: of the tokens, e to the entropy of a pattern
+# The same as a share: of the tokens, e to the entropy of a pattern.
+EVENLY = float(np.exp(-UNIFORM))
 SHORTEST = 10.0  # tokens of a prompt from which an average over many of them can be spoken of
 BEYOND = (2, 5, 10, 40)  # resampled lengths, in trained lengths
 FEW_UNITS = 32  # for the curve of means over many keys, which take memory
@@ -222,82 +229,70 @@ def _deficit(
     )
 
 
-def softmax_uniform(results: Results, facts: Facts) -> Evidence:
-    """Do the heads that matter average uniformly when there are many tokens?"""
-    curve, result, mattering = (
-        results[dispersion],
-        results[deficit],
-        relevance.Mattering.of(results, facts),
-    )
-    scope = (
-        "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled "
-        "scores)"
-    )
-    trained = curve["n"].values[-len(BEYOND) - 1]
-    quantities = {
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Whether heads that matter average uniformly when there are many tokens."""
+    mattering = relevance.Mattering.of(results, facts)
+    trained = _trained_length(results[dispersion])
+    found: dict[str, Found] = {
         "relevant heads": mattering.counted,
         "trained length": Estimate.exactly("trained length", trained, "tokens"),
     }
     if trained < SHORTEST:
-        return Evidence(quantities, "", scope=scope)
+        return found
 
     def counting(level: float) -> dict[str, Standing]:
-        return mattering.among(level, _standings(result, level))
+        return mattering.among(level, _standings(results[deficit], level))
 
-    share = relevance.share_of_heads("heads that matter and are uniform", counting)
-    heads = counting(relevance.USUAL)
-    swaps = (
-        results[relevance.relevance].sel(intervention="uniform", statistic="rise").values.mean(-1)
+    return {**found, "share": relevance.share_of_heads("share", counting)}
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Estimate]:
+    """The share among all heads of an untrained control: none of them matters."""
+    result = results.control[deficit]
+    return {"share": relevance.share_of_heads("share", lambda level: _standings(result, level))}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """How many heads are uniform and where, each head, and what a uniform head costs."""
+    scope = (
+        "these weights, this task, in-distribution queries, up to 10 trained lengths (resampled "
+        "scores)"
     )
-    details = _dispersion_rows(curve, result, mattering.roles, swaps / max(facts.error, 1e-300))
-    mine = [row for row in details if heads[row["head"]].value != "out"]
-    quantities["share"] = share
-    says, caveat = _says(quantities, heads, mine)
+    if "share" not in found:
+        return Remarks(scope=scope)
+    mattering = relevance.Mattering.of(results, facts)
+    heads = mattering.among(relevance.USUAL, _standings(results[deficit], relevance.USUAL))
+    swaps = results[relevance.relevance].sel(intervention="uniform", statistic="rise").values
+    rises = swaps.mean(-1) / max(facts.error, 1e-300)
+    rows = _dispersion_rows(results[dispersion], results[deficit], mattering.roles, rises)
+    mine = [row for row in rows if heads[row["head"]].value != "out"]
+    told = Remarks(scope=scope, causal=_causal(mine), details=rows)
+    if not mine:
+        return told
+    counts = _counts(heads, mine)
+    return replace(
+        told,
+        caveat=f"At ten trained lengths {counts['uniform at 10 trained lengths']} of {len(mine)} "
+        f"are uniform, and in the limit of many tokens {counts['uniform in the limit']}.",
+        details=(*rows, counts),
+    )
+
+
+def _trained_length(curve: DataArray) -> float:
+    """Tokens of a prompt in training; the lengths behind it are resampled."""
+    return float(curve["n"].values[-len(BEYOND) - 1])
+
+
+def _causal(mine: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What it costs to make the attention of one head uniform."""
     rises = [row["uniform swap, relative rise of error"] for row in mine]
-    causal = {
+    return {
         "intervention": "make the attention of one head uniform",
         "criterion": "the error in distribution rises by at most 10 %",
         "effect": float(np.median(rises)) if rises else float("nan"),
         "relevant heads that can be made uniform": sum(r <= 0.1 for r in rises),
         "relevant heads": len(mine),
     }
-    fresh = results.control[deficit]
-    control = relevance.share_of_heads(
-        "heads that are uniform", lambda level: _standings(fresh, level)
-    )
-    if mine:
-        details = (*details, _counts(heads, mine))
-    return Evidence(quantities, says, None, scope, causal, {"share": control}, details, caveat)
-
-
-def _says(
-    quantities: Mapping[str, Estimate],
-    heads: Mapping[str, Standing],
-    mine: Sequence[Mapping[str, Any]],
-) -> tuple[str, str]:
-    """The answer with the number, and the caveat."""
-    if not mine:
-        return "", ""
-    first = answer(
-        CRITERION,
-        quantities,
-        "Over many tokens nearly all heads that matter average uniformly.",
-        "Even over many tokens at least half of the heads that matter do not average uniformly.",
-        "the heads that matter average uniformly over many tokens",
-    )
-    share, counts = quantities["share"], _counts(heads, mine)
-    second = (
-        f"At ten trained lengths {counts['uniform at 10 trained lengths']} of {len(mine)} are "
-        f"uniform (attention as even as over {EVENLY:.0%} of the tokens; "
-        f"{threshold(CRITERION, quantities)})."
-    )
-    third = f"In the limit of many tokens {counts['uniform in the limit']} are uniform."
-    if share.low < share.high:
-        third = (
-            f"{third[:-1]}; with unclear heads counted both ways, {share.low:.0%} to "
-            f"{share.high:.0%} are."
-        )
-    return f"{first} {second}", third
 
 
 def _counts(heads: Mapping[str, Standing], mine: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -363,24 +358,32 @@ def _dispersion_rows(
 
 LONG = Precondition(
     "trained length",
-    (SHORTEST, INF),
+    at_least(SHORTEST),
     "Prompts of {value:.0f} tokens are too short to tell what attention does over many.",
 )
 
 CRITERION = Criterion(
-    "share of the heads that matter whose attention, at ten trained lengths, is spread as evenly "
-    f"as over {EVENLY:.0%} of the n tokens (log n less the entropy of the attention at most "
-    f"{UNIFORM}): at least {MOST} / at most {HALF}. A head matters where its ablation at least "
-    "doubles the error (at most 1.25 times: not). Heads in between, and those that are uniform in "
-    "the limit of many tokens only, count both ways",
-    (Condition("share", (MOST, INF), (-INF, HALF)),),
+    (
+        Condition(
+            "share",
+            "share of the heads that matter that average uniformly",
+            at_least(MOST),
+            at_most(HALF),
+            unit="share",
+        ),
+    ),
     (LONG, RELEVANT),
+    terms=f"{MATTERS} It averages uniformly where its attention, at ten trained lengths, is spread "
+    f"as evenly as over {EVENLY:.0%} of the n tokens (log n less the entropy of the attention is "
+    f"at most {UNIFORM}). Heads in between, and those that are uniform in the limit of many tokens "
+    "only, count both ways.",
 )
 
 SOFTMAX_UNIFORM_CLAIM = Claim(
     id="limits.softmax_uniform",
     question="attention",
-    short="Over many tokens softmax attention becomes a uniform average.",
+    statement="Over many tokens nearly all heads that matter average uniformly.",
+    denied="Even over many tokens at least half of the heads that matter do not average uniformly.",
     quote=Quote(
         "Second, when dealing with long sequences where the input values are both numerous and "
         "similar in"
@@ -392,13 +395,13 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
         "positions.",
     ),
     kind="architecture",
-    statement="Over many tokens softmax attention acts as a uniform average",
-    source="Naim & Asher (2025), section 6 and appendix G.2",
     criterion=CRITERION,
     measurements=(output_unit.own, relevance.relevance, dispersion, deficit),
     control=(deficit,),
     aspects=("shares of heads",),
-    evidence=softmax_uniform,
+    evidence=evidence,
+    untrained=untrained,
+    remarks=remarks,
     excluded=needs_softmax,
     figures=("dispersion",),
 )

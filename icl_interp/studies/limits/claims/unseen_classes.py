@@ -5,14 +5,22 @@ trained on, polynomials of drawn powers are asked for as well: each function has
 """
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -21,16 +29,15 @@ from icl_interp.studies.limits.claims.error_rates import (
     ALIKE,
     APART,
     HIGHEST,
-    LOW,
     SCOPE,
     Cell,
-    as_factor,
     errors_of_cells,
     graft,
     highest_rate,
     log_rates,
     may_be_too_high,
-    rate,
+    only_class,
+    rate_row,
     rate_rows,
     trained_degrees,
 )
@@ -50,15 +57,13 @@ def _of_one_degree(facts: Facts) -> str | None:
 
     The paper speaks of models that were trained on several degrees and asked about those between.
     """
-    reason = needs_polynomials(facts)
-    if reason:
+    if reason := needs_polynomials(facts):
         return reason
-    trained = trained_degrees(facts)
-    if len(trained) > 1:
+    only = only_class(facts)
+    if only is None:
         return None
-    which = f"degree {trained[0]} only" if trained else "constants only"
     return (
-        f"The claim is about models trained on several degrees; this model was trained on {which}."
+        f"The claim is about models trained on several degrees; this model was trained on {only}."
     )
 
 
@@ -103,104 +108,140 @@ def _drawn_ratio(result: DataArray, largest: int) -> Interval:
     return bootstrap(lambda e, z, e_own, z_own: log_rates(e, z) - log_rates(e_own, z_own), *cells)
 
 
-def _quantities(
-    result: DataArray, unseen: list[int], references: list[list[Cell]], largest: int
-) -> dict[str, Estimate]:
-    """What the criterion asks for: ratios to references, and the highest of the model's rates."""
-    ratio = _worst_ratio(result, unseen, references, "own")
-    error, zero = errors_of_cells(result, [("model", d) for d in unseen], "own")
-    drawn = (
-        result.sel({"predictor": who, "class": DRAWN, "points": "own"}).values
-        for who in ("model", "zero")
-    )
-    every = [np.column_stack([mine, its]) for mine, its in zip((error, zero), drawn, strict=True)]
-    name = "highest error on unseen degrees and drawn powers, relative to predicting 0"
-    return {
-        "ratio": Estimate.of(
-            "error on unseen degrees / error on the reference, both relative to predicting 0",
-            ratio,
-            "log10",
+CRITERION = Criterion(
+    (
+        Condition(
+            "ratio",
+            "error on unseen degrees over that on the reference, both relative to predicting 0",
+            at_most(math.log10(ALIKE)),
+            at_least(math.log10(APART)),
+            unit="log10",
         ),
-        "drawn": Estimate.of(
-            "error on drawn powers / error on the largest degree trained on, both relative to "
+        Condition(
+            "drawn",
+            "error on drawn powers over that on the largest trained degree, both relative to "
             "predicting 0",
-            _drawn_ratio(result, largest),
-            "log10",
+            at_most(math.log10(ALIKE)),
+            at_least(math.log10(APART)),
+            unit="log10",
+            denied="On polynomials of drawn powers, on which it was not trained, the model makes "
+            "much larger errors.",
         ),
-        "highest": Estimate.of(name, highest_rate((every[0], every[1]))),
+        HIGHEST,
+    ),
+    (
+        Precondition(
+            "unseen",
+            at_least(1),
+            "Prompts are too short to score a degree that was not trained on.",
+        ),
+    ),
+    terms="Unseen degrees lie below the largest trained on; where none does, the next one counts. "
+    "The reference is a matched model trained on that degree, else the model on the nearest "
+    "degrees it was trained on. The degree counts where the number is largest.",
+)
+
+
+class Degrees(NamedTuple):
+    """Degrees of which the claim is asked.
+
+    Attributes:
+        inside: not trained on, below the largest that was.
+        outside: the next one after that, if it is scored.
+        references: what each of those that decide is compared with.
+        largest: trained on.
+    """
+
+    inside: list[int]
+    outside: list[int]
+    references: list[list[Cell]]
+    largest: int
+
+    @classmethod
+    def of(cls, facts: Facts, result: DataArray) -> "Degrees":
+        """Those that are scored; none where the largest degree trained on is not."""
+        measured = result.indexes["class"]
+        largest = trained_degrees(facts)[-1]
+        inside = [d for d in unseen_inside(polynomial_in(facts)) if f"degree {d}" in measured]
+        outside = [largest + 1] if f"degree {largest + 1}" in measured else []
+        if f"degree {largest}" not in measured:
+            return cls([], outside, [], largest)
+        references = [_reference(facts, result, d) for d in inside or outside]
+        return cls(inside, outside, references, largest)
+
+    @property
+    def unseen(self) -> list[int]:
+        """Those that decide."""
+        return (self.inside or self.outside)[: len(self.references)]
+
+
+def _rates(result: DataArray, degrees: Degrees) -> dict[str, Found]:
+    """What the criterion asks for: ratios to references, and the highest of the model's rates."""
+    error, zero = errors_of_cells(result, [("model", d) for d in degrees.unseen], "own")
+    drawn = {"class": DRAWN, "points": "own"}
+    mine = result.sel({"predictor": "model", **drawn}).values
+    nothing = result.sel({"predictor": "zero", **drawn}).values
+    every = (np.column_stack([error, mine]), np.column_stack([zero, nothing]))
+    return {
+        "ratio": _worst_ratio(result, degrees.unseen, degrees.references, "own"),
+        "drawn": _drawn_ratio(result, degrees.largest),
+        "highest": highest_rate(every),
     }
 
 
-def unseen_classes(results: Results, facts: Facts) -> Evidence:
-    """Is the model as good on degrees that it was not trained on as models are that were?"""
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Error rates on degrees not trained on, and on drawn powers, over those of references."""
     result = results[errors]
-    trained, measured = trained_degrees(facts), result.indexes["class"]
-    inside = [d for d in unseen_inside(polynomial_in(facts)) if f"degree {d}" in measured]
-    outside = [d for d in [trained[-1] + 1] if f"degree {d}" in measured]
-    unseen = inside or outside
-    quantities = {"unseen": Estimate.exactly("unseen degrees that can be scored", len(unseen))}
-    if not unseen or f"degree {trained[-1]}" not in measured:
-        quantities["unseen"] = Estimate.exactly("unseen degrees that can be scored", 0)
-        return Evidence(quantities, "")
-    references = [_reference(facts, result, d) for d in unseen]
-    found = _quantities(result, unseen, references, trained[-1])
-    words = [
-        "a matched model trained on it"
-        if cells[0][0] != "model"
-        else f"its own on {_list([d for _, d in cells])}"
-        for cells in references
-    ]
-    against = "; ".join(f"degree {d}, {word}" for d, word in zip(unseen, words, strict=True))
-    first = answer(
-        UNSEEN_CLASSES,
-        quantities | found,
-        f"The model learns the classes asked ({_list(unseen)}; polynomials of drawn powers), on "
-        "which it was not trained, about as well as others.",
-        {
-            "ratio": "On a degree that it was not trained on the model makes much larger errors.",
-            "drawn": "On polynomials of drawn powers, on which it was not trained, the model makes "
-            "much larger errors.",
-        },
-        f"the model learns classes that it was not trained on ({_list(unseen)}; drawn powers) as "
-        "well as others",
-    )
-    limits = f"at most {ALIKE:g}", f"at least {APART:g}"
-    degrees, drawn = (
-        f"{as_factor(found[key].value)} times "
-        f"({bound(UNSEEN_CLASSES, quantities | found, key, *limits)})"
-        for key in ("ratio", "drawn")
-    )
-    says = (
-        f"{first} Relative to predicting 0 its error is up to {degrees} and {drawn} that of the "
-        "reference."
-    )
-    caveat = f"The reference is, for {against}; for drawn powers, its own on degree {trained[-1]}."
-    if found["highest"].high > LOW:
-        caveat = may_be_too_high(found["highest"])
-    elif not inside:
-        caveat = (
-            f"All degrees up to {trained[-1]} were trained on, so this is about what lies outside."
-        )
-    every = [("model", d) for d in inside + trained if f"degree {d}" in measured]
-    scope = SCOPE + (
-        ", degrees below the largest trained on"
-        if inside
-        else ", a degree above the largest trained on"
-    )
-    return Evidence(
-        quantities | found,
-        says,
-        caveat=caveat,
-        scope=scope,
-        control=_quantities(
-            graft(result, results.control[errors]), unseen, references, trained[-1]
-        ),
+    degrees = Degrees.of(facts, result)
+    found: dict[str, Found] = {"unseen": len(degrees.unseen)}
+    return found | _rates(result, degrees) if degrees.unseen else found
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Found]:
+    """The same of an untrained model, beside the companions that are references."""
+    result = results[errors]
+    degrees = Degrees.of(facts, result)
+    beside = graft(result, results.control[errors])
+    return _rates(beside, degrees) if degrees.unseen else {}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The references in words, and every error rate."""
+    result = results[errors]
+    degrees = Degrees.of(facts, result)
+    if not degrees.unseen:
+        return Remarks()
+    measured = result.indexes["class"]
+    asked = sorted({*degrees.inside, *trained_degrees(facts)})
+    mine: list[Cell] = [("model", d) for d in asked if f"degree {d}" in measured]
+    matched = [c for cells in degrees.references for c in cells if c[0] != "model"]
+    where = "degrees below" if degrees.inside else "a degree above"
+    return Remarks(
+        scope=f"{SCOPE}, {where} the largest trained on",
+        caveat=may_be_too_high(found["highest"]) or _references(degrees),
         details=(
-            *rate_rows(result, sorted(every, key=lambda c: c[1])),
-            *rate_rows(result, [c for cells in references for c in cells if c[0] != "model"]),
-            *_outside(result, outside),
+            *rate_rows(result, mine),
+            *rate_rows(result, matched),
+            *_outside(result, degrees.outside),
         ),
     )
+
+
+def _references(degrees: Degrees) -> str:
+    """What the unseen degrees are compared with; where all were trained on, that none is unseen."""
+    if not degrees.inside:
+        return (
+            f"All degrees up to {degrees.largest} were trained on, so this is about what lies "
+            "outside."
+        )
+    against = []
+    for degree, cells in zip(degrees.unseen, degrees.references, strict=True):
+        own = all(who == "model" for who, _ in cells)
+        reference = (
+            f"its own on {_list([d for _, d in cells])}" if own else "a matched model trained on it"
+        )
+        against.append(f"degree {degree}, {reference}")
+    return f"The reference is, for {'; '.join(against)}."
 
 
 def _list(degrees: list[int]) -> str:
@@ -213,44 +254,18 @@ def _outside(result: DataArray, degrees: list[int]) -> list[dict[str, Any]]:
     No function of the trained family belongs to such a class. Beside the latter stands least
     squares in that family.
     """
-    rows = []
-    for name in [DRAWN, *(f"degree {d}" for d in degrees), OUTSIDE]:
-        for who in ("model", "least squares")[: 1 if name == DRAWN else 2]:
-            found = rate(result, who, name)
-            rows.append(
-                {
-                    "class": name,
-                    "predictor": who,
-                    "error rate": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                }
-            )
+    rows = [rate_row(result, "model", DRAWN)]
+    for name in [*(f"degree {d}" for d in degrees), OUTSIDE]:
+        for who in ("model", "least squares"):
+            rows.append(rate_row(result, who, name))
     return rows
 
-
-UNSEEN_CLASSES = Criterion(
-    "squared error divided by that of predicting 0, on each degree not trained on (below the "
-    "largest trained on; where none is, the next one), over that of a matched model trained on it, "
-    "else over its own on the nearest trained ones, the largest; and on polynomials of powers that "
-    "are drawn, over its own on the largest degree trained on: both at most a factor of "
-    f"{ALIKE:g}, and no error above {LOW} of predicting 0 / one at least a factor of {APART:g}",
-    (
-        Condition("ratio", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
-        Condition("drawn", (-INF, math.log10(ALIKE)), (math.log10(APART), INF)),
-        HIGHEST,
-    ),
-    (
-        Precondition(
-            "unseen", (1, INF), "Prompts are too short to score a degree that was not trained on."
-        ),
-    ),
-)
 
 UNSEEN_CLASSES_CLAIM = Claim(
     id="limits.unseen_classes",
     question="functions",
-    short="Models learn in context polynomials of degrees not seen in training.",
+    statement="The model learns polynomials that it was not trained on about as well as others.",
+    denied="On a degree that it was not trained on the model makes much larger errors.",
     quote=Quote(
         "Transformer models with this training, both with and without an MLP component, exhibited "
         "performance on unseen degrees comparable to models fully trained on these degrees.",
@@ -261,13 +276,13 @@ UNSEEN_CLASSES_CLAIM = Claim(
         "nearest degrees it was trained on. Beside degrees we ask for polynomials of drawn powers.",
     ),
     kind="learning",
-    statement="The model learns in context classes of polynomials that it was not trained on",
-    source="Naim & Asher (2025), section 4.3 and Figure 2",
-    criterion=UNSEEN_CLASSES,
+    criterion=CRITERION,
     measurements=(errors,),
     control=(errors,),
     aspects=("kind of task",),
-    evidence=unseen_classes,
+    evidence=evidence,
+    remarks=remarks,
+    untrained=untrained,
     excluded=_of_one_degree,
     figures=("classes",),
 )

@@ -22,7 +22,7 @@ from icl_interp.analyses.criterion import Precondition
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note, statement, within
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.layers import Norm
@@ -151,15 +151,15 @@ def limits_of(
 # ---- the experiment ------------------------------------------------------------------------------
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Readings of every head, the three sums, the boundary value behind a norm, the whole layer.
 
     The whole layer is as trained.
     """
-    if not bench.has(MODEL):
+    if not setup.has(MODEL):
         return {}
-    checkpoint = bench.models[MODEL]
-    contexts = tokens_before(checkpoint, bench.scale.n_functions, bench.seed)
+    checkpoint = setup.models[MODEL]
+    contexts = tokens_before(checkpoint, setup.preset.n_functions, setup.seed)
     bare, trained = bare_layer(checkpoint.model), first_layer(checkpoint.model)
     xs = torch.tensor([sign * x for sign in (1, -1) for x in XS], dtype=torch.float64)
     return {

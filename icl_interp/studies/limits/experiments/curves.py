@@ -12,9 +12,9 @@ from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.criterion import Estimate, Precondition
 from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import SIGMAS
 from icl_interp.experiments.presets import polynomials
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array
@@ -82,10 +82,10 @@ REACHES_FURTHER = statements.share(
 # ---- Figure 2: generalisation across degrees -----------------------------------------------------
 
 
-def run_figure2(bench: Bench) -> dict[str, Result]:
+def run_figure2(setup: Setup) -> dict[str, Result]:
     """Table 2's models and the curriculum over degrees 1 to 3, on degrees 1 to 5."""
     models = {degree: (*table2_models(degree), CURRICULUM) for degree in range(1, 6)}
-    return by_degree(bench, matrices(bench, models))
+    return by_degree(setup, matrices(setup, models))
 
 
 def compare_rates(results: Results) -> DataFrame | None:
@@ -164,27 +164,27 @@ def _ratio(results: Results, degree: int, a: str, b: str) -> Interval | None:
 # ---- Figures 3 and 5: error rate against sigma ---------------------------------------------------
 
 
-def run_figure3(bench: Bench) -> dict[str, Result]:
+def run_figure3(setup: Setup) -> dict[str, Result]:
     """M1 to M6, each on its own degree; at the paper's scale also M1 at twice the width."""
-    results: dict[str, Result] = {"errors": _own_degrees(bench, BY_DEGREE, "uniform")}
-    if bench.has(WIDE, BY_DEGREE[1]):
-        matrix = bench.errors([WIDE, BY_DEGREE[1]], polynomials(bench.scale, 1), SIGMAS)
+    results: dict[str, Result] = {"errors": _own_degrees(setup, BY_DEGREE, "uniform")}
+    if setup.has(WIDE, BY_DEGREE[1]):
+        matrix = setup.errors([WIDE, BY_DEGREE[1]], polynomials(setup.preset, 1), SIGMAS)
         results["width"] = errors.ratios(matrix, [(WIDE, BY_DEGREE[1])])
     return results
 
 
-def run_figure5(bench: Bench) -> dict[str, Result]:
+def run_figure5(setup: Setup) -> dict[str, Result]:
     """The same for inputs on N(0, 1) and coefficients on N(0, sigma^2)."""
-    return {"errors": _own_degrees(bench, GAUSSIAN, "normal")}
+    return {"errors": _own_degrees(setup, GAUSSIAN, "normal")}
 
 
-def _own_degrees(bench: Bench, models: dict[int, str], law: str) -> DataFrame:
+def _own_degrees(setup: Setup, models: dict[int, str], law: str) -> DataFrame:
     tables = [
         errors.table(
-            bench.errors([name], polynomials(bench.scale, degree, law), SIGMAS), degree=degree
+            setup.errors([name], polynomials(setup.preset, degree, law), SIGMAS), degree=degree
         )
         for degree, name in models.items()
-        if bench.has(name)
+        if setup.has(name)
     ]
     return errors.joined(tables)
 
@@ -305,30 +305,30 @@ def _width(results: Results) -> list[Statement]:
 # ---- Figure 7: both sigmas -----------------------------------------------------------------------
 
 
-def run_figure7(bench: Bench) -> dict[str, Result]:
+def run_figure7(setup: Setup) -> dict[str, Result]:
     """Squared error on degree 3 with inputs on U(-s, s) and coefficients on U(-t, t).
 
     It is measured for two training intervals.
     """
-    task, n = polynomials(bench.scale, 3), min(MAP_CONTEXTS, bench.scale.n_contexts)
+    task, n = polynomials(setup.preset, 3), min(MAP_CONTEXTS, setup.preset.n_contexts)
     maps: dict[str, Result] = {}
     for interval, name in MAPPED.items():
-        if bench.has(name):
-            maps[interval] = bench.keep(
-                "map, degree 3", [name], lambda name=name: _map(bench, name, task, n), n=n
+        if setup.has(name):
+            maps[interval] = setup.keep(
+                "map, degree 3", [name], lambda name=name: _map(setup, name, task, n), n=n
             )
     return maps
 
 
-def _map(bench: Bench, name: str, task: Polynomial, n_contexts: int) -> DataArray:
+def _map(setup: Setup, name: str, task: Polynomial, n_contexts: int) -> DataArray:
     """Mean squared error in each cell with its interval over functions."""
     each = evaluation.heatmap(
-        bench.models[name],
+        setup.models[name],
         task,
         SIGMAS,
-        n_functions=bench.scale.n_functions,
+        n_functions=setup.preset.n_functions,
         n_contexts=n_contexts,
-        seed=bench.seed,
+        seed=setup.seed,
     )
     cells = [
         [bootstrap(lambda m: m, each.sel(inputs=i, functions=f).values) for f in SIGMAS]

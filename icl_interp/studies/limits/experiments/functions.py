@@ -18,7 +18,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_table
@@ -68,31 +68,31 @@ SMOOTH = {
 KINK = {"|x|": Shown(torch.abs, Uniform(-1, 1), -1, 1)}
 
 
-def run_figure1(bench: Bench) -> dict[str, Result]:
+def run_figure1(setup: Setup) -> dict[str, Result]:
     """exp, sin and ln(1 + x) on [0, 1], asked of a model trained on polynomials of degree 3."""
-    return _follow(bench, SMOOTH)
+    return _follow(setup, SMOOTH)
 
 
-def run_figure6(bench: Bench) -> dict[str, Result]:
+def run_figure6(setup: Setup) -> dict[str, Result]:
     """|x| on [-1, 1], asked of the same model."""
-    return _follow(bench, KINK)
+    return _follow(setup, KINK)
 
 
-def _follow(bench: Bench, functions: Mapping[str, Shown]) -> dict[str, Result]:
-    if not bench.has(CUBIC):
+def _follow(setup: Setup, functions: Mapping[str, Shown]) -> dict[str, Result]:
+    if not setup.has(CUBIC):
         return {}
-    model, n = bench.models[CUBIC], bench.scale.n_functions
+    model, n = setup.models[CUBIC], setup.preset.n_functions
     results: dict[str, Result] = {}
     tables = []
     for name, shown in functions.items():
-        prompts = queries.contexts(shown.f, shown.inputs, bench.scale.n_points, n, bench.seed)
+        prompts = queries.contexts(shown.f, shown.inputs, setup.preset.n_points, n, setup.seed)
         truth = shown.f(torch.from_numpy(shown.xs))
         found = {
             CUBIC: queries.sweep(model, prompts, shown.xs),
             "least squares, degree 3": queries.polynomial_fit(prompts, shown.xs, 3),
             "zero": torch.zeros(n, len(shown.xs), dtype=torch.float64),
         }
-        note = f"{n} contexts of {bench.scale.n_points - 1} pairs, inputs {_law(shown.inputs)}"
+        note = f"{n} contexts of {setup.preset.n_points - 1} pairs, inputs {_law(shown.inputs)}"
         results[name] = queries.summary(found[CUBIC], truth, shown.xs, note)
         tables.append(_follow_table(name, found, truth, note))
     return {"errors": errors.joined(tables), **results}
@@ -173,24 +173,26 @@ BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
 }
 
 
-def run_figure4(bench: Bench) -> dict[str, Result]:
+def run_figure4(setup: Setup) -> dict[str, Result]:
     """The prediction for x², x³ and 12x as the query goes far, and what the weights say of it."""
     results: dict[str, Result] = {}
     rows = []
     for name, (model, f, law) in BOUNDARY.items():
-        if not bench.has(model):
+        if not setup.has(model):
             continue
-        prompts = queries.contexts(f, law, bench.scale.n_points, bench.scale.n_contexts, bench.seed)
-        found, truth = queries.sweep(bench.models[model], prompts, FAR), f(torch.from_numpy(FAR))
-        pairs = bench.scale.n_points - 1
+        prompts = queries.contexts(
+            f, law, setup.preset.n_points, setup.preset.n_contexts, setup.seed
+        )
+        found, truth = queries.sweep(setup.models[model], prompts, FAR), f(torch.from_numpy(FAR))
+        pairs = setup.preset.n_points - 1
         note = (
-            f"{model}; {bench.scale.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; "
+            f"{model}; {setup.preset.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; "
             "query arm"
         )
         results[name] = queries.summary(found, truth, FAR, note)
-        own = {"own r2": own_r2(bench, model)}
+        own = {"own r2": own_r2(setup, model)}
         rows.append(
-            {"function": name, "model": model, **boundary(bench.models[model], found, truth), **own}
+            {"function": name, "model": model, **boundary(setup.models[model], found, truth), **own}
         )
     columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
     return (

@@ -8,7 +8,7 @@ from icl_interp.analyses.criterion import INF, Condition, Criterion, Preconditio
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note, spanning
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
@@ -23,8 +23,7 @@ LINE = ("f(x) = x", lambda x: x)
 FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
 BEFORE, AFTER = "R2 before the last block", "R2 of the model"
 FORMED_LAST = Criterion(
-    f"{BEFORE} at most {UNFORMED:g} agrees, from {FORMED:g} on differs",
-    (Condition(BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
+    (Condition(BEFORE, BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
     (
         Precondition(
             AFTER,
@@ -35,30 +34,30 @@ FORMED_LAST = Criterion(
 )
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """The logit lens after each block: over x for one function, and its R2 over many."""
-    if not bench.has(MODEL):
+    if not setup.has(MODEL):
         return {}
-    model, xs = bench.models[MODEL], np.round(np.linspace(-1, 1, 41), 10)
+    model, xs = setup.models[MODEL], np.round(np.linspace(-1, 1, 41), 10)
     one = queries.contexts(
-        LINE[1], Uniform(-1, 1), bench.scale.n_points, bench.scale.n_contexts, bench.seed
+        LINE[1], Uniform(-1, 1), setup.preset.n_points, setup.preset.n_contexts, setup.seed
     )
     read = queries.lens(model, one, xs)
     layers = ("read-in", *(f"block {i}" for i in range(len(read) - 1)))
     note = f"{LINE[0]}; logit lens at the query; {MODEL}"
     curve = queries.summary(read, LINE[1](torch.from_numpy(xs)), xs, note, layer=layers)
-    return {"lens": curve, "r2": _by_layer(model, layers, bench)}
+    return {"lens": curve, "r2": _by_layer(model, layers, setup)}
 
 
-def _by_layer(model: Checkpoint, layers: tuple[str, ...], bench: Bench) -> DataFrame:
+def _by_layer(model: Checkpoint, layers: tuple[str, ...], setup: Setup) -> DataFrame:
     """R2 of the lens by layer, and what is left once its scale and shift are set right.
 
     The latter is a squared correlation.
     """
-    n_functions, n_contexts = bench.scale.n_functions, min(CONTEXTS, bench.scale.n_contexts)
+    n_functions, n_contexts = setup.preset.n_functions, min(CONTEXTS, setup.preset.n_contexts)
     prompts = model.task.sample(
         n_functions,
-        generator(bench.seed, "experiments/lens"),
+        generator(setup.seed, "experiments/lens"),
         n_contexts=n_contexts,
         dtype=torch.float64,
     )

@@ -10,9 +10,9 @@ from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Model, Results
-from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import SIGMAS
 from icl_interp.experiments.presets import polynomials
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note
 from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import printed
@@ -47,19 +47,19 @@ R2 = Mapping[str, list[float]]  # of the runs, on the law that they were trained
 # ---- measuring -----------------------------------------------------------------------------------
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Errors of every run, means by interval, and each run's R2 on the law of its training."""
     names = {
-        interval: bench.among([model.name for model in models]) for interval, models in RUNS.items()
+        interval: setup.among([model.name for model in models]) for interval, models in RUNS.items()
     }
     every = [name for arm in names.values() for name in arm]
     results: dict[str, Result] = {
         "errors": errors.table(
-            errors.pooled(bench.errors(every, polynomials(bench.scale, 1), SIGMAS), names)
+            errors.pooled(setup.errors(every, polynomials(setup.preset, 1), SIGMAS), names)
         )
     }
     rows = [
-        {"trained on": interval, "model": name, "r2": own_r2(bench, name)}
+        {"trained on": interval, "model": name, "r2": own_r2(setup, name)}
         for interval, arm in names.items()
         for name in arm
     ]

@@ -19,8 +19,8 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.presets import polynomials
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.models import scores
 from icl_interp.probes.attention import resampled_scores
@@ -97,30 +97,30 @@ QUANTITIES = (
 )
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Every quantity of every model, what each remedy changes from the baseline, and dispersion.
 
     Dispersion is measured along n.
     """
-    names = bench.among([BASELINE, *REMEDIES])
+    names = setup.among([BASELINE, *REMEDIES])
     if not names:
         return {}
     shifted = {
-        arm: bench.errors(names, polynomials(bench.scale, 1), SHIFTS, arm)
+        arm: setup.errors(names, polynomials(setup.preset, 1), SHIFTS, arm)
         for arm in ("functions", "inputs")
     }
     parts, curves = {}, []
     for name in names:
-        kept = bench.keep(
-            "remedies: far and near, units", [name], lambda name=name: far(bench, name)
+        kept = setup.keep(
+            "remedies: far and near, units", [name], lambda name=name: far(setup, name)
         )
         parts[name] = {row: kept.sel(ingredient=row).values for row in kept.indexes["ingredient"]}
         for arm, matrix in shifted.items():
             parts[name] |= {
                 f"error, {arm} x {s:g}": matrix.sel(predictor=name, sigma=s).values for s in SHIFTS
             }
-        curve = bench.keep(
-            "remedies: dispersion, units", [name], lambda name=name: dispersion(bench, name)
+        curve = setup.keep(
+            "remedies: dispersion, units", [name], lambda name=name: dispersion(setup, name)
         )
         assert isinstance(curve, DataArray)
         parts[name] |= _shares(curve)
@@ -180,25 +180,25 @@ def _changes(parts: dict[str, dict[str, np.ndarray]]) -> DataFrame:
 # ---- measurements --------------------------------------------------------------------------------
 
 
-def _lab(bench: Bench, name: str) -> Lab:
-    model = bench.models[name]
-    n_contexts = min(N_CONTEXTS_QUERY, bench.scale.n_contexts)
+def _lab(setup: Setup, name: str) -> Lab:
+    model = setup.models[name]
+    n_contexts = min(N_CONTEXTS_QUERY, setup.preset.n_contexts)
     return Lab(
         model.model,
         model.task,
         model.encoding,
-        n_units=max(2, bench.scale.n_functions // 2),  # pairs of functions
+        n_units=max(2, setup.preset.n_functions // 2),  # pairs of functions
         n_contexts=n_contexts,
-        seed=bench.seed,
+        seed=setup.seed,
     )
 
 
-def far(bench: Bench, name: str) -> DataArray:
+def far(setup: Setup, name: str) -> DataArray:
     """Ingredients of the query arm, of each unit: squared error, size of f and of the truth.
 
     Both directions count.
     """
-    lab = _lab(bench, name)
+    lab = _lab(setup, name)
     rows: dict[str, np.ndarray] = {}
     found = dict(
         zip((*FAR, *GROWTH), lab.run([lab.ask([-x, x]) for x in (*FAR, *GROWTH)]), strict=True)
@@ -227,7 +227,7 @@ def _variance(lab: Lab, f: Tensor) -> np.ndarray:
 STATISTICS = ("largest share", "effective share")
 
 
-def dispersion(bench: Bench, name: str) -> DataArray:
+def dispersion(setup: Setup, name: str) -> DataArray:
     """How attention at an in-distribution query spreads as keys are added.
 
     It is the mean over heads, for each unit. The largest share is max |w| / sum |w|; the effective
@@ -236,7 +236,7 @@ def dispersion(bench: Bench, name: str) -> DataArray:
     Direct up to the trained length; beyond it the query's scores are resampled from those of its
     function's keys, which is exact in the first layer and a counterfactual deeper.
     """
-    lab = _lab(bench, name)
+    lab = _lab(setup, name)
     cfg, trained = lab.model.cfg, lab.encoding.n_tokens(lab.task.n_points)
     points = sorted(
         {max(3, lab.task.n_points // 4), max(4, lab.task.n_points // 2), lab.task.n_points}

@@ -16,7 +16,7 @@ from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.criterion import Estimate, Precondition
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Model, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.resampling import Interval
 from icl_interp.studies.limits.claims.kinds import LARGER, SMALLER, TRAINED_EQUALLY
 
@@ -71,10 +71,10 @@ def comparable(arms: Sequence[Sequence[float]]) -> dict[str, Estimate]:
     }
 
 
-def own_r2(bench: Bench, name: str) -> float:
+def own_r2(setup: Setup, name: str) -> float:
     """R2 of a model on the law that it was trained on: 1 - its error / that of predicting 0."""
     errors_by_model = (
-        bench.errors([name], bench.models[name].task, (1.0,)).mean("function").sel(sigma=1.0)
+        setup.errors([name], setup.models[name].task, (1.0,)).mean("function").sel(sigma=1.0)
     )
     own, zero = (float(errors_by_model.sel(predictor=who).values) for who in (name, "zero"))
     return 1 - own / zero

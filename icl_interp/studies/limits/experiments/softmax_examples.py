@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, none_of, statement
 from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import printed
@@ -38,7 +38,7 @@ def vectors() -> dict[str, torch.Tensor]:
     return {**given, "a + 999": a + 999, "b - 99": b - 99, "a x 1000": 1000 * a}
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Softmax in float64 of each vector, with its size and its largest gap."""
     rows = []
     for name, vector in vectors().items():

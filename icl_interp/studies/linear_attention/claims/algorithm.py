@@ -1,16 +1,18 @@
 """The claim of `linear_attention` on which algorithm a model computes."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.natural import in_a_sentence
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import coordinates
 from icl_interp.studies.linear_attention.measurements.algorithms import (
@@ -21,7 +23,6 @@ from icl_interp.studies.linear_attention.measurements.algorithms import (
 )
 from icl_interp.studies.linear_attention.measurements.setting import (
     SAME_EVIDENCE,
-    SOURCE,
     needs_layer,
     needs_theory,
     not_learned,
@@ -34,25 +35,36 @@ SAME = 1e-3  # of the labels' mean square: algorithms whose predictions are clos
 ALIKE = 0.9
 FLOOR = 1e-8  # of the labels' mean square: distances below are rounding
 
-ALGORITHM = Criterion(
-    "squared distance of predictions from one preconditioned step over that from the nearest other "
-    f"algorithm, on prompts of as many examples as in training (M = N): <= {1 / NEARER:g} / >= "
-    f"{NEARER:g}",
-    (Condition("ratio", (-INF, -math.log10(NEARER)), (math.log10(NEARER), INF)),),
+CRITERION = Criterion(
+    (
+        Condition(
+            "ratio",
+            "squared distance from one preconditioned step over that from the nearest other "
+            "algorithm",
+            at_most(-math.log10(NEARER)),
+            at_least(math.log10(NEARER)),
+            unit="log10",
+        ),
+    ),
+    terms="Distances are between predictions, on prompts of as many examples as in training "
+    "(M = N). The step is of gradient descent, and a fixed matrix multiplies it.",
 )
+
+
+def compared(result: DataArray) -> list[str]:
+    """The algorithms that the model is compared with."""
+    return [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
 
 
 def rivals(result: DataArray, m: int) -> list[str]:
     """Algorithms that are not one preconditioned step under another name, at this length."""
-    size = result.sel(M=m, algorithm=SIZE, depth=1, statistic="apart").values.mean()
-    named = [
-        name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH, PRECONDITIONED)
-    ]
-    return [
-        name
-        for name in named
-        if result.sel(M=m, algorithm=name, depth=1, statistic="apart").values.mean() > SAME * size
-    ]
+    apart = result.sel(M=m, depth=1, statistic="apart")
+    least = SAME * apart.sel(algorithm=SIZE).values.mean()
+    found = []
+    for name in compared(result):
+        if name != PRECONDITIONED and apart.sel(algorithm=name).values.mean() > least:
+            found.append(name)
+    return found
 
 
 def nearer(result: DataArray, m: int, depth: int) -> Interval:
@@ -60,105 +72,90 @@ def nearer(result: DataArray, m: int, depth: int) -> Interval:
 
     It is the distance from one preconditioned step over that from the nearest other algorithm.
     """
-    names = (PRECONDITIONED, *rivals(result, m))
-    arrays = [
-        result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
-        for name in (*names, SIZE)
-    ]
+    distances = result.sel(M=m, depth=depth, statistic="distance")
+    names = (PRECONDITIONED, *rivals(result, m), SIZE)
 
     def statistic(own: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         *others, size = rest
         floor = FLOOR * size
         return np.log10((own + floor) / (np.min(others, axis=0) + floor))
 
-    return bootstrap(statistic, *arrays)
+    return bootstrap(statistic, *(distances.sel(algorithm=name).values for name in names))
 
 
-def algorithm(results: Results, facts: Facts) -> Evidence:
-    """Is one preconditioned step the nearest of all algorithms?"""
-    result, fresh = results[algorithms], results.control[algorithms]
-    n, last = task_in(facts).n_points - 1, coordinates(result, "depth")[-1]
-    test, control = nearer(result, n, last), nearer(fresh, n, last)
-    title = "squared distance from one preconditioned step / from the nearest other algorithm"
-    quantities = {"ratio": Estimate.of(title, test, "log10")}
-    names = [name for name in result.indexes["algorithm"] if name not in (SIZE, TRUTH)]
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How near the last layer's prediction is to one preconditioned step."""
+    result = results[algorithms]
+    n_examples = task_in(facts).n_points - 1
+    last = coordinates(result, "depth")[-1]
+    return {"ratio": nearer(result, n_examples, last)}
+
+
+def _row(result: DataArray, m: int, depth: int, name: str) -> dict[str, Any]:
+    """How alike the model after some layers and one algorithm are, on prompts of m examples."""
+    here = result.sel(M=m, depth=depth)
+    size = here.sel(algorithm=SIZE, statistic="distance").values
+    distance = here.sel(algorithm=name, statistic="distance").values
+    similarity = bootstrap(lambda a, b: 1 - a / b, distance, size)
+    cosine = bootstrap(lambda a: a, here.sel(algorithm=name, statistic="cosine").values)
+    return {
+        "M": m,
+        "depth": depth,
+        "algorithm": name,
+        "similarity": similarity.value,
+        "low": similarity.low,
+        "high": similarity.high,
+        "cosine of gradients": cosine.value,
+        "cosine, low": cosine.low,
+        "cosine, high": cosine.high,
+    }
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """The nearest algorithm, and which algorithms are one on this task."""
+    result = results[algorithms]
+    n_examples = task_in(facts).n_points - 1
+    last = coordinates(result, "depth")[-1]
+    names = compared(result)
     rows = []
+    similarity = {}
     for m in result.indexes["M"]:
         for depth in result.indexes["depth"]:
-            size = result.sel(M=m, algorithm=SIZE, depth=depth, statistic="distance").values
             for name in (*names, TRUTH):
-                distance = result.sel(M=m, algorithm=name, depth=depth, statistic="distance").values
-                found = bootstrap(lambda a, b: 1 - a / b, distance, size)
-                cosine = bootstrap(
-                    lambda a: a,
-                    result.sel(M=m, algorithm=name, depth=depth, statistic="cosine").values,
-                )
-                rows.append(
-                    {
-                        "M": m,
-                        "depth": depth,
-                        "algorithm": name,
-                        "similarity": found.value,
-                        "low": found.low,
-                        "high": found.high,
-                        "cosine of gradients": cosine.value,
-                        "cosine, low": cosine.low,
-                        "cosine, high": cosine.high,
-                    }
-                )
-    others = rivals(result, n)
-    at = {row["algorithm"]: row for row in rows if (row["M"], row["depth"]) == (n, last)}
-    best, rival = (
-        max(known, key=lambda name: at[name]["similarity"])
-        for known in ((PRECONDITIONED, *others), others)
-    )
+                row = _row(result, m, depth, name)
+                rows.append(row)
+                if (m, depth) == (n_examples, last):
+                    similarity[name] = row["similarity"]
+    # Which of them is the nearest, and which are one preconditioned step under another name.
+    others = rivals(result, n_examples)
+    best = max((PRECONDITIONED, *others), key=lambda name: similarity[name])
     merged = [name for name in names if name != PRECONDITIONED and name not in others]
-    says = answer(
-        ALGORITHM,
-        quantities,
-        "Of all algorithms compared, the model is nearest to one preconditioned step of gradient "
-        "descent.",
-        f"The model is nearer to {rival} than to one preconditioned step of gradient descent.",
-        "one preconditioned step of gradient descent is the nearest algorithm",
-    )
-    times = [f"{10**end:.3g}" for end in (test.value, test.low, test.high)]
-    threshold = bound(
-        ALGORITHM, quantities, "ratio", f"at most {1 / NEARER:g}", f"at least {NEARER:g}"
-    )
-    says += (
-        f" After {n} examples its squared distance from this step is {times[0]} [{times[1]}, "
-        f"{times[2]}] times that from {rival} ({threshold})."
-    )
-    if at[best]["similarity"] < ALIKE:
+    for name in merged:
+        rows.append({"M": n_examples, "algorithm": name, "the same as": PRECONDITIONED})
+    if similarity[best] < ALIKE:
         caveat = (
             f"It is like none of them: its similarity to the nearest, {best}, is only "
-            f"{at[best]['similarity']:.3f} (1: the same predictions)."
+            f"{similarity[best]:.3f} (1: the same predictions)."
         )
     elif merged:
-        caveat = f"On this task {', '.join(merged)} is the same as one preconditioned step."
-    elif needs_layer(facts) is None:
-        caveat = f"Its similarity to {best} is {at[best]['similarity']:.3f}. {SAME_EVIDENCE}"
+        caveat = f"On this task {', '.join(merged)} is the same as {PRECONDITIONED}."
+        if best != PRECONDITIONED:
+            caveat = f"The nearest is {best}; {in_a_sentence(caveat)}."
     else:
-        caveat = (
-            f"Its similarity to {best} is {at[best]['similarity']:.3f} (1: the same predictions)."
-        )
-    return Evidence(
-        quantities,
-        says,
-        scope="these weights, this task, predictions at the query",
-        control={"ratio": Estimate.of(title, control, "log10")},
-        details=(
-            *rows,
-            *({"M": n, "algorithm": one, "the same as": PRECONDITIONED} for one in merged),
-        ),
-        caveat=caveat,
-    )
+        caveat = f"Its similarity to {best} is {similarity[best]:.3f} (1: the same predictions)."
+    scope = "these weights, this task, predictions at the query"
+    if needs_layer(facts) is None:
+        scope += f"; {SAME_EVIDENCE}"
+    return Remarks(scope=scope, caveat=caveat, details=tuple(rows))
 
 
 ALGORITHM_CLAIM = Claim(
     id="linear_attention.algorithm",
     question="algorithm",
-    short="The model computes one preconditioned step of gradient descent.",
+    statement="The model is nearer to one preconditioned step of gradient descent than to any "
+    "rival compared.",
+    denied="The model is nearer to another algorithm than to one preconditioned step of gradient "
+    "descent.",
     quote=Quote(
         "The f*_LSA prediction ŷ_query = [f*_LSA(E_P; (W*^PV, W*^KQ))]_(d+1),(M+1) is ... = "
         "x_query^T Γ⁻¹"
@@ -171,13 +168,12 @@ ALGORITHM_CLAIM = Claim(
         "linear regression.",
     ),
     kind="learning",
-    statement="The model implements one preconditioned step of gradient descent",
-    source=f"{SOURCE}, Theorem 4.1 and equation (3): the prediction is x_q^T Γ⁻¹ (1/M) Σ y_i x_i",
-    criterion=ALGORITHM,
+    criterion=CRITERION,
     measurements=(algorithms,),
     control=(algorithms,),
     aspects=("single layer", "single head", "kind of task"),
-    evidence=algorithm,
+    evidence=evidence,
+    remarks=remarks,
     excluded=needs_theory,
     learned=not_learned,
     figures=("linear_attention",),

@@ -1,16 +1,18 @@
 """The claim of `linear_attention` that value and query-key weights keep the same size."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from xarray import DataArray
 
 from icl_interp.analyses import tie
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.natural import SHARE, natural
 from icl_interp.analyses.tie import TIED
 from icl_interp.results import coordinates
 from icl_interp.studies.linear_attention.claims.weights import (
@@ -18,16 +20,93 @@ from icl_interp.studies.linear_attention.claims.weights import (
     MIN_POINTS,
     NEAR,
     SCOPE,
-    TIED_TEXT,
+    TIED_TERMS,
     stored_numbers,
 )
-from icl_interp.studies.linear_attention.measurements.setting import (
-    SOURCE,
-    needs_layer,
-    never_asked,
-)
+from icl_interp.studies.linear_attention.measurements.setting import needs_layer, never_asked
 from icl_interp.studies.linear_attention.measurements.tied import tied
 from icl_interp.studies.linear_attention.measurements.weights import numbers, path
+
+CRITERION = Criterion(
+    (
+        Condition(
+            "imbalance",
+            "largest difference between the squared sizes, over the larger one",
+            at_most(NEAR),
+            at_least(FAR),
+            unit="share",
+        ),
+        Condition("snapshots", "number of snapshots on the way", at_least(MIN_POINTS)),
+    ),
+    TIED,
+    terms="Sizes are those of the value weights v (last row of W_PV) and of the query-key weights "
+    "F (first d columns of W_KQ), and the largest difference is that over all snapshots. "
+    f"{TIED_TERMS}",
+)
+
+
+def _along(curve: DataArray) -> np.ndarray:
+    """The difference of the squared sizes over the larger one, at each snapshot."""
+    v2 = curve.sel(quantity="|v|^2").values
+    f2 = curve.sel(quantity="|F|^2").values
+    larger = np.maximum(v2, f2)
+    apart = np.abs(v2 - f2)
+    return np.asarray(apart / np.maximum(larger, 1e-300))
+
+
+def _at_the_end(results: Results) -> float:
+    return abs(stored_numbers(results)["imbalance"])
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """The largest imbalance on the way and at its end, and how much of the way is known."""
+    along = _along(results[path])
+    everywhere = [_at_the_end(results), *along.tolist()]
+    return {"imbalance": max(everywhere), "snapshots": len(along), **tie.tied(results[tied])}
+
+
+def of_control(results: Results, facts: Facts) -> dict[str, Found]:
+    """The imbalance of a model without training, which has no way."""
+    return {"imbalance": _at_the_end(results.control)}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """How the imbalance changes on the way."""
+    curve = results[path]
+    along = _along(curve)
+    n_snapshots = len(along)
+    if not n_snapshots:
+        return Remarks(SCOPE, "No snapshots were kept, so the way there is not known.")
+    if n_snapshots >= MIN_POINTS:
+        first = natural(float(along[0]), SHARE)
+        last = natural(float(along[-1]), SHARE)
+        caveat = f"Over {n_snapshots} snapshots the difference goes from {first} to {last}."
+    else:
+        caveat = (
+            f"Only {n_snapshots} snapshots were kept, and {MIN_POINTS} are needed to know the way "
+            "there."
+        )
+    # A row for each snapshot, and what a flow on the factors of the matrices conserves.
+    rows: list[dict[str, Any]] = []
+    for i, step in enumerate(coordinates(curve, "step")):
+        here = curve.isel(step=i)
+        row = {name: float(here.sel(quantity=name)) for name in ("|v|^2", "|F|^2")}
+        rows.append({"step": step, **row, "difference over the larger": float(along[i])})
+    drift = float(curve.sel(quantity="drift of factors").values[-1])
+    rows.append(
+        {
+            "number": "change of A_Q'A_Q - A_K'A_K, which flow on the factors conserves",
+            "value": drift,
+        }
+    )
+    return Remarks(SCOPE, caveat, details=tuple(rows))
+
+
+def _needs_one_head(facts: Facts) -> str | None:
+    reason = needs_layer(facts)
+    if reason or facts.config.n_heads == 1:
+        return reason
+    return f"The claim is about one head; this model has {facts.config.n_heads}"
 
 
 def _needs_gradient_flow(facts: Facts) -> str | None:
@@ -40,97 +119,11 @@ def _needs_gradient_flow(facts: Facts) -> str | None:
     return reason
 
 
-BALANCED = Criterion(
-    "difference between the squared sizes of the value weights v (last row of W_PV) and the "
-    "query-key weights F (first d columns of W_KQ), over the larger of the two, the largest over "
-    f"the snapshots: <= {NEAR:g} / > {FAR:g}. With fewer than {MIN_POINTS} snapshots the way is "
-    f"not known, so that they can contradict and not support{TIED_TEXT}",
-    # Few snapshots say little of the way, so they cannot support; weights far from balance
-    # contradict all the same.
-    (
-        Condition("imbalance", (-INF, NEAR), (FAR, INF)),
-        Condition("snapshots", (MIN_POINTS, INF), None),
-    ),
-    TIED,
-)
-
-
-def _needs_one_head(facts: Facts) -> str | None:
-    reason = needs_layer(facts)
-    if reason or facts.config.n_heads == 1:
-        return reason
-    return f"The claim is about one head; this model has {facts.config.n_heads}"
-
-
-def balanced(results: Results, facts: Facts) -> Evidence:
-    """Is u^2 = |U|^2 all along?"""
-    curve, found = results[path], stored_numbers(results)
-    v2, f2 = curve.sel(quantity="|v|^2").values, curve.sel(quantity="|F|^2").values
-    along = np.abs(v2 - f2) / np.maximum(np.maximum(v2, f2), 1e-300)
-    end = abs(found["imbalance"])
-    worst = max(end, *along.tolist()) if len(along) else end
-    name = (
-        "difference between the squared sizes of value and query-key weights, over the larger, "
-        "largest on the way"
-    )
-    quantities = {
-        "imbalance": Estimate.exactly(name, worst),
-        "snapshots": Estimate.exactly("snapshots on the way", len(along)),
-        **tie.tied(results[tied]),
-    }
-    says = answer(
-        BALANCED,
-        quantities,
-        "Value and query-key weights keep the same size during training.",
-        "Value and query-key weights do not keep the same size during training.",
-        "value and query-key weights keep the same size during training",
-    )
-    threshold = bound(
-        BALANCED, quantities, "imbalance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %"
-    )
-    says += (
-        f" Their squared sizes differ by up to {100 * worst:.3g} % of the larger one ({threshold})."
-    )
-    rows: list[dict[str, Any]] = [
-        {
-            "step": step,
-            "|v|^2": float(a),
-            "|F|^2": float(b),
-            "difference over the larger": float(gap),
-        }
-        for step, a, b, gap in zip(coordinates(curve, "step"), v2, f2, along, strict=True)
-    ]
-    if len(along):
-        first, last = (100 * float(along[i]) for i in (0, -1))
-        drift = float(curve.sel(quantity="drift of factors").values[-1])
-        caveat = (
-            f"Over {len(along)} snapshots the difference goes from {first:.3g} % to {last:.3g} %."
-            if len(along) >= MIN_POINTS
-            else (
-                f"Only {len(along)} snapshots were kept, and {MIN_POINTS} are needed to know the "
-                "way there."
-            )
-        )
-        rows.append(
-            {
-                "number": "change of A_Q'A_Q - A_K'A_K, which flow on the factors conserves",
-                "value": drift,
-            }
-        )
-    else:
-        caveat = "No snapshots were kept, so the way there is not known."
-    control = {
-        "imbalance": Estimate.exactly(name, abs(stored_numbers(results.control)["imbalance"]))
-    }
-    return Evidence(
-        quantities, says, scope=SCOPE, control=control, details=tuple(rows), caveat=caveat
-    )
-
-
 BALANCED_CLAIM = Claim(
     id="linear_attention.balanced",
     question="weights and training",
-    short="Value and query-key weights keep the same size during training.",
+    statement="Value and query-key weights keep the same size during training.",
+    denied="Value and query-key weights do not keep the same size during training.",
     quote=Quote(
         "lemma A.3 says the parameters in the LSA model will keep 'balanced' in the whole "
         "trajectory.",
@@ -142,14 +135,14 @@ BALANCED_CLAIM = Claim(
         "of a training by gradient flow; a model that Adam trained is not asked.",
     ),
     kind="learning",
-    statement="Value and query-key weights keep the same size during training: u² = |U|²",
-    source=f"{SOURCE}, Lemma A.3 (balancedness)",
-    criterion=BALANCED,
+    criterion=CRITERION,
     measurements=(path, numbers, tied),
     about_weights=True,
     control=(numbers,),
     aspects=("balance", "single layer", "single head", "kind of task"),
-    evidence=balanced,
+    evidence=evidence,
+    untrained=of_control,
+    remarks=remarks,
     excluded=_needs_gradient_flow,
     learned=never_asked,
 )

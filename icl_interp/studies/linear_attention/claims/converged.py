@@ -1,13 +1,13 @@
 """The claim of `linear_attention` that training ends at the minimum (Theorems 4.1 and 4.5)."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from icl_interp.analyses import tie
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -17,12 +17,11 @@ from icl_interp.studies.linear_attention.claims.weights import (
     FAR,
     NEAR,
     SCOPE,
-    TIED_TEXT,
+    TIED_TERMS,
     stored_numbers,
 )
 from icl_interp.studies.linear_attention.measurements.setting import (
     SAME_EVIDENCE,
-    SOURCE,
     needs_layer,
     never_asked,
     task_in,
@@ -30,85 +29,76 @@ from icl_interp.studies.linear_attention.measurements.setting import (
 from icl_interp.studies.linear_attention.measurements.tied import loss, tied
 from icl_interp.studies.linear_attention.measurements.weights import numbers, product
 
-CLOSE, WORSE = (
-    1.05,
-    1.25,
-)  # ratios of the model's error to that of the minimum that count as reached, and as not
+CLOSE = 1.05  # ratio of the model's error to that of the minimum that counts as reached
+WORSE = 1.25  # ratio that counts as not reached
 
-CONVERGED = Criterion(
-    "distance of the layer's product of value and query-key weights from that of the minimum of "
-    f"the loss, over the size of the latter (|P - P*| / |P*|, Frobenius norm): <= {NEAR:g} / > "
-    f"{FAR:g}; and the model's mean squared error over that of the minimum, on the same prompts: "
-    f"<= {CLOSE:g} / > {WORSE:g}{TIED_TEXT}",
+CRITERION = Criterion(
     (
-        Condition("distance", (-INF, NEAR), (FAR, INF)),
-        Condition("loss", (-INF, math.log(CLOSE)), (math.log(WORSE), INF)),
+        Condition(
+            "distance",
+            "distance of the weights' product from that of the minimum, over the latter's size",
+            at_most(NEAR),
+            at_least(FAR),
+            unit="share",
+        ),
+        Condition(
+            "loss",
+            "mean squared error over that of the minimum, on the same prompts",
+            at_most(math.log(CLOSE)),
+            at_least(math.log(WORSE)),
+            unit="ln",
+        ),
     ),
     TIED,
+    terms="The product is that of the value and the query-key weights, and sizes are Frobenius "
+    f"norms. {TIED_TERMS}",
 )
 
 
-def converged(results: Results, facts: Facts) -> Evidence:
-    """Is P that of the optimum?"""
-    found, control = stored_numbers(results), stored_numbers(results.control)
-    theorem = "4.5" if task_in(facts).random_covariance else "4.1"
-    name = "distance of the weights' product from that of the minimum, |P - P*| / |P*|"
-    excess = bootstrap(lambda own, least: np.log(own / least), *results[loss].values)
-    error = "mean squared error / that of the minimum on the same prompts"
-    quantities = {
-        "distance": Estimate.exactly(name, found["distance"]),
-        "loss": Estimate.of(error, excess, "ln"),
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How far the weights are from those of the minimum, and the error from its error."""
+    own, least = results[loss].values
+    return {
+        "distance": stored_numbers(results)["distance"],
+        "loss": bootstrap(lambda a, b: np.log(a / b), own, least),
         **tie.tied(results[tied]),
     }
-    says = answer(
-        CONVERGED,
-        quantities,
-        f"Training has ended at the global minimum of the loss (Theorem {theorem}).",
-        f"Training has not ended at the global minimum of the loss (Theorem {theorem}).",
-        f"training has ended at the global minimum of the loss (Theorem {theorem})",
-    )
-    threshold = bound(
-        CONVERGED, quantities, "distance", f"at most {100 * NEAR:g} %", f"more than {100 * FAR:g} %"
-    )
-    says += (
-        f" The product of the value and query-key weights is {100 * found['distance']:.3g} % away "
-        f"from that of the minimum ({threshold}), and its mean squared error is "
-        f"{math.exp(excess.value):.4g} times the least."
-    )
-    if found["distance"] > FAR and found["distance from rank one"] <= FAR:
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Where training ended if not at the minimum, and all numbers beside those of a control."""
+    own = stored_numbers(results)
+    control = stored_numbers(results.control)
+    trap = own["distance from rank one"]
+    if own["distance"] > FAR and trap <= FAR:
         caveat = (
-            "It is at another stationary point of the loss, the rank-one trap "
-            f"({100 * found['distance from rank one']:.2g} % away), which random weights can reach "
-            "and the theorem's start cannot."
+            f"It is at another stationary point of the loss, the rank-one trap ({100 * trap:.2g} % "
+            "away), which random weights can reach and the theorem's start cannot."
         )
-    elif found["outside"] > NEAR:
+    elif own["outside"] > NEAR:
         caveat = (
             "Biases and weights past attention, which the theorem's layer does not have, reach "
-            f"{found['outside']:.2g}."
+            f"{own['outside']:.2g}."
         )
     else:
-        caveat = (
-            f"By the weights the loss is {100 * found['excess']:.2g} % above its minimum. "
-            f"{SAME_EVIDENCE}"
-        )
-    details = tuple(
-        {"number": key, "model": found[key], "randomly initialised control": control.get(key)}
-        for key in found
-    )
-    return Evidence(
-        quantities,
-        says,
-        scope=SCOPE,
-        control={"distance": Estimate.exactly(name, control["distance"])},
-        details=details,
+        caveat = f"By the weights the loss is {100 * own['excess']:.2g} % above its minimum."
+    rows = []
+    for name, value in own.items():
+        row = {"number": name, "model": value, "randomly initialised control": control.get(name)}
+        rows.append(row)
+    theorem = "4.5" if task_in(facts).random_covariance else "4.1"
+    return Remarks(
+        scope=f"{SCOPE}; the minimum is that of Theorem {theorem}; {SAME_EVIDENCE}",
         caveat=caveat,
+        details=tuple(rows),
     )
 
 
 CONVERGED_CLAIM = Claim(
     id="linear_attention.converged",
     question="weights and training",
-    short="Training linear attention ends at the global minimum of the loss.",
+    statement="Training has ended at the global minimum of the loss.",
+    denied="Training has not ended at the global minimum of the loss.",
     quote=Quote(
         "the gradient flow of linear self-attention network f*_LSA (prove PL inequality holds) "
         "converges (exponentially about t) to a global minimum of the population loss L(θ).",
@@ -121,15 +111,14 @@ CONVERGED_CLAIM = Claim(
         " query-key weights with the minimum's, because one may be scaled up and the other down.",
     ),
     kind="learning",
-    statement="Training a layer of linear self-attention ends at the global minimum W*, up to a "
-    "scale",
-    source=f"{SOURCE}, Theorems 4.1 and 4.5",
-    criterion=CONVERGED,
+    criterion=CRITERION,
     measurements=(product, numbers, loss, tied),
     about_weights=True,
     control=(numbers,),
+    of_control=("distance",),
     aspects=("single layer", "single head", "kind of task"),
-    evidence=converged,
+    evidence=evidence,
+    remarks=remarks,
     excluded=needs_layer,
     learned=never_asked,
 )

@@ -1,20 +1,28 @@
 """The claim of `linear_attention` that the loss meets the PL inequality (Lemma 5.4)."""
 
 import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from icl_interp.analyses import tie
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.studies.linear_attention.claims.weights import MIN_POINTS, TIED_TEXT
+from icl_interp.studies.linear_attention.claims.weights import MIN_POINTS, TIED_TERMS
 from icl_interp.studies.linear_attention.measurements.setting import (
-    SOURCE,
     needs_path,
     task_in,
     trained_landscape,
@@ -27,89 +35,100 @@ from icl_interp.studies.linear_attention.measurements.weights import path
 PL_FAILS = 0.5
 AT_REST = 1e-9  # excess over the least loss below which differences of losses are rounding
 
-PL = Criterion(
-    "squared gradient of the loss over mu times the loss above its minimum, the least over the "
-    "snapshots that do better than predicting 0, mu of Lemma 5.4 with what has been gained at that "
-    f"snapshot: >= 1 / <= {PL_FAILS:g}"
-    f"{TIED_TEXT}",
-    # Between the regions lies a factor of 2. The lemma's bound is no sharp one: what misses it by a
-    # hair does not show that the gradient gets lost, and losses have rounding.
-    (Condition("ratio", (0.0, INF), (-INF, math.log10(PL_FAILS))),),
+CRITERION = Criterion(
+    (
+        Condition(
+            "ratio",
+            "squared gradient over its bound, the least over snapshots",
+            at_least(0.0),
+            at_most(math.log10(PL_FAILS)),
+            unit="log10",
+        ),
+    ),
     (
         *TIED,
         Precondition(
             "usable snapshots",
-            (MIN_POINTS, INF),
+            at_least(MIN_POINTS),
             "Only {value:.0f} snapshots do better than predicting 0 and are not yet at the minimum "
             f"({MIN_POINTS} needed).",
         ),
     ),
+    terms="The bound is mu times the loss above its minimum, mu of Lemma 5.4 with what has been "
+    "gained at that snapshot. Snapshots are those that do better than predicting 0 and are not yet "
+    f"at the minimum. {TIED_TERMS}",
 )
 
 
-def pl(results: Results, facts: Facts) -> Evidence:
-    """Is the gradient as large as the lemma has it, everywhere on the way?"""
+class Path(NamedTuple):
+    """What the inequality compares, at the snapshots that it can be asked of."""
+
+    steps: np.ndarray
+    square: np.ndarray
+    bound: np.ndarray
+    excess: np.ndarray
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """The squared gradient over its bound."""
+        return self.square / self.bound
+
+
+def usable(results: Results, facts: Facts) -> Path:
+    """The snapshots that do better than predicting 0 and are not yet at the minimum."""
     curve = results[path]
     where = trained_landscape(task_in(facts))
     least = float(where.minimum + where.label_moment / 2)
-    excess, lemma, square = (
-        curve.sel(quantity=name).values for name in ("excess", "PL bound", "squared gradient")
-    )
-    usable = np.isfinite(lemma) & (lemma > 0) & (excess > AT_REST * least)
-    n_usable = int(usable.sum())
-    name = "snapshots that do better than predicting 0 and are not yet at the minimum"
-    quantities = {"usable snapshots": Estimate.exactly(name, n_usable), **tie.tied(results[tied])}
-    if n_usable < MIN_POINTS:
-        return Evidence(
-            quantities,
-            "So it cannot be told whether the gradient is as large as the inequality asks. The run "
-            f"kept {curve.sizes['step']} snapshots.",
-        )
-    ratio = square[usable] / lemma[usable]
-    steps = curve["step"].values[usable]
-    at = int(ratio.argmin())
-    least_ratio = math.log10(max(float(ratio[at]), 1e-300))
-    name = "squared gradient / bound of the Polyak-Lojasiewicz inequality, the least over snapshots"
-    quantities["ratio"] = Estimate.exactly(name, least_ratio, "log10")
-    says = answer(
-        PL,
-        quantities,
-        "The loss meets the Polyak-Lojasiewicz inequality at every snapshot of training that was "
-        "tested.",
-        "The loss does not meet the Polyak-Lojasiewicz inequality throughout training.",
-        "the loss meets the Polyak-Lojasiewicz inequality throughout training",
-    )
-    says += (
-        f" The squared gradient is at least {ratio[at]:.3g} times the bound (at step "
-        f"{steps[at]:.0f}; "
-        f"{bound(PL, quantities, 'ratio', 'at least 1', f'at most {PL_FAILS:g}')})."
-    )
-    caveat = (
-        f"In the median of {n_usable} snapshots it is {float(np.median(ratio)):.3g} times the "
-        "bound."
-    )
-    if ratio[at] < 1:
+    bound = curve.sel(quantity="PL bound").values
+    excess = curve.sel(quantity="excess").values
+    kept = np.isfinite(bound) & (bound > 0) & (excess > AT_REST * least)
+    square = curve.sel(quantity="squared gradient").values
+    return Path(curve["step"].values[kept], square[kept], bound[kept], excess[kept])
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """The least squared gradient over its bound, where enough snapshots can be asked."""
+    ratio = usable(results, facts).ratio
+    found: dict[str, Found] = {"usable snapshots": len(ratio), **tie.tied(results[tied])}
+    if len(ratio) >= MIN_POINTS:
+        found["ratio"] = math.log10(max(float(ratio.min()), 1e-300))
+    return found
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Where the gradient is the least, and all of the path."""
+    if "ratio" not in found:
+        return Remarks()
+    asked = usable(results, facts)
+    at = f"at step {asked.steps[asked.ratio.argmin()]:.0f}"
+    if asked.ratio.min() < 1:
         caveat = (
-            "The lemma is about the flow from its own start; from this one the gradient becomes "
-            "small away from the minimum."
+            f"This is {at}: the lemma is about another start, and from this one the gradient "
+            "becomes small away from the minimum."
         )
-    rows = tuple(
-        {"step": float(s), "|grad L|^2": float(g), "mu x excess": float(b), "excess": float(e)}
-        for s, g, b, e in zip(steps, square[usable], lemma[usable], excess[usable], strict=True)
-    )
+    else:
+        caveat = (
+            f"This is {at}; the median of {len(asked.ratio)} snapshots is "
+            f"{np.median(asked.ratio):.3g}."
+        )
+    rows = []
+    for step, square, bound, excess in zip(*asked, strict=True):
+        row = {"|grad L|^2": float(square), "mu x excess": float(bound), "excess": float(excess)}
+        rows.append({"step": float(step), **row})
     scope = "the snapshots of this run; exact losses and gradients"
     if task_in(facts).random_covariance:
         scope += (
             "; for random covariances the bound is that of the lemma with expectations, in w22 and "
             "W11 alone"
         )
-    return Evidence(quantities, says, scope=scope, details=rows, caveat=caveat)
+    return Remarks(scope, caveat, details=tuple(rows))
 
 
 PL_INEQUALITY_CLAIM = Claim(
     id="linear_attention.pl_inequality",
     question="weights and training",
-    short="The loss meets the Polyak-Łojasiewicz inequality throughout training.",
+    statement="The loss meets the Polyak-Lojasiewicz inequality at every snapshot that was tested.",
+    denied="The loss does not meet the Polyak-Lojasiewicz inequality throughout training.",
     quote=Quote(
         "Finally, we show that although the optimization problem is non-convex, a "
         "Polyak-Łojasiewicz (PL)"
@@ -122,14 +141,12 @@ PL_INEQUALITY_CLAIM = Claim(
         "of a real training.",
     ),
     kind="architecture",
-    statement="The loss meets the Polyak-Lojasiewicz inequality throughout training: |∇L|² >= mu "
-    "(L - min L)",
-    source=f"{SOURCE}, Lemma 5.4",
-    criterion=PL,
+    criterion=CRITERION,
     measurements=(path, tied),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
-    evidence=pl,
+    evidence=evidence,
+    remarks=remarks,
     excluded=needs_path,
     figures=("linear_attention",),
 )

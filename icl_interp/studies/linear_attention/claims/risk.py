@@ -1,20 +1,20 @@
 """The claim of `linear_attention` that the risk is that of Theorem 4.2."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.linear_attention.measurements.setting import (
     SAME_EVIDENCE,
-    SOURCE,
     needs_layer,
     not_learned,
     task_in,
@@ -28,7 +28,8 @@ from icl_interp.studies.linear_attention.measurements.shifts import (
     risk,
 )
 
-CLOSE, OFF = 1.05, 1.25  # ratios of a measured risk to the formula: within, beyond
+CLOSE = 1.05  # ratio of a measured risk to the formula: within
+OFF = 1.25  # beyond
 TINY = np.finfo(float).tiny
 
 
@@ -37,83 +38,68 @@ def log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(a, TINY) / np.maximum(b, TINY))
 
 
-RISK = Criterion(
-    "factor between the measured mean squared error and that of Theorem 4.2, either way, the "
-    f"largest over numbers M of examples: <= {CLOSE:g} / > {OFF:g}",
-    (Condition("ratio", (-INF, math.log(CLOSE)), (math.log(OFF), INF)),),
+CRITERION = Criterion(
+    (
+        Condition(
+            "ratio",
+            "factor between the mean squared error and Theorem 4.2's, the largest",
+            at_most(math.log(CLOSE)),
+            at_least(math.log(OFF)),
+            unit="ln",
+        ),
+    ),
+    terms="The factor is that of the larger over the smaller, and it is the largest over numbers M "
+    "of examples.",
 )
-
-
-def by_length(result: DataArray, who: str) -> np.ndarray:
-    """Errors of one predictor, by unit and number of examples."""
-    return result.sel(who=who).values
 
 
 def worst_ratio(result: DataArray, who: str, over: str) -> Interval:
     """The largest |ln ratio| of two risks over lengths, groups of prompts resampled."""
     return bootstrap(
         lambda a, b: np.abs(log_ratio(a, b)).max(-1),
-        by_length(result, who),
-        by_length(result, over),
+        result.sel(who=who).values,
+        result.sel(who=over).values,
     )
 
 
-def risk_evidence(results: Results, facts: Facts) -> Evidence:
-    """Is the measured risk that of the theorem, at every length?"""
-    result, fresh = results[risk], results.control[risk]
-    test, control = worst_ratio(result, MODEL, BEST), worst_ratio(fresh, MODEL, BEST)
-    rows = []
-    for i, m in enumerate(result.indexes["M"]):
-        own = by_length(result, MODEL)[:, i]
-        row = {"M": m, "measured": float(own.mean())}
-        for who in (BEST, OWN, PRINTED, ZERO):
-            if who in result.indexes["who"]:
-                other = by_length(result, who)[:, i]
-                ratio = bootstrap(lambda a, b: np.exp(log_ratio(a, b)), own, other)
-                row |= {
-                    who: float(other.mean()),
-                    f"measured / {who}": ratio.value,
-                    f"{who}, low": ratio.low,
-                    f"{who}, high": ratio.high,
-                }
-        rows.append(row)
-    name = "factor between the mean squared error and that of Theorem 4.2, the largest over M"
-    quantities = {"ratio": Estimate.of(name, test, "ln")}
-    says = answer(
-        RISK,
-        quantities,
-        "The error is the one that Theorem 4.2 gives, at every number of examples that was tried.",
-        "The error is not the one that Theorem 4.2 gives.",
-        "the error is the one that Theorem 4.2 gives",
-    )
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How far the measured risk is from the theorem's, at the worst length."""
+    return {"ratio": worst_ratio(results[risk], MODEL, BEST)}
+
+
+def _row(result: DataArray, m: int) -> dict[str, Any]:
+    """The measured risk on m examples, beside the formulas."""
+    own = result.sel(who=MODEL, M=m).values
+    row = {"M": m, "measured": float(own.mean())}
+    for who in (BEST, OWN, PRINTED, ZERO):
+        if who in result.indexes["who"]:
+            other = result.sel(who=who, M=m).values
+            ratio = bootstrap(lambda a, b: np.exp(log_ratio(a, b)), own, other)
+            row[who] = float(other.mean())
+            row[f"measured / {who}"] = ratio.value
+            row[f"{who}, low"] = ratio.low
+            row[f"{who}, high"] = ratio.high
+    return row
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Where the risk is farthest off, and what the formula gives with other weights."""
+    result = results[risk]
+    rows = [_row(result, m) for m in result.indexes["M"]]
     worst = max(rows, key=lambda row: abs(math.log(max(row[f"measured / {BEST}"], TINY))))
-    threshold = bound(
-        RISK, quantities, "ratio", f"within a factor of {CLOSE:g}", f"off by more than {OFF:g}"
-    )
-    says += (
-        f" At {worst['M']} examples, where it is farthest off, it is "
-        f"{worst[f'measured / {BEST}']:.3g} [{worst[f'{BEST}, low']:.3g}, "
-        f"{worst[f'{BEST}, high']:.3g}] times the theorem's ({threshold})."
+    caveat = (
+        f"At M = {worst['M']} the error is {worst[f'measured / {BEST}']:.3g} times the theorem's"
     )
     if OWN in result.indexes["who"]:
         off = 100 * math.expm1(worst_ratio(result, MODEL, OWN).value)
-        caveat = (
-            "With the model's own weights in place of the optimal ones the formula is within "
-            f"{off:.2g} %. {SAME_EVIDENCE}"
-        )
+        caveat += f"; with the model's own weights the formula is within {off:.2g} %."
     else:
         more = rows[-1][PRINTED] / max(rows[-1]["measured"], TINY)
-        caveat = (
-            f"Without the factor 1/M, as the slides print it, the formula is {more:.3g} times what "
-            "is measured."
-        )
-    return Evidence(
-        quantities,
-        says,
-        scope="these weights, this task, prompts of M examples",
-        control={"ratio": Estimate.of(name, control, "ln")},
-        details=tuple(rows),
+        caveat += f"; without its factor 1/M the formula is {more:.3g} times what is measured."
+    return Remarks(
+        scope=f"these weights, this task, prompts of M examples; {SAME_EVIDENCE}",
         caveat=caveat,
+        details=tuple(rows),
     )
 
 
@@ -130,7 +116,9 @@ def _needs_fixed(facts: Facts) -> str | None:
 RISK_CLAIM = Claim(
     id="linear_attention.risk",
     question="algorithm",
-    short="The error on M examples is the one Theorem 4.2 gives.",
+    statement="The error on prompts of M examples is the one that Theorem 4.2 gives, for every M "
+    "that was tried.",
+    denied="The error is not the one that Theorem 4.2 gives.",
     quote=Quote(
         "E(ŷ_query − y_query)² = min_w E(⟨w, x_query⟩ − y_query)² + tr[ΣΓ⁻²Λ] + "
         "(1/N²)[‖a‖²_(Γ⁻²Λ³) + 2 tr(Λ)‖a‖²_(Γ⁻²Λ²) + tr(Λ)²‖a‖²_(Γ⁻²Λ)]",
@@ -141,13 +129,12 @@ RISK_CLAIM = Claim(
         "and Γ the matrix of Theorem 4.1.",
     ),
     kind="learning",
-    statement="The error on prompts of M examples is that of Theorem 4.2, for every M",
-    source=f"{SOURCE}, Theorem 4.2, with the factor 1/M that the slides leave out",
-    criterion=RISK,
+    criterion=CRITERION,
     measurements=(risk,),
     control=(risk,),
     aspects=("single layer", "single head", "kind of task"),
-    evidence=risk_evidence,
+    evidence=evidence,
+    remarks=remarks,
     excluded=_needs_fixed,
     learned=not_learned,
     figures=("linear_attention",),

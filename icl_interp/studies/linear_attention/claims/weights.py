@@ -4,10 +4,11 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.results import numbers_in
 from icl_interp.studies.linear_attention.measurements.weights import numbers
 
-NEAR, FAR = 0.05, 0.2  # relative distances that count as reached, and as not
+NEAR = 0.05  # relative distance that counts as reached
+FAR = 0.2  # relative distance that counts as not reached
 MIN_POINTS = 5  # snapshots for a statement about a path
 SCOPE = "these weights, this task; exact, nothing is sampled"
-TIED_TEXT = ". Judged where the product of the weights makes the predictions"
+TIED_TERMS = "The claim is judged where the product of the weights makes the predictions."
 
 
 def stored_numbers(results: Results) -> dict[str, float]:

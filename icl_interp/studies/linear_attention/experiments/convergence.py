@@ -17,7 +17,7 @@ from xarray import DataArray
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.models.single_layers import read_layer
 from icl_interp.prompts import as_numbers
@@ -49,12 +49,12 @@ FOLLOWS = at_most("relative gap between SGD and the flow", 0.2)
 PROMISES = none_of("broken promises of the theorem")
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Excess along flow and SGD with the bound, rates, and drift of the balance.
 
     The results also hold the weights of the trained models.
     """
-    diagonal, n = SETTINGS[bench.scale.name]
+    diagonal, n = SETTINGS[setup.preset.name]
     lam = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
     where = theory.landscape(lam, n)
     times = torch.cat(
@@ -68,15 +68,15 @@ def run(bench: Bench) -> dict[str, Result]:
         flow, bound, row = _flow(where, lam, n, start, theta, times)
         lines.append(np.stack([flow, bound]))
         rows.append(row)
-    sgd = bench.keep(
+    sgd = setup.keep(
         "linear_attention: sgd",
         [],
-        lambda: _sgd(bench, lam, n, theta),
+        lambda: _sgd(setup, lam, n, theta),
         diagonal=diagonal,
         n=n,
         rate=RATE,
         batch=BATCH,
-        steps=STEPS[bench.scale.name],
+        steps=STEPS[setup.preset.name],
     )
     results: dict[str, Result] = {
         "flow": make_curve(
@@ -88,7 +88,7 @@ def run(bench: Bench) -> dict[str, Result]:
         "sgd": sgd,
         "drift": _drift(where, theta, lam, n),
     }
-    trained = [_weights(bench, name) for name in bench.among([model.name for model in TRAINED])]
+    trained = [_weights(setup, name) for name in setup.among([model.name for model in TRAINED])]
     if trained:
         results["trained"] = table_of_rows(trained, note="read off exactly")
     return results
@@ -148,7 +148,7 @@ def _gradient_square(where: theory.Landscape, matrix: torch.Tensor, scalar: torc
     return float(dm.square().sum() + du.square())
 
 
-def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataArray:
+def _sgd(setup: Setup, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataArray:
     """Exact excess of all weights along SGD on sampled prompts, and the least possible loss.
 
     Time is steps * rate.
@@ -163,7 +163,7 @@ def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataAr
     w_pv[-1, -1], w_kq[:d, :d] = scalar, matrix
     least = where.minimum + where.label_moment / 2
     task = LinearRegression(n_dims=d, n_points=n + 1, covariance=tuple(lam.diagonal().tolist()))
-    steps = STEPS[bench.scale.name]
+    steps = STEPS[setup.preset.name]
     shown = {0, *np.unique(np.geomspace(1, steps, 60).astype(int)).tolist()}
     times, excess = [], []
     for step in range(steps + 1):
@@ -171,7 +171,7 @@ def _sgd(bench: Bench, lam: torch.Tensor, n: int, theta: torch.Tensor) -> DataAr
             times.append(step * RATE)
             excess.append(float(theory.population_loss(w_pv, w_kq, lam, n) - least))
         prompts = task.sample(
-            BATCH, generator(bench.seed, "linear_attention/sgd", step), dtype=torch.float64
+            BATCH, generator(setup.seed, "linear_attention/sgd", step), dtype=torch.float64
         )
         down_pv, down_kq = _gradients(w_pv, w_kq, prompts.xs, as_numbers(prompts.ys))
         w_pv[-1] -= RATE * down_pv
@@ -222,12 +222,12 @@ def _drift(where: theory.Landscape, theta: torch.Tensor, lam: torch.Tensor, n: i
     )
 
 
-def _weights(bench: Bench, name: str) -> dict[str, Any]:
+def _weights(setup: Setup, name: str) -> dict[str, Any]:
     """How far a trained model is from the minimum.
 
     The numbers are of its product, its exact loss as an LSA layer, and its balance.
     """
-    checkpoint = bench.models[name]
+    checkpoint = setup.models[name]
     layer, n, task = (
         read_layer(checkpoint.model),
         models.trained_length(checkpoint),

@@ -17,7 +17,7 @@ from pandas import DataFrame
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note, statement, within
 from icl_interp.models.single_layers import read_layer
 from icl_interp.resampling import Interval, bootstrap
@@ -28,7 +28,7 @@ from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
 KINDS = ("fixed", "random")
-SCALES = (1.0, 4.0, 9.0)  # c
+PRESETS = (1.0, 4.0, 9.0)  # c
 MODEL, LSA = "softmax", "LSA limit"
 PREDICTORS = (MODEL, LEAST_SQUARES, LSA)
 STATISTICS = ("mean", "low", "high")
@@ -38,7 +38,7 @@ WELL = at_most("error / error of the LSA layer", HALF)
 NEAR_THEOREM = within("|P - P*| / |P*| from Theorem 4.5", 0.1)
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Errors on all test laws, errors at M = N, and the LSA layer's shrinkage.
 
     Errors are by what was trained on, N, test law, predictor and M.
@@ -47,25 +47,25 @@ def run(bench: Bench) -> dict[str, Result]:
         (kind, n, name)
         for kind in KINDS
         for n in models.LENGTHS
-        if bench.has(name := models.softmax(kind, n).name)
+        if setup.has(name := models.softmax(kind, n).name)
     ]
     results: dict[str, Result] = {}
     if cases:
-        results |= _errors(bench, cases)
-    if bench.has(LAYER):
-        results["shrinkage"] = _shrinkage(bench)
+        results |= _errors(setup, cases)
+    if setup.has(LAYER):
+        results["shrinkage"] = _shrinkage(setup)
     return results
 
 
-def _errors(bench: Bench, cases: list[tuple[str, int, str]]) -> dict[str, Result]:
+def _errors(setup: Setup, cases: list[tuple[str, int, str]]) -> dict[str, Result]:
     found: dict[tuple[str, int, str], np.ndarray] = {}
     rows = []
     for kind, _, name in cases:
-        checkpoint = bench.models[name]
+        checkpoint = setup.models[name]
         n = models.trained_length(checkpoint)
-        for test, task in models.tests(checkpoint.task.dim, SCALES).items():
-            mine = models.errors_by_length(bench, name, task, 2 * n)
-            best = models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n)
+        for test, task in models.tests(checkpoint.task.dim, PRESETS).items():
+            mine = models.errors_by_length(setup, name, task, 2 * n)
+            best = models.errors_by_length(setup, LEAST_SQUARES, task, 2 * n)
             limit = lsa_errors(models.task_of(checkpoint), task, 2 * n)
             zero = label_moment(task)
             shown = [models.with_interval(mine), models.with_interval(best), np.stack([limit] * 3)]
@@ -133,12 +133,12 @@ def lsa_errors(trained_on: LinearRegression, test: LinearRegression, m: int) -> 
     return np.array([float(theory.random_risk(where.product, moments, k)) for k in range(1, m + 1)])
 
 
-def _shrinkage(bench: Bench) -> DataFrame:
+def _shrinkage(setup: Setup) -> DataFrame:
     """What a trained LSA layer multiplies by, beside two numbers of theory.
 
     The table holds its mean diagonal, Theorem 4.5's, and the limit of long prompts.
     """
-    checkpoint = bench.models[LAYER]
+    checkpoint = setup.models[LAYER]
     product, n = read_layer(checkpoint.model).product, models.trained_length(checkpoint)
     moments = models.task_of(checkpoint).spectrum_moments()
     exact = theory.random_landscape(moments, n).product
@@ -220,7 +220,7 @@ def _shifted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         at = {row["test"]: row for row in mine if row["N"] == n}
         parts = [
             f"c = {c:g}: {at[key][MODEL]:.2g} (LSA {at[key][LSA]:.2g})"
-            for c in SCALES
+            for c in PRESETS
             if (key := f"random, c = {c:g}") in at
         ]
         lines.append(

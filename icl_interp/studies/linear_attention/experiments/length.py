@@ -25,7 +25,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import unknown
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
@@ -37,7 +37,7 @@ from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
 
 N = 14  # of the recipes
 FIXED, RANDOM, WITHOUT = f"softmax_fixed_{N}", f"softmax_random_{N}", "softmax_fixed_no_positions"
-SCALES = (1.0, 4.0, 9.0)
+PRESETS = (1.0, 4.0, 9.0)
 AS_THEY_ARE = "as they are"
 REPLACED = ("mean trained", "last trained", "used again")
 EDITS = (AS_THEY_ARE, "drawn anew", *REPLACED)
@@ -133,30 +133,30 @@ def trained_alone(checkpoint: Checkpoint, steps: int, seed: int = 0) -> Checkpoi
     return replace(checkpoint, model=model.requires_grad_(False).eval())
 
 
-def _edited(bench: Bench, name: str, how: str) -> Checkpoint | None:
+def _edited(setup: Setup, name: str, how: str) -> Checkpoint | None:
     """The model after an edit; None where nothing is edited."""
     if how in (AS_THEY_ARE, *SHOWN[WITHOUT]):
         return None
     if how == ALONE:
-        return trained_alone(bench.models[name], STEPS[bench.scale.name], bench.seed)
-    return with_positions(bench.models[name], how, bench.seed)
+        return trained_alone(setup.models[name], STEPS[setup.preset.name], setup.seed)
+    return with_positions(setup.models[name], how, setup.seed)
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Error by M for each edit and test law, and how much it rises beyond N."""
     curves: dict[tuple[str, str, str], np.ndarray] = {}
     rows = []
-    for name in bench.among(list(SHOWN)):
-        checkpoint = bench.models[name]
+    for name in setup.among(list(SHOWN)):
+        checkpoint = setup.models[name]
         n = models.trained_length(checkpoint)
-        tests = models.tests(checkpoint.task.dim, SCALES)
+        tests = models.tests(checkpoint.task.dim, PRESETS)
         for how in SHOWN[name]:
             edited = functools.cache(
-                lambda name=name, how=how: _edited(bench, name, how)
+                lambda name=name, how=how: _edited(setup, name, how)
             )  # only where it is measured
             for test, task in tests.items():
                 edit = "" if how in (AS_THEY_ARE, *SHOWN[WITHOUT]) else how
-                found = models.errors_by_length(bench, name, task, 2 * n, edit, edited)
+                found = models.errors_by_length(setup, name, task, 2 * n, edit, edited)
                 zero = label_moment(task)
                 curves[name, how, test] = models.with_interval(found) / zero
                 rows.append(
@@ -173,7 +173,7 @@ def run(bench: Bench) -> dict[str, Result]:
     results: dict[str, Result] = {"spikes": _spikes(rows)}
     for name in dict.fromkeys(row["model"] for row in rows):
         best = {
-            t: models.with_interval(models.errors_by_length(bench, LEAST_SQUARES, task, 2 * n))
+            t: models.with_interval(models.errors_by_length(setup, LEAST_SQUARES, task, 2 * n))
             / label_moment(task)
             for t, task in tests.items()
         }

@@ -22,8 +22,8 @@ from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Model
-from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.presets import named, rescaled
+from icl_interp.experiments.setup import Setup
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import bootstrap
@@ -60,11 +60,11 @@ LSA_SIZES = {
 }
 
 
-def at_scale(config: RunConfig, scale: str) -> RunConfig:
+def at_preset(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe of this study at another scale; "small" is the recipe as it stands.
 
     >>> from icl_interp.training import recipes
-    >>> at_scale(recipes.resolve("softmax_fixed_14"), "paper").task.n_points
+    >>> at_preset(recipes.resolve("softmax_fixed_14"), "paper").task.n_points
     71
     """
     named(scale)
@@ -126,18 +126,18 @@ def softmax(kind: str, n: int | str) -> Model:
 
     n is the number of examples in training (at scale small), or another suffix of its name.
     """
-    return Model(f"softmax_{kind}_{n}", scaled=at_scale)
+    return Model(f"softmax_{kind}_{n}", scaled=at_preset)
 
 
 def linear(
     name: str, seed: int = 0, scales: tuple[str, ...] = ("smoke", "small", "paper")
 ) -> Model:
     """An LSA layer."""
-    return Model(name, seed, scales, at_scale)
+    return Model(name, seed, scales, at_preset)
 
 
 def task_of(checkpoint: Checkpoint) -> LinearRegression:
-    """The task of a model of this study: `at_scale` lets it be no other."""
+    """The task of a model of this study: `at_preset` lets it be no other."""
     assert isinstance(checkpoint.task, LinearRegression)
     return checkpoint.task
 
@@ -162,7 +162,7 @@ def tests(d: int, scales: tuple[float, ...]) -> dict[str, LinearRegression]:
 
 
 def errors_by_length(
-    bench: Bench,
+    setup: Setup,
     name: str,
     task: LinearRegression,
     m: int,
@@ -174,8 +174,8 @@ def errors_by_length(
     Prompts are the same for every predictor.
 
     Args:
-        bench: has the model, the sizes of the sample, and what is kept.
-        name: a model of the bench, or LEAST_SQUARES.
+        setup: has the model, the sizes of the sample, and what is kept.
+        name: a model of the setup, or LEAST_SQUARES.
         task: gives the prompts.
         m: the largest number of labelled examples.
         edit: says what was done to the model.
@@ -184,13 +184,13 @@ def errors_by_length(
 
     def compute() -> DataArray:
         predictor = edited() or (
-            LeastSquares(task) if name == LEAST_SQUARES else bench.models[name]
+            LeastSquares(task) if name == LEAST_SQUARES else setup.models[name]
         )
-        each, squares = bench.scale.n_contexts, []
+        each, squares = setup.preset.n_contexts, []
         at_once = max(1, BATCH // each)  # blocks
-        for block in range(0, bench.scale.n_functions, at_once):
-            stream = generator(bench.seed, "linear_attention/length", block)
-            n = min(at_once, bench.scale.n_functions - block) * each
+        for block in range(0, setup.preset.n_functions, at_once):
+            stream = generator(setup.seed, "linear_attention/length", block)
+            n = min(at_once, setup.preset.n_functions - block) * each
             prompts = task.sample(n, stream, n_points=m + 1, dtype=torch.float64)
             squares.append(
                 as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, 1:]
@@ -205,7 +205,7 @@ def errors_by_length(
         "predictor": name if name == LEAST_SQUARES else "model",
         "edit": edit,
     }
-    found = bench.keep("linear_attention: error by length", [name], compute, **settings)
+    found = setup.keep("linear_attention: error by length", [name], compute, **settings)
     assert isinstance(found, DataArray)
     return found
 

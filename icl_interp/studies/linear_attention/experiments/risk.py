@@ -16,10 +16,11 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.analyses.criterion import Condition, Criterion
+from icl_interp.analyses.natural import SHARE
 from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.models.single_layers import LinearSelfAttention, read_layer
 from icl_interp.prompts import as_numbers
@@ -37,21 +38,19 @@ UNIT = "layer with P = Γ⁻¹"
 FORMULAS = ("Theorem 4.2 with its 1/M", "as the slides print it")
 FAR = 4.0  # standard errors
 ON_FORMULA = none_of(f"cases more than {FAR:g} standard errors off the formula")
-PRINTED = Criterion(
-    "no case off the printed formula agrees, all of them differ",
-    (Condition("share of cases off the printed formula", (0, 0), (1, 1)),),
-)
+OFF_PRINTED = "share of cases off the printed formula"
+PRINTED = Criterion((Condition(OFF_PRINTED, OFF_PRINTED, (0, 0), (1, 1), SHARE),))
 AS_THEOREM = at_most("|risk of the trained layer / Theorem 4.2 - 1| in every case", 0.1)
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Formulas over M, and both layers measured."""
     d, lam, n = len(COVARIANCE), torch.diag(torch.tensor(COVARIANCE)), N
-    if bench.has(TRAINED):
-        task = models.task_of(bench.models[TRAINED])
-        lam, n, d = task.covariance_matrix, models.trained_length(bench.models[TRAINED]), task.dim
+    if setup.has(TRAINED):
+        task = models.task_of(setup.models[TRAINED])
+        lam, n, d = task.covariance_matrix, models.trained_length(setup.models[TRAINED]), task.dim
     product, identity = theory.landscape(lam, n).product, torch.eye(d)
-    read = read_layer(bench.models[TRAINED].model).product if bench.has(TRAINED) else None
+    read = read_layer(setup.models[TRAINED].model).product if setup.has(TRAINED) else None
     rows, lines = [], np.zeros((len(NOISES), len(FORMULAS), len(LENGTHS)))
     for i, tau2 in enumerate(NOISES):
         for j, m in enumerate(LENGTHS):
@@ -65,13 +64,13 @@ def run(bench: Bench) -> dict[str, Result]:
                 covariance=tuple(map(tuple, lam.tolist())),
                 noise_std=tau2**0.5,
             )
-            row = _measured(bench, UNIT, LinearSelfAttention.from_product(product), task, product)
+            row = _measured(setup, UNIT, LinearSelfAttention.from_product(product), task, product)
             rows.append(
                 {"layer": UNIT, "noise": tau2, "M": m, **row, "exact": exact, "slides": printed}
             )
             if read is not None:
                 own = float(theory.product_risk(read, m, lam, identity, tau2).total)
-                row = _measured(bench, TRAINED, bench.models[TRAINED], task, read)
+                row = _measured(setup, TRAINED, setup.models[TRAINED], task, read)
                 rows.append(
                     {
                         "layer": TRAINED,
@@ -98,15 +97,15 @@ def _table(rows: list[dict[str, Any]], note: str) -> DataFrame:
 
 
 def _measured(
-    bench: Bench, name: str, predictor: Predictor, task: LinearRegression, product: torch.Tensor
+    setup: Setup, name: str, predictor: Predictor, task: LinearRegression, product: torch.Tensor
 ) -> dict[str, float]:
     """Mean squared error at the query and its standard error over independent prompts."""
 
     def compute() -> DataArray:
         squares = []
-        for block in range(bench.scale.n_functions):
-            stream = generator(bench.seed, "linear_attention/risk", block)
-            prompts = task.sample(bench.scale.n_contexts, stream, dtype=torch.float64)
+        for block in range(setup.preset.n_functions):
+            stream = generator(setup.seed, "linear_attention/risk", block)
+            prompts = task.sample(setup.preset.n_contexts, stream, dtype=torch.float64)
             squares.append(
                 as_numbers((predictions(predictor, prompts) - prompts.ys).square())[:, -1]
             )
@@ -115,7 +114,7 @@ def _measured(
         return make_array(values, {"statistic": ("error", "se")})
 
     settings = {"task": encode(task), "layer": name, "product": product.tolist()}
-    kept = bench.keep(
+    kept = setup.keep(
         "linear_attention: risk", [name] if name == TRAINED else [], compute, **settings
     )
     assert isinstance(kept, DataArray)

@@ -21,8 +21,8 @@ from icl_interp.baselines.base import Predictor, Zero, predictions
 from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
 from icl_interp.experiments.errors import plainly
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.prompts import as_numbers
@@ -87,15 +87,15 @@ def _with_trace_d(spectrum: torch.Tensor) -> tuple[float, ...]:
     return tuple((spectrum * len(spectrum) / spectrum.sum()).tolist())
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Errors by N, shift and predictor over E[y^2].
 
     The rows also say how far the softmax model is from least squares.
     """
-    names = bench.among([models.softmax("fixed", n).name for n in models.LENGTHS])
+    names = setup.among([models.softmax("fixed", n).name for n in models.LENGTHS])
     rows, values, lengths = [], [], []
     for name in names:
-        checkpoint = bench.models[name]
+        checkpoint = setup.models[name]
         n = models.trained_length(checkpoint)
         product = theory.random_landscape(models.task_of(checkpoint).spectrum_moments(), n).product
         mine, lengths = [], [*lengths, n]
@@ -107,7 +107,7 @@ def run(bench: Bench) -> dict[str, Result]:
                 ZERO: Zero(),
             }
             found = {
-                p: _query_errors(bench, name, task, p, predictor) for p, predictor in who.items()
+                p: _query_errors(setup, name, task, p, predictor) for p, predictor in who.items()
             }
             mine.append(found)
             rows.append({"N": n, "shift": shift, **_relative(found, mine[0])})
@@ -131,7 +131,7 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def _query_errors(
-    bench: Bench, name: str, task: LinearRegression, who: str, predictor: Predictor
+    setup: Setup, name: str, task: LinearRegression, who: str, predictor: Predictor
 ) -> np.ndarray:
     """Squared error at the query by block of independent prompts.
 
@@ -139,11 +139,11 @@ def _query_errors(
     """
 
     def compute() -> DataArray:
-        each, squares = bench.scale.n_contexts, []
+        each, squares = setup.preset.n_contexts, []
         at_once = max(1, models.BATCH // each)  # blocks
-        for block in range(0, bench.scale.n_functions, at_once):
-            stream = generator(bench.seed, "linear_attention/shifts", block)
-            n = min(at_once, bench.scale.n_functions - block) * each
+        for block in range(0, setup.preset.n_functions, at_once):
+            stream = generator(setup.seed, "linear_attention/shifts", block)
+            n = min(at_once, setup.preset.n_functions - block) * each
             prompts = task.sample(n, stream, dtype=torch.float64)
             truth = task.targets(prompts.parameters, prompts.xs[:, -1:])[:, 0]
             squares.append(as_numbers((predictions(predictor, prompts)[:, -1] - truth).square()))
@@ -154,7 +154,7 @@ def _query_errors(
             note=f"blocks of {each} independent prompts",
         )
 
-    found = bench.keep(
+    found = setup.keep(
         "linear_attention: error at the query", [name], compute, task=encode(task), predictor=who
     )
     return np.asarray(found.values)

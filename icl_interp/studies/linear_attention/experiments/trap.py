@@ -15,7 +15,7 @@ from xarray import DataArray
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.models.single_layers import read_layer
 from icl_interp.provenance import generator
@@ -45,17 +45,17 @@ SIZES = {
 CLOSE = 0.02  # |P - point| / |P*| up to which an end is that point
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Shares of ends by N and spread, the excess of the rank-one point, and the trained model."""
-    scale = bench.scale.name
+    scale = setup.preset.name
     lengths, spreads, starts = LENGTHS[scale], SPREADS[scale], STARTS[scale]
     shares = np.zeros((len(lengths), len(spreads), len(ENDS)))
     for i, n in enumerate(lengths):
         for j, spread in enumerate(spreads):
-            found = bench.keep(
+            found = setup.keep(
                 "linear_attention: ends of L-BFGS",
                 [],
-                lambda n=n, spread=spread: _ends(bench, n, spread, starts),
+                lambda n=n, spread=spread: _ends(setup, n, spread, starts),
                 n=n,
                 spread=spread,
                 starts=starts,
@@ -71,8 +71,8 @@ def run(bench: Bench) -> dict[str, Result]:
         "ends": make_array(shares, axes, note=note),
         "points": _points(lengths),
     }
-    if bench.has(TRAPPED):
-        results["trained"] = _trained(bench)
+    if setup.has(TRAPPED):
+        results["trained"] = _trained(setup)
     return results
 
 
@@ -85,12 +85,12 @@ def end_of(w_pv: torch.Tensor, w_kq: torch.Tensor, where: theory.Landscape) -> s
     )
 
 
-def _ends(bench: Bench, n: int, spread: float, starts: int) -> DataArray:
+def _ends(setup: Setup, n: int, spread: float, starts: int) -> DataArray:
     lam = torch.diag(torch.tensor(DIAGONAL, dtype=torch.float64))
     d, where = len(lam), theory.landscape(lam, n)
     found = []
     for start in range(starts):
-        stream = generator(bench.seed, "linear_attention/trap", start)
+        stream = generator(setup.seed, "linear_attention/trap", start)
         first = spread * torch.randn(2, d + 1, d + 1, generator=stream, dtype=torch.float64)
         w_pv, w_kq = descend(first, lam, n)
         found.append(end_of(w_pv, w_kq, where))
@@ -168,8 +168,8 @@ def _points(lengths: tuple[int, ...]) -> DataFrame:
     return table_of_rows(rows, note="mean squared error, exact")
 
 
-def _trained(bench: Bench) -> DataFrame:
-    checkpoint = bench.models[TRAPPED]
+def _trained(setup: Setup) -> DataFrame:
+    checkpoint = setup.models[TRAPPED]
     layer, n = read_layer(checkpoint.model), models.trained_length(checkpoint)
     where = theory.landscape(models.task_of(checkpoint).covariance_matrix, n)
     size = where.product.norm()

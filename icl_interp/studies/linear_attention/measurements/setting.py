@@ -26,11 +26,10 @@ from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
-SOURCE = "Zhang et al. (2023)"
-# Of a single layer these four follow from each other: predictions are those of P, and P is P*.
+# In the scope of four claims about a single layer: predictions are those of P, and P is P*.
 SAME_EVIDENCE = (
-    "Of a single layer converged, algorithm, and risk or random_covariance ask one thing, whether "
-    "P = P*: they are one piece of evidence."
+    "of a single layer converged, algorithm, and risk or random_covariance ask one thing, whether "
+    "P = P*, so they are one piece of evidence"
 )
 BATCH = 256  # prompts predicted at once
 

@@ -3,12 +3,22 @@
 Directions that the functions do not depend on are ignored.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -27,7 +37,6 @@ from icl_interp.studies.lipschitz.measurements.relevant_directions import (
     subspace,
 )
 from icl_interp.studies.lipschitz.measurements.unit import (
-    SOURCE,
     fit_of,
     kernel,
     needs_sphere,
@@ -36,39 +45,61 @@ from icl_interp.studies.lipschitz.measurements.unit import (
     task_in,
 )
 
-LITTLE, MUCH = 0.05, 0.2  # share of M's squared entries outside col(B)
-ALIGNED, ASKEW = 0.2, 0.5  # sine of the largest principal angle
-HARMLESS, HARMFUL = (
-    0.05,
-    0.2,
-)  # share of what attention achieves that goes with the irrelevant directions
-NEEDED, SPARE = 0.8, 0.5  # and with the relevant ones
+LITTLE = 0.05  # share of M's squared entries outside col(B)
+MUCH = 0.2
+ALIGNED = 0.2  # sine of the largest principal angle
+ASKEW = 0.5
+HARMLESS = 0.05  # share of what attention achieves that goes with the irrelevant directions
+HARMFUL = 0.2
+NEEDED = 0.8  # share that goes with the relevant ones
+SPARE = 0.5
 SELECTS = 0.1  # share of the error with equal weights that the head's own attention takes off
 TINY = 1e-9
 
-DIRECTIONS = Criterion(
-    "share of the query-key matrix M (of its squared entries) outside the directions col(B) that "
-    f"the functions depend on: <= {LITTLE:g} / >= {MUCH:g}; sine of the largest principal angle "
-    f"between the k leading left singular vectors of M and col(B): <= {ALIGNED:g} / >= {ASKEW:g}; "
-    "of what attention takes off the error with equal weights, the share that is lost when "
-    f"attention is not shown the irrelevant directions: <= {HARMLESS:g} / >= {HARMFUL:g}; when it "
-    f"is not shown the relevant ones: >= {NEEDED:g} / <= {SPARE:g}",
+CRITERION = Criterion(
     (
-        Condition("energy", (0.0, LITTLE), (MUCH, 1.0)),
-        Condition("angle", (0.0, ALIGNED), (ASKEW, 1.0)),
-        Condition("lost with irrelevant", (-INF, HARMLESS), (HARMFUL, INF)),
-        Condition("lost with relevant", (NEEDED, INF), (-INF, SPARE)),
+        Condition(
+            "energy",
+            "share of the query-key matrix in irrelevant directions",
+            at_most(LITTLE, least=0.0),
+            at_least(MUCH, most=1.0),
+            unit="share",
+        ),
+        Condition(
+            "angle",
+            "sine of the largest angle between the matrix's directions and the relevant ones",
+            at_most(ALIGNED, least=0.0),
+            at_least(ASKEW, most=1.0),
+        ),
+        Condition(
+            "lost with irrelevant",
+            "share of attention's gain that is lost without the irrelevant directions",
+            at_most(HARMLESS),
+            at_least(HARMFUL),
+            unit="share",
+        ),
+        Condition(
+            "lost with relevant",
+            "share of attention's gain that is lost without the relevant directions",
+            at_least(NEEDED),
+            at_most(SPARE),
+            unit="share",
+        ),
     ),
     (
         Precondition(
             "selects",
-            (SELECTS, INF),
+            at_least(SELECTS),
             "Attention takes only {value:.2g} of the error off that equal weights have, so there "
             f"is nothing to lose ({SELECTS:g} needed).",
         ),
         IS_KERNEL,
         *TIED,
     ),
+    terms="Relevant are the directions col(B) that the functions depend on. The matrix's share is "
+    "that of its squared entries, and its directions are its leading left singular vectors. "
+    "Attention's gain is what it takes off the error with equal weights; it is without directions "
+    "where it is not shown them.",
 )
 
 
@@ -77,16 +108,19 @@ def lost(result: DataArray, arm: str) -> Interval:
 
     Units are resampled.
     """
-    arms = (result.sel(arm=name).values for name in (INTACT, arm, UNIFORM))
-    return bootstrap(
-        lambda own, cut, even: (cut - own) / np.maximum(even - own, TINY * even), *arms
-    )
+
+    def share(own: np.ndarray, cut: np.ndarray, even: np.ndarray) -> np.ndarray:
+        gain = np.maximum(even - own, TINY * even)
+        return (cut - own) / gain
+
+    return bootstrap(share, *(result.sel(arm=name).values for name in (INTACT, arm, UNIFORM)))
 
 
 def selects(result: DataArray) -> Interval:
     """The share of the error with equal weights that attention takes off."""
-    arms = (result.sel(arm=name).values for name in (INTACT, UNIFORM))
-    return bootstrap(lambda own, even: 1 - own / np.maximum(even, TINY), *arms)
+    own = result.sel(arm=INTACT).values
+    even = result.sel(arm=UNIFORM).values
+    return bootstrap(lambda a, b: 1 - a / np.maximum(b, TINY), own, even)
 
 
 def needs_irrelevant(facts: Facts) -> str | None:
@@ -101,101 +135,52 @@ def needs_irrelevant(facts: Facts) -> str | None:
     return None if task.rank < task.dim else asked
 
 
-def _of_weights(own: Results) -> dict[str, Estimate]:
-    found = numbers_in(own[subspace])
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Where the matrix acts, and what attention loses without either kind of directions."""
+    of_weights = numbers_in(results[subspace])
+    arms = results[projected]
     return {
-        "energy": Estimate.exactly(
-            "share of M in irrelevant directions", np.clip(found["energy outside"], 0, 1)
-        ),
-        "angle": Estimate.exactly(
-            "sine of the largest angle between M's directions and the relevant ones",
-            np.clip(found["distance"], 0, 1),
-        ),
-    }
-
-
-def _number(quantity: str, found: dict[str, Estimate], rank: int) -> str:
-    """The sentence about the quantity that decided; where all did, about the share of M."""
-    if quantity == "angle":
-        threshold = bound(
-            DIRECTIONS, found, quantity, f"at most {ALIGNED:g}", f"at least {ASKEW:g}"
-        )
-        return (
-            f"The largest angle between the directions of the query-key matrix and the {rank} "
-            f"relevant ones has the sine {found[quantity].value:.3g} ({threshold})."
-        )
-    if quantity == "energy":
-        threshold = bound(
-            DIRECTIONS, found, quantity, f"at most {100 * LITTLE:g} %", f"at least {100 * MUCH:g} %"
-        )
-        share = percent(found[quantity].value)
-        return f"Of the query-key matrix {share} % lies in irrelevant directions ({threshold})."
-    names, asked, against = {
-        "lost with irrelevant": (
-            "irrelevant ones",
-            f"at most {100 * HARMLESS:g} %",
-            f"at least {100 * HARMFUL:g} %",
-        ),
-        "lost with relevant": (
-            f"{rank} relevant ones",
-            f"at least {100 * NEEDED:g} %",
-            f"at most {100 * SPARE:g} %",
-        ),
-    }[quantity]
-    return (
-        f"When it is not shown the {names}, attention loses {percent(found[quantity].value)} % of "
-        f"its gain over equal weights ({bound(DIRECTIONS, found, quantity, asked, against)})."
-    )
-
-
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Does attention ignore what the functions ignore?"""
-    found, arms, task = numbers_in(results[subspace]), results[projected], task_in(facts)
-    irrelevant, relevant = lost(arms, NO_IRRELEVANT), lost(arms, NO_RELEVANT)
-    errors = {str(name): float(arms.sel(arm=name).values.mean()) for name in arms.indexes["arm"]}
-    quantities = {
-        **_of_weights(results),
-        "lost with irrelevant": Estimate.of(
-            "share of the gain lost without irrelevant directions", irrelevant
-        ),
-        "lost with relevant": Estimate.of(
-            "share of the gain lost without relevant directions", relevant
-        ),
-        "selects": Estimate.of("share of the error that attention takes off", selects(arms)),
+        "energy": float(np.clip(of_weights["energy outside"], 0, 1)),
+        "angle": float(np.clip(of_weights["distance"], 0, 1)),
+        "lost with irrelevant": lost(arms, NO_IRRELEVANT),
+        "lost with relevant": lost(arms, NO_RELEVANT),
+        "selects": selects(arms),
         "fit": fit_of(results[scores_by_function]),
         **tied(results[tied_window]),
     }
-    says = answer(
-        DIRECTIONS,
-        quantities,
-        "Attention ignores the directions that the functions do not depend on.",
-        "Attention does not act only in the directions that the functions depend on.",
-        "attention ignores the directions that the functions do not depend on",
-    )
-    decided = DIRECTIONS.decide(quantities).condition
-    says += " " + _number(decided.quantity if decided else "energy", quantities, task.rank)
-    caveat = (
-        f"Without the {task.rank} relevant directions attention loses {percent(relevant.value)} % "
-        "of its gain."
-    )
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """What else decides, and what happens when attention is not shown some directions."""
+    relevant = found["lost with relevant"]
+    irrelevant = found["lost with irrelevant"]
+    decided = CRITERION.decide(found).condition
     if decided and decided.quantity in ("angle", "lost with relevant"):
-        caveat = (
-            f"Of the query-key matrix {percent(quantities['energy'].value)} % lies in irrelevant "
-            "directions."
+        share = percent(found["energy"].value)
+        caveat = f"Of the query-key matrix {share} % lies in irrelevant directions."
+    else:
+        rank = task_in(facts).rank
+        share = percent(relevant.value)
+        caveat = f"Without the {rank} relevant directions attention loses {share} % of its gain."
+    # Errors in each arm, and the matrix beside the one of least loss.
+    arms = results[projected]
+    rows: list[dict[str, Any]] = []
+    for arm in arms.indexes["arm"]:
+        name = "unchanged model" if arm == INTACT else str(arm)
+        error = float(arms.sel(arm=arm).values.mean())
+        rows.append({"test condition": name, "squared error": error})
+    numbers = numbers_in(results[subspace])
+    for place, name in (("inside col(B)", "c"), ("outside col(B)", "c'")):
+        rows.append(
+            {
+                "directions": place,
+                "the model's M": numbers[name],
+                "M of least loss, without the theorem's bound": numbers[f"best {name}"],
+            }
         )
-    places = {"inside col(B)": ("c", "best c"), "outside col(B)": ("c'", "best c'")}
-    weights = (
-        {
-            "directions": place,
-            "the model's M": found[own],
-            "M of least loss, without the theorem's bound": found[best],
-        }
-        for place, (own, best) in places.items()
-    )
-    return Evidence(
-        quantities,
-        says,
+    return Remarks(
         scope="these weights, this task, the query of in-distribution prompts",
+        caveat=caveat,
         causal={
             "intervention": "attention as if the irrelevant directions of every input were 0; "
             "values as they are",
@@ -204,25 +189,15 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             "high": irrelevant.high,
             "the same of the relevant directions": relevant.value,
         },
-        control=_of_weights(results.control),
-        details=(
-            *(
-                {
-                    "test condition": "unchanged model" if name == INTACT else name,
-                    "squared error": value,
-                }
-                for name, value in errors.items()
-            ),
-            *weights,
-        ),
-        caveat=caveat,
+        details=tuple(rows),
     )
 
 
 IRRELEVANT_DIRECTIONS_CLAIM = Claim(
     id="lipschitz.irrelevant_directions",
     question="attention",
-    short="Attention ignores the directions that the functions do not depend on.",
+    statement="Attention ignores the directions that the functions do not depend on.",
+    denied="Attention does not act only in the directions that the functions depend on.",
     quote=Quote(
         "Suppose n = 2 or σ = 0. Then for some C = Ω(1), any optimal solution M* of the ICL "
         "pretraining loss induced by the task distribution D(F_B^lin) optimized over the set M := "
@@ -236,15 +211,14 @@ IRRELEVANT_DIRECTIONS_CLAIM = Claim(
         "attention is not shown the directions.",
     ),
     kind="learning",
-    statement="Directions that the functions do not depend on are ignored by attention: M acts "
-    "within col(B) alone",
-    source=f"{SOURCE}, Theorem 4",
-    criterion=DIRECTIONS,
+    criterion=CRITERION,
     measurements=(scores, scores_by_function, kernel, tied_window, directions, subspace, projected),
     control=(subspace,),
+    of_control=("energy", "angle"),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_irrelevant,
     learned=never_asked,
     figures=("lipschitz_directions",),

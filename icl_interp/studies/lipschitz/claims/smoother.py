@@ -1,7 +1,7 @@
 """The claim of `lipschitz` that a softmax head is a kernel smoother of the prompt's labels."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,9 +9,16 @@ import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses import relevance
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -30,33 +37,40 @@ from icl_interp.studies.lipschitz.measurements.heads import (
     smoother,
 )
 from icl_interp.studies.lipschitz.measurements.redrawn_examples import surely_missed, surely_told
-from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 
-SHARE, NO_SHARE = 0.9, 0.5  # of the heads that matter
-REPLACED, MISSED = (
-    0.1,
-    0.25,
-)  # of what the head does to the prediction: up to here its smoother does it, from here not
+SHARE = 0.9  # of the heads that matter
+NO_SHARE = 0.5
+# Of what the head does to the prediction: up to here its smoother does it, from there not.
+REPLACED = 0.1
+MISSED = 0.25
 ROUNDING = 1e-9  # share of what a head does up to which nothing is missed
 # What is averaged, with a kernel of the family and with any kernel.
 ARMS = {"labels": (LABELS, ANY_LABELS), "values": (VALUES, ANY_VALUES)}
 
-SMOOTHER = Criterion(
-    "share of the heads that matter at the query which a smoother of the labels replaces: >= "
-    f"{SHARE:g} / <= {NO_SHARE:g}. A head matters where its mean moves the prediction by "
-    f"{relevance.MOVES:g} standard deviations of the true values (not where by {relevance.STILL:g} "
-    "at most). A smoother, an average of the labels whose weights depend on the inputs alone, "
-    f"replaces it where it moves the prediction by {REPLACED:g} of that at most, in mean square. "
-    f"None does where by {MISSED:g}, both with a kernel of a family and with any kernel at all, "
-    "which is read off prompts that share the example and the query and nothing else",
-    (Condition("share", (SHARE, 1.0), (0.0, NO_SHARE)),),
+CRITERION = Criterion(
+    (
+        Condition(
+            "share",
+            "share of heads that matter that an average of labels replaces",
+            at_least(SHARE, most=1.0),
+            at_most(NO_SHARE, least=0.0),
+            unit="share",
+        ),
+    ),
     (
         Precondition(
             "heads",
-            (1, INF),
+            at_least(1),
             "No head is sure to matter at the query, so there is nothing to replace.",
         ),
     ),
+    terms="A head matters at the query where its mean moves the prediction by "
+    f"{relevance.MOVES:g} standard deviations of the true values (not where by "
+    f"{relevance.STILL:g} at most). The average is of the labels, with weights that depend on the "
+    f"inputs alone. It replaces a head where it moves the prediction by {100 * REPLACED:g} % of "
+    f"that at most, in mean square; none does where by {100 * MISSED:g} %, with a kernel of a "
+    "family and with any kernel at all, which is read off prompts that share the example and the "
+    "query and nothing else.",
 )
 
 
@@ -190,69 +204,50 @@ def counting(result: DataArray, what: str, level: float, n_examples: int) -> dic
     return {name: one.among(effects[name]) for name, one in found.items()}
 
 
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Does a smoother of the labels do what each head does?"""
-    result, fresh, n = results[smoother], results.control[smoother], facts.n_points - 1
-    share, kernel = (
-        relevance.share_of_heads(
-            f"heads that matter and are replaced by a {name}",
-            lambda level, what=what: counting(result, what, level, n),
-        )
-        for what, name in (("labels", "smoother of the labels"), ("values", "kernel of the inputs"))
+def _share(what: str, result: DataArray, facts: Facts) -> Estimate:
+    """The share of the heads that matter which an average of labels, or of values, replaces."""
+    return relevance.share_of_heads(
+        "share of heads", lambda level: counting(result, what, level, facts.n_points - 1)
     )
-    rows = details(result, n)
-    counted = relevance.counted(
-        "heads that matter at the query", counting(result, "labels", relevance.USUAL, n)
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How many heads matter at the query, and the share that a smoother of the labels replaces."""
+    result = results[smoother]
+    heads = counting(result, "labels", relevance.USUAL, facts.n_points - 1)
+    return {
+        "heads": relevance.counted("heads that matter at the query", heads),
+        "share": _share("labels", result, facts),
+    }
+
+
+def untrained(results: Results, facts: Facts) -> dict[str, Found]:
+    """The share of all heads of a control, whether they matter or not."""
+    share = relevance.share_of_heads(
+        "share of heads",
+        lambda level: standings(results.control[smoother], "labels", level, facts.n_points - 1),
     )
-    control = relevance.share_of_heads(
-        "heads replaced by a smoother of the labels",
-        lambda level: standings(fresh, "labels", level, n),
-    )
-    quantities = {"heads": counted, "share": share}
-    lead = answer(
-        SMOOTHER,
-        quantities,
-        "Nearly all heads that matter at the query average the labels with a kernel of the inputs.",
-        "At least half of the heads that matter at the query do not average the labels with a "
-        "kernel of the inputs.",
-        "heads average the prompt's labels with a kernel of the inputs",
-    )
-    return Evidence(
-        quantities,
-        " ".join(filter(None, (lead, says(rows, quantities)))),
-        caveat=caveat(rows),
+    return {"share": share}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """What the average misses in the worst head, and what its log weights depend on."""
+    result = results[smoother]
+    rows = details(result, facts.n_points - 1)
+    missed_most = max((row["labels: least missed"] for row in rows if row["counts"]), default=None)
+    return Remarks(
         scope="these weights, the last query of prompts in distribution, heads that matter there, "
         "one head at a time",
+        caveat=caveat(rows),
         causal={
             "intervention": "replace a head's output at the last query by an average of the labels",
-            "effect": max(
-                (row["labels: least missed"] for row in rows if row["counts"]), default=float("nan")
-            ),
+            "effect": math.nan if missed_most is None else missed_most,
             "unit": "share of what the head does to the prediction, mean square; the worst head",
-            "the head's own values with the smoother's weights: share of heads "
-            "replaced": kernel.value,
+            "the head's own values with the smoother's weights: share of heads replaced": _share(
+                "values", result, facts
+            ).value,
         },
-        control={"share": control},
         details=rows,
-    )
-
-
-def says(rows: tuple[dict[str, Any], ...], quantities: dict[str, Estimate]) -> str:
-    """How many heads can be replaced, in words."""
-    heads = [row for row in rows if row["counts"]]
-    if not heads:
-        return ""
-    threshold = bound(
-        SMOOTHER,
-        quantities,
-        "share",
-        f"at least {100 * SHARE:g} %",
-        f"at most {100 * NO_SHARE:g} %",
-    )
-    n = len(heads)
-    return (
-        f"Such an average can replace {_replaced(heads, 'labels')} of {n} head{'s' * (n > 1)} "
-        f"({threshold})."
     )
 
 
@@ -282,7 +277,7 @@ def caveat(rows: tuple[dict[str, Any], ...]) -> str:
             f"{_replaced(heads, 'values')}."
         )
     changes = (
-        f"In head {worst['head']} {percent(share)} % of the spread of log weights changes with the "
+        f"In head {worst['head']} {percent(share)} % of the log weights' spread changes with the "
         "rest of the prompt"
     )
     if share >= MISSED:
@@ -324,7 +319,10 @@ def details(result: DataArray, n_examples: int) -> tuple[dict[str, Any], ...]:
 SMOOTHER_CLAIM = Claim(
     id="lipschitz.kernel_smoother",
     question="attention",
-    short="Each softmax head averages the labels with a kernel.",
+    statement="Nearly all heads that matter at the query average the labels with a kernel of the "
+    "inputs.",
+    denied="At least half of the heads that matter at the query do not average the labels with a "
+    "kernel.",
     quote=Quote(
         "L(M) := E_(f, {x_i}, {ε_i}) ( Σ_i (f(x_i) + ε_i) e^(x_i^T M x_(n+1)) / Σ_i e^(x_i^T M "
         "x_(n+1)) − f(x_(n+1)) )²",
@@ -339,14 +337,13 @@ SMOOTHER_CLAIM = Claim(
         "weights: here weights may depend on the inputs alone, and what is averaged are labels.",
     ),
     kind="architecture",
-    statement="A softmax head is a kernel smoother: at the query it averages the labels, weighted "
-    "by the inputs alone",
-    source=f"{SOURCE}, equation (2)",
-    criterion=SMOOTHER,
+    criterion=CRITERION,
     measurements=(smoother,),
     control=(smoother,),
+    untrained=untrained,
     aspects=("shares of heads",),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_softmax_and_labels,
     figures=("lipschitz_smoother",),
 )

@@ -3,18 +3,26 @@
 A model pays there what its window pays.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.natural import Region
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.studies.lipschitz.claims.window import never_asked
 from icl_interp.studies.lipschitz.measurements.transfer_errors import (
@@ -27,18 +35,14 @@ from icl_interp.studies.lipschitz.measurements.transfer_errors import (
     needs_layer_and_sphere,
     transfer,
 )
-from icl_interp.studies.lipschitz.measurements.unit import SOURCE
 
-AS_THEORY, OTHERWISE = (
-    1.25,
-    1.5,
-)  # factors between the model's risk and that of theory's window for L, either way
+# Factors between the model's risk and that of theory's window for L, either way.
+AS_THEORY = 1.25
+OTHERWISE = 1.5
 ELSEWHERE = tuple(factor for factor in FACTORS if factor != 1)
 HOME = "at L"
-DRAWN = (
-    "drawn below L",
-    "drawn above L",
-)  # conditions on the L' that are drawn, in the order of `SPANS`
+# Conditions on the L' that are drawn, in the order of `SPANS`.
+DRAWN = ("drawn below L", "drawn above L")
 TINY = float(np.finfo(float).tiny)
 
 
@@ -56,137 +60,114 @@ def tested(result: DataArray) -> list[float]:
     return sorted(map(float, result.indexes["L' / L"]))
 
 
-TRANSFER = Criterion(
-    "factor between the model's mean squared error at another Lipschitz constant L' and that of "
-    "the window that is best for the L of training, by theory, either way, on the same prompts: <= "
-    f"{AS_THEORY:g} at every L' asked, {', '.join(f'{f:g} L' for f in ELSEWHERE)} and two that are "
-    f"drawn, one below L and one above / >= {OTHERWISE:g} at one",
-    tuple(
-        Condition(name, (1.0, AS_THEORY), (OTHERWISE, INF), scale="log")
-        for name in (*(key(factor) for factor in ELSEWHERE), *DRAWN)
-    ),
+def _condition(quantity: str) -> Condition:
+    return Condition(
+        quantity,
+        f"error against the best window's, {quantity}",
+        at_most(AS_THEORY, least=1.0),
+        at_least(OTHERWISE),
+        unit="times",
+        scale="log",
+    )
+
+
+CRITERION = Criterion(
+    tuple(map(_condition, (*map(key, ELSEWHERE), *DRAWN))),
     (
         Precondition(
             HOME,
-            (1.0, AS_THEORY),
+            at_most(AS_THEORY, least=1.0),
             "Already at its own L the model's error is a factor of {value:.2g} off that of the "
             f"best window (at most {AS_THEORY:g} allowed).",
         ),
     ),
+    terms="The best window is the one for the L of training, by theory. Errors are mean squares on "
+    "the same prompts of another L, and the larger one stands over the smaller.",
 )
 
 
 def ratio(result: DataArray, factor: float, who: str, over: str) -> Interval:
     """Mean squared error of one over that of another at L' = factor L, on the same prompts."""
-    mine, theirs = (result.sel({"L' / L": factor, "who": one}).values for one in (who, over))
+    here = result.sel({"L' / L": factor})
     return bootstrap(
-        lambda a, b: np.maximum(a, TINY) / np.maximum(b, TINY), mine, theirs, positive=True
+        lambda a, b: np.maximum(a, TINY) / np.maximum(b, TINY),
+        here.sel(who=who).values,
+        here.sel(who=over).values,
+        positive=True,
     )
 
 
-def either_way(name: str, interval: Interval) -> Estimate:
+def either_way(interval: Interval) -> Interval:
     """A ratio as the factor between two numbers, whichever is the larger.
 
     It is 1 where they are equal, and above 1 otherwise.
     """
 
-    def turned(low: float, high: float) -> tuple[float, float]:
-        return (1.0 if low <= 1 <= high else min(max(low, 1 / low), max(high, 1 / high))), max(
-            high, 1 / low
-        )
+    def turned(ends: Region) -> Region:
+        low, high = ends
+        least = 1.0 if low <= 1 <= high else min(max(low, 1 / low), max(high, 1 / high))
+        return least, max(high, 1 / low)
 
-    tails, extremes = (
-        tuple(turned(*ends) for ends in many) for many in (interval.tails, interval.extremes)
-    )
     value = max(interval.value, 1 / interval.value)
-    plain = Estimate(
-        name,
+    return Interval(
         value,
-        *turned(interval.low, interval.high),
-        tails=tails,
+        *turned((interval.low, interval.high)),
+        se=interval.se / interval.value * value,
+        tails=tuple(map(turned, interval.tails)),
         positive=True,
-        extremes=extremes,
+        extremes=tuple(map(turned, interval.extremes)),
     )
-    return replace(plain, se=interval.se / interval.value * value)
 
 
-def factors(result: DataArray, who: str = MODEL) -> dict[str, Estimate]:
-    """What the criterion asks for, at every L'.
-
-    It is the model's error over that of theory's window for L.
-    """
-    name = "factor between the model's error and that of the best window for L, either way"
+def factors(result: DataArray) -> dict[str, Interval]:
+    """The model's error over that of theory's window for L, either way, at every L'."""
     return {
-        key(factor): either_way(f"{name}, {_where(factor)}", ratio(result, factor, who, TRAINED))
-        for factor in tested(result)
+        key(factor): either_way(ratio(result, factor, MODEL, TRAINED)) for factor in tested(result)
     }
 
 
-def _where(factor: float) -> str:
-    place = HOME if factor == 1 else f"at {factor:g} L"
-    return place if factor in FACTORS else f"{place} (drawn)"
+def evidence(results: Results, facts: Facts) -> Mapping[str, Found]:
+    """Whether the model pays at other L what theory's window for its own L pays."""
+    return factors(results[transfer])
 
 
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Does the model pay at other L what theory's window for its own L pays?"""
-    result, known = results[transfer], results[exact]
-    quantities, rows = factors(result), details(result, known)
-    worst = max(
-        rows, key=lambda row: max(row["model / window for L"], 1 / row["model / window for L"])
-    )
-    says = answer(
-        TRANSFER,
-        quantities,
-        "At the other Lipschitz constants asked the model's error is that of the best window for "
-        "its own.",
-        "At another Lipschitz constant the model's error is not that of the best window for its "
-        "own.",
-        "the model's error at other Lipschitz constants is that of the best window for its own "
-        "constant L",
-    )
-    at = key(worst["L' / L"])
-    threshold = bound(
-        TRANSFER,
-        quantities,
-        at,
-        f"within a factor of {AS_THEORY:g}",
-        f"off by {OTHERWISE:g} or more",
-    )
-    says += (
-        f" It is farthest from theory at {worst['tested at']}: {worst['model / window for L']:.3g} "
-        f"times the error of this window ({threshold})."
-    )
-    where = worst["L' / L"]
-    scaled = ratio(result, where, RESCALED, TRAINED)
-    if max(worst["model / window for L"], 1 / worst["model / window for L"]) >= OTHERWISE:
-        caveat = f"With labels rescaled to training size it is {scaled.value:.3g} times, " + _cause(
-            scaled
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Where it is farthest from theory, and whether the size of the labels is the cause."""
+    result = results[transfer]
+    rows = details(result, results[exact])
+    worst = max(rows, key=lambda row: _off(row["model / window for L"]))
+    place = worst["tested at"]
+    scaled = ratio(result, worst["L' / L"], RESCALED, TRAINED)
+    if _off(worst["model / window for L"]) >= OTHERWISE:
+        caveat = (
+            f"At {place}, with labels rescaled to training size, it is {scaled.value:.3g} times, "
+            f"{_cause(scaled)}"
         )
     else:
-        most = max(rows, key=lambda row: row["model pays"])
         caveat = (
-            f"At {most['tested at']} it is {most['model pays']:.3g} times the least error that is "
-            "possible there."
+            f"It is farthest off at {place}, {worst['model / window for L']:.3g} times, and "
+            f"{worst['model pays']:.3g} times the least error that is possible there."
         )
-    return Evidence(
-        quantities,
-        says,
-        estimate=quantities[at],
+    return Remarks(
+        estimate=found[key(worst["L' / L"])],
         scope="these weights, this task's n, d and noise; the L' asked, four on a grid and two "
         "drawn from L / 10 to 10 L; errors against f(x_q) itself",
+        caveat=caveat,
         causal={
             "intervention": "labels divided by L' / L before the model reads them, its prediction "
             "multiplied by that",
-            "at": worst["tested at"],
+            "at": place,
             "effect": scaled.value,
             "low": scaled.low,
             "high": scaled.high,
             "unit": "error over that of the best window for L",
         },
-        control=factors(results.control[transfer]),
         details=rows,
-        caveat=caveat,
     )
+
+
+def _off(times: float) -> float:
+    return max(times, 1 / times)
 
 
 def _cause(scaled: Interval) -> str:
@@ -199,10 +180,8 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
     """A row for each L': what the model and theory's windows pay there."""
     rows = []
     for factor in tested(result):
-        paid, same, window = (
-            ratio(result, factor, *pair)
-            for pair in ((MODEL, BEST), (MODEL, TRAINED), (TRAINED, BEST))
-        )
+        paid = ratio(result, factor, MODEL, BEST)
+        theory = known.sel({"L' / L": factor})
         rows.append(
             {
                 "tested at": f"{factor:g} L" + " (drawn)" * (factor not in FACTORS),
@@ -210,14 +189,14 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
                 "model pays": paid.value,
                 "low": paid.low,
                 "high": paid.high,
-                "theory": float(known.sel({"L' / L": factor, "number": "ratio"})),
-                "window for L, same prompts": window.value,
-                "model / window for L": same.value,
+                "theory": float(theory.sel(number="ratio")),
+                "window for L, same prompts": ratio(result, factor, TRAINED, BEST).value,
+                "model / window for L": ratio(result, factor, MODEL, TRAINED).value,
                 "model, labels rescaled / window for L": ratio(
                     result, factor, RESCALED, TRAINED
                 ).value,
                 "printed bound / least risk": float(
-                    known.sel({"L' / L": factor, "number": "printed bound / least risk"})
+                    theory.sel(number="printed bound / least risk")
                 ),
             }
         )
@@ -227,7 +206,10 @@ def details(result: DataArray, known: DataArray) -> tuple[dict[str, Any], ...]:
 TRANSFER_CLAIM = Claim(
     id="lipschitz.transfer",
     question="functions",
-    short="At another Lipschitz constant the model has the error that theory predicts.",
+    statement="At other Lipschitz constants the model's error is that of the best window for its "
+    "own.",
+    denied="At another Lipschitz constant the model's error is not that of the best window for its "
+    "own.",
     quote=Quote(
         "Shared Lipschitzness across (train, test) is both necessary and sufficient for ICL. [...] "
         "Suppose M is pretrained on the loss induced by D(F_L^+). [...] if it is tested on "
@@ -241,14 +223,12 @@ TRANSFER_CLAIM = Claim(
         "wider: layers with a norm and an MLP count too.",
     ),
     kind="learning",
-    statement="Tested at another Lipschitz constant L', a model trained at L has the error of the "
-    "best window for L",
-    source=f"{SOURCE}, Theorem 3",
-    criterion=TRANSFER,
+    criterion=CRITERION,
     measurements=(transfer, exact),
     control=(transfer,),
     aspects=("single layer", "kind of task"),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_layer_and_sphere,
     learned=never_asked,
     figures=("lipschitz_transfer",),

@@ -1,13 +1,21 @@
 """The claim of `lipschitz` on the width of the learned window: it minimises the loss."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 from xarray import DataArray
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
@@ -16,7 +24,6 @@ from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
 from icl_interp.studies.lipschitz.measurements.unit import (
-    SOURCE,
     fit_of,
     functions_of,
     kernel,
@@ -36,8 +43,10 @@ from icl_interp.studies.lipschitz.measurements.window_losses import (
 )
 from icl_interp.theory import lipschitz as theory
 
-CLOSE, OFF = 1.5, 2.0  # factors between w and w*: within, beyond
-CHEAP, DEAR = 0.05, 0.2  # loss above the least, relative to it
+CLOSE = 1.5  # factor between w and w*: within
+OFF = 2.0  # beyond
+CHEAP = 0.05  # loss above the least, relative to it
+DEAR = 0.2
 FITS = 0.9  # share of the head's scores that x_i^T M x_q has to explain
 # Share of the R2 of the best window from which a model counts as one that uses its examples.
 LEARNED = 0.5
@@ -48,27 +57,37 @@ SMALLEST = 1e-3  # R2 that the best window must have for a share of it to mean s
 
 LEARNED_ENOUGH = Precondition(
     "learned",
-    (LEARNED, INF),
+    at_least(LEARNED),
     f"The model's in-distribution R2 is only {{value:.2g}} of that of the best window ({LEARNED:g} "
     "needed).",
 )
 IS_KERNEL = Precondition(
     "fit",
-    (FITS, INF),
+    at_least(FITS),
     "No matrix M describes the head's window: x_i^T M x_q explains only {value:.2g} of the "
     f"variance of its scores ({FITS:g} needed).",
 )
 
-WINDOW = Criterion(
-    "factor between the learned window w and the window w* of least loss, either way: <= "
-    f"{CLOSE:g} / >= {OFF:g}, where w* may be any window whose loss is within {100 * FLAT:g} % of "
-    "the least; and the loss of the learned matrix M above the least, relative to it: <= "
-    f"{CHEAP:g} / >= {DEAR:g}",
+CRITERION = Criterion(
     (
-        Condition("factor", (1.0, CLOSE), (OFF, INF), scale="log"),
-        Condition("excess", (-INF, CHEAP), (DEAR, INF)),
+        Condition(
+            "factor",
+            "factor between the sharpness w and that of least loss w*, either way",
+            at_most(CLOSE, least=1.0),
+            at_least(OFF),
+            scale="log",
+        ),
+        Condition(
+            "excess",
+            "loss of the learned matrix above the least, relative to it",
+            at_most(CHEAP),
+            at_least(DEAR),
+            unit="share",
+        ),
     ),
     (LEARNED_ENOUGH, IS_KERNEL, *TIED),
+    terms="The sharpness w is the mean eigenvalue of the whitened query-key matrix M: a large one "
+    f"makes a narrow window. w* is any whose loss is within {100 * FLAT:g} % of the least.",
 )
 
 
@@ -80,8 +99,10 @@ def width(results: Results, facts: Facts) -> float:
 
     Of even functions it has no sign, because their loss does not depend on it.
     """
-    window = float(theory.isotropy(whitened_kernel(results[kernel])).window)
-    return abs(window) if functions_of(task_in(facts)).even else window
+    shape = theory.isotropy(whitened_kernel(results[kernel]))
+    window = float(shape.window)
+    functions = functions_of(task_in(facts))
+    return abs(window) if functions.even else window
 
 
 def excess(result: DataArray, matrix: str, over: str = BEST) -> Interval:
@@ -129,73 +150,60 @@ def percent(share: float) -> str:
     ('1.2', '150', '0')
     """
     value = 100 * share
-    return "0" if abs(value) < 1e-6 else f"{value:.2g}" if abs(value) < 99.5 else f"{value:.0f}"
+    if abs(value) < 1e-6:
+        return "0"
+    if abs(value) < 99.5:
+        return f"{value:.2g}"
+    return f"{value:.0f}"
 
 
 # ---- the claim -----------------------------------------------------------------------------------
 
 
-def factor(window: float, low: float, best: float, high: float) -> Estimate:
+def factor(window: float, low: float, best: float, high: float) -> Interval:
     """The factor between a window and the best one, whichever is the larger.
 
     The best one may lie anywhere between low and high.
     """
 
     def between(one: float) -> float:
-        return (
-            min(max(window / one, one / window), LARGEST)
-            if window > 0 and 0 < one < math.inf
-            else LARGEST
-        )
+        if window > 0 and 0 < one < math.inf:
+            return min(max(window / one, one / window), LARGEST)
+        return LARGEST
 
+    value = between(best)
     ends = between(low), between(high)
-    name = "factor between the learned window and the best one, either way"
-    return Estimate(
-        name, between(best), 1.0 if low <= window <= high else min(ends), max(between(best), *ends)
-    )
+    least = 1.0 if low <= window <= high else min(ends)
+    return Interval(value, least, max(value, *ends))
 
 
-def factor_of(results: Results, own: Results, facts: Facts) -> Estimate:
+def factor_of(results: Results, own: Results, facts: Facts) -> Interval:
     """The factor of a model (or its randomly initialised control), with what is known of w*."""
     found = numbers_in(results[optimum])
-    low, high = min(found["low"], found["flat low"]), max(found["high"], found["flat high"])
+    low = min(found["low"], found["flat low"])
+    high = max(found["high"], found["flat high"])
     return factor(width(own, facts), low, found["w*"], high)
 
 
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Is the window as wide as the loss wants it?"""
-    found = numbers_in(results[optimum])
-    window, above = width(results, facts), excess(results[matrix_losses], MODEL)
-    estimate = factor_of(results, results, facts)
-    rest = float(theory.isotropy(whitened_kernel(results[kernel])).deviation)
-    over = excess(results.control[matrix_losses], MODEL)
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How far the window is from the best one, and what that costs."""
+    return {
+        "factor": factor_of(results, results, facts),
+        "excess": excess(results[matrix_losses], MODEL),
+        **gates(results, facts),
+    }
+
+
+def askew(results: Results) -> float:
+    """How far whitened M is from w I, relative to w."""
+    return float(theory.isotropy(whitened_kernel(results[kernel])).deviation)
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """In which direction the window is off, and in what it is no window of one width."""
+    window = width(results, facts)
+    rest = askew(results)
     labels = numbers_in(results[scores])["labels"]
-    name = "loss with the learned window above the least, relative to it"
-    quantities = {"factor": estimate, "excess": Estimate.of(name, above), **gates(results, facts)}
-    says = answer(
-        WINDOW,
-        quantities,
-        "The attention window has the width that minimises the loss.",
-        "The attention window is not the one that minimises the loss.",
-        "the attention window has the width that minimises the loss",
-    )
-    decided = WINDOW.decide(quantities).condition
-    times = f"{window / found['w*']:.3g} times that of the numeric minimiser w*"
-    of_w = bound(
-        WINDOW, quantities, "factor", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more"
-    )
-    of_loss = bound(
-        WINDOW, quantities, "excess", f"at most {100 * CHEAP:g} %", f"at least {100 * DEAR:g} %"
-    )
-    if decided and decided.quantity == "excess":
-        says += f" Its error is {percent(above.value)} % above the least ({of_loss})."
-        caveat = f"Its sharpness w (large: a narrow window) is {times}."
-    else:
-        says += f" Its sharpness w (large: a narrow window) is {times} ({of_w})."
-        caveat = (
-            f"Its error is {percent(above.value)} % above the least ({of_loss}); the theorem's "
-            f"orders decide nothing at n = {task_in(facts).n_points - 1}."
-        )
     if window <= 0:
         caveat = "The window points away from the query, so far examples have the largest weights."
     elif rest > ASKEW:
@@ -208,50 +216,47 @@ def evidence(results: Results, facts: Facts) -> Evidence:
             f"The head also looks at labels ({percent(labels)} % of its scores' variance), which "
             "no window does."
         )
-    return Evidence(
-        quantities,
-        says,
-        scope="these weights, this task's L, sigma, n and d; the loss of equation (2) with the "
-        "model's M",
-        control={
-            "factor": factor_of(results, results.control, facts),
-            "excess": Estimate.of(name, over),
-        },
-        details=tuple(_rows(results, facts, window)),
+    else:
+        times = window / numbers_in(results[optimum])["w*"]
+        above = percent(found["excess"].value)
+        caveat = (
+            f"The sharpness w is {times:.3g} times w*, and the loss is {above} % above the least."
+        )
+    return Remarks(
+        scope="these weights, this task's L, sigma, n and d, at which the theorem's orders decide "
+        "nothing; the loss of equation (2) with the model's M",
         caveat=caveat,
+        details=tuple(_rows(results, facts)),
     )
 
 
-def _rows(results: Results, facts: Facts, window: float) -> list[dict[str, float | str]]:
-    task, rest = task_in(facts), float(theory.isotropy(whitened_kernel(results[kernel])).deviation)
-    rows: list[dict[str, float | str]] = [
-        {"number": "w", "value": window},
-        {"number": "L", "value": task.lipschitz},
-        {"number": "sigma", "value": task.noise_std},
-        {"number": "n", "value": task.n_points - 1},
-        {"number": "d", "value": task.dim},
-        {"number": "the model's own mean squared error", "value": facts.error},
-        {
-            "number": "share of the scores' variance that labels have",
-            "value": numbers_in(results[scores])["labels"],
-        },
-        {"number": "|M - w I| / |w|, whitened", "value": rest},
-    ]
-    rows += [
-        {"number": name, "value": value} for name, value in numbers_in(results[optimum]).items()
-    ]
-    means = results[matrix_losses].mean("group")
-    names = [str(name) for name in means.indexes["matrix"]]
-    return rows + [
-        {"number": f"loss of {name}", "value": float(np.asarray(means.sel(matrix=name)))}
-        for name in names
-    ]
+def _rows(results: Results, facts: Facts) -> list[dict[str, Any]]:
+    task = task_in(facts)
+    numbers = {
+        "w": width(results, facts),
+        "L": task.lipschitz,
+        "sigma": task.noise_std,
+        "n": task.n_points - 1,
+        "d": task.dim,
+        "the model's own mean squared error": facts.error,
+        "share of the scores' variance that labels have": numbers_in(results[scores])["labels"],
+        "|M - w I| / |w|, whitened": askew(results),
+        **numbers_in(results[optimum]),
+    }
+    losses = results[matrix_losses].mean("group")
+    for name in losses.indexes["matrix"]:
+        numbers[f"loss of {name}"] = float(losses.sel(matrix=name))
+    rows = []
+    for name, value in numbers.items():
+        rows.append({"number": name, "value": value})
+    return rows
 
 
 OPTIMAL_WINDOW_CLAIM = Claim(
     id="lipschitz.optimal_window",
     question="attention",
-    short="The attention window has the width that minimises the loss.",
+    statement="The attention window has the width that minimises the loss.",
+    denied="The attention window is not the one that minimises the loss.",
     quote=Quote(
         "For sufficiently large n, the minimizer of the of the pretraining population loss induced "
         "by D(F_L^+) is M* = w_KQ I_d where Ω((nL²/σ²)^(1/d)) < w_KQ < O((nL²/σ²)^(2/d))",
@@ -263,10 +268,7 @@ OPTIMAL_WINDOW_CLAIM = Claim(
         "one n, and wider: other classes of functions than F_L^+ count.",
     ),
     kind="learning",
-    statement="The learned attention window is the one that minimises the loss for this task's "
-    "Lipschitz constant L, noise sigma, number n of examples and dimension d",
-    source=f"{SOURCE}, Theorem 2",
-    criterion=WINDOW,
+    criterion=CRITERION,
     measurements=(
         scores,
         scores_by_function,
@@ -277,9 +279,11 @@ OPTIMAL_WINDOW_CLAIM = Claim(
         matrix_losses,
     ),
     control=(kernel, matrix_losses),
+    of_control=("factor", "excess"),
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_all_directions,
     learned=never_asked,
     figures=("lipschitz_window",),

@@ -20,14 +20,21 @@ import numpy as np
 from jaxtyping import Float
 from pandas import DataFrame
 
-from icl_interp.analyses.answer import answer, bound
-from icl_interp.analyses.claim import Claim, Evidence
-from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.tie import TIED
-from icl_interp.resampling import N_TAILS
+from icl_interp.resampling import N_TAILS, Interval
 from icl_interp.results import rows_in
 from icl_interp.studies.lipschitz.claims.window import (
     CLOSE,
@@ -39,12 +46,7 @@ from icl_interp.studies.lipschitz.claims.window import (
     never_asked,
 )
 from icl_interp.studies.lipschitz.measurements.prediction import tied_window
-from icl_interp.studies.lipschitz.measurements.unit import (
-    SOURCE,
-    kernel,
-    scores,
-    scores_by_function,
-)
+from icl_interp.studies.lipschitz.measurements.unit import kernel, scores, scores_by_function
 from icl_interp.studies.lipschitz.measurements.window_family import (
     THIS,
     family,
@@ -53,22 +55,44 @@ from icl_interp.studies.lipschitz.measurements.window_family import (
 )
 from icl_interp.studies.lipschitz.measurements.window_losses import optimum
 
-ADAPTS, FIXED = 0.8, 0.5  # of theory's slope
-NEAR, FAR = 1.25, 1.5  # factors between w and w*, root mean square over the grid
+ADAPTS = 0.8  # of theory's slope
+FIXED = 0.5
+NEAR = 1.25  # factor between w and w*, root mean square over the grid
+FAR = 1.5
 SEEDS = 4  # that have a run in every cell
 SMALLEST = 1e-3  # windows below this, or pointing away from the query, count as this
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
-FAMILY = Criterion(
-    "over runs of this kind: slope of log w on log L, and on log sigma, over that of the best "
-    f"window w*: >= {ADAPTS:g} / <= {FIXED:g}; factor between the learned window w and w*, root "
-    f"mean square: <= {NEAR:g} / >= {FAR:g}; and for this model itself, as the claim on the "
-    "optimal window asks, where w* may be any window whose loss is within 1 % of the least: <= "
-    f"{CLOSE:g} / >= {OFF:g}",
+CRITERION = Criterion(
     (
-        Condition("L", (ADAPTS, INF), (-INF, FIXED)),
-        Condition("noise", (ADAPTS, INF), (-INF, FIXED)),
-        Condition("factor", (1.0, NEAR), (FAR, INF), scale="log"),
-        Condition("own", (1.0, CLOSE), (OFF, INF), scale="log"),
+        Condition(
+            "L",
+            "slope of the window with the Lipschitz constant, over theory's",
+            at_least(ADAPTS),
+            at_most(FIXED),
+        ),
+        Condition(
+            "noise",
+            "slope of the window with the label noise, over theory's",
+            at_least(ADAPTS),
+            at_most(FIXED),
+        ),
+        Condition(
+            "factor",
+            "factor between the learned and the best windows, root mean square over the runs",
+            at_most(NEAR, least=1.0),
+            at_least(FAR),
+            scale="log",
+        ),
+        Condition(
+            "own",
+            "factor between this model's window and the best one, either way",
+            at_most(CLOSE, least=1.0),
+            at_least(OFF),
+            scale="log",
+            denied="This model's window is not the best one for its Lipschitz constant and label "
+            "noise.",
+        ),
     ),
     (
         Precondition(
@@ -79,7 +103,7 @@ FAMILY = Criterion(
         ),
         Precondition(
             "seeds",
-            (SEEDS, INF),
+            at_least(SEEDS),
             f"Only {{value:.0f}} seeds of this kind have a run at every L and noise ({SEEDS} "
             "needed).",
         ),
@@ -87,6 +111,9 @@ FAMILY = Criterion(
         IS_KERNEL,
         *TIED,
     ),
+    terms="Slopes are of log w on log L and on log sigma, over runs of this kind. The best window "
+    "w* of this model is any whose loss is within 1 % of the least, as in "
+    "`lipschitz.optimal_window`.",
 )
 
 Grid = Float[np.ndarray, "seed noise lipschitz"]
@@ -95,16 +122,18 @@ Grid = Float[np.ndarray, "seed noise lipschitz"]
 def grids(table: DataFrame) -> tuple[Grid, Grid, np.ndarray, np.ndarray]:
     """log w and log w* of the seeds with a run in every cell, the noises and the L."""
     runs = [row for row in rows_in(table) if row["run"] != THIS]
-    noises, lipschitz = (np.unique([float(row[name]) for row in runs]) for name in ("noise", "L"))
-    found: list[np.ndarray] = []
-    for seed in sorted({row["seed"] for row in runs}):
-        cells = {
-            (row["noise"], row["L"]): (row["w"], row["best"]) for row in runs if row["seed"] == seed
-        }
+    noises = np.unique([float(row["noise"]) for row in runs])
+    lipschitz = np.unique([float(row["L"]) for row in runs])
+    by_seed: dict[Any, dict[tuple[float, float], tuple[float, float]]] = {}
+    for row in runs:
+        cells = by_seed.setdefault(row["seed"], {})
+        cells[row["noise"], row["L"]] = (row["w"], row["best"])
+    found = []
+    for _, cells in sorted(by_seed.items()):
         if len(cells) == len(noises) * len(lipschitz):
-            found.append(np.array([[cells[s, value] for value in lipschitz] for s in noises]))
-    empty = np.zeros((0, len(noises), len(lipschitz), 2))
-    values = np.log(np.maximum(np.array(found) if found else empty, SMALLEST))
+            found.append([[cells[s, value] for value in lipschitz] for s in noises])
+    shape = (len(found), len(noises), len(lipschitz), 2)
+    values = np.log(np.maximum(np.reshape(found, shape), SMALLEST))
     return values[..., 0], values[..., 1], noises, lipschitz
 
 
@@ -121,71 +150,73 @@ def numbers(table: DataFrame) -> dict[str, Float[np.ndarray, " seed"]]:
     own, best, noises, lipschitz = grids(table)
     if not len(own):
         return dict.fromkeys(("L", "noise", "factor"), np.zeros(0))
-    along_l = slope(np.log(lipschitz), own).mean(1) / slope(np.log(lipschitz), best).mean(1)
-    columns = [values.transpose(0, 2, 1) for values in (own, best)]
-    along_noise = np.divide(*(slope(np.log(noises), values).mean(1) for values in columns))
+
+    def along_l(values: Grid) -> Float[np.ndarray, " seed"]:
+        return slope(np.log(lipschitz), values).mean(1)
+
+    def along_noise(values: Grid) -> Float[np.ndarray, " seed"]:
+        return slope(np.log(noises), values.transpose(0, 2, 1)).mean(1)
+
     return {
-        "L": along_l,
-        "noise": along_noise,
+        "L": along_l(own) / along_l(best),
+        "noise": along_noise(own) / along_noise(best),
         "factor": np.exp(np.sqrt(((own - best) ** 2).mean((1, 2)))),
     }
 
 
-def over_seeds(name: str, values: Float[np.ndarray, " seed"]) -> Estimate:
-    """Mean over seeds with Student's t intervals."""
+def over_seeds(values: Float[np.ndarray, " seed"]) -> Interval:
+    """Mean over seeds with Student's t intervals; no number without seeds."""
     from scipy.special import stdtrit  # only here: it loads slowly
 
-    n, mean = len(values), float(values.mean())
+    n = len(values)
+    if not n:
+        return UNKNOWN
+    mean = float(values.mean())
     se = float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    halves = (
-        [float(stdtrit(n - 1, 1 - 0.025 / k)) * se for k in range(1, N_TAILS + 1)]
-        if n > 1
-        else [math.nan]
-    )
-    tails = tuple((mean - half, mean + half) for half in halves)
-    return Estimate(name, mean, *tails[0], se=se, tails=tails)
+    tails = []
+    for k in range(1, N_TAILS + 1 if n > 1 else 2):
+        half = float(stdtrit(n - 1, 1 - 0.025 / k)) * se if n > 1 else math.nan
+        tails.append((mean - half, mean + half))
+    return Interval(mean, *tails[0], se=se, tails=tuple(tails))
 
 
-NAMES = {
-    "L": "slope of the window with the Lipschitz constant L / theory's",
-    "noise": "slope of the window with the label noise / theory's",
-    "factor": "factor between the learned window and the best one, root mean square over the runs",
-}
-
-
-def evidence(results: Results, facts: Facts) -> Evidence:
-    """Do windows of this kind of training follow L and the noise?"""
-    table, found, kind = (
-        results[family],
-        numbers(results[family]),
-        rows_in(results[kind_of_training]),
-    )
-    seeds = len(found["L"])
-    own = factor_of(results, results, facts)
-    quantities = {
-        "kind": Estimate.exactly(
-            "settings that make another kind of training", sum(row["differs"] for row in kind)
-        ),
-        "seeds": Estimate.exactly("seeds with a run in every cell", seeds),
-        "own": own,
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """How windows of this kind of training follow L and the noise, and this model's own window."""
+    found = numbers(results[family])
+    kind = rows_in(results[kind_of_training])
+    return {
+        "kind": sum(row["differs"] for row in kind),
+        "seeds": len(found["L"]),
+        "own": factor_of(results, results, facts),
         **gates(results, facts),
+        **{name: over_seeds(values) for name, values in found.items()},
     }
-    if seeds:
-        quantities |= {key: over_seeds(name, found[key]) for key, name in NAMES.items()}
-    else:  # nothing to compare; the precondition says so
-        quantities |= {
-            key: Estimate(name, math.nan, math.nan, math.nan) for key, name in NAMES.items()
-        }
-    return Evidence(
-        quantities,
-        differing(kind) or says(table, quantities),
-        caveat=caveat(table, quantities),
+
+
+def of_control(results: Results, facts: Facts) -> dict[str, Found]:
+    """The numbers of untrained models: a seed starts from the same weights at every L and noise."""
+    return {"L": 0.0, "noise": 0.0, "own": factor_of(results, results.control, facts)}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """What does not decide, and the runs that do."""
+    kind = rows_in(results[kind_of_training])
+    table = results[family]
+    decided = CRITERION.decide(found).condition
+    if decided and decided.quantity == "own":
+        caveat = (
+            f"Over the runs windows are a factor of {found['factor'].value:.3g} from the best ones."
+        )
+    else:
+        mine = next(row for row in rows_in(table) if row["run"] == THIS)
+        caveat = (
+            f"The slope with the noise is {found['noise'].value:.3g} of theory's; this model's own "
+            f"window is {mine['w'] / mine['best']:.3g} times the best one."
+        )
+    return Remarks(
         scope=f"F_L^+, n = 100, d = 3, L from 0.3 to 10, sigma from 0.3 to 3. {whose(kind)}",
-        control={
-            # A seed starts from the same weights at every L and noise.
-            **{key: Estimate.exactly(NAMES[key], 0.0) for key in ("L", "noise")},
-            "own": factor_of(results, results.control, facts),
-        },
+        caveat=caveat,
+        open_because=differing(kind),
         details=(*kind, *details(table)),
     )
 
@@ -204,69 +235,12 @@ def differing(kind: Sequence[Mapping[str, Any]]) -> str:
 
 def whose(kind: Sequence[Mapping[str, Any]]) -> str:
     """The runs that decide, and this model among them, in words."""
-    recipe, steps = kind[0]["the runs"], kind[1]
+    recipe = kind[0]["the runs"]
+    steps = kind[1]
     return (
         f"The runs come with the package: recipe {recipe}, {steps['the runs']} steps; this model "
         f"was trained by it too, for {steps['this model']} steps."
     )
-
-
-def says(table: DataFrame, quantities: dict[str, Estimate]) -> str:
-    """The answer, and the numbers in words."""
-    own, _, _, _ = grids(table)
-    text = answer(
-        FAMILY,
-        quantities,
-        "In runs of this recipe windows narrow as the Lipschitz constant L grows and widen as the "
-        "label noise grows.",
-        "This model's window is not the best one for its Lipschitz constant L and label noise."
-        if decided_by(quantities) == "own"
-        else (
-            "In runs of this recipe windows do not follow the Lipschitz constant L and the noise "
-            "as the best ones do."
-        ),
-        "windows follow the Lipschitz constant L and the label noise",
-    )
-    if not len(own):
-        return text
-    if decided_by(quantities) == "own":
-        return f"{text} {_of_this_model(table, quantities)}"
-    if decided_by(quantities) == "factor":
-        threshold = bound(FAMILY, quantities, "factor", f"at most {NEAR:g}", f"at least {FAR:g}")
-        return (
-            f"{text} Over {own.size} runs they are a factor of {quantities['factor'].value:.3g} "
-            f"from the best windows ({threshold})."
-        )
-    worse = min(("L", "noise"), key=lambda key: quantities[key].value)
-    threshold = bound(FAMILY, quantities, worse, f"at least {ADAPTS:g} each", f"at most {FIXED:g}")
-    return (
-        f"{text} Over {own.size} runs their slopes are {quantities['L'].value:.3g} of theory's "
-        f"with L and {quantities['noise'].value:.3g} with the noise ({threshold})."
-    )
-
-
-def decided_by(quantities: dict[str, Estimate]) -> str:
-    """The quantity that decided, or left it open."""
-    decided = FAMILY.decide(quantities).condition
-    return decided.quantity if decided else ""
-
-
-def _of_this_model(table: DataFrame, quantities: dict[str, Estimate]) -> str:
-    mine = next(row for row in rows_in(table) if row["run"] == THIS)
-    threshold = bound(
-        FAMILY, quantities, "own", f"within a factor of {CLOSE:g}", f"off by {OFF:g} or more"
-    )
-    return f"This model's own is {mine['w'] / mine['best']:.3g} times the best one ({threshold})."
-
-
-def caveat(table: DataFrame, quantities: dict[str, Estimate]) -> str:
-    """What the answer leaves out."""
-    if decided_by(quantities) == "own":
-        return (
-            f"Over the runs windows are a factor of {quantities['factor'].value:.3g} from the best "
-            "ones."
-        )
-    return _of_this_model(table, quantities)
 
 
 def details(table: DataFrame) -> tuple[dict[str, Any], ...]:
@@ -279,30 +253,37 @@ def details(table: DataFrame) -> tuple[dict[str, Any], ...]:
     own, best, noises, lipschitz = grids(table)
     if not len(own):
         return runs
-    typical, wanted = np.exp(own.mean(0)), np.exp(best.mean(0))
-    cells = (
+    # Steps to the next L should narrow the window, and steps to the next noise should widen it.
+    along_l = np.diff(own, axis=2) > 0
+    along_noise = np.diff(own, axis=1) < 0
+    rows: list[dict[str, Any]] = [
         {
-            "L": float(at),
-            "noise": float(noise),
-            "geometric mean of w (larger: narrower)": float(w),
-            "best": float(least),
+            "steps to the next L or noise": along_l.size + along_noise.size,
+            "the right way": int(along_l.sum() + along_noise.sum()),
         }
-        for noise, *row in zip(noises, typical, wanted, strict=True)
-        for at, w, least in zip(lipschitz, *row, strict=True)
-    )
-    right = (np.diff(own, axis=2) > 0, np.diff(own, axis=1) < 0)
-    steps = sum(one.size for one in right)
-    way = {
-        "steps to the next L or noise": steps,
-        "the right way": int(sum(one.sum() for one in right)),
-    }
-    return (way, *cells, *runs)
+    ]
+    typical = np.exp(own.mean(0))
+    wanted = np.exp(best.mean(0))
+    for i, noise in enumerate(noises):
+        for j, at in enumerate(lipschitz):
+            rows.append(
+                {
+                    "L": float(at),
+                    "noise": float(noise),
+                    "geometric mean of w (larger: narrower)": float(typical[i, j]),
+                    "best": float(wanted[i, j]),
+                }
+            )
+    return (*rows, *runs)
 
 
 FAMILY_CLAIM = Claim(
     id="lipschitz.window_adapts",
     question="weights and training",
-    short="The window narrows as L grows and widens with the noise.",
+    statement="In runs of this recipe windows narrow as the Lipschitz constant grows and widen as "
+    "the noise grows.",
+    denied="In runs of this recipe windows do not follow the Lipschitz constant and the noise as "
+    "the best do.",
     quote=Quote(
         "Function change: Rapid: Desired (attention window, w_KQ) (Small, Large); Slow: (Large, "
         "Small) [...] σ → ∞: no signal, average the noise, w_KQ → 0.",
@@ -314,10 +295,7 @@ FAMILY_CLAIM = Claim(
         "`lipschitz.optimal_window`: this model's own window is the best one.",
     ),
     kind="learning",
-    statement="Windows of models trained by this recipe narrow as L grows and widen as the label "
-    "noise grows, as w* does",
-    source=f"{SOURCE}, 'Intuition Summary' and Theorem 2",
-    criterion=FAMILY,
+    criterion=CRITERION,
     measurements=(
         family,
         kind_of_training,
@@ -328,9 +306,11 @@ FAMILY_CLAIM = Claim(
         optimum,
     ),
     control=(kernel,),
+    untrained=of_control,
     about_weights=True,
     aspects=("single layer", "single head", "kind of task"),
     evidence=evidence,
+    remarks=remarks,
     excluded=needs_family,
     learned=never_asked,
     figures=("lipschitz_family",),

@@ -26,7 +26,7 @@ from xarray import DataArray
 from icl_interp.baselines.base import predictions
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, none_of, note, statement
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import Interval, bootstrap
@@ -84,20 +84,20 @@ def task_for(d: int, n: int) -> RidgeFunction:
     return RidgeFunction(link="relu", inputs=Sphere(d), n_points=n + 1)
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Parts of the error by window, the noise's exponents, and trained units.
 
     Parts are measured and by theory.
     """
-    scale = bench.scale.name
+    scale = setup.preset.name
     n, dimensions = N[scale], DIMENSIONS[scale]
     windows = [2.0**octave for octave in range(*OCTAVES[scale])]
     measured, lines, printed, rows = [], [], [], []
     for d in dimensions:
-        parts = _measured(bench, [w * torch.eye(d) for w in windows], task_for(d, n))
+        parts = _measured(setup, [w * torch.eye(d) for w in windows], task_for(d, n))
         value, se = parts.mean(0), parts.std(0, ddof=1) / len(parts) ** 0.5
         measured.append(np.stack([value.T, se.T], 1))
-        fine, exact, bounds = _theory(bench, d, n, windows)
+        fine, exact, bounds = _theory(setup, d, n, windows)
         lines.append(exact)
         printed.append(bounds)
         rows += _checks(d, windows, parts, fine, exact)
@@ -121,15 +121,15 @@ def run(bench: Bench) -> dict[str, Result]:
             rows, note=f"{where}; z: (measured - theory) / standard error of both"
         ),
         "exponents": table_of_rows(
-            [_exponent(bench, *setting) for setting in EXPONENTS[scale]],
+            [_exponent(setup, *setting) for setting in EXPONENTS[scale]],
             note="exponent of the noise in w between two windows; 95 % bootstrap over blocks of "
             "prompts",
         ),
     }
     trained = [
-        _trained(bench, lipschitz, model.name)
+        _trained(setup, lipschitz, model.name)
         for lipschitz, model in models.RELU_UNITS.items()
-        if bench.has(model.name)
+        if setup.has(model.name)
     ]
     if trained:
         words = "each on the task that it was trained on; best: the window of least loss by theory"
@@ -140,18 +140,18 @@ def run(bench: Bench) -> dict[str, Result]:
 
 
 def _measured(
-    bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction
+    setup: Setup, matrices: Sequence[Tensor], task: RidgeFunction
 ) -> Float[np.ndarray, "block unit part"]:
     """Bias, noise for unit label noise, and error with both, of units with these M.
 
     All are on the same prompts.
     """
-    found = bench.keep(
+    found = setup.keep(
         "lipschitz: bias and noise",
         [],
         lambda: make_array(
-            _parts(bench, matrices, task),
-            {"block": range(bench.scale.n_functions), "unit": range(len(matrices)), "part": PARTS},
+            _parts(setup, matrices, task),
+            {"block": range(setup.preset.n_functions), "unit": range(len(matrices)), "part": PARTS},
         ),
         task=encode(task),
         matrices=[matrix.tolist() for matrix in matrices],
@@ -160,13 +160,13 @@ def _measured(
 
 
 def _parts(
-    bench: Bench, matrices: Sequence[Tensor], task: RidgeFunction
+    setup: Setup, matrices: Sequence[Tensor], task: RidgeFunction
 ) -> Float[np.ndarray, "block unit part"]:
     units, parts = [models.KernelUnit(matrix) for matrix in matrices], []
-    for i, prompts in enumerate(models.batches(bench, task, "bias and noise")):
+    for i, prompts in enumerate(models.batches(setup, task, "bias and noise")):
         truth = prompts.ys[:, -1, 0]
         noise = torch.randn(
-            prompts.ys.shape, generator=generator(bench.seed, "lipschitz/labels", i)
+            prompts.ys.shape, generator=generator(setup.seed, "lipschitz/labels", i)
         ).double()
         noise[:, -1] = 0
         each = []
@@ -179,21 +179,21 @@ def _parts(
                 torch.stack([(clean - truth).square(), alone.square(), (both - truth).square()], -1)
             )
         parts.append(torch.stack(each, 1))
-    return models.by_block(bench, parts)
+    return models.by_block(setup, parts)
 
 
-def _table(bench: Bench, d: int, n: int) -> theory.LossTable:
-    return theory.loss_table(n, d, contexts=400 if bench.scale.name == "smoke" else None)
+def _table(setup: Setup, d: int, n: int) -> theory.LossTable:
+    return theory.loss_table(n, d, contexts=400 if setup.preset.name == "smoke" else None)
 
 
 def _theory(
-    bench: Bench, d: int, n: int, windows: Sequence[float]
+    setup: Setup, d: int, n: int, windows: Sequence[float]
 ) -> tuple[list[float], Float[np.ndarray, "kind statistic place"], Float[np.ndarray, "line place"]]:
     """Windows of theory's table within these, and its bias and noise there.
 
     The printed orders come with constants 1.
     """
-    table = _table(bench, d, n)
+    table = _table(setup, d, n)
     inside = (table.windows >= windows[0] * (1 - 1e-9)) & (
         table.windows <= windows[-1] * (1 + 1e-9)
     )
@@ -240,7 +240,7 @@ def _checks(
     return rows
 
 
-def _exponent(bench: Bench, d: int, n: int, wide: float, narrow: float) -> dict[str, Any]:
+def _exponent(setup: Setup, d: int, n: int, wide: float, narrow: float) -> dict[str, Any]:
     """How the noise grows between two windows.
 
     The exponent is given as measured, as for long prompts, and as the slides print it.
@@ -249,19 +249,19 @@ def _exponent(bench: Bench, d: int, n: int, wide: float, narrow: float) -> dict[
 
     def compute() -> DataArray:
         units, parts = [models.KernelUnit(w * torch.eye(d)) for w in (wide, narrow)], []
-        for i, prompts in enumerate(models.batches(bench, task, "noise alone")):
+        for i, prompts in enumerate(models.batches(setup, task, "noise alone")):
             noise = torch.randn(
-                prompts.ys.shape, generator=generator(bench.seed, "lipschitz/noise alone", i)
+                prompts.ys.shape, generator=generator(setup.seed, "lipschitz/noise alone", i)
             ).double()
             noise[:, -1] = 0
             alone = [
                 predictions(unit, replace(prompts, ys=noise))[:, -1, 0].square() for unit in units
             ]
             parts.append(torch.stack(alone, -1))
-        blocks = models.by_block(bench, parts)
+        blocks = models.by_block(setup, parts)
         return make_array(blocks, {"block": range(len(blocks)), "w": (wide, narrow)})
 
-    found = bench.keep(
+    found = setup.keep(
         "lipschitz: noise at two windows", [], compute, d=d, n=n, windows=(wide, narrow)
     )
     apart = math.log(narrow / wide)
@@ -281,17 +281,17 @@ def _exponent(bench: Bench, d: int, n: int, wide: float, narrow: float) -> dict[
     }
 
 
-def _trained(bench: Bench, lipschitz: float, name: str) -> dict[str, Any]:
+def _trained(setup: Setup, lipschitz: float, name: str) -> dict[str, Any]:
     """Parts of the error of a trained unit on its own task, beside theory's.
 
     Theory's parts are at the unit's w. The error is also given over that of the best window.
     """
-    checkpoint = bench.models[name]
+    checkpoint = setup.models[name]
     task = models.task_of(checkpoint)
     n, d, matrix = models.trained_length(checkpoint), task.dim, models.matrix_of(checkpoint.model)
-    table, w = _table(bench, d, n), models.window_of(checkpoint.model, task).window
+    table, w = _table(setup, d, n), models.window_of(checkpoint.model, task).window
     best = theory.table_optimum(table, lipschitz, task.noise_std)
-    parts = _measured(bench, [matrix, best.window * torch.eye(d)], replace(task, noise_std=0.0))
+    parts = _measured(setup, [matrix, best.window * torch.eye(d)], replace(task, noise_std=0.0))
     bias, noise, total = (
         bootstrap(lambda mean: mean, parts[:, 0, i], positive=True) for i in range(3)
     )

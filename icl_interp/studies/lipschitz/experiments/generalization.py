@@ -22,7 +22,7 @@ from xarray import DataArray
 from icl_interp.analyses.criterion import Precondition
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
@@ -104,7 +104,7 @@ PREDICTED = at_most(APART, 1.1, 1.25, LEARNED)
 CHEAP = 1.1  # a ratio up to which training at another L costs little
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """Errors of every unit on every class, and theory's values of them.
 
     Errors are given by the length of the prompt.
@@ -112,39 +112,39 @@ def run(bench: Bench) -> dict[str, Result]:
     units = {
         (kind.name, seed): kind.model(seed).name for kind in KINDS.values() for seed in range(3)
     }
-    units = {key: name for key, name in units.items() if bench.has(name)}
+    units = {key: name for key, name in units.items() if setup.has(name)}
     if not units:
         return {}
     return {
-        "transfer": _transfer(bench, units),
-        "windows": _windows(bench, units),
-        "curves": _curves(bench, units),
+        "transfer": _transfer(setup, units),
+        "windows": _windows(setup, units),
+        "curves": _curves(setup, units),
         "price": _price(
-            bench, min(models.trained_length(bench.models[name]) for name in units.values())
+            setup, min(models.trained_length(setup.models[name]) for name in units.values())
         ),
     }
 
 
-def _task(bench: Bench, units: Mapping[tuple[str, int], str], kind: str) -> RidgeFunction | None:
+def _task(setup: Setup, units: Mapping[tuple[str, int], str], kind: str) -> RidgeFunction | None:
     """The task of a class as its units were trained on it; None where there is no unit."""
     name = units.get((kind, 0))
-    return models.task_of(bench.models[name]) if name else None
+    return models.task_of(setup.models[name]) if name else None
 
 
-def _transfer(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
+def _transfer(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataFrame:
     rows = []
     for tested in KINDS:
-        task = _task(bench, units, tested)
+        task = _task(setup, units, tested)
         if task is None:
             continue
         found = {
-            key: np.asarray(models.query_errors(bench, name, task).values)
+            key: np.asarray(models.query_errors(setup, name, task).values)
             for key, name in units.items()
         }
         own = np.mean([blocks for (kind, _), blocks in found.items() if kind == tested], 0)
         for (trained, seed), blocks in found.items():
             ratio = bootstrap(lambda a, b: a / b, blocks, own, positive=True)
-            other = _task(bench, units, trained)
+            other = _task(setup, units, trained)
             assert other is not None
             exact = theory.transfer(
                 functions_of(other),
@@ -152,7 +152,7 @@ def _transfer(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
                 NOISE,
                 task.n_points - 1,
                 D,
-                contexts=_contexts(bench),
+                contexts=_contexts(setup),
             )
             rows.append(
                 {
@@ -173,14 +173,14 @@ def _transfer(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
     )
 
 
-def _contexts(bench: Bench) -> int:
-    return CONTEXTS[bench.scale.name]
+def _contexts(setup: Setup) -> int:
+    return CONTEXTS[setup.preset.name]
 
 
-def _windows(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
+def _windows(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataFrame:
     rows = []
     for (kind, seed), name in units.items():
-        checkpoint = bench.models[name]
+        checkpoint = setup.models[name]
         task, found = (
             models.task_of(checkpoint),
             models.window_of(checkpoint.model, models.task_of(checkpoint)),
@@ -192,7 +192,7 @@ def _windows(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
             D,
             task.link,
             task.frequency,
-            contexts=_contexts(bench),
+            contexts=_contexts(setup),
         )
         rows.append(
             {
@@ -210,19 +210,19 @@ def _windows(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataFrame:
     )
 
 
-def _curves(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataArray:
+def _curves(setup: Setup, units: Mapping[tuple[str, int], str]) -> DataArray:
     """Error by the number of examples: of the units of seed 0, on the classes of the slides."""
-    longest = max(models.trained_length(bench.models[name]) for name in units.values())
-    lengths = tuple(n for n in LENGTHS[bench.scale.name] if n <= longest)
+    longest = max(models.trained_length(setup.models[name]) for name in units.values())
+    lengths = tuple(n for n in LENGTHS[setup.preset.name] if n <= longest)
     trained = [kind for kind in KINDS if (kind, 0) in units]
     tested = [kind for kind in SHARED if kind in trained]
     values = np.full((len(tested), len(trained), 3, len(lengths)), np.nan)
     for i, kind in enumerate(tested):
-        task = _task(bench, units, kind)
+        task = _task(setup, units, kind)
         assert task is not None
         for j, other in enumerate(trained):
             for k, n in enumerate(lengths):
-                blocks = models.query_errors(bench, units[other, 0], task.with_points(n + 1))
+                blocks = models.query_errors(setup, units[other, 0], task.with_points(n + 1))
                 found = bootstrap(lambda mean: mean, np.asarray(blocks.values), positive=True)
                 values[i, j, :, k] = found.value, found.low, found.high
     axes = {
@@ -238,12 +238,12 @@ def _curves(bench: Bench, units: Mapping[tuple[str, int], str]) -> DataArray:
     return make_curve(values, axes, note=note)
 
 
-def _price(bench: Bench, n: int) -> DataArray:
+def _price(setup: Setup, n: int) -> DataArray:
     """Computed ratio of errors on cosines of L = 1, for windows that are best elsewhere.
 
     The windows are the best ones for three classes, each at several L.
     """
-    grid = np.logspace(-1.5, 1.5, STEEPNESS[bench.scale.name])
+    grid = np.logspace(-1.5, 1.5, STEEPNESS[setup.preset.name])
     links = {AFFINE: "affine", RELU: "relu", COSINE: "phased_cosine"}
 
     def compute() -> DataArray:
@@ -257,7 +257,7 @@ def _price(bench: Bench, n: int) -> DataArray:
                         NOISE,
                         n,
                         D,
-                        contexts=_contexts(bench),
+                        contexts=_contexts(setup),
                     ).ratio
                 )
                 for size in grid
@@ -270,7 +270,7 @@ def _price(bench: Bench, n: int) -> DataArray:
             note=f"d = {D}, n = {n}, computed",
         )
 
-    kept = bench.keep(
+    kept = setup.keep(
         "lipschitz: price",
         [],
         compute,
@@ -278,7 +278,7 @@ def _price(bench: Bench, n: int) -> DataArray:
         d=D,
         noise=NOISE,
         grid=grid.tolist(),
-        contexts=_contexts(bench),
+        contexts=_contexts(setup),
     )
     assert isinstance(kept, DataArray)
     return kept

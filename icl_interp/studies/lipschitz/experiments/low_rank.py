@@ -26,7 +26,7 @@ from xarray import DataArray
 from icl_interp.analyses.criterion import Precondition
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
@@ -117,27 +117,27 @@ def _theorem_model(n: int) -> VariedModel:
     )
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """What units have learned, and what becomes of their errors.
 
     The exact minima of Theorem 4 are given by length.
     """
-    results: dict[str, Result] = {"minima": _minima(bench), "endless": _endless()}
+    results: dict[str, Result] = {"minima": _minima(setup), "endless": _endless()}
     rows = [
-        {"link": link, "σ": noise, "seed": seed, **_unit(bench, name)}
+        {"link": link, "σ": noise, "seed": seed, **_unit(setup, name)}
         for link, noise, seed in CELLS
-        if bench.has(name := _model(link, noise, seed).name)
+        if setup.has(name := _model(link, noise, seed).name)
     ]
     if rows:
         note_ = (
             "ratios: the unit's scores without these directions, over the error of the unit; low "
             "and high: 95 %"
         )
-        results |= {"units": table_of_rows(rows, note=note_), "matrices": _matrices(bench)}
+        results |= {"units": table_of_rows(rows, note=note_), "matrices": _matrices(setup)}
     theorem = [
-        {"n": n, **_unit(bench, name)}
+        {"n": n, **_unit(setup, name)}
         for n in THEOREM_NS
-        if bench.has(name := _theorem_model(n).name)
+        if setup.has(name := _theorem_model(n).name)
     ]
     if theorem:
         results["theorem units"] = table_of_rows(
@@ -146,12 +146,12 @@ def run(bench: Bench) -> dict[str, Result]:
     return results
 
 
-def _unit(bench: Bench, name: str) -> dict[str, Any]:
+def _unit(setup: Setup, name: str) -> dict[str, Any]:
     """Angles and shares of a unit's M, and its error.
 
     The error is given with directions taken out of the scores, too.
     """
-    checkpoint = bench.models[name]
+    checkpoint = setup.models[name]
     task, matrix = models.task_of(checkpoint), models.matrix_of(checkpoint.model)
     basis = task.basis
     inside = basis @ basis.T
@@ -160,7 +160,7 @@ def _unit(bench: Bench, name: str) -> dict[str, Any]:
 
     def blocks(edited: Tensor | None = None) -> np.ndarray:
         unit = None if edited is None else KernelUnit(edited)
-        return np.asarray(models.query_errors(bench, name, task, unit).values)
+        return np.asarray(models.query_errors(setup, name, task, unit).values)
 
     own = blocks()
     found = {
@@ -182,18 +182,18 @@ def _unit(bench: Bench, name: str) -> dict[str, Any]:
     return found
 
 
-def _matrices(bench: Bench) -> DataArray:
+def _matrices(setup: Setup) -> DataArray:
     """M of the units of seed 0, in an orthonormal basis whose first k vectors span col(B)."""
     links = tuple(theory.GLM_LINKS)
     values = np.full((len(links), len(NOISES), D, D), np.nan)
     for i, link in enumerate(links):
         for j, noise in enumerate(NOISES):
             name = _model(link, noise, 0).name
-            if bench.has(name):
-                basis = models.task_of(bench.models[name]).basis
+            if setup.has(name):
+                basis = models.task_of(setup.models[name]).basis
                 whole = torch.linalg.qr(torch.cat([basis, torch.eye(D, dtype=torch.float64)], 1)).Q
                 values[i, j] = (
-                    whole.T @ models.matrix_of(bench.models[name].model) @ whole
+                    whole.T @ models.matrix_of(setup.models[name].model) @ whole
                 ).numpy()
     axes = {
         "link": links,
@@ -206,18 +206,18 @@ def _matrices(bench: Bench) -> DataArray:
     )
 
 
-def _minima(bench: Bench) -> DataFrame:
+def _minima(setup: Setup) -> DataFrame:
     """The least loss of c B B^T + c' (I - B B^T) on linear functions without noise.
 
     Losses are given by the length of the prompt.
     """
     rows = []
-    for n in LENGTHS[bench.scale.name]:
-        contexts = min(max(KEYS[bench.scale.name] // n, FEWEST), MOST)
-        found = bench.keep(
+    for n in LENGTHS[setup.preset.name]:
+        contexts = min(max(KEYS[setup.preset.name] // n, FEWEST), MOST)
+        found = setup.keep(
             "lipschitz: minima of theorem 4",
             [],
-            lambda n=n, contexts=contexts: table_of_rows([_minimum(n, contexts, bench.seed)]),
+            lambda n=n, contexts=contexts: table_of_rows([_minimum(n, contexts, setup.seed)]),
             n=n,
             d=THEOREM_D,
             k=K,

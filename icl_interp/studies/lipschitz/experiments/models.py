@@ -21,8 +21,8 @@ from icl_interp.baselines.base import Predictor, predictions
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint, predict
 from icl_interp.errors import InputError
-from icl_interp.experiments.bench import Bench
-from icl_interp.experiments.presets import SCALES, named, whole_prompts
+from icl_interp.experiments.presets import PRESETS, named, whole_prompts
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.varied import VariedModel
 from icl_interp.models.softmax_unit import SoftmaxAttention, read_softmax_unit
 from icl_interp.models.tokens import Stacked
@@ -47,11 +47,11 @@ UNIT_SIZES = {
 }
 
 
-def at_scale(config: RunConfig, scale: str) -> RunConfig:
+def at_preset(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe of this study at another scale; "small" is the recipe as it stands.
 
     >>> from icl_interp.training import recipes
-    >>> at_scale(recipes.resolve("lipschitz_relu"), "smoke").task.n_points
+    >>> at_preset(recipes.resolve("lipschitz_relu"), "smoke").task.n_points
     21
     """
     named(scale)
@@ -97,7 +97,7 @@ class Varied:
     def __call__(self, config: RunConfig, scale: str) -> RunConfig:
         """The run."""
         training = config.training and replace(config.training, **dict(self.training))
-        return at_scale(
+        return at_preset(
             replace(config, task=replace(config.task, **dict(self.task)), training=training), scale
         )
 
@@ -106,7 +106,7 @@ def varied(
     recipe: str,
     label: str = "",
     seed: int = 0,
-    scales: Iterable[str] = tuple(SCALES),
+    scales: Iterable[str] = tuple(PRESETS),
     training: Mapping[str, Any] | None = None,
     **task: Any,
 ) -> VariedModel:
@@ -118,7 +118,7 @@ def varied(
             names.
         seed: of weights and prompts.
         scales: at which it is asked for.
-        training: fields of the training section at scale small; `at_scale` makes the other scales
+        training: fields of the training section at scale small; `at_preset` makes the other scales
             of these.
         task: fields of the task.
 
@@ -148,7 +148,7 @@ RELU_UNITS = {
 
 
 def task_of(checkpoint: Checkpoint) -> RidgeFunction:
-    """The task of a model of this study: `at_scale` lets it be no other."""
+    """The task of a model of this study: `at_preset` lets it be no other."""
     assert isinstance(checkpoint.task, RidgeFunction)
     return checkpoint.task
 
@@ -197,34 +197,34 @@ class KernelUnit:
 
 
 def batches(
-    bench: Bench, task: RidgeFunction, stream: str, seed: int | None = None
+    setup: Setup, task: RidgeFunction, stream: str, seed: int | None = None
 ) -> Iterator[Prompts]:
-    """The prompts of the bench's sample in float64, some blocks at a time.
+    """The prompts of the setup's sample in float64, some blocks at a time.
 
     Whoever asks gets the same prompts.
 
     Args:
-        bench: has the sizes of the sample.
+        setup: has the sizes of the sample.
         task: gives the prompts, with its own number of points.
         stream: names what they are for.
-        seed: of the sample; that of the bench by default.
+        seed: of the sample; that of the setup by default.
     """
-    at_once = max(1, BATCH // bench.scale.n_contexts)  # blocks; draws depend on it
-    for block in range(0, bench.scale.n_functions, at_once):
-        n = min(at_once, bench.scale.n_functions - block) * bench.scale.n_contexts
-        numbers = generator(bench.seed if seed is None else seed, f"lipschitz/{stream}", block)
+    at_once = max(1, BATCH // setup.preset.n_contexts)  # blocks; draws depend on it
+    for block in range(0, setup.preset.n_functions, at_once):
+        n = min(at_once, setup.preset.n_functions - block) * setup.preset.n_contexts
+        numbers = generator(setup.seed if seed is None else seed, f"lipschitz/{stream}", block)
         yield task.sample(n, numbers, dtype=torch.float64)
 
 
 def by_block(
-    bench: Bench, parts: Iterable[Float[Tensor, "prompt *rest"]]
+    setup: Setup, parts: Iterable[Float[Tensor, "prompt *rest"]]
 ) -> Float[np.ndarray, "block *rest"]:
     """Means over the prompts of each block, of one number or more a prompt."""
-    return torch.cat(list(parts)).unflatten(0, (-1, bench.scale.n_contexts)).mean(1).numpy()
+    return torch.cat(list(parts)).unflatten(0, (-1, setup.preset.n_contexts)).mean(1).numpy()
 
 
 def query_errors(
-    bench: Bench, name: str, task: RidgeFunction, predictor: Predictor | None = None
+    setup: Setup, name: str, task: RidgeFunction, predictor: Predictor | None = None
 ) -> DataArray:
     """Squared error at the query against the noiseless value, (block,).
 
@@ -233,22 +233,22 @@ def query_errors(
     All predictors see the same prompts of a task.
 
     Args:
-        bench: has the model, the sizes of the sample, and what is kept.
-        name: a model of the bench, or any name for a predictor.
+        setup: has the model, the sizes of the sample, and what is kept.
+        name: a model of the setup, or any name for a predictor.
         task: gives the prompts, with its own number of points.
         predictor: is asked instead of the model of that name. Results of a `KernelUnit` are kept by
             its M; of others the name must say everything.
     """
-    asked = predictor if predictor is not None else bench.models[name]
+    asked = predictor if predictor is not None else setup.models[name]
 
     def compute() -> DataArray:
         misses = (
             (predictions(asked, prompts) - prompts.ys)[:, -1, 0]
-            for prompts in batches(bench, task, "queries")
+            for prompts in batches(setup, task, "queries")
         )
-        blocks = by_block(bench, (miss.square() for miss in misses))
+        blocks = by_block(setup, (miss.square() for miss in misses))
         return make_array(
-            blocks, {"block": tuple(range(len(blocks)))}, note=SAMPLE.format(**asdict(bench.scale))
+            blocks, {"block": tuple(range(len(blocks)))}, note=SAMPLE.format(**asdict(setup.preset))
         )
 
     own = (
@@ -258,7 +258,7 @@ def query_errors(
         if predictor is None
         else name
     )
-    found = bench.keep(
+    found = setup.keep(
         "lipschitz: error at the query", [name], compute, task=encode(task), predictor=own
     )
     assert isinstance(found, DataArray)

@@ -20,7 +20,7 @@ from pandas import DataFrame
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.results import Result, make_curve, table_of_rows
 from icl_interp.studies.lipschitz.experiments import models
@@ -78,11 +78,11 @@ MODELS = {
 }
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """|M| and w by step, and where they end beside the best window."""
     paths = {}
     for key, model in MODELS.items():
-        found = _path(bench.models[model.name]) if bench.has(model.name) else {}
+        found = _path(setup.models[model.name]) if setup.has(model.name) else {}
         if found:
             paths[key] = found
     if not paths:
@@ -106,9 +106,9 @@ def run(bench: Bench) -> dict[str, Result]:
     words = "|M|: spectral norm; w: mean of the diagonal of Σ^½ M Σ^½"
     rows = [
         _row(
-            bench,
+            setup,
             key,
-            bench.models[MODELS[key].name],
+            setup.models[MODELS[key].name],
             {step: pair[0] for step, pair in path.items()},
         )
         for key, path in paths.items()
@@ -135,10 +135,10 @@ def _path(checkpoint: Checkpoint) -> dict[int, tuple[float, float]]:
 
 
 def _row(
-    bench: Bench, key: tuple[str, str, float], checkpoint: Checkpoint, norms: Mapping[int, float]
+    setup: Setup, key: tuple[str, str, float], checkpoint: Checkpoint, norms: Mapping[int, float]
 ) -> dict[str, Any]:
     task, (kind, inputs, lipschitz) = models.task_of(checkpoint), key
-    n, contexts = models.trained_length(checkpoint), 400 if bench.scale.name == "smoke" else None
+    n, contexts = models.trained_length(checkpoint), 400 if setup.preset.name == "smoke" else None
     best = theory.optimal_window(
         lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts
     )

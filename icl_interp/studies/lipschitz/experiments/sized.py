@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.experiments.presets import SCALES
+from icl_interp.experiments.presets import PRESETS
 from icl_interp.studies.lipschitz.experiments.models import Varied, VariedModel, varied
 
 
@@ -34,7 +34,7 @@ def sized(
     recipe: str,
     label: str,
     seed: int = 0,
-    scales: Iterable[str] = tuple(SCALES),
+    scales: Iterable[str] = tuple(PRESETS),
     training: Mapping[str, Any] | None = None,
     **task: Any,
 ) -> VariedModel:

@@ -24,7 +24,7 @@ from xarray import DataArray
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
-from icl_interp.experiments.bench import Bench
+from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.probes.record import Activations
 from icl_interp.probes.runner import probe
@@ -55,25 +55,25 @@ NARROWER = at_least("w of each unit over that of the unit trained at the next sm
 OWN_IS_BEST = at_least("error of another unit / error of the unit trained at this L", 1.02, 1.0)
 
 
-def run(bench: Bench) -> dict[str, Result]:
+def run(setup: Setup) -> dict[str, Result]:
     """The three rows of the figure, and the windows."""
-    names = {lipschitz: model.name for lipschitz, model in UNITS.items() if bench.has(model.name)}
+    names = {lipschitz: model.name for lipschitz, model in UNITS.items() if setup.has(model.name)}
     if not names:
         return {}
-    tasks = {lipschitz: models.task_of(bench.models[name]) for lipschitz, name in names.items()}
+    tasks = {lipschitz: models.task_of(setup.models[name]) for lipschitz, name in names.items()}
     matrices = {
-        lipschitz: models.matrix_of(bench.models[name].model) for lipschitz, name in names.items()
+        lipschitz: models.matrix_of(setup.models[name].model) for lipschitz, name in names.items()
     }
     seen = {
-        lipschitz: _attention(bench, names[lipschitz], task) for lipschitz, task in tasks.items()
+        lipschitz: _attention(setup, names[lipschitz], task) for lipschitz, task in tasks.items()
     }
     windows = [
-        _window(bench, lipschitz, tasks[lipschitz], matrices[lipschitz], seen[lipschitz])
+        _window(setup, lipschitz, tasks[lipschitz], matrices[lipschitz], seen[lipschitz])
         for lipschitz in names
     ]
     sizes = tuple(names)
     angles = np.linspace(-math.pi, math.pi, ANGLES)
-    functions = np.stack([_functions(bench, task, angles) for task in tasks.values()])
+    functions = np.stack([_functions(setup, task, angles) for task in tasks.values()])
     task = next(iter(tasks.values()))
     where = f"F_L⁺, d = {task.dim}, σ = {task.noise_std:g}"
     results: dict[str, Result] = {
@@ -96,22 +96,22 @@ def run(bench: Bench) -> dict[str, Result]:
             windows, note=f"{where}, n = {task.n_points - 1}; best: least loss by theory"
         ),
     }
-    curve, paired = _errors(bench, tasks, matrices)
+    curve, paired = _errors(setup, tasks, matrices)
     return {**results, "errors": curve, "paired": paired}
 
 
 # ---- attention -----------------------------------------------------------------------------------
 
 
-def _attention(bench: Bench, name: str, task: RidgeFunction) -> DataArray:
+def _attention(setup: Setup, name: str, task: RidgeFunction) -> DataArray:
     """Attention of the query to each example and their distance, (prompt, what, example).
 
     Attention is as the model runs.
     """
 
     def compute() -> DataArray:
-        checkpoint, found = bench.models[name], []
-        for prompts in models.batches(bench, task, "attention"):
+        checkpoint, found = setup.models[name], []
+        for prompts in models.batches(setup, task, "attention"):
             pattern = _pattern(checkpoint, prompts)
             apart = torch.linalg.vector_norm(prompts.xs[:, :-1] - prompts.xs[:, -1:], dim=-1)
             found.append(torch.stack([pattern, apart], 1))
@@ -125,7 +125,7 @@ def _attention(bench: Bench, name: str, task: RidgeFunction) -> DataArray:
         }
         return make_array(values, axes)
 
-    found = bench.keep("lipschitz: attention by distance", [name], compute, task=encode(task))
+    found = setup.keep("lipschitz: attention by distance", [name], compute, task=encode(task))
     assert isinstance(found, DataArray)
     return found
 
@@ -154,7 +154,7 @@ def _profile(seen: DataArray, n: int) -> Float[np.ndarray, "statistic distance"]
 
 
 def _window(
-    bench: Bench,
+    setup: Setup,
     lipschitz: float,
     task: RidgeFunction,
     matrix: Float[Tensor, "dim dim"],
@@ -174,7 +174,7 @@ def _window(
     ]  # a number a prompt
     w = bootstrap(lambda xy, xx: xy / xx, *products[:2])
     explained = bootstrap(lambda xy, xx, yy: xy**2 / (xx * yy), *products)
-    n, contexts = task.n_points - 1, 400 if bench.scale.name == "smoke" else None
+    n, contexts = task.n_points - 1, 400 if setup.preset.name == "smoke" else None
     best = theory.optimal_window(
         lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts
     )
@@ -203,13 +203,13 @@ def _degrees(w: float) -> float:
 
 
 def _functions(
-    bench: Bench, task: RidgeFunction, angles: Float[np.ndarray, " angle"]
+    setup: Setup, task: RidgeFunction, angles: Float[np.ndarray, " angle"]
 ) -> Float[np.ndarray, "function angle"]:
     """f(x) - f(x_q) along a great circle, for functions drawn alike at every L.
 
     The functions at one L are those at another times the ratio of the two.
     """
-    numbers = generator(bench.seed, "lipschitz/functions shown")
+    numbers = generator(setup.seed, "lipschitz/functions shown")
     parameters = task.sample_parameters(FUNCTIONS, numbers, torch.float64)
     circle = torch.zeros(ANGLES, task.dim, dtype=torch.float64)
     circle[:, 0], circle[:, 1] = torch.from_numpy(np.cos(angles)), torch.from_numpy(np.sin(angles))
@@ -219,13 +219,13 @@ def _functions(
 
 
 def _errors(
-    bench: Bench, tasks: Mapping[float, RidgeFunction], matrices: Mapping[float, Tensor]
+    setup: Setup, tasks: Mapping[float, RidgeFunction], matrices: Mapping[float, Tensor]
 ) -> tuple[DataArray, DataFrame]:
     """Error by n on the task of each L, and paired quotients of errors.
 
     Errors are of every unit, and of the best window at that n.
     """
-    lengths, sizes = LENGTHS[bench.scale.name], tuple(tasks)
+    lengths, sizes = LENGTHS[setup.preset.name], tuple(tasks)
     values = np.zeros((len(sizes), len(sizes) + 1, 3, len(lengths)))
     rows = []
     for i, (lipschitz, task) in enumerate(tasks.items()):
@@ -233,14 +233,14 @@ def _errors(
             asked = replace(task, n_points=n + 1)
             blocks = {
                 unit: np.asarray(
-                    models.query_errors(bench, "unit", asked, models.KernelUnit(matrix)).values
+                    models.query_errors(setup, "unit", asked, models.KernelUnit(matrix)).values
                 )
                 for unit, matrix in matrices.items()
             }
             for j, found in enumerate(blocks.values()):
                 error = bootstrap(lambda mean: mean, found, positive=True)
                 values[i, j, :, k] = error.value, error.low, error.high
-            contexts = 400 if bench.scale.name == "smoke" else None
+            contexts = 400 if setup.preset.name == "smoke" else None
             table = theory.loss_table(n, task.dim, contexts=contexts)
             best = theory.table_optimum(table, lipschitz, task.noise_std)
             values[i, -1, :, k] = float(best.risk)

@@ -32,7 +32,6 @@ from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 from icl_interp.theory import lipschitz as theory
 
-SOURCE = "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari"
 SCORES = "blocks.0.attn.hook_attn_scores"
 # Mean square of scores about their mean below which a head attends to all examples alike.
 NOTHING = 1e-24

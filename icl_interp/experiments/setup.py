@@ -1,4 +1,4 @@
-"""The bench of experiments: their models, one sample for all, and what was measured before."""
+"""What an experiment runs with: its models, one sample for all, and what was measured before."""
 
 import hashlib
 import time
@@ -13,7 +13,7 @@ from xarray import DataArray
 from icl_interp import evaluation
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
-from icl_interp.experiments.presets import Scale
+from icl_interp.experiments.presets import Preset
 from icl_interp.provenance import canonical, encode, read_json, run_id, write_json
 from icl_interp.results import Result, described, from_dict, make_array, to_dict
 from icl_interp.tasks.base import Task
@@ -21,8 +21,8 @@ from icl_interp.tasks.base import Task
 REFERENCES = ("least squares", "zero")
 
 
-class Bench:
-    """Models by name and the protocol of a scale.
+class Setup:
+    """Models by name and the protocol of a preset.
 
     What takes long is kept on disk as soon as it is measured, under a name made of everything that
     it depends on: an experiment that was cut off goes on there, and two experiments that need the
@@ -31,7 +31,7 @@ class Bench:
     Attributes:
         models: checkpoints by name; those that were not to be had are missing.
         missing: names of these.
-        scale: sizes of the sample.
+        preset: sizes of the sample.
         seed: of every sample.
         measured, reused: how many results were computed, and how many were kept from before.
         seconds: that measuring what was kept took then.
@@ -40,7 +40,7 @@ class Bench:
     def __init__(
         self,
         models: Mapping[str, Checkpoint],
-        scale: Scale,
+        preset: Preset,
         *,
         missing: Sequence[str] = (),
         seed: int = 0,
@@ -48,14 +48,17 @@ class Bench:
         progress: bool = False,
         title: str = "",
     ) -> None:
-        self.models, self.missing, self.scale, self.seed = dict(models), tuple(missing), scale, seed
+        self.models = dict(models)
+        self.missing = tuple(missing)
+        self.preset = preset
+        self.seed = seed
         self._cache = cache
         self.measured = self.reused = 0
         self.seconds = 0.0
         self._digests: dict[str, str] = {}
         self._bar = tqdm(desc=title, unit="measurement", disable=None if progress else True)
 
-    def __enter__(self) -> "Bench":
+    def __enter__(self) -> "Setup":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,8 +142,8 @@ class Bench:
                 task,
                 sigmas,
                 arm=arm,
-                n_functions=self.scale.n_functions,
-                n_contexts=self.scale.n_contexts,
+                n_functions=self.preset.n_functions,
+                n_contexts=self.preset.n_contexts,
                 seed=self.seed,
             )
             each = (time.perf_counter() - started) / len(todo)
@@ -164,7 +167,7 @@ class Bench:
             "what": what,
             "models": models,
             "seed": self.seed,
-            "scale": encode(self.scale),
+            "scale": encode(self.preset),
             "settings": settings,
         }
         return self._cache / f"{hashlib.sha256(canonical(key).encode()).hexdigest()[:20]}.json"
