@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.natural import SHARE
 
 MINUS = "\N{MINUS SIGN}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -47,9 +48,12 @@ def interval(estimate: Estimate, unit: bool = True) -> str:
     '−0.1523770 [−0.1523818, −0.1523722] f'
     >>> interval(Estimate("ratio", 0.0513168, -0.0049297, 0.1022714))
     '0.051 [−0.005, 0.102]'
-    >>> interval(Estimate("share", 0.25, 0.25, 0.25, "share"))
-    '0.25 [0.25, 0.25] share'
+    >>> interval(Estimate("share of heads", 0.25, 0.2, 0.3, "share"))
+    '25.0 [20.0, 30.0] %'
     """
+    if unit and estimate.unit == SHARE:
+        ends = 100 * estimate.low, 100 * estimate.high
+        estimate = Estimate(estimate.name, 100 * estimate.value, *ends, "%")
     values = [estimate.value, estimate.low, estimate.high]
     width, size = estimate.high - estimate.low, max(map(abs, values))
     if math.isfinite(width) and width > 0 and 1e-4 <= size < 1e5:

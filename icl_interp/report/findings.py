@@ -7,7 +7,7 @@ from typing import Any
 
 from icl_interp.analyses.criterion import Condition, Estimate, Precondition
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.natural import BASES
+from icl_interp.analyses.natural import BASES, SHARE
 from icl_interp.figures.text import MINUS, interval, number
 from icl_interp.report.words import measured
 from icl_interp.structured import NOT_FINITE
@@ -28,8 +28,8 @@ def found_of(f: Finding, rule: Condition | Precondition) -> str:
 
 
 def found(e: Estimate) -> str:
-    """A measured value: with its interval where it has one, and of a logarithm the factor."""
-    if e.unit in BASES:
+    """A measured value, with its interval if it has one; of a logarithm the factor, shares in %."""
+    if e.unit in (*BASES, SHARE):
         return measured(e)
     return f"{number(e.value)} {e.unit}".rstrip() if e.low == e.high else interval(e)
 

@@ -95,7 +95,7 @@ def check_broken(report, claim, *words):
 BROKEN = [
     ({"evidence": fail}, ("ZeroDivisionError: division by zero",)),
     ({"evidence": a_key}, ("unknown result 'nothing'",)),
-    ({"evidence": lambda results, facts: None}, ("TypeError", "is a NoneType: return an Evidence")),
+    ({"evidence": lambda results, facts: None}, ("TypeError", "is a NoneType: return numbers by")),
     ({"evidence": lambda results, facts: Evidence({}, "r")}, ("lacks 'mine'",)),
     (
         {"evidence": lambda results, facts: replace(fine(results, facts), details=BAD)},

@@ -1,6 +1,7 @@
 """Figures of experiments on functions: predictions along x, by layer, and softmax of vectors."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from pandas import DataFrame
@@ -76,7 +77,7 @@ def boundary(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
     return {"boundary": Drawing(title, below, panels, height=380)}
 
 
-def _boundary(name: str, curve: DataArray, fact: Mapping[str, float], first: bool) -> Panel:
+def _boundary(name: str, curve: DataArray, fact: Mapping[str, Any], first: bool) -> Panel:
     """One function."""
     xs = curve["x"].values
     marks = _model(curve)

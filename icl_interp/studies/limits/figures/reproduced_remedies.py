@@ -62,7 +62,7 @@ def _quantity(name: str, table: DataFrame, models: list[str]) -> Panel:
     marks: list[Mark] = [points]
     if "baseline" in labels:
         marks.append(Rule(x=value[labels.index("baseline")]))
-    far_apart = bool((low > 0).all()) and value.max() / value.min() > WIDE
+    far_apart = bool((low > 0).all() and value.max() / value.min() > WIDE)
     return Panel(name, Axis(log=far_apart, labels=6), rows(models), marks, row=19)
 
 
