@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import logging
 import subprocess
 import sys
@@ -159,6 +160,11 @@ def test_screens_are_printable(monkeypatch, stranger):
     steers_nothing(repr(stranger))
 
 
+def as_text(finding):
+    """The finding as a file holds it, without halves of surrogate pairs."""
+    return json.dumps(finding.to_dict(), ensure_ascii=False).encode("utf-8", "replace")
+
+
 @pytest.mark.slow
 def test_pages_and_cards_are_saved_and_printable(tmp_path, stranger):
     stranger.save(tmp_path, ("html", "md", "json"))
@@ -174,7 +180,8 @@ def test_pages_and_cards_are_saved_and_printable(tmp_path, stranger):
     for one in "\x1b\x07\u202e\u200f\x9b":
         assert one not in page
     back = Report.load(tmp_path)
-    assert back.findings == stranger.findings  # what is stored is the text itself
+    # What is stored is the text itself; half a surrogate pair is no text, and is read as "?".
+    assert [as_text(one) for one in back.findings] == [as_text(one) for one in stranger.findings]
 
 
 def test_a_surrogate_alone_would_break_a_file(tmp_path):

@@ -71,7 +71,7 @@ def check_errors(r, figure):
     )
     for points, name in ((ALL, "at every position"), (QUERY, "at the query's token")):
         trace = named(figure, name)
-        marks = dict(zip(np.array(axis.ticktext)[list(trace.y)], trace.x, strict=True))
+        marks = dict(zip(np.array(axis.ticktext)[np.asarray(trace.y, int)], trace.x, strict=True))
         zero = whole.sel(arm="zero", points=points).values.mean()
         expected = {"no attention": whole.sel(arm="no attention", points=points).values}
         for i in (0, 1):
