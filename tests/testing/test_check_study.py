@@ -121,10 +121,13 @@ def meddling(results, findings, facts):
 
 
 def saying(claim, words):
-    """The same evidence in other words."""
-    return lambda results, facts: replace(
-        claim.evidence(results, facts), says=f"{words.strip(' .')} it.", caveat=""
-    )
+    """The claim's numbers, with a reason of one's own."""
+
+    def evidence(results, facts):
+        numbers = claim.criterion.named(claim.evidence(results, facts))
+        return Evidence(numbers, f"{words.strip(' .')} it.", control=numbers)
+
+    return evidence
 
 
 def rounding(claim):
