@@ -433,3 +433,8 @@ def test_companions_that_were_left_out_are_named():
     shown = text([{"name": "mine", "reason": f"cannot be read {HOSTILE}"}])
     assert "matched models left out" in shown
     assert f"mine · reason cannot be read {HOSTILE}" in shown
+
+
+def test_a_share_is_found_in_percent():
+    assert found(Estimate("share", 0.25, 0.2, 0.3, "share")) == "25 % [20 %, 30 %]"
+    assert found(Estimate.exactly("share", 0.25, "share")) == "25 %"

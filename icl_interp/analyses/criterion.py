@@ -372,12 +372,8 @@ class Criterion:
 
     @property
     def text(self) -> str:
-        """The rule in words, with its thresholds."""
-        return self.words()
-
-    def words(self, yes: str = "supports", no: str = "contradicts") -> str:
-        """The rule in words; the verbs say what a quantity does that lies in a region."""
-        rules = "; ".join(f"{c.name}: {c.words(yes, no)}" for c in self.conditions if c.name)
+        """The rule in words, with its thresholds; then the terms."""
+        rules = "; ".join(f"{c.name}: {c.words()}" for c in self.conditions if c.name)
         rules = f"{rules[:1].upper()}{rules[1:]}"
         return f"{rules}. {self.terms}".rstrip() if rules else self.terms
 

@@ -537,3 +537,42 @@ def test_what_a_reason_has_no_room_for_stands_with_the_scope():
     assert finding("It is. So.", long).reason == "It is. So."
     short = finding("It is. So.", "A b.")
     assert (short.reason, short.scope) == ("It is. So. A b.", "these weights")
+
+
+NAMED = Criterion(
+    (Condition("share", "share of heads", (0.9, 1.0), (0.0, 0.5), "share", denied="Few do."),),
+    terms="A head is a head.",
+)
+
+
+def named_finding() -> Finding:
+    known = replace(claim(SURE), criterion=NAMED)
+    return known.judge_results({}, FACTS)
+
+
+def check_names_return(data) -> None:
+    back = Finding.from_dict(data)
+    assert back.criterion == NAMED
+    assert back.criterion.text == NAMED.text
+
+
+def test_names_units_and_terms_of_a_criterion_return_from_a_file():
+    data = json.loads(json.dumps(finite(named_finding().to_dict())))
+    check_names_return(data)
+    for key in ("name", "unit", "denied"):
+        (condition,) = data["criterion"]["conditions"]
+        other = {**condition, key: "another"}
+        changed = {**data["criterion"], "conditions": [other]}
+        must_fail(check_names_return, {**data, "criterion": changed})
+    must_fail(check_names_return, {**data, "criterion": {**data["criterion"], "terms": "other"}})
+
+
+def test_a_criterion_from_before_conditions_had_names_keeps_its_words():
+    data = json.loads(json.dumps(finite(named_finding().to_dict())))
+    (condition,) = data["criterion"]["conditions"]
+    for key in ("name", "unit", "denied"):
+        del condition[key]
+    del data["criterion"]["terms"]
+    back = Finding.from_dict(data)
+    assert back.criterion.text == NAMED.text
+    assert back.decided_by.supports == (0.9, 1.0)

@@ -108,6 +108,7 @@ def test_a_control_s_numbers_come_from_its_own_results():
     assert of_control() == {"size": HIGH}
     twice = {"untrained": lambda results, known: {"size": 2 * results.control[size].item()}}
     assert of_control(**twice) == {"size": 2 * HIGH}
+    assert of_control(of_control=()) == {}  # no quantity tells of the control
 
 
 def test_a_report_from_before_there_were_three_has_one_control():
