@@ -36,6 +36,7 @@ WITH_NORM = [
     "classes",
     "shift",
     "lipschitz_smoother",
+    "overlap",
 ]
 SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 3, "init_std": 0.5}
 

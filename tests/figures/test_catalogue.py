@@ -20,11 +20,12 @@ NEEDS = {
     "growth": ["far/norm arms"],
     "boundary": ["far/boundary"],
     "context": ["far/intact"],
-    "heads": ["heads/delta", "heads/overlap"],
+    "heads": ["heads/delta"],
     "dispersion": ["heads/dispersion"],
     "layers": ["layers/curves", "layers/lens", "layers/without attention", "patterns/degrees"],
     "classes": ["classes/errors", "classes/continuous", "algorithms/own"],
     "shift": ["seeds/functions", "seeds/inside", "seeds/intervals"],
+    "overlap": ["heads/overlap"],
 }
 
 

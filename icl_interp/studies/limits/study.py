@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
 from icl_interp.studies.limits.claims import asymptote as asymptote_claims
 from icl_interp.studies.limits.claims import attention as attention_claims
@@ -36,106 +35,31 @@ from icl_interp.studies.limits.experiments import (
     softmax_examples,
     tables,
 )
+from icl_interp.studies.limits.figures import (
+    boundary,
+    classes,
+    context,
+    dispersion,
+    far_query,
+    growth,
+    heads,
+    layers,
+    reproduced_remedies,
+    shift,
+)
 from icl_interp.studies.limits.figures import reproduced_errors as by_sigma
 from icl_interp.studies.limits.figures import reproduced_functions as drawn
-from icl_interp.studies.limits.figures import reproduced_remedies
-from icl_interp.studies.limits.figures.boundary import boundary
-from icl_interp.studies.limits.figures.classes import classes
-from icl_interp.studies.limits.figures.context import context
-from icl_interp.studies.limits.figures.dispersion import dispersion
-from icl_interp.studies.limits.figures.far_query import far_query
-from icl_interp.studies.limits.figures.growth import growth
-from icl_interp.studies.limits.figures.heads import heads
-from icl_interp.studies.limits.figures.layers import layers
-from icl_interp.studies.limits.figures.shift import shift
 
 FIGURES = {
-    "far_query": ReportFigure(
-        far_query,
-        "The context stays in distribution and only the last query moves, in both directions. Each "
-        "thin line is one context; dotted lines are the target functions that these contexts show. "
-        "With LayerNorm the predictions are expected to tend to one level on each side, which the "
-        "weights alone predict (dashed), within a bound that no prediction can leave (shaded). "
-        "Without it they are expected to become one line on each side, whatever the context says.",
-    ),
-    "growth": ReportFigure(
-        growth,
-        "First, the size of the prediction far from the data. Second, the growth exponent of its "
-        "change from x to 10x: 1 is a line, 0 or less levels off (shown in the direction that is "
-        "worse for the claim). Norms are frozen at their mean scale in distribution, at the query "
-        "only; the control intervention freezes them at the context positions instead and should "
-        "change nothing. Third, the share of the failure that is gone with all norms frozen at the "
-        "query, at five freezing scales each: 1 is all of it, 0 none, and below 0 freezing makes "
-        "the error larger. Queries are in units of the largest |x| of training.",
-    ),
-    "boundary": ReportFigure(
-        boundary,
-        "The query alone moves, in both directions; grey marks the training data. First, one "
-        "context (thin) and the mean over all (thick), with the |x| up to which the prediction "
-        "follows the target function, the |x| at which the plateau begins, and the bound on the "
-        "output from the weights (shaded). Second, the distance of the prediction from its own end "
-        "value: parallel to the guide is an approach like 1/|x|, and below the dashed line it "
-        "counts as level. Third, growth exponents: the prediction grows as the numerator of the "
-        "last norm does, less the scale that divides it; it levels off where the two cancel.",
-    ),
-    "context": ReportFigure(
-        context,
-        "First, how much predictions still differ between contexts as the query goes far from the "
-        "data; the dotted guide falls like 1/|x|, and the two bars are the claim's thresholds. "
-        "Second, whether what is left still tells which function the context shows: "
-        "cross-validated R² of these predictions on the coefficients of the function, near 1 if it "
-        "does; with coefficients shuffled over functions it should be 0.",
-    ),
-    "heads": ReportFigure(
-        heads,
-        "First, a row a head: how much of its attention at the last query is not on one token, in "
-        "distribution (grey) and far from the data (blue; mean over |x| = 10⁴ and 10⁵); the shaded "
-        "strip counts as a hardmax. Hollow heads are not sure to matter: a head matters where its "
-        "ablation at least doubles the error. Second, how much what two heads of a layer write "
-        "overlaps; that of outputs decides, beside what random directions would give (square).",
-    ),
-    "dispersion": ReportFigure(
-        dispersion,
-        "First, how far attention is from a uniform average as prompts grow (log of the number of "
-        "tokens n, less the entropy of the attention): 0 is uniform. Pale heads are not sure to "
-        "matter. Second, the largest weight on any token: it shrinks with any bounded scores, also "
-        "where attention is not uniform. Solid: measured on prompts of that length. Dashed: scores "
-        "drawn from those in prompts of the trained length.",
-    ),
-    "layers": ReportFigure(
-        layers,
-        "Where values are numbers, two panels by depth. One prompt: what the model's own read-out "
-        "(the logit lens) makes of the stream after each layer, as the query moves. And the share "
-        "of the final prediction's variance that is there after so many layers: for the logit "
-        "lens, and for the best affine read-out, fitted to other functions, which finds a "
-        "prediction in any basis; the claim asks for that to lie in the shaded zone, and for as "
-        "little to be left without the last layer. Of every model, errors relative to always "
-        "predicting 0, with the outputs of a part of the model replaced by their mean, at every "
-        "position or at the query's token alone. Where several degrees can be compared: how far "
-        "apart their mean attention patterns are, in units of the distance between two prompts of "
-        "one degree; shaded counts as alike.",
-    ),
-    "classes": ReportFigure(
-        classes,
-        "First, a row a class of functions: the squared error where the examples determine the "
-        "function, relative to always predicting 0 (the mean, for the fixed functions). Filled "
-        "marks are degrees the model was trained on. Second, a row a classical algorithm: how "
-        "similar the model's predictions for the query are to its own (1: the same, 0: no closer "
-        "than a constant), in distribution, with functions scaled by 3, and with the query at an "
-        "end of the inputs' interval. Each algorithm is plain, or bounded by one number in all "
-        "three, whichever is nearer on the half of the sample that is not drawn. The model "
-        "resembles an algorithm that lies in the right shaded zone with all three marks, and none "
-        "if all marks of every algorithm lie in the left one.",
-    ),
-    "shift": ReportFigure(
-        shift,
-        "Models trained like this one beside kinds that differ from it in one respect, on the same "
-        "functions and points: a point is a seed, a line the geometric mean of its kind. Errors as "
-        "functions are scaled beyond their training range; errors from the centre of the inputs' "
-        "interval to its edge (shaded: what the claim compares); and, where models trained on "
-        "other intervals are at hand, errors of each kind on each interval: training on a larger "
-        "one moves the range in which errors are small, and it still ends.",
-    ),
+    "far_query": far_query.FIGURE,
+    "growth": growth.FIGURE,
+    "boundary": boundary.FIGURE,
+    "context": context.FIGURE,
+    "heads": heads.FIGURE,
+    "dispersion": dispersion.FIGURE,
+    "layers": layers.FIGURE,
+    "classes": classes.FIGURE,
+    "shift": shift.FIGURE,
 }
 
 DRAWINGS = {

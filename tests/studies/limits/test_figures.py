@@ -13,7 +13,6 @@ from icl_interp.figures.render import rendered
 from icl_interp.figures.style import Symlog
 from icl_interp.figures.text import number, plain
 from icl_interp.report import Report
-from icl_interp.studies.heads.measurements.overlaps import pairs_in
 from icl_interp.studies.limits.claims.context import spread, told_by
 from icl_interp.studies.limits.claims.layernorm_cause import at_drawn_places, growth_exponents
 from icl_interp.studies.limits.figures import heads
@@ -198,7 +197,7 @@ def test_context_shows_spread_and_information(any_report):
 
 
 def heads_show(r: Report, figure: go.Figure):
-    delta, overlap = r.results["heads/delta"], r.results["heads/overlap"]
+    delta = r.results["heads/delta"]
     values = delta.sel(statistic="delta").values
     ends = {
         "in distribution": values[:, np.abs(delta["x"].values) <= 1].mean(1),
@@ -216,16 +215,9 @@ def heads_show(r: Report, figure: go.Figure):
         }
         assert [shown[row] for row in range(len(expected))] == list(expected)
     assert list(figure.layout.yaxis.ticktext) == list(delta.indexes["head"])
-    shown = overlap.sel(pair=pairs_in(overlap))
-    each = shown.sel(value=["OV", "QK", "outputs"]).values.T
-    np.testing.assert_array_equal(trace(figure, "pair of heads").x, each.ravel())
-    np.testing.assert_allclose(trace(figure, "mean of pairs").x, each.mean(1), rtol=1e-12)
-    np.testing.assert_allclose(
-        trace(figure, "random directions").x, shown.sel(value="chance").values.mean(), rtol=1e-12
-    )
 
 
-def test_heads_show_delta_effect_and_overlap(any_report):
+def test_heads_show_delta_and_effect(any_report):
     figure = drawn(any_report, "heads")
     heads_show(any_report, figure)
     must_fail(heads_show, report(norm="far/norm arms" not in any_report.results), figure)

@@ -265,5 +265,5 @@ ORTHOGONALITY_CLAIM = Claim(
     remarks=remarks,
     untrained=untrained,
     excluded=_one_head,
-    figures=("heads",),
+    figures=("overlap",),
 )

@@ -11,6 +11,7 @@ from icl_interp.analyses import output_unit
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PURPLE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Rule, Zone
 from icl_interp.figures.text import joined, markup, number, tested_by
@@ -56,6 +57,18 @@ def boundary(results: Results, findings: Sequence[Finding], facts: Facts) -> Dra
     title = "From the training data (grey) to the level that the prediction tends to"
     below = f"{tested_by('boundary', findings)}<br>{_words(rows)}"
     return Drawing(title, below, panels, height=330)
+
+
+FIGURE = ReportFigure(
+    boundary,
+    "The query alone moves, in both directions; grey marks the training data. First, one "
+    "context (thin) and the mean over all (thick), with the |x| up to which the prediction "
+    "follows the target function, the |x| at which the plateau begins, and the bound on the "
+    "output from the weights (shaded). Second, the distance of the prediction from its own end "
+    "value: parallel to the guide is an approach like 1/|x|, and below the dashed line it "
+    "counts as level. Third, growth exponents: the prediction grows as the numerator of the "
+    "last norm does, less the scale that divides it; it levels off where the two cancel.",
+)
 
 
 def _of(rows: Rows, quantity: str) -> list[float]:

@@ -7,6 +7,7 @@ import numpy as np
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREEN, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Mark, Note, Panel, Points, Rule, Zone, rows
 from icl_interp.figures.style import VERDICTS
@@ -57,6 +58,20 @@ def classes(results: Results, findings: Sequence[Finding], facts: Facts) -> Draw
         return None
     title = "Which classes of functions the model learns in context, and like which algorithm"
     return Drawing(title, tested_by("classes", findings), panels, height=260)
+
+
+FIGURE = ReportFigure(
+    classes,
+    "First, a row a class of functions: the squared error where the examples determine the "
+    "function, relative to always predicting 0 (the mean, for the fixed functions). Filled "
+    "marks are degrees the model was trained on. Second, a row a classical algorithm: how "
+    "similar the model's predictions for the query are to its own (1: the same, 0: no closer "
+    "than a constant), in distribution, with functions scaled by 3, and with the query at an "
+    "end of the inputs' interval. Each algorithm is plain, or bounded by one number in all "
+    "three, whichever is nearer on the half of the sample that is not drawn. The model "
+    "resembles an algorithm that lies in the right shaded zone with all three marks, and none "
+    "if all marks of every algorithm lie in the left one.",
+)
 
 
 def _rates(results: Results, facts: Facts) -> list[Rate]:

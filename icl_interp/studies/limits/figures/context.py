@@ -8,6 +8,7 @@ from xarray import DataArray
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREY, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Note, Panel, Points, Rule, rows
 from icl_interp.figures.style import VERDICTS
@@ -43,6 +44,16 @@ def context(results: Results, findings: Sequence[Finding], facts: Facts) -> Draw
         panels.append(_information(info, f"Function told at |x| = {number(out)}"))
     title = "Does the prediction at a far query still depend on the context?"
     return Drawing(title, tested_by("context", findings), panels, height=310)
+
+
+FIGURE = ReportFigure(
+    context,
+    "First, how much predictions still differ between contexts as the query goes far from the "
+    "data; the dotted guide falls like 1/|x|, and the two bars are the claim's thresholds. "
+    "Second, whether what is left still tells which function the context shows: "
+    "cross-validated R² of these predictions on the coefficients of the function, near 1 if it "
+    "does; with coefficients shuffled over functions it should be 0.",
+)
 
 
 def _spread(curve: DataArray) -> list[Mark]:

@@ -9,6 +9,7 @@ from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import relevance, relevant
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import GREY, INK, PALE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Rule
 from icl_interp.figures.style import VERDICTS
@@ -56,6 +57,16 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> D
     title = "Does attention become a uniform average over many tokens?"
     layers = [f"layer {layer}" for layer in sorted(set(map(_layer, names)))]
     return Drawing(title, below, panels, height=320, legend=(*layers, IDLE))
+
+
+FIGURE = ReportFigure(
+    dispersion,
+    "First, how far attention is from a uniform average as prompts grow (log of the number of "
+    "tokens n, less the entropy of the attention): 0 is uniform. Pale heads are not sure to "
+    "matter. Second, the largest weight on any token: it shrinks with any bounded scores, also "
+    "where attention is not uniform. Solid: measured on prompts of that length. Dashed: scores "
+    "drawn from those in prompts of the trained length.",
+)
 
 
 def _layer(head: str) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Note, Panel, Rule, Zone
 from icl_interp.figures.style import VERDICTS
@@ -76,6 +77,16 @@ def far_query(results: Results, findings: Sequence[Finding], facts: Facts) -> Dr
     x = Axis(_symlog_words("query x", threshold_x), symlog=threshold_x, labels=12)
     title = "What the model predicts when only the query goes far from the data"
     return Drawing(title, below, [Panel(x=x, y=y, marks=marks)], height=400)
+
+
+FIGURE = ReportFigure(
+    far_query,
+    "The context stays in distribution and only the last query moves, in both directions. Each "
+    "thin line is one context; dotted lines are the target functions that these contexts show. "
+    "With LayerNorm the predictions are expected to tend to one level on each side, which the "
+    "weights alone predict (dashed), within a bound that no prediction can leave (shaded). "
+    "Without it they are expected to become one line on each side, whatever the context says.",
+)
 
 
 def _symlog_words(name: str, threshold: float) -> str:

@@ -10,6 +10,7 @@ from icl_interp.analyses import output_unit
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREY, INK, ORANGE, PURPLE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, Rule, Zone, rows
 from icl_interp.figures.style import VERDICTS
@@ -59,6 +60,18 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
     order = [*(ARMS[name][0] for name in first), ONE_NORM]
     below = tested_by("growth", findings)
     return Drawing(title, below, panels, height=290, legend=order)
+
+
+FIGURE = ReportFigure(
+    growth,
+    "First, the size of the prediction far from the data. Second, the growth exponent of its "
+    "change from x to 10x: 1 is a line, 0 or less levels off (shown in the direction that is "
+    "worse for the claim). Norms are frozen at their mean scale in distribution, at the query "
+    "only; the control intervention freezes them at the context positions instead and should "
+    "change nothing. Third, the share of the failure that is gone with all norms frozen at the "
+    "query, at five freezing scales each: 1 is all of it, 0 none, and below 0 freezing makes "
+    "the error larger. Queries are in units of the largest |x| of training.",
+)
 
 
 def _sizes(arms: dict[str, DataArray]) -> list[Mark]:

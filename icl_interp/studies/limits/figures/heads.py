@@ -1,4 +1,4 @@
-"""Heads one by one: how near each is to a hardmax, whether it matters, how orthogonal heads are."""
+"""Heads one by one: how near each is to a hardmax, and whether it matters."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,8 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import Effect, relevance, relevant
 from icl_interp.analyses.relevance import effects as ablation_effects
-from icl_interp.figures.colours import BLUE, GREY, INK, ORANGE, PALE
+from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.figures.colours import BLUE, GREY, INK, PALE
 from icl_interp.figures.drawing import Axis, Column, Drawing, Line, Mark, Panel, Points, Zone, rows
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import number, plain, tested_by
@@ -19,32 +20,31 @@ from icl_interp.studies.limits.claims import softmax as limits_softmax
 from icl_interp.studies.limits.claims.softmax import CONCENTRATED, TARGETS
 
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
-MAPS = (
-    "OV: what a head writes for what it reads\nQK: what it looks for\n"
-    "outputs: what it writes in distribution, less its mean\n(the claim is about outputs)"
-)
 MANY = 24  # heads; more of them have lower rows
 
 
 def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
-    """Delta of every head near and far, effect and target; overlap beside random rotations."""
+    """Delta of every head near and far, the effect of ablating it, and what it attends to."""
     delta = results.get(limits_softmax.delta)
-    overlap = results.get("heads/overlap")
-    below = tested_by("heads", findings)
-    panels = []
-    if delta is not None:
-        panels.append(_dumbbells(delta, results, facts))
-        below += (
-            "<br>Size of blue marks, and effect: the factor on the error in distribution when the "
-            "head's attention is made uniform, or its output replaced by its mean (the larger "
-            "one); in a model that has not learned, the change of the prediction in u, its "
-            "standard deviation in distribution."
-        )
-    if isinstance(overlap, DataArray):
-        panels.append(_overlaps(overlap))
-    if not panels:
+    if delta is None:
         return None
-    return Drawing("What each head does", below, panels, height=280)
+    below = tested_by("heads", findings)
+    below += (
+        "<br>Size of blue marks, and effect: the factor on the error in distribution when the "
+        "head's attention is made uniform, or its output replaced by its mean (the larger "
+        "one); in a model that has not learned, the change of the prediction in u, its "
+        "standard deviation in distribution."
+    )
+    return Drawing("What each head does", below, [_dumbbells(delta, results, facts)], height=280)
+
+
+FIGURE = ReportFigure(
+    heads,
+    "A row a head: how much of its attention at the last query is not on one token, in "
+    "distribution (grey) and far from the data (blue; mean over |x| = 10⁴ and 10⁵); the shaded "
+    "strip counts as a hardmax. Hollow heads are not sure to matter: a head matters where its "
+    "ablation at least doubles the error.",
+)
 
 
 def effects(results: Results, facts: Facts) -> dict[str, Effect]:
@@ -169,47 +169,3 @@ def _hover(
         what = "error" if effect.on_error else "change of the prediction"
         lines.append(f"ablated: {what} {_words(effect)}")
     return "<br>".join(lines)
-
-
-def _overlaps(overlap: DataArray) -> Panel:
-    """Every pair of heads, their mean, and what random directions give.
-
-    This is shown for what heads write, look for and say.
-    """
-    maps = ["OV", "QK", "outputs"]
-    pairs = [p for p in overlap.indexes["pair"] if len(set(p.split(" ~ "))) == 2]
-    # (map, pair); NaN for heads that write a constant.
-    each = overlap.sel(pair=pairs, value=maps).values.T
-    chance = _mean(overlap.sel(pair=pairs, value="chance").values)
-    ys = np.arange(len(maps))
-    every = Points(
-        each.ravel(),
-        np.repeat(ys, len(pairs)),
-        name="pair of heads",
-        colour=PALE,
-        symbol="line-ns-open",
-        size=12,
-        edge=1.2,
-        texts=[plain(pair) for pair in pairs] * len(maps),
-        hover="{text}: {x:.3g}",
-    )
-    random = Points(
-        [chance],
-        ys[-1:],
-        name="random directions",
-        colour=INK,
-        symbol="square-open",
-        size=10,
-        hover="root mean square: {x:.3g}",
-    )
-    means = [_mean(row) for row in each]
-    mean = Points(means, ys, name="mean of pairs", colour=ORANGE, size=11, hover="{x:.3g}")
-    top = max(1.0, float(np.nan_to_num(each).max(initial=0.0))) * 1.03
-    x = Axis("overlap |⟨A, B⟩| / |A| |B| of two heads A, B", -0.02, top, labels=6)
-    marks = [every, random, mean]
-    return Panel("Overlap of heads within a layer", x, rows(maps), marks, height=170, below=MAPS)
-
-
-def _mean(values: np.ndarray) -> float:
-    """The mean of numbers; NaN where there is none."""
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

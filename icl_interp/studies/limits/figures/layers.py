@@ -11,6 +11,7 @@ from xarray import DataArray
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, Rule, Zone, rows
 from icl_interp.figures.style import VERDICTS, ranged
@@ -79,6 +80,21 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
     if not panels:
         return None
     return Drawing("What the layers do", tested_by("layers", findings), panels, height=280)
+
+
+FIGURE = ReportFigure(
+    layers,
+    "Where values are numbers, two panels by depth. One prompt: what the model's own read-out "
+    "(the logit lens) makes of the stream after each layer, as the query moves. And the share "
+    "of the final prediction's variance that is there after so many layers: for the logit "
+    "lens, and for the best affine read-out, fitted to other functions, which finds a "
+    "prediction in any basis; the claim asks for that to lie in the shaded zone, and for as "
+    "little to be left without the last layer. Of every model, errors relative to always "
+    "predicting 0, with the outputs of a part of the model replaced by their mean, at every "
+    "position or at the query's token alone. Where several degrees can be compared: how far "
+    "apart their mean attention patterns are, in units of the distance between two prompts of "
+    "one degree; shaded counts as alike.",
+)
 
 
 def _curves(curves: DataArray) -> Panel:

@@ -9,6 +9,7 @@ from pandas import DataFrame
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import BLUE, COLOURS, GREEN, ORANGE, PURPLE, SKY, YELLOW
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, Zone
 from icl_interp.figures.text import number, plain, tested_by
@@ -50,6 +51,17 @@ def shift(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
         "Errors of models trained in different ways: points are seeds, lines their geometric mean"
     )
     return Drawing(title, tested_by("shift", findings), panels, height=310)
+
+
+FIGURE = ReportFigure(
+    shift,
+    "Models trained like this one beside kinds that differ from it in one respect, on the same "
+    "functions and points: a point is a seed, a line the geometric mean of its kind. Errors as "
+    "functions are scaled beyond their training range; errors from the centre of the inputs' "
+    "interval to its edge (shaded: what the claim compares); and, where models trained on "
+    "other intervals are at hand, errors of each kind on each interval: training on a larger "
+    "one moves the range in which errors are small, and it still ends.",
+)
 
 
 def measured(table: DataFrame | None, prefix: str) -> list[Row] | None:
