@@ -14,8 +14,7 @@ from icl_interp.experiments.statements import AGREES, DIFFERS, HOLDS, LEFT_OUT, 
 from icl_interp.figures import reproductions
 from icl_interp.reproduction import run
 from icl_interp.results import make_table, to_dict
-from icl_interp.studies.limits.experiments import printed
-from icl_interp.studies.limits.experiments import softmax_examples as limits_softmax_examples
+from icl_interp.studies.limits.experiments import printed, table4
 
 FIGURES = {f"limits.figure{i}" for i in range(1, 9)}
 TABLES = {f"limits.table{i}" for i in range(1, 5)}
@@ -70,19 +69,19 @@ def test_the_papers_zero_predictor_is_the_mean_square_within_its_sampling_error(
 
 
 def test_table4_is_reproduced_and_its_caption_refuted():
-    results = limits_softmax_examples.run(NOTHING)
-    table = limits_softmax_examples.compare(results)
+    results = table4.run(NOTHING)
+    table = table4.compare(results)
     assert len(table) == 15
     assert all(table["same to 6 decimals"])
     by_hand = np.exp(np.array([1, 1.02, 1.03, 1.05, 1.1]))
     moved = [row["softmax"] for row in errors.rows_of(results, "softmax", vector="a + 999")]
     np.testing.assert_allclose(moved, by_hand / by_hand.sum(), rtol=1e-9)
-    said = [statement.sentence for statement in limits_softmax_examples.states(results)]
+    said = [statement.sentence for statement in table4.states(results)]
     words(said, HOLDS, DIFFERS)  # that the numbers are right is arithmetic
     hard = make_table(
         {**results["softmax"], "softmax": [round(v) for v in results["softmax"]["softmax"]]}
     )
-    must_fail(words, [s.sentence for s in limits_softmax_examples.states({"softmax": hard})], HOLDS)
+    must_fail(words, [s.sentence for s in table4.states({"softmax": hard})], HOLDS)
 
 
 # What experiments say without models

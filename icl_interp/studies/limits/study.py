@@ -27,14 +27,7 @@ from icl_interp.studies.limits.claims import unknown_degree as unknown_degree_cl
 from icl_interp.studies.limits.claims import unseen_classes as unseen_classes_claims
 from icl_interp.studies.limits.constructions import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.limits.dials import DIALS
-from icl_interp.studies.limits.experiments import (
-    appendix_g,
-    curves,
-    functions,
-    remedies,
-    softmax_examples,
-    tables,
-)
+from icl_interp.studies.limits.experiments.all import EXPERIMENTS
 from icl_interp.studies.limits.figures import (
     boundary,
     classes,
@@ -44,11 +37,9 @@ from icl_interp.studies.limits.figures import (
     growth,
     heads,
     layers,
-    reproduced_remedies,
     shift,
 )
-from icl_interp.studies.limits.figures import reproduced_errors as by_sigma
-from icl_interp.studies.limits.figures import reproduced_functions as drawn
+from icl_interp.studies.limits.figures.all import DRAWINGS
 
 FIGURES = {
     "far_query": far_query.FIGURE,
@@ -60,23 +51,6 @@ FIGURES = {
     "layers": layers.FIGURE,
     "classes": classes.FIGURE,
     "shift": shift.FIGURE,
-}
-
-DRAWINGS = {
-    "limits.table1": by_sigma.table1,
-    "limits.table2": by_sigma.by_degree,
-    "limits.table3": by_sigma.table3,
-    "limits.table4": drawn.softmax_examples,
-    "limits.figure1": drawn.followed,
-    "limits.figure2": by_sigma.rates_by_degree,
-    "limits.figure3": by_sigma.rates,
-    "limits.figure4": drawn.boundary,
-    "limits.figure5": by_sigma.rates,
-    "limits.figure6": drawn.followed,
-    "limits.figure7": by_sigma.maps,
-    "limits.figure8": drawn.layers,
-    "limits.appendix_g": drawn.appendix_g,
-    "limits.remedies": reproduced_remedies.remedies,
 }
 
 STUDY = Study(
@@ -108,22 +82,7 @@ STUDY = Study(
         patterns_claims.PATTERNS_ALIKE_CLAIM,
     ),
     figures=FIGURES,
-    experiments=(
-        tables.TABLE1_EXPERIMENT,
-        tables.TABLE2_EXPERIMENT,
-        tables.TABLE3_EXPERIMENT,
-        softmax_examples.TABLE4_EXPERIMENT,
-        functions.FIGURE1_EXPERIMENT,
-        functions.FIGURE4_EXPERIMENT,
-        functions.FIGURE6_EXPERIMENT,
-        functions.FIGURE8_EXPERIMENT,
-        curves.FIGURE2_EXPERIMENT,
-        curves.FIGURE3_EXPERIMENT,
-        curves.FIGURE5_EXPERIMENT,
-        curves.FIGURE7_EXPERIMENT,
-        appendix_g.APPENDIX_G_EXPERIMENT,
-        remedies.REMEDIES_EXPERIMENT,
-    ),
+    experiments=EXPERIMENTS,
     drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,

@@ -19,8 +19,7 @@ from icl_interp.probes.attention import resampled_scores
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array, make_table
-from icl_interp.studies.limits.experiments import functions as limits_functions
-from icl_interp.studies.limits.experiments import queries
+from icl_interp.studies.limits.experiments import figure4, queries
 from icl_interp.studies.limits.experiments import remedies as limits_remedies
 from icl_interp.tasks.distributions import Normal, Uniform
 
@@ -140,9 +139,9 @@ def test_far_grid_is_symmetric():
 
 def test_boundary_of_a_known_shape():
     """x inside, 5 tanh outside: the zone, the level and the onset are where they were put."""
-    x = limits_functions.FAR
+    x = figure4.FAR
     f = np.clip(x, -5, 5)
-    found = limits_functions.boundary(
+    found = figure4.boundary(
         checkpoint("no norm"), torch.from_numpy(np.stack([f, f])), torch.from_numpy(x)
     )
 
@@ -157,20 +156,20 @@ def test_boundary_of_a_known_shape():
 
     check(found)
     moved = torch.from_numpy(np.stack([2 * f, 2 * f]))
-    must_fail(check, limits_functions.boundary(checkpoint("no norm"), moved, torch.from_numpy(x)))
+    must_fail(check, figure4.boundary(checkpoint("no norm"), moved, torch.from_numpy(x)))
 
 
 def test_the_certificate_holds_and_the_plateau_is_reached():
     model = checkpoint()
     prompts = queries.contexts(torch.square, Normal(1), 7, 8, seed=0)
-    c, r, above, below = limits_functions.certificate(model)
-    far = queries.sweep(model, prompts, [-1e9, 1e9, *limits_functions.FAR])
+    c, r, above, below = figure4.certificate(model)
+    far = queries.sweep(model, prompts, [-1e9, 1e9, *figure4.FAR])
     assert (far - c).abs().max() <= r
     torch.testing.assert_close(
         far[:, :2], torch.tensor([[below, above]]).double().expand(8, 2), atol=1e-5, rtol=0
     )
-    assert np.isnan(limits_functions.certificate(checkpoint("no norm"))).all()
-    assert np.isnan(limits_functions.certificate(checkpoint("post"))).all()
+    assert np.isnan(figure4.certificate(checkpoint("no norm"))).all()
+    assert np.isnan(figure4.certificate(checkpoint("post"))).all()
 
 
 # Errors

@@ -9,7 +9,7 @@ from stated import BETTER, EVEN, SIGMAS, WORSE, ZERO, error_rows, ratio_rows, se
 from icl_interp.experiments import errors
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.results import make_array, make_table
-from icl_interp.studies.limits.experiments import printed, ranges, tables
+from icl_interp.studies.limits.experiments import printed, table1, table2, table3
 
 # ---- Table 1 -------------------------------------------------------------------------------------
 
@@ -23,15 +23,15 @@ def two_arms(ratio, n=5, spread=0.03, off=1.0):
     for i in range(n):
         for s in SIGMAS:
             noise = 10 ** (spread * (i - (n - 1) / 2) / n)
-            values[tables.SEEDS[tables.WITH][i].name, s] = off * 1e-3 * s**3 * noise
-            values[tables.SEEDS[tables.WITHOUT][i].name, s] = 1e-3 * s**3 * noise * ratio(s)
+            values[table1.SEEDS[table1.WITH][i].name, s] = off * 1e-3 * s**3 * noise
+            values[table1.SEEDS[table1.WITHOUT][i].name, s] = 1e-3 * s**3 * noise * ratio(s)
     return {"errors": error_rows(values)}
 
 
 @pytest.mark.slow
 def test_table1_is_decided_by_runs_at_every_sigma():
     def check(results, word):
-        words(tables.states_table1(results), word)
+        words(table1.states_table1(results), word)
 
     better, worse = (lambda s: 0.7), (lambda s: 1.4)
     check(two_arms(better), AGREES)
@@ -44,7 +44,7 @@ def test_table1_is_decided_by_runs_at_every_sigma():
     check(two_arms(better, off=3.0), LEFT_OUT)  # arms of other quality: 3 / 0.7 apart
     must_fail(check, two_arms(better, n=3), AGREES)
     must_fail(check, two_arms(better, spread=0.5), AGREES)
-    words(tables.states_table1({}))
+    words(table1.states_table1({}))
 
 
 def test_table1_leaves_out_runs_that_have_not_learned():
@@ -55,16 +55,16 @@ def test_table1_leaves_out_runs_that_have_not_learned():
         for row in rows
     ]
     poor = {"errors": make_table({name: [row[name] for row in poor] for name in poor[0]})}
-    words(tables.states_table1(poor), LEFT_OUT)
+    words(table1.states_table1(poor), LEFT_OUT)
 
 
 def test_table1_is_compared_number_by_number():
     paper = printed.errors("limits.table1", model="with_layernorm")
     results = {"errors": error_rows({("with LN", s): 2 * v for s, v in paper.items()})}
-    table = tables.compare_table1(results)
+    table = table1.compare_table1(results)
     assert len(table) == 10
     np.testing.assert_allclose(table["ours / paper"], 2)
-    ratios = [row for row in tables.compare_table1(two_arms(lambda s: 0.7)).to_dict("records")]
+    ratios = [row for row in table1.compare_table1(two_arms(lambda s: 0.7)).to_dict("records")]
     assert {row["quantity"] for row in ratios} == {"without / with"}  # no means are stored
     assert ratios[0]["ours"] == pytest.approx(0.7)
     assert ratios[0]["low"] < 0.7 < ratios[0]["high"]
@@ -75,10 +75,10 @@ def test_table1_is_compared_number_by_number():
 
 def test_table2_asks_for_most_pairs_in_the_papers_order():
     """M135AL is better than M1 at sigmas 2 to 10 in the paper (0.07 against 0.55 at 3)."""
-    pair = {"degree": 1, "a": "affine", "b": tables.MIXED_ATTENTION}
+    pair = {"degree": 1, "a": "affine", "b": table2.MIXED_ATTENTION}
 
     def check(found, word, text):
-        (line,) = sentences(tables.states_table2({"ratios": ratio_rows(found, **pair)}))
+        (line,) = sentences(table2.states_table2({"ratios": ratio_rows(found, **pair)}))
         assert line.startswith(word)
         assert text in line
 
@@ -89,7 +89,7 @@ def test_table2_asks_for_most_pairs_in_the_papers_order():
     mixed = {s: WORSE if s < 8 else BETTER for s in nine}  # two of three
     check(mixed, OPEN, "6 of 9 pairs")
     must_fail(check, mixed, AGREES, "6 of 9 pairs")
-    words(tables.states_table2({}))
+    words(table2.states_table2({}))
 
 
 def by_degree(predict):
@@ -99,7 +99,7 @@ def by_degree(predict):
     each /= each.mean()
     for degree in range(1, 6):
         zero = printed.errors("limits.table2", degree=str(degree), model="zero")
-        names = tables.table2_models(degree)
+        names = table2.table2_models(degree)
         rows = [[predict(degree, name, s, zero[s]) * each for s in SIGMAS] for name in names]
         rows += [[1e-12 * each for s in SIGMAS], [zero[s] * each for s in SIGMAS]]
         axes = {
@@ -112,7 +112,7 @@ def by_degree(predict):
 
 
 def paper(degree, name, sigma, zero):
-    return tables.table2_rates(degree)[name][sigma] * zero
+    return table2.table2_rates(degree)[name][sigma] * zero
 
 
 def nothing(degree, name, sigma, zero):
@@ -128,7 +128,7 @@ def test_predicting_zero_ranks_nothing():
     """
 
     def by_rates(found):
-        rows = tables.ranks(found).to_dict("records")
+        rows = table2.ranks(found).to_dict("records")
         assert {row["cells"] for row in rows} == {15}
         return [row["rank correlation"] for row in rows]
 
@@ -137,7 +137,7 @@ def test_predicting_zero_ranks_nothing():
             (paper(d, name, s, printed.errors("limits.table2", degree=str(d), model="zero")[s]),
              matrix.sel(predictor=name, sigma=s).values.mean())
             for d, matrix in found.items()
-            for name in tables.table2_models(d)
+            for name in table2.table2_models(d)
             for s in SIGMAS[1:]
         ]  # fmt: skip
         return [
@@ -153,7 +153,7 @@ def test_predicting_zero_ranks_nothing():
     assert (
         by_errors_over_all_sigmas(by_degree(nothing))[0] > 0.95
     )  # what the mutant takes for agreement
-    assert [row["sigma"] for row in tables.ranks(by_degree(paper)).to_dict("records")] == list(
+    assert [row["sigma"] for row in table2.ranks(by_degree(paper)).to_dict("records")] == list(
         SIGMAS[1:]
     )
 
@@ -161,7 +161,7 @@ def test_predicting_zero_ranks_nothing():
 @pytest.mark.slow
 def test_ranks_are_said_by_sigma():
     def check(predict, word):
-        (statement,) = tables._states_ranks({"ranks": tables.ranks(by_degree(predict))})
+        (statement,) = table2._states_ranks({"ranks": table2.ranks(by_degree(predict))})
         assert statement.word == word
 
     check(paper, AGREES)
@@ -198,7 +198,7 @@ def test_rank_correlations_are_spearmans_with_an_interval_over_functions():
 def trained_on(errors_of, r2=0.999, wide_r2=0.76, n=5):
     """Errors by interval and sigma; one run of the widest interval, n of the others."""
     values, own = {}, []
-    for interval, models in ranges.RUNS.items():
+    for interval, models in table3.RUNS.items():
         for i, model in enumerate(models[:n]):
             own.append((interval, model.name, wide_r2 if interval == "U(-100,100)" else r2))
             for s in SIGMAS:
@@ -218,7 +218,7 @@ def test_table3_orders_kinds_of_training_and_leaves_out_what_has_not_learned():
     """Two steps near, two far out, the order of all pairs, and the widest interval."""
 
     def check(results, *starts):
-        words(ranges.states(results), *starts, LEFT_OUT)
+        words(table3.states(results), *starts, LEFT_OUT)
 
     check(trained_on(published), *[AGREES] * 5)
     check(trained_on(lambda i, s: 1 / published(i, s)), *[DIFFERS] * 5)
@@ -226,26 +226,26 @@ def test_table3_orders_kinds_of_training_and_leaves_out_what_has_not_learned():
     check(trained_on(published, n=3), *[OPEN] * 5)
     must_fail(check, trained_on(published, n=3), *[AGREES] * 5)
     assert not any(
-        "U(-100,100)" in line for line in sentences(ranges.states(trained_on(published)))[:5]
+        "U(-100,100)" in line for line in sentences(table3.states(trained_on(published)))[:5]
     )
-    words(ranges.states({}))
+    words(table3.states({}))
 
 
 def test_table3_compares_runs_that_were_trained_equally_well():
     results = trained_on(published)
     rows = results["own range"].to_dict("records")
     late = [
-        {**row, "r2": 0.99} if row["model"] == ranges.RUNS["U(-10,10)"][0].name else row
+        {**row, "r2": 0.99} if row["model"] == table3.RUNS["U(-10,10)"][0].name else row
         for row in rows
     ]
     late = {
         **results,
         "own range": make_table({name: [row[name] for row in late] for name in late[0]}),
     }
-    words(ranges.states(late), AGREES, LEFT_OUT, AGREES, LEFT_OUT, LEFT_OUT, LEFT_OUT)
+    words(table3.states(late), AGREES, LEFT_OUT, AGREES, LEFT_OUT, LEFT_OUT, LEFT_OUT)
 
 
 def test_a_wide_interval_that_was_learned_counts_but_one_run_decides_nothing():
-    states = ranges.states(trained_on(published, wide_r2=0.999))
+    states = table3.states(trained_on(published, wide_r2=0.999))
     words(states, AGREES, AGREES, OPEN, AGREES, AGREES, OPEN, OPEN)
     assert "trained on U(-100,100)" in states[2].text

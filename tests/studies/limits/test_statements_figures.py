@@ -9,7 +9,14 @@ from stated import BETTER, EVEN, SIGMAS, ZERO, error_rows, ratio_rows, sentences
 from icl_interp.experiments import errors
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.results import make_array, make_table
-from icl_interp.studies.limits.experiments import curves, functions, lens, tables
+from icl_interp.studies.limits.experiments import (
+    figure2,
+    figure3,
+    figure4,
+    figure7,
+    figure8,
+    table2,
+)
 from icl_interp.tasks.distributions import Normal, Uniform
 
 # ---- Figures 2, 3 and 5 --------------------------------------------------------------------------
@@ -20,7 +27,7 @@ def test_rates_say_whether_degrees_are_alike():
 
     def check(rate, *starts):
         values = {(f"degree_{d}", s): rate(d, s) * ZERO[s] for d in (2, 3, 4) for s in SIGMAS}
-        words(curves.states_rates({"errors": error_rows(values)}), *starts)
+        words(figure3.states_rates({"errors": error_rows(values)}), *starts)
 
     check(lambda d, s: 1e-3 * s * (1 + d / 10), AGREES, AGREES, AGREES, AGREES)
     check(lambda d, s: 10.0 ** (d - 6) * s**-0.1, DIFFERS, DIFFERS, DIFFERS, DIFFERS)
@@ -34,7 +41,7 @@ def test_models_that_have_not_learned_say_nothing_about_degrees():
         for d in (2, 3, 4)
         for s in SIGMAS
     }
-    states = curves.states_rates({"errors": error_rows(values, r2=None)})
+    states = figure3.states_rates({"errors": error_rows(values, r2=None)})
     words(states, AGREES, AGREES, AGREES, AGREES)
     assert any(
         "Left out of what follows" in line and "degree_4 (0.70)" in line
@@ -44,12 +51,12 @@ def test_models_that_have_not_learned_say_nothing_about_degrees():
 
 def test_unseen_degrees_and_gaps():
     def check(ratio, r2, *starts):
-        pair = {"degree": 4, "a": tables.BY_DEGREE[4], "b": tables.MIXED}
-        gaps = {"degree": 4, "a": tables.MIXED, "b": curves.CURRICULUM}
+        pair = {"degree": 4, "a": table2.BY_DEGREE[4], "b": table2.MIXED}
+        gaps = {"degree": 4, "a": table2.MIXED, "b": figure2.CURRICULUM}
         rows = [ratio_rows({1: ratio}, **pair), ratio_rows({1: BETTER}, **gaps)]
-        own = {(name, 1): 1e-3 for name in (tables.BY_DEGREE[4], tables.MIXED, curves.CURRICULUM)}
+        own = {(name, 1): 1e-3 for name in (table2.BY_DEGREE[4], table2.MIXED, figure2.CURRICULUM)}
         found = {"ratios": errors.joined(rows), "errors": error_rows(own, r2=r2, degree=4)}
-        words(curves.states_figure2(found), *starts)
+        words(figure2.states_figure2(found), *starts)
 
     check(EVEN, 0.99, AGREES, OPEN)  # one run of each kind: gaps against the curriculum stay open
     check((-1.0, -1.1, -0.9), 0.99, DIFFERS, OPEN)
@@ -58,16 +65,16 @@ def test_unseen_degrees_and_gaps():
 
 
 def test_width_counts_as_help_only_beyond_a_quarter():
-    wide = {"a": curves.WIDE, "b": "affine"}
+    wide = {"a": figure3.WIDE, "b": "affine"}
 
     def check(row, word):
-        (line,) = curves._width({"width": ratio_rows({1: BETTER, 5: row}, **wide)})
+        (line,) = figure3._width({"width": ratio_rows({1: BETTER, 5: row}, **wide)})
         assert line.word == word
 
     check((-0.05, -0.08, -0.02), AGREES)
     check(BETTER, DIFFERS)
     must_fail(check, BETTER, AGREES)
-    assert curves._width({}) == []
+    assert figure3._width({}) == []
 
 
 # ---- Figure 7 ------------------------------------------------------------------------------------
@@ -83,7 +90,7 @@ def test_maps_need_most_cells_and_models_that_have_learned():
         maps = dict(
             zip(("U(-1,1)", "U(-5,5)"), (make_array(values, axes) for values in each), strict=True)
         )
-        words(curves.states_figure7(maps), word)
+        words(figure7.states_figure7(maps), word)
 
     check(narrow, wide, AGREES)
     check(narrow, np.where(size < 9, 1e-1, 1e9), DIFFERS)  # better in less than half of the cells
@@ -100,7 +107,7 @@ def test_r2_in_the_own_range_is_that_of_the_law():
     axes = {"statistic": ("error",), "inputs": (5,), "functions": (5,)}
 
     def check(interval):
-        found = curves.r2_in_own_cell(make_array([[[0.25 * square]]], axes), interval)
+        found = figure7.r2_in_own_cell(make_array([[[0.25 * square]]], axes), interval)
         assert found == pytest.approx(0.75, abs=0.01)
 
     check("U(-5,5)")
@@ -113,8 +120,8 @@ def test_r2_in_the_own_range_is_that_of_the_law():
 
 def moved(f, name="x²", spread=0.0, own=0.99):
     """The curve of a model that predicts f along the query's grid, with the table for it."""
-    x = functions.FAR
-    truth = functions.BOUNDARY[name][1](torch.from_numpy(x)).numpy()
+    x = figure4.FAR
+    truth = figure4.BOUNDARY[name][1](torch.from_numpy(x)).numpy()
     values = np.stack([f(x), np.full_like(x, spread), f(x), f(x), truth])
     curve = make_array(
         values, {"statistic": ("mean", "std", "low", "high", "truth"), "x": tuple(x)}
@@ -126,7 +133,7 @@ def moved(f, name="x²", spread=0.0, own=0.99):
 
 def test_boundary_values_count_for_models_that_follow_the_function():
     def check(f, word, **more):
-        words(functions.states_figure4(moved(f, **more)), word)
+        words(figure4.states_figure4(moved(f, **more)), word)
 
     check(lambda x: np.minimum(x**2, 30), AGREES)  # level: increments of 0
     check(lambda x: x**2, DIFFERS)
@@ -145,7 +152,7 @@ def test_boundary_values_count_for_models_that_follow_the_function():
 def test_r2_in_range_weighs_by_the_law():
     def check(law, f, want, name="x²"):
         curve = moved(f, name)[name]
-        assert functions.in_range_r2(curve, functions.BOUNDARY[name][1], law) == pytest.approx(
+        assert figure4.in_range_r2(curve, figure4.BOUNDARY[name][1], law) == pytest.approx(
             want, abs=0.02
         )
 
@@ -177,4 +184,4 @@ def test_layers_say_where_the_prediction_is_formed():
         ((0.1, 0.7, 0.98), OPEN),
         ((0.0, 0.6), LEFT_OUT),
     ):
-        words(lens.states({"r2": lens_rows(*r2)}), word)
+        words(figure8.states({"r2": lens_rows(*r2)}), word)

@@ -13,7 +13,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, none_of, statement
 from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import printed
-from icl_interp.studies.limits.experiments.tables import PAPER
+from icl_interp.studies.limits.experiments.printed import PAPER
 
 COLUMNS = ("a", "b", "c")
 DECIMALS = 6  # that the paper prints

@@ -1,10 +1,6 @@
-"""Figures 1, 4, 6 and 8 of Naim & Asher (2025): single functions, and a query that moves.
+"""Figure 4 of Naim & Asher (2025): boundary values, as the query goes far."""
 
-The last is in `lens`.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -19,151 +15,26 @@ from icl_interp.errors import InputError
 from icl_interp.experiments import errors, statements
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.setup import Setup
-from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
-from icl_interp.resampling import bootstrap
+from icl_interp.experiments.statements import Statement, at_most, note
 from icl_interp.results import Result, make_table
-from icl_interp.studies.limits.experiments import lens, queries
+from icl_interp.studies.limits.experiments import queries
+from icl_interp.studies.limits.experiments.figure1 import law_words
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.runs import own_r2
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.theory import limits as theory
 
-CUBIC = "degree_3"
-FOLLOWED, MISSED = (
-    0.9,
-    0.5,
-)  # R2 from which a function counts as followed, and below which it does not
-FOLLOWS = at_least("R2", FOLLOWED, MISSED)
 FAR = queries.far_grid()
-SINGLE = "each function with {n_functions} contexts of {n_points} points"
+
 # Of |f(10 x) - f(x)|: below 0 the sum of increments is finite, so f has a limit; at 0 it grows like
 # log x.
-EXPONENT, LEVELS, GROWS = "growth exponent of the increments", -0.5, 0.0
+EXPONENT = "growth exponent of the increments"
+
+LEVELS = -0.5
+
+GROWS = 0.0
+
 TINY = 1e-9  # increments below this, over the size of f, count as this: rounding has no exponent
-
-
-# ---- Figures 1 and 6: continuous functions -------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A function, where its inputs lie, and where it is asked."""
-
-    f: Callable[[Tensor], Tensor]
-    inputs: Distribution
-    low: float
-    high: float
-
-    @property
-    def xs(self) -> np.ndarray:
-        """Queries: the interval, evenly."""
-        return np.round(np.linspace(self.low, self.high, 61), 10)
-
-
-SMOOTH = {
-    "exp(x)": Shown(torch.exp, Uniform(0, 1), 0, 1),
-    "sin(x)": Shown(torch.sin, Uniform(0, 1), 0, 1),
-    "ln(1+x)": Shown(torch.log1p, Uniform(0, 1), 0, 1),
-}
-KINK = {"|x|": Shown(torch.abs, Uniform(-1, 1), -1, 1)}
-
-
-def run_figure1(setup: Setup) -> dict[str, Result]:
-    """exp, sin and ln(1 + x) on [0, 1], asked of a model trained on polynomials of degree 3."""
-    return _follow(setup, SMOOTH)
-
-
-def run_figure6(setup: Setup) -> dict[str, Result]:
-    """|x| on [-1, 1], asked of the same model."""
-    return _follow(setup, KINK)
-
-
-def _follow(setup: Setup, functions: Mapping[str, Shown]) -> dict[str, Result]:
-    if not setup.has(CUBIC):
-        return {}
-    model, n = setup.models[CUBIC], setup.preset.n_functions
-    results: dict[str, Result] = {}
-    tables = []
-    for name, shown in functions.items():
-        prompts = queries.contexts(shown.f, shown.inputs, setup.preset.n_points, n, setup.seed)
-        truth = shown.f(torch.from_numpy(shown.xs))
-        found = {
-            CUBIC: queries.sweep(model, prompts, shown.xs),
-            "least squares, degree 3": queries.polynomial_fit(prompts, shown.xs, 3),
-            "zero": torch.zeros(n, len(shown.xs), dtype=torch.float64),
-        }
-        note = f"{n} contexts of {setup.preset.n_points - 1} pairs, inputs {_law(shown.inputs)}"
-        results[name] = queries.summary(found[CUBIC], truth, shown.xs, note)
-        tables.append(_follow_table(name, found, truth, note))
-    return {"errors": errors.joined(tables), **results}
-
-
-def _law(law: Distribution) -> str:
-    """As papers write it.
-
-    >>> _law(Uniform(-1, 1)), _law(Normal(1))
-    ('U(-1, 1)', 'N(0, 1)')
-    """
-    match law:
-        case Uniform(low, high):
-            return f"U({low:g}, {high:g})"
-        case Normal(std, mean):
-            return f"N({mean:g}, {std**2:g})"
-        case _:
-            return str(law)
-
-
-def _follow_table(
-    function: str, found: Mapping[str, Tensor], truth: Tensor, note: str
-) -> DataFrame:
-    """Squared error over the interval, with intervals over contexts, and R2.
-
-    R2 is relative to the function's own variance.
-    """
-    variance = float(truth.var(unbiased=False))
-    intervals = {
-        name: bootstrap(lambda m: m, (f - truth).square().mean(-1).numpy())
-        for name, f in found.items()
-    }
-    return make_table(
-        {
-            "function": [function] * len(intervals),
-            "predictor": list(intervals),
-            "error": [i.value for i in intervals.values()],
-            "low": [i.low for i in intervals.values()],
-            "high": [i.high for i in intervals.values()],
-            "r2": [1 - i.value / variance for i in intervals.values()],
-            "r2 low": [1 - i.high / variance for i in intervals.values()],
-            "r2 high": [1 - i.low / variance for i in intervals.values()],
-        },
-        note=f"mean over the interval; {note}; 95 % bootstrap over contexts",
-    )
-
-
-def states_followed(results: Results) -> tuple[Statement, ...]:
-    """Is each function followed, and how far from the best that its contexts allow?"""
-    lines = []
-    for row in errors.rows_of(results, "errors", predictor=CUBIC):
-        (best,) = errors.rows_of(
-            results, "errors", function=row["function"], predictor="least squares, degree 3"
-        )
-        text = (
-            f"{row['function']} is followed with R² {row['r2']:.3f} [{row['r2 low']:.3f}, "
-            f"{row['r2 high']:.3f}], error {row['error']:.2g}; a cubic fitted to the same contexts "
-            f"has {best['error']:.2g}."
-        )
-        lines.append(statement(text, FOLLOWS, errors.interval_of(row, "r2", "r2 low", "r2 high")))
-    return tuple(lines) or (note(f"The model {CUBIC} is missing."),)
-
-
-def compare_followed(results: Results) -> DataFrame | None:
-    """Ours beside what the same contexts allow; the paper's plots come without numbers."""
-    keys = ("function", "predictor", "error", "low", "high", "r2")
-    rows = [{key: row[key] for key in keys} for row in errors.rows_of(results, "errors")]
-    return errors.as_table(rows, "mean squared error over the interval, intervals over contexts")
-
-
-# ---- Figure 4: boundary values -------------------------------------------------------------------
 
 BOUNDARY: dict[str, tuple[str, Callable[[Tensor], Tensor], Distribution]] = {
     "x²": ("degree_2_gaussian", torch.square, Normal(1)),
@@ -186,8 +57,8 @@ def run_figure4(setup: Setup) -> dict[str, Result]:
         found, truth = queries.sweep(setup.models[model], prompts, FAR), f(torch.from_numpy(FAR))
         pairs = setup.preset.n_points - 1
         note = (
-            f"{model}; {setup.preset.n_contexts} contexts of {pairs} pairs, inputs {_law(law)}; "
-            "query arm"
+            f"{model}; {setup.preset.n_contexts} contexts of {pairs} pairs, inputs "
+            f"{law_words(law)}; query arm"
         )
         results[name] = queries.summary(found, truth, FAR, note)
         own = {"own r2": own_r2(setup, model)}
@@ -270,11 +141,13 @@ IN_RANGE = Precondition(
     "In its training range it follows the function with R² {value:.2f} only, so its plateau says "
     "little.",
 )
+
 LEARNED = Precondition(
     "R2 on the law trained on",
     (LEARNED_R2, 1.0),
     "On the law that it was trained on the model has R² {value:.2f}.",
 )
+
 PLATEAU = at_most(EXPONENT, LEVELS, GROWS, IN_RANGE, LEARNED)
 
 
@@ -335,7 +208,7 @@ def in_range_r2(curve: DataArray, f: Callable[[Tensor], Tensor], law: Distributi
         case _:
             raise InputError(
                 "R² in the training range is known for Uniform and Normal inputs, not for "
-                f"{_law(law)}"
+                f"{law_words(law)}"
             )
     from scipy.interpolate import PchipInterpolator  # only here: it loads slowly
 
@@ -371,16 +244,6 @@ def compare_figure4(results: Results) -> DataFrame | None:
     return errors.as_table(rows, "mean over contexts; left and right: at x = -1e4 and 1e4")
 
 
-FIGURE1_EXPERIMENT = Experiment(
-    "limits.figure1",
-    "Continuous functions: exp, sin and ln(1+x) by a model trained on polynomials of degree 3",
-    f"{PAPER}, section 4.2, Figure 1",
-    (Model(CUBIC),),
-    run_figure1,
-    states_followed,
-    compare_followed,
-    sample=SINGLE,
-)
 FIGURE4_EXPERIMENT = Experiment(
     "limits.figure4",
     "Boundary values: x², x³ and 12x as the query goes far",
@@ -395,24 +258,4 @@ FIGURE4_EXPERIMENT = Experiment(
     states_figure4,
     compare_figure4,
     sample="each function with {n_contexts} contexts of {n_points} points",
-)
-FIGURE6_EXPERIMENT = Experiment(
-    "limits.figure6",
-    "A continuous function with a kink: |x| by a model trained on polynomials of degree 3",
-    f"{PAPER}, appendix D, Figure 6",
-    (Model(CUBIC),),
-    run_figure6,
-    states_followed,
-    compare_followed,
-    sample=SINGLE,
-)
-FIGURE8_EXPERIMENT = Experiment(
-    "limits.figure8",
-    "Predictions over layers, by the logit lens",
-    f"{PAPER}, appendix F, Figure 8",
-    (Model(lens.MODEL),),
-    lens.run,
-    lens.states,
-    lens.compare,
-    sample=f"{{n_functions}} functions x at most {lens.CONTEXTS} contexts of {{n_points}} points",
 )

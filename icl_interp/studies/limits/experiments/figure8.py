@@ -7,7 +7,7 @@ from pandas import DataFrame
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Precondition
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
-from icl_interp.experiments.base import Results
+from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note, spanning
 from icl_interp.prompts import as_numbers
@@ -15,13 +15,19 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import Result, make_table
 from icl_interp.studies.limits.experiments import queries
+from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.tasks.distributions import Uniform
 
 MODEL = "affine"
+
 CONTEXTS = 8  # of each function for R2 of the lens
+
 LINE = ("f(x) = x", lambda x: x)
+
 FORMED, UNFORMED = 0.9, 0.5  # R2 of the lens that counts as a formed prediction, and as none
+
 BEFORE, AFTER = "R2 before the last block", "R2 of the model"
+
 FORMED_LAST = Criterion(
     (Condition(BEFORE, BEFORE, (-INF, UNFORMED), (FORMED, INF)),),
     (
@@ -131,3 +137,15 @@ def compare(results: Results) -> DataFrame | None:
     return errors.as_table(
         rows, "over many functions in distribution; 95 % bootstrap over functions"
     )
+
+
+FIGURE8_EXPERIMENT = Experiment(
+    "limits.figure8",
+    "Predictions over layers, by the logit lens",
+    f"{PAPER}, appendix F, Figure 8",
+    (Model(MODEL),),
+    run,
+    states,
+    compare,
+    sample=f"{{n_functions}} functions x at most {CONTEXTS} contexts of {{n_points}} points",
+)

@@ -9,13 +9,14 @@ from pandas import DataFrame
 from icl_interp.analyses.claim import LEARNED_R2
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.experiments import errors, statements
-from icl_interp.experiments.base import Model, Results
+from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.errors import SIGMAS
 from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note
 from icl_interp.results import Result, table_of_rows
 from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.runs import (
     COMPARABLE,
     HIGHER,
@@ -42,9 +43,6 @@ Arms = Mapping[
     str, Mapping[float, list[float]]
 ]  # errors of the runs, by training interval and sigma
 R2 = Mapping[str, list[float]]  # of the runs, on the law that they were trained on
-
-
-# ---- measuring -----------------------------------------------------------------------------------
 
 
 def run(setup: Setup) -> dict[str, Result]:
@@ -80,9 +78,6 @@ def compare(results: Results) -> DataFrame | None:
         )
     what = "inputs on U(-1, 1) for all; ours: means over runs, intervals over functions"
     return errors.as_table(rows, f"{printed.SOURCES['limits.table3']}; {what}")
-
-
-# ---- what came out -------------------------------------------------------------------------------
 
 
 def states(results: Results) -> tuple[Statement, ...]:
@@ -183,3 +178,14 @@ def _growth(arms: Arms) -> Statement:
     growth = {i: float(np.log10(times(arm[FAR], arm[NEAR]).value)) for i, arm in arms.items()}
     each = ", ".join(f"{interval} {value:.1f}" for interval, value in growth.items())
     return note(f"Decades that the error rises from sigma {NEAR} to {FAR}: {each}.")
+
+
+TABLE3_EXPERIMENT = Experiment(
+    "limits.table3",
+    "Squared error by training interval: wider ones reach further and cost accuracy",
+    f"{PAPER}, appendix C, Table 3",
+    tuple(model for models in RUNS.values() for model in models),
+    run,
+    states,
+    compare,
+)

@@ -1,0 +1,139 @@
+"""Figure 2 of Naim & Asher (2025): models trained on one degree or several, by degree."""
+
+from pandas import DataFrame
+
+from icl_interp.analyses.claim import LEARNED_R2
+from icl_interp.analyses.criterion import Precondition
+from icl_interp.experiments import errors
+from icl_interp.experiments.base import Experiment, Model, Results
+from icl_interp.experiments.setup import Setup
+from icl_interp.experiments.statements import Statement, at_most, note, statement
+from icl_interp.resampling import Interval
+from icl_interp.results import Result
+from icl_interp.studies.limits.claims.error_rates import ALIKE
+from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments.printed import PAPER
+from icl_interp.studies.limits.experiments.runs import HIGHER, LOWER, times
+from icl_interp.studies.limits.experiments.table2 import (
+    BY_DEGREE,
+    LABELS,
+    MIXED,
+    MIXED_ATTENTION,
+    by_degree,
+    matrices,
+    table2_models,
+    table2_rates,
+)
+
+CURRICULUM = "degrees_123_curriculum"
+
+OWN_R2 = "R2 of the model trained on the degree"
+
+COMPARABLE = at_most(  # the factor of the claims `degrees_alike` and `unseen_classes`
+    "error / error",
+    ALIKE,
+    None,
+    Precondition(
+        OWN_R2,
+        (LEARNED_R2, 1.0),
+        "The model trained on it has R² {value:.2f} only: it has not learned.",
+    ),
+)
+
+BETTER = at_most("error / error", LOWER, HIGHER)
+
+
+def run_figure2(setup: Setup) -> dict[str, Result]:
+    """Table 2's models and the curriculum over degrees 1 to 3, on degrees 1 to 5."""
+    models = {degree: (*table2_models(degree), CURRICULUM) for degree in range(1, 6)}
+    return by_degree(setup, matrices(setup, models))
+
+
+def compare_rates(results: Results) -> DataFrame | None:
+    """Error rates beside the paper's Table 2, whose numbers the curves show.
+
+    Errors are in units of the zero predictor's.
+    """
+    rows = []
+    for degree in range(1, 6):
+        for name, rates in table2_rates(degree).items():
+            ours = [
+                {
+                    **row,
+                    "error": row["error_rate"],
+                    "low": row["rate_low"],
+                    "high": row["rate_high"],
+                }
+                for row in errors.rows_of(results, "errors", degree=degree, predictor=name)
+            ]
+            rows += errors.side_by_side(
+                rates, ours, degree=degree, model=LABELS.get(name, f"M{degree}")
+            )
+    return errors.as_table(
+        rows, f"{printed.SOURCES['limits.table2']}, divided by its zero predictor's; ours: r_eps"
+    )
+
+
+def states_figure2(results: Results) -> tuple[Statement, ...]:
+    """Unseen degrees: gaps (1, 3, 5) against the curriculum (1, 2, 3) and single-degree models.
+
+    The latter are models of that very degree.
+    """
+    lines = []
+    for degree in (2, 4):
+        own = _ratio(results, degree, MIXED, BY_DEGREE[degree])
+        if own:
+            text = (
+                f"on degree {degree}, which it never saw, M135's error at sigma 1 is "
+                f"{factor_text(own)} times that of the model trained on it (one run of each)."
+            )
+            (row,) = errors.rows_of(
+                results, "errors", degree=degree, predictor=BY_DEGREE[degree], sigma=1
+            )
+            lines.append(statement(text, COMPARABLE, own, given={OWN_R2: row["r2"]}))
+    gaps = _ratio(results, 4, MIXED, CURRICULUM)
+    if gaps:
+        rows = {
+            name: errors.rows_of(results, "errors", degree=4, predictor=name, sigma=1)
+            for name in (MIXED, CURRICULUM)
+        }
+        with_gaps, curriculum = ([row["error"] for row in found] for found in rows.values())
+        text = (
+            "on degree 4, unseen by both, training with gaps (1, 3, 5) has "
+            f"{factor_text(gaps)} times the error of the curriculum (1, 2, 3), by functions; which "
+            "training is better is a question about runs, and there is one of each. Degree 4 lies "
+            "inside the family of degree 5 and outside that of degree 3: this is no evidence for "
+            "gaps as such."
+        )
+        lines.append(statement(text, BETTER, times(with_gaps, curriculum)))
+    lines += map(note, errors.in_numbers(compare_rates(results)))
+    return tuple(lines) or (note("The models that would be compared are missing."),)
+
+
+def factor_text(ratio: Interval) -> str:
+    """A factor and its interval, as words."""
+    return f"{ratio.value:.2g} [{ratio.low:.2g}, {ratio.high:.2g}]"
+
+
+def _ratio(results: Results, degree: int, a: str, b: str) -> Interval | None:
+    """error a / error b at sigma 1 with its interval, in whichever order the pair is stored."""
+    for x, y, sign in ((a, b, 1), (b, a, -1)):
+        for row in errors.rows_of(results, "ratios", degree=degree, a=x, b=y, sigma=1):
+            low, high = sorted((sign * row["low"], sign * row["high"]))
+            return Interval(10 ** (sign * row["log10 ratio"]), 10**low, 10**high)
+    return None
+
+
+FIGURE2_EXPERIMENT = Experiment(
+    "limits.figure2",
+    "Generalisation across degrees: one degree, gaps (1, 3, 5), attention only, curriculum (1, 2, "
+    "3)",
+    f"{PAPER}, section 4.3, Figure 2",
+    tuple(
+        Model(name)
+        for name in (*(BY_DEGREE[d] for d in range(1, 6)), MIXED, MIXED_ATTENTION, CURRICULUM)
+    ),
+    run_figure2,
+    states_figure2,
+    compare_rates,
+)
