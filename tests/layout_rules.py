@@ -92,7 +92,6 @@ FACES = {
     "icl_interp.theory.autoregression",
     "icl_interp.theory.linear_attention",
     "icl_interp.theory.lipschitz",
-    "icl_interp.studies.limits.constructions",
 }
 MAX_LINES = 600
 # Files that are denser than `density.WITHIN` allows. None joins them; one that is rewritten leaves.
@@ -461,6 +460,37 @@ def claims_stand_under_their_names(sources: Sources) -> Iterator[str]:
             yield f"{path}:{line}: the file's name carries no word of {id_}"
 
 
+def measurements_stand_together(sources: Sources) -> Iterator[str]:
+    """What a study measures is in its folder `measurements`, not beside a claim or a figure."""
+    for path, text in sources.items():
+        if not path.startswith("studies/") or PurePosixPath(path).match("studies/*/measurements/*"):
+            continue
+        for node in nodes(text):
+            match node:
+                case ast.FunctionDef(name=name, decorator_list=[*marks]):
+                    if any(_is_measurement(mark) for mark in marks):
+                        yield f"{path}:{node.lineno}: measures {name} outside of `measurements`"
+
+
+def _is_measurement(mark: ast.expr) -> bool:
+    """Whether a decorator is `measurement(...)`, by itself or as a name of its module."""
+    called = mark.func if isinstance(mark, ast.Call) else mark
+    if isinstance(called, ast.Attribute):
+        return called.attr == "measurement"
+    return isinstance(called, ast.Name) and called.id == "measurement"
+
+
+def constructions_have_one_list(sources: Sources) -> Iterator[str]:
+    """A study takes its models of known truth from `constructions.all` alone."""
+    for path in sources:
+        if not PurePosixPath(path).match("studies/*/study.py"):
+            continue
+        room = f"{module(path).rpartition('.')[0]}.constructions"
+        for target, line, _ in ours(path, sources):
+            if f"{target}.".startswith(f"{room}.") and target != f"{room}.all":
+                yield f"{path}:{line}: imports {target} instead of {room}.all"
+
+
 RULES = (
     imports_point_down,
     studies_stand_apart,
@@ -479,4 +509,6 @@ RULES = (
     quantities_are_defined_once,
     studies_attach_no_hooks,
     claims_stand_under_their_names,
+    measurements_stand_together,
+    constructions_have_one_list,
 )

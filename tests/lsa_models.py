@@ -12,11 +12,11 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.studies.linear_attention import constructions
+from icl_interp.studies.linear_attention.constructions import layers as known_layers
 from icl_interp.tasks.regression import Exponential, LinearRegression
 from icl_interp.theory import linear_attention as theory
 
-N, N_CTX, layer = constructions.N, constructions.N_CTX, constructions.layer
+N, N_CTX, layer = known_layers.N, known_layers.N_CTX, known_layers.layer
 VARIANCES = (1.0, 3.0)
 TASK = LinearRegression(n_dims=2, covariance=VARIANCES, n_points=N + 1)
 RANDOM = LinearRegression(n_dims=2, covariance=Exponential(), n_points=N + 1)

@@ -19,6 +19,7 @@ from layout_rules import (
     RULES,
     annotations_are_evaluated,
     claims_stand_under_their_names,
+    constructions_have_one_list,
     engine_names_no_study,
     files_are_plain,
     files_are_short,
@@ -27,6 +28,7 @@ from layout_rules import (
     imports_point_down,
     inner_code_imports_modules,
     library_code_does_not_print,
+    measurements_stand_together,
     only_criteria_pass_verdicts,
     public_names_are_documented,
     quantities_are_defined_once,
@@ -134,11 +136,13 @@ KEEPS = {
     "figures/curves.py": "import plotly.graph_objects as go",
     "figures/export.py": "import kaleido",
     "studies/__init__.py": "from icl_interp.studies.limits.study import STUDY",
-    "studies/limits/study.py": "from icl_interp.studies.limits.claims import far\nNAME = "
-    "'limits.far'",
+    "studies/limits/study.py": "from icl_interp.studies.limits.claims import far\nfrom "
+    "icl_interp.studies.limits.constructions.all import CONSTRUCTIONS\nNAME = 'limits.far'",
     "studies/limits/claims/far.py": "from icl_interp.studies.limits.measurements import far\n"
     "Claim(id='limits.far_from_data')",
-    "studies/limits/measurements/far.py": "from icl_interp.theory import limits\nedit.hooks(model)",
+    "studies/limits/measurements/far.py": "from icl_interp.theory import limits\nedit.hooks(model)"
+    "\n@measurement('far/own')\ndef far(lab):\n    '''Far.'''",
+    "studies/limits/constructions/all.py": "CONSTRUCTIONS = ()",
     "studies/heads/study.py": "",
     "report.py": "from icl_interp.figures import curves\nmarkup('<b>{}</b>', x)\nMarkup('')",
     "reproduction/page.py": "'''Of a '<b>'.'''\nrendered('page.html', note='1 < 2')",
@@ -254,6 +258,21 @@ BREAKS = [
         claims_stand_under_their_names,
         "studies/limits/claims/no_limit.py",
         "Claim(id='limits.no_norm')",
+    ),
+    (
+        constructions_have_one_list,
+        "studies/limits/study.py",
+        "from icl_interp.studies.limits.constructions.layers import CONSTRUCTIONS",
+    ),
+    (
+        measurements_stand_together,
+        "studies/limits/claims/far.py",
+        "@measurement('far/own')\ndef far(lab):\n    '''Far.'''",
+    ),
+    (
+        measurements_stand_together,
+        "studies/limits/figures/far.py",
+        "@measuring.measurement('far/own', version=2)\ndef far(lab):\n    '''Far.'''",
     ),
 ]
 

@@ -21,9 +21,9 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.report import banner, words
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims.softmax import far_swap
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.algorithms import polynomials_in
+from icl_interp.studies.limits.measurements.concentration import far_swap
 from icl_interp.tasks import (
     AutoregressiveProcess,
     LinearRegression,

@@ -22,7 +22,11 @@ from icl_interp.checkpoints import store
 from icl_interp.resampling import TOO_SMALL, UNSEEN, draw_weights, half_width
 from icl_interp.studies.autoregression.measurements.descent_steps import descent
 from icl_interp.studies.autoregression.measurements.softmax_misses import ALL, MISSED, missed
-from icl_interp.studies.limits.claims.unknown_degree import LARGEST_DEGREE, MODEL, unknown_degree
+from icl_interp.studies.limits.measurements.unknown_degree import (
+    LARGEST_DEGREE,
+    MODEL,
+    unknown_degree,
+)
 from icl_interp.tails import far_quantile
 
 SEEDS = 120  # of the samples whose units make the law

@@ -20,7 +20,7 @@ from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.reading import Reading
 from icl_interp.probes.residual import LogitLens
-from icl_interp.studies.limits.claims.last_layer import N_SHOWN
+from icl_interp.studies.limits.measurements.lens import N_SHOWN
 
 CLAIMS = (
     "limits.last_layer",

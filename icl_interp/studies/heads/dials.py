@@ -1,7 +1,7 @@
 """Dials of `heads`: layers taken across the thresholds of the claim, for its power curve."""
 
 from icl_interp.experiments.power import Dial
-from icl_interp.studies.heads.constructions import ORTHOGONAL, alike, predictor
+from icl_interp.studies.heads.constructions.overlaps import ORTHOGONAL, alike, predictor
 
 DIALS: tuple[Dial, ...] = (
     Dial(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from icl_interp.studies.base import Study
 from icl_interp.studies.heads.claims.orthogonality import ORTHOGONALITY_CLAIM
-from icl_interp.studies.heads.constructions import CONSTRUCTIONS
+from icl_interp.studies.heads.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.heads.dials import DIALS
 from icl_interp.studies.heads.figures import overlap
 

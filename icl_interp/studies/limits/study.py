@@ -25,7 +25,7 @@ from icl_interp.studies.limits.claims import training_density as training_densit
 from icl_interp.studies.limits.claims import uniform as uniform_claims
 from icl_interp.studies.limits.claims import unknown_degree as unknown_degree_claims
 from icl_interp.studies.limits.claims import unseen_classes as unseen_classes_claims
-from icl_interp.studies.limits.constructions import CONSTRUCTIONS, EXCEPTIONS
+from icl_interp.studies.limits.constructions.all import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.limits.dials import DIALS
 from icl_interp.studies.limits.experiments.all import EXPERIMENTS
 from icl_interp.studies.limits.figures import (

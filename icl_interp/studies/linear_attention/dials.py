@@ -14,7 +14,7 @@ from icl_interp.experiments.calibration import Case
 from icl_interp.experiments.power import Dial
 from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.prompts import Prompts
-from icl_interp.studies.linear_attention import constructions as known
+from icl_interp.studies.linear_attention.constructions import layers as known
 from icl_interp.studies.linear_attention.measurements.setting import trained_landscape
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory

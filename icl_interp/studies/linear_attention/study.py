@@ -16,7 +16,7 @@ from icl_interp.studies.linear_attention.claims import (
     random_covariance,
     risk,
 )
-from icl_interp.studies.linear_attention.constructions import CONSTRUCTIONS, EXCEPTIONS
+from icl_interp.studies.linear_attention.constructions.all import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.linear_attention.dials import DIALS
 from icl_interp.studies.linear_attention.experiments import (
     convergence,

@@ -17,8 +17,13 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import heads as probed
 from icl_interp.probes import maps
 from icl_interp.provenance import generator
-from icl_interp.studies.heads import constructions as known
-from icl_interp.studies.heads.constructions import CONSTRUCTIONS, ORTHOGONAL, OWN, predictor
+from icl_interp.studies.heads.constructions import overlaps as known
+from icl_interp.studies.heads.constructions.overlaps import (
+    CONSTRUCTIONS,
+    ORTHOGONAL,
+    OWN,
+    predictor,
+)
 from icl_interp.studies.heads.measurements.overlaps import compared, overlap, pairs_of_distinct
 from icl_interp.tasks import AutoregressiveProcess
 

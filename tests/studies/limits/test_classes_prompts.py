@@ -15,8 +15,8 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.companions import Role
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
-from icl_interp.studies.limits.claims import patterns
 from icl_interp.studies.limits.measurements import ablation
+from icl_interp.studies.limits.measurements import patterns as measured_patterns
 from icl_interp.studies.limits.measurements.classes import (
     drawn_powers,
     errors,
@@ -179,13 +179,13 @@ def check_whole(orders):
 
 
 def test_units_are_permuted_whole(monkeypatch):
-    seen, draws = [], patterns._draws
+    seen, draws = [], measured_patterns._draws
     monkeypatch.setattr(
-        patterns,
+        measured_patterns,
         "_draws",
         lambda lab, p, *args, **more: seen.append(p) or draws(lab, p, *args, **more),
     )
-    patterns.distances(bench())
+    measured_patterns.distances(bench())
     near, _, shuffled = seen[:3]  # (batch, degree, head, key)
     check_whole(orders_of(near, shuffled))
     by_prompt = shuffled.clone()

@@ -21,14 +21,10 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims import continuous as limits_continuous
-from icl_interp.studies.limits.claims.continuous import (
-    DOMAINS,
-    continuous,
-    variance_and_floor,
-    within,
-)
+from icl_interp.studies.limits.claims.continuous import variance_and_floor
+from icl_interp.studies.limits.measurements import continuous as measured_continuous
 from icl_interp.studies.limits.measurements import drawn_functions
+from icl_interp.studies.limits.measurements.continuous import DOMAINS, continuous, within
 
 CLAIM = "limits.continuous_functions"
 U = tasks.Uniform(-1, 1)
@@ -128,7 +124,9 @@ def check_measured(measure):
 def test_measured_by_hand(monkeypatch):
     check_measured(continuous)
     monkeypatch.setattr(
-        limits_continuous, "per_unit", lambda values, n: values.sum(-1).view(n, -1).mean(-1).numpy()
+        measured_continuous,
+        "per_unit",
+        lambda values, n: values.sum(-1).view(n, -1).mean(-1).numpy(),
     )
     must_fail(check_measured, continuous)
 
@@ -192,9 +190,9 @@ def check_drawn(draw):
 
 
 def test_every_unit_is_shown_a_function_of_its_own():
-    check_drawn(limits_continuous.prompts_of)
+    check_drawn(measured_continuous.prompts_of)
     fixed = Lab(make("pre", n_ctx=20), CUBICS, Interleaved(), n_units=6, n_contexts=8)
-    must_fail(check_drawn, lambda lab, name: limits_continuous.prompts_of(fixed, name))
+    must_fail(check_drawn, lambda lab, name: measured_continuous.prompts_of(fixed, name))
 
 
 def by_heart(prompts):

@@ -14,9 +14,9 @@ from icl_interp.figures import catalogue
 from icl_interp.figures.render import rendered
 from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.last_layer import seen_by
-from icl_interp.studies.limits.claims.patterns import LARGEST
 from icl_interp.studies.limits.figures.layers import FLOOR
 from icl_interp.studies.limits.measurements.ablation import ALL, QUERY
+from icl_interp.studies.limits.measurements.patterns import LARGEST
 
 PARTS = ("layers/curves", "layers/lens", "layers/without attention", "patterns/degrees")
 

@@ -19,9 +19,11 @@ from icl_interp.provenance import generator
 from icl_interp.resampling import Interval
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import last_layer as last_layer_claim
-from icl_interp.studies.limits.claims.last_layer import EDITS, LENSES, PARTS, left, seen_by
+from icl_interp.studies.limits.claims.last_layer import left, seen_by
 from icl_interp.studies.limits.constructions.mechanisms import step_in_layers, step_twice
+from icl_interp.studies.limits.measurements import lens as measured_lens
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, QUERY
+from icl_interp.studies.limits.measurements.lens import EDITS, LENSES, PARTS
 
 LAST_ID = "limits.last_layer"
 N = 40
@@ -71,7 +73,7 @@ def check_without_last(measure):
     model = make("pre").float()
     lab = Lab(model, TASK, encoding_of(model), n_units=4, n_contexts=2)
     result = measure(lab)
-    prompts = last_layer_claim.prompts_of(lab)
+    prompts = measured_lens.prompts_of(lab)
     names = ("blocks.1.hook_attn_out", "blocks.1.hook_mlp_out")
     _, cache = lab.single.run_with_cache(lab.tokens(lab.few).float())
     tokens = lab.tokens(prompts).float()
@@ -93,12 +95,12 @@ def check_without_last(measure):
 
 
 def test_the_last_layer_is_left_out_by_brute_force(monkeypatch):
-    check_without_last(last_layer_claim.without_last)
+    check_without_last(measured_lens.without_last)
 
     monkeypatch.setattr(
-        last_layer_claim, "sublayers", lambda model, kind, layer: sublayers(model, kind, layer - 1)
+        measured_lens, "sublayers", lambda model, kind, layer: sublayers(model, kind, layer - 1)
     )
-    must_fail(check_without_last, last_layer_claim.without_last)
+    must_fail(check_without_last, measured_lens.without_last)
 
 
 # ---- known truth ---------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def check_what_the_query_tells(measured):
 def test_the_mean_of_the_functions_is_not_formed_anywhere(measured, monkeypatch):
     check_what_the_query_tells(measured)
     monkeypatch.setattr(
-        last_layer_claim, "_of_context", lambda lab, prompts, out: as_numbers(out).double()
+        measured_lens, "_of_context", lambda lab, prompts, out: as_numbers(out).double()
     )
     must_fail(check_what_the_query_tells, measured)
 

@@ -15,10 +15,11 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims import last_layer as last_layer_claim
-from icl_interp.studies.limits.claims.last_layer import LENSES, held_out_readings, left, seen_by
+from icl_interp.studies.limits.claims.last_layer import left, seen_by
 from icl_interp.studies.limits.constructions.layers import LABEL, TOKEN, WRITTEN, hand_set
 from icl_interp.studies.limits.constructions.mechanisms import step_elsewhere, step_in_layers
+from icl_interp.studies.limits.measurements import lens as measured_lens
+from icl_interp.studies.limits.measurements.lens import LENSES, held_out_readings
 
 LAST_ID = "limits.last_layer"
 N = 40
@@ -194,14 +195,14 @@ def test_the_logit_lens_misses_another_basis(measured):
 def check_prompts(task):
     """As many functions as prompts, whether the task has pairs or not."""
     lab = Lab(make("pre"), task, encoding_of(make("pre")), n_units=4, n_contexts=2)
-    prompts = last_layer_claim.prompts_of(lab)
+    prompts = measured_lens.prompts_of(lab)
     assert (
         len(prompts)
         == len(prompts.function.unique())
         == len(prompts.parameters.unique(dim=0))
         == 16
     )
-    assert ("no antithetic pairs" in last_layer_claim._note(lab, prompts)) == (not task.paired)
+    assert ("no antithetic pairs" in measured_lens._note(lab, prompts)) == (not task.paired)
 
 
 def test_every_prompt_is_of_a_function_of_its_own(monkeypatch):
@@ -212,7 +213,7 @@ def test_every_prompt_is_of_a_function_of_its_own(monkeypatch):
     assert not single.paired
     check_prompts(single)
     monkeypatch.setattr(
-        last_layer_claim, "prompts_of", lambda lab: lab.units("layers/prompts", n_units=8)
+        measured_lens, "prompts_of", lambda lab: lab.units("layers/prompts", n_units=8)
     )
     must_fail(check_prompts, single)
 
@@ -247,10 +248,10 @@ def check_lens(measure):
 
 
 def test_lenses_by_brute_force():
-    check_lens(last_layer_claim.lens)
+    check_lens(measured_lens.lens)
 
     def shifted(lab):
-        result = last_layer_claim.lens(lab)
+        result = measured_lens.lens(lab)
         return make_array(np.roll(result.values, 1, axis=1), result.indexes)
 
     must_fail(check_lens, shifted)
@@ -259,7 +260,7 @@ def test_lenses_by_brute_force():
 def test_curves_are_the_stream_read_at_each_query():
     model = make("pre")
     lab = Lab(model, TASK, encoding_of(model), n_units=4, n_contexts=2)
-    curve = lab.measure(last_layer_claim.curves)
+    curve = lab.measure(measured_lens.curves)
     assert tuple(curve.indexes["what"]) == ("depth 0", "depth 1", "depth 2", "f")
     for k in (0, 20):
         for c in range(3):

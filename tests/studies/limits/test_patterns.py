@@ -20,7 +20,10 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import patterns as limits_patterns
-from icl_interp.studies.limits.claims.patterns import (
+from icl_interp.studies.limits.constructions.mechanisms import smoother, smoother_that_tells_degrees
+from icl_interp.studies.limits.measurements import patterns as measured_patterns
+from icl_interp.studies.limits.measurements.classes import polynomials
+from icl_interp.studies.limits.measurements.patterns import (
     LARGEST,
     by_nearness,
     last_patterns,
@@ -28,8 +31,6 @@ from icl_interp.studies.limits.claims.patterns import (
     some,
     variation,
 )
-from icl_interp.studies.limits.constructions.mechanisms import smoother, smoother_that_tells_degrees
-from icl_interp.studies.limits.measurements.classes import polynomials
 from icl_interp.tasks import Continuous, Polynomial, Uniform
 
 ALIKE_ID = "limits.patterns_alike"
@@ -169,7 +170,7 @@ def check_distances(measure):
             )
             assert result.sel(statistic="between", **at).values == pytest.approx(between, rel=1e-4)
             assert result.sel(statistic="within", **at).values == pytest.approx(within, rel=1e-4)
-            ratio = between / max(within, limits_patterns.RESPONDS)
+            ratio = between / max(within, measured_patterns.RESPONDS)
             assert result.sel(statistic="ratio", **at).values == pytest.approx(ratio, rel=1e-4)
     table = result.sel(statistic="ratio").values[:-1, :-1]
     assert float(result.sel(pair=LARGEST, layer=LARGEST, statistic="ratio").values) == table.max()
@@ -181,17 +182,17 @@ def check_distances(measure):
 
 
 def test_distances_by_brute_force(monkeypatch):
-    check_distances(limits_patterns.distances)
+    check_distances(measured_patterns.distances)
     with monkeypatch.context() as m:
         m.setattr(
-            limits_patterns, "by_nearness", lambda lab, p: torch.arange(11).expand(len(p), -1)
+            measured_patterns, "by_nearness", lambda lab, p: torch.arange(11).expand(len(p), -1)
         )
-        must_fail(check_distances, limits_patterns.distances)
+        must_fail(check_distances, measured_patterns.distances)
     with monkeypatch.context() as m:
         m.setattr(
-            limits_patterns, "variation", lambda a, b: (a - b).square().sum(-1).sqrt().mean(-1)
+            measured_patterns, "variation", lambda a, b: (a - b).square().sum(-1).sqrt().mean(-1)
         )
-        must_fail(check_distances, limits_patterns.distances)
+        must_fail(check_distances, measured_patterns.distances)
 
 
 def with_a_null_head(found):
@@ -217,7 +218,7 @@ def with_a_null_head(found):
 def check_null():
     """A head that writes nothing is no head: all numbers stay."""
     plain, wider = (
-        limits_patterns.distances(lab_of(one)) for one in (run(), with_a_null_head(run()))
+        measured_patterns.distances(lab_of(one)) for one in (run(), with_a_null_head(run()))
     )
     assert np.allclose(plain.values, wider.values, rtol=1e-3, atol=1e-5, equal_nan=True)
 
@@ -225,7 +226,9 @@ def check_null():
 def test_heads_that_write_nothing_do_not_count(monkeypatch):
     check_null()
     monkeypatch.setattr(
-        limits_patterns.relevance, "that_move", lambda result: [True] * len(result.indexes["head"])
+        measured_patterns.relevance,
+        "that_move",
+        lambda result: [True] * len(result.indexes["head"]),
     )
     must_fail(check_null)
 
@@ -233,11 +236,11 @@ def test_heads_that_write_nothing_do_not_count(monkeypatch):
 def test_patterns_that_read_inputs_alone_are_the_same_for_every_degree(measured):
     """Not only alike: every degree meets the same inputs, and so patterns are equal."""
     lab = inputs_only(n_units=16)
-    result = lab.measure(limits_patterns.distances)
+    result = lab.measure(measured_patterns.distances)
     for statistic in ("between", "ratio", "high", "by position", "excess"):
         assert np.nanmax(np.abs(result.sel(statistic=statistic).values)) < 1e-5, statistic
     assert result.sel(statistic="within", layer=1).values.min() > 0.05
-    patched = lab.measure(limits_patterns.swapped)
+    patched = lab.measure(measured_patterns.swapped)
     for target in ("degree 1", "degree 3"):
         own = patched.sel(target=target, source="own").values
         for source in ("degree 1", "degree 3"):
@@ -252,7 +255,7 @@ def check_told_apart(case):
 
     Shuffled they are not.
     """
-    result = limits_patterns.distances(
+    result = measured_patterns.distances(
         Lab(case.model, case.task, Stacked(), n_units=16, n_contexts=4)
     )
     at = {s: float(result.sel(pair="1 ~ 2", layer=1, statistic=s).values) for s in STATISTICS}
@@ -294,10 +297,10 @@ def check_swapped(measure):
 
 
 def test_swapped_patterns_by_brute_force():
-    check_swapped(limits_patterns.swapped)
+    check_swapped(measured_patterns.swapped)
 
     def mixed_up(lab):
-        result = limits_patterns.swapped(lab)
+        result = measured_patterns.swapped(lab)
         return make_array(result.values[:, [0, 2, 1, 3, 4]], result.indexes)
 
     must_fail(check_swapped, mixed_up)
@@ -306,8 +309,8 @@ def test_swapped_patterns_by_brute_force():
 def test_the_model_is_as_it_was():
     lab = lab_of(run())
     before = lab.single(lab.tokens(lab.few).float()).clone()
-    lab.measure(limits_patterns.distances)
-    lab.measure(limits_patterns.swapped)
+    lab.measure(measured_patterns.distances)
+    lab.measure(measured_patterns.swapped)
     assert torch.equal(lab.single(lab.tokens(lab.few).float()), before)
     assert not any(point._forward_hooks for point in lab.single.hook_dict.values())
 
@@ -416,4 +419,4 @@ def test_who_cannot_be_asked():
 
 
 def test_one_degree_above_1_is_compared_with_those_below_it():
-    assert limits_patterns.degrees(lab_of(run((3,)))) == [1, 2, 3]
+    assert measured_patterns.degrees(lab_of(run((3,)))) == [1, 2, 3]

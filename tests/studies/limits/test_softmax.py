@@ -19,11 +19,17 @@ from icl_interp.probes.attention import TARGETS, hardmax_distance
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import softmax as limits_softmax
-from icl_interp.studies.limits.claims.softmax import CONCENTRATED, DRAWN, FAR_CONDITIONS, LATER
 from icl_interp.studies.limits.constructions.layers import (
     nearly_hardmax,
     random_pre_norm,
     scalar_layer,
+)
+from icl_interp.studies.limits.measurements import concentration as measured_concentration
+from icl_interp.studies.limits.measurements.concentration import (
+    CONCENTRATED,
+    DRAWN,
+    FAR_CONDITIONS,
+    LATER,
 )
 
 HARDMAX, UNIFORM = "limits.softmax_hardmax", "limits.softmax_uniform"
@@ -71,7 +77,7 @@ def check_concentration(result, lab):
         near = (hardmax_distance(last_rows(lab, x)) <= CONCENTRATED).double()
         expected = near.view(4, 6, 6).mean(1).T
         np.testing.assert_allclose(result.sel(condition=condition).values, expected, atol=1e-12)
-    for condition, sizes in zip(DRAWN, limits_softmax._drawn_sizes(lab).T, strict=True):
+    for condition, sizes in zip(DRAWN, measured_concentration._drawn_sizes(lab).T, strict=True):
         # Units of six prompts, each with a place of its own.
         rows = [last_rows(lab, x)[6 * unit : 6 * unit + 6] for unit, x in enumerate(sizes)]
         expected = (
@@ -115,7 +121,7 @@ def check_curve(result, lab):
 
 def test_concentration_is_counted_over_contexts():
     lab = small_lab(init_std=1.5)
-    result = limits_softmax.concentration(lab)
+    result = measured_concentration.concentration(lab)
     assert 0 < result.values[:, :-1].mean() < 1
     check_concentration(result, lab)
     must_fail(check_concentration, result.copy(data=result.values[:, :, ::-1]), lab)
@@ -146,17 +152,17 @@ def check_gaps(grows):
 
 
 def test_a_gap_that_levels_off_does_not_grow(monkeypatch):
-    check_gaps(limits_softmax._grows)
-    must_fail(check_gaps, lambda gaps: limits_softmax._grows(gaps[..., [0, 1, 3, 2, 5, 4]]))
+    check_gaps(measured_concentration._grows)
+    must_fail(check_gaps, lambda gaps: measured_concentration._grows(gaps[..., [0, 1, 3, 2, 5, 4]]))
     for name, wrong in (("GROWS", 1.0), ("GROWS", 4.0), ("ROUNDING", 0.0)):
         with monkeypatch.context() as patch:
-            patch.setattr(limits_softmax, name, wrong)
-            must_fail(check_gaps, limits_softmax._grows)
+            patch.setattr(measured_concentration, name, wrong)
+            must_fail(check_gaps, measured_concentration._grows)
 
 
 def test_delta_along_x_is_that_of_whole_prompts():
     lab = small_lab()
-    result = limits_softmax.delta(lab)
+    result = measured_concentration.delta(lab)
     assert list(result.indexes["statistic"]) == ["delta", *TARGETS]
     check_curve(result, lab)
     must_fail(check_curve, result.copy(data=result.values[..., ::-1]), lab)
@@ -241,7 +247,7 @@ def check_tenth(build):
 @pytest.mark.slow
 def test_a_delta_of_a_tenth_is_no_hardmax(monkeypatch):
     check_tenth(nearly_hardmax)
-    monkeypatch.setattr(limits_softmax, "CONCENTRATED", 0.2)
+    monkeypatch.setattr(measured_concentration, "CONCENTRATED", 0.2)
     must_fail(check_tenth, nearly_hardmax)
 
 
@@ -308,7 +314,7 @@ def test_scores_that_swing_with_the_query_are_no_hardmax(monkeypatch):
     assert found.details[0]["far"] == 1.0
     assert found.details[0]["far, drawn places"] < 0.2
     assert "0 of 1 do" in found.reason
-    monkeypatch.setattr(limits_softmax, "_drawn_sizes", known_sizes)
+    monkeypatch.setattr(measured_concentration, "_drawn_sizes", known_sizes)
     assert judged(swings).verdict == "supported"
 
 

@@ -21,8 +21,9 @@ from icl_interp.probes.record import Activations
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.studies.limits.claims import uniform as limits_uniform
-from icl_interp.studies.limits.claims.uniform import BEYOND, _deficit
 from icl_interp.studies.limits.constructions.layers import scalar_layer
+from icl_interp.studies.limits.measurements import dispersion as measured_dispersion
+from icl_interp.studies.limits.measurements.dispersion import BEYOND, _deficit
 from icl_interp.theory.limits import entropy_deficit_bound
 
 UNIFORM = "limits.softmax_uniform"
@@ -44,7 +45,7 @@ def test_deficits_within_a_kind_of_token():
 def test_a_key_that_the_query_does_not_see_is_not_counted():
     """With labelled keys the query does not see itself; the probe counts what is seen by itself."""
     lab = Lab(make("bidirectional", keys="labelled"), TASK, Stacked(), n_units=4, n_contexts=3)
-    result, entropy = limits_uniform.deficit(lab), AttentionEntropy(per_prompt=True)
+    result, entropy = measured_dispersion.deficit(lab), AttentionEntropy(per_prompt=True)
     lab.sweep(lab.inner, probes=[entropy])
     found = entropy.results()["deficit"].values.reshape(6, 2, 4, 6).mean((1, 3))
     np.testing.assert_allclose(result.sel(n="trained").values, found, rtol=1e-9, atol=1e-12)
@@ -68,7 +69,7 @@ def test_the_limit_of_the_deficit_is_what_resampling_tends_to():
     lab.sweep(lab.inner, probes=[seen])
     scores = torch.cat(list(seen.recorded.values()), 1).view(8, 3, 6, 2, 13)
     pool = scores.permute(0, 2, 3, 1, 4)  # (function, head, query, context, key)
-    result = limits_uniform.deficit(lab)
+    result = measured_dispersion.deficit(lab)
     limit = result.sel(n="limit").values
 
     def resampled(n):
@@ -109,7 +110,7 @@ def test_deficits_of_heads_are_those_of_their_patterns():
         )
     p = torch.stack(patterns)  # (query, batch, head, key)
     expected = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 6, 6).mean(1).T
-    result = limits_uniform.deficit(lab)
+    result = measured_dispersion.deficit(lab)
     assert np.allclose(result.sel(n="trained").values, expected, rtol=0, atol=1e-12)
     bound = (
         entropy_deficit_bound(p.log().amax(-1) - p.log().amin(-1)).mean(0).view(4, 6, 6).mean(1).T
@@ -121,7 +122,7 @@ def test_deficits_of_heads_are_those_of_their_patterns():
     )
 
     # The curve's last direct point is the trained length, of two contexts a function.
-    curve = limits_uniform.dispersion(lab)
+    curve = measured_dispersion.dispersion(lab)
     k = list(curve["n"].values).index(13.0)
     few = (math.log(13) + torch.xlogy(p, p).sum(-1)).mean(0).view(4, 6, 6)[:, :2].mean((0, 1))
     assert np.allclose(curve.sel(statistic="deficit").values[:, k], few, rtol=0, atol=1e-12)
@@ -173,7 +174,7 @@ def deficit_of(p):
 @pytest.mark.slow
 def test_dispersion_at_direct_lengths_is_that_of_whole_prompts():
     lab = small_lab()
-    curve = limits_uniform.dispersion(lab)
+    curve = measured_dispersion.dispersion(lab)
     with torch.no_grad():
         check_dispersion(curve, lab)
         must_fail(check_dispersion, curve.copy(data=curve.values[[0, 1, 3, 2, 4]]), lab)
@@ -186,11 +187,11 @@ def test_spread_given_the_function_needs_two_contexts_of_it():
     """One context of each function of a pair tells of two functions, not of spread within one."""
     lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=1)
     assert np.isnan(
-        limits_uniform.dispersion(lab).sel(statistic="variance from samples").values
+        measured_dispersion.dispersion(lab).sel(statistic="variance from samples").values
     ).all()
     lab = Lab(make("pre"), TASK, Interleaved(), n_units=4, n_contexts=2)
     shares = (
-        limits_uniform.dispersion(lab)
+        measured_dispersion.dispersion(lab)
         .sel(statistic="variance from samples")
         .values[:, : -len(BEYOND)]
     )

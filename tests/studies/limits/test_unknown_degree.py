@@ -18,8 +18,8 @@ from icl_interp.baselines import MaximumDegree
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.results import make_array
-from icl_interp.studies.limits.claims import unknown_degree as unknown_degree_claim
-from icl_interp.studies.limits.claims.unknown_degree import (
+from icl_interp.studies.limits.measurements import unknown_degree as measured_degree
+from icl_interp.studies.limits.measurements.unknown_degree import (
     BAYES,
     CAUTIOUS,
     LARGEST_DEGREE,
@@ -77,9 +77,7 @@ def check_unknown(measure):
 
 def test_algorithms_that_are_not_told_the_degree(monkeypatch):
     check_unknown(unknown_degree)
-    monkeypatch.setattr(
-        unknown_degree_claim, "MaximumDegree", lambda degree: MaximumDegree(degree + 1)
-    )
+    monkeypatch.setattr(measured_degree, "MaximumDegree", lambda degree: MaximumDegree(degree + 1))
     must_fail(check_unknown, unknown_degree)
 
 

@@ -18,7 +18,7 @@ from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.studies.linear_attention.claims.algorithm import ALGORITHM_CLAIM
 from icl_interp.studies.linear_attention.claims.order_free import ORDER_FREE_CLAIM
-from icl_interp.studies.linear_attention.constructions import by_place
+from icl_interp.studies.linear_attention.constructions.layers import by_place
 from icl_interp.studies.linear_attention.hand_built import descent
 from icl_interp.studies.linear_attention.measurements import algorithms as lsa_algorithms
 from icl_interp.studies.linear_attention.measurements import setting

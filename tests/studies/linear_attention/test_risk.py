@@ -20,7 +20,7 @@ from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.results import make_curve
 from icl_interp.studies.linear_attention.claims import risk as claims
-from icl_interp.studies.linear_attention.constructions import by_place
+from icl_interp.studies.linear_attention.constructions.layers import by_place
 from icl_interp.studies.linear_attention.measurements import setting
 from icl_interp.studies.linear_attention.measurements import shifts as lsa_shifts
 from icl_interp.theory import linear_attention as theory

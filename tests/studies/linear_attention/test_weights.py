@@ -22,7 +22,7 @@ from icl_interp.models.single_layers import LinearSelfAttention, read_layer
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.results import make_curve, numbers_in
-from icl_interp.studies.linear_attention.constructions import beside_cancelling, biased, flow
+from icl_interp.studies.linear_attention.constructions.layers import beside_cancelling, biased, flow
 from icl_interp.studies.linear_attention.hand_built import by_inputs
 from icl_interp.studies.linear_attention.measurements import tied as lsa_tied
 from icl_interp.studies.linear_attention.measurements import weights as lsa_weights

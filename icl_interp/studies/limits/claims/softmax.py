@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float
 from xarray import DataArray
 
 from icl_interp.analyses import output_unit, relevance
@@ -24,20 +22,20 @@ from icl_interp.analyses.criterion import (
 )
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
-from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.relevance import OUT, Outcome, Standing
-from icl_interp.interventions.attention import SwapPattern, Temperature
-from icl_interp.probes.attention import TARGETS, TIE, AttentionEntropy, AttentionTargets
-from icl_interp.probes.record import Activations
-from icl_interp.probes.sweep import Sweep, Swept
+from icl_interp.probes.attention import TARGETS
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import make_array, make_curve
 from icl_interp.studies.limits.claims.far_words import asked
-from icl_interp.studies.limits.measurements import between, far
+from icl_interp.studies.limits.measurements.concentration import (
+    CONCENTRATED,
+    FAR_CONDITIONS,
+    concentration,
+    delta,
+    far_swap,
+)
 from icl_interp.studies.limits.measurements.far import power
 
-CONCENTRATED = 0.05  # delta up to which a pattern counts as its hardmax (total variation distance)
 # Shares of contexts far out, from which and up to which. The first was 0.95, in each of four
 # conditions at once and for all heads simultaneously: then 1,024 prompts do not tell a head that
 # turns in 96 % of contexts from one that turns in 94 %, and models stay open all of whose heads
@@ -49,134 +47,6 @@ NEARBY = 0.5
 # Change of the prediction far from the data, in u, up to which two patterns do the same.
 SAME = 0.02
 MOST, HALF = 0.9, 0.5  # shares of heads: from which on the claim holds, and up to which it does not
-FAR_CONDITIONS = (-1e5, -1e4, 1e4, 1e5)  # queries, in units of `Lab.x_unit`
-DRAWN = ("drawn, x < 0", "drawn, x > 0")  # places drawn from 1e4 to 1e5, one for each pair of units
-LATER = ("later, x < 0", "later, x > 0")
-# Factor on the increment of a score gap, from one decade to the next, above which it still grows.
-GROWS = 10**0.2
-ROUNDING = 1e-9  # increments of score gaps that are none
-
-
-def _near_and_far(lab: Lab) -> dict[str, Sweep]:
-    """Patterns of all heads in distribution, far out and at drawn places; score gaps far out."""
-    queries = [lab.x_unit * x for x in FAR_CONDITIONS]
-    before = [lab.x_unit * x for x in (-1e3, 1e3)]
-    places = lab.drawn(lab.prompts, _drawn_sizes(lab))
-    near, out, drawn = (AttentionEntropy(per_prompt=True) for _ in range(3))
-    scores = [f"blocks.{i}.attn.hook_attn_scores" for i in range(lab.model.cfg.n_layers)]
-    return {
-        "near": lab.ask(probes=[near]),
-        "far": lab.ask(queries, probes=[out]),
-        "drawn": lab.ask_at(places, probes=[drawn]),
-        "gaps": lab.ask([*before, *queries], probes=[Activations(scores, keep=score_gap)]),
-    }
-
-
-@measurement("heads/concentration", version=3, asks=_near_and_far)
-def concentration(lab: Lab, swept: Mapping[str, Swept]) -> DataArray:
-    """Share of each unit's contexts in which a head's pattern at the last query is concentrated.
-
-    Conditions: in distribution; each far query; a drawn one for each sign, from 1e4 to 1e5 and
-    along the ray of the unit (`Bench.rays`); and "later" for each sign: the context is concentrated
-    at 1e5, or the gap between its largest score and the next one still grows there. The pattern
-    then turns into a hardmax at some larger |x|: where the gap reaches log 19 (n - 1), with n keys,
-    delta is at most 0.05. "prompts" holds the number of prompts in a unit.
-    """
-    queries = [lab.x_unit * x for x in FAR_CONDITIONS]
-    probes = [swept[name].probe(AttentionEntropy) for name in ("near", "far", "drawn")]
-    # (layer, head, condition, prompt)
-    deltas = np.concatenate([probe.results()["delta"].values for probe in probes], 2)
-    gaps = swept["gaps"].probe(Activations).recorded
-    grows = np.stack([_grows(recorded) for recorded in gaps.values()])
-    now = deltas <= CONCENTRATED
-    hits = np.concatenate([now, now[:, :, [1, 4]] | grows], 2)
-    shares = lab.by_unit(torch.from_numpy(hits).double().movedim(-1, 0))
-    values = np.moveaxis(shares, 0, -1).reshape(len(lab.heads), -1, lab.n_units)
-    axes = {
-        "head": relevance.labels(lab),
-        "condition": ("in distribution", *queries, *DRAWN, *LATER, "prompts"),
-        "unit": tuple(range(lab.n_units)),
-    }
-    values = np.concatenate([values, np.full_like(values[:, :1], lab.unit_size)], 1)
-    return make_array(values, axes, note=f"delta <= {CONCENTRATED}")
-
-
-def _drawn_sizes(lab: Lab) -> Float[np.ndarray, "unit place"]:
-    """A size from 1e4 to 1e5 units in each direction, log-uniform.
-
-    It lies in either half decade equally often.
-    """
-    strata = [between.stratum(1e4, 1e5, sign) for sign in (-1, 1)]
-    which = np.arange(lab.n_units) // 2 % 2  # units of a pair share a place
-    return np.stack([lab.drawn_sizes[np.arange(lab.n_units), at[which]] for at in strata], 1)
-
-
-def score_gap(scores: Float[torch.Tensor, "*batch key"]) -> Float[torch.Tensor, "*batch"]:
-    """How far the largest score lies above the largest one that does not tie with it.
-
-    It is 0 where all scores tie.
-
-    >>> score_gap(torch.tensor([[3.0, 1.0, 3.0], [2.0, 2.0, 2.0]]))
-    tensor([2., 0.])
-    """
-    top = scores.amax(-1, keepdim=True)
-    below = scores.masked_fill(scores >= top - TIE, -torch.inf).amax(-1)
-    return torch.where(below.isinf(), 0.0, top[..., 0] - below)
-
-
-def _grows(gaps: Float[torch.Tensor, "batch head query"]) -> Bool[np.ndarray, "head sign batch"]:
-    """Whether score gaps at 1e3, 1e4 and 1e5 grow without an end, for both signs.
-
-    The queries of `gaps` are -1e3, 1e3, -1e5, -1e4, 1e4, 1e5. A gap that nears a limit has
-    increments that shrink from one decade to the next.
-    """
-    decades = gaps[..., [[0, 3, 2], [1, 4, 5]]].diff(dim=-1)  # (batch, head, sign, decade)
-    earlier, last = decades.unbind(-1)
-    return ((last > ROUNDING) & (last >= GROWS * earlier.abs())).permute(1, 2, 0).numpy()
-
-
-def _as_query_grows(lab: Lab) -> Sweep:
-    """Patterns of all heads, and what they attend to."""
-    targets = AttentionTargets(lab.encoding.kinds(lab.task.n_points))
-    return lab.ask(lab.x_unit * np.sort(far.DECADES), probes=[AttentionEntropy(), targets])
-
-
-@measurement("heads/delta", asks=_as_query_grows)
-def delta(lab: Lab, swept: Swept) -> DataArray:
-    """Mean delta of every head as the query grows, and what it attends to most."""
-    xs = lab.x_unit * np.sort(far.DECADES)
-    mean = swept.probe(AttentionEntropy).results()["delta"].sel(statistic="mean").values
-    shares = np.moveaxis(swept.probe(AttentionTargets).results()["share"].values, -1, 0)
-    values = np.concatenate([mean[None], shares]).reshape(1 + len(TARGETS), -1, len(xs))
-    return make_curve(
-        values, {"statistic": ("delta", *TARGETS), "head": relevance.labels(lab), "x": tuple(xs)}
-    )
-
-
-def _swapped(lab: Lab) -> dict[str, Sweep]:
-    """f near and far, as it is and with every head's pattern swapped."""
-    xs = [*lab.inner, -1e4 * lab.x_unit, 1e4 * lab.x_unit]
-    arms = {
-        "one-hot": SwapPattern("hardmax"),
-        "uniform": SwapPattern("uniform"),
-        "flattened": Temperature(1e6),
-    }
-    edited = {name: lab.ask(xs, query=[edit]) for name, edit in arms.items()}
-    return {"intact": lab.ask(xs), **edited}
-
-
-@measurement("heads/far swap", asks=_swapped)
-def far_swap(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
-    """Squared change of f with every pattern at the query swapped; "intact": f's own square.
-
-    Of vectors the squared lengths, because u, the unit that they are measured in, is the root of
-    summed variances.
-    """
-    xs = arms["intact"].xs
-    f, *swapped = (arm.f for arm in arms.values())
-    values = [lab.by_unit(part.square().sum(-1)) for part in (f, *(other - f for other in swapped))]
-    axes = {"arm": tuple(arms), "unit": tuple(range(lab.n_units)), "x": tuple(xs)}
-    return make_curve(values, axes, note="swapped at the query only; the context is read as it is")
 
 
 def _standings(result: DataArray, level: float) -> dict[str, Standing]:

@@ -1,94 +1,33 @@
 """The claim of `limits` that a model does better than algorithms that must know the degree."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from xarray import DataArray
 
 from icl_interp.analyses.claim import Claim, Remarks
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate, Found, at_least, at_most
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Quote
-from icl_interp.analyses.lab import Lab
-from icl_interp.analyses.measurement import Results, measurement
+from icl_interp.analyses.measurement import Results
 from icl_interp.analyses.natural import measured
-from icl_interp.baselines.base import Predictor
-from icl_interp.baselines.named import classical
-from icl_interp.baselines.regression import MaximumDegree
-from icl_interp.prompts import Prompts
-from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.results import make_array
 from icl_interp.studies.limits.claims.error_rates import only_class
 from icl_interp.studies.limits.measurements import classes
-from icl_interp.studies.limits.measurements.classes import (
-    needs_polynomials,
-    polynomial_task,
-    squared_errors,
+from icl_interp.studies.limits.measurements.classes import needs_polynomials
+from icl_interp.studies.limits.measurements.unknown_degree import (
+    BAYES,
+    LARGEST_DEGREE,
+    MODEL,
+    unknown_degree,
 )
 
-# Knows what the model was trained on, but not this function's degree.
-LARGEST_DEGREE = "least squares, largest degree"
-CAUTIOUS = "least squares, twice that degree"
-BAYES = "Bayes over degrees"
-MODEL = "model"
 TINY = np.finfo(float).tiny
 # Times: a factor of 1.56 apart. With 128 units of 8 prompts the ratio has a standard error of about
 # 0.11 of itself, at half the sample 0.16, and two of these are a factor of 1.38.
 BETTER = 0.8
 WORSE = 1.25
-
-
-def of_degree(lab: Lab, degree: int) -> Prompts:
-    """Polynomials of one degree: as many units as the lab has, each with as many contexts."""
-    task = replace(polynomial_task(lab), degrees=(degree,))
-    draw = generator(lab.seed, "algorithms/degree", degree)
-    if task.paired:
-        return task.sample_pairs(lab.n_units, draw, n_contexts=lab.n_contexts, dtype=torch.float64)
-    return task.sample(lab.n_units, draw, n_contexts=lab.unit_size, dtype=torch.float64)
-
-
-@measurement("algorithms/unknown degree", version=2)
-def unknown_degree(lab: Lab) -> DataArray:
-    """Squared error on each degree trained on, of the model and of algorithms not told the degree.
-
-    Scored from each degree's own n + 2nd point on, where the model predicts something. Least
-    squares has the features of the largest degree trained on, or of twice that for somebody who
-    does not know it either (of least norm while points are too few); the Bayes predictor weighs the
-    degrees trained on by how well they explain the points. What least squares misses with too few
-    points varies so much with the inputs that units need all their contexts.
-    """
-    task = polynomial_task(lab)
-    predictors: dict[str, Predictor] = {
-        MODEL: lab,
-        LARGEST_DEGREE: MaximumDegree(task.max_degree),
-        CAUTIOUS: MaximumDegree(2 * task.max_degree),
-        BAYES: classical(task)[BAYES],
-    }
-    degrees = [d for d in sorted(set(task.degrees)) if 0 < d < task.n_points - 1]
-    values = np.empty((len(predictors), len(degrees), lab.n_units))
-    for column, degree in enumerate(degrees):
-        prompts = of_degree(lab, degree)
-        found = []
-        for predictor in predictors.values():
-            square = squared_errors(predictor, prompts)
-            found.append(square[:, degree + 1 :])
-        # Where attention looks both ways the model says something at the query alone: elsewhere
-        # nobody is scored.
-        silent = found[0].isnan()
-        for row, square in enumerate(found):
-            scored = square.masked_fill(silent, torch.nan)
-            values[row, column] = lab.by_unit(scored.nanmean(-1))
-    axes = {
-        "predictor": tuple(predictors),
-        "class": tuple(f"degree {d}" for d in degrees),
-        "unit": range(lab.n_units),
-    }
-    points = "points from the class's own n + 2nd on; algorithms in float64"
-    return make_array(values, axes, note=f"{lab.unit_size} prompts a unit, {points}")
 
 
 def _times(result: DataArray, other: str) -> Interval:

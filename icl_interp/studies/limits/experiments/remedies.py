@@ -29,8 +29,8 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, make_curve, make_table, table_of_rows
-from icl_interp.studies.limits.claims.uniform import by_context
 from icl_interp.studies.limits.experiments.printed import PAPER
+from icl_interp.studies.limits.measurements.dispersion import by_context
 
 BASELINE = "remedy_baseline"
 REMEDIES = {

@@ -13,12 +13,12 @@ from icl_interp.figures.drawing import Axis, Drawing, Mark, Note, Panel, Points,
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval, bootstrap
-from icl_interp.studies.limits.claims import continuous as limits_continuous
 from icl_interp.studies.limits.claims.continuous import PRINTED, shares
 from icl_interp.studies.limits.claims.error_rates import LOW, rate
 from icl_interp.studies.limits.claims.no_classical import RESEMBLES, UNLIKE, Comparison
 from icl_interp.studies.limits.measurements import algorithms
 from icl_interp.studies.limits.measurements import classes as measured
+from icl_interp.studies.limits.measurements import continuous as measured_continuous
 from icl_interp.studies.limits.measurements.algorithms import ARMS
 from icl_interp.studies.limits.measurements.classes import polynomial_in
 
@@ -79,7 +79,7 @@ def _rates(results: Results, facts: Facts) -> list[Rate]:
     found: list[Rate] = []
     if facts.task_kind != "Polynomial":
         return found
-    errors, continuous = results.get(measured.errors), results.get(limits_continuous.continuous)
+    errors, continuous = results.get(measured.errors), results.get(measured_continuous.continuous)
     if errors is not None:
         trained = {f"degree {d}" for d in polynomial_in(facts).degrees}
         for name in errors.indexes["class"]:

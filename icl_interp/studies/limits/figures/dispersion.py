@@ -14,8 +14,9 @@ from icl_interp.figures.colours import GREY, INK, PALE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Rule
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import plain, tested_by
-from icl_interp.studies.limits.claims import uniform as limits_uniform
-from icl_interp.studies.limits.claims.uniform import BEYOND, UNIFORM
+from icl_interp.studies.limits.claims.uniform import UNIFORM
+from icl_interp.studies.limits.measurements import dispersion as measured_dispersion
+from icl_interp.studies.limits.measurements.dispersion import BEYOND
 
 FIRST, LAST = (86, 180, 233), (0, 44, 84)  # the first layer's colour and the last one's
 IDLE = "not sure to matter"
@@ -26,7 +27,7 @@ def dispersion(results: Results, findings: Sequence[Finding], facts: Facts) -> D
 
     They are measured first, then resampled.
     """
-    curve = results.get(limits_uniform.dispersion)
+    curve = results.get(measured_dispersion.dispersion)
     if curve is None:
         return None
     names = list(curve.indexes["head"])

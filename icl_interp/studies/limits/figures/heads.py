@@ -15,9 +15,10 @@ from icl_interp.figures.colours import BLUE, GREY, INK, PALE
 from icl_interp.figures.drawing import Axis, Column, Drawing, Line, Mark, Panel, Points, Zone, rows
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import number, plain, tested_by
+from icl_interp.probes.attention import TARGETS
 from icl_interp.results import Result
-from icl_interp.studies.limits.claims import softmax as limits_softmax
-from icl_interp.studies.limits.claims.softmax import CONCENTRATED, TARGETS
+from icl_interp.studies.limits.measurements import concentration
+from icl_interp.studies.limits.measurements.concentration import CONCENTRATED
 
 FAR = (1e4, 1e5)  # |x| at which a hardmax is judged, in units of x
 MANY = 24  # heads; more of them have lower rows
@@ -25,7 +26,7 @@ MANY = 24  # heads; more of them have lower rows
 
 def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """Delta of every head near and far, the effect of ablating it, and what it attends to."""
-    delta = results.get(limits_softmax.delta)
+    delta = results.get(concentration.delta)
     if delta is None:
         return None
     below = tested_by("heads", findings)
@@ -76,7 +77,7 @@ def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
     counted = set(relevant(results, facts)) if relevance in results else set(names)
     start, end = _ends(delta, facts)
     targets = [_target(delta, name) for name in names]
-    share = results.get(limits_softmax.concentration)
+    share = results.get(concentration.concentration)
 
     # A pale line from delta near to delta far, in each row.
     ys = np.arange(len(names))

@@ -17,13 +17,15 @@ from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points,
 from icl_interp.figures.style import VERDICTS, ranged
 from icl_interp.figures.text import number, plain, tested_by
 from icl_interp.resampling import Interval
-from icl_interp.studies.limits.claims import last_layer as last_layer_claim
-from icl_interp.studies.limits.claims import patterns as limits_patterns
 from icl_interp.studies.limits.claims.attention import ratio
-from icl_interp.studies.limits.claims.last_layer import LENSES, MAINLY, seen_by
-from icl_interp.studies.limits.claims.patterns import ALIKE, LARGEST
+from icl_interp.studies.limits.claims.last_layer import MAINLY, seen_by
+from icl_interp.studies.limits.claims.patterns import ALIKE
 from icl_interp.studies.limits.measurements import ablation
+from icl_interp.studies.limits.measurements import lens as measured_lens
+from icl_interp.studies.limits.measurements import patterns as measured_patterns
 from icl_interp.studies.limits.measurements.ablation import ALL, BLIND, NOTHING, QUERY
+from icl_interp.studies.limits.measurements.lens import LENSES
+from icl_interp.studies.limits.measurements.patterns import LARGEST
 
 MOST_LISTED = 5  # depths up to which each has its place in the legend
 FLOOR = -0.5  # of the axis of R2: a lens can be worse than a constant by any amount
@@ -65,9 +67,9 @@ def layers(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
 
     The first two are by depth, errors by what is ablated, patterns by degree.
     """
-    curves, lens = results.get(last_layer_claim.curves), results.get(last_layer_claim.lens)
+    curves, lens = results.get(measured_lens.curves), results.get(measured_lens.lens)
     whole, parts = results.get(ablation.without_attention), results.get(ablation.ablated)
-    patterns = results.get(limits_patterns.distances)
+    patterns = results.get(measured_patterns.distances)
     panels = []
     if curves is not None:
         panels.append(_curves(curves))

@@ -1,0 +1,28 @@
+"""Models of known truth for the claims of `limits`, and exceptions for `check_study`.
+
+An exception says what `check_study` does not find, and why.
+"""
+
+from icl_interp.studies.limits.constructions import (
+    edited,
+    functions,
+    layers,
+    learned,
+    mechanisms,
+    neighbours,
+)
+
+CONSTRUCTIONS = (
+    *layers.CONSTRUCTIONS,
+    *mechanisms.CONSTRUCTIONS,
+    *functions.CONSTRUCTIONS,
+    *neighbours.CONSTRUCTIONS,
+    *learned.CONSTRUCTIONS,
+    *edited.CONSTRUCTIONS,
+)
+EXCEPTIONS = {
+    **mechanisms.EXCEPTIONS,
+    **functions.EXCEPTIONS,
+    **neighbours.EXCEPTIONS,
+    **learned.EXCEPTIONS,
+}
