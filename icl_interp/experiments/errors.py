@@ -237,6 +237,15 @@ def rows_of(results: Mapping[str, Result], name: str, **key: Any) -> list[dict[s
     ]
 
 
+def columns_of(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarray]:
+    """Columns of rows, as numbers.
+
+    >>> columns_of([{"d": 1, "error": 0.5}, {"d": 2, "error": 0.1}], "error", "d")
+    [array([0.5, 0.1]), array([1., 2.])]
+    """
+    return [np.array([row[name] for row in rows], dtype=float) for name in names]
+
+
 def sigmas_text(sigmas: Iterable[float]) -> str:
     """Sigmas in words: runs as ranges.
 

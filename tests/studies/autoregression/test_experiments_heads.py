@@ -16,6 +16,7 @@ from icl_interp.experiments.presets import PRESETS
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
 from icl_interp.figures import reproductions
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
@@ -164,7 +165,7 @@ def test_figure7_runs_and_is_drawn():
     assert len(results["errors"]) == 4
     assert (results["errors"]["error"] > 0.9).all()  # fresh weights know nothing
     assert figure7.compare(results) is results["errors"]
-    figure = safe(drawn7.figure7(results, None)["figure7"])
+    figure = safe(rendered(drawn7.figure7(results, None)["figure7"]))
 
     def check(factor):
         shown = [list(np.asarray(t.y)) for t in figure.data if t.name == "plain, 4 heads"]
@@ -237,7 +238,7 @@ def test_figure8_at_scale_smoke(tmp_path):
     again = Setup({}, PRESETS["smoke"], cache=tmp_path)
     figure8.run(again)
     assert (again.measured, again.reused) == (0, 1)
-    figure = safe(drawn8.figure8(results, None)["figure8"])
+    figure = safe(rendered(drawn8.figure8(results, None)["figure8"]))
     np.testing.assert_allclose(figure.data[1].z, results["after, 4 heads"].values)
 
 
@@ -275,7 +276,7 @@ def test_figure9_runs_and_is_drawn():
     results = figure9.run(untrained(figure9, *figure9.FIGURE9_EXPERIMENT.models_at("smoke")))
     assert list(results["errors"]["model"]) == list(figure9.CHANGES)
     assert len(results["quotients"]) == 2
-    figure = safe(drawn9.figure9(results, None)["figure9"])
+    figure = safe(rendered(drawn9.figure9(results, None)["figure9"]))
     marks = [t for t in figure.data if t.mode == "markers"]
     assert [t.x[0] for t in marks] == pytest.approx(list(results["errors"]["error"]))
 

@@ -13,6 +13,7 @@ from helpers import must_fail
 from icl_interp.experiments.presets import PRESETS
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.provenance import generator
 from icl_interp.results import table_of_rows
@@ -127,7 +128,7 @@ def test_it_runs_on_few_tokens_and_is_drawn(monkeypatch, tmp_path):
     again = remark2.run(Setup({}, PRESETS["smoke"], cache=tmp_path))
     assert again["errors"].to_dict("records") == rows
 
-    figure = safe(drawn.remark2(results, None)["remark2"])
+    figure = safe(rendered(drawn.remark2(results, None)["remark2"]))
 
     def check(factor):
         lines = [np.asarray(t.y) for t in figure.data if t.name == NETWORK]

@@ -336,8 +336,11 @@ def test_it_runs_and_is_drawn(monkeypatch):
     shown = results["residuals"].isel(embedding=0)
     counts = results["sequences"].to_dict("records")[0]
     for i, order in enumerate(figure4.ORDERS):
-        np.testing.assert_allclose(figure.data[i].y, shown.sel(order=order).values)
-        assert sum(figure.data[i].y) == counts[order]
+        # Each count is a step: it stands at both ends of its bin.
+        steps = np.asarray(figure.data[i].y)
+        np.testing.assert_allclose(steps[::2], shown.sel(order=order).values)
+        np.testing.assert_array_equal(steps[::2], steps[1::2])
+        assert sum(steps[::2]) == counts[order]
 
 
 def test_without_text_nothing_is_said(monkeypatch):

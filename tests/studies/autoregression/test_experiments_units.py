@@ -11,6 +11,7 @@ from helpers import must_fail
 from icl_interp.experiments.presets import PRESETS
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.provenance import generator
@@ -136,7 +137,7 @@ def test_figure3_at_scale_smoke(tmp_path):
     assert set(figures) == {"figure3", "runs"}
 
     def check(scale):
-        shown = [trace.z for trace in figures["figure3"].data]
+        shown = [trace.z for trace in rendered(figures["figure3"]).data]
         expected = scale * results["BᵀA, unitary"].values
         assert any(z.shape == expected.shape and np.allclose(z, expected) for z in shown)
 
@@ -156,10 +157,11 @@ def test_without_runs_nothing_is_said():
 
 def test_ends_of_runs_are_drawn_by_setting():
     rows = [row(), row(figure3.PAIRED, 2, found=False), row(figure3.PAIRED, 2, seed=1)]
-    figure = safe(drawn3.figure3({"runs": table_of_rows(rows)}, None)["runs"])
+    figure = safe(rendered(drawn3.figure3({"runs": table_of_rows(rows)}, None)["runs"]))
     marks = {t.name: list(t.y) for t in figure.data if t.mode == "markers"}
     assert marks == {"unitary": [drawn3.LOWEST], "rotations": [0.3, drawn3.LOWEST]}
-    assert [a.text for a in figure.layout.annotations] == ["1 of 1", "1 of 2"]
+    counts = [a.text for a in figure.layout.annotations if " of " in a.text]
+    assert counts == ["1 of 1", "1 of 2"]
 
 
 # ---- figure 6 ------------------------------------------------------------------------------------
@@ -281,7 +283,7 @@ def test_figure6_on_few_tokens(monkeypatch):
     sharp = results["positions"].sel(mu=1.0).values
     assert np.abs(sharp - np.eye(5, 6, 1)).max() < 0.2
     assert figure6.compare(results) is results["measures"]
-    figure = safe(drawn6.figure6(results, None)["figure6"])
+    figure = safe(rendered(drawn6.figure6(results, None)["figure6"]))
 
     def check(factor):
         lines = [np.asarray(t.y) for t in figure.data if t.name == drawn6.NAMES["descent"]]

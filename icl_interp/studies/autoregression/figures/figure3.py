@@ -6,114 +6,96 @@ It shows weights of the best run of two settings, and where all runs end.
 from collections.abc import Mapping
 
 import numpy as np
-import plotly.graph_objects as go
 from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.experiments.errors import rows_of
-from icl_interp.figures.grid import Drawn, add_line, add_matrix, add_panel, add_rule, spans
-from icl_interp.figures.style import BLUE, ORANGE, finish, log_axis
-from icl_interp.figures.text import plain
+from icl_interp.figures.colours import BLUE, INK, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Mark, Matrix, Note, Panel, Points, Rule
+from icl_interp.figures.text import markup, plain
 from icl_interp.results import Result
 from icl_interp.studies.autoregression.experiments.figure3 import PAIRED, UNITARY
 from icl_interp.studies.autoregression.experiments.models import FOUND
 
 LOWEST = 1e-12  # a loss below is drawn there: what is left is rounding
-PARTS = ("A", "B", "BᵀA", "P")
+# The parts of a unit, and their titles.
+PARTS = {
+    "A": markup("A"),
+    "B": markup("B"),
+    "BᵀA": markup("p<sub>T</sub> BᵀA"),
+    "P": markup("P / p<sub>T</sub>"),
+}
+LOOKS = {UNITARY: (BLUE, "circle"), PAIRED: (ORANGE, "diamond")}
 
 
-def figure3(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
+def figure3(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Two figures: weights as the paper shows them, and the end of every run by setting."""
     drawn = {}
-    laws = [law for law in (UNITARY, PAIRED) if all(f"{part}, {law}" in results for part in PARTS)]
+    laws = [law for law in LOOKS if all(f"{part}, {law}" in results for part in PARTS)]
     if laws:
         drawn["figure3"] = _weights(results, laws)
-    if rows_of(results, "runs"):
-        drawn["runs"] = _runs(results)
+    runs = rows_of(results, "runs")
+    if runs:
+        drawn["runs"] = _runs(runs)
     return drawn
 
 
-def _weights(results: Mapping[str, Result], laws: list[str]) -> go.Figure:
-    figure, columns, rows = go.Figure(), spans(len(PARTS), 0.11), spans(len(laws), 0.2)[::-1]
-    for r, law in enumerate(laws):
-        for c, part in enumerate(PARTS):
-            matrix = results[f"{part}, {law}"]
-            assert isinstance(matrix, DataArray)
-            title = {"BᵀA": "p<sub>T</sub> BᵀA", "P": "P / p<sub>T</sub>"}.get(part, part)
-            bar = {
-                "x": columns[c][1] + 0.005,
-                "y": sum(rows[r]) / 2,
-                "len": rows[r][1] - rows[r][0] + 0.04,
-            }
-            add_matrix(
-                figure,
-                r * len(PARTS) + c,
-                columns[c],
-                rows[r],
-                f"{plain(law)}: {title}" if c == 0 else title,
-                matrix,
-                scale=bar,
-                labels=("query", "token") if part == "P" else None,
-            )
-    notes = "<br>".join(
-        plain(str(results[f"P, {law}"].attrs["note"]).partition(":")[0]) for law in laws
-    )
+def _weights(results: Mapping[str, Result], laws: list[str]) -> Drawing:
+    panels = []
+    notes = []
+    for law in laws:
+        for part, title in PARTS.items():
+            found = results[f"{part}, {law}"]
+            assert isinstance(found, DataArray)
+            heading = markup("{}: {}", law, title) if part == "A" else title
+            panels.append(_matrix(heading, found, part))
+        note, _, _ = str(results[f"P, {law}"].attrs["note"]).partition(":")
+        notes.append(plain(note))
     below = (
-        f"The run of least loss of each setting. {notes}<br>p<sub>T</sub> is the weight of the "
-        "last token in the longest prompt: B<sup>T</sup>A and P can be scaled against each other, "
-        "so both are shown in units of it."
+        f"The run of least loss of each setting. {'. '.join(notes)}. p<sub>T</sub> is the weight "
+        "of the last token in the longest prompt: B<sup>T</sup>A and P can be scaled against each "
+        "other, so both are shown in units of it."
     )
-    return finish(
-        figure,
-        "Weights of a unit after gradient descent on the exact loss",
-        below,
-        230 * len(laws) + 80,
-    )
+    title = "Weights of a unit after gradient descent on the exact loss"
+    return Drawing(title, below, panels, height=190, columns=len(PARTS))
 
 
-def _runs(results: Mapping[str, Result]) -> go.Figure:
-    rows = rows_of(results, "runs")
+def _matrix(title: str, found: DataArray, part: str) -> Panel:
+    rows, columns = (str(name) for name in found.dims)
+    down, across = ("query", "token") if part == "P" else (rows, columns)
+    largest = float(np.abs(found.values).max()) or 1.0
+    matrix = Matrix(
+        found.values,
+        found[rows].values.tolist(),
+        found[columns].values.tolist(),
+        -largest,
+        largest,
+        bar="",
+        hover=f"{down} {{row}}, {across} {{column}}: {{z:.3g}}",
+    )
+    return Panel(title, Axis(across, labels=5), Axis(down, labels=5), [matrix])
+
+
+def _runs(rows: list[dict]) -> Drawing:
     settings = list(dict.fromkeys((row["law"], row["d"], row["H"]) for row in rows))
-    figure = go.Figure()
-    names = [f"{plain(law)}<br>d = {d}, {heads} heads" for law, d, heads in settings]
-    axis = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names}
-    x = {**axis, "range": [-0.5, len(names) - 0.5]}
-    y = log_axis("loss over that of predicting 0", LOWEST / 3, 3)
-    add_panel(figure, 0, (0, 1), (0, 1), "", x, y)
+    marks: list[Mark] = [Rule(y=FOUND, words="a minimum is found below")]
+    names = {}
     for i, setting in enumerate(settings):
+        law, d, n_heads = setting
+        names[float(i)] = f"{law}\nd = {d}, {n_heads} heads"
         own = [row for row in rows if (row["law"], row["d"], row["H"]) == setting]
         ends = np.array([row["loss"] for row in own])
-        held = np.isfinite(ends)
         places = i + np.linspace(-0.3, 0.3, len(own))
-        colour = BLUE if setting[0] == UNITARY else ORANGE
-        add_line(
-            figure,
-            0,
-            str(setting[0]),
-            places[held],
-            np.maximum(ends[held], LOWEST),
-            colour,
-            legend=setting[0] not in {law for law, _, _ in settings[:i]},
-            mode="markers",
-            marker={
-                "color": colour,
-                "size": 8,
-                "symbol": "circle" if setting[0] == UNITARY else "diamond",
-            },
-        )
+        held = np.isfinite(ends)  # the others diverged
+        colour, symbol = LOOKS[law]
+        marks.append(Points(places[held], ends[held], name=law, colour=colour, symbol=symbol))
         found = sum(row["found"] for row in own)
-        figure.add_annotation(
-            x=i,
-            y=1,
-            yref="paper",
-            text=f"{found} of {len(own)}",
-            showarrow=False,
-            yanchor="top",
-            font={"size": 12},
-        )
-    add_rule(figure, 0, FOUND, (-0.5, len(names) - 0.5), "a minimum is found below")
+        marks.append(Note(f"{found} of {len(own)}", x=i, at="top", colour=INK))
+    x = Axis("", -0.5, len(settings) - 0.5, ticks=names)
+    y = Axis("loss over that of predicting 0", LOWEST / 3, 10, log=True, least=LOWEST)
     below = (
         "A mark is a random start. On top how many of them find a minimum. Losses below "
         "10<sup>−12</sup> are rounding and drawn there; runs that diverged are not drawn."
     )
-    return finish(figure, "Where gradient descent ends, by the number of heads", below, 340, b=80)
+    panel = Panel(x=x, y=y, marks=marks)
+    return Drawing("Where gradient descent ends, by the number of heads", below, [panel], 340)

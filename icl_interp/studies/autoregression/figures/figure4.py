@@ -5,13 +5,14 @@ It shows residuals of sequences, and errors of one W on unseen text.
 
 from collections.abc import Mapping
 
-import plotly.graph_objects as go
+import numpy as np
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.experiments.errors import rows_of
-from icl_interp.figures.grid import Drawn, add_line, add_panel, whiskers
-from icl_interp.figures.style import BLUE, GREY, ORANGE, finish, ranged, rows_axis
+from icl_interp.experiments.errors import columns_of, rows_of
+from icl_interp.figures.colours import BLUE, GREY, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, rows
+from icl_interp.figures.text import markup
 from icl_interp.results import Result
 from icl_interp.studies.autoregression.experiments.figure4 import ORDERS
 
@@ -20,57 +21,64 @@ LOOKS = {
     "W, shuffled text": (ORANGE, "diamond"),
     "0": (GREY, "square"),
 }
-LINES = {"text": (BLUE, "solid"), "shuffled": (ORANGE, "dash")}
+LINES = {"text": ("text", BLUE, "solid"), "shuffled": ("shuffled text", ORANGE, "dash")}
 
 
-def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
+def figure4(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Left, the histogram of residuals, as in the paper; right, errors on unseen text.
 
     These errors are by embedding.
     """
-    residuals, rows = results.get("residuals"), rows_of(results, "unseen")
-    if not isinstance(residuals, DataArray) or not rows:
+    residuals = results.get("residuals")
+    unseen = rows_of(results, "unseen")
+    if not isinstance(residuals, DataArray) or not unseen:
         return {}
-    figure, first = go.Figure(), residuals.isel(embedding=0)
-    places = first["residual"].values
-    held = first.values.sum(0) > 0
-    shown = places[held] if held.any() else places
-    x = {
-        "title": {"text": "log<sub>10</sub> of the mean square residual"},
-        "range": ranged(shown.tolist(), 0.2),
-    }
-    y = {"title": {"text": "sequences"}, "range": [0, 1.1 * max(float(first.values.max()), 1.0)]}
-    add_panel(figure, 0, (0, 0.4), (0, 1), "A W for each sequence", x, y)
-    for order in ORDERS:
-        colour, dash = LINES[order]
-        name = "text" if order == "text" else "shuffled text"
-        add_line(
-            figure, 0, name, places, first.sel(order=order).values, colour, dash, line_shape="hvh"
-        )
-    names = list(dict.fromkeys(str(row["embedding"]) for row in rows))
-    limits = ranged([1.0, *(row[key] for row in rows for key in ("low", "high"))])
-    across = {"title": {"text": "error over that of predicting the mean"}, "range": limits}
-    add_panel(figure, 1, (0.58, 1), (0, 1), "One W, on unseen text", across, rows_axis(names))
-    for k, (what, (colour, symbol)) in enumerate(LOOKS.items()):
-        own = [row for row in rows if row["what"] == what]
-        add_line(
-            figure,
-            1,
-            f"{what}: error" if what != "0" else "predicting 0",
-            [row["error"] for row in own],
-            [names.index(row["embedding"]) + 0.18 * (k - 1) for row in own],
-            colour,
-            mode="markers",
-            marker={"color": colour, "size": 9, "symbol": symbol},
-            error_x=whiskers(*([row[key] for row in own] for key in ("error", "low", "high"))),
-        )
-    numbers = rows_of(results, "sequences")[0]
+    panels = [_histogram(residuals.isel(embedding=0)), _errors(unseen)]
+    counts = rows_of(results, "sequences")[0]
     below = (
-        f"Left: sequences of 5 tokens that no W fits, {numbers['text']:,} of the text and "
-        f"{numbers['shuffled']:,} after its tokens are shuffled, of {numbers['sequences']:,} "
-        "each;<br>exact fits are left out. Right: one W fitted to half of the tokens and tested on "
-        "the other half, with 95 % intervals over chunks."
+        f"Left: sequences of 5 tokens that no W fits, {counts['text']:,} of the text and "
+        f"{counts['shuffled']:,} after its tokens are shuffled, of {counts['sequences']:,} each; "
+        "exact fits are left out. Right: one W fitted to half of the tokens and tested on the "
+        "other half, with 95 % intervals over chunks."
     )
-    return {
-        "figure4": finish(figure, "Processes fitted to text and to shuffled text", below, 320, l=70)
-    }
+    title = "Processes fitted to text and to shuffled text"
+    return {"figure4": Drawing(title, below, panels, height=320)}
+
+
+def _histogram(counts: DataArray) -> Panel:
+    """Steps: each count holds across its bin."""
+    places = counts["residual"].values
+    half = float(np.diff(places).min()) / 2
+    edges = np.stack([places - half, places + half], -1).ravel()
+    marks: list[Mark] = []
+    for order in ORDERS:
+        name, colour, dash = LINES[order]
+        steps = np.repeat(counts.sel(order=order).values, 2)
+        marks.append(Line(edges, steps, name=name, colour=colour, dash=dash))
+    # The axis ends where no sequence is left on either side.
+    held = places[counts.values.sum(0) > 0]
+    low, high = (held.min() - 3 * half, held.max() + 3 * half) if held.size else (None, None)
+    x = Axis(markup("log<sub>10</sub> of the mean square residual"), low, high)
+    return Panel("A W for each sequence", x, Axis("sequences", 0), marks, width=1.0)
+
+
+def _errors(found: list[dict]) -> Panel:
+    names = list(dict.fromkeys(str(row["embedding"]) for row in found))
+    marks: list[Mark] = []
+    for k, (what, (colour, symbol)) in enumerate(LOOKS.items()):
+        own = [row for row in found if row["what"] == what]
+        error, low, high = columns_of(own, "error", "low", "high")
+        places = [names.index(str(row["embedding"])) + 0.18 * (k - 1) for row in own]
+        points = Points(
+            error,
+            places,
+            low,
+            high,
+            name="predicting 0" if what == "0" else f"{what}: error",
+            colour=colour,
+            symbol=symbol,
+            size=9,
+        )
+        marks.append(points)
+    x = Axis("error over that of predicting the mean", holds=(1.0,))
+    return Panel("One W, on unseen text", x, rows(names), marks)

@@ -6,12 +6,11 @@ It shows trained positions for several mu, and the longest row of each.
 from collections.abc import Mapping
 
 import numpy as np
-import plotly.graph_objects as go
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.figures.grid import Drawn, add_line, add_matrix, add_panel, spans
-from icl_interp.figures.style import BLUE, GREY, ORANGE, finish, ranged
+from icl_interp.figures.colours import BLUE, GREY, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel
 from icl_interp.results import Result
 from icl_interp.studies.autoregression.experiments.figure6 import MUS, SHARP, TOLERANCE
 
@@ -21,58 +20,63 @@ NAMES = {
     "one cosine": "best single cosine",
     "exact loss": "exact loss, this row alone",
 }
+BELOW = (
+    "Angles of one coordinate are uniform on [0, 2π / μ]; only P is trained, from 0, until the "
+    f"mean loss is below {TOLERANCE:g}. The query is the last token but one. The minimiser, "
+    "reached for μ = 1, takes the last token alone. Cosine encodings of Vaswani et al. (2017): a "
+    "row is a frequency."
+)
 
 
-def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
+def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Matrices on top with cosine encodings beside them, and below them the longest row.
 
     Uniform angles come last.
     """
-    positions, longest, encodings = (
-        results.get(name) for name in ("positions", "longest row", "encodings")
-    )
+    positions = results.get("positions")
+    longest = results.get("longest row")
+    encodings = results.get("encodings")
     if not isinstance(positions, DataArray) or not isinstance(longest, DataArray):
         return {}
     assert isinstance(encodings, DataArray)
-    figure, (bottom, top) = go.Figure(), spans(2, 0.24)
-    columns = [*((0.77 * a, 0.77 * b) for a, b in spans(len(MUS), 0.07)), (0.86, 1.0)]
+    # The matrices share a scale.
+    largest = float(np.abs(positions.sel(mu=list(MUS)).values).max())
+    panels = []
+    for mu in MUS:
+        last = mu == MUS[-1]
+        panels.append(matrix_panel(f"P, μ = {mu:g}", positions.sel(mu=mu), largest, bar=last))
+    panels.append(matrix_panel("cosine encodings", encodings, 1.0, bar=True))
+    # So do the rows of the slow laws; that of uniform angles has its own.
     slow = longest.sel(mu=list(MUS)).values
-    limits = ranged([*slow.ravel().tolist(), 0.0])
-    for i, mu in enumerate((*MUS, SHARP)):
-        last = mu == SHARP
-        matrix = encodings if last else positions.sel(mu=mu)
-        title = "cosine encodings" if last else f"P, μ = {mu:g}"
-        largest = 1.0 if last else float(np.abs(positions.sel(mu=list(MUS)).values).max())
-        bar = (
-            {"x": columns[i][1] + 0.004, "y": sum(top) / 2, "len": top[1] - top[0] + 0.04}
-            if i > 2
-            else None
-        )
-        add_matrix(figure, i, columns[i], top, title, matrix, largest, bar)
-        own = ranged([*longest.sel(mu=mu).values.ravel().tolist(), 0.0]) if last else limits
-        across = {"title": {"text": "token"}, "range": [0, longest.sizes["token"] + 1]}
-        up = {"range": own, "title": {"text": "weight of the token" if i == 0 else ""}}
-        add_panel(figure, 5 + i, columns[i], bottom, f"longest row, μ = {mu:g}", across, up)
-        for line, (colour, dash) in LINES.items():
-            values = longest.sel(mu=mu, line=line).values
-            add_line(
-                figure,
-                5 + i,
-                NAMES[line],
-                longest["token"].values,
-                values,
-                colour,
-                dash,
-                legend=i == 0,
-            )
-    below = (
-        "Angles of one coordinate are uniform on [0, 2π / μ]; only P is trained, from 0, until the "
-        f"mean loss is below {TOLERANCE:g}. The query is the last token but one.<br>The minimiser, "
-        "reached for μ = 1, takes the last token alone. Cosine encodings of Vaswani et al. (2017): "
-        "a row is a frequency."
+    for mu in (*MUS, SHARP):
+        holds = (0.0,) if mu == SHARP else (0.0, float(slow.min()), float(slow.max()))
+        panels.append(_longest_row(mu, longest.sel(mu=mu), holds))
+    title = "Attention by position after gradient descent that stops early"
+    columns = len(MUS) + 1
+    return {"figure6": Drawing(title, BELOW, panels, height=200, columns=columns)}
+
+
+def matrix_panel(title: str, found: DataArray, largest: float, bar: bool) -> Panel:
+    """A matrix with named axes, its colours from -largest to largest."""
+    down, across = (str(name) for name in found.dims)
+    matrix = Matrix(
+        found.values,
+        found[down].values.tolist(),
+        found[across].values.tolist(),
+        -largest,
+        largest,
+        bar="" if bar else None,
+        hover=f"{down} {{row}}, {across} {{column}}: {{z:.3g}}",
     )
-    return {
-        "figure6": finish(
-            figure, "Attention by position after gradient descent that stops early", below, 470
-        )
-    }
+    return Panel(title, Axis(across, labels=5), Axis(down, labels=5), [matrix])
+
+
+def _longest_row(mu: float, found: DataArray, holds: tuple[float, ...]) -> Panel:
+    tokens = found["token"].values
+    marks: list[Mark] = []
+    for line, (colour, dash) in LINES.items():
+        values = found.sel(line=line).values
+        marks.append(Line(tokens, values, name=NAMES[line], colour=colour, dash=dash))
+    x = Axis("token", 0, found.sizes["token"] + 1)
+    y = Axis("weight of the token" if mu == MUS[0] else "", holds=holds)
+    return Panel(f"longest row, μ = {mu:g}", x, y, marks)

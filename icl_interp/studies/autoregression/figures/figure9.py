@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-import plotly.graph_objects as go
+import numpy as np
 from pandas import DataFrame
 from xarray import DataArray
 
-from icl_interp.experiments.errors import rows_of
-from icl_interp.figures.grid import Drawn, add_line, add_panel, whiskers
-from icl_interp.figures.style import BLUE, ORANGE, finish, log_axis, ranged, rows_axis
+from icl_interp.experiments.errors import columns_of, rows_of
+from icl_interp.figures.colours import BLUE, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, rows
 from icl_interp.results import Result
 from icl_interp.studies.autoregression.experiments.figure9 import (
     CHANGES,
@@ -17,70 +17,61 @@ from icl_interp.studies.autoregression.experiments.figure9 import (
     MODELS,
 )
 
+ERROR = "error over that of predicting 0"
+BELOW = (
+    "One layer of attention on rotations, with queries of the state before and learned weights of "
+    "positions. A mark is a trained model, with the 95 % interval of its test error. Linear scores "
+    "can reach 0 here (Proposition 6). At the first point nothing can be predicted."
+)
 
-def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
+
+def figure9(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """On the left the error of each model; on the right by point, for the first seed."""
-    rows, points = rows_of(results, "errors"), results.get("points")
-    if not rows or not isinstance(points, DataArray):
+    found = rows_of(results, "errors")
+    points = results.get("points")
+    if not found or not isinstance(points, DataArray):
         return {}
-    figure, names = (
-        go.Figure(),
-        [kind for kind in CHANGES if any(row["model"] == kind for row in rows)],
-    )
-    ends = [row[key] for row in rows for key in ("low", "high")]
-    limits = max(min(ends), 1e-12) / 2, 2.0
-    x = log_axis("error over that of predicting 0", *limits)
-    add_panel(figure, 0, (0.1, 0.46), (0, 1), "All points but the first", x, rows_axis(names))
+    there = {row["model"] for row in found}
+    names = [kind for kind in CHANGES if kind in there]
+    panels = [_by_model(found, names), _by_point(points, names)]
+    return {"figure9": Drawing("With and without softmax and MLP", BELOW, panels, height=320)}
+
+
+def _by_model(found: list[dict], names: list[str]) -> Panel:
+    marks: list[Mark] = []
     for i, name in enumerate(names):
-        own = [row for row in rows if row["model"] == name]
+        own = [row for row in found if row["model"] == name]
+        error, low, high = columns_of(own, "error", "low", "high")
         colour, dash = _look(name)
-        add_line(
-            figure,
-            0,
-            name,
-            [row["error"] for row in own],
-            [i] * len(own),
-            colour,
-            legend=False,
-            mode="markers",
-            marker={
-                "color": colour,
-                "size": 9,
-                "symbol": "circle" if dash == "solid" else "diamond",
-            },
-            error_x=whiskers(*([row[key] for row in own] for key in ("error", "low", "high"))),
+        points = Points(
+            error,
+            np.full(len(own), i),
+            low,
+            high,
+            name=name,
+            colour=colour,
+            symbol="circle" if dash == "solid" else "diamond",
+            size=9,
+            listed=False,
         )
-    values = points.values[:, 1:]
-    axis = {
-        "title": {"text": "point of the prompt"},
-        "range": ranged(points["point"].values.tolist()),
-    }
-    up = log_axis("error over that of predicting 0", max(float(values.min()), 1e-12) / 2, 3.0)
-    add_panel(figure, 1, (0.58, 1.0), (0, 1), "By point", axis, up)
+        marks.append(points)
+    x = Axis(ERROR, log=True, least=1e-12, holds=(1.0,))
+    return Panel("All points but the first", x, rows(names), marks)
+
+
+def _by_point(points: DataArray, names: list[str]) -> Panel:
+    marks: list[Mark] = []
     for name in names:
         model = MODELS[name, 0].name
         if model in points.indexes["model"]:
             colour, dash = _look(name)
-            add_line(
-                figure,
-                1,
-                name,
-                points["point"].values,
-                points.sel(model=model).values,
-                colour,
-                dash,
-            )
-    below = (
-        "One layer of attention on rotations, with queries of the state before and learned weights "
-        "of positions. A mark is a trained model, with the 95 % interval<br>of its test error. "
-        "Linear scores can reach 0 here (Proposition 6). At the first point nothing can be "
-        "predicted."
-    )
-    return {"figure9": finish(figure, "With and without softmax and MLP", below, 320)}
+            values = points.sel(model=model).values
+            marks.append(Line(points["point"].values, values, name=name, colour=colour, dash=dash))
+    y = Axis(ERROR, log=True, least=1e-12)
+    return Panel("By point", Axis("point of the prompt"), y, marks)
 
 
 def _look(name: str) -> tuple[str, str]:
     """Colour by score function, dash by MLP."""
-    return (BLUE if name in (LINEAR, LINEAR_MLP) else ORANGE), (
-        "dash" if "MLP" in name else "solid"
-    )
+    colour = BLUE if name in (LINEAR, LINEAR_MLP) else ORANGE
+    return colour, "dash" if "MLP" in name else "solid"
