@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -179,8 +179,8 @@ def scale_of(axis: Axis, values: np.ndarray) -> Scale:
     else:
         low, high = ranged(held.tolist(), SHARE) if held.size else (0.0, 1.0)
 
-    # The ends that were asked for.
-    scale = Scale(axis, low, high)
+    # The ends that were asked for. One may lie below the least value: marks there are then whole.
+    scale = Scale(replace(axis, least=None), low, high)
     if axis.low is not None:
         low = scale.place(axis.low)
     if axis.high is not None:

@@ -6,6 +6,7 @@ from helpers import must_fail
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.experiments import calibration
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import traces_of
 from icl_interp.studies.autoregression.claims import map as map_claim
 from icl_interp.studies.autoregression.constructions import maps as made
@@ -36,7 +37,7 @@ def layers():
 def drawn(name, results, facts):
     figure = FIGURES[name].draw(results, [], facts)
     assert figure is not None
-    return figure
+    return rendered(figure)
 
 
 def check(figure, expected, axis="x"):

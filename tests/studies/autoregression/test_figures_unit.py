@@ -8,6 +8,7 @@ from known import facts
 from icl_interp.analyses.measurement import Results
 from icl_interp.experiments import calibration
 from icl_interp.figures import catalogue
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import traces_of
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.identity import IDENTITY_CLAIM
@@ -15,7 +16,8 @@ from icl_interp.studies.autoregression.claims.past_token import PAST_CLAIM
 from icl_interp.studies.autoregression.claims.same_on_diagonals import DIAGONALS_CLAIM
 from icl_interp.studies.autoregression.claims.start import START_CLAIM
 from icl_interp.studies.autoregression.constructions import units
-from icl_interp.studies.autoregression.figures.unit import FIGURES, LOWEST
+from icl_interp.studies.autoregression.figures.panels import LOWEST
+from icl_interp.studies.autoregression.figures.unit import FIGURES
 from icl_interp.studies.autoregression.measurements import (
     distinct_heads,
     position_weights,
@@ -33,7 +35,7 @@ def measured(case, *claims):
 def drawn(name, results, known):
     figure = catalogue.FIGURES[name].draw(results, [], known)
     assert figure is not None
-    return traces_of(figure)
+    return traces_of(rendered(figure))
 
 
 @pytest.fixture(scope="module")
