@@ -5,7 +5,9 @@ They show late errors by layers and by steps.
 
 from collections.abc import Mapping
 from functools import partial
+from operator import itemgetter
 
+import numpy as np
 from pandas import DataFrame
 
 from icl_interp.experiments.errors import columns_of, rows_of
@@ -29,26 +31,35 @@ def _layers(
     if not rows:
         return {}
     marks: list[Mark] = []
-    looks = (
-        (DESCENT, f"{DESCENT}, best constant size of steps", GREY, "dash", "circle-open"),
-        ("layers", title, colour, "solid", "circle"),
-    )
-    for what, words, ink, dash, symbol in looks:
-        shown = sorted((row for row in rows if row["what"] == what), key=lambda row: row["number"])
-        number, error, low, high = columns_of(shown, "number", "error", "low", "high")
-        marks.append(Line(number, error, name=words, colour=ink, dash=dash))
-        marks.append(Points(number, error, low, high, words, ink, symbol, listed=False))
-    numbers = sorted({row["number"] for row in rows})
+    # Each number of steps and of layers, with its interval.
+    words = f"{DESCENT}, best constant size of steps"
+    marks += _curve(rows, DESCENT, words, GREY, "dash", "circle-open")
+    marks += _curve(rows, "layers", title, colour, "solid", "circle")
+    # The numbers themselves are the ticks.
+    (numbers,) = columns_of(rows, "number")
     x = Axis(
         "layers, or steps of gradient descent",
-        numbers[0] / 1.15,
-        numbers[-1] * 1.15,
+        numbers.min() / 1.15,
+        numbers.max() * 1.15,
         log=True,
-        ticks={number: str(number) for number in numbers},
+        ticks={number: f"{number:g}" for number in np.unique(numbers)},
     )
     y = Axis("error over that of predicting 0", log=True, least=1e-12)
-    panel = Panel(x=x, y=y, marks=marks)
-    return {name: Drawing(f"{title} against steps of gradient descent", BELOW, [panel], height=340)}
+    heading = f"{title} against steps of gradient descent"
+    drawing = Drawing(heading, BELOW, [Panel(x=x, y=y, marks=marks)], height=340)
+    return {name: drawing}
+
+
+def _curve(
+    rows: list[dict], what: str, words: str, colour: str, dash: str, symbol: str
+) -> list[Mark]:
+    """A line through the errors of one kind, and their intervals."""
+    own = [row for row in rows if row["what"] == what]
+    own.sort(key=itemgetter("number"))
+    number, error, low, high = columns_of(own, "number", "error", "low", "high")
+    line = Line(number, error, name=words, colour=colour, dash=dash)
+    points = Points(number, error, low, high, words, colour, symbol, listed=False)
+    return [line, points]
 
 
 figure5 = partial(_layers, name="figure5", title="Layers of linear attention", colour=BLUE)

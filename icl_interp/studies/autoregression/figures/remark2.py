@@ -30,14 +30,15 @@ def remark2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         return {}
     later = points.isel(point=slice(1, None))
     places = later["point"].values
+    y = Axis("error over that of predicting 0", LOWEST / 2, 5.0, log=True, least=LOWEST)
     panels = []
+    # A line for each predictor; an error below the axis stands at its end.
     for mu in MUS:
         marks: list[Mark] = []
         for name, (colour, dash) in LINES.items():
             values = later.sel(mu=mu, model=name).values
             marks.append(Line(places, values, name=name, colour=colour, dash=dash))
         title = "uniform angles" if mu == UNIFORM else f"angles to 2π / {mu:g}"
-        y = Axis("error over that of predicting 0", LOWEST / 2, 5.0, log=True, least=LOWEST)
         panels.append(Panel(title, Axis("point of the prompt"), y, marks))
     below = (
         "Mean over networks; each is trained on the law that it is tested on, attention on uniform "
