@@ -55,4 +55,5 @@ def check_texts(figures, folder):
     found = measured(figures, folder)
     assert set(found) == set(figures)
     assert all(n > 5 for n, _ in found.values())
-    assert {name: bad for name, (_, bad) in found.items() if bad} == {}
+    bad_ones = {name: bad for name, (_, bad) in found.items() if bad}
+    assert bad_ones == {}, str(bad_ones)

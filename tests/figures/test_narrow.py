@@ -113,7 +113,7 @@ def test_no_text_ends_the_script():
 def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
     from playwright import sync_api as sync  # slow to import
 
-    chosen = {name: figures[name] for name in ("growth", "heads", "claims")}
+    chosen = {name: figures[name] for name in ("growth", "context", "claims")}
     divs = [files.to_div(figure, name) for name, figure in chosen.items()]
     frames = "".join(f'<main><div class="plot">{div}</div></main>' for div in divs)
     (tmp_path / "page.html").write_text(
@@ -133,12 +133,12 @@ def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
             "name => [...document.querySelectorAll(`#${name} .nsewdrag`)].map(e => "
             "e.getBoundingClientRect().x)"
         )
-        wide = {name: tab.evaluate(lefts, name) for name in ("growth", "heads")}
+        wide = {name: tab.evaluate(lefts, name) for name in ("growth", "context")}
         tab.set_viewport_size({"width": 480, "height": 1000})
         wait_until(
             tab, "document.querySelector('#growth .main-svg').getBoundingClientRect().width < 480"
         )
-        for name in ("growth", "heads"):
+        for name in ("growth", "context"):
             assert max(tab.evaluate(lefts, name)) < 240 < max(wide[name])
             frame = f"document.querySelector('#{name}').parentElement.parentElement"
             assert tab.evaluate(f"{frame}.scrollWidth <= {frame}.clientWidth")

@@ -36,7 +36,8 @@ def heads(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawin
         "one); in a model that has not learned, the change of the prediction in u, its "
         "standard deviation in distribution."
     )
-    return Drawing("What each head does", below, [_dumbbells(delta, results, facts)], height=280)
+    panel = _dumbbells(delta, results, facts)
+    return Drawing("Distance of each head's pattern to its hardmax", below, [panel], height=280)
 
 
 FIGURE = ReportFigure(
@@ -120,7 +121,7 @@ def _dumbbells(delta: DataArray, results: Results, facts: Facts) -> Panel:
     ]
     words = f"δ = 1 − weight on the largest key (hardmax: δ ≤ {CONCENTRATED})"
     return Panel(
-        "Distance of the pattern to its hardmax",
+        "",
         Axis(words, -0.02, 1.03),
         rows(names, "layer.head", beside=beside),
         marks,
