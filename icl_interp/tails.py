@@ -44,7 +44,10 @@ def far_quantile(draws: Float[np.ndarray, " draw"], q: float) -> float:
         return threshold
     share_of_larger = np.arange(n_tail - 1, -1, -1) / (n_tail - 1)
     weighted = float((excesses * share_of_larger).mean())
-    shape = float(np.clip(2 - mean / (mean - 2 * weighted), *SHAPES))
+    unlike = mean - 2 * weighted  # from 0, where all excesses are one number
+    if unlike <= ALIKE * mean:
+        return threshold + mean
+    shape = float(np.clip(2 - mean / unlike, *SHAPES))
     scale = mean * (1 - shape)  # the mean of the law is scale / (1 - shape)
     ratio = TAIL / beyond
     grown = math.log(ratio) if abs(shape) < 1e-9 else (ratio**shape - 1) / shape

@@ -71,6 +71,20 @@ def test_both_sides_are_alike():
     assert far_quantile(draws, 0.3) == np.quantile(draws, 0.3, method="nearest")
 
 
+@pytest.mark.parametrize("most", [1.0, 1 / 3, 0.1, 1e6 / 7, -0.3])
+def test_where_the_outermost_draws_are_one_number_it_is_the_far_quantile(most):
+    """The law of the excesses has no shape then; rounding must not give it one."""
+    draws = np.full(2000, most)
+    draws[:1900] = most - 1 / 7
+    assert far_quantile(draws, 1 - 1e-5) == pytest.approx(most, abs=1e-9)
+    must_fail(check_most, most, draws[1:])
+
+
+def check_most(most, draws):
+    """The far quantile is the largest draw, which is asked of a law that has a shape."""
+    assert far_quantile(np.append(draws, most + 1), 1 - 1e-5) == pytest.approx(most, abs=1e-9)
+
+
 def skewed(seed: int, n: int = 128) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(seed)
     return draw.lognormal(sigma=1.2, size=n), 1 + draw.random(n)
