@@ -9,6 +9,7 @@ from ridge_units import FEW, RELU, bench, best, square, unit
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import traces_of
 from icl_interp.results import numbers_in
 from icl_interp.studies.lipschitz.measurements import relevant_directions, window_losses
@@ -23,7 +24,7 @@ def wide():
 def drawn(name, results, known):
     figure = catalogue.FIGURES[name].draw(results, [], known)
     assert figure is not None
-    return figure
+    return rendered(figure)
 
 
 def stored(model, task, *measurements):
