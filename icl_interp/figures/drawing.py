@@ -383,7 +383,8 @@ class Panel:
     Attributes:
         title: above it.
         x, y: its axes.
-        marks: in the order in which they are drawn; zones and rules lie behind all others.
+        marks: in the order in which they are drawn; zones and rules lie behind all others. A panel
+            without marks has no axes, only its title and the words below it.
         width: of its inner part, in units of those of other panels.
         height: in pixels of the screen; that of the drawing by default.
         row: height of a row in pixels of the screen, where it has rows.

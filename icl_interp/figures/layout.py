@@ -228,6 +228,8 @@ def _row(
 
 def _height(panel: Panel, drawing: Drawing, size: Size, room: float) -> float:
     """Height of a panel: rows need a line each, and narrow panels are not higher than wide."""
+    if not panel.marks:
+        return 0.0
     asked = size.pixels(panel.height or drawing.height)
     if size.narrow:
         asked = min(asked, FLAT * room)
@@ -277,8 +279,10 @@ def under(panel: Panel, size: Size, room: float) -> list[str]:
     return wrapped(escaped(panel.below), size, room / SMALL) if panel.below else []
 
 
-def labels_and_title(x: Scale, size: Size, room: float) -> float:
+def under_axis(panel: Panel, x: Scale, size: Size, room: float) -> float:
     """Pixels that ticks, their labels and the title of the horizontal axis take."""
+    if not panel.marks:
+        return 0.0
     taken = size.pixels(TICKS)
     if x.axis.shown:
         taken += size.line * x.label_lines()
@@ -291,4 +295,4 @@ def labels_and_title(x: Scale, size: Size, room: float) -> float:
 def _below(panel: Panel, x: Scale, size: Size, room: float) -> float:
     """Room under a panel: its axis, and its own words."""
     words = size.line * len(under(panel, size, room))
-    return labels_and_title(x, size, room) + words + size.pixels(12)
+    return under_axis(panel, x, size, room) + words + size.pixels(12)

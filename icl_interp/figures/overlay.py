@@ -1,33 +1,22 @@
 """Lines of several models in one panel: the same panel of each one's figure, a colour a model."""
 
-import html
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError, shown, unknown
-from icl_interp.figures.grid import COLOURS, add_line, add_panel
-from icl_interp.figures.sheet import (
-    PT,
-    SCREEN,
-    Data,
-    Panel,
-    Sheet,
-    Style,
-    chosen,
-    plain_text,
-    sheet_of,
-)
-from icl_interp.figures.style import INK, finish, traces_of
+from icl_interp.figures.colours import COLOURS, INK
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, numbers
+from icl_interp.figures.render import chosen, drawing_of, render
 from icl_interp.figures.text import plain
 
-AS_DRAWN = Style(points=SCREEN / PT)  # pixels stay what they are
 DASHES = ("solid", "dash", "dot", "dashdot")
 HEIGHT = 320  # pixels of the panel
-NOWHERE = (np.array([np.nan]), np.array([np.nan]))  # of an entry of the legend
+NOWHERE = [np.nan]  # where an entry of the legend stands
+THIN = 1.2  # pixels of a line that is the same for all models
 
 
 def overlay(
@@ -49,32 +38,39 @@ def overlay(
         title: above the figure; the heading of the panel by default.
 
     Raises:
-        InputError: fewer than two figures, more than there are colours, no such panel or line, a
-            panel without lines, or axes of different kinds.
+        InputError: fewer than two figures, more than there are colours, one that was drawn or
+            changed by hand, no such panel or line, a panel without lines, or axes of different
+            kinds.
     """
     if not 2 <= len(figures) <= len(COLOURS):
         raise InputError(
             f"lines of 2 to {len(COLOURS)} models can be told apart, but got {len(figures)}"
         )
-    sheets = {
-        model: sheet_of(figure, AS_DRAWN, figure.layout.width or 700)
-        for model, figure in figures.items()
-    }
-    panels = {model: chosen(sheet, panel) for model, sheet in sheets.items()}
-    drawn = {
-        model: _lines(figure, sheets[model], panels[model]) for model, figure in figures.items()
-    }
-    names = _asked([name for found in drawn.values() for name, _ in found], panel, lines)
-    figure = Figure()
-    _draw(figure, drawn, names)
-    across, up = (
-        _axis([sheets[m].data["layout"].get(f"{a}axis{panels[m].axis}", {}) for m in figures])
-        for a in "xy"
+    panels = {}
+    drawn = {}
+    for model, figure in figures.items():
+        drawing = drawing_of(figure)
+        if drawing is None:
+            raise InputError(
+                f"lines of {shown(model)} cannot be read: its figure was drawn or changed by hand; "
+                "give figures as reports and experiments return them"
+            )
+        panels[model] = chosen(drawing, panel)
+        drawn[model] = _lines(panels[model])
+    names = _asked([line.name for found in drawn.values() for line in found], panel, lines)
+    first = next(iter(panels.values()))
+    whole = Panel(
+        x=_axis([one.x for one in panels.values()]),
+        y=_axis([one.y for one in panels.values()]),
+        marks=_marks(drawn, names),
     )
-    add_panel(figure, 0, (0.0, 1.0), (0.0, 1.0), "", across, up)
-    first = next(iter(figures))
-    heading = plain_text(sheets[first].heading(panels[first]))
-    return finish(figure, title or heading or "Models compared", plain(", ".join(figures)), HEIGHT)
+    heading = title or first.title or "Models compared"
+    return render(Drawing(heading, plain(", ".join(figures)), [whole], HEIGHT))
+
+
+def _lines(panel: Panel) -> list[Line]:
+    """The lines of a panel that have a name, in the order in which they are drawn."""
+    return [mark for mark in panel.marks if isinstance(mark, Line) and mark.name]
 
 
 def _asked(names: Sequence[str], panel: int | str, lines: Sequence[str] | None) -> list[str]:
@@ -89,90 +85,90 @@ def _asked(names: Sequence[str], panel: int | str, lines: Sequence[str] | None) 
     return [name for name in dict.fromkeys(names) if lines is None or name in lines]
 
 
-def _draw(
-    figure: Figure, drawn: Mapping[str, Sequence[tuple[str, Data]]], names: Sequence[str]
-) -> None:
-    """Draw the lines of all models, and the legend.
+def _marks(drawn: Mapping[str, Sequence[Line]], names: Sequence[str]) -> list[Mark]:
+    """The lines of all models, and entries of the legend.
 
     The legend lists models, then kinds of line, then what is the same for all models.
     """
     common = [name for name in names if _same([_named(found, name) for found in drawn.values()])]
-    dashes = dict(
-        zip([name for name in names if name not in common], itertools.cycle(DASHES), strict=False)
-    )
+    own = [name for name in names if name not in common]
+    dashes = dict(zip(own, itertools.cycle(DASHES), strict=False))
+    marks: list[Mark] = []
+
+    # Lines of each model have its colour; the legend has an entry for the model alone.
     for (model, found), colour in zip(drawn.items(), COLOURS, strict=False):
-        add_line(figure, 0, model, *NOWHERE, colour)
-        for name, line in found:
-            if name in dashes:
-                add_line(
-                    figure, 0, f"{model}: {name}", line["x"], line["y"], colour, dashes[name], False
-                )
-    for name, dash in dashes.items() if len(dashes) > 1 else ():
-        add_line(figure, 0, name, *NOWHERE, INK, dash)
+        marks.append(Line(NOWHERE, NOWHERE, name=model, colour=colour))
+        for line in found:
+            if line.name in dashes:
+                look = {"colour": colour, "dash": dashes[line.name], "width": 2.0}
+                name = f"{model}: {line.name}"
+                marks.append(replace(line, name=name, symbol="", listed=False, **look))
+
+    # The legend tells dashes apart where there are several.
+    if len(dashes) > 1:
+        for name, dash in dashes.items():
+            marks.append(Line(NOWHERE, NOWHERE, name=name, colour=INK, dash=dash))
     for name in common:
-        for i, line in enumerate(_named(next(iter(drawn.values())), name)):
-            dash = line.get("line", {}).get("dash", "dot")
-            add_line(figure, 0, name, line["x"], line["y"], INK, dash, i == 0, 1.2)
+        for line in _named(next(iter(drawn.values())), name):
+            marks.append(replace(line, colour=INK, width=THIN, listed=True))
+    return marks
 
 
-def _lines(figure: Figure, sheet: Sheet, panel: Panel) -> list[tuple[str, Data]]:
-    """The lines of a panel that have a name, with it, in the order in which they are drawn."""
-    found = []
-    for trace, whole in zip(sheet.data["data"], traces_of(figure), strict=True):
-        drawn = trace.get("type", "scatter") == "scatter" and "lines" in trace.get("mode", "lines")
-        here = trace.get("xaxis", "x") == f"x{panel.axis}" and not trace.get("fill")
-        name = html.unescape(
-            str(trace.get("name") or trace.get("legendgroup") or "")
-        )  # written again, it is escaped
-        if drawn and here and name:
-            found.append((name, {**trace, "x": _numbers(whole.x), "y": _numbers(whole.y)}))
-    return found
+def _named(lines: Sequence[Line], name: str) -> list[Line]:
+    return [line for line in lines if line.name == name]
 
 
-def _numbers(values: Any) -> np.ndarray:
-    """Places of a line; None, where plotly has one, is a gap."""
-    return np.asarray(values, dtype=float)
-
-
-def _named(lines: Sequence[tuple[str, Data]], name: str) -> list[Data]:
-    return [line for own, line in lines if own == name]
-
-
-def _same(lines: Sequence[Sequence[Data]]) -> bool:
+def _same(lines: Sequence[Sequence[Line]]) -> bool:
     """Whether every model has the same lines of a name."""
-    first, *others = ([np.stack([line["x"], line["y"]]) for line in found] for found in lines)
+    first, *others = lines
+    for other in others:
+        if len(other) != len(first):
+            return False
+        if not all(map(_equal, first, other)):
+            return False
+    return True
 
-    def equal(a: np.ndarray, b: np.ndarray) -> bool:
-        return a.shape == b.shape and np.allclose(a, b, rtol=1e-9, equal_nan=True)
 
-    return all(len(one) == len(first) and all(map(equal, first, one)) for one in others)
+def _equal(one: Line, other: Line) -> bool:
+    """Whether two lines lie on each other."""
+    for a, b in ((one.x, other.x), (one.y, other.y)):
+        if numbers(a).shape != numbers(b).shape:
+            return False
+        if not np.allclose(numbers(a), numbers(b), rtol=1e-9, equal_nan=True):
+            return False
+    return True
 
 
-def _axis(axes: Sequence[Data]) -> Data:
-    """The axis of the first model, so long that it holds those of all, with the ticks of all.
-
-    The title says how places are computed from numbers, where that is neither linear nor
-    logarithmic.
-    """
-    kinds = sorted(
-        {(axis.get("title", {}).get("text", ""), axis.get("type", "linear")) for axis in axes}
-    )
+def _axis(axes: Sequence[Axis]) -> Axis:
+    """The axis of the first model, so long that it holds those of all, with the ticks of all."""
+    kinds = sorted({f"{axis.words} ({_kind(axis)})" for axis in axes})
     if len(kinds) > 1:
-        words = " and ".join(f"{title} ({kind})" for title, kind in kinds)
         raise InputError(
-            f"the models' axes differ, so that lines cannot be compared: {words}; choose another "
-            "panel"
+            "the models' axes differ, so that lines cannot be compared: "
+            f"{' and '.join(kinds)}; choose another panel"
         )
-    kept = {
-        key: value for key, value in axes[0].items() if key not in ("domain", "anchor", "matches")
-    }
-    ranges = [axis["range"] for axis in axes if axis.get("range") is not None]
-    if len(ranges) == len(axes):
-        lows, highs = zip(*ranges, strict=True)
-        kept["range"] = [min(lows), max(highs)] if lows[0] <= highs[0] else [max(lows), min(highs)]
-    if all("ticktext" in axis for axis in axes):
-        ticks = {
-            v: t for axis in axes for v, t in zip(axis["tickvals"], axis["ticktext"], strict=True)
-        }
-        kept |= {"tickvals": sorted(ticks), "ticktext": [ticks[v] for v in sorted(ticks)]}
-    return kept
+    ticks: dict[float, str] = {}
+    for axis in axes:
+        ticks |= axis.ticks or {}
+    first = axes[0]
+    return replace(
+        first,
+        low=_end([axis.low for axis in axes], min),
+        high=_end([axis.high for axis in axes], max),
+        least=_end([axis.least for axis in axes], min),
+        holds=[value for axis in axes for value in axis.holds],
+        ticks=dict(sorted(ticks.items())) or None,
+    )
+
+
+def _kind(axis: Axis) -> str:
+    """How places on an axis are computed from numbers."""
+    if axis.symlog:
+        return f"symmetric-log from {axis.symlog:g}"
+    return "log" if axis.log else "linear"
+
+
+def _end(given: Sequence[float | None], outermost: Callable[[list[float]], float]) -> float | None:
+    """The outermost of the models' ends; None where one of them follows its marks."""
+    ends = [end for end in given if end is not None]
+    return outermost(ends) if len(ends) == len(given) else None

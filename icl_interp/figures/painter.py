@@ -92,6 +92,11 @@ class Painter:
         y["showticklabels"] = place.y.axis.shown and place.labelled
         y["domain"] = self.up
         y["anchor"] = f"x{self.own}"
+
+        # A panel without marks has only words.
+        if not place.panel.marks:
+            x["visible"] = False
+            y["visible"] = False
         self.layout[f"xaxis{self.own}"] = x
         self.layout[f"yaxis{self.own}"] = y
 
@@ -123,7 +128,7 @@ class Painter:
         words = layouts.under(place.panel, self.size, place.room)
         if not words:
             return
-        taken = layouts.labels_and_title(place.x, self.size, place.room)
+        taken = layouts.under_axis(place.panel, place.x, self.size, place.room)
         where = self._at_left()
         where["y"] = self.up[0]
         where["yanchor"] = "top"

@@ -8,27 +8,30 @@ from small_reports import drawn as drawn_of
 from small_reports import report
 
 from icl_interp.errors import InputError
-from icl_interp.figures.grid import add_line, add_panel, spans
+from icl_interp.figures.drawing import Axis, Drawing, Line, Panel, Points
 from icl_interp.figures.overlay import overlay
-from icl_interp.figures.style import finish, log_axis
+from icl_interp.figures.render import render
 from icl_interp.report.comparison import Comparison
 
 XS = np.array([1.0, 10.0, 100.0])
 
 
-def drawn(scale: float, high: float = 10.0, linear: bool = False, bound: bool = True) -> Figure:
+def drawn(
+    scale: float, high: float = 10.0, linear: bool = False, bound: bool = True, symlog: float = 0.0
+) -> Figure:
     """Two panels: one with two lines and a bound, one without lines."""
-    figure, (left, right) = Figure(), spans(2, 0.1)
-    add_line(figure, 0, "mean", XS, scale * XS, "red")
-    add_line(figure, 0, "spread", XS, scale / XS, "red", "dash")
+    marks = [
+        Line(XS, scale * XS, name="mean", colour="red"),
+        Line(XS, scale / XS, name="spread", colour="red", dash="dash"),
+        Points(XS, XS, name="single", colour="red"),
+    ]
     if bound:
-        add_line(figure, 0, "bound", XS, [1.0, 1.0, 1.0], "black", "dot")
-    add_line(figure, 0, "single", XS, XS, "red", mode="markers")
-    add_line(figure, 1, "points", XS, XS, "red", mode="markers")
-    up = {"range": [0, high], "title": {"text": "y"}} if linear else log_axis("y", 0.1, high)
-    add_panel(figure, 0, left, (0.0, 1.0), "Size", log_axis("x", 1, 100), up)
-    add_panel(figure, 1, right, (0.0, 1.0), "Points", {}, {})
-    return finish(figure, "Two panels", "", 300)
+        marks.append(Line(XS, [1.0, 1.0, 1.0], name="bound", colour="black", dash="dot"))
+    x = Axis("x", 1.0, 100.0, log=True)
+    y = Axis("y", 0.1, high, log=not linear and not symlog, symlog=symlog)
+    size = Panel("Size", x, y, marks)
+    points = Panel("Points", marks=[Points(XS, XS, name="points")])
+    return render(Drawing("Two panels", "", [size, points]))
 
 
 def lines_of(figure):
@@ -100,11 +103,15 @@ def test_what_cannot_be_compared_is_refused_in_one_line(figures, panel, lines, w
 
 
 def test_places_that_are_computed_otherwise_are_not_compared():
-    """A symmetric-log axis is linear for plotly; its title tells."""
-    other = drawn(2.0)
-    other.layout.yaxis.title.text = "y (symmetric-log)"
-    with pytest.raises(InputError, match=r"y \(log\) and y \(symmetric-log\) \(log\)"):
-        overlay({"a": drawn(1.0), "b": other})
+    with pytest.raises(InputError, match=r"y \(log\) and y \(symmetric-log from 0.1\)"):
+        overlay({"a": drawn(1.0), "b": drawn(2.0, symlog=0.1)})
+
+
+def test_a_figure_that_was_changed_by_hand_is_refused():
+    changed = drawn(2.0)
+    changed.data[0].y = [1.0, 2.0, 3.0]
+    with pytest.raises(InputError, match="lines of 'b' cannot be read: its figure was drawn or"):
+        overlay({"a": drawn(1.0), "b": changed})
 
 
 def test_an_axis_has_the_ticks_of_all():
