@@ -111,7 +111,7 @@ def _transfer(rows: Sequence[Mapping[Hashable, Any]], price: DataArray) -> Drawi
     )
     below = (
         f"L = 1 unless said; {plain(price.attrs['note'])} for windows w I. Left, first line: "
-        "trained units, mean over seeds; in brackets: the best<br>window of the class trained on, "
+        "trained units, mean over seeds; in brackets: the best window of the class trained on, "
         "computed. Right: bars span the intervals of all seeds."
     )
     title = "What a unit pays on another class of functions"

@@ -38,10 +38,9 @@ def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> 
             panels.append(Panel(f"{kind} tasks, inputs {law}", x, y, marks))
     below = (
         "|M| is the spectral norm; on isotropic inputs it is w, otherwise 4 w at M = w "
-        "Σ<sup>−1</sup>. One unit at each"
-        " L, Adam at a constant rate,<br>which bounds how far a step goes. Diamonds: the window of "
-        f"least loss by theory in the same norm. Norms below {LOWEST:g} are drawn there (diamonds "
-        "as triangles)."
+        "Σ<sup>−1</sup>. One unit at each L, Adam at a constant rate, which bounds how far a step "
+        "goes. Diamonds: the window of least loss by theory in the same norm. Norms below "
+        f"{LOWEST:g} are drawn there (diamonds as triangles)."
     )
     title = "|M| in training, by the Lipschitz constant L of the tasks"
     drawing = Drawing(title, below, panels, height=250, columns=len(kinds), same_y=True)

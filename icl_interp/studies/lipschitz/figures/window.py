@@ -43,8 +43,8 @@ def window(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[
         panels.append(_errors(curves, lipschitz))
     below = (
         "Top: functions of the class along a great circle through the query, the noise of labels "
-        "shaded (± σ); between the dotted lines a key has at least half<br>the weight of one at "
-        "the query. Middle: what the unit trained at this L pays to a key, in units of 1/n, 80 % "
+        "shaded (± σ); between the dotted lines a key has at least half the weight of one at the "
+        "query.<br>Middle: what the unit trained at this L pays to a key, in units of 1/n, 80 % "
         "of keys shaded; dashed, the window of least loss.<br>Bottom: each unit on this task, "
         f"trained at n = {TRAINED_N} (dotted line); dashed, the window that is best at each n."
     )
@@ -69,7 +69,7 @@ def _functions(
         for side in (-1, 1):
             marks.append(Rule(x=side * row["half-weight angle"], colour=INK, width=1.2))
     ticks = {angle: number(angle) for angle in (-180.0, -90.0, 0.0, 90.0, 180.0)}
-    x = Axis("angle to the query, °", -180, 180, ticks=ticks)
+    x = Axis("angle to the query (°)", -180, 180, ticks=ticks)
     y = Axis(markup("f(x) − f(x<sub>q</sub>)"), holds=(-1.2, 1.2))
     return Panel(f"L = {lipschitz:g}", x, y, marks)
 
