@@ -56,7 +56,8 @@ class Scale:
     def inside(self, ends: tuple[float, float]) -> tuple[float, float]:
         """An interval as shapes have it, cut at both ends of the axis."""
         low, high = self.ends
-        first, last = (float(np.clip(self.drawn(end), low, high)) for end in ends)
+        places = [end if math.isinf(end) else float(self.drawn(end)) for end in ends]
+        first, last = np.clip(places, low, high).tolist()
         return first, last
 
     @property
@@ -114,11 +115,11 @@ class Scale:
 
     def _labels(self) -> list[str]:
         """Lines of the labels; where plotly chooses them, those of round numbers."""
-        if self.matrix is not None:
-            return list(map(str, self.matrix))
         known = self.settings().get("ticktext")
         if known:
             return lines_of("<br>".join(map(str, known)))
+        if self.matrix is not None:
+            return list(map(str, self.matrix))
         if self.axis.format.endswith("%"):
             return ["100%"]
         span = max(abs(self.high - self.low), 1e-300)

@@ -101,7 +101,10 @@ def lay_out(drawing: Drawing, size: Size) -> Sheet:
     legend = {}
     for name in named(drawing):
         legend[name] = "<br>".join(wrapped(plain(name), size, size.width - 60))
-    top = legend_top + legend_height(list(legend.values()), size) + size.pixels(4)
+    # Plotly breaks a legend where the inner parts of panels end, wherever those stand in height.
+    places = _places(drawing, size, legend_top)
+    room = max(place.right for place in places) - min(place.left for place in places)
+    top = legend_top + legend_height(list(legend.values()), size, room) + size.pixels(4)
     places = _places(drawing, size, top)
     height = max(place.bottom + place.below for place in places)
     return Sheet(size, height, title, legend, legend_top, places)
@@ -268,10 +271,13 @@ def column_width(column: Column, size: Size) -> float:
 
 
 def x_title(x: Scale, size: Size, room: float) -> list[str]:
-    """The title of a horizontal axis, in lines; it may be a little wider than its panel."""
+    """The title of a horizontal axis, in lines; it may be a little wider than its panel.
+
+    Beside a panel at least `EDGE` and `TICKS` are free, half of which it may take on each side.
+    """
     if not x.axis.words:
         return []
-    return wrapped(escaped(x.axis.words), size, room + size.pixels(70))
+    return wrapped(escaped(x.axis.words), size, room + size.pixels(EDGE + TICKS))
 
 
 def under(panel: Panel, size: Size, room: float) -> list[str]:

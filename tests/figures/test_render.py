@@ -29,7 +29,8 @@ from icl_interp.figures.drawing import (
     Zone,
     rows,
 )
-from icl_interp.figures.fitting import Size
+from icl_interp.figures.fitting import Size, widest
+from icl_interp.figures.layout import EDGE, TICKS, lay_out, x_title
 from icl_interp.figures.narrow import narrow
 from icl_interp.figures.render import drawing_of, render
 from icl_interp.figures.sheet import MM, PT, Style
@@ -198,6 +199,56 @@ def test_what_is_too_small_is_drawn_at_the_end_and_told_as_it_is():
     assert points.customdata[0][1] == 1e-9
     np.testing.assert_allclose(np.array(points.y) + points.error_y.array, [1e-3, 0.3, 0.5])
     np.testing.assert_allclose(np.array(points.y) - points.error_y.arrayminus, [1e-3, 0.1, 0.3])
+
+
+def test_a_zone_reaches_below_the_least_value():
+    def zone(low):
+        x = Axis("", 1e-3, log=True, least=1e-2)
+        marks = [Zone(x=(low, 1.0)), Points([0.1, 10.0], [0, 1])]
+        (shape,) = render(Drawing("", "", [Panel(x=x, marks=marks)])).layout.shapes
+        assert shape.x0 == pytest.approx(1e-3)
+
+    zone(-np.inf)
+    must_fail(zone, 0.5)
+
+
+def test_a_legend_breaks_where_panels_end():
+    """Names that fit beside each other on the sheet, but not beside the labels of an axis."""
+
+    def top(how_many, label):
+        names = ["L = 0.1", "L = 0.3", "L = 1", "L = 3"]
+        marks = [Line(XS, XS, name=name) for name in names[:how_many]]
+        panel = Panel(y=Axis(ticks={10.0: label}), marks=marks)
+        return lay_out(Drawing("", "", [panel]), Size(480)).places[0].top
+
+    def check(label):
+        assert top(4, label) > top(2, label)
+
+    check("a long label of an axis")
+    must_fail(check, "10")
+
+
+def test_titles_of_axes_keep_to_their_half_of_what_is_free():
+    panels = [Panel(x=Axis("a long title of an axis " * 3), marks=[Line(XS, XS)])] * 3
+    drawing = Drawing("", "", panels, same_y=True)
+    for place in lay_out(drawing, Size(480)).places:
+        lines = x_title(place.x, Size(480), place.room)
+        assert len(lines) > 1
+        assert max(widest(line, Size(480)) for line in lines) <= place.room + EDGE + TICKS
+
+
+def test_ticks_name_the_rows_and_columns_of_a_matrix():
+    """They take as much room as they need, also in lines."""
+
+    def drawn(ticks):
+        axis = Axis("class", ticks=ticks)
+        matrix = Matrix([[1.0, 2.0], [3.0, 4.0]], ["a", "b"], ["a", "b"])
+        return render(Drawing("", "", [Panel(x=axis, y=axis, marks=[matrix])]))
+
+    named = drawn({0: "a long name\nof two lines", 1: "b"})
+    assert named.layout.yaxis.ticktext == ("a long name<br>of two lines", "b")
+    assert named.layout.margin.l > drawn(None).layout.margin.l + 40
+    assert named.layout.height > drawn(None).layout.height + 10
 
 
 def test_curves_have_gaps_between_them():

@@ -21,6 +21,7 @@ from icl_interp.experiments.statements import (
     OPEN,
     UNSETTLED,
 )
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.results import table_of_rows
 from icl_interp.studies.lipschitz.experiments import bias_noise, models
@@ -162,7 +163,7 @@ def test_a_known_unit_has_the_error_of_its_window():
 
 
 def test_the_figures_show_what_is_stored(results):
-    figure = safe(figures.bias_noise(results, None)["bias_noise"])
+    figure = safe(rendered(figures.bias_noise(results, None)["bias_noise"]))
 
     def check(stored):
         for part, name in figures.NAMES.items():
@@ -177,7 +178,7 @@ def test_the_figures_show_what_is_stored(results):
     changed = results["measured"].copy(data=1.1 * results["measured"].values)
     must_fail(check, {**results, "measured": changed})
     rows = table_of_rows([trained(1.0, 0.1, 0.02, 1.0), trained(2.0, 0.1, 0.05, 1.0)])
-    drawn = figures.bias_noise({**results, "trained": rows}, None)["trained"]
+    drawn = rendered(figures.bias_noise({**results, "trained": rows}, None)["trained"])
     assert [t.y[0] for t in drawn.data if t.name == "error of the unit"] == [0.1 + 0.02, 0.1 + 0.05]
     assert figures.bias_noise({}, None) == {}
 

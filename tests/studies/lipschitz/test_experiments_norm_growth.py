@@ -8,6 +8,7 @@ from icl_interp.experiments import obtain
 from icl_interp.experiments.presets import PRESETS
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.results import make_curve, table_of_rows
 from icl_interp.studies.lipschitz.experiments import models, norm_growth
@@ -60,7 +61,7 @@ def test_the_figure_shows_what_is_stored():
     values[1, 1, 1] = np.nan
     rows = [row(0.3, 0.001), row(3.0, 2.0)]
     results = {"norms": make_curve(values, axes), "ends": table_of_rows(rows)}
-    figure = safe(figures.norm_growth(results, None)["norm_growth"])
+    figure = safe(rendered(figures.norm_growth(results, None)["norm_growth"]))
     lines = [t for t in figure.data if t.mode == "lines"]
     assert len(lines) == 7
     assert [t.name for t in lines if t.showlegend] == ["L = 0.3", "L = 3"]
@@ -72,11 +73,11 @@ def test_the_figure_shows_what_is_stored():
 
     check(values)
     must_fail(check, 1.1 * values)
-    (marks,) = [t for t in figure.data if t.mode == "markers"]
-    assert list(marks.marker.symbol) == [
-        "triangle-down",
-        "diamond",
-    ]  # below the axis, and where it is
+    marks = [t for t in figure.data if t.mode == "markers"]
+    # The first is below the least norm that is drawn, the other where it is.
+    assert [t.marker.symbol for t in marks] == ["triangle-down", "diamond"]
+    assert [t.y[0] for t in marks] == [figures.LOWEST, 2.0]
+    assert [t.customdata[0][1] for t in marks] == [0.001, 2.0]
 
 
 @pytest.mark.slow
@@ -101,4 +102,4 @@ def test_smoke(tmp_path):
 
     check(20)
     must_fail(check, 0)
-    assert figures.norm_growth(results, None)["norm_growth"].data
+    assert rendered(figures.norm_growth(results, None)["norm_growth"]).data

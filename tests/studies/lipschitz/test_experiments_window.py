@@ -11,6 +11,7 @@ from icl_interp.experiments import obtain
 from icl_interp.experiments.presets import PRESETS
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
+from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.results import table_of_rows
 from icl_interp.studies.lipschitz.experiments import models
@@ -114,7 +115,7 @@ def test_functions_are_the_same_ones_times_l(results):
 
 
 def test_the_figure_shows_what_is_stored(results):
-    figure = safe(figures.window(results, None)["window"])
+    figure = safe(rendered(figures.window(results, None)["window"]))
 
     def check(stored):
         for size in stored["attention"].indexes["L"]:
@@ -149,4 +150,4 @@ def test_smoke(tmp_path):
     found = obtain.obtain(wanted, "smoke", tmp_path, obtain.Shelf(), progress=False)
     results = experiment.run(Setup(found, PRESETS["smoke"], cache=tmp_path / "measured"))
     assert len(results["windows"]) == 3
-    assert figures.window(results, None)["window"].data
+    assert rendered(figures.window(results, None)["window"]).data

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import must_fail
 
+from icl_interp.figures.render import rendered
 from icl_interp.results import make_array, make_curve, table_of_rows
 from icl_interp.studies.lipschitz.experiments import all as experiments
 from icl_interp.studies.lipschitz.experiments.generalization import KINDS
@@ -48,7 +49,7 @@ def transfer():
 
 def test_curves_are_the_means(transfer):
     results, table = transfer
-    figure = generalization(results, table)["curves"]
+    figure = rendered(generalization(results, table)["curves"])
     panel = [trace for trace in figure.data if trace.xaxis == "x3"]  # tested on cosine
 
     def check(results):
@@ -63,8 +64,11 @@ def test_curves_are_the_means(transfer):
 
 def test_cells_and_lines_are_the_ratios(transfer):
     results, table = transfer
-    figure = generalization(results, table)["transfer"]
-    heat, *lines, dots = figure.data
+    figure = rendered(generalization(results, table)["transfer"])
+    heat, *others = figure.data
+    lines = [trace for trace in others if trace.mode == "lines"]
+    dots = [trace for trace in others if trace.mode == "markers"]
+    assert len(lines) == 3
     for row in table.to_dict("records"):
         place = [list(KINDS).index(row[key]) for key in ("trained on", "tested on")]
         assert f"<b>{row['error / own']:.3g}</b>" in heat.text[place[0]][place[1]]
@@ -76,8 +80,8 @@ def test_cells_and_lines_are_the_ratios(transfer):
         for row in table.to_dict("records")
         if row["tested on"] == "cosine" and "ω" not in row["trained on"]
     ]
-    assert list(dots.x) == [KINDS[row["trained on"]].lipschitz for row in mine]
-    assert list(dots.y) == [row["error / own"] for row in mine]
+    assert [dot.x[0] for dot in dots] == [KINDS[row["trained on"]].lipschitz for row in mine]
+    assert [dot.y[0] for dot in dots] == [row["error / own"] for row in mine]
 
 
 def unit(link, noise, seed):
@@ -106,7 +110,7 @@ def directions():
 
 
 def test_recovery_shows_every_unit(directions):
-    figure = low_rank(directions, None)["recovery"]
+    figure = rendered(low_rank(directions, None)["recovery"])
     angle, outside, irrelevant, relevant = figure.data
     for trace, key in (
         (angle, "angle"),
@@ -120,13 +124,13 @@ def test_recovery_shows_every_unit(directions):
 
 
 def test_matrices_are_scaled_by_their_largest_entry(directions):
-    (heat,) = low_rank(directions, None)["matrices"].data
-    np.testing.assert_allclose(heat.z, np.diag([1.0, 0.5, -0.25]))
-    np.testing.assert_allclose(heat.customdata, np.diag([4.0, 2.0, -1.0]))
+    (heat,) = rendered(low_rank(directions, None)["matrices"]).data
+    np.testing.assert_allclose(heat.z, np.diag([4.0, 2.0, -1.0]))
+    assert (heat.zmin, heat.zmax) == (-4.0, 4.0)
 
 
 def test_the_cap_has_a_line_for_each_family(directions):
-    figure = low_rank(directions, None)["cap"]
+    figure = rendered(low_rank(directions, None)["cap"])
     traces = {trace.name: trace for trace in figure.data}
 
     def check(name, values):

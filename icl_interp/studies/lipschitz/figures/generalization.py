@@ -3,33 +3,19 @@
 They show error by the length of the prompt, and the price of another class.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from pandas import DataFrame
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
-from icl_interp.figures.grid import Drawn, spans, suffix, whiskers
-from icl_interp.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    finish,
-    log_axis,
-    panel_title,
-    place,
-)
+from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel, Points
 from icl_interp.figures.text import number, plain
 from icl_interp.results import Result
 from icl_interp.studies.lipschitz.experiments.generalization import KINDS
 
-HEIGHT = 300
 SHARED = ("affine", "ReLU", "cosine")
 LOOKS = {  # colour, dash, symbol, of the classes that units are trained on
     "affine": (BLUE, "solid", "circle"),
@@ -55,132 +41,103 @@ SHADES = ((0.0, "#FFFFFF"), (0.5, "#F9D9B8"), (1.0, "#D55E00"))
 DARKEST = 30.0  # ratio from which on a cell has the last shade
 
 
-def generalization(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
+def generalization(
+    results: Mapping[str, Result], comparison: DataFrame | None
+) -> dict[str, Drawing]:
     """Curves over the length, and all classes on all classes.
 
     What other values of L would cost is drawn beside them.
     """
     curves, price = results.get("curves"), results.get("price")
-    figures: Drawn = {}
+    figures: dict[str, Drawing] = {}
     if isinstance(curves, DataArray):
         figures["curves"] = _curves(curves)
     if comparison is not None and isinstance(price, DataArray):
-        figures["transfer"] = _transfer(comparison, price)
+        figures["transfer"] = _transfer(comparison.to_dict("records"), price)
     return figures
 
 
-def _curves(curves: DataArray) -> Figure:
-    figure, lengths = go.Figure(), curves["n"].values
-    shown = [panel for panel in PANELS if panel[1] in curves.indexes["tested on"]]
-    domains = spans(len(PANELS), 0.04)[: len(shown)]
-    named: set[str] = set()
-    held = np.asarray(curves.values)
-    low, high = float(np.nanmin(held)) / 1.3, float(np.nanmax(held)) * 1.3
-    place(figure, *domains)
-    for i, (title, tested, trained) in enumerate(shown):
-        end = suffix(i)
+def _curves(curves: DataArray) -> Drawing:
+    panels = []
+    for title, tested, trained in PANELS:
+        if tested not in curves.indexes["tested on"]:
+            continue
+        marks: list[Mark] = []
         for kind in trained:
             if kind in curves.indexes["trained on"]:
-                at = curves.sel({"tested on": tested, "trained on": kind})
-                _line(figure, kind, lengths, at, end, kind not in named)
-                named.add(kind)
-        panel_title(figure, title, domains[i])
-        figure.update_layout(
-            {
-                f"xaxis{end}": log_axis("examples n", lengths[0] / 1.15, lengths[-1] * 1.15),
-                f"yaxis{end}": log_axis("error at the query" if i == 0 else "", low, high),
-            }
-        )
-        figure.update_layout({f"yaxis{end}": {"showticklabels": i == 0}})
+                marks.append(_line(kind, curves.sel({"tested on": tested, "trained on": kind})))
+        x = Axis("examples n", log=True)
+        panels.append(Panel(title, x, Axis("error at the query", log=True), marks))
     below = (
         f"{plain(curves.attrs['note'])}. L = 1 unless said. Lines: the class trained on; bars: 95 "
         "% over blocks of prompts."
     )
-    return finish(figure, "Trained on one class of functions, tested on another", below, HEIGHT)
+    title = "Trained on one class of functions, tested on another"
+    return Drawing(title, below, panels, same_y=True)
 
 
-def _line(
-    figure: Figure, kind: str, lengths: np.ndarray, at: DataArray, end: str, legend: bool
-) -> None:
+def _line(kind: str, at: DataArray) -> Line:
     colour, dash, symbol = LOOKS[kind]
     mean, low, high = (at.sel(statistic=name).values for name in ("mean", "low", "high"))
-    figure.add_trace(
-        go.Scatter(
-            x=lengths,
-            y=mean,
-            error_y=whiskers(mean, low, high),
-            mode="lines+markers",
-            name=plain(kind),
-            legendgroup=kind,
-            showlegend=legend,
-            line={"color": colour, "dash": dash, "width": 2},
-            marker={"symbol": symbol, "size": 6},
-            xaxis=f"x{end}",
-            yaxis=f"y{end}",
-            hovertemplate="n = %{x}: %{y:.3g}<extra>trained on " + plain(kind) + "</extra>",
-        )
+    return Line(
+        at["n"].values,
+        mean,
+        low,
+        high,
+        name=kind,
+        colour=colour,
+        dash=dash,
+        symbol=symbol,
+        size=6,
+        hover="n = {x}: {y:.3g}",
     )
 
 
-def _transfer(table: DataFrame, price: DataArray) -> Figure:
-    figure, domains = go.Figure(), [(0.06, 0.56), (0.68, 1.0)]
-    place(figure, *domains)
-    rows = table.to_dict("records")
-    _cells(figure, rows)
-    grid = price["L"].values
+def _transfer(rows: Sequence[Mapping[Hashable, Any]], price: DataArray) -> Drawing:
+    marks: list[Mark] = []
     for kind in price.indexes["trained on"]:
         colour, dash, _ = LOOKS[kind]
-        figure.add_trace(
-            go.Scatter(
-                x=grid,
-                y=price.sel({"trained on": kind}).values,
-                mode="lines",
-                name=f"computed, {plain(kind)}",
-                line={"color": colour, "dash": dash, "width": 2},
-                xaxis="x2",
-                yaxis="y2",
-                hovertemplate="L = %{x:.3g}: %{y:.3g}<extra>computed, " + plain(kind) + "</extra>",
-            )
-        )
-    sizes = {name: kind.lipschitz for name, kind in KINDS.items() if kind.frequency is None}
-    mine = [row for row in rows if row["tested on"] == "cosine" and row["trained on"] in sizes]
-    figure.add_trace(
-        go.Scatter(
-            x=[sizes[row["trained on"]] for row in mine],
-            y=[row["error / own"] for row in mine],
-            error_y=whiskers(
-                *([row[key] for row in mine] for key in ("error / own", "low", "high"))
-            ),
-            mode="markers",
-            name="trained units",
-            marker={
-                "size": 9,
-                "color": [LOOKS[row["trained on"]][0] for row in mine],
-                "symbol": [LOOKS[row["trained on"]][2] for row in mine],
-                "line": {"width": 1, "color": INK},
-            },
-            xaxis="x2",
-            yaxis="y2",
-            text=[plain(row["trained on"]) for row in mine],
-            hovertemplate="%{text}: %{y:.3g}<extra>trained units</extra>",
-        )
-    )
-    top = max(float(np.max(price.values)), *(row["high"] for row in mine), 2.0) * 1.3
-    panel_title(figure, "error / error of units trained on the tested class", domains[0])
-    panel_title(figure, "the same, on cosines of L = 1", domains[1])
-    figure.update_layout(
-        xaxis2=log_axis("L trained on", grid[0] / 1.1, grid[-1] * 1.1),
-        yaxis2=log_axis("", 0.9, top),
+        values = price.sel({"trained on": kind}).values
+        name = f"computed, {kind}"
+        hover = "L = {x:.3g}: {y:.3g}"
+        line = Line(price["L"].values, values, name=name, colour=colour, dash=dash, hover=hover)
+        marks.append(line)
+    for row in rows:
+        kind = KINDS[row["trained on"]]
+        if row["tested on"] == "cosine" and kind.frequency is None:
+            marks.append(_unit(row, kind.lipschitz))
+    price_of_l = Panel(
+        "the same, on cosines of L = 1", Axis("L trained on", log=True), Axis(log=True), marks
     )
     below = (
         f"L = 1 unless said; {plain(price.attrs['note'])} for windows w I. Left, first line: "
-        "trained units, mean over seeds; in brackets: the best<br>window of the class trained on, "
+        "trained units, mean over seeds; in brackets: the best window of the class trained on, "
         "computed. Right: bars span the intervals of all seeds."
     )
-    return finish(figure, "What a unit pays on another class of functions", below, 380)
+    title = "What a unit pays on another class of functions"
+    return Drawing(title, below, [_cells(rows), price_of_l], height=380)
 
 
-def _cells(figure: Figure, rows: Sequence[Mapping[str, object]]) -> None:
+def _unit(row: Mapping[Hashable, Any], lipschitz: float) -> Points:
+    """What units of one class pay on cosines, at their own L."""
+    colour, _, symbol = LOOKS[row["trained on"]]
+    return Points(
+        [lipschitz],
+        [row["error / own"]],
+        [row["low"]],
+        [row["high"]],
+        name="trained units",
+        colour=colour,
+        symbol=symbol,
+        size=9,
+        edge=1,
+        edge_colour=INK,
+        texts=[plain(row["trained on"])],
+        hover="{text}: {y:.3g}",
+    )
+
+
+def _cells(rows: Sequence[Mapping[Hashable, Any]]) -> Panel:
     """The ratios as shaded cells with numbers.
 
     Rows are classes trained on, columns classes tested on.
@@ -188,45 +145,31 @@ def _cells(figure: Figure, rows: Sequence[Mapping[str, object]]) -> None:
     tested = list(dict.fromkeys(str(row["tested on"]) for row in rows))
     trained = list(dict.fromkeys(str(row["trained on"]) for row in rows))
     found = {(row["trained on"], row["tested on"]): row for row in rows}
-    ratios = np.array([[found[a, b]["error / own"] for b in tested] for a in trained], dtype=float)
-    words = [
-        [
-            f"<b>{_short(found[a, b]['error / own'])}</b><br>({_short(found[a, b]['computed'])})"
-            for b in tested
-        ]
-        for a in trained
-    ]
-    figure.add_trace(
-        go.Heatmap(
-            z=np.log(np.clip(ratios, 1, DARKEST)),
-            zmin=0,
-            zmax=np.log(DARKEST),
-            x=[_label(name) for name in tested],
-            y=[_label(name) for name in trained],
-            text=words,
-            texttemplate="%{text}",
-            textfont={"size": 11, "color": INK},
-            colorscale=SHADES,
-            showscale=False,
-            xgap=2,
-            ygap=2,
-            hovertemplate="trained on %{y}, tested on %{x}: %{text}<extra></extra>",
-        )
+    ratios = np.ones((len(trained), len(tested)))
+    texts = []
+    for i, a in enumerate(trained):
+        words = []
+        for j, b in enumerate(tested):
+            ratios[i, j] = found[a, b]["error / own"]
+            computed = number(found[a, b]["computed"], 3)
+            words.append(f"<b>{number(ratios[i, j], 3)}</b><br>({computed})")
+        texts.append(words)
+    matrix = Matrix(
+        np.log(np.clip(ratios, 1, DARKEST)),
+        trained,
+        tested,
+        0.0,
+        float(np.log(DARKEST)),
+        SHADES,
+        texts=texts,
+        hover="trained on {row}, tested on {column}: {text}",
     )
-    figure.update_layout(
-        xaxis={"title": {"text": "tested on"}, "ticks": "", "showline": False, "tickangle": 0},
-        yaxis={
-            "title": {"text": "trained on"},
-            "autorange": "reversed",
-            "ticks": "",
-            "showline": False,
-        },
+    title = "error / error of units trained on the tested class"
+    return Panel(
+        title, _classes("tested on", tested), _classes("trained on", trained), [matrix], 1.6
     )
 
 
-def _label(name: str) -> str:
-    return plain(name).replace(", ", "<br>")
-
-
-def _short(value: object) -> str:
-    return number(float(str(value)), 3)
+def _classes(words: str, names: Sequence[str]) -> Axis:
+    """An axis of classes, whose names take two lines where they have an L or a frequency."""
+    return Axis(words, ticks={i: name.replace(", ", "\n") for i, name in enumerate(names)})

@@ -7,266 +7,129 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from pandas import DataFrame
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
-from icl_interp.experiments.errors import rows_of
-from icl_interp.figures.grid import Drawn, spans, suffix, whiskers
-from icl_interp.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    finish,
-    log_axis,
-    panel_title,
-    place,
-    rows_axis,
-)
+from icl_interp.experiments.errors import columns_of, rows_of
+from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel, Points, Rule, rows
 from icl_interp.figures.text import plain
 from icl_interp.results import Result
 
-SHADES = ((0.0, BLUE), (0.5, "#FFFFFF"), (1.0, ORANGE))
+Rows = Sequence[Mapping[Any, Any]]
+BY_N = "n = {x}: {y:.3g}"
 
 
-def low_rank(results: Mapping[str, Result], comparison: DataFrame | None) -> Drawn:
+def low_rank(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Recovery and projections; matrices; the exact minima of Theorem 4.
 
     The minima come with units that were trained without a cap.
     """
-    units, matrices, minima = (results.get(key) for key in ("units", "matrices", "minima"))
-    figures: Drawn = {}
-    if isinstance(units, DataFrame):
+    figures: dict[str, Drawing] = {}
+    if units := rows_of(results, "units"):
         figures["recovery"] = _recovery(units)
+    matrices = results.get("matrices")
     if isinstance(matrices, DataArray):
         figures["matrices"] = _matrices(matrices)
-    if isinstance(minima, DataFrame):
+    if minima := rows_of(results, "minima"):
         figures["cap"] = _cap(
             minima, *(rows_of(results, key) for key in ("endless", "theorem units"))
         )
     return figures
 
 
-def _recovery(units: DataFrame) -> Figure:
+def _recovery(units: Rows) -> Drawing:
     """A row a task: the angle, M's energy outside col(B), and the error without directions."""
-    rows = units.to_dict("records")
-    tasks = list(dict.fromkeys((row["link"], row["σ"]) for row in rows))
-    places = [tasks.index((row["link"], row["σ"])) for row in rows]
-    figure, domains = go.Figure(), [(0.0, 0.26), (0.31, 0.57), (0.64, 1.0)]
-    place(figure, *domains)
-    _dots(figure, "", [row["angle"] for row in rows], places, INK, "sine of the largest angle")
-    _dots(figure, "2", [row["outside"] for row in rows], places, INK, "share outside")
-    for what, colour, symbol in (("irrelevant", BLUE, "circle"), ("relevant", ORANGE, "diamond")):
-        values = [row[f"{what} out"] for row in rows]
-        figure.add_trace(
-            go.Scatter(
-                x=values,
-                y=places,
-                error_x=whiskers(
-                    *([row[f"{what} {end}"] for row in rows] for end in ("out", "low", "high"))
-                ),
-                mode="markers",
-                name=f"blind to the {what} directions",
-                marker={"size": 9, "color": colour, "symbol": symbol},
-                xaxis="x3",
-                yaxis="y3",
-                hovertemplate="%{x:.3g}<extra>blind to the " + what + " directions</extra>",
-            )
+    tasks = list(dict.fromkeys((row["link"], row["σ"]) for row in units))
+    places = [tasks.index((row["link"], row["σ"])) for row in units]
+    y = rows([f"{link}\nσ = {noise:g}" for link, noise in tasks])
+    shares = []
+    for key, title, words in (
+        ("angle", "subspace recovered", "sin of the largest angle to col(B)"),
+        ("outside", "M outside col(B)", "share of M's squared entries"),
+    ):
+        (values,) = columns_of(units, key)
+        points = Points(
+            values, places, colour=INK, symbol="circle-open", size=9, edge=2, hover="{x:.3g}"
         )
-    labels = [f"{link}\nσ = {noise:g}" for link, noise in tasks]
-    tops = [
-        max(row["relevant high"] for row in rows),
-        max(row["irrelevant high"] for row in rows),
-        2.0,
-    ]
-    least = min(
-        *(row["irrelevant low"] for row in rows), *(row["relevant low"] for row in rows), 0.9
-    )
-    figure.update_layout(
-        yaxis=rows_axis(labels),
-        yaxis2=rows_axis(labels, shown=False),
-        yaxis3=rows_axis(labels, shown=False),
-        xaxis={"range": [-0.03, 1.03], "title": {"text": "sin of the largest angle to col(B)"}},
-        xaxis2={"range": [-0.03, 1.03], "title": {"text": "share of M's squared entries"}},
-        xaxis3=log_axis("error / error of the unit", least / 1.15, max(tops) * 1.15),
-    )
-    figure.add_shape(
-        type="line",
-        xref="x3",
-        yref="y3 domain",
-        x0=1,
-        x1=1,
-        y0=0,
-        y1=1,
-        line={"color": GREY, "dash": "dot", "width": 1},
-    )
-    panel_title(figure, "subspace recovered", domains[0])
-    panel_title(figure, "M outside col(B)", domains[1])
-    panel_title(figure, "directions taken out of the scores", domains[2])
+        shares.append(Panel(title, Axis(words, -0.03, 1.03), y, [points]))
+    marks: list[Mark] = [Rule(x=1.0)]
+    for what, colour, symbol in (("irrelevant", BLUE, "circle"), ("relevant", ORANGE, "diamond")):
+        value, low, high = columns_of(units, *(f"{what} {end}" for end in ("out", "low", "high")))
+        name = f"blind to the {what} directions"
+        points = Points(value, places, low, high, name, colour, symbol, 9, hover="{x:.3g}")
+        marks.append(points)
+    x = Axis("error / error of the unit", log=True)
+    blind = Panel("directions taken out of the scores", x, y, marks, width=1.4)
     below = (
         "A mark is a unit; bars: 95 % over blocks of prompts. Right: the error of the unit whose "
         "scores are blind."
     )
-    return finish(figure, "Labels that depend on two directions: what units recover", below, 330)
+    title = "Labels that depend on two directions: what units recover"
+    return Drawing(title, below, [*shares, blind], height=330, same_y=True)
 
 
-def _dots(
-    figure: Figure, end: str, values: Sequence[float], places: Sequence[int], colour: str, what: str
-) -> None:
-    figure.add_trace(
-        go.Scatter(
-            x=values,
-            y=places,
-            mode="markers",
-            name=what,
-            showlegend=False,
-            marker={"size": 9, "color": colour, "symbol": "circle-open", "line": {"width": 2}},
-            xaxis=f"x{end}",
-            yaxis=f"y{end}",
-            hovertemplate="%{x:.3g}<extra>" + what + "</extra>",
-        )
-    )
-
-
-def _matrices(matrices: DataArray) -> Figure:
+def _matrices(matrices: DataArray) -> Drawing:
     """M of each unit in a basis that starts with col(B)."""
-    links, noises = matrices.indexes["link"], matrices.indexes["σ"]
-    figure, domains = go.Figure(), spans(len(links) * len(noises), 0.03)
-    place(figure, *domains)
-    cells = [(link, noise) for link in links for noise in noises]
-    for i, (link, noise) in enumerate(cells):
-        end = suffix(i)
-        values = matrices.sel(link=link, σ=noise).values
-        largest = float(np.nanmax(np.abs(values))) if not np.isnan(values).all() else 1.0
-        figure.add_trace(
-            go.Heatmap(
-                z=values / (largest or 1.0),
-                customdata=values,
-                x=matrices["query"].values,
-                y=matrices["key"].values,
-                zmin=-1,
-                zmax=1,
-                colorscale=SHADES,
-                showscale=False,
-                xaxis=f"x{end}",
-                yaxis=f"y{end}",
-                hovertemplate="key %{y}, query %{x}: %{customdata:.3g}<extra>"
-                + plain(f"{link}, σ = {noise:g}")
-                + "</extra>",
-            )
-        )
-        figure.update_layout(
-            {
-                f"xaxis{end}": {
-                    "ticks": "",
-                    "showticklabels": False,
-                    "title": {"text": f"largest {largest:.3g}"},
-                },
-                f"yaxis{end}": {
-                    "ticks": "",
-                    "showticklabels": False,
-                    "autorange": "reversed",
-                    "scaleanchor": f"x{end}",
-                    "constrain": "domain",
-                },
-            }
-        )
-        panel_title(figure, f"{plain(link)}, σ = {noise:g}", domains[i])
+    keys, queries = matrices["key"].values.tolist(), matrices["query"].values.tolist()
+    panels = []
+    for link in matrices.indexes["link"]:
+        for noise in matrices.indexes["σ"]:
+            values = matrices.sel(link=link, σ=noise).values
+            largest = float(np.nan_to_num(np.abs(values)).max())
+            hover = "key {row}, query {column}: {z:.3g}"
+            matrix = Matrix(values, keys, queries, hover=hover)
+            x = Axis(f"largest {largest:.3g}", shown=False)
+            panels.append(Panel(f"{link}, σ = {noise:g}", x, Axis(shown=False), [matrix]))
     below = (
         f"{plain(matrices.attrs['note'])}. For M = c B Bᵀ only the square of these at the top left "
         "has colour.<br>"
-        "Each panel is scaled by its largest entry; orange is positive, blue negative."
+        "Each panel is scaled by its largest entry; blue is positive, orange negative."
     )
-    return finish(figure, "M of the units, direction by direction", below, 150, l=20)
+    return Drawing("M of the units, direction by direction", below, panels, height=150)
 
 
-def _cap(
-    minima: DataFrame, endless: Sequence[Mapping[str, Any]], theorem: Sequence[Mapping[str, Any]]
-) -> Figure:
+def _cap(minima: Rows, endless: Rows, theorem: Rows) -> Drawing:
     """Left, the least losses with c' free and c' = 0; right, |c'| / c.
 
     |c'| / c is drawn free, under the cap, and of trained units.
     """
-    rows, figure, domains = minima.to_dict("records"), go.Figure(), [(0.0, 0.46), (0.58, 1.0)]
-    place(figure, *domains)
-    ns = [row["n"] for row in rows]
-    for name, key, colour, symbol in (
-        ("c B Bᵀ, c free", "loss held", ORANGE, "diamond"),
-        ("c B Bᵀ + c′ (I − B Bᵀ), both free", "loss free", BLUE, "circle"),
-    ):
-        _curve(figure, name, ns, [row[key] for row in rows], "", colour, symbol)
-    floors = [row["loss held"] for row in endless]
-    for floor in floors:
-        _curve(figure, "c B Bᵀ, endless prompts", ns, [floor] * len(ns), "", GREY, "", "dot")
-    _curve(
-        figure,
-        "no cap",
-        ns,
-        [row["outside free"] / row["c free"] for row in rows],
-        "2",
-        BLUE,
-        "circle",
-        legend=False,
+    n, held, free = columns_of(minima, "n", "loss held", "loss free")
+    losses: list[Mark] = [
+        _curve("c B Bᵀ, c free", n, held, ORANGE, "diamond"),
+        _curve("c B Bᵀ + c′ (I − B Bᵀ), both free", n, free, BLUE, "circle"),
+    ]
+    for row in endless:
+        floor = np.full(len(n), row["loss held"])
+        name = "c B Bᵀ, endless prompts"
+        losses.append(Line(n, floor, name=name, colour=GREY, dash="dot", hover=BY_N))
+
+    # |c'| / c.
+    outside, c, outside_capped, c_capped = columns_of(
+        minima, "outside free", "c free", "outside capped", "c capped"
     )
-    capped = [row["outside capped"] / row["c capped"] for row in rows]
-    _curve(figure, "under the cap of Theorem 4", ns, capped, "2", GREEN, "square")
+    shares: list[Mark] = [
+        Line(n, outside / c, name="no cap", symbol="circle", hover=BY_N, listed=False),
+        _curve("under the cap of Theorem 4", n, outside_capped / c_capped, GREEN, "square"),
+    ]
     if theorem:
-        shares = [abs(row["c outside"] / row["c"]) for row in theorem]
-        _curve(
-            figure,
-            "trained units, no cap",
-            [row["n used"] for row in theorem],
-            shares,
-            "2",
-            INK,
-            "star",
-            mode="markers",
+        used, c, outside = columns_of(theorem, "n used", "c", "c outside")
+        name = "trained units, no cap"
+        trained = Points(
+            used, np.abs(outside / c), name=name, colour=INK, symbol="star", hover=BY_N
         )
-    losses = [row[key] for row in rows for key in ("loss held", "loss free")] + floors
-    for end in ("", "2"):
-        figure.update_layout({f"xaxis{end}": log_axis("examples n", ns[0] / 1.2, ns[-1] * 1.2)})
-    figure.update_layout(
-        yaxis=log_axis("loss", min(losses) / 1.5, max(losses) * 1.5),
-        yaxis2={"title": {"text": "|c′| / c"}, "range": [-0.05, 1.05]},
-    )
-    panel_title(figure, "least loss without a cap", domains[0])
-    panel_title(figure, "weight on irrelevant directions", domains[1])
+        shares.append(trained)
+    x = Axis("examples n", log=True)
+    panels = [
+        Panel("least loss without a cap", x, Axis("loss", log=True), losses),
+        Panel("weight on irrelevant directions", x, Axis("|c′| / c", -0.05, 1.05), shares),
+    ]
     below = (
         "Linear functions of two of four directions without noise. Lines: exact minima; left on "
         "fresh prompts. The cap is |BᵀMB| at most 3."
     )
-    return finish(figure, "Theorem 4 with and without its cap", below, 320)
+    return Drawing("Theorem 4 with and without its cap", below, panels, height=320)
 
 
-def _curve(
-    figure: Figure,
-    name: str,
-    xs: Sequence[float],
-    ys: Sequence[float],
-    end: str,
-    colour: str,
-    symbol: str,
-    dash: str = "solid",
-    mode: str = "",
-    legend: bool = True,
-) -> None:
-    settings: dict[str, Any] = (
-        {"marker": {"symbol": symbol, "size": 8, "color": colour}} if symbol else {}
-    )
-    figure.add_trace(
-        go.Scatter(
-            x=xs,
-            y=ys,
-            mode=mode or ("lines+markers" if symbol else "lines"),
-            name=name,
-            showlegend=legend,
-            line={"color": colour, "dash": dash, "width": 2},
-            xaxis=f"x{end}",
-            yaxis=f"y{end}",
-            hovertemplate="n = %{x}: %{y:.3g}<extra>" + name + "</extra>",
-            **settings,
-        )
-    )
+def _curve(name: str, n: np.ndarray, ys: np.ndarray, colour: str, symbol: str) -> Line:
+    return Line(n, ys, name=name, colour=colour, symbol=symbol, hover=BY_N)

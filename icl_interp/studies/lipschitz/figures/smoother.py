@@ -1,0 +1,68 @@
+"""Heads and their smoothers: the part of what a head does that its smoother misses."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from icl_interp.analyses import relevance
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.measurement import Results
+from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.figures.colours import GREY, INK
+from icl_interp.figures.drawing import Axis, Drawing, Mark, Panel, Points, Zone, rows
+from icl_interp.figures.style import VERDICTS
+from icl_interp.figures.text import plain, tested_by
+from icl_interp.studies.lipschitz.claims import smoother as claim
+from icl_interp.studies.lipschitz.measurements import heads
+
+LOWEST = 1e-4  # shares below are drawn there
+ARMS = (  # name, what is averaged, colour, symbol, place in the row
+    ("labels averaged", "labels", INK, "circle", -0.12),
+    ("own values averaged", "values", GREY, "diamond-open", 0.12),
+)
+
+
+def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
+    """Of what each head does at the query, the part that its smoother misses."""
+    result = results.get(heads.smoother)
+    if result is None:
+        return None
+    effects = claim.matters(result, relevance.USUAL)
+    names = [name for name, effect in effects.items() if effect.matters]
+    if not names:
+        return None
+    marks: list[Mark] = [
+        Zone(x=(-math.inf, claim.REPLACED), colour=VERDICTS["supported"].pale),
+        Zone(x=(claim.MISSED, math.inf), colour=VERDICTS["contradicted"].pale),
+    ]
+    for title, what, colour, symbol, shift in ARMS:
+        found = claim.missed(result, what, relevance.USUAL)
+        value, low, high = np.array([found[name].shown for name in names]).T
+        points = Points(
+            value,
+            np.arange(len(names)) + shift,
+            low,
+            high,
+            name=title,
+            colour=colour,
+            symbol=symbol,
+            texts=[f"head {plain(name)}" for name in names],
+            hover="{text}: {x:.3g} is missed",
+        )
+        marks.append(points)
+    words = f"share that is missed ({LOWEST:g} and less at the left end)"
+    x = Axis(words, LOWEST / 2, log=True, least=LOWEST, holds=(2.0,))
+    panel = Panel("", x, rows([f"head {name}" for name in names]), marks, row=24)
+    below = tested_by("lipschitz_smoother", findings)
+    return Drawing("Does a kernel smoother do what each head does?", below, [panel], height=120)
+
+
+FIGURE = ReportFigure(
+    smoother,
+    "A row for each head that matters at the last query. Its output there is replaced by an "
+    "average of the prompt's labels whose weights depend on the inputs alone (filled), or by "
+    "the same weights on the head's own values (hollow): how much of what the head does to the "
+    "prediction is then missed. Blue is replaced, orange is not.",
+)
