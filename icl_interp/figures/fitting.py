@@ -83,8 +83,8 @@ def _broken(part: str, size: Size, room: float) -> list[str]:
     return lines
 
 
-def legend_height(entries: Sequence[str], size: Size) -> float:
-    """Height of the legend, whose entries stand beside each other as far as they fit."""
+def legend_height(entries: Sequence[str], size: Size, room: float) -> float:
+    """Height of the legend, whose entries stand beside each other as far as they have room."""
     if not entries:
         return 0.0
     rows = 1
@@ -92,7 +92,7 @@ def legend_height(entries: Sequence[str], size: Size) -> float:
     highest = 1
     for entry in entries:
         width = size.pixels(SWATCH) + widest(entry, size)
-        if at and at + width > 0.97 * size.width:
+        if at and at + width > 0.97 * room:
             rows += 1
             at = 0.0
         at += width
