@@ -1,82 +1,55 @@
-"""What the panels of this study's figures share: their places and axes, lines and bands."""
-
-from collections.abc import Sequence
+"""Errors by the number of examples, as several figures of the study show them."""
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.graph_objects import Figure
+from numpy.typing import ArrayLike
+from xarray import DataArray
 
-from icl_interp.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW
-from icl_interp.figures.text import plain
+from icl_interp.figures.colours import GREY
+from icl_interp.figures.drawing import Axis, Band, Line, Mark, Rule
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW)
 # Least squares is exact from d examples on: it would stretch every axis by twenty decades.
-FLOOR = 1e-5
-Drawn = dict[str, Figure]
+LEAST_ERROR = 1e-5
 
 
 def law(test: str) -> str:
-    """A test law as readers see it."""
+    """A test law as readers see it.
+
+    >>> law("fixed"), law("random, c = 4")
+    ('Λ = I', 'random Λ, c = 4')
+    """
     return "Λ = I" if test == "fixed" else f"random Λ, {test.partition(', ')[2]}"
 
 
-def spans(n: int, gap: float) -> list[tuple[float, float]]:
-    """n equal parts of 0 .. 1 with gaps between them."""
-    width = (1 - gap * (n - 1)) / n
-    return [(i * (width + gap), i * (width + gap) + width) for i in range(n)]
+def with_band(curve: DataArray, name: str, colour: str, listed: bool = True) -> list[Mark]:
+    """The mean over M, and its interval shaded.
+
+    Args:
+        curve: (statistic, M).
+        name: of the line.
+        colour: of both.
+        listed: whether the name stands in the legend.
+    """
+    places = curve["M"].values
+    mean, low, high = ends_of(curve)
+    line = Line(places, mean, name=name, colour=colour, listed=listed)
+    return [Band(places, low, high, colour), line]
 
 
-def axes_of(i: int) -> str:
-    """Plotly's name of the x axis of a panel."""
-    return "x" if i == 0 else f"x{i + 1}"
+def ends_of(found: DataArray) -> list[np.ndarray]:
+    """Means and both ends of their intervals."""
+    return [found.sel(statistic=one).values for one in ("mean", "low", "high")]
 
 
-def add_band(
-    figure: Figure, xs: np.ndarray, low: np.ndarray, high: np.ndarray, axes: str, colour: str
-) -> None:
-    """An interval over x, shaded."""
-    low, high = np.maximum(low, FLOOR), np.maximum(high, FLOOR)
-    figure.add_trace(
-        go.Scatter(
-            x=np.concatenate([xs, xs[::-1]]),
-            y=np.concatenate([high, low[::-1]]),
-            fill="toself",
-            fillcolor=colour,
-            opacity=0.18,
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-            showlegend=False,
-            xaxis=axes,
-            yaxis=f"y{axes[1:]}",
-        )
-    )
+def examples(n: int) -> Axis:
+    """The axis of M, up to twice the length in training."""
+    return Axis("examples M", 0.5, 2 * n + 0.5)
 
 
-def add_line(
-    figure: Figure,
-    name: str,
-    xs: Sequence[float] | np.ndarray,
-    ys: Sequence[float] | np.ndarray,
-    axes: str,
-    colour: str,
-    legend: bool,
-    dash: str,
-    width: float = 2.0,
-    mode: str = "lines",
-) -> None:
-    """A line, or marks, on the axes of a panel."""
-    figure.add_trace(
-        go.Scatter(
-            x=xs,
-            y=ys,
-            mode=mode,
-            name=plain(name),
-            showlegend=legend,
-            legendgroup=name,
-            xaxis=axes,
-            yaxis=f"y{axes[1:]}",
-            line={"color": colour, "dash": dash, "width": width},
-            hovertemplate="%{x:.3g}: %{y:.3g}<extra>" + plain(name) + "</extra>",
-        )
-    )
+def least_squares(places: ArrayLike, errors: np.ndarray) -> Line:
+    """The error of least squares, dotted."""
+    return Line(places, errors, name="least squares", colour=GREY, dash="dot")
+
+
+def trained_length(n: int) -> Rule:
+    """Where prompts have as many examples as in training."""
+    return Rule(x=n, dash="dash")
