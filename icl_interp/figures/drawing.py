@@ -242,6 +242,7 @@ class Bars:
         stacked: on those of other marks in the panel, or else beside them.
         edge: width of the outline in pixels of the screen.
         low, high: ends of an interval about each height.
+        texts: words of each bar, for `{text}`.
     """
 
     x: ArrayLike
@@ -253,6 +254,7 @@ class Bars:
     edge: float = 0.0
     low: ArrayLike | None = None
     high: ArrayLike | None = None
+    texts: Sequence[str] | None = None
 
     def held(self, across: bool) -> tuple[np.ndarray, np.ndarray]:
         """Numbers that the axes x and y have to hold: bars are about one unit wide."""

@@ -1,15 +1,15 @@
 """Where the panels of a drawing stand at a given width, in pixels, and the words around them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from icl_interp.errors import InputError
 from icl_interp.figures.axes import Scale, common, scales_of
 from icl_interp.figures.colours import GREY
 from icl_interp.figures.drawing import Column, Drawing, Matrix, Panel, Span
-from icl_interp.figures.fitting import BOLD, SMALL, Size, legend_height, wrapped
+from icl_interp.figures.fitting import BOLD, SMALL, Size, legend_height, widest, wrapped
 from icl_interp.figures.sheet import MM
-from icl_interp.figures.text import escaped, plain
+from icl_interp.figures.text import escaped
 
 LEAST = 15 * MM  # that a panel has to have
 FLAT = 0.8  # height of a panel that fills a narrow sheet, at most, as a share of its width
@@ -18,6 +18,7 @@ BELOW = 12 / 13  # of the words below it
 TICK = 12 / 13  # of tick labels
 
 # In pixels of the screen.
+ROOMY = 115.0  # that a panel beside others has on a screen, unless it is a matrix
 EDGE = 24.0  # left free on the right of a panel
 BAR = 64.0  # taken by a bar of colours
 TICKS = 8.0  # from an axis to its labels
@@ -98,14 +99,15 @@ def lay_out(drawing: Drawing, size: Size) -> Sheet:
         InputError: a panel has no room at this width, even below all others.
     """
     title, legend_top = _title(drawing, size)
+    places = _places(drawing, size)
+
+    # Plotly breaks the legend at the width of what lies between the outer axes.
+    room = max(place.right for place in places) - min(place.left for place in places)
     legend = {}
     for name in named(drawing):
-        legend[name] = "<br>".join(wrapped(plain(name), size, size.width - 60))
-    # Plotly breaks a legend where the inner parts of panels end, wherever those stand in height.
-    places = _places(drawing, size, legend_top)
-    room = max(place.right for place in places) - min(place.left for place in places)
+        legend[name] = "<br>".join(wrapped(escaped(name), size, size.width - 60))
     top = legend_top + legend_height(list(legend.values()), size, room) + size.pixels(4)
-    places = _places(drawing, size, top)
+    places = [replace(one, top=one.top + top, bottom=one.bottom + top) for one in places]
     height = max(place.bottom + place.below for place in places)
     return Sheet(size, height, title, legend, legend_top, places)
 
@@ -115,7 +117,7 @@ def named(drawing: Drawing) -> list[str]:
     found: dict[str, None] = {}
     for panel in drawing.panels:
         for mark in panel.marks:
-            name = str(getattr(mark, "name", ""))
+            name = getattr(mark, "name", "")
             if name and getattr(mark, "listed", True):
                 found[name] = None
     first = dict.fromkeys(filter(found.__contains__, drawing.legend))
@@ -139,14 +141,14 @@ def _title(drawing: Drawing, size: Size) -> tuple[str, float]:
     return text, high + size.pixels(20)
 
 
-def _places(drawing: Drawing, size: Size, top: float) -> list[Place]:
-    """Panels in rows, as many beside each other as have room."""
+def _places(drawing: Drawing, size: Size) -> list[Place]:
+    """Panels in rows, as many beside each other as have room; the first row is on top."""
     asked = 1 if size.narrow else drawing.columns or len(drawing.panels)
     narrowest = 0.0
     for columns in range(min(asked, len(drawing.panels)), 0, -1):
-        places = _in_rows(drawing, size, top, columns)
+        places = _in_rows(drawing, size, columns)
         narrowest = min(place.room for place in places)
-        if narrowest >= LEAST:
+        if narrowest >= LEAST and (columns == 1 or _roomy(places, size)):
             return places
     raise InputError(
         f"this figure has no room at {size.width / MM:.0f} mm: a panel would be "
@@ -155,7 +157,21 @@ def _places(drawing: Drawing, size: Size, top: float) -> list[Place]:
     )
 
 
-def _in_rows(drawing: Drawing, size: Size, top: float, columns: int) -> list[Place]:
+def _roomy(places: Sequence[Place], size: Size) -> bool:
+    """Whether panels beside each other are wide enough to be read, and so for their headings."""
+    for i, place in enumerate(places):
+        if size.titled and place.x.matrix is None and place.room < size.pixels(ROOMY):
+            return False
+        # A heading may reach to the next panel; the last one in a row, to the edge of the sheet.
+        limit = size.width
+        if i + 1 < len(places) and places[i + 1].left > place.left:
+            limit = places[i + 1].left
+        if BOLD * widest("<br>".join(place.heading), size) > limit - place.left:
+            return False
+    return True
+
+
+def _in_rows(drawing: Drawing, size: Size, columns: int) -> list[Place]:
     """Panels in rows of so many, from the top down."""
     shared = common(drawing.panels) if drawing.same_y else None
     drafts = []
@@ -163,6 +179,7 @@ def _in_rows(drawing: Drawing, size: Size, top: float, columns: int) -> list[Pla
         x, y = scales_of(panel)
         drafts.append(Draft(panel, x, shared or y, not shared or i % columns == 0))
     ends = _ends(drafts, size, columns)
+    top = 0.0
     places: list[Place] = []
     for first in range(0, len(drafts), columns):
         row = slice(first, first + columns)

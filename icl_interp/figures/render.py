@@ -12,7 +12,7 @@ from icl_interp.figures.fitting import Size, lines_of
 from icl_interp.figures.layout import TITLE, Sheet, lay_out
 from icl_interp.figures.painter import Painter
 from icl_interp.figures.sheet import Data, template_of
-from icl_interp.figures.text import escaped, plain
+from icl_interp.figures.text import escaped
 from icl_interp.figures.traces import LISTED, NAME
 
 DRAWING = "_icl_interp_drawing"  # plotly lets figures keep what begins with an underscore
@@ -144,7 +144,7 @@ def _list_names(traces: Sequence[Data], sheet: Sheet) -> None:
         trace["showlegend"] = listed
         if name:
             trace["legendgroup"] = name
-            trace["name"] = sheet.legend.get(name, plain(name))
+            trace["name"] = sheet.legend.get(name, escaped(name))
         if listed:
             trace["legendrank"] = RANK + order.index(name)
             seen.add(name)

@@ -13,7 +13,7 @@ from icl_interp.figures.drawing import Band, Bars, Line, Matrix, Points, Rule, n
 from icl_interp.figures.fitting import SMALL, Size
 from icl_interp.figures.sheet import Data
 from icl_interp.figures.style import joined
-from icl_interp.figures.text import escaped, plain
+from icl_interp.figures.text import escaped
 
 # White at 0, so that what is absent is not drawn; both signs are dark at the end.
 DIVERGING = [[0.0, ORANGE], [0.5, "#FFFFFF"], [1.0, BLUE]]
@@ -86,7 +86,7 @@ def rule(mark: Rule, frame: Frame) -> Data:
     trace["line"] = line_of(mark, frame.size)
     trace["x"] = frame.x.ends if mark.x is None else frame.x.drawn([mark.x, mark.x])
     trace["y"] = frame.y.ends if mark.y is None else frame.y.drawn([mark.y, mark.y])
-    trace["hovertemplate"] = f"{plain(mark.name)}<extra></extra>"
+    trace["hovertemplate"] = f"{escaped(mark.name)}<extra></extra>"
     trace[NAME] = mark.name
     return trace
 
@@ -148,7 +148,7 @@ def template(pattern: str, name: str = "") -> str:
     >>> template("|x| = {x:.4g}<br>{text}", "model")
     '|x| = %{x:.4g}<br>%{text}<extra>model</extra>'
     """
-    return re.sub(r"\{", "%{", pattern) + f"<extra>{plain(name)}</extra>"
+    return re.sub(r"\{", "%{", pattern) + f"<extra>{escaped(name)}</extra>"
 
 
 def band(mark: Band, frame: Frame) -> Data:
@@ -174,7 +174,9 @@ def bars(mark: Bars, frame: Frame) -> Data:
     trace["y"] = numbers(mark.y)
     edge = {"color": INK, "width": frame.size.pixels(mark.edge)}
     trace["marker"] = {"color": mark.colour, "line": edge}
-    trace["hovertemplate"] = template(mark.hover, mark.name)
+    # Bars would show what is called text.
+    trace["hovertemplate"] = template(mark.hover.replace("{text}", "{hovertext}"), mark.name)
+    trace["hovertext"] = list(mark.texts or [])
     trace[NAME] = mark.name
     return trace | _whiskers(mark, frame)
 

@@ -129,6 +129,30 @@ def test_panels_stand_beside_each_other_where_there_is_room():
     lie_apart(page, columns)
 
 
+def test_panels_of_a_phone_are_wide_enough_for_what_they_show():
+    def shown(size, title="", mark=None):
+        panel = Panel(title, marks=[mark or Line(XS, XS)])
+        return render(Drawing("", "", [panel] * 3), size)
+
+    phone = Size(480)
+    lie_apart(shown(Size()), 3)
+    lie_apart(shown(phone), 2)
+    must_fail(lie_apart, shown(phone), 3)
+    lie_apart(shown(phone, mark=Matrix([[1.0]], ["q"], ["k"])), 3)
+    lie_apart(shown(phone, "a_word_that_nobody_can_break"), 1)
+    lie_apart(shown(phone, "words that are broken into lines"), 2)
+
+
+def test_the_legend_has_room_where_it_is_broken():
+    """Plotly breaks it at the width of the panels, without what stands on their left."""
+
+    def above(name):
+        marks = [Points([1.0], [0], name=f"predictor {i}") for i in range(8)]
+        return render(Drawing("", "", [Panel(y=rows([name]), marks=marks)])).layout.margin.t
+
+    assert above("a name of a row that takes half of the sheet, or more than that") > above("row")
+
+
 def test_panels_below_each_other_have_the_same_ends():
     def ends(columns):
         matrix = Matrix([[1.0]], ["a long name of a row"], ["k"], bar="weight")
@@ -329,6 +353,25 @@ def test_words_are_text_unless_they_are_marked_up():
     assert layout.xaxis.title.text == layout.yaxis.ticktext[0] == "&lt;i&gt;"
     assert layout.title.text.startswith("<b>&lt;i&gt;</b><br>")
     assert "<b>tests</b>" in layout.title.text
+
+
+def test_names_are_text_unless_they_are_marked_up():
+    names = [markup("e<sup>{}</sup>", "<t"), "e<sup>"]
+    marks = [Line(XS, XS, name=name) for name in names]
+    shown = render(Drawing("", "", [Panel(marks=marks)])).data
+    expected = ["e<sup>&lt;t</sup>", "e&lt;sup&gt;"]
+    assert [one.name for one in shown] == expected
+    assert [one.hovertemplate.partition("<extra>")[2] for one in shown] == [
+        f"{name}</extra>" for name in expected
+    ]
+
+
+def test_bars_have_words_of_their_own():
+    bars = Bars([0, 1], [0.2, 0.3], "N", hover="spread {text}: {y:.0%}", texts=["0.1", "1"])
+    shown = render(Drawing("", "", [Panel(marks=[bars])])).data[0]
+    assert shown.hovertemplate == "spread %{hovertext}: %{y:.0%}<extra>N</extra>"
+    assert list(shown.hovertext) == ["0.1", "1"]
+    assert shown.text is None  # that would stand in the bars
 
 
 def test_titles_keep_their_words_in_as_many_lines_as_they_need():

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.studies.base import Study
 from icl_interp.studies.linear_attention.claims import (
     algorithm,
@@ -18,30 +17,9 @@ from icl_interp.studies.linear_attention.claims import (
 )
 from icl_interp.studies.linear_attention.constructions.all import CONSTRUCTIONS, EXCEPTIONS
 from icl_interp.studies.linear_attention.dials import DIALS
-from icl_interp.studies.linear_attention.experiments import (
-    convergence,
-    covariance,
-    length,
-    shifts,
-    trap,
-)
-from icl_interp.studies.linear_attention.experiments import risk as risk_formula
-from icl_interp.studies.linear_attention.figures import reproduced, reproduced_length
-from icl_interp.studies.linear_attention.figures.report import linear_attention
-
-FIGURES = {
-    "linear_attention": ReportFigure(
-        linear_attention,
-        "First, the error at the query after M examples: measured, and by theory for the layer "
-        "that training should"
-        " end at, on the same draws; intervals are those of the ratio of the two. Dashed, as the "
-        "slides print it. Then, where the run kept weights on its way, the exact excess loss and "
-        "squared gradient at these steps, and the bound on the latter by Lemma 5.4. Last, how near "
-        "the model is to algorithms for linear regression,"
-        " told the distribution of the task: 1 is the same prediction, 0 as far as predicting 0 is "
-        "from the truth.",
-    )
-}
+from icl_interp.studies.linear_attention.experiments.all import EXPERIMENTS
+from icl_interp.studies.linear_attention.figures import report
+from icl_interp.studies.linear_attention.figures.all import DRAWINGS
 
 STUDY = Study(
     "linear_attention",
@@ -58,23 +36,9 @@ STUDY = Study(
         algorithm.ALGORITHM_CLAIM,
         order_free.ORDER_FREE_CLAIM,
     ),
-    figures=FIGURES,
-    experiments=(
-        convergence.CONVERGENCE_EXPERIMENT,
-        covariance.COVARIANCE_EXPERIMENT,
-        length.LENGTH_SPIKE_EXPERIMENT,
-        risk_formula.RISK_FORMULA_EXPERIMENT,
-        shifts.SHIFTS_EXPERIMENT,
-        trap.TRAP_EXPERIMENT,
-    ),
-    drawings={
-        "linear_attention.convergence": reproduced.convergence,
-        "linear_attention.covariance": reproduced.covariance,
-        "linear_attention.length_spike": reproduced_length.length_spike,
-        "linear_attention.risk_formula": reproduced.risk_formula,
-        "linear_attention.shifts": reproduced.shifts,
-        "linear_attention.trap": reproduced.trap,
-    },
+    figures={"linear_attention": report.FIGURE},
+    experiments=EXPERIMENTS,
+    drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     models=("lsa_fixed",),

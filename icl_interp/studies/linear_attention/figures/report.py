@@ -3,33 +3,19 @@
 Risk is by prompt length, beside Theorem 4.2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.graph_objects import Figure
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PURPLE,
-    finish,
-    layout_of,
-    log_axis,
-    panel_title,
-    place,
-    rows_axis,
-    traces_of,
-)
+from icl_interp.figures.catalogue import ReportFigure
+from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PURPLE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, rows
 from icl_interp.figures.text import number, plain, tested_by
-from icl_interp.resampling import bootstrap
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import coordinates
 from icl_interp.studies.linear_attention.measurements import algorithms as lsa_algorithms
 from icl_interp.studies.linear_attention.measurements import shifts as lsa_shifts
@@ -39,9 +25,7 @@ from icl_interp.studies.linear_attention.measurements.setting import task_in
 from icl_interp.studies.linear_attention.measurements.shifts import BEST, MODEL, PRINTED, ZERO
 
 LOWEST = 1e-12  # of logarithmic axes
-FLOOR = -0.5  # of the axis of similarities: a prediction can be off by any amount
-HEIGHT, LINE = 300, 24  # pixels: of the panels, and of a line of the legend
-A_ROW = 3  # names that a line of the legend holds
+LEAST_SIMILARITY = -0.5  # a prediction can be off by any amount
 LINES = {  # (name, colour, dash) of what the risk is compared with
     BEST: ("optimal layer", BLUE, "solid"),
     PRINTED: ("the same without 1/M, as printed", ORANGE, "dash"),
@@ -52,132 +36,70 @@ ALONG = {
     "squared gradient": ("|∇L|²", GREEN, "solid"),
     "PL bound": ("mu × excess", PURPLE, "dot"),
 }
-Panel = tuple[
-    str, float, Callable[[Figure, str], None]
-]  # title, share of the width, how it is drawn
 
 
-def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts) -> Figure | None:
+def linear_attention(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """As many panels as were measured.
 
     The panels are: error by prompt length, loss and gradient over steps, and nearness to
     algorithms.
     """
-    risk, path = results.get(lsa_shifts.risk), results.get(lsa_weights.path)
+    risk = results.get(lsa_shifts.risk)
+    path = results.get(lsa_weights.path)
     algorithms = results.get(lsa_algorithms.algorithms)
-    panels: list[Panel] = []
+    panels = []
     if risk is not None:
-        panels.append(("Error by prompt length", 1.0, lambda f, axis: _risk(f, risk, facts, axis)))
+        panels.append(_risk(risk, facts))
     if path is not None and _drawable(path):
-        panels.append(("During training", 1.0, lambda f, axis: _path(f, path, axis)))
+        panels.append(_path(path))
     if algorithms is not None:
-        panels.append(
-            ("Which algorithm", 0.8, lambda f, axis: _algorithms(f, algorithms, facts, axis))
-        )
+        panels.append(_algorithms(algorithms, facts))
     if not panels:
         return None
-    figure = go.Figure()
-    domains = _domains([share for _, share, _ in panels], algorithms is not None)
-    place(figure, *domains)
-    for i, ((title, _, draw), domain) in enumerate(zip(panels, domains, strict=True)):
-        draw(figure, "" if i == 0 else str(i + 1))
-        panel_title(figure, title, domain)
-    finish(
-        figure,
-        "Linear regression in context, against its theory",
-        tested_by("linear_attention", findings),
-        HEIGHT,
-        l=76,
-    )
-    more = LINE * (
-        -(-sum(trace.showlegend is not False for trace in traces_of(figure)) // A_ROW) - 1
-    )
-    return figure.update_layout(
-        hovermode="closest",
-        height=layout_of(figure).height + more,
-        margin={"t": layout_of(figure).margin.t + more},
-    )
+    title = "Linear regression in context, against its theory"
+    return Drawing(title, tested_by("linear_attention", findings), panels)
 
 
-def _domains(shares: list[float], rows: bool) -> list[tuple[float, float]]:
-    """Where panels lie; the last one has room for the names of algorithms on its left."""
-    gap, names = 0.085, 0.17 if rows else 0.0
-    free = 1 - gap * (len(shares) - 1) - names
-    domains, at = [], 0.0
-    for i, share in enumerate(shares):
-        at += names if i == len(shares) - 1 else 0.0
-        width = free * share / sum(shares)
-        domains.append((at, min(at + width, 1.0)))
-        at += width + gap
-    return domains
+FIGURE = ReportFigure(
+    linear_attention,
+    "First, the error at the query after M examples: measured, and by theory for the layer "
+    "that training should end at, on the same draws; intervals are those of the ratio of the two. "
+    "Dashed, as the slides print it. Then, where the run kept weights on its way, the exact excess "
+    "loss and squared gradient at these steps, and the bound on the latter by Lemma 5.4. Last, how "
+    "near the model is to algorithms for linear regression, told the distribution of the task: 1 "
+    "is the same prediction, 0 as far as predicting 0 is from the truth.",
+)
 
 
-def _positive(values: np.ndarray) -> list[float]:
-    return [float(v) for v in np.ravel(values) if np.isfinite(v) and v > 0]
-
-
-def _risk(figure: Figure, risk: DataArray, facts: Facts, axis: str) -> None:
+def _risk(risk: DataArray, facts: Facts) -> Panel:
     """Measured errors and the formulas' lines.
 
     The intervals are those of the ratio to the optimum's, by function.
     """
-    held: list[float] = []
+    lengths = risk["M"].values
+    hover = "M = {x}: {y:.4g}"
     random = task_in(facts).random_covariance
     theorem = "4.5" if random else "4.2"
+    marks: list[Mark] = []
     for who, (name, colour, dash) in LINES.items():
         if who == PRINTED and random:
             continue  # the slides print nothing of the kind
-        name = f"{name}, Theorem {theorem}" if who == BEST else name
-        y = risk.sel(who=who).values.mean(0)
-        held += _positive(y)
-        figure.add_trace(
-            go.Scatter(
-                x=risk["M"].values,
-                y=np.maximum(y, LOWEST),
-                mode="lines",
-                name=name,
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                line={"color": colour, "width": 1.6, "dash": dash},
-                hovertemplate=f"{plain(name)}<br>M = %{{x}}: %{{y:.4g}}<extra></extra>",
-            )
-        )
+        words = f"{name}, Theorem {theorem}" if who == BEST else name
+        errors = risk.sel(who=who).values.mean(0)
+        look = {"colour": colour, "dash": dash, "width": 1.6}
+        marks.append(Line(lengths, errors, name=words, hover=hover, **look))
+
+    # Ratios to the optimum at each length, in units of error.
     best = risk.sel(who=BEST).values
-    found = [
-        bootstrap(_over, own, other)
-        for own, other in zip(risk.sel(who=MODEL).values.T, best.T, strict=True)
-    ]
-    y, low, high = (
-        np.maximum(np.array([getattr(i, key) for i in found]) * best.mean(0), LOWEST)
-        for key in ("value", "low", "high")
+    pairs = zip(risk.sel(who=MODEL).values.T, best.T, strict=True)
+    value, low, high = _ends([bootstrap(_over, own, other) for own, other in pairs])
+    mean = best.mean(0)
+    measured = Points(
+        lengths, value * mean, low * mean, high * mean, name="measured", colour=INK, hover=hover
     )
-    held += _positive(np.array([y, low, high]))
-    figure.add_trace(
-        go.Scatter(
-            x=risk["M"].values,
-            y=y,
-            mode="markers",
-            name="measured",
-            xaxis=f"x{axis}",
-            yaxis=f"y{axis}",
-            marker={"color": INK, "symbol": "circle", "size": 8},
-            error_y={"array": high - y, "arrayminus": y - low, "thickness": 1, "width": 3},
-            hovertemplate="measured<br>M = %{x}: %{y:.4g}<extra></extra>",
-        )
-    )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": log_axis(
-                "M, labelled examples",
-                float(risk["M"].values[0]) / 1.3,
-                float(risk["M"].values[-1]) * 1.3,
-                5,
-            ),
-            f"yaxis{axis}": log_axis(
-                "squared error", min(held, default=0.1) / 1.5, max(held, default=1.0) * 1.5, 6
-            ),
-        }
-    )
+    x = Axis("M, labelled examples", log=True, labels=5)
+    y = Axis("squared error", log=True, labels=6, least=LOWEST)
+    return Panel("Error by prompt length", x, y, [*marks, measured])
 
 
 def _drawable(path: DataArray) -> bool:
@@ -186,108 +108,84 @@ def _drawable(path: DataArray) -> bool:
     return len(path["step"].values) > 1 and int((np.isfinite(excess) & (excess > 0)).sum()) > 1
 
 
-def _path(figure: Figure, path: DataArray, axis: str) -> None:
+def _path(path: DataArray) -> Panel:
     """Excess, squared gradient and its bound by step.
 
-    The step before the first is drawn half a step in.
+    The step before the first is drawn at half of it.
     """
-    steps, held = (
-        np.maximum(path["step"].values, 0.5 * min(_positive(path["step"].values), default=1.0)),
-        [],
-    )
+    steps = path["step"].values
+    marks: list[Mark] = []
     for quantity, (name, colour, dash) in ALONG.items():
-        y = path.sel(quantity=quantity).values
-        shown = np.where(y > 0, y, np.nan)
-        held += _positive(shown)
-        figure.add_trace(
-            go.Scatter(
-                x=steps,
-                y=shown,
-                mode="lines+markers",
-                name=name,
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                customdata=path["step"].values,
-                line={"color": colour, "width": 1.6, "dash": dash},
-                marker={"size": 4},
-                hovertemplate=f"{plain(name)}<br>step %{{customdata}}: %{{y:.4g}}<extra></extra>",
-            )
+        values = path.sel(quantity=quantity).values
+        line = Line(
+            steps,
+            np.where(values > 0, values, np.nan),
+            name=name,
+            colour=colour,
+            dash=dash,
+            width=1.6,
+            symbol="circle",
+            size=4,
+            hover="step {x}: {y:.4g}",
         )
-    figure.update_layout(
-        {
-            f"xaxis{axis}": log_axis(
-                "step of training", float(steps.min()) / 1.3, float(steps.max()) * 1.3, 5
-            ),
-            f"yaxis{axis}": log_axis("", min(held, default=0.1) / 2, max(held, default=1.0) * 2, 6),
-        }
-    )
+        marks.append(line)
+    first = 0.5 * float(steps[steps > 0].min())
+    x = Axis("step of training", log=True, labels=5, least=first)
+    return Panel("During training", x, Axis(log=True, labels=6), marks)
 
 
-def _algorithms(figure: Figure, result: DataArray, facts: Facts, axis: str) -> None:
+def _algorithms(result: DataArray, facts: Facts) -> Panel:
     """Similarity of predictions, and cosine of input gradients, at M = N and the last depth."""
+    # In the regime of training, and after all layers.
     trained = facts.n_points - 1
     m = trained if trained in result.indexes["M"] else coordinates(result, "M")[-1]
-    depth = coordinates(result, "depth")[-1]
+    there = result.sel(M=m, depth=coordinates(result, "depth")[-1])
     names = [name for name in result.indexes["algorithm"] if name != SIZE]
-    size = result.sel(M=m, algorithm=SIZE, depth=depth, statistic="distance").values
-    looks = {
-        "similarity of predictions": (BLUE, "circle"),
-        "cosine of input gradients": (ORANGE, "diamond-open"),
-    }
-    for what, (colour, symbol) in looks.items():
-        found = []
-        for name in names:
-            cell = {"M": m, "algorithm": name, "depth": depth}
-            if what.startswith("sim"):
-                found.append(
-                    bootstrap(
-                        lambda a, b: 1 - _over(a, b),
-                        result.sel(**cell, statistic="distance").values,
-                        size,
-                    )
-                )
-            else:
-                found.append(bootstrap(lambda a: a, result.sel(**cell, statistic="cosine").values))
-        value, low, high = (
-            np.array([getattr(i, key) for i in found]) for key in ("value", "low", "high")
-        )
-        x = np.maximum(value, FLOOR)
-        figure.add_trace(
-            go.Scatter(
-                x=x,
-                y=list(range(len(names))),
-                mode="markers",
-                name=what,
-                xaxis=f"x{axis}",
-                yaxis=f"y{axis}",
-                marker={"color": colour, "symbol": symbol, "size": 9},
-                error_x={
-                    "array": np.maximum(high, FLOOR) - x,
-                    "arrayminus": x - np.maximum(low, FLOOR),
-                    "thickness": 1,
-                    "width": 3,
-                },
-                text=[
-                    (
-                        f"{plain(name)}<br>{what}: {number(i.value)} [{number(i.low)}, "
-                        f"{number(i.high)}]"
-                    )
-                    for name, i in zip(names, found, strict=True)
-                ],
-                hovertemplate="%{text}<extra></extra>",
-            )
-        )
+    size = there.sel(algorithm=SIZE, statistic="distance").values
+    similarity = []
+    cosine = []
+    for name in names:
+        own = there.sel(algorithm=name)
+        similarity.append(bootstrap(_nearness, own.sel(statistic="distance").values, size))
+        cosine.append(bootstrap(_itself, own.sel(statistic="cosine").values))
+    marks = [
+        _by_algorithm(names, "similarity of predictions", similarity, BLUE, "circle"),
+        _by_algorithm(names, "cosine of input gradients", cosine, ORANGE, "diamond-open"),
+    ]
+    least = LEAST_SIMILARITY
+    x = Axis(f"nearness at M = {m}", least - 0.04, 1.08, least=least)
     labels = ["the truth" if name == TRUTH else _short(name) for name in names]
-    figure.update_layout(
-        {
-            f"xaxis{axis}": {"title": {"text": f"nearness at M = {m}"}, "range": [FLOOR, 1.08]},
-            f"yaxis{axis}": rows_axis(labels),
-        }
-    )
+    return Panel("Which algorithm", x, rows(labels), marks, width=0.8)
+
+
+def _by_algorithm(
+    names: Sequence[str], what: str, found: Sequence[Interval], colour: str, symbol: str
+) -> Points:
+    texts = []
+    for name, one in zip(names, found, strict=True):
+        words = f"{number(one.value)} [{number(one.low)}, {number(one.high)}]"
+        texts.append(f"{plain(name)}<br>{what}: {words}")
+    value, low, high = _ends(found)
+    look = {"colour": colour, "symbol": symbol, "size": 9}
+    return Points(value, range(len(names)), low, high, name=what, texts=texts, **look)
+
+
+def _ends(found: Sequence[Interval]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values, and lower and upper ends of intervals."""
+    values, low, high = np.array([(one.value, one.low, one.high) for one in found]).T
+    return values, low, high
 
 
 def _short(name: str) -> str:
     return name.replace("of gradient descent", "of GD")
+
+
+def _nearness(distance: np.ndarray, size: np.ndarray) -> np.ndarray:
+    return 1 - _over(distance, size)
+
+
+def _itself(values: np.ndarray) -> np.ndarray:
+    return values
 
 
 def _over(a: np.ndarray, b: np.ndarray) -> np.ndarray:
