@@ -5,11 +5,11 @@ Each is a pure function of stored results and findings.
 
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw
 from icl_interp.figures.files import export, plotly_js, to_div
+from icl_interp.figures.letters import Style
 from icl_interp.figures.measured import plot
 from icl_interp.figures.overlay import overlay
 from icl_interp.figures.paper import for_paper
 from icl_interp.figures.render import render
-from icl_interp.figures.sheet import Style
 
 __all__ = [
     "FIGURES",

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from icl_interp.figures.drawing import Axis, Matrix, Panel
 from icl_interp.figures.fitting import lines_of
-from icl_interp.figures.sheet import Style
+from icl_interp.figures.letters import Style
 from icl_interp.figures.style import Symlog, log_axis, ranged, rows_axis
 from icl_interp.figures.text import escaped, number
 

@@ -19,7 +19,6 @@ from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError
 from icl_interp.figures import narrow
-from icl_interp.figures.style import layout_of
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
 _CONFIG = {"displaylogo": False, "responsive": True}
@@ -60,20 +59,18 @@ def export(figures: Mapping[str, Figure], folder: str | Path, formats: Sequence[
         raise InputError(
             f"cannot write {folder}: {error.strerror}; choose a folder you can write to"
         ) from error
-    jobs: list[Any] = [  # kaleido has no type for these outside a type checker
-        {
-            "fig": figure,
-            "path": folder / f"{name}.{kind}",
-            "opts": {
-                "format": kind,
-                "width": layout_of(figure).width,
-                "height": layout_of(figure).height,
-                "scale": SCALE if kind == "png" else 1,
-            },
-        }
-        for name, figure in figures.items()
-        for kind in formats
-    ]
+    jobs: list[Any] = []  # kaleido has no type for these outside a type checker
+    for name, figure in figures.items():
+        layout: Any = figure.layout  # plotly makes its attributes at run time
+        for kind in formats:
+            scale = SCALE if kind == "png" else 1
+            size = {"width": layout.width, "height": layout.height, "scale": scale}
+            job = {
+                "fig": figure,
+                "path": folder / f"{name}.{kind}",
+                "opts": {"format": kind, **size},
+            }
+            jobs.append(job)
     # One call starts one browser for all. MathJax would come from the network, and no figure needs
     # it.
     options = {"mathjax": False, **({"path": browser} if (browser := _browser()) else {})}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from icl_interp.figures.sheet import MM, PT, SCREEN, Style, plain_text
+from icl_interp.figures.letters import MM, PT, SCREEN, Style, without_tags
 from icl_interp.figures.style import WIDTH
 
 NARROW = 120 * MM  # up to here panels stand below each other
@@ -51,7 +51,7 @@ class Size:
 
 def lines_of(marked: str) -> list[str]:
     """Lines of marked-up words, without tags."""
-    return plain_text({"text": marked}, "\n").split("\n")
+    return without_tags(marked, "\n").split("\n")
 
 
 def widest(marked: str, size: Size) -> float:

@@ -8,7 +8,7 @@ from icl_interp.figures.axes import Scale, common, scales_of
 from icl_interp.figures.colours import GREY
 from icl_interp.figures.drawing import Column, Drawing, Matrix, Panel, Span
 from icl_interp.figures.fitting import BOLD, SMALL, Size, legend_height, widest, wrapped
-from icl_interp.figures.sheet import MM
+from icl_interp.figures.letters import MM
 from icl_interp.figures.text import escaped
 
 LEAST = 15 * MM  # that a panel has to have

@@ -24,7 +24,7 @@ from icl_interp.figures.drawing import (
 )
 from icl_interp.figures.fitting import SMALL, Size, ticks_left, widest, wrapped
 from icl_interp.figures.layout import Place, Sheet
-from icl_interp.figures.sheet import SCREEN, Data
+from icl_interp.figures.letters import SCREEN, Data
 from icl_interp.figures.text import escaped
 
 ACROSS = ("left", "center", "right")

@@ -10,8 +10,8 @@ from icl_interp.errors import InputError, unknown
 from icl_interp.figures.drawing import Bars, Drawing, Panel
 from icl_interp.figures.fitting import Size, lines_of
 from icl_interp.figures.layout import TITLE, Sheet, lay_out
+from icl_interp.figures.letters import Data, template_of
 from icl_interp.figures.painter import Painter
-from icl_interp.figures.sheet import Data, template_of
 from icl_interp.figures.text import escaped
 from icl_interp.figures.traces import LISTED, NAME
 

@@ -81,82 +81,6 @@ TEMPLATE = go.layout.Template(
 )
 
 
-class Marks:
-    """Many annotations and shapes, added to a figure in one step.
-
-    If they are added one by one, plotly checks all earlier ones each time.
-    """
-
-    def __init__(self) -> None:
-        self.notes: list[dict[str, Any]] = []
-        self.shapes: list[dict[str, Any]] = []
-
-    def note(self, **settings: Any) -> None:
-        """Words; settings as in `Figure.add_annotation`."""
-        self.notes.append({"showarrow": False, **settings})
-
-    def shape(self, **settings: Any) -> None:
-        """A line or an area; settings as in `Figure.add_shape`."""
-        self.shapes.append(settings)
-
-    def put(self, figure: Figure) -> None:
-        """Add them to what the figure has."""
-        layout = layout_of(figure)
-        figure.update_layout(
-            annotations=[*layout.annotations, *self.notes],
-            shapes=[*layout.shapes, *self.shapes],
-            overwrite=True,
-        )
-
-
-def layout_of(figure: Figure) -> Any:
-    """The figure's layout, untyped, because plotly makes its attributes at run time."""
-    return figure.layout
-
-
-def traces_of(figure: Figure) -> Any:
-    """The figure's traces, whose attributes no type checker knows either."""
-    return figure.data
-
-
-def finish(figure: Figure, title: str, below: str, plot: int, **margins: int) -> Figure:
-    """Give a figure its template, title, the words below it, legend and size.
-
-    Args:
-        figure: with its traces, panels and panel titles.
-        title: what is shown.
-        below: more about it, a line or two; marked up already.
-        plot: height of the panels in pixels.
-        **margins: in pixels, by plotly's letters: "l", "r" and "b".
-    """
-    small = f'<span style="font-size:12px;color:{GREY}">{below}</span>'
-    lines = below.count("<br>") + 1
-    panels = any(a.name == "panel" for a in layout_of(figure).annotations)
-    legend = any(trace.showlegend is not False and trace.name for trace in traces_of(figure))
-    margin = {"l": 70, "r": 24, "b": 58, **margins}
-    margin["t"] = 39 + 21 * lines + (24 if panels else 6) + (24 if legend else 0)
-    heading = {
-        "text": f"<b>{plain(title)}</b><br>{small}",
-        "x": 0,
-        "xref": "container",
-        "xanchor": "left",
-        "y": 1,
-        "yref": "container",
-        "yanchor": "top",
-        "pad": {"l": 12, "t": 18},
-        "font": {"size": 16},
-    }
-    figure.update_layout(
-        template=TEMPLATE,
-        width=WIDTH,
-        height=plot + margin["t"] + margin["b"],
-        margin=margin,
-        title=heading,
-        legend={"y": 1 + (24 if panels else 4) / plot},
-    )
-    return figure
-
-
 def safe(figure: Figure) -> Figure:
     """The figure without any tag in its texts that figures here do not use.
 
@@ -181,26 +105,6 @@ def safe(figure: Figure) -> Figure:
     return Figure(data) if changed else figure
 
 
-def panel_title(figure: Figure, text: str, domain: tuple[float, float], top: float = 1.0) -> None:
-    """A heading above one of several panels, at the left end of its axis.
-
-    `top` is the upper end of the panel, from 0 to 1.
-    """
-    figure.add_annotation(
-        name="panel",
-        text=f"<b>{text}</b>",
-        xref="paper",
-        yref="paper",
-        x=domain[0],
-        y=top,
-        xanchor="left",
-        yanchor="bottom",
-        yshift=4,
-        showarrow=False,
-        font={"size": 13},
-    )
-
-
 def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str, Any]:
     """A logarithmic axis from `low` to `high`, with at most one label a decade.
 
@@ -222,14 +126,6 @@ def log_axis(title: str, low: float, high: float, at_most: int = 9) -> dict[str,
         "tickvals": ticks,
         "ticktext": [tick(t) for t in ticks],
     }
-
-
-def place(figure: Figure, *domains: tuple[float, float]) -> None:
-    """Put panels side by side, each with its own axes: the first has x, y, the second x2, y2."""
-    for i, domain in enumerate(domains):
-        name = "" if i == 0 else str(i + 1)
-        figure.update_layout({f"xaxis{name}": {"domain": domain, "anchor": f"y{name}"}})
-        figure.update_layout({f"yaxis{name}": {"anchor": f"x{name}"}})
 
 
 def rows_axis(labels: list[str], shown: bool = True, spare: float = 0.0) -> dict[str, Any]:

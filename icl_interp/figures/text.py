@@ -3,7 +3,6 @@
 import html
 import math
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import LiteralString
 
@@ -108,16 +107,6 @@ def without_foreign_tags(text: str) -> str:
     '<b>1 < 2</b> &lt;a href="https://example.org">x&lt;/a>'
     """
     return _FOREIGN.sub("&lt;", text)
-
-
-def wrapped(text: str, width: int, lines: int | None = None) -> str:
-    """Text broken into lines for plotly; cut with an ellipsis where it takes more than `lines`.
-
-    >>> wrapped("delta <= 0.05 in most contexts", 16)
-    'delta &lt;= 0.05 in<br>most contexts'
-    """
-    parts = textwrap.wrap(text, width, max_lines=lines, placeholder=" …")
-    return "<br>".join(plain(part) for part in parts)
 
 
 def name_of(estimate: Estimate) -> str:

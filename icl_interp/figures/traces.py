@@ -11,7 +11,7 @@ from icl_interp.figures.axes import Scale
 from icl_interp.figures.colours import BLUE, INK, ORANGE
 from icl_interp.figures.drawing import Band, Bars, Line, Matrix, Points, Rule, numbers
 from icl_interp.figures.fitting import SMALL, Size
-from icl_interp.figures.sheet import Data
+from icl_interp.figures.letters import Data
 from icl_interp.figures.style import joined
 from icl_interp.figures.text import escaped
 

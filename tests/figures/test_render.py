@@ -31,9 +31,9 @@ from icl_interp.figures.drawing import (
 )
 from icl_interp.figures.fitting import Size, widest
 from icl_interp.figures.layout import EDGE, TICKS, lay_out, x_title
+from icl_interp.figures.letters import MM, PT, Style
 from icl_interp.figures.narrow import narrow
 from icl_interp.figures.render import drawing_of, render
-from icl_interp.figures.sheet import MM, PT, Style
 from icl_interp.figures.style import Symlog
 from icl_interp.figures.text import markup
 from icl_interp.results import make_array

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-import plotly.graph_objects as go
+import numpy as np
 
 from icl_interp.analyses import Claim, Condition, Criterion, Quote, Remarks, measurement
 from icl_interp.analyses.criterion import at_least, at_most
 from icl_interp.figures import ReportFigure
-from icl_interp.figures.style import finish
+from icl_interp.figures.drawing import Axis, Bars, Drawing, Panel
 from icl_interp.prompts import as_numbers
 from icl_interp.resampling import bootstrap
 from icl_interp.results import make_array
@@ -62,11 +62,11 @@ def draw(results, findings, facts):
     """The response of each function, as a histogram."""
     if response not in results:
         return None
-    figure = go.Figure(go.Histogram(x=results[response].values, nbinsx=30))
-    figure.update_layout(xaxis_title="response to the last label", yaxis_title="functions")
-    return finish(
-        figure, "Does the prediction follow the last label?", "1 is a copy, 0 takes no notice.", 300
-    )
+    counts, edges = np.histogram(results[response].values, bins=30)
+    bars = Bars((edges[1:] + edges[:-1]) / 2, counts)
+    panel = Panel(x=Axis("response to the last label"), y=Axis("functions"), marks=[bars])
+    title = "Does the prediction follow the last label?"
+    return Drawing(title, "1 is a copy, 0 takes no notice.", [panel])
 
 
 FIGURE = ReportFigure(

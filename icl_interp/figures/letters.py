@@ -1,0 +1,106 @@
+"""Letters and pixels: what a figure's sizes are on a screen and in print."""
+
+import html
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from icl_interp.figures.style import FONT, TEMPLATE
+
+MM = 96 / 25.4  # pixels: files that are made of a figure have 96 of them an inch
+PT = 96 / 72
+SCREEN = 13  # pixels of a letter where a figure is drawn for the screen
+LETTER = 0.54  # mean width of a letter, as a share of its size
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How letters look in print.
+
+    Attributes:
+        font: families, in the order of CSS.
+        points: size of the letters.
+    """
+
+    font: str = FONT
+    points: float = 7.0
+
+    @property
+    def letter(self) -> float:
+        """Size of the letters in pixels."""
+        return self.points * PT
+
+    @property
+    def scale(self) -> float:
+        """What a pixel of the screen's figure becomes."""
+        return self.letter / SCREEN
+
+    def width(self, text: str) -> float:
+        """About how many pixels a line of text is wide."""
+        return LETTER * self.letter * len(text)
+
+
+# What plotly counts in pixels, by its name and what it is part of.
+_PIXELS = {
+    "ticklen",
+    "linewidth",
+    "standoff",
+    "xshift",
+    "yshift",
+    "thickness",
+    "tickwidth",
+    "borderpad",
+    "arrowwidth",
+}
+
+
+def _is_pixels(key: str, parent: str) -> bool:
+    if key == "size":
+        return parent.endswith("font") or parent == "marker"
+    return key in _PIXELS or (key == "width" and parent in ("line", "error_x", "error_y"))
+
+
+def scaled(value: Any, scale: float, key: str = "", parent: str = "") -> Any:
+    """The same, with everything that is counted in pixels multiplied."""
+    if isinstance(value, str):
+        return re.sub(
+            r"font-size:([\d.]+)px",
+            lambda found: f"font-size:{float(found[1]) * scale:.2f}px",
+            value,
+        )
+    if isinstance(value, Mapping):
+        ours = {name: scaled(item, scale, name, key) for name, item in value.items()}
+        for side in "xy":  # a line or an area that is placed by pixels
+            if ours.get(f"{side}sizemode") == "pixel":
+                ours |= {f"{side}{end}": ours[f"{side}{end}"] * scale for end in (0, 1)}
+        return ours
+    if _is_pixels(key, parent) and value is not None:
+        return (
+            np.asarray(value) * scale
+            if isinstance(value, (list, tuple, np.ndarray))
+            else value * scale
+        )
+    return (
+        [scaled(item, scale, key, parent) for item in value]
+        if isinstance(value, (list, tuple))
+        else value
+    )
+
+
+def without_tags(marked: str, between: str = " ") -> str:
+    """Marked-up words as they are read, their lines joined by `between`."""
+    return html.unescape(re.sub(r"<[^>]*>", "", marked.replace("<br>", between)))
+
+
+def template_of(look: Style) -> Data:
+    """The template of all figures, with letters of this look."""
+    made = scaled(TEMPLATE.to_plotly_json(), look.scale)
+    made["layout"]["font"] = {**made["layout"]["font"], "family": look.font, "size": look.letter}
+    made["data"] = {
+        "scatter": [{"marker": {"size": 6 * look.scale}, "line": {"width": 2 * look.scale}}]
+    }
+    return made
