@@ -22,7 +22,7 @@ from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_table, table_of_rows
-from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.figure7 import LAYER, RECIPE, TRAINING
 from icl_interp.studies.autoregression.measurements.head_likeness import (
     cosines,
@@ -177,4 +177,5 @@ FIGURE8_EXPERIMENT = Experiment(
     compare,
     sample="weights of the trained layers; 200 draws of random heads beside them",
     sizes=SIZES,
+    settings=settings.FIGURE8,
 )

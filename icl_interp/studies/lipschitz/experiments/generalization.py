@@ -26,7 +26,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.experiments import models, settings
 from icl_interp.studies.lipschitz.experiments.models import VariedModel
 from icl_interp.studies.lipschitz.experiments.sized import sized
 from icl_interp.studies.lipschitz.measurements.unit import functions_of
@@ -44,8 +44,7 @@ SIZES = {
     "smoke": "units of softmax attention, d = 5, n = 20, 20 steps: shows that it runs, and nothing "
     "else",
     "small": "units of softmax attention, d = 5, n = 200, 600 steps of Adam, three seeds",
-    "paper": "units of softmax attention, d = 5, n = 200, 6,000 steps of Adam, three seeds; the "
-    "slides give no sizes",
+    "paper": "units of softmax attention, d = 5, n = 200, 6,000 steps of Adam, three seeds",
 }
 
 
@@ -477,4 +476,5 @@ GENERALIZATION_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=SIZES,
+    settings=settings.GENERALIZATION,
 )

@@ -30,7 +30,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
-from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.experiments import models, settings
 from icl_interp.studies.lipschitz.experiments.models import KernelUnit, VariedModel
 from icl_interp.studies.lipschitz.experiments.sized import sized
 from icl_interp.tasks.ridge import random_directions
@@ -63,8 +63,7 @@ SIZES = {
     "nothing else",
     "small": "units of softmax attention, d = 10, k = 2, n = 50, and d = 4, n = 10 and 200; 1,500 "
     "steps of Adam",
-    "paper": "units of softmax attention of the same d, k and n, 15,000 steps of Adam; the slides "
-    "give no sizes",
+    "paper": "units of softmax attention of the same d, k and n, 15,000 steps of Adam",
 }
 
 ANGLE = "sin of the largest angle between col(B) and M's leading left singular vectors"
@@ -450,4 +449,5 @@ LOW_RANK_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=SIZES,
+    settings=settings.LOW_RANK,
 )
