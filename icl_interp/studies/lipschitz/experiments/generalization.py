@@ -100,6 +100,7 @@ WINDOW = "w after training on L = 10 / w after training on L = 1"
 NARROWS = at_least(WINDOW, 1.0)
 APART = "largest factor between measured and computed ratios"
 PREDICTED = at_most(APART, 1.1, 1.25, LEARNED)
+OF_OURS = f"(σ = {NOISE:g}, d = {D}, n = {N}; a class of ours, which the slides do not have)"
 CHEAP = 1.1  # a ratio up to which training at another L costs little
 
 
@@ -363,9 +364,10 @@ def _states_needed(rows: Sequence[Mapping[str, Any]], trained: str) -> list[Stat
         if affine
         else ""
     )
+    ours = f" {OF_OURS}" if trained == STRAIGHT else ""
     text = (
         f"units trained on {trained}, have {_span(cells)} times the error of the units trained on "
-        f"the tested class on cosines of L = 1{beside}."
+        f"the tested class on cosines of L = 1{beside}{ours}."
     )
     return [statement(text, NEEDED, *_intervals(cells), given=_worst_own(rows, (trained, COSINE)))]
 
@@ -382,7 +384,7 @@ def _states_fast(
         "the slides call a shared Lipschitz constant sufficient, without a condition on the class. "
         f"Units trained on cos(10 z + phase) / 10, also of L = 1, have {_span(cells)} times the "
         "error of the units trained on the tested class, on affine, ReLU and cosine functions of L "
-        f"= 1. The best window is w = {best[FAST]:.2g} for them and {min(others):.3g} to "
+        f"= 1 {OF_OURS}. The best window is w = {best[FAST]:.2g} for them and {min(others):.3g} to "
         f"{max(others):.3g} for the others, by theory."
     )
     return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, (FAST, *SHARED)))]
