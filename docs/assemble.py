@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import catalogue
+import coverage
 import torch
 
 from icl_interp import HookedTransformer, HookedTransformerConfig, theory
@@ -51,6 +52,7 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
     "../icl_interp/cli.py": "reference/command_line.md",
     "pages/hooks.md": "reference/hooks.md",
     "pages/errata.md": "errata.md",
+    "coverage.csv": "coverage.md",
     "../SECURITY.md": "security.md",
 }
 GUIDES = {
@@ -77,6 +79,7 @@ def sources() -> dict[str, str]:
         "reference/command_line.md": command_line(),
         "reference/hooks.md": hooks(),
         "errata.md": errata(),
+        "coverage.md": coverage.page(),
     }
     found["security.md"] = linked(
         (ROOT / "SECURITY.md").read_text("utf-8"), ROOT / "SECURITY.md", ""
@@ -190,7 +193,7 @@ def erratum(one: Erratum) -> str:
     if one.example is not None:
         found = one.example()
         name = catalogue.in_markdown(one.number)
-        lines.append(f"{name}: {found.printed:.4g} as printed, {found.right:.4g} right.")
+        lines.append(f"*Example.* {name}: {found.printed:.4g} as printed, {found.right:.4g} right.")
     lines.append("Shown by " + ", ".join(f"`{name}`" for name in one.names) + ".")
     return "\n\n".join(lines)
 
