@@ -114,13 +114,13 @@ class Experiment:
 
     def settings_at(self, scale: str) -> tuple[Row, ...]:
         """The work's setting beside ours at a scale, quantity by quantity."""
-        runs = [
-            presets.config(model.recipe, scale, scaled=model.scaled)
-            for model in self.models_at(scale)
-        ]
-        return tuple(
-            Row(one.name, one.work, one.place, one.here(scale, runs)) for one in self.settings
-        )
+        runs = []
+        for model in self.models_at(scale):
+            runs.append(presets.config(model.recipe, scale, scaled=model.scaled))
+        rows = []
+        for one in self.settings:
+            rows.append(Row(one.name, one.work, one.place, one.here(scale, runs)))
+        return tuple(rows)
 
 
 def _of_study(study: Any) -> dict[str, Experiment]:

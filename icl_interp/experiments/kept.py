@@ -5,6 +5,7 @@ from typing import Any
 
 from icl_interp.errors import InputError
 from icl_interp.experiments import base, settings
+from icl_interp.experiments.settings import Row
 from icl_interp.provenance import read_json
 from icl_interp.registers import View
 from icl_interp.results import Result, from_dict
@@ -30,7 +31,7 @@ def scale_of(experiment: base.Experiment, scale: str) -> dict[str, Any]:
         "words": experiment.words(scale),
         "published": settings.given(rows),
         "different": settings.different(rows),
-        "settings": [row.to_dict() for row in rows],
+        "settings": list(map(Row.to_dict, rows)),
     }
 
 

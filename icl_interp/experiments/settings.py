@@ -1,16 +1,62 @@
-"""The setting of a work beside ours: what it uses, where it says so, and what differs here."""
+"""The setting of a work beside ours: what it uses, where it says so, and what differs here.
 
+Our value is a word for all scales, one for each, or, behind an equals sign, what is read off the
+run of each model: `=model.n_layers`, `=training.steps`, `=task.n_points`, and the names in `READ`.
+"""
+
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from icl_interp.checkpoints.config import RunConfig
-from icl_interp.experiments.presets import PRESETS
 
 NOT_GIVEN = "not given"
 LOST = "given, but lost in the text that we read"  # a formula that a copy of the work has dropped
-# A word or number for all scales, one for each, or what is read off the run of each model.
-Ours = str | Mapping[str, str] | Callable[[RunConfig], Any]
+UNKNOWN = (NOT_GIVEN, LOST)
+Ours = str | Mapping[str, str]
+
+
+def _norms(run: RunConfig) -> str:
+    if not run.model.normalization_type:
+        return "none"
+    return "before each sublayer" if run.model.norm_position == "pre" else "after each sublayer"
+
+
+def _lengths(run: RunConfig) -> str:
+    first = run.training.curriculum.first_points if run.training else run.task.n_points
+    return f"{first} to {run.task.n_points} points"
+
+
+def _examples(run: RunConfig) -> int:
+    return run.task.n_points - 1
+
+
+def _examples_of_softmax(run: RunConfig) -> int | None:
+    return None if run.model.score_fn == "linear" else _examples(run)
+
+
+READ: dict[str, Callable[[RunConfig], Any]] = {
+    "norms": _norms,
+    "lengths": _lengths,
+    "examples": _examples,
+    "examples of softmax": _examples_of_softmax,
+}
+
+
+def read_off(run: RunConfig, what: str) -> Any:
+    """A value of a run, by its name in `READ` or by its path, such as `model.n_layers`.
+
+    >>> from icl_interp.training import recipes
+    >>> run = recipes.resolve("affine")
+    >>> read_off(run, "model.n_layers"), read_off(run, "norms"), read_off(run, "examples")
+    (3, 'before each sublayer', 19)
+    """
+    if what in READ:
+        return READ[what](run)
+    section, field = what.split(".")
+    return getattr(getattr(run, section), field)
 
 
 @dataclass(frozen=True)
@@ -36,11 +82,10 @@ class Setting:
         >>> Setting("layers", "12", "Figure 2", {"small": "3", "paper": "12"}).here("small")
         '3'
         """
-        if isinstance(self.ours, str):
-            return self.ours
-        if isinstance(self.ours, Mapping):
-            return self.ours[scale]
-        return listed(self.ours(run) for run in runs)
+        ours = self.ours if isinstance(self.ours, str) else self.ours[scale]
+        if not ours.startswith("="):
+            return ours
+        return listed(read_off(run, ours[1:]) for run in runs)
 
 
 @dataclass(frozen=True)
@@ -55,7 +100,7 @@ class Row:
     @property
     def given(self) -> bool:
         """Whether the work has a value that we know."""
-        return self.work not in (NOT_GIVEN, LOST)
+        return self.work not in UNKNOWN
 
     @property
     def differs(self) -> bool:
@@ -70,12 +115,15 @@ class Row:
 
     def to_dict(self) -> dict[str, str]:
         """The row as JSON data."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return asdict(self)
 
 
 def from_dicts(data: Iterable[Mapping[str, str]]) -> tuple[Row, ...]:
     """Rows of a record."""
-    return tuple(Row(**one) for one in data)
+    found = []
+    for one in data:
+        found.append(Row(**one))
+    return tuple(found)
 
 
 def listed(values: Iterable[Any]) -> str:
@@ -84,10 +132,12 @@ def listed(values: Iterable[Any]) -> str:
     >>> listed([3, 1, 3]), listed([16000, 1e-4]), listed(["none", "pre"])
     ('1, 3', '0.0001, 16,000', 'none, pre')
     """
-    found = list(dict.fromkeys(value for value in values if value is not None))
-    if all(isinstance(one, int | float) for one in found):
-        return ", ".join(_number(one) for one in sorted(found))
-    return ", ".join(str(one) for one in found)
+    found = dict.fromkeys(values)
+    found.pop(None, None)
+    words = list(found)
+    if not any(isinstance(one, str) for one in words):
+        words = map(_number, sorted(words))
+    return ", ".join(words)
 
 
 def _number(value: float) -> str:
@@ -100,12 +150,16 @@ def given(rows: Iterable[Row]) -> str:
     >>> given([Row("layers", "12", "Figure 2", "3"), Row("prompts", NOT_GIVEN, "", "100")])
     'layers: 12; not given: prompts'
     """
-    rows = tuple(rows)
-    parts = [f"{row.name}: {row.work}" for row in rows if row.given]
-    for word in (NOT_GIVEN, LOST):
-        without = [row.name for row in rows if row.work == word]
-        if without:
-            parts.append(f"{word}: {', '.join(without)}")
+    parts = []
+    without: dict[str, list[str]] = {NOT_GIVEN: [], LOST: []}
+    for row in rows:
+        if row.given:
+            parts.append(f"{row.name}: {row.work}")
+        else:
+            without[row.work].append(row.name)
+    for word, names in without.items():
+        if names:
+            parts.append(f"{word}: {', '.join(names)}")
     return "; ".join(parts)
 
 
@@ -118,45 +172,17 @@ def different(rows: Iterable[Row]) -> str:
     return ", ".join(row.name for row in rows if row.differs) or "nothing"
 
 
-def by_scale(field: str) -> dict[str, str]:
-    """A number of the presets, such as `n_points`, by scale.
-
-    >>> by_scale("n_points")["paper"]
-    '41'
-    """
-    return {name: str(getattr(preset, field)) for name, preset in PRESETS.items()}
-
-
-def trained(field: str) -> Callable[[RunConfig], Any]:
-    """What a run's training section has, such as `steps`.
-
-    >>> from icl_interp.training import recipes
-    >>> trained("batch_size")(recipes.resolve("affine"))
-    64
-    """
-    return lambda run: getattr(run.training, field)
-
-
-def shape(field: str) -> Callable[[RunConfig], Any]:
-    """What a run's model has, such as `n_layers`.
-
-    >>> from icl_interp.training import recipes
-    >>> shape("n_layers")(recipes.resolve("affine"))
-    3
-    """
-    return lambda run: getattr(run.model, field)
-
-
-def of_task(field: str) -> Callable[[RunConfig], Any]:
-    """What a run's task has, such as `n_points`.
-
-    >>> from icl_interp.training import recipes
-    >>> of_task("n_points")(recipes.resolve("affine"))
-    20
-    """
-    return lambda run: getattr(run.task, field)
-
-
 def not_given(name: str, ours: Ours) -> Setting:
     """A quantity that the work gives no value of."""
     return Setting(name, NOT_GIVEN, "", ours)
+
+
+def read(file: Path) -> dict[str, tuple[Setting, ...]]:
+    """The settings of a study's experiments, by the part of their ids after the dot."""
+    found = {}
+    for name, data in json.loads(file.read_text("utf-8")).items():
+        rows = []
+        for one in data:
+            rows.append(Setting(**one))
+        found[name] = tuple(rows)
+    return found

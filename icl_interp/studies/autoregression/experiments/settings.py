@@ -6,7 +6,7 @@ numbers that it does not have either are said to be lost.
 """
 
 from icl_interp.experiments.presets import PRESETS
-from icl_interp.experiments.settings import LOST, Setting, not_given, of_task, shape, trained
+from icl_interp.experiments.settings import LOST, Setting, not_given
 
 AUGMENTED = "the authors' code, augmented.py"
 PLAIN = "the authors' code, non_augmented.py"
@@ -24,13 +24,13 @@ RATE = "0.01"
 def _data(place: str) -> tuple[Setting, ...]:
     """Sequences and training of the experiments on matrices that do not commute."""
     return (
-        Setting("matrices", "orthogonal", place, of_task("matrices")),
-        Setting("d", "5", place, of_task("n_dims")),
-        Setting("length of a sequence", "50", place, of_task("n_points")),
+        Setting("matrices", "orthogonal", place, "=task.matrices"),
+        Setting("d", "5", place, "=task.n_dims"),
+        Setting("length of a sequence", "50", place, "=task.n_points"),
         Setting("training set", FIXED, place, FRESH),
-        Setting("batch", "1,024", place, trained("batch_size")),
-        Setting("rate of Adam", RATE, place, trained("learning_rate")),
-        not_given("steps", trained("steps")),
+        Setting("batch", "1,024", place, "=training.batch_size"),
+        Setting("rate of Adam", RATE, place, "=training.learning_rate"),
+        not_given("steps", "=training.steps"),
         Setting("test set", TESTED, place, SAMPLE),
     )
 
@@ -43,9 +43,9 @@ FIGURE5 = (
         f"section 6, augmented setting; {AUGMENTED}",
         "a pre-LN layer of linear attention with a read-in and a read-out",
     ),
-    Setting("layers", LOST, "", shape("n_layers")),
-    Setting("heads", "1", AUGMENTED, shape("n_heads")),
-    Setting("width", WIDE, AUGMENTED, shape("d_model")),
+    Setting("layers", LOST, "", "=model.n_layers"),
+    Setting("heads", "1", AUGMENTED, "=model.n_heads"),
+    Setting("width", WIDE, AUGMENTED, "=model.d_model"),
     *_data(AUGMENTED),
     Setting(
         "step of gradient descent",
@@ -61,9 +61,9 @@ FIGURE10 = (
         "appendix B",
         "softmax attention and MLP as in Vaswani et al.",
     ),
-    Setting("layers", LOST, "", shape("n_layers")),
-    not_given("heads", shape("n_heads")),
-    not_given("width", shape("d_model")),
+    Setting("layers", LOST, "", "=model.n_layers"),
+    not_given("heads", "=model.n_heads"),
+    not_given("width", "=model.d_model"),
     *_data(SAME),
 )
 FIGURE7 = (
@@ -75,9 +75,9 @@ FIGURE7 = (
         "a pre-LN layer of linear attention with learned weights of positions, without LayerNorm "
         "on its output",
     ),
-    Setting("heads", "several, of which 64", PLAIN, shape("n_heads")),
+    Setting("heads", "several, of which 64", PLAIN, "=model.n_heads"),
     Setting("states in a token", "once, and twice", "section 6", "once, and twice"),
-    not_given("width", shape("d_model")),
+    not_given("width", "=model.d_model"),
     *_data(PLAIN),
 )
 FOUR = "with and without softmax and MLP"
@@ -93,11 +93,11 @@ FIGURE8 = (
 )
 FIGURE9 = (
     Setting("models", FOUR, "appendix B", FOUR),
-    Setting("matrices", "unitary", 'appendix B, "section 5"', of_task("matrices")),
-    Setting("layers", LOST, "", shape("n_layers")),
-    Setting("d", LOST, "", of_task("n_dims")),
-    Setting("length of a sequence", LOST, "", of_task("n_points")),
+    Setting("matrices", "unitary", 'appendix B, "section 5"', "=task.matrices"),
+    Setting("layers", LOST, "", "=model.n_layers"),
+    Setting("d", LOST, "", "=task.n_dims"),
+    Setting("length of a sequence", LOST, "", "=task.n_points"),
     Setting("hidden width of the MLP", "32", "appendix B", "32"),
-    not_given("steps", trained("steps")),
+    not_given("steps", "=training.steps"),
     not_given("seeds", {"smoke": "1", "small": "2", "paper": "3"}),
 )

@@ -381,5 +381,5 @@ APPENDIX_G_EXPERIMENT = Experiment(
     states,
     compare,
     sample=ONE_LAYER,
-    settings=settings.APPENDIX_G,
+    settings=settings.SETTINGS["appendix_g"],
 )

@@ -153,5 +153,5 @@ FIGURE1_EXPERIMENT = Experiment(
     states_followed,
     compare_followed,
     sample=SINGLE,
-    settings=settings.FIGURE1,
+    settings=settings.SETTINGS["figure1"],
 )

@@ -136,5 +136,5 @@ FIGURE2_EXPERIMENT = Experiment(
     run_figure2,
     states_figure2,
     compare_rates,
-    settings=settings.FIGURE2,
+    settings=settings.SETTINGS["figure2"],
 )

@@ -176,5 +176,5 @@ FIGURE3_EXPERIMENT = Experiment(
     run_figure3,
     states_rates,
     compare_rates,
-    settings=settings.FIGURE3,
+    settings=settings.SETTINGS["figure3"],
 )

@@ -258,5 +258,5 @@ FIGURE4_EXPERIMENT = Experiment(
     states_figure4,
     compare_figure4,
     sample="each function with {n_contexts} contexts of {n_points} points",
-    settings=settings.FIGURE4,
+    settings=settings.SETTINGS["figure4"],
 )

@@ -40,5 +40,5 @@ FIGURE5_EXPERIMENT = Experiment(
     run_figure5,
     states_rates,
     compare_figure5,
-    settings=settings.FIGURE5,
+    settings=settings.SETTINGS["figure5"],
 )

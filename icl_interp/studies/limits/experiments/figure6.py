@@ -34,5 +34,5 @@ FIGURE6_EXPERIMENT = Experiment(
     states_followed,
     compare_followed,
     sample=SINGLE,
-    settings=settings.FIGURE6,
+    settings=settings.SETTINGS["figure6"],
 )

@@ -174,5 +174,5 @@ FIGURE7_EXPERIMENT = Experiment(
     states_figure7,
     compare_figure7,
     sample=f"{{n_functions}} functions x at most {MAP_CONTEXTS} contexts of {{n_points}} points",
-    settings=settings.FIGURE7,
+    settings=settings.SETTINGS["figure7"],
 )

@@ -148,5 +148,5 @@ FIGURE8_EXPERIMENT = Experiment(
     states,
     compare,
     sample=f"{{n_functions}} functions x at most {CONTEXTS} contexts of {{n_points}} points",
-    settings=settings.FIGURE8,
+    settings=settings.SETTINGS["figure8"],
 )

@@ -374,5 +374,5 @@ REMEDIES_EXPERIMENT = Experiment(
     compare,
     sample="{n_functions} functions; shifts: {n_contexts} contexts of each, far and long: at most "
     f"{N_CONTEXTS_QUERY}",
-    settings=settings.REMEDIES,
+    settings=settings.SETTINGS["remedies"],
 )

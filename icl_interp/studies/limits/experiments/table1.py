@@ -142,5 +142,5 @@ TABLE1_EXPERIMENT = Experiment(
     run_table1,
     states_table1,
     compare_table1,
-    settings=settings.TABLE1,
+    settings=settings.SETTINGS["table1"],
 )

@@ -182,5 +182,5 @@ TABLE2_EXPERIMENT = Experiment(
     run_table2,
     states_table2,
     compare_table2,
-    settings=settings.TABLE2,
+    settings=settings.SETTINGS["table2"],
 )

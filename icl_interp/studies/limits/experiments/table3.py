@@ -188,5 +188,5 @@ TABLE3_EXPERIMENT = Experiment(
     run,
     states,
     compare,
-    settings=settings.TABLE3,
+    settings=settings.SETTINGS["table3"],
 )

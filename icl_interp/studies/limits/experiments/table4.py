@@ -119,5 +119,5 @@ TABLE4_EXPERIMENT = Experiment(
     states,
     compare,
     sample="three vectors of five numbers, and the same moved; no model",
-    settings=settings.TABLE4,
+    settings=settings.SETTINGS["table4"],
 )

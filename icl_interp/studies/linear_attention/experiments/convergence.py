@@ -332,5 +332,5 @@ CONVERGENCE_EXPERIMENT = Experiment(
     compare,
     sample="flow, rate and minimum are exact; SGD: batches of 256 prompts",
     sizes=models.LSA_SIZES,
-    settings=settings.CONVERGENCE,
+    settings=settings.SETTINGS["convergence"],
 )

@@ -256,5 +256,5 @@ COVARIANCE_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,
-    settings=settings.COVARIANCE,
+    settings=settings.SETTINGS["covariance"],
 )

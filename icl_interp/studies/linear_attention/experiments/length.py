@@ -358,5 +358,5 @@ LENGTH_SPIKE_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,
-    settings=settings.LENGTH_SPIKE,
+    settings=settings.SETTINGS["length_spike"],
 )

@@ -184,5 +184,5 @@ RISK_FORMULA_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.LSA_SIZES,
-    settings=settings.RISK_FORMULA,
+    settings=settings.SETTINGS["risk_formula"],
 )

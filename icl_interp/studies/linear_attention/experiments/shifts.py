@@ -256,5 +256,5 @@ SHIFTS_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,
-    settings=settings.SHIFTS,
+    settings=settings.SETTINGS["shifts"],
 )

@@ -254,5 +254,5 @@ TRAP_EXPERIMENT = Experiment(
     states,
     sample="the loss is exact; L-BFGS from random weights",
     sizes=SIZES,
-    settings=settings.TRAP,
+    settings=settings.SETTINGS["trap"],
 )

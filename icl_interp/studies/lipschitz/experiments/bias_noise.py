@@ -489,5 +489,5 @@ BIAS_NOISE_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.UNIT_SIZES,
-    settings=settings.BIAS_NOISE,
+    settings=settings.SETTINGS["bias_noise"],
 )

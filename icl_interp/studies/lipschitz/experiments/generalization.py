@@ -478,5 +478,5 @@ GENERALIZATION_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=SIZES,
-    settings=settings.GENERALIZATION,
+    settings=settings.SETTINGS["generalization"],
 )

@@ -441,5 +441,5 @@ LOW_RANK_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=SIZES,
-    settings=settings.LOW_RANK,
+    settings=settings.SETTINGS["low_rank"],
 )

@@ -222,5 +222,5 @@ NORM_GROWTH_EXPERIMENT = Experiment(
     compare,
     sample="weights of the units, read off exactly",
     sizes=SIZES,
-    settings=settings.NORM_GROWTH,
+    settings=settings.SETTINGS["norm_growth"],
 )

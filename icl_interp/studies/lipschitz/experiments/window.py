@@ -400,5 +400,5 @@ WINDOW_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.UNIT_SIZES,
-    settings=settings.WINDOW,
+    settings=settings.SETTINGS["window"],
 )
