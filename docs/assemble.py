@@ -6,7 +6,6 @@ of hooks from the code.
 """
 
 import importlib
-import inspect
 import os
 import re
 import shutil
@@ -17,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import catalogue
+import coverage
 import torch
 
 from icl_interp import HookedTransformer, HookedTransformerConfig, theory
 from icl_interp.studies import STUDIES
+from icl_interp.theory.errata import Erratum
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -51,6 +52,7 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
     "../icl_interp/cli.py": "reference/command_line.md",
     "pages/hooks.md": "reference/hooks.md",
     "pages/errata.md": "errata.md",
+    "coverage.csv": "coverage.md",
     "../SECURITY.md": "security.md",
 }
 GUIDES = {
@@ -77,6 +79,7 @@ def sources() -> dict[str, str]:
         "reference/command_line.md": command_line(),
         "reference/hooks.md": hooks(),
         "errata.md": errata(),
+        "coverage.md": coverage.page(),
     }
     found["security.md"] = linked(
         (ROOT / "SECURITY.md").read_text("utf-8"), ROOT / "SECURITY.md", ""
@@ -145,8 +148,9 @@ def api() -> dict[str, str]:
     }
     for name in PACKAGES:
         found[name] = _module(f"icl_interp.{name}")
-    homes = {f"icl_interp.theory.{name}" for name in theory.__all__}
-    for name in theory.__all__:
+    modules = [name for name in theory.__all__ if name != "ERRATA"]
+    homes = {f"icl_interp.theory.{name}" for name in modules}
+    for name in modules:
         found[f"theory.{name}"] = _module(f"icl_interp.theory.{name}", homes)
     listed = "\n".join(found)
     found["api"] = (
@@ -168,26 +172,30 @@ def _module(module: str, homes: Collection[str] = ()) -> str:
 
 
 def errata() -> str:
-    """The formulas that the theory keeps as a work prints them, beside its own."""
+    """What the works print and does not hold, as the theory lists it."""
     page = linked(
         (DOCS / "pages" / "errata.md").read_text("utf-8"), DOCS / "pages" / "errata.md", ""
     )
     parts = []
-    for name in theory.__all__:
-        members = vars(getattr(theory, name))
-        wrong = [n for n in members if n.startswith("paper_") or n.endswith("_as_printed")]
-        for n in [n for n in wrong if f"theory.{name}" in members[n].__module__]:
-            said = [
-                " ".join(part.split())
-                for part in re.split(r"\n\n|\n    Args:", inspect.getdoc(members[n]) or "")
-            ]
-            shown = [
-                part
-                for part in said
-                if not part.startswith(("Args:", "Returns:", "Raises:", "Example:"))
-            ]
-            parts += [f"## `theory.{name}.{n}`", *map(catalogue.in_markdown, shown)]
+    for work in dict.fromkeys(one.work for one in theory.ERRATA):
+        parts.append(f"## {catalogue.in_markdown(work)}")
+        parts += [erratum(one) for one in theory.ERRATA if one.work == work]
     return page + "\n" + "\n\n".join(parts) + "\n"
+
+
+def erratum(one: Erratum) -> str:
+    """What is printed, what holds, an example where there is one, and the functions."""
+    lines = [
+        f"### {catalogue.in_markdown(one.place)}",
+        f"*Printed.* {catalogue.in_markdown(one.printed)}",
+        f"*Right.* {catalogue.in_markdown(one.right)}",
+    ]
+    if one.example is not None:
+        found = one.example()
+        name = catalogue.in_markdown(one.number)
+        lines.append(f"*Example.* {name}: {found.printed:.4g} as printed, {found.right:.4g} right.")
+    lines.append("Shown by " + ", ".join(f"`{name}`" for name in one.names) + ".")
+    return "\n\n".join(lines)
 
 
 def command_line() -> str:

@@ -291,6 +291,8 @@ def reproduce(
         device=device,
     ):
         _say(f"\n{done.experiment.id}: {done.experiment.title}")
+        for line in done.setting:
+            _say(f"  {line}")
         for line in done.says:
             _say(f"  {line}")
     _say(f"\nreproductions: {(folder / 'index.html').resolve()}")

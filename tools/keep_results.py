@@ -30,11 +30,7 @@ def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
         "source": experiment.source,
         "says": [statement.sentence for statement in statements],
         "statements": [statement.to_dict() for statement in statements],
-        "scale": {
-            "name": scale,
-            "words": experiment.words(scale),
-            "published": experiment.published,
-        },
+        "scale": kept.scale_of(experiment, scale),
         "comparison": to_dict(comparison) if comparison is not None else None,
     }
 

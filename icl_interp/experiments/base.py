@@ -9,6 +9,7 @@ from pandas import DataFrame
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.experiments import presets
 from icl_interp.experiments.presets import at_preset
+from icl_interp.experiments.settings import Row, Setting
 from icl_interp.experiments.statements import Statement, as_statements
 from icl_interp.registers import View
 from icl_interp.results import Result
@@ -73,7 +74,8 @@ class Experiment:
             `states`.
         sample: what is measured on, with the fields of a scale in braces; the protocol of section
             3.3 by default.
-        sizes: its models at each scale in words, where they are not those of `scales.PRESETS`.
+        sizes: its models at each scale in words, where they are not those of `presets.PRESETS`.
+        settings: what the work uses, with its place there, and what we use.
     """
 
     id: str
@@ -85,6 +87,7 @@ class Experiment:
     compare: Callable[[Results], DataFrame | None] = no_comparison
     sample: str = presets.SAMPLE
     sizes: Mapping[str, str] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = ()
 
     @property
     def study(self) -> str:
@@ -109,12 +112,15 @@ class Experiment:
         own = self.sizes.get(scale, size.says if self.models else "")
         return "; ".join(filter(None, (own, self.sample.format(**asdict(size)))))
 
-    @property
-    def published(self) -> str:
-        """The same of the source; where the sample is our own, its models only."""
-        if not self.models or self.sample == presets.SAMPLE:
-            return self.words("paper")
-        return self.sizes.get("paper", presets.named("paper").says)
+    def settings_at(self, scale: str) -> tuple[Row, ...]:
+        """The work's setting beside ours at a scale, quantity by quantity."""
+        runs = []
+        for model in self.models_at(scale):
+            runs.append(presets.config(model.recipe, scale, scaled=model.scaled))
+        rows = []
+        for one in self.settings:
+            rows.append(Row(one.name, one.work, one.place, one.here(scale, runs)))
+        return tuple(rows)
 
 
 def _of_study(study: Any) -> dict[str, Experiment]:

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from icl_interp.errors import InputError
-from icl_interp.experiments import base
+from icl_interp.experiments import base, settings
+from icl_interp.experiments.settings import Row
 from icl_interp.provenance import read_json
 from icl_interp.registers import View
 from icl_interp.results import Result, from_dict
@@ -20,6 +21,18 @@ FOLDERS: View[Path] = View(
 
 # What pages show of a record, which holds more.
 SHOWN = {"id": str, "title": str, "source": str, "says": list[str], "missing": list[str]}
+
+
+def scale_of(experiment: base.Experiment, scale: str) -> dict[str, Any]:
+    """What a record says of the size of a run: ours, the work's, and what differs."""
+    rows = experiment.settings_at(scale)
+    return {
+        "name": scale,
+        "words": experiment.words(scale),
+        "published": settings.given(rows),
+        "different": settings.different(rows),
+        "settings": list(map(Row.to_dict, rows)),
+    }
 
 
 def place(name: str) -> Path | None:
@@ -66,6 +79,10 @@ def checked(data: Any, where: str) -> dict[str, Any]:
         stored[key].of(kind)
     for key in ("name", "words", "published"):
         stored["scale"][key].of(str)
+    rows = stored["scale"].get("settings")
+    for row in rows.items() if rows else ():  # records of earlier versions have none
+        for key in ("name", "work", "place", "ours"):
+            row[key].of(str)
     statements = stored.get("statements")
     for one in statements.items() if statements else ():  # records of earlier versions have none
         for key in ("sentence", "kind", "word"):

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from pandas import DataFrame
 
 from icl_interp.experiments import statements
+from icl_interp.experiments.settings import Row, different, from_dicts
 from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure, Look
 from icl_interp.figures.text import number
@@ -37,6 +38,8 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | 
         says=says,
         trained=trained,
         error_of=error_of,
+        settings=settings_of(record),
+        different=different(settings_of(record)),
     )
     return document(record["id"], body, divs, "results.json")
 
@@ -80,10 +83,28 @@ def index_markdown(records: Sequence[Record]) -> str:
         missing = f" Missing: {', '.join(r['missing'])}." if r["missing"] else ""
         parts.append(
             f"## {r['id']}: {r['title']}\n\n{r['source']}. {_origin(r)}\n\n"
-            f"Ours: {r['scale']['words']}. The paper's: {r['scale']['published']}.{missing}\n\n"
+            f"Ours: {r['scale']['words']}.{missing}\n\n{_settings_markdown(r)}"
             f"{says}{_numbers(r)}"
         )
     return "\n".join(parts)
+
+
+def settings_of(record: Record) -> tuple[Row, ...]:
+    """The work's setting beside ours; none in records of earlier versions."""
+    return from_dicts(record["scale"].get("settings", ()))
+
+
+def _settings_markdown(record: Record) -> str:
+    """The work's setting beside ours in Markdown, and what differs."""
+    rows = settings_of(record)
+    if not rows:
+        return ""
+    lines = ["| setting | the work | where | ours |", "|---|---|---|---|"]
+    for row in rows:
+        cells = (row.name, row.work, row.place or "–", row.ours)
+        lines.append(f"| {' | '.join(cell.replace('|', '¦') for cell in cells)} |")
+    table = "\n".join(lines)
+    return f"{table}\n\nDifferent from the work: {different(rows)}.\n\n"
 
 
 def _numbers(record: Record) -> str:
@@ -98,9 +119,9 @@ def _numbers(record: Record) -> str:
 
 def _heading(comparison: DataFrame) -> str:
     return (
-        "The paper's numbers and ours"
+        "The work's numbers and ours"
         if "paper" in comparison.columns
-        else "Our numbers; the paper prints none"
+        else "Our numbers; the work prints none"
     )
 
 

@@ -55,6 +55,18 @@ class Reproduction:
         return tuple(self.record["says"])
 
     @property
+    def setting(self) -> tuple[str, ...]:
+        """Ours, the work's and what differs, a line each."""
+        scale = self.record["scale"]
+        if not scale.get("settings"):
+            return (f"Ours: {scale['words']}.",)
+        return (
+            f"Ours: {scale['words']}.",
+            f"The work's: {scale['published']}.",
+            f"Different: {scale['different']}.",
+        )
+
+    @property
     def figures(self) -> dict[str, Figure]:
         """Its figures by name."""
         return reproductions.draw(self.experiment.id, self.results, self.comparison)
@@ -149,11 +161,7 @@ def _record(
         "id": experiment.id,
         "title": experiment.title,
         "source": experiment.source,
-        "scale": {
-            "name": scale,
-            "words": experiment.words(scale),
-            "published": experiment.published,
-        },
+        "scale": kept.scale_of(experiment, scale),
         "models": {name: _model(checkpoint) for name, checkpoint in setup.models.items()},
         "missing": list(setup.missing),
         "says": [statement.sentence for statement in found],
@@ -206,7 +214,8 @@ def _markdown(result: Reproduction, comparison: DataFrame) -> str:
     return (
         f"# {record['id']}: {record['title']}\n\n{record['source']}\n\nOurs: "
         f"{record['scale']['words']}.  \n"
-        f"The source's: {record['scale']['published']}.\n\n{says}\n\n"
+        f"The work's: {record['scale']['published']}.  \n"
+        f"Different: {record['scale']['different']}.\n\n{says}\n\n"
         f"{comparison.attrs['note']}\n\n{markdown(comparison)}\n"
     )
 

@@ -3,7 +3,8 @@
 This package imports nothing from the rest of `icl_interp`: it shares no helper with the models and
 analyses that it is compared with, so that their agreement is evidence. Where a published formula is
 wrong as printed, the correct one carries the plain name and the printed one stands beside it
-(`paper_...` or `..._as_printed`), so that tools can report the difference.
+(`paper_...`, `..._as_printed` or `..._as_coded`), so that tools can report the difference. What is
+wrong where, with an example, stands in `ERRATA`: each module lists its own.
 
 * `limits`: Naim & Asher (2025), what LayerNorm and softmax do far from the training data.
 * `scalar_attention`, `scalar_layer`: one attention layer on scalar tokens, as the paper has it and
@@ -33,7 +34,16 @@ from icl_interp.theory import (
     softmax,
 )
 
+ERRATA = (
+    *scalar_attention.ERRATA,
+    *softmax.ERRATA,
+    *linear_attention.ERRATA,
+    *lipschitz.ERRATA,
+    *autoregression.ERRATA,
+)
+
 __all__ = [
+    "ERRATA",
     "autoregression",
     "bounded",
     "limits",

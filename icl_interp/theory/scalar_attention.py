@@ -11,13 +11,22 @@ beside those that the paper prints. Layers with biases and positions: `scalar_la
 Everything is computed and returned in float64, x is in the units of the prompt.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.theory.softmax import Scalar, Vector, as_float64, check_direction, hardmax_margin
+from icl_interp.theory.errata import Compared, Erratum
+from icl_interp.theory.softmax import (
+    NAIM,
+    Scalar,
+    Vector,
+    as_float64,
+    check_direction,
+    hardmax_margin,
+)
 
 __all__ = [
     "AttentionSums",
@@ -452,3 +461,55 @@ def _check_context(context: Tensor, direction: int) -> Tensor:
             "itself)"
         )
     return as_float64(context)
+
+
+def _far_value(sums: Callable[..., AttentionSums], alpha: float) -> float:
+    """What one head makes of the query 1000 after the tokens .5, -1.5, 2, by its sums."""
+    one = torch.ones(1, dtype=torch.float64)
+    context = torch.tensor([0.5, -1.5, 2.0], dtype=torch.float64)
+    lines = sums(alpha * one, one[None], context)
+    return float(sum(1000 * line.slope + line.intercept for line in lines))
+
+
+def _variance_growth() -> float:
+    """The factor by which the variance before a norm grows from the query 10^4 to 10^5."""
+    embed = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    alphas = torch.tensor([0.5, -0.5], dtype=torch.float64)
+    zetas = torch.tensor([[0.2, 0.1, -0.3, 0.4], [1.0, 0.0, -1.0, 2.0]], dtype=torch.float64)
+    line = attention_asymptote(embed, alphas, zetas, torch.tensor([0.5, -1.0, 2.0]).double())
+    near, far = (x * line.slope + line.intercept for x in (1e4, 1e5))
+    return float(far.var(correction=0) / near.var(correction=0))
+
+
+ERRATA = (
+    Erratum(
+        NAIM,
+        "Appendix G.1, sum S2 in the proof of Proposition 5",
+        "For alpha < 0 a head tends to the mean of the negative tokens, plus x for tokens at 0.",
+        "It tends to the extreme token, the least one for x to +infinity: softmax picks the "
+        "largest score.",
+        (paper_attention_sums, attention_sums),
+        "head with alpha = -.5 after .5, -1.5, 2, at x = 1000",
+        lambda: Compared(_far_value(paper_attention_sums, -0.5), _far_value(attention_sums, -0.5)),
+    ),
+    Erratum(
+        NAIM,
+        "Appendix G.1, sum S3 in the proof of Proposition 5",
+        "For alpha = 0 a head tends to (sum of the tokens + p x) / (p + 1).",
+        "It is (sum of the tokens + x) / (p + 1): the printed term counts the query's weight once "
+        "for every context token.",
+        (paper_attention_asymptote, attention_asymptote),
+        "head with alpha = 0 after .5, -1.5, 2, at x = 1000",
+        lambda: Compared(_far_value(paper_attention_sums, 0.0), _far_value(attention_sums, 0.0)),
+    ),
+    Erratum(
+        NAIM,
+        "Appendix G.1, proof of Proposition 6",
+        "The variance before the norm grows like c |x|.",
+        "It grows like c x^2; the standard deviation grows like c |x|, and the boundary value "
+        "stands.",
+        (attention_asymptote,),
+        "variance at x = 10^5 over that at x = 10^4",
+        lambda: Compared(10.0, _variance_growth()),
+    ),
+)

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
+
 __all__ = ["entropy_deficit_bound", "hardmax_margin", "max_weight_bound", "necessary_margin"]
 
 Scalar = float | int | Float[Tensor, ""]
@@ -168,3 +170,33 @@ def _check_delta(delta: float) -> None:
         raise ValueError(
             f"delta, the attention mass off the arg-max set, must lie between 0 and 1, got {delta}"
         )
+
+
+def _largest_of_large_values() -> float:
+    """The largest weight of numbers with the gaps of Table 4's first vector and a mean of 1000."""
+    values = torch.tensor([1000.0, 1000.02, 1000.03, 1000.05, 1000.1], dtype=torch.float64)
+    return float(values.softmax(0).max())
+
+
+NAIM = "Naim & Asher (2025)"
+ERRATA = (
+    Erratum(
+        NAIM,
+        "Appendix G.2, caption of Table 4",
+        "For large values softmax performs like hardmax.",
+        "For large gaps: softmax does not see what is added to all values. The numbers of the "
+        "table are right; its vectors with large values are those with large gaps.",
+        (hardmax_margin, necessary_margin),
+        "largest weight of 1000, 1000.02, 1000.03, 1000.05, 1000.1",
+        lambda: Compared(1.0, _largest_of_large_values()),
+    ),
+    Erratum(
+        NAIM,
+        "Appendix G.2",
+        "For many tokens softmax approaches uniform averaging, which does not depend on the "
+        "context.",
+        "Only the largest weight goes to 0. Independent scores give an average of the context "
+        "that is tilted by the exponential of the scores, for every number of tokens.",
+        (max_weight_bound, entropy_deficit_bound),
+    ),
+)

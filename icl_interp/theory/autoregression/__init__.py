@@ -53,6 +53,7 @@ from icl_interp.theory.autoregression.heads import (
     unitary_floor,
     unitary_heads,
 )
+from icl_interp.theory.autoregression.loss import ERRATA as LOSS_ERRATA
 from icl_interp.theory.autoregression.loss import (
     head_product,
     orthogonal_loss,
@@ -88,7 +89,10 @@ from icl_interp.theory.autoregression.recurrence import (
     recurrent_loss,
 )
 
+ERRATA = (*LOSS_ERRATA,)
+
 __all__ = [
+    "ERRATA",
     "AugmentedWeights",
     "EarlyStop",
     "HeadProducts",

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
 from icl_interp.theory.softmax import as_float64
 
 __all__ = [
@@ -278,3 +279,24 @@ def check_pair(C: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
             f"p must hold a number for each of two tokens or more, got shape {[*p.shape]}"
         )
     return C, p
+
+
+def _losses() -> Compared:
+    """Both losses of C = [[1, 2], [3, 4]] and p = (.1, .2, .3, .4)."""
+    C = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    return Compared(float(unitary_loss_as_coded(C, p)), float(unitary_loss(C, p)))
+
+
+ERRATA = (
+    Erratum(
+        "Sander, Giryes, Suzuki, Blondel & Peyré (2024)",
+        "the authors' code, unitary.py, for Proposition 4",
+        "The loss counts the key at the query twice: it is too large by p_{T-1}^2 |C|_F^2.",
+        "Proposition 4 counts it once. Minimum and minimisers are the same, other values and "
+        "gradients are not.",
+        (unitary_loss_as_coded, unitary_loss),
+        "loss of C = [[1, 2], [3, 4]], p = (.1, .2, .3, .4)",
+        _losses,
+    ),
+)

@@ -36,6 +36,7 @@ from icl_interp.theory.linear_attention.landscape import (
     optimum,
     random_landscape,
 )
+from icl_interp.theory.linear_attention.risk import ERRATA as RISK_ERRATA
 from icl_interp.theory.linear_attention.risk import (
     Risk,
     effective_weights,
@@ -49,6 +50,7 @@ from icl_interp.theory.linear_attention.risk import (
     random_risk,
     risk,
 )
+from icl_interp.theory.linear_attention.unit import ERRATA as UNIT_ERRATA
 from icl_interp.theory.linear_attention.unit import (
     embedding,
     form_eigenvalues,
@@ -62,7 +64,10 @@ from icl_interp.theory.linear_attention.unit import (
     quadratic_form,
 )
 
+ERRATA = (*UNIT_ERRATA, *RISK_ERRATA)
+
 __all__ = [
+    "ERRATA",
     "Landscape",
     "Risk",
     "Trajectory",

@@ -14,8 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
 from icl_interp.theory.linear_attention.landscape import landscape, random_landscape
 from icl_interp.theory.linear_attention.unit import (
+    SLIDES,
     Square,
     Vector,
     as_covariance,
@@ -346,3 +348,31 @@ def random_risk(
 def _second_moment(a: Tensor) -> Tensor:
     a = as_float64(a)
     return torch.outer(a, a) if a.ndim == 1 else a
+
+
+def _risks() -> Compared:
+    """Theorem 4.2 for Lambda = diag(1, 2), n = 4, m = 10, a = (1, -1), noise .25."""
+    covariance, a = torch.diag(torch.tensor([1.0, 2.0])), torch.tensor([1.0, -1.0])
+    printed = paper_risk(covariance, 4, 10, a, noise_variance=0.25)
+    return Compared(float(printed), float(risk(covariance, 4, 10, a, noise_variance=0.25)))
+
+
+ERRATA = (
+    Erratum(
+        SLIDES,
+        "Theorem 4.2",
+        "The risk has the term tr[Sigma Gamma^-2 Lambda], free of the number m of examples.",
+        "The term is (1/m) tr[Sigma Gamma^-2 Lambda].",
+        (paper_risk, risk),
+        "risk for Lambda = diag(1, 2), n = 4, m = 10, a = (1, -1), noise variance .25",
+        _risks,
+    ),
+    Erratum(
+        SLIDES,
+        "covariate shifts, equation (5)",
+        "The prediction is about x_q^T Lambda^-1 (1/M) sum x_i x_i^T.",
+        "The task's weights w are lost at its end: x_q^T Lambda^-1 (1/M) sum x_i x_i^T w. The next "
+        "step of the equation has them again.",
+        (effective_weights,),
+    ),
+)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
 from icl_interp.theory.softmax import Scalar, as_float64
 
 __all__ = [
@@ -313,3 +314,17 @@ def check_count(count: int, name: str) -> None:
         raise ValueError(
             f"{name} counts examples or coordinates and must be at least 1, got {count}"
         )
+
+
+SLIDES = "Wu's slides on Zhang, Frei & Bartlett (2023)"
+ERRATA = (
+    Erratum(
+        SLIDES,
+        "remark on Lemma 5.1",
+        "H has at least d + 1 negative eigenvalues.",
+        "It has min(d, n) + 1 almost surely, never more than d + 1: fewer for n < d.",
+        (paper_negative_eigenvalues, negative_eigenvalues),
+        "negative eigenvalues for d = 4, n = 2",
+        lambda: Compared(paper_negative_eigenvalues(4), negative_eigenvalues(4, 2)),
+    ),
+)

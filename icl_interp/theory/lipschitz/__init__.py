@@ -22,6 +22,7 @@ name and theirs ends in `_as_printed`: the noise's exponent, the lower bound on 
 w, both lower bounds of Theorem 3.
 """
 
+from icl_interp.theory.lipschitz.bias import ERRATA as BIAS_ERRATA
 from icl_interp.theory.lipschitz.bias import (
     FinitePromptTerm,
     PrintedBiasBounds,
@@ -36,6 +37,7 @@ from icl_interp.theory.lipschitz.bias import (
     linear_bias_limit,
 )
 from icl_interp.theory.lipschitz.classes import FunctionClass, function_class, harmonic_energies
+from icl_interp.theory.lipschitz.loss import ERRATA as LOSS_ERRATA
 from icl_interp.theory.lipschitz.loss import (
     Estimate,
     Optimum,
@@ -71,6 +73,7 @@ from icl_interp.theory.lipschitz.matrices import (
     optimal_matrix,
     whitened,
 )
+from icl_interp.theory.lipschitz.rates import ERRATA as RATES_ERRATA
 from icl_interp.theory.lipschitz.rates import (
     PrintedExponents,
     Slope,
@@ -87,6 +90,7 @@ from icl_interp.theory.lipschitz.rates import (
     window_exponents_as_printed,
 )
 from icl_interp.theory.lipschitz.table import LossTable, loss_table
+from icl_interp.theory.lipschitz.window import ERRATA as WINDOW_ERRATA
 from icl_interp.theory.lipschitz.window import (
     attention_weights,
     effective_sample_size,
@@ -103,7 +107,10 @@ from icl_interp.theory.lipschitz.window import (
     prediction,
 )
 
+ERRATA = (*WINDOW_ERRATA, *BIAS_ERRATA, *RATES_ERRATA, *LOSS_ERRATA)
+
 __all__ = [
+    "ERRATA",
     "GLM_LINKS",
     "Contexts",
     "Estimate",

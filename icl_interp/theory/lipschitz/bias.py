@@ -11,6 +11,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
 from icl_interp.theory.lipschitz.classes import (
     FunctionClass,
     function_class,
@@ -19,6 +20,7 @@ from icl_interp.theory.lipschitz.classes import (
     total_energy,
 )
 from icl_interp.theory.lipschitz.window import (
+    SLIDES,
     PerWindow,
     Window,
     as_window,
@@ -310,3 +312,22 @@ def _energies(functions: FunctionClass, w: Tensor, d: int) -> tuple[Tensor, floa
         functions, d, max(highest_degree(functions), math.ceil(8 * widest) + 40)
     )
     return energies, max(total_energy(functions, d) - float(energies.sum()), 0.0)
+
+
+def _bounds_for_a_wide_window() -> Compared:
+    """The printed lower bound and the bias of long prompts at w = .01, d = 3, over L^2."""
+    return Compared(float(bias_bounds_as_printed(0.01, 100).lower), float(bias_limit(0.01, 3)))
+
+
+ERRATA = (
+    Erratum(
+        SLIDES,
+        "Proof Sketch, bias",
+        "The bias is at least of order L^2 / w^2.",
+        "That is true for w >= 1 with w^((d-1)/2) <= n, and false for w to 0, where the bias stays "
+        "bounded.",
+        (bias_bounds_as_printed, bias_limit),
+        "bias over L^2 at w = .01, d = 3, for long prompts",
+        _bounds_for_a_wide_window,
+    ),
+)

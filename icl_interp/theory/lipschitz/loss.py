@@ -16,10 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
 from icl_interp.theory.lipschitz.bias import class_bias_limit
 from icl_interp.theory.lipschitz.classes import FunctionClass, function_class
 from icl_interp.theory.lipschitz.table import LossTable, loss_table
 from icl_interp.theory.lipschitz.window import (
+    SLIDES,
     PerWindow,
     Window,
     as_window,
@@ -430,3 +432,22 @@ def _variance(noise: float) -> float:
             f"noise is the standard deviation sigma and must be finite and at least 0, got {noise}"
         )
     return float(noise) ** 2
+
+
+def _window_without_noise() -> float:
+    """w* for L = 1, no noise, d = 3, n = 100."""
+    return float(optimal_window(1.0, 0.0, 100, 3).window)
+
+
+ERRATA = (
+    Erratum(
+        SLIDES,
+        "Results Part I, extreme examples",
+        "For L >> sigma attention picks the nearest neighbour: w goes to infinity.",
+        "At finite n the best window stays finite without any noise: several neighbours "
+        "interpolate better than the nearest one. It goes to infinity with n.",
+        (optimal_window,),
+        "best w for L = 1, sigma = 0, d = 3, n = 100",
+        lambda: Compared(math.inf, _window_without_noise()),
+    ),
+)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
 from icl_interp.theory.lipschitz.bias import bias_asymptote
 from icl_interp.theory.lipschitz.classes import (
     FunctionClass,
@@ -23,7 +24,12 @@ from icl_interp.theory.lipschitz.classes import (
     harmonic_energies,
     highest_degree,
 )
-from icl_interp.theory.lipschitz.window import check_dimension, noise_asymptote, noise_exponent
+from icl_interp.theory.lipschitz.window import (
+    SLIDES,
+    check_dimension,
+    noise_asymptote,
+    noise_exponent,
+)
 from icl_interp.theory.softmax import as_float64
 
 __all__ = [
@@ -397,3 +403,41 @@ def _bias_law(functions: FunctionClass, d: int) -> tuple[Tensor, float]:
     energies = harmonic_energies(functions, d, highest_degree(functions))
     degrees = torch.arange(len(energies), dtype=torch.float64)
     return (energies * (degrees * (degrees + d - 2) / 2).square()).sum(), 2.0
+
+
+ERRATA = (
+    Erratum(
+        SLIDES,
+        "Theorem 3, upper bound",
+        "The risk is at most of order L^2 S^(-1/(d+2)), S = n L^2 / sigma^2.",
+        "True and loose: it is of order L^2 S^(-3/(d+2)).",
+        (risk_bound_as_printed, risk_exponent),
+        "exponent of 1/S for d = 3",
+        lambda: Compared(1 / 5, float(risk_exponent(3))),
+    ),
+    Erratum(
+        SLIDES,
+        "Theorem 3, lower bound for L' > L",
+        "The risk is at least of order L'^2 S^(-2/(d+2)).",
+        "Too large for every constant as S grows: it is of order L'^2 S^(-3/(d+2)).",
+        (transfer_bound_as_printed, transfer_bound),
+        "L = 1, L' = 2, d = 3, S = 10^8",
+        lambda: Compared(
+            float(transfer_bound_as_printed(1.0, 2.0, 1.0, 1e8, 3)),
+            float(transfer_bound(1.0, 2.0, 1.0, 1e8, 3)),
+        ),
+    ),
+    Erratum(
+        SLIDES,
+        "Theorem 3, lower bound for L' <= L",
+        "The risk is at least S^(1/(d+2)) / n.",
+        "A factor sigma^2 is missing, without which it is no squared label; with it the bound is "
+        "valid, and sigma^2 S^((d-1)/(d+2)) / n is of the right order.",
+        (transfer_bound_as_printed, transfer_bound),
+        "L = 2, L' = 1, sigma = .1, d = 3, n = 100",
+        lambda: Compared(
+            float(transfer_bound_as_printed(2.0, 1.0, 0.1, 100, 3)),
+            float(transfer_bound(2.0, 1.0, 0.1, 100, 3)),
+        ),
+    ),
+)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from icl_interp.theory.errata import Compared, Erratum
 from icl_interp.theory.softmax import as_float64
 
 __all__ = [
@@ -407,3 +408,17 @@ def check_examples(n: int) -> None:
         raise ValueError(
             f"n counts the labelled examples of a prompt and must be at least 1, got {n}"
         )
+
+
+SLIDES = "Collins, Parulekar, Mokhtari, Sanghavi & Shakkottai (2024), slides by A. Mokhtari"
+ERRATA = (
+    Erratum(
+        SLIDES,
+        "Proof Sketch, noise",
+        "The noise grows like w^(d/2) / n.",
+        "On the unit sphere it grows like w^((d-1)/2) / n.",
+        (noise_exponent_as_printed, noise_exponent),
+        "exponent of w for d = 3",
+        lambda: Compared(float(noise_exponent_as_printed(3)), float(noise_exponent(3))),
+    ),
+)

@@ -202,7 +202,7 @@ def test_overlaps_are_those_of_the_tensors():
     assert figure8.between(expected) == pytest.approx((expected.sum() - 3) / 6)
 
 
-def rows8(after=0.2, error=0.5):
+def rows8(after=0.005, error=0.5):
     rows = [
         {
             "heads": heads,
@@ -220,7 +220,13 @@ def rows8(after=0.2, error=0.5):
 
 @pytest.mark.parametrize(
     ("changes", "word"),
-    [({}, AGREES), ({"after": 0.85}, DIFFERS), ({"after": 0.6}, OPEN), ({"error": 0.95}, LEFT_OUT)],
+    [
+        ({}, AGREES),
+        ({"after": 0.02}, DIFFERS),
+        ({"after": 0.2}, DIFFERS),  # far below the start, and far above chance
+        ({"after": 0.01}, OPEN),
+        ({"error": 0.95}, LEFT_OUT),
+    ],
 )
 def test_what_is_said_of_heads_that_start_alike(changes, word):
     assert [s.word for s in figure8.states(rows8(**changes))] == [word, word]

@@ -16,6 +16,7 @@ from pandas import DataFrame
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.settings import Setting, not_given
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note, share, statement
 from icl_interp.results import Result, make_array, table_of_rows
@@ -316,6 +317,33 @@ def compare(results: Results) -> DataFrame | None:
     return table_of_rows(table, "loss: over that of predicting 0; a minimum is found below 0.001")
 
 
+def _sizes_of(paired: bool) -> dict[str, str]:
+    """Units of one law at each scale."""
+    found = {}
+    for scale, units in SETTINGS.items():
+        found[scale] = "; ".join(
+            f"d = {unit.d}, H = {unit.heads}, T = {unit.n_tokens}, rate {unit.rate:g}"
+            for unit in units
+            if unit.paired == paired
+        )
+    return found
+
+
+def _most_steps() -> dict[str, str]:
+    """The largest number of steps at each scale."""
+    return {scale: f"{steps:,} at most" for scale, (_, steps) in RUNS.items()}
+
+
+UNITARY_CODE = "the authors' code, unitary.py"
+ROTATED_CODE = "the authors' code, orthogonal.py"
+WORK_AND_OURS = (
+    Setting("unitary", "d = 10, H = 10, T = 20, rate 0.01", UNITARY_CODE, _sizes_of(paired=False)),
+    Setting("steps, unitary", "100", UNITARY_CODE, _most_steps()),
+    Setting("rotations", "d = 10, H = 8, T = 20, rate 0.001", ROTATED_CODE, _sizes_of(paired=True)),
+    Setting("steps, rotations", "100,000", ROTATED_CODE, _most_steps()),
+    Setting("start", "normal, deviation 0.1", UNITARY_CODE, "normal, deviation 0.1"),
+    not_given("starts of each", {scale: str(starts) for scale, (starts, _) in RUNS.items()}),
+)
 FIGURE3_EXPERIMENT = Experiment(
     "autoregression.figure3",
     "A, B, BᵀA and P of a trained unit, for unitary matrices and for rotations",
@@ -325,4 +353,5 @@ FIGURE3_EXPERIMENT = Experiment(
     states,
     compare,
     sample="plain gradient descent on exact losses: 4, 16 or 64 random starts of each setting",
+    settings=WORK_AND_OURS,
 )

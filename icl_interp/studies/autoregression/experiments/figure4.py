@@ -15,6 +15,7 @@ from pandas import DataFrame
 from icl_interp.errors import InputError
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.settings import Setting
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, none_of, note, statement
 from icl_interp.resampling import Interval, bootstrap
@@ -179,6 +180,31 @@ def compare(results: Results) -> DataFrame | None:
     return found if isinstance(found, DataFrame) else None
 
 
+CODE = "the authors' code, validation_token_encoding.py"
+WORK_AND_OURS = (
+    Setting(
+        "text",
+        "Moby Dick, Project Gutenberg's, from nltk",
+        "section 6, validation of the token encoding",
+        {
+            scale: f"descriptions and licences of installed packages, {words:,} words at most"
+            for scale, (words, _) in SIZES.items()
+        },
+    ),
+    Setting(
+        "embedding",
+        "of GPT-2 with its tokenizer",
+        "section 6; gpt2-large in the code",
+        {
+            scale: f"made from neighbours in half of the text, and random, {dim} columns"
+            for scale, (_, dim) in SIZES.items()
+        },
+    ),
+    Setting("sequences", "10,000 at most", CODE, f"{SEQUENCES:,} at most"),
+    Setting("tokens of a sequence", "5", CODE, str(text.LENGTH)),
+    Setting("exact up to", "1e-12", CODE, f"{text.EXACT:g}"),
+    Setting("histogram", "100 bins of the error", CODE, f"{len(BINS) - 1} bins of its logarithm"),
+)
 FIGURE4_EXPERIMENT = Experiment(
     "autoregression.figure4",
     "Processes fitted to text and to shuffled text",
@@ -189,4 +215,5 @@ FIGURE4_EXPERIMENT = Experiment(
     compare,
     sample="descriptions and licences of installed packages: 5,000, 100,000 or 1,000,000 words at "
     "most",
+    settings=WORK_AND_OURS,
 )

@@ -19,12 +19,13 @@ from xarray import DataArray
 from icl_interp.analyses.criterion import Criterion
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.settings import Setting
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.provenance import encode
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
-from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.models import LEARNED
 from icl_interp.studies.autoregression.measurements.descent_steps import Path, best_sizes, late
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
@@ -216,12 +217,13 @@ def compare(results: Results) -> DataFrame | None:
     return found if isinstance(found, DataFrame) else None
 
 
-def _experiment(kind: Kind, number: int, title: str, source: str) -> Experiment:
+def _experiment(
+    kind: Kind, number: int, title: str, source: str, beside: tuple[Setting, ...]
+) -> Experiment:
     sizes = {
         "smoke": f"1 and 2 {kind.words}, width 32, 40 steps: shows that it runs, and nothing else",
         "small": f"1, 2 and 4 {kind.words}, width 32, d = 3, 20 states, 4,000 steps of Adam",
-        "paper": f"1 to 6 {kind.words}, width 32, d = 3, 50 states, 16,000 steps of Adam (the "
-        "paper: d = 5)",
+        "paper": f"1 to 6 {kind.words}, width 32, d = 3, 50 states, 16,000 steps of Adam",
     }
     return Experiment(
         f"autoregression.figure{number}",
@@ -233,6 +235,7 @@ def _experiment(kind: Kind, number: int, title: str, source: str) -> Experiment:
         compare,
         sample=models.SAMPLE,
         sizes=sizes,
+        settings=beside,
     )
 
 
@@ -241,7 +244,12 @@ FIGURE5_EXPERIMENT = _experiment(
     5,
     "Layers of linear attention against steps of gradient descent",
     "Figure 5 and section 6, augmented setting",
+    settings.FIGURE5,
 )
 FIGURE10_EXPERIMENT = _experiment(
-    FULL, 10, "Full transformers against steps of gradient descent", "Figure 10 and appendix B"
+    FULL,
+    10,
+    "Full transformers against steps of gradient descent",
+    "Figure 10 and appendix B",
+    settings.FIGURE10,
 )

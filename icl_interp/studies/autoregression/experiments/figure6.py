@@ -19,6 +19,7 @@ from xarray import DataArray
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.settings import Setting
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.provenance import generator
@@ -285,6 +286,19 @@ def compare(results: Results) -> DataFrame | None:
     return found if isinstance(found, DataFrame) else None
 
 
+CODE = "the authors' code, pe_only.py"
+STOP = "0.001"
+WORK_AND_OURS = (
+    Setting("mu", "50, 100, 200, 300", CODE, ", ".join(f"{mu:g}" for mu in MUS)),
+    Setting("T", "30", CODE, {scale: str(size[1]) for scale, size in SIZES.items()}),
+    Setting("sequences", "1,000", CODE, {scale: f"{size[0]:,}" for scale, size in SIZES.items()}),
+    Setting("stop at a loss of", STOP, CODE, f"{TOLERANCE:g}"),
+    Setting("start", "P = 0", f"section 6; {CODE}", "P = 0"),
+    Setting("rate", "0.5", CODE, "half of what the steepest direction admits"),
+    Setting(
+        "entries of p_T in the display", "masked", "section 6, change in the distribution", "shown"
+    ),
+)
 FIGURE6_EXPERIMENT = Experiment(
     "autoregression.figure6",
     "Trained positions for small angles, against cosine encodings",
@@ -294,4 +308,5 @@ FIGURE6_EXPERIMENT = Experiment(
     states,
     compare,
     sample="P by gradient descent on 200, 2,000 or 16,384 sequences of one coordinate",
+    settings=WORK_AND_OURS,
 )

@@ -17,7 +17,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.models import LEARNED
 
 RECIPE = "autoregression_tiled"
@@ -45,7 +45,7 @@ SIZES = {
     "small": "1 layer of linear attention, width 32, 1 to 16 heads, d = 5, 20 states, 3,000 steps "
     "of Adam",
     "paper": "1 layer of linear attention, width 32, 1 to 64 heads, d = 5, 50 states, 12,000 steps "
-    "of Adam with fresh batches of 1,024 (the paper: 200 epochs on a fixed set)",
+    "of Adam with batches of 1,024",
 }
 
 
@@ -208,4 +208,5 @@ FIGURE7_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=SIZES,
+    settings=settings.FIGURE7,
 )

@@ -1,7 +1,10 @@
 """Figure 8: how alike heads are before and after training, where all of them start nearly alike.
 
 The measure is that of the paper's figure: the cosine between the tensors V_h (x) Q_h K_h of two
-heads, in size, in the coordinates of tokens and predictions.
+heads, in size, in the coordinates of tokens and predictions. The rule is that of the claim
+`heads_orthogonal_after_training`: random heads are nearly orthogonal already, so heads count as
+orthogonal where they are less alike than these. A fall from the start, where all heads are alike,
+does not count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +25,8 @@ from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_table, table_of_rows
-from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.claims.heads_orthogonal import ABOVE, LESS
+from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.figure7 import LAYER, RECIPE, TRAINING
 from icl_interp.studies.autoregression.measurements.head_likeness import (
     cosines,
@@ -39,7 +43,9 @@ SPREAD = 0.1  # of the small changes that tell heads apart at the start, in unit
 N_RANDOM = 200  # draws of random heads
 WHEN = ("before", "after")
 
-APART = at_most("mean |cosine| between heads after training / before", 0.5, 0.9, models.LEARNED)
+APART = at_most(
+    "mean |cosine| between heads after training / of random heads", LESS, ABOVE, models.LEARNED
+)
 SIZES = {
     "smoke": "1 layer of linear attention, 4 heads, width 32, 40 steps: shows that it runs, and "
     "nothing else",
@@ -138,7 +144,7 @@ def _random(model: HookedTransformer, seed: int) -> float:
 
 
 def states(results: Results) -> tuple[Statement, ...]:
-    """Whether training takes heads apart that start nearly alike."""
+    """Whether heads that start nearly alike are less alike than random heads after training."""
     rows, lines = errors.rows_of(results, "means"), []
     if not rows:
         return (note("Nothing is measured."),)
@@ -151,13 +157,13 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _states_heads(heads: int, own: Sequence[Mapping[str, Any]]) -> Statement:
     before, after, ends = (", ".join(f"{row[key]:.3g}" for row in own) for key in (*WHEN, "error"))
     text = (
-        f"{heads} heads that start nearly alike become orthogonal in training: the mean |cosine| "
-        f"between their tensors V ⊗ QK goes from {before} to {after} ({len(own)} "
+        f"{heads} heads that start nearly alike are less alike than random heads after training: "
+        f"the mean |cosine| between their tensors V ⊗ QK goes from {before} to {after} ({len(own)} "
         f"seed{'s' * (len(own) > 1)}); random heads with the same singular values have "
         f"{own[0]['random heads']:.2g}. Late errors are {ends} of that of predicting 0."
     )
     worst = max(row["error"] for row in own)
-    ratios = [row["after"] / row["before"] for row in own]
+    ratios = [row["after"] / row["random heads"] for row in own]
     return statement(text, APART, *ratios, given={models.LEARNED.quantity: worst})
 
 
@@ -177,4 +183,5 @@ FIGURE8_EXPERIMENT = Experiment(
     compare,
     sample="weights of the trained layers; 200 draws of random heads beside them",
     sizes=SIZES,
+    settings=settings.FIGURE8,
 )

@@ -17,7 +17,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.autoregression.experiments import models
+from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.models import LEARNED
 
 RECIPE = "autoregression_rotations"
@@ -142,4 +142,5 @@ FIGURE9_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=SIZES,
+    settings=settings.FIGURE9,
 )

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
+from icl_interp.experiments.settings import Setting, not_given
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
@@ -69,7 +70,6 @@ WORDS = {
     f"{size.batch:,}"
     for scale, size in SIZES.items()
 }
-WORDS["paper"] += "; the paper gives no sizes"
 
 BLIND = at_least("error of recurrent networks over that of predicting 0, uniform angles", 0.9, 0.5)
 SEES = at_most("error of attention over that of predicting 0, uniform angles", 0.05, 0.5)
@@ -290,6 +290,19 @@ def compare(results: Results) -> DataFrame | None:
     return found if isinstance(found, DataFrame) else None
 
 
+WORK_AND_OURS = (
+    Setting(
+        "network",
+        "linear recurrent, a remark without an experiment",
+        "Remark 2",
+        "linear recurrent, trained",
+    ),
+    not_given("d", {scale: str(size.d) for scale, size in SIZES.items()}),
+    not_given("length of a sequence", {scale: str(size.n_points) for scale, size in SIZES.items()}),
+    not_given("width", {scale: str(size.hidden) for scale, size in SIZES.items()}),
+    not_given("steps", {scale: f"{size.steps:,}" for scale, size in SIZES.items()}),
+    not_given("batch", {scale: f"{size.batch:,}" for scale, size in SIZES.items()}),
+)
 REMARK2_EXPERIMENT = Experiment(
     "autoregression.remark2",
     "A linear recurrent network and attention on the same sequences",
@@ -300,4 +313,5 @@ REMARK2_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=WORDS,
+    settings=WORK_AND_OURS,
 )

@@ -31,6 +31,7 @@ from icl_interp.probes.record import Activations
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_curve, table_of_rows
+from icl_interp.studies.limits.experiments import settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.measurements import scalar_layer
 from icl_interp.theory import limits as theory
@@ -380,4 +381,5 @@ APPENDIX_G_EXPERIMENT = Experiment(
     states,
     compare,
     sample=ONE_LAYER,
+    settings=settings.SETTINGS["appendix_g"],
 )

@@ -14,7 +14,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_table
-from icl_interp.studies.limits.experiments import queries
+from icl_interp.studies.limits.experiments import queries, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 
@@ -153,4 +153,5 @@ FIGURE1_EXPERIMENT = Experiment(
     states_followed,
     compare_followed,
     sample=SINGLE,
+    settings=settings.SETTINGS["figure1"],
 )

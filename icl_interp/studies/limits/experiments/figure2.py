@@ -11,7 +11,7 @@ from icl_interp.experiments.statements import Statement, at_most, note, statemen
 from icl_interp.resampling import Interval
 from icl_interp.results import Result
 from icl_interp.studies.limits.claims.error_rates import ALIKE
-from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments import printed, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.runs import HIGHER, LOWER, times
 from icl_interp.studies.limits.experiments.table2 import (
@@ -136,4 +136,5 @@ FIGURE2_EXPERIMENT = Experiment(
     run_figure2,
     states_figure2,
     compare_rates,
+    settings=settings.SETTINGS["figure2"],
 )

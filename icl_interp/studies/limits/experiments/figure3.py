@@ -17,6 +17,7 @@ from icl_interp.experiments.statements import Statement, at_most, none_of, note,
 from icl_interp.resampling import Interval
 from icl_interp.results import Result
 from icl_interp.studies.limits.claims.error_rates import ALIKE
+from icl_interp.studies.limits.experiments import settings
 from icl_interp.studies.limits.experiments.figure2 import compare_rates, factor_text
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.table2 import BY_DEGREE
@@ -175,4 +176,5 @@ FIGURE3_EXPERIMENT = Experiment(
     run_figure3,
     states_rates,
     compare_rates,
+    settings=settings.SETTINGS["figure3"],
 )

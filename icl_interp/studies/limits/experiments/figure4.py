@@ -17,7 +17,7 @@ from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, note
 from icl_interp.results import Result, make_table
-from icl_interp.studies.limits.experiments import queries
+from icl_interp.studies.limits.experiments import queries, settings
 from icl_interp.studies.limits.experiments.figure1 import law_words
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.runs import own_r2
@@ -258,4 +258,5 @@ FIGURE4_EXPERIMENT = Experiment(
     states_figure4,
     compare_figure4,
     sample="each function with {n_contexts} contexts of {n_points} points",
+    settings=settings.SETTINGS["figure4"],
 )

@@ -6,6 +6,7 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Model, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.results import Result
+from icl_interp.studies.limits.experiments import settings
 from icl_interp.studies.limits.experiments.figure3 import GAUSSIAN, own_degrees, states_rates
 from icl_interp.studies.limits.experiments.printed import PAPER
 
@@ -39,4 +40,5 @@ FIGURE5_EXPERIMENT = Experiment(
     run_figure5,
     states_rates,
     compare_figure5,
+    settings=settings.SETTINGS["figure5"],
 )

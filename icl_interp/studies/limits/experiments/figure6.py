@@ -5,6 +5,7 @@ import torch
 from icl_interp.experiments.base import Experiment, Model
 from icl_interp.experiments.setup import Setup
 from icl_interp.results import Result
+from icl_interp.studies.limits.experiments import settings
 from icl_interp.studies.limits.experiments.figure1 import (
     CUBIC,
     SINGLE,
@@ -33,4 +34,5 @@ FIGURE6_EXPERIMENT = Experiment(
     states_followed,
     compare_followed,
     sample=SINGLE,
+    settings=settings.SETTINGS["figure6"],
 )

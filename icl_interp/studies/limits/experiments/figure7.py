@@ -17,6 +17,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.resampling import bootstrap
 from icl_interp.results import Result, make_array
+from icl_interp.studies.limits.experiments import settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.table2 import MIXED
 from icl_interp.tasks.functions import Polynomial
@@ -173,4 +174,5 @@ FIGURE7_EXPERIMENT = Experiment(
     states_figure7,
     compare_figure7,
     sample=f"{{n_functions}} functions x at most {MAP_CONTEXTS} contexts of {{n_points}} points",
+    settings=settings.SETTINGS["figure7"],
 )

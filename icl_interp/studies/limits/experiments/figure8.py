@@ -14,7 +14,7 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap, r_squared
 from icl_interp.results import Result, make_table
-from icl_interp.studies.limits.experiments import queries
+from icl_interp.studies.limits.experiments import queries, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.tasks.distributions import Uniform
 
@@ -148,4 +148,5 @@ FIGURE8_EXPERIMENT = Experiment(
     states,
     compare,
     sample=f"{{n_functions}} functions x at most {CONTEXTS} contexts of {{n_points}} points",
+    settings=settings.SETTINGS["figure8"],
 )

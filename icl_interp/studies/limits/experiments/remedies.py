@@ -29,6 +29,7 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, make_curve, make_table, table_of_rows
+from icl_interp.studies.limits.experiments import settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.measurements.dispersion import by_context
 
@@ -373,4 +374,5 @@ REMEDIES_EXPERIMENT = Experiment(
     compare,
     sample="{n_functions} functions; shifts: {n_contexts} contexts of each, far and long: at most "
     f"{N_CONTEXTS_QUERY}",
+    settings=settings.SETTINGS["remedies"],
 )

@@ -14,7 +14,7 @@ from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.results import Result
-from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments import printed, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.runs import (
     COMPARABLE,
@@ -142,4 +142,5 @@ TABLE1_EXPERIMENT = Experiment(
     run_table1,
     states_table1,
     compare_table1,
+    settings=settings.SETTINGS["table1"],
 )

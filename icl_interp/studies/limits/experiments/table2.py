@@ -12,7 +12,7 @@ from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note, statement
 from icl_interp.results import Result
-from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments import printed, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 
 BY_DEGREE = {
@@ -182,4 +182,5 @@ TABLE2_EXPERIMENT = Experiment(
     run_table2,
     states_table2,
     compare_table2,
+    settings=settings.SETTINGS["table2"],
 )

@@ -15,7 +15,7 @@ from icl_interp.experiments.presets import polynomials
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note
 from icl_interp.results import Result, table_of_rows
-from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments import printed, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 from icl_interp.studies.limits.experiments.runs import (
     COMPARABLE,
@@ -188,4 +188,5 @@ TABLE3_EXPERIMENT = Experiment(
     run,
     states,
     compare,
+    settings=settings.SETTINGS["table3"],
 )

@@ -12,7 +12,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, none_of, statement
 from icl_interp.results import Result, table_of_rows
-from icl_interp.studies.limits.experiments import printed
+from icl_interp.studies.limits.experiments import printed, settings
 from icl_interp.studies.limits.experiments.printed import PAPER
 
 COLUMNS = ("a", "b", "c")
@@ -119,4 +119,5 @@ TABLE4_EXPERIMENT = Experiment(
     states,
     compare,
     sample="three vectors of five numbers, and the same moved; no model",
+    settings=settings.SETTINGS["table4"],
 )

@@ -23,7 +23,7 @@ from icl_interp.models.single_layers import read_layer
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_curve, make_table, table_of_rows
-from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -332,4 +332,5 @@ CONVERGENCE_EXPERIMENT = Experiment(
     compare,
     sample="flow, rate and minimum are exact; SGD: batches of 256 prompts",
     sizes=models.LSA_SIZES,
+    settings=settings.SETTINGS["convergence"],
 )

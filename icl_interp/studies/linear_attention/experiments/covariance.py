@@ -22,7 +22,7 @@ from icl_interp.experiments.statements import Statement, at_most, note, statemen
 from icl_interp.models.single_layers import read_layer
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, make_table, table_of_rows
-from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.studies.linear_attention.experiments.models import HERE, LEAST_SQUARES
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
@@ -256,4 +256,5 @@ COVARIANCE_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,
+    settings=settings.SETTINGS["covariance"],
 )

@@ -31,7 +31,7 @@ from icl_interp.models.tokens import Interleaved
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.studies.linear_attention.experiments.covariance import label_moment
 from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
 
@@ -358,4 +358,5 @@ LENGTH_SPIKE_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,
+    settings=settings.SETTINGS["length_spike"],
 )

@@ -55,8 +55,7 @@ LSA_SIZES = {
     "smoke": "layers of linear self-attention of the recipe's size, 200 steps: shows that it runs, "
     "and nothing else",
     "small": "layers of linear self-attention, d = 5, N = 20, 6,000 steps of Adam",
-    "paper": "layers of linear self-attention, d = 20, N = 80, 20,000 steps of Adam; the source "
-    "trains none",
+    "paper": "layers of linear self-attention, d = 20, N = 80, 20,000 steps of Adam",
 }
 
 

@@ -26,7 +26,7 @@ from icl_interp.models.single_layers import LinearSelfAttention, read_layer
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_curve, table_of_rows
-from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.theory import linear_attention as theory
 
@@ -184,4 +184,5 @@ RISK_FORMULA_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.LSA_SIZES,
+    settings=settings.SETTINGS["risk_formula"],
 )

@@ -29,7 +29,7 @@ from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, table_of_rows
-from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.studies.linear_attention.experiments.models import LEAST_SQUARES
 from icl_interp.tasks.distributions import Normal
 from icl_interp.tasks.regression import LinearRegression
@@ -256,4 +256,5 @@ SHIFTS_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.SOFTMAX_SIZES,
+    settings=settings.SETTINGS["shifts"],
 )

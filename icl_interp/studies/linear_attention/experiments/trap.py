@@ -20,7 +20,7 @@ from icl_interp.experiments.statements import Statement, note
 from icl_interp.models.single_layers import read_layer
 from icl_interp.provenance import generator
 from icl_interp.results import Result, make_array, make_table, table_of_rows
-from icl_interp.studies.linear_attention.experiments import models
+from icl_interp.studies.linear_attention.experiments import models, settings
 from icl_interp.theory import linear_attention as theory
 
 DIAGONAL = (1.0, 2.0)  # Lambda, as of the recipe lsa_trap
@@ -39,8 +39,7 @@ SIZES = {
     "smoke": "a layer of linear self-attention, d = 2, N = 4, 200 steps: shows that it runs, and "
     "nothing else",
     "small": "a layer of linear self-attention, d = 2, N = 4, 3,000 steps of Adam",
-    "paper": "a layer of linear self-attention, d = 2, N = 4, 20,000 steps of Adam; the source "
-    "trains none",
+    "paper": "a layer of linear self-attention, d = 2, N = 4, 20,000 steps of Adam",
 }
 CLOSE = 0.02  # |P - point| / |P*| up to which an end is that point
 
@@ -255,4 +254,5 @@ TRAP_EXPERIMENT = Experiment(
     states,
     sample="the loss is exact; L-BFGS from random weights",
     sizes=SIZES,
+    settings=settings.SETTINGS["trap"],
 )

@@ -31,7 +31,7 @@ from icl_interp.experiments.statements import Statement, at_least, at_most, none
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, make_curve, table_of_rows
-from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.experiments import models, settings
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 from icl_interp.theory import lipschitz as theory
@@ -489,4 +489,5 @@ BIAS_NOISE_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=models.UNIT_SIZES,
+    settings=settings.SETTINGS["bias_noise"],
 )

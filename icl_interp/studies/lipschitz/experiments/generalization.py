@@ -26,7 +26,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.experiments import models, settings
 from icl_interp.studies.lipschitz.experiments.models import VariedModel
 from icl_interp.studies.lipschitz.experiments.sized import sized
 from icl_interp.studies.lipschitz.measurements.unit import functions_of
@@ -44,8 +44,7 @@ SIZES = {
     "smoke": "units of softmax attention, d = 5, n = 20, 20 steps: shows that it runs, and nothing "
     "else",
     "small": "units of softmax attention, d = 5, n = 200, 600 steps of Adam, three seeds",
-    "paper": "units of softmax attention, d = 5, n = 200, 6,000 steps of Adam, three seeds; the "
-    "slides give no sizes",
+    "paper": "units of softmax attention, d = 5, n = 200, 6,000 steps of Adam, three seeds",
 }
 
 
@@ -101,6 +100,7 @@ WINDOW = "w after training on L = 10 / w after training on L = 1"
 NARROWS = at_least(WINDOW, 1.0)
 APART = "largest factor between measured and computed ratios"
 PREDICTED = at_most(APART, 1.1, 1.25, LEARNED)
+OF_OURS = f"(σ = {NOISE:g}, d = {D}, n = {N}; a class of ours, which the slides do not have)"
 CHEAP = 1.1  # a ratio up to which training at another L costs little
 
 
@@ -364,9 +364,10 @@ def _states_needed(rows: Sequence[Mapping[str, Any]], trained: str) -> list[Stat
         if affine
         else ""
     )
+    ours = f" {OF_OURS}" if trained == STRAIGHT else ""
     text = (
         f"units trained on {trained}, have {_span(cells)} times the error of the units trained on "
-        f"the tested class on cosines of L = 1{beside}."
+        f"the tested class on cosines of L = 1{beside}{ours}."
     )
     return [statement(text, NEEDED, *_intervals(cells), given=_worst_own(rows, (trained, COSINE)))]
 
@@ -383,7 +384,7 @@ def _states_fast(
         "the slides call a shared Lipschitz constant sufficient, without a condition on the class. "
         f"Units trained on cos(10 z + phase) / 10, also of L = 1, have {_span(cells)} times the "
         "error of the units trained on the tested class, on affine, ReLU and cosine functions of L "
-        f"= 1. The best window is w = {best[FAST]:.2g} for them and {min(others):.3g} to "
+        f"= 1 {OF_OURS}. The best window is w = {best[FAST]:.2g} for them and {min(others):.3g} to "
         f"{max(others):.3g} for the others, by theory."
     )
     return [statement(text, SUFFICES, *_intervals(cells), given=_worst_own(rows, (FAST, *SHARED)))]
@@ -477,4 +478,5 @@ GENERALIZATION_EXPERIMENT = Experiment(
     compare,
     sample=models.SAMPLE,
     sizes=SIZES,
+    settings=settings.SETTINGS["generalization"],
 )

@@ -43,7 +43,7 @@ UNIT_SIZES = {
     "else",
     "small": "units of softmax attention, d = 3, n = 100, 2,000 steps of Adam",
     "paper": "units of softmax attention, d = 3, n = 100, 20,000 steps of Adam with batches of "
-    "1,024; the slides give no sizes",
+    "1,024",
 }
 
 

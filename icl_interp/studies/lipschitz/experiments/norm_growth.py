@@ -23,7 +23,7 @@ from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, note, statement
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.experiments import models, settings
 from icl_interp.studies.lipschitz.measurements.unit import sigma_of
 from icl_interp.tasks.vectors import Ellipsoid
 from icl_interp.theory import lipschitz as theory
@@ -60,7 +60,7 @@ SIZES = {
     "small": "units of softmax attention, d = 3, n = 100, 600 steps of Adam at a constant rate of "
     "0.05",
     "paper": "units of softmax attention, d = 3, n = 100, 6,000 steps of Adam at a constant rate "
-    "of 0.005 with batches of 1,024; the slides give no sizes",
+    "of 0.005 with batches of 1,024",
 }
 
 
@@ -222,4 +222,5 @@ NORM_GROWTH_EXPERIMENT = Experiment(
     compare,
     sample="weights of the units, read off exactly",
     sizes=SIZES,
+    settings=settings.SETTINGS["norm_growth"],
 )
