@@ -30,7 +30,9 @@ W = markup("w<sub>KQ</sub>")
 
 def bias_noise(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """A panel for each d; trained units beside theory in a figure of their own."""
-    measured, exact, printed = (results.get(name) for name in ("measured", "theory", "printed"))
+    measured = results.get("measured")
+    exact = results.get("theory")
+    printed = results.get("printed")
     figures: dict[str, Drawing] = {}
     known = isinstance(exact, DataArray)
     if known and isinstance(measured, DataArray) and isinstance(printed, DataArray):
@@ -43,10 +45,13 @@ def bias_noise(results: Mapping[str, Result], comparison: DataFrame | None) -> d
 def _windows(measured: DataArray, exact: DataArray, printed: DataArray) -> Drawing:
     # The axis holds what was measured: printed bounds reach far beyond, and leave the panel.
     held = measured.sel(statistic="value").values
-    y = Axis("mean squared", max(float(held.min()) / 4, LOWEST), float(held.max()) * 4, log=True)
+    low = max(float(held.min()) / 4, LOWEST)
+    high = float(held.max()) * 4
+    y = Axis("mean squared", low, high, log=True)
     panels = []
     for d in measured.indexes["d"]:
-        marks = [*_bounds(printed.sel(d=d)), *_theory(_lines(exact, d), exact)]
+        marks = _bounds(printed.sel(d=d))
+        marks += _theory(_lines(exact, d), exact)
         for part, (colour, symbol) in LOOKS.items():
             shown = measured.sel(d=d, part=part)
             value = shown.sel(statistic="value").values
@@ -62,7 +67,8 @@ def _windows(measured: DataArray, exact: DataArray, printed: DataArray) -> Drawi
                 size=7,
             )
             marks.append(points)
-        panels.append(Panel(f"d = {d}", Axis(W, log=True), y, marks))
+        x = Axis(W, log=True)
+        panels.append(Panel(f"d = {d}", x, y, marks))
     below = (
         f"{plain(measured.attrs['note'])}. Marks: measured on softmax units, with two standard "
         "errors. Lines: theory."
@@ -85,18 +91,19 @@ def _bounds(printed: DataArray) -> list[Mark]:
 
 def _lines(exact: DataArray, d: int, lipschitz: float = 1.0) -> dict[str, np.ndarray]:
     """Theory's bias, noise and their sum at one d, for any L: the bias has the factor L^2."""
-    bias, noise = (
-        exact.sel(d=d, part=part, statistic="value").values for part in ("bias", "noise")
-    )
-    return {"bias": lipschitz**2 * bias, "noise": noise, "total": lipschitz**2 * bias + noise}
+    at = exact.sel(d=d, statistic="value")
+    bias = lipschitz**2 * at.sel(part="bias").values
+    noise = at.sel(part="noise").values
+    return {"bias": bias, "noise": noise, "total": bias + noise}
 
 
 def _theory(lines: Mapping[str, np.ndarray], exact: DataArray) -> list[Mark]:
     marks: list[Mark] = []
     for part, values in lines.items():
         name = f"{NAMES[part]}, theory"
-        colour = LOOKS[part][0]
-        marks.append(Line(exact["w"].values, values, name=name, colour=colour, listed=False))
+        colour, _ = LOOKS[part]
+        w = exact["w"].values
+        marks.append(Line(w, values, name=name, colour=colour, listed=False))
     return marks
 
 
@@ -109,7 +116,10 @@ def _trained(rows: Sequence[Mapping[str, Any]], exact: DataArray | None) -> Draw
     for row in rows:
         marks: list[Mark] = []
         if exact is not None and UNITS_D in exact.indexes["d"]:
-            marks += _theory(_lines(exact, UNITS_D, row["L"]), exact)
+            lines = _lines(exact, UNITS_D, row["L"])
+            marks += _theory(lines, exact)
+
+        # The unit itself, and the best window as a line.
         for part, (colour, symbol) in LOOKS.items():
             key = NAMES[part]
             point = Points(

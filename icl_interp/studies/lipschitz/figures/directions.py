@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from xarray import DataArray
 
 from icl_interp.analyses.facts import Facts
@@ -50,17 +51,16 @@ FIGURE = ReportFigure(
 
 
 def _errors(arms: DataArray) -> Panel:
-    names = [str(name) for name in arms.indexes["arm"]]
-    found = [bootstrap(lambda e: e, arms.sel(arm=name).values, positive=True) for name in names]
-    points = Points(
-        [one.value for one in found],
-        range(len(found)),
-        [one.low for one in found],
-        [one.high for one in found],
-        colour=INK,
-        size=9,
-        hover="squared error {x:.4g}",
-    )
-    labels = [name.replace(" directions taken out", "\ndirections taken out") for name in names]
+    """A row for each arm of the projection."""
+    labels = []
+    shown = []
+    for arm in arms.indexes["arm"]:
+        error = bootstrap(lambda e: e, arms.sel(arm=arm).values, positive=True)
+        shown.append((error.value, error.low, error.high))
+        labels.append(str(arm).replace(" directions taken out", "\ndirections taken out"))
+    value, low, high = np.transpose(shown)
+    places = np.arange(len(labels))
+    hover = "squared error {x:.4g}"
+    points = Points(value, places, low, high, colour=INK, size=9, hover=hover)
     x = Axis("squared error at the query", low=0.0)
     return Panel("What attention is shown", x, rows(labels), [points])

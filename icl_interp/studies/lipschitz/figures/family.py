@@ -33,39 +33,27 @@ def family(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
         name = f"σ = {noise:g}"
         optimum = np.exp(best[0, i])
         learned = np.exp(own[:, i])  # (run, L)
-        line = Line(
-            lipschitz,
-            optimum,
-            name=f"{name}, w*",
-            colour=colour,
-            dash="dash",
-            width=1.4,
-            hover="L = {x:g}: w* = {y:.3g}",
-        )
-        by_l += [line, _runs(lipschitz, learned, name, colour)]
+        by_l.append(_best(lipschitz, optimum, name, colour))
+        by_l.append(_runs(lipschitz, learned, name, colour))
         by_best.append(_runs(optimum, learned, name, colour))
     mine = table[table["run"] == window_family.THIS]
-    model = Points(
-        mine["best"],
-        mine["w"],
-        name="this model",
-        colour=INK,
-        symbol="x",
-        size=10,
-        hover="w* = {x:.3g}: w = {y:.3g}",
-    )
+    w = mine["w"]
+    hover = "w* = {x:.3g}: w = {y:.3g}"
+    model = Points(mine["best"], w, name="this model", colour=INK, symbol="x", size=10, hover=hover)
 
-    # Where the learned window is the best one.
-    both = np.exp([min(own.min(), best.min()), max(own.max(), best.max())])
+    # On the dotted line the learned window is the best one.
+    every = np.stack([own, best])
+    both = np.exp([every.min(), every.max()])
     equal = Line(both, both, colour=GREY, dash="dot", width=1, hover="")
+    x = Axis("L", log=True)
     y = Axis("w, wide windows to narrow ones", log=True)
-    x_best = Axis("best window w*", log=True)
-    y_best = Axis("learned window w", log=True, least=LOWEST)
-    panels = [
-        Panel("Against L", Axis("L", log=True), y, by_l),
-        Panel("Against the best window", x_best, y_best, [equal, *by_best, model]),
-    ]
-    below = tested_by("lipschitz_family", findings) + f"<br>{plain(table.attrs['note'])}."
+    left = Panel("Against L", x, y, by_l)
+    x = Axis("best window w*", log=True)
+    y = Axis("learned window w", log=True, least=LOWEST)
+    right = Panel("Against the best window", x, y, [equal, *by_best, model])
+    panels = [left, right]
+    note = plain(table.attrs["note"])
+    below = f"{tested_by('lipschitz_family', findings)}<br>{note}."
     return Drawing("Windows learned at other L and other noise", below, panels)
 
 
@@ -78,15 +66,17 @@ FIGURE = ReportFigure(
 )
 
 
+def _best(lipschitz: np.ndarray, optimum: np.ndarray, noise: str, colour: str) -> Line:
+    """The best windows at one noise."""
+    name = f"{noise}, w*"
+    hover = "L = {x:g}: w* = {y:.3g}"
+    return Line(lipschitz, optimum, name=name, colour=colour, dash="dash", width=1.4, hover=hover)
+
+
 def _runs(xs: np.ndarray, learned: np.ndarray, noise: str, colour: str) -> Points:
     """The windows of all runs at one noise: `learned` is (run, L), xs has a number for each L."""
-    return Points(
-        np.tile(xs, len(learned)),
-        learned.ravel(),
-        name=f"{noise}, runs",
-        colour=colour,
-        size=6,
-        opacity=0.6,
-        edge=0,
-        hover="{x:.3g}: w = {y:.3g}",
-    )
+    x = np.tile(xs, len(learned))
+    y = learned.ravel()
+    name = f"{noise}, runs"
+    hover = "{x:.3g}: w = {y:.3g}"
+    return Points(x, y, name=name, colour=colour, size=6, opacity=0.6, edge=0, hover=hover)

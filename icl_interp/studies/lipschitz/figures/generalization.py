@@ -48,7 +48,8 @@ def generalization(
 
     What other values of L would cost is drawn beside them.
     """
-    curves, price = results.get("curves"), results.get("price")
+    curves = results.get("curves")
+    price = results.get("price")
     figures: dict[str, Drawing] = {}
     if isinstance(curves, DataArray):
         figures["curves"] = _curves(curves)
@@ -65,9 +66,11 @@ def _curves(curves: DataArray) -> Drawing:
         marks: list[Mark] = []
         for kind in trained:
             if kind in curves.indexes["trained on"]:
-                marks.append(_line(kind, curves.sel({"tested on": tested, "trained on": kind})))
+                shown = curves.sel({"tested on": tested, "trained on": kind})
+                marks.append(_line(kind, shown))
         x = Axis("examples n", log=True)
-        panels.append(Panel(title, x, Axis("error at the query", log=True), marks))
+        y = Axis("error at the query", log=True)
+        panels.append(Panel(title, x, y, marks))
     below = (
         f"{plain(curves.attrs['note'])}. L = 1 unless said. Lines: the class trained on; bars: 95 "
         "% over blocks of prompts."
@@ -78,9 +81,12 @@ def _curves(curves: DataArray) -> Drawing:
 
 def _line(kind: str, at: DataArray) -> Line:
     colour, dash, symbol = LOOKS[kind]
-    mean, low, high = (at.sel(statistic=name).values for name in ("mean", "low", "high"))
+    mean = at.sel(statistic="mean").values
+    low = at.sel(statistic="low").values
+    high = at.sel(statistic="high").values
+    n = at["n"].values
     return Line(
-        at["n"].values,
+        n,
         mean,
         low,
         high,
@@ -94,28 +100,31 @@ def _line(kind: str, at: DataArray) -> Line:
 
 
 def _transfer(rows: Sequence[Mapping[Hashable, Any]], price: DataArray) -> Drawing:
+    # What windows cost by the L that they are best for, and units at the L of their class.
     marks: list[Mark] = []
     for kind in price.indexes["trained on"]:
         colour, dash, _ = LOOKS[kind]
         values = price.sel({"trained on": kind}).values
         name = f"computed, {kind}"
         hover = "L = {x:.3g}: {y:.3g}"
-        line = Line(price["L"].values, values, name=name, colour=colour, dash=dash, hover=hover)
+        ls = price["L"].values
+        line = Line(ls, values, name=name, colour=colour, dash=dash, hover=hover)
         marks.append(line)
     for row in rows:
         kind = KINDS[row["trained on"]]
         if row["tested on"] == "cosine" and kind.frequency is None:
             marks.append(_unit(row, kind.lipschitz))
-    price_of_l = Panel(
-        "the same, on cosines of L = 1", Axis("L trained on", log=True), Axis(log=True), marks
-    )
+    x = Axis("L trained on", log=True)
+    y = Axis(log=True)
+    by_l = Panel("the same, on cosines of L = 1", x, y, marks)
+    note = plain(price.attrs["note"])
     below = (
-        f"L = 1 unless said; {plain(price.attrs['note'])} for windows w I. Left, first line: "
+        f"L = 1 unless said; {note} for windows w I. Left, first line: "
         "trained units, mean over seeds; in brackets: the best window of the class trained on, "
         "computed. Right: bars span the intervals of all seeds."
     )
     title = "What a unit pays on another class of functions"
-    return Drawing(title, below, [_cells(rows), price_of_l], height=380)
+    return Drawing(title, below, [_cells(rows), by_l], height=380)
 
 
 def _unit(row: Mapping[Hashable, Any], lipschitz: float) -> Points:
@@ -142,28 +151,25 @@ def _cells(rows: Sequence[Mapping[Hashable, Any]]) -> Panel:
 
     Rows are classes trained on, columns classes tested on.
     """
-    tested = list(dict.fromkeys(str(row["tested on"]) for row in rows))
-    trained = list(dict.fromkeys(str(row["trained on"]) for row in rows))
+    # Both numbers of each cell in words, the measured one also as its shade.
     found = {(row["trained on"], row["tested on"]): row for row in rows}
+    trained = list(dict.fromkeys(a for a, _ in found))
+    tested = list(dict.fromkeys(b for _, b in found))
     ratios = np.ones((len(trained), len(tested)))
     texts = []
     for i, a in enumerate(trained):
         words = []
         for j, b in enumerate(tested):
-            ratios[i, j] = found[a, b]["error / own"]
-            computed = number(found[a, b]["computed"], 3)
-            words.append(f"<b>{number(ratios[i, j], 3)}</b><br>({computed})")
+            row = found[a, b]
+            ratios[i, j] = row["error / own"]
+            measured = number(row["error / own"], 3)
+            computed = number(row["computed"], 3)
+            words.append(f"<b>{measured}</b><br>({computed})")
         texts.append(words)
-    matrix = Matrix(
-        np.log(np.clip(ratios, 1, DARKEST)),
-        trained,
-        tested,
-        0.0,
-        float(np.log(DARKEST)),
-        SHADES,
-        texts=texts,
-        hover="trained on {row}, tested on {column}: {text}",
-    )
+    shades = np.log(np.clip(ratios, 1, DARKEST))
+    darkest = float(np.log(DARKEST))
+    hover = "trained on {row}, tested on {column}: {text}"
+    matrix = Matrix(shades, trained, tested, 0.0, darkest, SHADES, texts=texts, hover=hover)
     title = "error / error of units trained on the tested class"
     return Panel(
         title, _classes("tested on", tested), _classes("trained on", trained), [matrix], 1.6
@@ -172,4 +178,7 @@ def _cells(rows: Sequence[Mapping[Hashable, Any]]) -> Panel:
 
 def _classes(words: str, names: Sequence[str]) -> Axis:
     """An axis of classes, whose names take two lines where they have an L or a frequency."""
-    return Axis(words, ticks={i: name.replace(", ", "\n") for i, name in enumerate(names)})
+    ticks = {}
+    for place, name in enumerate(names):
+        ticks[float(place)] = name.replace(", ", "\n")
+    return Axis(words, ticks=ticks)

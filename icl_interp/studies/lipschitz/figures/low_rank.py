@@ -17,6 +17,11 @@ from icl_interp.figures.text import plain
 from icl_interp.results import Result
 
 Rows = Sequence[Mapping[Any, Any]]
+SHARES = (  # column, title, words of the axis
+    ("angle", "subspace recovered", "sin of the largest angle to col(B)"),
+    ("outside", "M outside col(B)", "share of M's squared entries"),
+)
+BLIND = (("irrelevant", BLUE, "circle"), ("relevant", ORANGE, "diamond"))
 BY_N = "n = {x}: {y:.3g}"
 
 
@@ -32,30 +37,37 @@ def low_rank(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
     if isinstance(matrices, DataArray):
         figures["matrices"] = _matrices(matrices)
     if minima := rows_of(results, "minima"):
-        figures["cap"] = _cap(
-            minima, *(rows_of(results, key) for key in ("endless", "theorem units"))
-        )
+        endless = rows_of(results, "endless")
+        theorem = rows_of(results, "theorem units")
+        figures["cap"] = _cap(minima, endless, theorem)
     return figures
 
 
 def _recovery(units: Rows) -> Drawing:
     """A row a task: the angle, M's energy outside col(B), and the error without directions."""
-    tasks = list(dict.fromkeys((row["link"], row["σ"]) for row in units))
-    places = [tasks.index((row["link"], row["σ"])) for row in units]
-    y = rows([f"{link}\nσ = {noise:g}" for link, noise in tasks])
+    tasks = []
+    places = []
+    for row in units:
+        task = f"{row['link']}\nσ = {row['σ']:g}"
+        if task not in tasks:
+            tasks.append(task)
+        places.append(tasks.index(task))
+    y = rows(tasks)
+
+    # Shares, from 0 to 1.
     shares = []
-    for key, title, words in (
-        ("angle", "subspace recovered", "sin of the largest angle to col(B)"),
-        ("outside", "M outside col(B)", "share of M's squared entries"),
-    ):
+    for key, title, words in SHARES:
         (values,) = columns_of(units, key)
         points = Points(
             values, places, colour=INK, symbol="circle-open", size=9, edge=2, hover="{x:.3g}"
         )
-        shares.append(Panel(title, Axis(words, -0.03, 1.03), y, [points]))
+        x = Axis(words, -0.03, 1.03)
+        shares.append(Panel(title, x, y, [points]))
+
+    # Errors of units whose scores are blind to some directions.
     marks: list[Mark] = [Rule(x=1.0)]
-    for what, colour, symbol in (("irrelevant", BLUE, "circle"), ("relevant", ORANGE, "diamond")):
-        value, low, high = columns_of(units, *(f"{what} {end}" for end in ("out", "low", "high")))
+    for what, colour, symbol in BLIND:
+        value, low, high = columns_of(units, f"{what} out", f"{what} low", f"{what} high")
         name = f"blind to the {what} directions"
         points = Points(value, places, low, high, name, colour, symbol, 9, hover="{x:.3g}")
         marks.append(points)
@@ -71,7 +83,8 @@ def _recovery(units: Rows) -> Drawing:
 
 def _matrices(matrices: DataArray) -> Drawing:
     """M of each unit in a basis that starts with col(B)."""
-    keys, queries = matrices["key"].values.tolist(), matrices["query"].values.tolist()
+    keys = matrices["key"].values.tolist()
+    queries = matrices["query"].values.tolist()
     panels = []
     for link in matrices.indexes["link"]:
         for noise in matrices.indexes["σ"]:
@@ -80,7 +93,8 @@ def _matrices(matrices: DataArray) -> Drawing:
             hover = "key {row}, query {column}: {z:.3g}"
             matrix = Matrix(values, keys, queries, hover=hover)
             x = Axis(f"largest {largest:.3g}", shown=False)
-            panels.append(Panel(f"{link}, σ = {noise:g}", x, Axis(shown=False), [matrix]))
+            y = Axis(shown=False)
+            panels.append(Panel(f"{link}, σ = {noise:g}", x, y, [matrix]))
     below = (
         f"{plain(matrices.attrs['note'])}. For M = c B Bᵀ only the square of these at the top left "
         "has colour.<br>"
@@ -95,10 +109,9 @@ def _cap(minima: Rows, endless: Rows, theorem: Rows) -> Drawing:
     |c'| / c is drawn free, under the cap, and of trained units.
     """
     n, held, free = columns_of(minima, "n", "loss held", "loss free")
-    losses: list[Mark] = [
-        _curve("c B Bᵀ, c free", n, held, ORANGE, "diamond"),
-        _curve("c B Bᵀ + c′ (I − B Bᵀ), both free", n, free, BLUE, "circle"),
-    ]
+    losses: list[Mark] = []
+    losses.append(_curve("c B Bᵀ, c free", n, held, ORANGE, "diamond"))
+    losses.append(_curve("c B Bᵀ + c′ (I − B Bᵀ), both free", n, free, BLUE, "circle"))
     for row in endless:
         floor = np.full(len(n), row["loss held"])
         name = "c B Bᵀ, endless prompts"
@@ -108,22 +121,22 @@ def _cap(minima: Rows, endless: Rows, theorem: Rows) -> Drawing:
     outside, c, outside_capped, c_capped = columns_of(
         minima, "outside free", "c free", "outside capped", "c capped"
     )
-    shares: list[Mark] = [
-        Line(n, outside / c, name="no cap", symbol="circle", hover=BY_N, listed=False),
-        _curve("under the cap of Theorem 4", n, outside_capped / c_capped, GREEN, "square"),
-    ]
+    free = outside / c
+    capped = outside_capped / c_capped
+    shares: list[Mark] = []
+    shares.append(Line(n, free, name="no cap", symbol="circle", hover=BY_N, listed=False))
+    shares.append(_curve("under the cap of Theorem 4", n, capped, GREEN, "square"))
     if theorem:
         used, c, outside = columns_of(theorem, "n used", "c", "c outside")
         name = "trained units, no cap"
-        trained = Points(
-            used, np.abs(outside / c), name=name, colour=INK, symbol="star", hover=BY_N
-        )
-        shares.append(trained)
+        found = np.abs(outside / c)
+        shares.append(Points(used, found, name=name, colour=INK, symbol="star", hover=BY_N))
     x = Axis("examples n", log=True)
-    panels = [
-        Panel("least loss without a cap", x, Axis("loss", log=True), losses),
-        Panel("weight on irrelevant directions", x, Axis("|c′| / c", -0.05, 1.05), shares),
-    ]
+    y = Axis("loss", log=True)
+    left = Panel("least loss without a cap", x, y, losses)
+    y = Axis("|c′| / c", -0.05, 1.05)
+    right = Panel("weight on irrelevant directions", x, y, shares)
+    panels = [left, right]
     below = (
         "Linear functions of two of four directions without noise. Lines: exact minima; left on "
         "fresh prompts. The cap is |BᵀMB| at most 3."

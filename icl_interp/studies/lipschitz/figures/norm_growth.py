@@ -25,6 +25,8 @@ def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> 
     norms = results.get("norms")
     if not isinstance(norms, DataArray):
         return {}
+
+    # A panel for each law and class.
     kinds = norms.indexes["class"]
     last = float(norms["step"].values[-1])
     panels = []

@@ -27,13 +27,15 @@ MOST_NUMBERS = 8  # rows of M up to which cells hold their numbers
 
 def optimal_window(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """The loss of windows w I with the model's w and the best, and the model's whitened M."""
-    curve, matrix = results.get(window_losses.window_loss), results.get(unit.kernel)
+    curve = results.get(window_losses.window_loss)
+    matrix = results.get(unit.kernel)
     if matrix is None or window_losses.optimum not in results:
         return None
     panels = [_matrix(matrix)]
     if curve is not None:
         panels.insert(0, _loss(curve, results, facts))
-    return Drawing("The attention window", tested_by("lipschitz_window", findings), panels)
+    below = tested_by("lipschitz_window", findings)
+    return Drawing("The attention window", below, panels)
 
 
 FIGURE = ReportFigure(
@@ -50,33 +52,33 @@ FIGURE = ReportFigure(
 def _loss(curve: DataArray, results: Results, facts: Facts) -> Panel:
     """Loss, bias and noise; the windows that are no worse than the best as a band; w and w*."""
     found = numbers_in(results[window_losses.optimum])
-    marks: list[Mark] = [Zone(x=(found["flat low"], found["flat high"]), colour=PALE, opacity=0.5)]
-    for part, (colour, dash, thickness) in PARTS.items():
-        line = Line(
-            curve["w"].values,
-            curve.sel(part=part).values,
-            name=part,
-            colour=colour,
-            dash=dash,
-            width=thickness,
-            hover="w = {x:.3g}: {y:.4g}",
-        )
+    flat = found["flat low"], found["flat high"]
+    marks: list[Mark] = [Zone(x=flat, colour=PALE, opacity=0.5)]
+    ws = curve["w"].values
+    hover = "w = {x:.3g}: {y:.4g}"
+    for part, (colour, dash, thick) in PARTS.items():
+        loss = curve.sel(part=part).values
+        line = Line(ws, loss, name=part, colour=colour, dash=dash, width=thick, hover=hover)
         marks.append(line)
 
     # The best window, and the model's M, whose error is known in units of that of the best.
     means = results[window_losses.matrix_losses].mean("group")
-    model, best = (float(means.sel(matrix=m)) for m in (window_losses.MODEL, window_losses.BEST))
+    model = float(means.sel(matrix=window_losses.MODEL))
+    best = float(means.sel(matrix=window_losses.BEST))
+    least = found["loss"]
+    losses = curve.sel(part="loss").values
+    high = max(float(losses.max()), least)
+    marks.append(_mark("best window, w*", found["w*"], least, GREEN, "diamond"))
     own = width(results, facts)
-    loss = model / best * found["loss"]
-    marks.append(_mark("best window, w*", found["w*"], found["loss"], GREEN, "diamond"))
     if own > 0:  # else it lies on no logarithmic axis
-        marks.append(_mark("the model's M", own, loss, INK, "circle-open"))
+        paid = model / best * least
+        high = max(high, paid)
+        marks.append(_mark("the model's M", own, paid, INK, "circle-open"))
 
     # The axis holds the loss: bias and noise go to 0 on either side, and leave the panel.
-    losses = curve.sel(part="loss").values
-    high = 2 * max(float(losses.max()), found["loss"], loss if own > 0 else 0.0)
     x = Axis("w, wide windows to narrow ones", log=True, labels=5)
-    y = Axis("squared error", float(losses.min()) / 4, high, log=True, least=LOWEST)
+    low = float(losses.min())
+    y = Axis("squared error", low / 4, 2 * high, log=True, least=LOWEST)
     return Panel("Error against the width of the window", x, y, marks, width=2.0)
 
 
@@ -93,11 +95,13 @@ def _matrix(result: DataArray) -> Panel:
     w I has one number on its diagonal and 0 elsewhere.
     """
     m = result.sel(matrix="whitened").values
-    names = [str(i) for i in result["row"].values]
+    names = list(map(str, result["row"].values))
     size = float(np.abs(m).max()) or 1.0
     texts = None
     if len(m) <= MOST_NUMBERS:
         texts = [[number(value, 2) for value in row] for row in m]
+    x = Axis("coordinate of the query")
+    y = Axis("of the example")
     hover = "row {row}, column {column}: {z:.4g}"
     matrix = Matrix(m, names, names, -size, size, texts=texts, hover=hover)
-    return Panel("M, whitened", Axis("coordinate of the query"), Axis("of the example"), [matrix])
+    return Panel("M, whitened", x, y, [matrix])

@@ -13,9 +13,9 @@ from icl_interp.figures.catalogue import ReportFigure
 from icl_interp.figures.colours import GREY, INK
 from icl_interp.figures.drawing import Axis, Drawing, Mark, Panel, Points, Zone, rows
 from icl_interp.figures.style import VERDICTS
-from icl_interp.figures.text import plain, tested_by
+from icl_interp.figures.text import tested_by
 from icl_interp.studies.lipschitz.claims import smoother as claim
-from icl_interp.studies.lipschitz.measurements import heads
+from icl_interp.studies.lipschitz.measurements import heads as measured
 
 LOWEST = 1e-4  # shares below are drawn there
 ARMS = (  # name, what is averaged, colour, symbol, place in the row
@@ -26,35 +26,42 @@ ARMS = (  # name, what is averaged, colour, symbol, place in the row
 
 def smoother(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawing | None:
     """Of what each head does at the query, the part that its smoother misses."""
-    result = results.get(heads.smoother)
+    result = results.get(measured.smoother)
     if result is None:
         return None
     effects = claim.matters(result, relevance.USUAL)
-    names = [name for name, effect in effects.items() if effect.matters]
-    if not names:
+    heads = []
+    labels = []
+    for name, effect in effects.items():
+        if effect.matters:
+            heads.append(name)
+            labels.append(f"head {name}")
+    if not heads:
         return None
-    marks: list[Mark] = [
-        Zone(x=(-math.inf, claim.REPLACED), colour=VERDICTS["supported"].pale),
-        Zone(x=(claim.MISSED, math.inf), colour=VERDICTS["contradicted"].pale),
-    ]
+
+    # Where a head counts as replaced and where it does not, and what is missed in both arms.
+    replaced = VERDICTS["supported"].pale
+    missed = VERDICTS["contradicted"].pale
+    marks: list[Mark] = [Zone(x=(-math.inf, claim.REPLACED), colour=replaced)]
+    marks.append(Zone(x=(claim.MISSED, math.inf), colour=missed))
     for title, what, colour, symbol, shift in ARMS:
         found = claim.missed(result, what, relevance.USUAL)
-        value, low, high = np.array([found[name].shown for name in names]).T
+        value, low, high = np.transpose([found[name].shown for name in heads])
         points = Points(
             value,
-            np.arange(len(names)) + shift,
+            np.arange(len(heads)) + shift,
             low,
             high,
             name=title,
             colour=colour,
             symbol=symbol,
-            texts=[f"head {plain(name)}" for name in names],
+            texts=labels,
             hover="{text}: {x:.3g} is missed",
         )
         marks.append(points)
     words = f"share that is missed ({LOWEST:g} and less at the left end)"
     x = Axis(words, LOWEST / 2, log=True, least=LOWEST, holds=(2.0,))
-    panel = Panel("", x, rows([f"head {name}" for name in names]), marks, row=24)
+    panel = Panel("", x, rows(labels), marks, row=24)
     below = tested_by("lipschitz_smoother", findings)
     return Drawing("Does a kernel smoother do what each head does?", below, [panel], height=120)
 

@@ -23,24 +23,25 @@ TRAINED_N = 100  # examples in the prompts of training
 
 def window(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Three rows, as in the slides; a column for each Lipschitz constant."""
-    functions, attention, curves = (
-        results.get(name) for name in ("functions", "attention", "errors")
-    )
-    if not (
-        isinstance(functions, DataArray)
-        and isinstance(attention, DataArray)
-        and isinstance(curves, DataArray)
-    ):
+    functions = results.get("functions")
+    attention = results.get("attention")
+    curves = results.get("errors")
+    if not isinstance(functions, DataArray) or not isinstance(attention, DataArray):
         return {}
+    if not isinstance(curves, DataArray):
+        return {}
+
+    # A column for each L.
     sizes = functions.indexes["L"]
-    known = [rows_of(results, "windows", L=lipschitz) for lipschitz in sizes]
-    panels = []
-    for lipschitz, rows in zip(sizes, known, strict=True):
-        panels.append(_functions(functions, lipschitz, rows))
-    for lipschitz, rows in zip(sizes, known, strict=True):
-        panels.append(_attention(attention, lipschitz, rows))
+    top = []
+    middle = []
+    bottom = []
     for lipschitz in sizes:
-        panels.append(_errors(curves, lipschitz))
+        rows = rows_of(results, "windows", L=lipschitz)
+        top.append(_functions(functions, lipschitz, rows))
+        middle.append(_attention(attention, lipschitz, rows))
+        bottom.append(_errors(curves, lipschitz))
+    panels = [*top, *middle, *bottom]
     below = (
         "Top: functions of the class along a great circle through the query, the noise of labels "
         "shaded (± σ); between the dotted lines a key has at least half the weight of one at the "
@@ -56,18 +57,14 @@ def _functions(
     functions: DataArray, lipschitz: float, known: Sequence[Mapping[str, float]]
 ) -> Panel:
     marks: list[Mark] = [Band([-180, 180], [-1, -1], [1, 1], SHADE, 0.25, "± σ")]
-    line = Line(
-        np.degrees(functions["angle"].values),
-        functions.sel(L=lipschitz).values,
-        name="functions",
-        colour=colour_of(lipschitz),
-        width=1.4,
-        listed=False,
-    )
-    marks.append(line)
+    angles = np.degrees(functions["angle"].values)
+    shown = functions.sel(L=lipschitz).values
+    colour = colour_of(lipschitz)
+    marks.append(Line(angles, shown, name="functions", colour=colour, width=1.4, listed=False))
     for row in known:
-        for side in (-1, 1):
-            marks.append(Rule(x=side * row["half-weight angle"], colour=INK, width=1.2))
+        half = row["half-weight angle"]
+        marks.append(Rule(x=half, colour=INK, width=1.2))
+        marks.append(Rule(x=-half, colour=INK, width=1.2))
     ticks = {angle: number(angle) for angle in (-180.0, -90.0, 0.0, 90.0, 180.0)}
     x = Axis("angle to the query (°)", -180, 180, ticks=ticks)
     y = Axis(markup("f(x) − f(x<sub>q</sub>)"), holds=(-1.2, 1.2))
@@ -79,16 +76,22 @@ def _attention(
 ) -> Panel:
     at = attention.sel(L=lipschitz)
     apart = attention["distance"].values
-    mean, low, high = (at.sel(statistic=name).values for name in ("mean", "low", "high"))
+    mean = at.sel(statistic="mean").values
+    low = at.sel(statistic="low").values
+    high = at.sel(statistic="high").values
     colour = colour_of(lipschitz)
+
+    # What the unit pays, and the window of least loss beside it.
     line = Line(apart, mean, name="attention", colour=colour, symbol="circle", size=6, listed=False)
     marks: list[Mark] = [Band(apart, low, high, colour), line]
     for row in known:
         ideal = _ideal(row["best w"], apart)
         marks.append(Line(apart, ideal, name="least loss", colour=INK, dash="dash", width=1.4))
     top = float(np.nanmax(attention.values)) * 1.5
-    y = Axis("n × attention", top / 10 ** np.ceil(np.log10(top * SHOWN)), top, log=True)
-    return Panel(f"L = {lipschitz:g}", Axis("distance of the key from the query", 0, 2), y, marks)
+    decades = np.ceil(np.log10(top * SHOWN))
+    x = Axis("distance of the key from the query", 0, 2)
+    y = Axis("n × attention", top / 10**decades, top, log=True)
+    return Panel(f"L = {lipschitz:g}", x, y, marks)
 
 
 def _ideal(w: float, apart: np.ndarray) -> np.ndarray:
@@ -105,14 +108,18 @@ def _errors(curves: DataArray, lipschitz: float) -> Panel:
     lengths = curves["n"].values
     *units, best = curves.indexes["unit"]
     marks: list[Mark] = [Rule(x=TRAINED_N, colour=PALE)]
+
+    # Each unit on this task, and then the window that is best at each n.
     for unit, size in zip(units, curves.indexes["L"], strict=True):
-        mean, low, high = (
-            at.sel(unit=unit, statistic=name).values for name in ("mean", "low", "high")
-        )
+        of_unit = at.sel(unit=unit)
+        mean = of_unit.sel(statistic="mean").values
+        low = of_unit.sel(statistic="low").values
+        high = of_unit.sel(statistic="high").values
         colour = colour_of(size)
         marks.append(Band(lengths, low, high, colour))
         marks.append(Line(lengths, mean, name=unit, colour=colour, symbol="circle", size=6))
     least = at.sel(unit=best, statistic="mean").values
     marks.append(Line(lengths, least, name=best, colour=GREY, dash="dash"))
     x = Axis("labelled examples n", log=True)
-    return Panel(f"L = {lipschitz:g}", x, Axis("squared error", log=True), marks)
+    y = Axis("squared error", log=True)
+    return Panel(f"L = {lipschitz:g}", x, y, marks)
