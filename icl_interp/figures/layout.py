@@ -18,7 +18,7 @@ BELOW = 12 / 13  # of the words below it
 TICK = 12 / 13  # of tick labels
 
 # In pixels of the screen.
-ROOMY = 115.0  # that a panel beside others has on a screen, unless it is a matrix
+ROOMY = 115.0  # that a panel beside others has on a screen
 EDGE = 24.0  # left free on the right of a panel
 BAR = 64.0  # taken by a bar of colours
 TICKS = 8.0  # from an axis to its labels
@@ -160,7 +160,7 @@ def _places(drawing: Drawing, size: Size) -> list[Place]:
 def _roomy(places: Sequence[Place], size: Size) -> bool:
     """Whether panels beside each other are wide enough to be read, and so for their headings."""
     for i, place in enumerate(places):
-        if size.titled and place.x.matrix is None and place.room < size.pixels(ROOMY):
+        if size.titled and place.room < size.pixels(ROOMY):
             return False
         # A heading may reach to the next panel; the last one in a row, to the edge of the sheet.
         limit = size.width

@@ -68,6 +68,7 @@ def test_weights_of_positions_and_errors_of_all_arms(whole):
     )
     means = [*cut.values.mean((0, 1)), averaged.values.mean((0, 1))[1]]
     np.testing.assert_allclose(points.x, np.maximum(means, LOWEST))
+    assert points.hovertemplate.startswith("error / squared length: ")
 
 
 def test_starts(whole):

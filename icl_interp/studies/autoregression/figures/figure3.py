@@ -82,7 +82,7 @@ def _runs(rows: list[dict]) -> Drawing:
     names = {}
     for i, setting in enumerate(settings):
         law, d, n_heads = setting
-        names[float(i)] = f"{law}\nd = {d}, {n_heads} heads"
+        names[float(i)] = f"d = {d}\nH = {n_heads}"
         own = [row for row in rows if (row["law"], row["d"], row["H"]) == setting]
         ends = np.array([row["loss"] for row in own])
         places = i + np.linspace(-0.3, 0.3, len(own))
@@ -91,7 +91,7 @@ def _runs(rows: list[dict]) -> Drawing:
         marks.append(Points(places[held], ends[held], name=law, colour=colour, symbol=symbol))
         found = sum(row["found"] for row in own)
         marks.append(Note(f"{found} of {len(own)}", x=i, at="top", colour=INK))
-    x = Axis("", -0.5, len(settings) - 0.5, ticks=names)
+    x = Axis("d coordinates, H heads", -0.5, len(settings) - 0.5, ticks=names)
     y = Axis("loss over that of predicting 0", LOWEST / 3, 10, log=True, least=LOWEST)
     below = (
         "A mark is a random start. On top how many of them find a minimum. Losses below "

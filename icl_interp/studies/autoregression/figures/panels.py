@@ -6,7 +6,7 @@ import numpy as np
 
 from icl_interp.figures.colours import INK
 from icl_interp.figures.drawing import Axis, Matrix, Panel, Points, rows
-from icl_interp.figures.text import number
+from icl_interp.figures.text import number, plain
 from icl_interp.resampling import Interval
 
 LOWEST = 1e-6  # numbers below are drawn there
@@ -28,11 +28,11 @@ def in_rows(found: Mapping[str, Interval], words: str, title: str = "") -> Panel
         [one.high for one in found.values()],
         colour=INK,
         size=9,
-        hover="{x:.3g}",
+        hover=f"{plain(words)}: {{x:.3g}}",
     )
-    words = f"{words} ({number(LOWEST, 1)} and less at the left)"
     x = Axis(words, LOWEST / 2, log=True, least=LOWEST, labels=5, holds=(1.0,))
-    return Panel(title, x, rows(list(found)), [points], row=40)
+    below = f"{number(LOWEST, 1)} and less at the left"
+    return Panel(title, x, rows(list(found)), [points], row=40, below=below)
 
 
 def as_map(

@@ -28,8 +28,8 @@ def convergence(results: Mapping[str, Result], comparison: DataFrame | None) -> 
         return {}
     note = plain(flow.attrs["note"])
     below = (
-        f"{note}. Left: exact flow, its exponential bound, SGD. Right: balance, which the flow "
-        "conserves."
+        f"{note}. First, exact flow, its exponential bound, and SGD. Then the balance, which the "
+        "flow conserves."
     )
     panels = [_excess(flow, sgd), _drift(drift)]
     title = "Training a layer of linear self-attention"
