@@ -6,7 +6,9 @@ from typing import Any, Self
 
 from icl_interp.errors import shown
 
-RECORDED, NOTES = "assumptions", "notes"  # the names in a checkpoint's provenance
+# Their names in a checkpoint's provenance.
+RECORDED = "assumptions"
+NOTES = "notes"
 IN_DISTRIBUTION = 'verdicts "in distribution" rest on this'
 
 
@@ -32,49 +34,70 @@ class Assumption:
     of_task: bool = False
 
     def __str__(self) -> str:
-        elsewhere = f"elsewhere {', '.join(self.others)}" if self.others else ""
-        remedy = f"to set it, give {self.remedy}" if self.remedy else ""
-        more = "; ".join(part for part in (elsewhere, remedy) if part)
-        value = self.value if isinstance(self.value, str) else shown(self.value)
-        return f"{self.name}={value}" + (f" ({more})" if more else "")
+        more = []
+        if self.others:
+            more.append(f"elsewhere {', '.join(self.others)}")
+        if self.remedy:
+            more.append(f"to set it, give {self.remedy}")
+        value = self.value
+        if not isinstance(value, str):
+            value = shown(value)
+        text = f"{self.name}={value}"
+        if more:
+            text += f" ({'; '.join(more)})"
+        return text
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
         """The assumption that `as_data` wrote."""
-        others = tuple(str(each) for each in data.get("others", ()))
+        others = tuple(map(str, data.get("others", ())))
         name = str(data.get("name"))
         remedy = str(data.get("remedy", ""))
-        return cls(name, data.get("value"), others, remedy, bool(data.get("of_task")))
+        of_task = bool(data.get("of_task"))
+        return cls(name, data.get("value"), others, remedy, of_task)
 
 
 def as_data(assumptions: Iterable[Assumption], notes: Iterable[str] = ()) -> dict[str, Any]:
     """Assumptions and notes as a checkpoint's provenance holds them; empty where there are none."""
-    recorded = [{**asdict(each), "others": list(each.others)} for each in assumptions]
+    found: dict[str, Any] = {}
+    for each in assumptions:
+        data = asdict(each)
+        data["others"] = list(each.others)
+        found.setdefault(RECORDED, []).append(data)
     said = list(dict.fromkeys(notes))
-    found = {RECORDED: recorded, NOTES: said}
-    return {name: value for name, value in found.items() if value}
+    if said:
+        found[NOTES] = said
+    return found
 
 
 def recorded(provenance: Mapping[str, Any]) -> tuple[Assumption, ...]:
     """The assumptions in a checkpoint's provenance."""
-    held = provenance.get(RECORDED)
-    if not isinstance(held, (list, tuple)):
-        return ()
-    return tuple(Assumption.of(each) for each in held if isinstance(each, Mapping))
+    return tuple(map(Assumption.of, _listed(provenance, RECORDED, Mapping)))
 
 
 def lines(provenance: Mapping[str, Any]) -> list[str]:
     """What a report says of a file: its assumptions in one line, then a line a note."""
-    found = [str(each) for each in recorded(provenance)]
-    notes = provenance.get(NOTES)
-    said = [str(each) for each in notes] if isinstance(notes, (list, tuple)) else []
-    if found:
-        said.insert(0, f"The file does not tell {'; '.join(found)}: {IN_DISTRIBUTION}.")
-    return said
+    notes = _listed(provenance, NOTES, str)
+    found = "; ".join(map(str, recorded(provenance)))
+    if not found:
+        return notes
+    return [f"The file does not tell {found}: {IN_DISTRIBUTION}.", *notes]
 
 
 def without_task(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """The same provenance for a checkpoint with another task, without what was assumed of it."""
-    kept = [each for each in recorded(provenance) if not each.of_task]
-    rest = {name: value for name, value in provenance.items() if name != RECORDED}
+    kept = []
+    for each in recorded(provenance):
+        if not each.of_task:
+            kept.append(each)
+    rest = dict(provenance)
+    rest.pop(RECORDED, None)
     return {**rest, **as_data(kept)}
+
+
+def _listed(provenance: Mapping[str, Any], name: str, kind: type) -> list[Any]:
+    """The entries of a list in provenance that are of a kind: a stored file may hold anything."""
+    held = provenance.get(name)
+    if not isinstance(held, (list, tuple)):
+        return []
+    return [each for each in held if isinstance(each, kind)]

@@ -4,6 +4,7 @@ Older versions of `transformers` put `attn.masked_bias` (-1e4) where a score is 
 then hides these keys only as long as visible scores are far above it.
 """
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -32,41 +33,49 @@ def check(model: HookedTransformer, masks: Mapping[str, Tensor], where: object) 
     Raises:
         InputError: some tokens that were tried have them.
     """
-    constants = [mask.double() for name, mask in masks.items() if name.endswith("masked_bias")]
-    if not constants or model.cfg.attention_dir != "causal":
+    constant = -math.inf
+    for name, mask in masks.items():
+        if name.endswith("masked_bias"):
+            constant = max(constant, float(mask.max()))
+    floor = constant + MARGIN
+    if model.cfg.attention_dir != "causal" or -_largest(model) > floor:
         return None
-    floor = max(float(constant.max()) for constant in constants) + MARGIN
-    if -_largest(model) > floor:
-        return None
-    lowest = min(_lowest(model, size) for size in SIZES)
+    lowest = math.inf
+    for size in SIZES:
+        lowest = min(lowest, _lowest(model, size))
     if lowest <= floor:
         raise InputError(
-            f"{where}: its masked_bias is {floor - MARGIN:g}, and visible scores come down to "
+            f"{where}: its masked_bias is {constant:g}, and visible scores come down to "
             f"{lowest:.3g}, so that tokens see those after them, which no model here does"
         )
     return (
-        f"masked_bias is {floor - MARGIN:g}, which scores may reach on other inputs than were "
+        f"masked_bias is {constant:g}, which scores may reach on other inputs than were "
         "tried: there the original would see later tokens, and this copy does not."
     )
 
 
 def _largest(model: HookedTransformer) -> float:
     """A number that no score's size exceeds: |q| |k| / sqrt(d_head) for all normalised streams."""
+    cfg = model.cfg
     bound = 0.0
-    width = model.cfg.d_model**0.5
-    state = {name: tensor.double() for name, tensor in model.state_dict().items()}
-    scale = model.cfg.head_width**0.5 if model.cfg.use_attn_scale else 1.0
-    for i in range(model.cfg.n_layers):
-        gain = state[f"blocks.{i}.ln1.w"]
-        shift = state[f"blocks.{i}.ln1.b"]
-        lengths = []
-        for letter in "QK":
-            weight = state[f"blocks.{i}.attn.W_{letter}"]
-            constant = shift @ weight + state[f"blocks.{i}.attn.b_{letter}"]
-            stretch = torch.linalg.matrix_norm(gain[:, None] * weight, ord=2)
-            lengths.append(width * stretch + constant.norm(dim=-1))
-        bound = max(bound, float((lengths[0] * lengths[1]).max()) / scale)
-    return bound
+    for i in range(cfg.n_layers):
+        here = f"blocks.{i}"
+        longest = _longest(model, here, "Q") * _longest(model, here, "K")
+        bound = max(bound, float(longest.max()))
+    return bound / math.sqrt(cfg.head_width) if cfg.use_attn_scale else bound
+
+
+def _longest(model: HookedTransformer, block: str, letter: str) -> Tensor:
+    """A length that no query (or key) of each head exceeds."""
+    state = model.state_dict()
+    weight = state[f"{block}.attn.W_{letter}"].double()
+    bias = state[f"{block}.attn.b_{letter}"].double()
+    gain = state[f"{block}.ln1.w"].double()
+    shift = state[f"{block}.ln1.b"].double()
+    # A normalised stream is no longer than sqrt(d_model).
+    stretch = torch.linalg.matrix_norm(gain[:, None] * weight, ord=2)
+    constant = shift @ weight + bias
+    return math.sqrt(model.cfg.d_model) * stretch + constant.norm(dim=-1)
 
 
 def _lowest(model: HookedTransformer, size: float) -> float:
@@ -77,4 +86,7 @@ def _lowest(model: HookedTransformer, size: float) -> float:
         _, cache = model.run_with_cache(
             tokens, names_filter=lambda name: name.endswith("hook_attn_scores")
         )
-    return min(float(scores.amax(-1).min()) for scores in cache.values())
+    lowest = math.inf
+    for scores in cache.values():
+        lowest = min(lowest, float(scores.amax(-1).min()))
+    return lowest
