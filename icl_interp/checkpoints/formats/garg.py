@@ -34,7 +34,8 @@ KEYS = (
     "pos_encode",
     "activation_function",
 )  # of their section model
-TOP = ("model", "training", "out_dir", "inherit", "test_run", "wandb")  # their sections
+# Their sections, and what quinine writes beside them.
+TOP = ("model", "training", "out_dir", "inherit", "test_run", "wandb", "config")
 # What a family of a fork changes of Garg et al.'s arithmetic, in our words.
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {},

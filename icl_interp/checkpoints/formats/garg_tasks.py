@@ -37,7 +37,7 @@ TRAINING = (
 )
 # Words that change nothing of the prompts that a model was trained on: where it ran, what it was
 # tried on afterwards.
-IDLE = ("device", "ood_task", "gpu", "gpus", "num_workers", "wandb", "test_run", "notes")
+IDLE = ("device", "gpu", "num_workers", "ood_task", "wandb", "test_run", "seed", "debug", "notes")
 CURRICULUM = ("dims", "points", "polynomial_degree")
 MAX_DEGREE = 100
 POOLS = ("num_tasks", "num_training_examples", "num_pretraining_tasks")
