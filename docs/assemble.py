@@ -58,6 +58,7 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
 GUIDES = {
     "Add a claim",
     "Add a task",
+    "Add an encoding",
     "Add a probe",
     "Add an intervention",
     "Add a format",

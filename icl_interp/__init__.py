@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from icl_interp import (
         analyses,
         baselines,
+        encodings,
         experiments,
         figures,
         interventions,
@@ -42,6 +43,7 @@ renamed.install()
 _MODULES = (
     "analyses",
     "baselines",
+    "encodings",
     "experiments",
     "figures",
     "interventions",
@@ -78,6 +80,7 @@ __all__ = [
     "analyze",
     "baselines",
     "compare",
+    "encodings",
     "evaluate",
     "experiments",
     "figures",

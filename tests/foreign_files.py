@@ -78,6 +78,7 @@ def config(n_dims=3, n_positions=6, n_embd=8, n_layer=2, n_head=2, curriculum=No
     known |= {"num_tasks": None, "num_training_examples": None, "batch_size": 64, "resume_id": None}
     dims = {**CURRICULUM["dims"], "end": n_dims}
     return {
+        "config": "src/conf/x.yaml",
         "inherit": ["base.yaml"],
         "model": {"family": "gpt2", **sizes},
         "out_dir": "../models/x",

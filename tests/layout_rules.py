@@ -32,7 +32,7 @@ LAYERS = {
         *("registers", "plugins", "products", "renamed"),
     ),
     1: ("tasks", "models", "theory", "baselines"),
-    2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
+    2: ("checkpoints", "encodings", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
     4: ("experiments", "figures"),
     5: ("studies",),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from icl_interp.models import tokens
 from icl_interp.tasks import registry
 
 ROOT = Path(__file__).parents[1]
@@ -14,10 +15,12 @@ PAGES = (PAGE, ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"
 
 @pytest.fixture(autouse=True)
 def _as_it_was():
-    before = dict(registry.KINDS)
+    registers = (registry.KINDS, tokens.ENCODINGS)
+    before = [dict(held) for held in registers]
     yield
-    registry.KINDS.clear()
-    registry.KINDS.update(before)
+    for held, was in zip(registers, before, strict=True):
+        held.clear()
+        held.update(was)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from icl_interp import plugins
 from icl_interp.errors import InputError, counted, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
@@ -152,6 +153,7 @@ class RunConfig:
             )
         if self.encoding == "":
             object.__setattr__(self, "encoding", self.task.default_encoding)
+        find_encoding(self.encoding)
         encoding = tokens.named(self.encoding)
         encoding.check(self.task)
         dim, n_targets = self.task.dim, self.task.n_targets
@@ -191,6 +193,12 @@ class RunConfig:
             )
         for _, stage in degrees:
             self.task.with_degrees(stage)  # refuses what are no degrees
+
+
+def find_encoding(name: object) -> None:
+    """Import the packages that bring studies if no encoding has this name: one may register it."""
+    if isinstance(name, str) and name not in tokens.ENCODINGS:
+        plugins.found()
 
 
 # Words that are often written for a setting whose name is too far from them to be found by its

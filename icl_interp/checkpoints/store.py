@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icl_interp.checkpoints import bundled
+from icl_interp.checkpoints import assumptions, bundled
+from icl_interp.checkpoints.assumptions import Assumption
 from icl_interp.checkpoints.config import SCHEMA, RunConfig, check_round_trip
 from icl_interp.checkpoints.formats import modules, ours, registry
 from icl_interp.checkpoints.formats.base import Given, Parts
@@ -51,6 +52,11 @@ class Checkpoint:
     def name(self) -> str:
         """A short name for titles: the bundled name or folder name, else the run id."""
         return self.provenance.get("name") or run_id(self.config)
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What the file did not tell and its reader filled in, each with how to set it."""
+        return assumptions.recorded(self.provenance)
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of each point from the points before it; NaN where there is none."""
@@ -222,10 +228,14 @@ def load(
     parts = format.read(source, given)
     about = {} if format is ours.FORMAT else {"format": format.name}
     name = _name(source)
+    filled_in = assumptions.as_data(parts.assumptions, parts.notes)
+    # What is said once more on screen and in reports, whoever asked for the file.
+    for line in assumptions.lines(filled_in):
+        log.warning("%s: %s", name, line)
+    own = assumptions.without_task(parts.provenance) if given.task else parts.provenance
     try:
-        return _whole(
-            parts, given, {**about, **parts.provenance, **_erased(parts.model, name), "name": name}
-        )
+        origin = {**about, **own, **filled_in, **_erased(parts.model, name), "name": name}
+        return _whole(parts, given, origin)
     except InputError as error:  # a task that does not fit the model: say which model
         raise InputError(
             f"{source}: {error}" if isinstance(source, Path) else str(error)
@@ -238,9 +248,9 @@ def _replaced(found: Checkpoint, given: Given) -> Checkpoint:
     if task == found.task and encoding == found.encoding:
         return found
     config = RunConfig(found.model.cfg, task, tokens.name_of(encoding), found.config.training)
-    return Checkpoint(
-        found.model, task, encoding, config, found.step, found.provenance, found.folder
-    )
+    same = task == found.task
+    provenance = found.provenance if same else assumptions.without_task(found.provenance)
+    return Checkpoint(found.model, task, encoding, config, found.step, provenance, found.folder)
 
 
 def _whole(parts: Parts, given: Given, provenance: dict[str, Any]) -> Checkpoint:

@@ -191,9 +191,11 @@ Source = Prompts | Tensor | Iterable[Prompts | Tensor]
 
 
 def resolve(
-    model: HookedTransformer | ModelWithEncoding, encoding: Encoding | None
+    model: HookedTransformer | ModelWithEncoding, encoding: Encoding | str | None
 ) -> tuple[HookedTransformer, Encoding | None]:
-    """The model itself, and its encoding if one is given or comes with it."""
+    """The model itself, and its encoding if one is given (also by name) or comes with it."""
+    if isinstance(encoding, str):
+        encoding = encodings.named(encoding)
     if isinstance(model, ModelWithEncoding):
         return model.model, encoding or model.encoding
     if not isinstance(model, HookedTransformer):

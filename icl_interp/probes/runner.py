@@ -31,7 +31,7 @@ def probe(
     model: HookedTransformer | ModelWithEncoding,
     prompts: Source,
     probes: Sequence[Probe] | None = None,
-    encoding: Encoding | None = None,
+    encoding: Encoding | str | None = None,
     batch_size: int = 64,
     *,
     queries: Sequence[float] | np.ndarray | None = None,
@@ -54,7 +54,7 @@ def probe(
             `HeadOrthogonality()`).
         encoding: how prompts become tokens. By default the checkpoint's; for a bare model it is
             told from its `d_in`, but for paths, which are as wide as interleaved prompts: pass
-            `States()` for these.
+            `States()` for these. A name such as "stacked" does as well.
             Tokens without an encoding have the position kinds "token" and "query" (the last one).
         batch_size: prompts that are encoded at once. Of a large model fewer run at once, as many as
             is fastest.

@@ -8,6 +8,7 @@ import yaml
 
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.finding import Finding
+from icl_interp.checkpoints import assumptions
 from icl_interp.errors import printable
 from icl_interp.report.words import (
     MARKS,
@@ -70,6 +71,7 @@ def markdown(
         plain(answer(shown)),
         "## Error in distribution",
         _error(model["in_distribution"]),
+        *(plain(line) for line in assumptions.lines(checkpoint)),
         "## Verdicts",
         HOW,
         *_tables(shown),

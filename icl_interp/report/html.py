@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from icl_interp.checkpoints import assumptions
 from icl_interp.errors import printable
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import interval, name_of
@@ -52,6 +53,7 @@ _TEMPLATES.globals |= {
     "describe": banner.describe,
     "is_whole": banner.is_whole,
     "tiles": banner.tiles,
+    "assumed": assumptions.lines,
     "warnings": banner.warnings,
 }
 

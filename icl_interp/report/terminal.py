@@ -15,7 +15,7 @@ from icl_interp import results
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
-from icl_interp.checkpoints import bundled
+from icl_interp.checkpoints import assumptions, bundled
 from icl_interp.errors import printable
 from icl_interp.report.banner import task_words
 from icl_interp.report.report import Report
@@ -99,7 +99,8 @@ def _model(report: Report) -> Text:
     )
     if values := value_words(report.model["config"]):
         measures += f"values: {values}; errors are means over coordinates\n"
-    note = report.checkpoint.get("note")
+    said = [report.checkpoint.get("note"), *assumptions.lines(report.checkpoint)]
+    notes = "".join(f"{line}\n" for line in said if line)
     # Texts of a report are never markup: a folder may be called [red].
     return Text.assemble(
         *(
@@ -107,16 +108,17 @@ def _model(report: Report) -> Text:
             (str(report.checkpoint["name"]), "bold"),
             f": {model_words(report.model['config'])}{measures}",
         ),
-        (f"{note}\n", "yellow") if note else "",
+        (notes, "yellow") if notes else "",
     )
 
 
 def as_data(report: Report) -> dict[str, Any]:
     """The findings as JSON data, with the model's name and, where there is one, its note."""
-    note = {"note": report.checkpoint["note"]} if report.checkpoint.get("note") else {}
+    told = ("note", assumptions.RECORDED, assumptions.NOTES)
+    said = {key: report.checkpoint[key] for key in told if report.checkpoint.get(key)}
     return {
         "name": report.checkpoint["name"],
-        **note,
+        **said,
         "findings": [f.to_dict() for f in report.findings],
     }
 

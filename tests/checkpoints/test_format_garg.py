@@ -199,12 +199,6 @@ SPOILED = {
         put("_read_in.bias", torch.full((8,), torch.nan)),
         r"x\.pt: _read_in\.bias holds NaN or infinite",
     ),
-    "no mask": (
-        lambda s: s.update(
-            {n: torch.ones_like(t) for n, t in s.items() if n.endswith(".attn.bias")}
-        ),
-        "its masks hide nothing, but a GPT2Model is causal",
-    ),
     "local": (
         put("_backbone.h.0.attn.bias", torch.ones(1, 1, 12, 12).tril().triu(-3)),
         r"the mask _backbone\.h\.0\.attn\.bias hides other keys than those to come",
@@ -262,7 +256,7 @@ CONFIGS = {
     ),
     "family": (
         lambda d: d["model"].update(family="lstm"),
-        r"model\.family must be 'gpt2', but got 'lstm'",
+        r"model\.family must be 'gpt2' or .* as a predictor\), but got 'lstm'",
     ),
     "heads": (
         lambda d: d["model"].update(n_head="two"),
@@ -275,7 +269,10 @@ CONFIGS = {
             r"it the config of"
         ),
     ),
-    "no model": (lambda d: d.pop("model"), "config.yaml lacks the key 'model'"),
+    "no model": (
+        lambda d: d.pop("model"),
+        "is a recipe that inherits 'base.yaml', .*: give the run's own config.yaml",
+    ),
     "task": (
         lambda d: d["training"].update(task="linear_classification"),
         (

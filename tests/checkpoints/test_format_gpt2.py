@@ -57,6 +57,13 @@ class Numbers(nn.Module):
         return read_out(body(inputs_embeds=read_in(tokens)).last_hidden_state)
 
 
+class Offset(Numbers):
+    """One whose outputs are not those of its weights."""
+
+    def forward(self, tokens):
+        return super().forward(tokens) + 1
+
+
 def computes_the_same(found, original):
     """On random tokens, at every position."""
     tokens = torch.randn(16, 9, found.cfg.d_in, generator=generator(0, "test"))
@@ -113,20 +120,14 @@ def test_what_the_weights_do_not_tell_is_the_librarys_default_or_what_was_said(t
     assert not caplog.records
     usual = icl_interp.load(path, TASK, **GIVEN)
     must_fail(computes_the_same, usual.model, relu)
-    assert usual.provenance["assumed"] == {
+    assert {each.name: each.value for each in usual.assumptions} == {
         "act_fn": "gelu_new",
         "eps": 1e-5,
         "use_attn_scale": True,
     }
     (record,) = caplog.records
-    assert (
-        "w.pt does not tell these settings, so the usual ones are taken: act_fn='gelu_new'"
-        in record.getMessage()
-    )
-    assert (
-        icl_interp.load(usual.save(tmp_path / "ours")).provenance["assumed"]
-        == usual.provenance["assumed"]
-    )
+    assert "The file does not tell act_fn=gelu_new (elsewhere relu" in record.getMessage()
+    assert icl_interp.load(usual.save(tmp_path / "ours")).assumptions == usual.assumptions
 
 
 def test_a_model_in_memory_tells_more_than_its_weights():
@@ -187,7 +188,11 @@ class Deep(nn.Module):
             ),
         ),
         (lambda: Numbers(activation_function="silu"), "unknown act_fn 'silu'"),
-        (lambda: Numbers(scale_attn_by_inverse_layer_idx=True), "the model's outputs differ by"),
+        (
+            lambda: Numbers(scale_attn_by_inverse_layer_idx=True),
+            "config says scale_attn_by_inverse_layer_idx=True, which changes",
+        ),
+        (lambda: Offset(), "the model's outputs differ by"),
         (
             lambda: nn.ModuleList([Numbers(), Numbers()]),
             "holds 2 parts with the config of a GPT2Model",

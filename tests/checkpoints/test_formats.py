@@ -87,6 +87,9 @@ UNREAD = {
         "its residual stream doubles at every block",
     ),
     "LinearTransformer (Ahn et al.)": ("allparam", "it has neither read-in nor read-out"),
+    "gated linear attention": ("layers.0.W_g.weight", "a gate of each token"),
+    "kernel attention": ("layers.0.scale", "stands in no weight but its scale"),
+    "attention between two norms": ("layers.0.W_q.weight", "a norm before its attention and one"),
 }
 
 
@@ -102,7 +105,7 @@ def test_known_formats_that_are_not_read_are_refused_by_name(tmp_path, name):
         icl_interp.load(tmp_path / "checkpoint_30")
     message = str(refused.value)
     assert (
-        f"checkpoint_30 is {'an' if name == 'ical' else 'a'} {name} checkpoint (its keys are {key}"
+        f"checkpoint_30 is {'an' if name[0] in 'ia' else 'a'} {name} checkpoint (its keys are {key}"
         in message
     )
     assert "; icl_interp cannot read it because " in message

@@ -121,7 +121,9 @@ def test_a_schedule_is_where_their_loop_had_it():
         if (step + 1) % schedule["interval"] == 0:
             value = min(value + schedule["inc"], schedule["end"])
     assert reached(Stored(schedule, "points"), None) == 12
-    assert of(step=2000, n_dims=1).n_points == 5
+    # A length that only the last step had was not trained on.
+    assert of(step=2000, n_dims=1).n_points == 3
+    assert of(step=2001, n_dims=1).n_points == 5
     assert of(step=1999, n_dims=1).n_points == 3
     assert of(5000, task="polynomial_regression", n_dims=1, curriculum=DEGREE).degrees == (2,)
 

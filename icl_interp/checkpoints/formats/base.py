@@ -7,8 +7,10 @@ from typing import Any, Self
 
 from torch import nn
 
+from icl_interp.checkpoints import config
+from icl_interp.checkpoints.assumptions import Assumption
 from icl_interp.checkpoints.config import TrainingConfig
-from icl_interp.errors import InputError, logger, shown, unknown
+from icl_interp.errors import InputError, shown, unknown
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Encoding
@@ -17,7 +19,13 @@ from icl_interp.provenance import build
 from icl_interp.tasks.base import Task
 
 Source = Path | nn.Module  # a file, a folder, or a model in memory
-log = logger(__name__)
+# What public code has for a setting that its files do not tell.
+ELSEWHERE = {
+    "act_fn": ("relu and gelu (peachyland, an option of its own)",),
+    "attention_dir": ("bidirectional (Bernardo1998, gpt2_no_mask)",),
+    "positional_embedding_type": ("none (Bernardo1998, gpt2_no_pe)",),
+    "use_attn_scale": ("False (an option of GPT2Config)",),
+}
 
 _HOW = {
     "n_heads": ("the number of attention heads", "n_heads=N (--n-heads N)"),
@@ -89,7 +97,9 @@ class Given:
         Raises:
             InputError: an encoding or a setting that does not exist.
         """
-        encoding = tokens.named(encoding) if isinstance(encoding, str) else encoding
+        # A package that brings studies may bring the encoding.
+        config.find_encoding(encoding)
+        encoding = None if encoding is None else tokens.named(encoding)
         words = {**(settings or {}), **({} if n_heads is None else {"n_heads": n_heads})}
         known = [f.name for f in fields(HookedTransformerConfig)]
         for name in words:
@@ -118,7 +128,7 @@ class Given:
         needed: Iterable[str] = (),
         usual: Mapping[str, Any] | None = None,
         asks: Iterable[str] = (),
-    ) -> tuple[HookedTransformerConfig, dict[str, Any]]:
+    ) -> tuple[HookedTransformerConfig, tuple[Assumption, ...]]:
         """A model's config from what its file tells and what was given.
 
         Args:
@@ -129,7 +139,7 @@ class Given:
             asks: "task" and "encoding", where the file does not tell them.
 
         Returns:
-            The config, and those of the `usual` settings that were taken. A warning names them.
+            The config, and an assumption for each of the `usual` settings that was taken.
 
         Raises:
             InputError: something is missing (all of it is named), or a setting contradicts the
@@ -140,13 +150,15 @@ class Given:
         missing = [name for name in needed if name not in words]
         if missing := missing + [name for name in asks if getattr(self, name) is None]:
             raise lacking(where, missing)
-        taken = {k: v for k, v in (usual or {}).items() if k not in told and k not in self.settings}
-        if taken:
-            values = ", ".join(f"{name}={value!r}" for name, value in taken.items())
-            log.warning(
-                "%s does not tell these settings, so the usual ones are taken: %s", where, values
-            )
-        return build(HookedTransformerConfig, words, f"the settings of {where}"), taken
+        taken = [name for name in usual or {} if name not in told and name not in self.settings]
+        assumed = tuple(_assumption(name, words[name]) for name in taken)
+        return build(HookedTransformerConfig, words, f"the settings of {where}"), assumed
+
+
+def _assumption(name: str, value: Any) -> Assumption:
+    """The usual value of a setting of the model, which a file does not tell."""
+    remedy = f"settings={{{name!r}: ...}} (--setting {name}=...)"
+    return Assumption(name, value, ELSEWHERE.get(name, ()), remedy)
 
 
 @dataclass(frozen=True)
@@ -159,6 +171,8 @@ class Parts:
         training: how it was trained, where that is known in our words.
         step: of its training. provenance: further facts, as JSON holds them.
         folder: the run folder that may hold snapshots.
+        assumptions: what the source does not tell and the reader filled in. notes: what else a
+            report says of the source, a sentence each.
     """
 
     model: HookedTransformer
@@ -168,6 +182,8 @@ class Parts:
     step: int = 0
     provenance: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    assumptions: tuple[Assumption, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from icl_interp.checkpoints.formats import pickles, state
 from icl_interp.checkpoints.formats.base import Source
+from icl_interp.checkpoints.formats.recipes import whole_config
 from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, shown
 from icl_interp.models import weights
 from icl_interp.models.weights import Shape
-from icl_interp.plain_yaml import foreign_mapping
 from icl_interp.stored import LARGEST_WEIGHTS, check_file, opened
 from icl_interp.structured import Stored
 
@@ -333,4 +333,4 @@ def config(source: Path) -> Stored | None:
         InputError: it cannot be read, is no YAML, or is no mapping.
     """
     file = (source if source.is_dir() else source.parent) / CONFIG
-    return foreign_mapping(file) if file.is_file() else None
+    return whole_config(file) if file.is_file() else None

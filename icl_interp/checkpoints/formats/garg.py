@@ -13,15 +13,16 @@ from typing import Any
 
 from torch import Tensor
 
-from icl_interp.checkpoints.formats import files, garg_tasks, gpt2, state
+from icl_interp.checkpoints.formats import files, garg_tasks, gpt2, masked, positions, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source, how_to_give, lacking
+from icl_interp.checkpoints.formats.garg_tasks import Read
 from icl_interp.checkpoints.formats.state import State
-from icl_interp.errors import InputError, logger, shown, whole
+from icl_interp.errors import InputError, logger, whole
 from icl_interp.models.tokens import Interleaved
 from icl_interp.structured import Stored
-from icl_interp.tasks.base import Task
 
 BODY = "_backbone."
+ENDS = ("_read_in.weight", "_read_out.weight")
 NAME = "model of Garg et al. (2022)"
 KEYS = (
     "family",
@@ -31,15 +32,34 @@ KEYS = (
     "n_layer",
     "n_head",
     "pos_encode",
+    "activation_function",
 )  # of their section model
+# Their sections, and what quinine writes beside them.
+TOP = ("model", "training", "out_dir", "inherit", "test_run", "wandb", "config")
+# What a family of a fork changes of Garg et al.'s arithmetic, in our words.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "gpt2_no_mask": {"attention_dir": "bidirectional"},
+    "gpt2_no_pe": {"positional_embedding_type": "none"},
+}
+DEAD = "_read_out_keep_dim."  # weights of a fork (ICL-OOD) that its predictions never use
+# What public forks changed without a word in their weights.
+UNTOLD = ("act_fn", "attention_dir", "positional_embedding_type")
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+HINTS = {
+    "use_first_n_layer": "it reads out after a block without the last norm, as a logit lens does: "
+    "read the run without this word and probe the stream there"
+}
 log = logger(__name__)
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file holds blocks called `_backbone.h`."""
-    return isinstance(source, Path) and any(
-        name.startswith(f"{BODY}h.") for name in files.shapes(source)
-    )
+    """Whether a file holds blocks called `_backbone.h` and one of the ends that belong to them."""
+    if not isinstance(source, Path):
+        return False
+    names = files.shapes(source)
+    has_blocks = any(name.startswith(f"{BODY}h.") for name in names)
+    return has_blocks and any(end in names for end in ENDS)
 
 
 def read(source: Source, given: Given) -> Parts:
@@ -50,25 +70,100 @@ def read(source: Source, given: Given) -> Parts:
             something that neither the files nor the caller tell.
     """
     assert isinstance(source, Path)
-    found, config = files.read(source), _config(source, given)
+    config = _config(source, given)
+    found, notes = _without_dead(files.read(source))
     body, ends, told = _split(found, source)
-    if told["d_out"] != 1:
-        raise InputError(
-            f"{source}: its _read_out has {told['d_out']} outputs, and nothing tells which of them "
-            "is y"
-        )
-    asks = ("task",) if config is None else ()
+    _check_layout(told, config, given, source)
+    # What the config tells of the model; without one, what forks changed is only assumed.
+    usual: dict[str, Any] = {}
+    by_masks = gpt2.direction(found, source)
+    told |= by_masks
     if config is not None:
-        told |= _sizes(config["model"], told)
-    told |= state.head_width(
-        told["d_model"], told.get("n_heads", given.settings.get("n_heads")), source
-    )
-    cfg, _ = given.complete(told, source, needed=("n_heads",), asks=asks)
+        notes += garg_tasks.set_aside(config, TOP, _remedy)
+        notes += garg_tasks.set_aside(config["model"], KEYS, _remedy)
+        told |= _of_family(config["model"], by_masks)
+        told |= _sizes(config["model"], told, given)
+    else:
+        usual = {name: told.pop(name) for name in UNTOLD if name not in by_masks}
+    if told["d_in"] != _n_dims(config, told) and "act_fn" not in _said(config):
+        usual["act_fn"] = told.pop("act_fn", gpt2.USUAL["act_fn"])
+    n_heads = told.get("n_heads", given.settings.get("n_heads"))
+    told |= state.head_width(told["d_model"], n_heads, source)
+    asks = ("task",) if config is None else ()
+    cfg, assumed = given.complete(told, source, needed=("n_heads",), usual=usual, asks=asks)
+    # The weights, by our names.
     tensors = gpt2.ours(body, ends, cfg.n_heads)
-    if cfg.positional_embedding_type == "none":
+    has_positions = cfg.positional_embedding_type != "none"
+    if not has_positions:
         del tensors["pos_embed.W_pos"]
-    task = given.task or _task(config, found.step, source)
-    return Parts(state.build(cfg, tensors, source), task, Interleaved(), step=found.step or 0)
+    model = state.build(cfg, tensors, source)
+    notes += [note for note in (masked.check(model, found.masks, source),) if note]
+    # The task, and how far the table of positions was trained.
+    of_run = Read(given.task) if given.task else _task(config, found.step, source)
+    encoding = given.encoding or Interleaved()
+    n_tokens = encoding.n_tokens(of_run.task.n_points)
+    if has_positions and (note := positions.note(body["wpe.weight"], n_tokens)):
+        notes.append(note)
+    return Parts(
+        model,
+        of_run.task,
+        encoding,
+        step=found.step or 0,
+        assumptions=(*assumed, *of_run.assumptions),
+        notes=(*notes, *of_run.notes),
+    )
+
+
+def _without_dead(found: State) -> tuple[State, list[str]]:
+    """The state dict without weights that predictions never use, and a note that names them."""
+    dead = [name for name in found.tensors if name.startswith(DEAD)]
+    if not dead:
+        return found, []
+    kept = {name: tensor for name, tensor in found.tensors.items() if name not in dead}
+    return found._replace(tensors=kept), [f"{', '.join(dead)}: set aside, predictions use none."]
+
+
+def _said(config: Stored | None) -> tuple[str, ...]:
+    """The settings that only some forks' configs tell."""
+    has_word = config is not None and config["model"].get("activation_function") is not None
+    return ("act_fn",) if has_word else ()
+
+
+def _n_dims(config: Stored | None, told: Mapping[str, Any]) -> int:
+    """Coordinates of an input, as far as the config tells; else those of the read-in."""
+    stored = None if config is None else config["model"].get("n_dims")
+    return told["d_in"] if stored is None else whole(stored.value, stored.where, 1)
+
+
+def _check_layout(
+    told: Mapping[str, Any], config: Stored | None, given: Given, where: Path
+) -> None:
+    """Refuse tokens or outputs of other forks, unless the caller says how they are read.
+
+    Raises:
+        InputError: several outputs, or a read-in wider than an input; what each may be is named.
+    """
+    if told["d_out"] != 1 and (given.encoding is None or given.task is None):
+        raise InputError(
+            f"{where}: its _read_out has {told['d_out']} outputs, and nothing tells which of them "
+            "is y; forks that continue paths x_{t+1} = W x_t have as many outputs as coordinates: "
+            "give encoding='states' and a task such as icl_interp.tasks.AutoregressiveProcess"
+        )
+    n_dims = given.task.dim if given.task else _n_dims(config, told)
+    if told["d_in"] == n_dims + 1 and given.encoding is None:
+        raise InputError(
+            f"{where}: its _read_in takes {told['d_in']} numbers, one more than an input has, and "
+            "forks fill them in two ways: columns (x, y) with the query (x, 0), which is "
+            "encoding='stacked' (--encoding stacked), or a token (x, 0) and then a token (x, y), "
+            "which is an encoding of your own (icl_interp.encodings.register)"
+        )
+
+
+def _remedy(key: str) -> str:
+    """What to do about a word of a fork."""
+    if key in HINTS:
+        return f": {HINTS[key]}"
+    return ": if it changes nothing of what the model computes, take it out of the file"
 
 
 def _config(source: Path, given: Given) -> Stored | None:
@@ -120,43 +215,40 @@ def _split(
         {**around, **{BODY + name: t for name, t in body.items()}}, wanted, where, f"a {NAME}"
     )
     ends = {name.removeprefix("_read_"): tensor for name, tensor in around.items()}
-    return body, ends, {**told, **gpt2.COMMON, **gpt2.USUAL, "d_in": inputs, "d_out": outputs}
+    told |= {**gpt2.COMMON, **gpt2.USUAL, **gpt2.OF_CLASS, "d_in": inputs, "d_out": outputs}
+    return body, ends, told
 
 
 def _size(tensors: Mapping[str, Tensor], name: str, axis: int) -> int:
     return tensors[name].shape[axis] if name in tensors and tensors[name].ndim == 2 else 1
 
 
-def _sizes(model: Stored, told: dict[str, Any]) -> dict[str, Any]:
-    """The number of heads, and whether there are positions.
+def _sizes(model: Stored, told: dict[str, Any], given: Given) -> dict[str, Any]:
+    """The number of heads, and what else the config's section `model` tells.
 
     The config's sizes are first checked against those of the weights.
 
     Raises:
-        InputError: another family or size, or a key that Garg et al. do not have: a fork's word for
-            other arithmetic.
+        InputError: another size, or a word with another value than it may have.
     """
-    family = model.get("family")
-    if family and family.of(str) != "gpt2":
-        raise family.refused("'gpt2'")
-    names = {"n_dims": told["d_in"], "n_embd": told["d_model"], "n_layer": told["n_layers"]}
-    for name, size in {**names, "n_positions": told["n_ctx"] // 2}.items():
+    # Where the caller says how prompts are read, the file's own layout need not be Garg et al.'s.
+    names = {"n_embd": told["d_model"], "n_layer": told["n_layers"]}
+    if given.encoding is None or isinstance(given.encoding, Interleaved):
+        names |= {"n_dims": told["d_in"], "n_positions": told["n_ctx"] // 2}
+    for name, size in names.items():
         if (stored := model.get(name)) is not None and stored.value != size:
             raise InputError(
                 f"{stored.where} is {stored.value!r}, but the weights beside it have {size}: is it "
                 "the config of another run?"
             )
-    for key, stored in model.members().items():
-        if key not in KEYS and stored.value is not None:
-            raise InputError(
-                f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not known "
-                "here: if it changes nothing of what the model computes, take it out of the file"
-            )
     found: dict[str, Any] = {}
-    if (positions := model.get("pos_encode")) is not None:
-        if not isinstance(positions.value, bool):
-            raise positions.refused("true or false")
-        found["positional_embedding_type"] = "standard" if positions.value else "none"
+    if (act_fn := model.get("activation_function")) is not None:
+        word = act_fn.one_of(ACTIVATIONS)
+        found["act_fn"] = gpt2.ACTIVATIONS.get(word, word)
+    if (encoded := model.get("pos_encode")) is not None:
+        if not isinstance(encoded.value, bool):
+            raise encoded.refused("true or false")
+        found["positional_embedding_type"] = "standard" if encoded.value else "none"
     if (heads := model.get("n_head")) is not None:
         found["n_heads"] = whole(heads.value, heads.where, 1)
         if told["d_model"] % found["n_heads"]:
@@ -167,11 +259,29 @@ def _sizes(model: Stored, told: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _task(config: Stored | None, step: int | None, where: Path) -> Task:
+def _of_family(model: Stored, by_masks: Mapping[str, Any]) -> dict[str, Any]:
+    """What the family says, which masks in the file must not contradict."""
+    family = model.get("family")
+    if family is None:
+        return {}
+    if family.value not in FAMILIES:
+        known = " or ".join(map(repr, FAMILIES))
+        raise family.refused(f"{known} (another architecture can be asked as a predictor)")
+    of_family = FAMILIES[family.value]
+    way = of_family.get("attention_dir", "causal")
+    if by_masks.get("attention_dir", way) != way:
+        raise InputError(
+            f"{family.where} is {family.value!r}, which is {way}, but the masks beside it are "
+            f"{by_masks['attention_dir']}: is it the config of another run?"
+        )
+    return of_family
+
+
+def _task(config: Stored | None, step: int | None, where: Path) -> Read:
     if config is None:
         raise lacking(where, ["task"])
     try:
-        return garg_tasks.task_of(config, step)
+        return garg_tasks.read_task(config, step)
     except InputError as error:
         raise InputError(f"{error}; give the task, as task=... (--task FILE.yaml)") from error
 

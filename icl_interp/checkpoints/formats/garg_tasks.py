@@ -6,9 +6,11 @@ every label, coefficients are from N(0, 1), inputs are from N(0, 1) (gaussian) o
 and polynomials hold the coefficient of the highest degree first, which does not change their law.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from icl_interp.checkpoints.assumptions import Assumption
 from icl_interp.errors import InputError, shown, whole
 from icl_interp.structured import Stored
 from icl_interp.tasks.base import Task
@@ -31,49 +33,94 @@ TRAINING = (
         "learning_rate",
     ),
     *("train_steps", "save_every_steps", "keep_every_steps", "resume_id", "curriculum"),
+    "num_pretraining_tasks",  # of a fork: a pool
 )
+# Words that change nothing of the prompts that a model was trained on: where it ran, what it was
+# tried on afterwards.
+IDLE = ("device", "gpu", "num_workers", "ood_task", "wandb", "test_run", "seed", "debug", "notes")
 CURRICULUM = ("dims", "points", "polynomial_degree")
 MAX_DEGREE = 100
+POOLS = ("num_tasks", "num_training_examples", "num_pretraining_tasks")
+TASK_REMEDY = "task=... (--task FILE.yaml)"
+UNIFORM = ("U(-1, 1) (wilcoxsonm21)", "U(-1.96, 1.96) (stein-wang0226)", "U(-5, 5) (tsg132)")
+
+
+@dataclass(frozen=True)
+class Read:
+    """The task of a run, and what its config.yaml did not tell.
+
+    Attributes:
+        task: that the run was trained on.
+        assumptions: values that the config does not tell. notes: words that were set aside.
+    """
+
+    task: Task
+    assumptions: tuple[Assumption, ...] = ()
+    notes: tuple[str, ...] = field(default=())
 
 
 def task_of(config: Stored, step: int | None = None) -> Task:
+    """The task alone of what `read_task` finds."""
+    return read_task(config, step).task
+
+
+def set_aside(
+    section: Stored, known: Iterable[str], remedy: Callable[[str], str] = lambda key: ""
+) -> list[str]:
+    """Notes on the words of a section that are not known and change nothing.
+
+    Empty mappings and lists say nothing, whatever they are called.
+
+    Args:
+        section: of a config.
+        known: words that are read.
+        remedy: what to do about a word that may change something, for the message.
+
+    Raises:
+        InputError: such a word.
+    """
+    notes = []
+    for key, stored in section.members().items():
+        if key in known or stored.value is None:
+            continue
+        said = f"{stored.where} is {shown(stored.value)}"
+        if key not in IDLE and stored.value not in ({}, []):
+            raise InputError(f"{said}, a setting of a fork that is not known here{remedy(key)}")
+        notes.append(f"{said}, which changes nothing here: set aside.")
+    return notes
+
+
+def read_task(config: Stored, step: int | None = None) -> Read:
     """The task that a run was trained on.
 
     Args:
         config: the whole config.yaml.
         step: of the weights: prompts grow during training, and these had seen no longer ones. None:
-            the last.
+            the last of the config's `train_steps`.
 
     Raises:
         InputError: a task, data or settings that no task here stands for; naming them.
     """
     training = config["training"]
     curriculum = training["curriculum"]
-    for section, keys in ((training, TRAINING), (curriculum, CURRICULUM)):
-        for key, stored in section.members().items():
-            if key not in keys and stored.value is not None:
-                raise InputError(
-                    f"{stored.where} is {shown(stored.value)}, a setting of a fork that is not "
-                    "known here"
-                )
+    notes = set_aside(training, TRAINING) + set_aside(curriculum, CURRICULUM)
     name = training["task"].one_of(TASKS)
+    step = _last_step(training) if step is None else step
     n_dims = whole(config["model"]["n_dims"].value, config["model"]["n_dims"].where, 1)
-    dims = reached(curriculum["dims"], step)
-    if dims < n_dims:
-        raise InputError(
-            f"{curriculum['dims'].where} had reached {dims} of the n_dims={n_dims} coordinates "
-            "when these weights were saved (the others of every x were 0), and no task here says "
-            "that"
+    _check_dims(curriculum["dims"], step, n_dims)
+    _check_pools(training)
+    data = training["data"].one_of(DATA)
+    told = _Told(curriculum, _settings(training), step, n_dims, DATA[data])
+    if data == "uniform":
+        told.assume("inputs", "U(0, 1)", UNIFORM)
+    if step is None:
+        told.assume(
+            "n_points",
+            told.common["n_points"],
+            ("fewer: neither the weights nor train_steps tell the step that was reached",),
         )
-    for pool in ("num_tasks", "num_training_examples"):
-        if (size := training.get(pool)) is not None:
-            raise InputError(
-                f"{size.where} is {size.value!r}: a pool of fixed functions or prompts, and no "
-                "task here says that"
-            )
-    inputs = DATA[training["data"].one_of(DATA)]
     try:
-        return TASKS[name](_Told(curriculum, _settings(training), step, n_dims, inputs))
+        return Read(TASKS[name](told), tuple(told.assumptions), tuple(notes))
     except InputError as error:  # a setting that the task refuses by its own name
         place = training["task"].where
         if place.partition(": ")[0] in str(error):
@@ -96,6 +143,35 @@ def reached(schedule: Stored, step: int | None) -> int:
     return end if step is None else min(end, start + inc * (step // interval))
 
 
+def _check_dims(schedule: Stored, step: int | None, n_dims: int) -> None:
+    """Refuse weights that had not seen all coordinates of an input."""
+    dims = reached(schedule, step)
+    if dims < n_dims:
+        raise InputError(
+            f"{schedule.where} had reached {dims} of the n_dims={n_dims} coordinates "
+            "when these weights were saved (the others of every x were 0), and no task here says "
+            "that"
+        )
+
+
+def _check_pools(training: Stored) -> None:
+    """Refuse a training on a fixed set of functions or prompts."""
+    for pool in POOLS:
+        if (size := training.get(pool)) is not None:
+            raise InputError(
+                f"{size.where} is {size.value!r}: a pool of fixed functions or prompts, and no "
+                "task here says that"
+            )
+
+
+def _last_step(training: Stored) -> int | None:
+    """The number of the last step that a config asks for; None where it does not say."""
+    found = training.get("train_steps")
+    if found is None or found.value == -1:
+        return None
+    return whole(found.value, found.where, 1, 10**9) - 1
+
+
 class _Told:
     """The settings of a task: each is removed when it is used, so that none is left unread."""
 
@@ -111,8 +187,14 @@ class _Told:
         self.settings = dict(settings)
         self.common: dict[str, Any] = {
             "inputs": inputs,
-            "n_points": reached(curriculum["points"], step),
+            # A length that only the last step had is no length that was trained on.
+            "n_points": reached(curriculum["points"], step and step - 1),
         }
+        self.assumptions: list[Assumption] = []
+
+    def assume(self, name: str, value: object, others: tuple[str, ...]) -> None:
+        """Record a value that the config does not tell."""
+        self.assumptions.append(Assumption(name, value, others, TASK_REMEDY, of_task=True))
 
     def number(self, key: str, default: float) -> float:
         """A setting of `task_kwargs`."""
@@ -151,7 +233,13 @@ def _linear(told: _Told) -> Task:
 
 
 def _noisy(told: _Told) -> Task:
-    noise, law = told.number("noise_std", 0.0), _law(told)
+    if "noise_std" not in told.settings:
+        told.assume("noise_std", 0.0, ("3 (HariDaCoder)",))
+    noise = told.number("noise_std", 0.0)
+    law = _law(told)
+    # Words of a fork for what holds without them.
+    told.leave_out("noise_type", "normal")
+    told.leave_out("w_distribution", "gaussian")
     told.leave_out("renormalize_ys", False)
     return told.make(LinearRegression, n_dims=told.n_dims, weights=law, noise_std=noise)
 
@@ -163,7 +251,10 @@ def _sparse(told: _Told) -> Task:
 
 
 def _network(told: _Told) -> Task:
-    hidden, law = told.whole("hidden_layer_size", 100), _law(told)
+    if "hidden_layer_size" not in told.settings:
+        told.assume("hidden_layer_size", 100, ("4 (thwu1, DeqingFu)",))
+    hidden = told.whole("hidden_layer_size", 100)
+    law = _law(told)
     return told.make(ReLUNetwork, n_dims=told.n_dims, hidden=hidden, readout=law)
 
 

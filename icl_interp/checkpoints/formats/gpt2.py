@@ -15,20 +15,27 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from icl_interp.checkpoints.formats import files, modules, state
+from icl_interp.checkpoints.formats import files, masked, modules, positions, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
 from icl_interp.checkpoints.formats.state import State
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.weights import Shape
+from icl_interp.provenance import LARGEST_FACTS, read_json
 
 ATTENTION, WORDS = "h.0.attn.c_attn.weight", "wte.weight"
 # What GPT2Config takes where nothing is said; the rest of the arithmetic every GPT2Model has in
 # common.
 USUAL: dict[str, Any] = {"act_fn": "gelu_new", "eps": 1e-5, "use_attn_scale": True}
+# What every GPT2Model is, unless the masks in a file say otherwise.
+OF_CLASS: dict[str, Any] = {"attention_dir": "causal", "positional_embedding_type": "standard"}
+# Settings of GPT2Config that change the arithmetic, with the value that changes nothing.
+PLAIN = {"scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
 _SIZES = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "n_ctx", "d_in", "d_out")
 COMMON: dict[str, Any] = {
-    f.name: f.default for f in fields(HookedTransformerConfig) if f.name not in (*USUAL, *_SIZES)
+    f.name: f.default
+    for f in fields(HookedTransformerConfig)
+    if f.name not in (*USUAL, *OF_CLASS, *_SIZES)
 }
 ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_new"
@@ -48,13 +55,20 @@ def read(source: Source, given: Given) -> Parts:
         InputError: other tensors than those of a GPT2Model and two linear layers, something that is
             not told, or (in memory) other outputs than those of its copy.
     """
-    found, where = files.read(source), source if isinstance(source, Path) else "the model"
+    found = files.read(source)
+    where = source if isinstance(source, Path) else "the model"
+    asks: tuple[str, ...] = ()
     if isinstance(source, nn.Module):
-        told, usual, asks = _told(source), {}, ()
+        config = vars(_config_within(source))
+        told = dict(OF_CLASS)
     else:
-        told, usual, asks = {}, USUAL, ("task", "encoding")
+        config = _config_beside(source)
+        asks = ("task", "encoding")
+        told = OF_CLASS | direction(found, where)
+    told |= _told(config, where)
     body, around, prefix = body_of(found, where)
     told |= COMMON | sizes(body)
+    _check_sizes(config, told, where)
     ends = _ends(around, told["d_model"], where)
     wanted = {prefix + name: shape for name, shape in shapes_of(told).items()}
     state.check_names(
@@ -64,19 +78,30 @@ def read(source: Source, given: Given) -> Parts:
     told |= state.head_width(
         told["d_model"], told.get("n_heads", given.settings.get("n_heads")), where
     )
-    cfg, taken = given.complete(told, where, needed=("n_heads",), usual=usual, asks=asks)
-    model = state.build(cfg, ours(body, ends, cfg.n_heads), where)
-    encoding = modules.compare(model, source) if isinstance(source, nn.Module) else None
+    cfg, taken = given.complete(told, where, needed=("n_heads",), usual=USUAL, asks=asks)
+    tensors = ours(body, ends, cfg.n_heads)
+    notes = []
+    if given.task and given.encoding:
+        n_tokens = given.encoding.n_tokens(given.task.n_points)
+        notes.append(positions.note(body["wpe.weight"], n_tokens))
+    model = state.build(cfg, tensors, where)
+    encoding = None
+    if isinstance(source, nn.Module):
+        encoding = modules.compare(model, source, dim=given.task.dim if given.task else None)
+        notes = []  # what is in memory need not be trained
+    else:
+        notes.append(masked.check(model, found.masks, where))
     return Parts(
         model,
         encoding=encoding,
         step=found.step or 0,
-        provenance={"assumed": taken} if taken else {},
+        assumptions=taken,
+        notes=tuple(note for note in notes if note),
     )
 
 
-def _told(model: nn.Module) -> dict[str, Any]:
-    """What the config of the GPT2Model in a model says."""
+def _config_within(model: nn.Module) -> Any:
+    """The config of the GPT2Model in a model."""
     parts = ("h", "wpe", "ln_f", "config")
     bodies = [module for module in model.modules() if all(hasattr(module, part) for part in parts)]
     if len(bodies) != 1:
@@ -84,14 +109,57 @@ def _told(model: nn.Module) -> dict[str, Any]:
             f"the model holds {len(bodies)} parts with the config of a GPT2Model, but one is "
             "expected"
         )
-    config: Any = bodies[0].config
-    act_fn = config.activation_function
-    told = {
-        "n_heads": config.n_head,
-        "eps": config.layer_norm_epsilon,
-        "act_fn": ACTIVATIONS.get(act_fn, act_fn),
+    return bodies[0].config
+
+
+def _config_beside(source: Path) -> Mapping[str, Any]:
+    """Hugging Face's config.json of a GPT-2 in the folder of a file; empty where there is none."""
+    file = (source if source.is_dir() else source.parent) / "config.json"
+    try:
+        data = read_json(file, LARGEST_FACTS) if file.is_file() else {}
+    except InputError:  # no JSON: it belongs to somebody else
+        return {}
+    return data if isinstance(data, dict) and data.get("model_type") == "gpt2" else {}
+
+
+def _told(config: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """What a GPT2Config says, in our words.
+
+    Raises:
+        InputError: a setting that changes the arithmetic and that no model here has.
+    """
+    for word, usual in PLAIN.items():
+        if config.get(word, usual) != usual:
+            raise InputError(
+                f"{where}: its config says {word}={shown(config[word])}, which changes what "
+                "attention computes, and no model here does that"
+            )
+    words = {
+        "n_heads": "n_head",
+        "eps": "layer_norm_epsilon",
+        "act_fn": "activation_function",
+        "use_attn_scale": "scale_attn_weights",
     }
-    return {**told, "use_attn_scale": config.scale_attn_weights}
+    told = {ours: config[theirs] for ours, theirs in words.items() if theirs in config}
+    if "act_fn" in told:
+        told["act_fn"] = ACTIVATIONS.get(told["act_fn"], told["act_fn"])
+    return told
+
+
+def _check_sizes(config: Mapping[str, Any], told: Mapping[str, Any], where: object) -> None:
+    """Refuse a GPT2Config of another model than the weights beside it."""
+    for theirs, name in (("n_embd", "d_model"), ("n_layer", "n_layers"), ("n_positions", "n_ctx")):
+        if config.get(theirs, told[name]) != told[name]:
+            raise InputError(
+                f"{where}: its config says {theirs}={shown(config[theirs])}, but its weights have "
+                f"{told[name]}: is it the config of another model?"
+            )
+
+
+def direction(found: State, where: object) -> dict[str, Any]:
+    """What mask buffers say of `attention_dir`; empty where there are none."""
+    way = state.direction(found.masks, where)
+    return {} if way is None else {"attention_dir": way}
 
 
 def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, Tensor], str]:
@@ -100,10 +168,8 @@ def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, T
     The table of word embeddings is left out.
 
     Raises:
-        InputError: masks that are not causal, or no first block.
+        InputError: no first block.
     """
-    if state.direction(found.masks, where) == "bidirectional":
-        raise InputError(f"{where}: its masks hide nothing, but a GPT2Model is causal")
     first = next(
         (
             name

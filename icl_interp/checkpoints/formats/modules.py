@@ -31,15 +31,20 @@ def unwrapped(model: Any) -> Any:
 
 
 def compare(
-    mine: HookedTransformer, model: nn.Module, call: Callable[..., Any] | None = None
+    mine: HookedTransformer,
+    model: nn.Module,
+    call: Callable[..., Any] | None = None,
+    dim: int | None = None,
 ) -> Encoding | None:
     """Refuse a copy whose outputs on random prompts are not those of the model that it was made of.
 
     Args:
         mine: the copy, of the same weights.
         model: the original. It takes tokens, or the inputs (batch, point, dim) and labels (batch,
-            point) of prompts.
+            point) or (batch, point, target) of prompts, and may leave out the last axis of scalar
+            values.
         call: what computes its outputs, where that is not the model itself.
+        dim: coordinates of an input, where values may be wider.
 
     Returns:
         The encoding, where the original takes inputs and labels, and so encodes them by itself.
@@ -48,7 +53,7 @@ def compare(
         InputError: the model does not run, or other outputs.
     """
     call = call or model
-    inputs, ours, encoding = _inputs(mine, call)
+    inputs, ours, encoding = _inputs(mine, call, dim or mine.cfg.d_in)
     if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
         # Arithmetic in 8 or 11 bits differs by more than a wrong model may: the same weights are
         # compared in float32.
@@ -69,6 +74,8 @@ def compare(
         model.train(was_training)
     if not isinstance(theirs, Tensor):
         raise InputError(f"the model returns a {type(theirs).__name__}, but a tensor was expected")
+    if encoding and theirs.shape == ours.shape[:2] and ours.shape[2] == 1:
+        theirs = theirs[..., None]
     if ours.shape != theirs.shape:
         raise InputError(
             f"the model's output has shape {tuple(theirs.shape)}, but {tuple(ours.shape)} was "
@@ -86,7 +93,7 @@ def compare(
 
 
 def _inputs(
-    mine: HookedTransformer, call: Callable[..., Any]
+    mine: HookedTransformer, call: Callable[..., Any], dim: int
 ) -> tuple[list[Tensor], Tensor, Encoding | None]:
     """Random inputs as the model takes them, our outputs on them, and the model's own encoding.
 
@@ -96,10 +103,12 @@ def _inputs(
     with torch.no_grad():
         if _takes_labels(call):
             n = cfg.n_ctx // 2
-            xs, ys = torch.randn(2, n, cfg.d_in, generator=rng), torch.randn(2, n, generator=rng)
-            prompts = Prompts(xs, ys, ys[:, :1], torch.arange(2))
+            xs = torch.randn(2, n, dim, generator=rng)
+            ys = torch.randn(2, n, cfg.d_out, generator=rng)
+            shown_ys = ys[..., 0] if cfg.d_out == 1 else ys
+            prompts = Prompts(xs, shown_ys, ys[:, :1, 0], torch.arange(2))
             encoding = Interleaved()
-            return [xs, ys], mine(encoding.encode(prompts))[:, ::2, 0], encoding
+            return [xs, shown_ys], mine(encoding.encode(prompts))[:, ::2], encoding
         tokens = torch.randn(2, cfg.n_ctx, cfg.d_in, generator=rng)
         return [tokens], mine(tokens), None
 

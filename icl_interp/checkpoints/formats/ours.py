@@ -46,10 +46,22 @@ def recognises(source: Source) -> bool:
         for name in (CONFIG, MODEL)
     ):
         return False
-    return _says_so(folder / CONFIG) or not (
+    if _says_so(folder / CONFIG):
+        return True
+    return not (
         (folder / files.CONFIG).is_file()
+        or _of_hugging_face(folder / CONFIG)
         or any(f.suffix != ".safetensors" for f in files.holding_weights(folder))
     )
+
+
+def _of_hugging_face(config: Path) -> bool:
+    """Whether a config.json is one of `transformers`, which says what kind of model it is."""
+    try:
+        data = read_json(config, LARGEST_FACTS)
+    except InputError:
+        return False
+    return isinstance(data, dict) and "model_type" in data
 
 
 def _says_so(config: Path) -> bool:

@@ -52,8 +52,7 @@ def read(source: Source, given: Given) -> Parts:
     needed += [] if "normalization_type" in told else ["normalization_type"]
     cfg, taken = given.complete(told, source, needed=needed, usual=USUAL, asks=("task", "encoding"))
     tensors = _fitting(found.tensors, cfg, source)
-    provenance = {"assumed": taken} if taken else {}
-    return Parts(state.build(cfg, tensors, source), step=found.step or 0, provenance=provenance)
+    return Parts(state.build(cfg, tensors, source), step=found.step or 0, assumptions=taken)
 
 
 def _copy(model: nn.Module, found: State, given: Given) -> HookedTransformer:

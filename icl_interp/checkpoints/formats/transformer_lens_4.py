@@ -83,7 +83,7 @@ def read(source: Source, given: Given) -> Parts:
             source,
             getattr(source, "original_model", None) if hasattr(source, "cfg") else None,
         )
-    return Parts(model, step=found.step or 0, provenance={"assumed": taken} if taken else {})
+    return Parts(model, step=found.step or 0, assumptions=taken)
 
 
 def _plain(name: str) -> str:

@@ -71,3 +71,19 @@ ALLPARAM = _refusing(
     "it has neither read-in nor read-out: its stream is the prompt itself, and it predicts minus "
     "the label channel",
 )
+GATED = _refusing(
+    "gated linear attention",
+    lambda name: name.endswith(".W_g.weight"),
+    "a gate of each token multiplies its attention, which no model here has",
+)
+KERNEL = _refusing(
+    "kernel attention",
+    lambda name: name.startswith("layers.") and name.endswith(".scale"),
+    "the kernel that its scores go through stands in no weight but its scale",
+)
+TWO_NORMS = _refusing(
+    "attention between two norms",
+    _begins("layers.0.W_q."),
+    "in the public code with these names a block has a norm before its attention and one after it, "
+    "and adds a tenth of what its attention writes, which no model here does",
+)

@@ -1,0 +1,25 @@
+"""Encodings, which turn prompts into tokens, and `register` for one of your own."""
+
+from icl_interp.models.tokens import (
+    ENCODINGS,
+    Augmented,
+    Encoding,
+    Interleaved,
+    Stacked,
+    States,
+    name_of,
+    named,
+    register,
+)
+
+__all__ = [
+    "ENCODINGS",
+    "Augmented",
+    "Encoding",
+    "Interleaved",
+    "Stacked",
+    "States",
+    "name_of",
+    "named",
+    "register",
+]
