@@ -32,7 +32,7 @@ LAYERS = {
         *("registers", "plugins", "products", "renamed"),
     ),
     1: ("tasks", "models", "theory", "baselines"),
-    2: ("checkpoints", "training", "probes", "interventions", "evaluation"),
+    2: ("checkpoints", "predictors", "training", "probes", "interventions", "evaluation"),
     3: ("analyses",),
     4: ("experiments", "figures"),
     5: ("studies",),
@@ -55,7 +55,8 @@ SIDEWAYS = {
     "plugins": {"errors"},
     "training": {"checkpoints", "evaluation"},
     "probes": {"interventions"},
-    "evaluation": {"checkpoints"},
+    "predictors": {"checkpoints"},
+    "evaluation": {"checkpoints", "predictors"},
     "pipeline": {"report"},
     "reproduction": {"report"},
 }
