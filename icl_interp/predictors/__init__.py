@@ -12,7 +12,7 @@ from icl_interp.predictors.adapters import (
     recognised,
 )
 from icl_interp.predictors.checks import Check, check_no_leak, checked
-from icl_interp.predictors.files import from_file, names_file
+from icl_interp.predictors.files import from_file
 
 __all__ = [
     "Check",
@@ -23,6 +23,5 @@ __all__ = [
     "from_file",
     "from_function",
     "from_object",
-    "names_file",
     "recognised",
 ]

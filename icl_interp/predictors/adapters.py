@@ -156,7 +156,7 @@ class _Estimator(Outside):
         out = torch.empty(len(xs), *shape, dtype=torch.float64)
         # Parameters are checked with the first fit, for there are many.
         for row in range(len(xs)):
-            with tools.config_context(skip_parameter_validation=row > 0):
+            with tools.config_context(skip_parameter_validation=row > 0, assume_finite=row > 0):
                 fitted = tools.clone(self.source).fit(xs[row], ys[row])
                 out[row] = self._in_shape(fitted.predict(asked[row]), shape)
         return out

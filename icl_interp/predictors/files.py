@@ -9,16 +9,6 @@ from icl_interp.errors import InputError, unknown
 from icl_interp.predictors.adapters import Outside, recognised
 
 
-def names_file(text: str) -> bool:
-    """Whether a text names something in a Python file.
-
-    >>> names_file("mine.py:predictor"), names_file("affine"), names_file("run/model.pt")
-    (True, False, False)
-    """
-    path, colon, name = text.rpartition(":")
-    return bool(colon) and path.endswith(".py") and name.isidentifier()
-
-
 def from_file(text: str) -> Outside:
     """The predictor that `module.py:predictor` names. The file is run, as Python runs any module.
 
