@@ -234,9 +234,8 @@ def from_estimator(estimator: Any, name: str | None = None) -> Outside:
             "from_estimator takes an estimator of scikit-learn, with fit, predict and get_params, "
             f"but got {shown(estimator)}{hint}"
         )
-    name = name or " ".join(str(estimator).split())
-    scikit.fitting_tools(name)
-    return _Estimator(estimator, name)
+    scikit.fitting_tools(type(estimator).__name__)
+    return _Estimator(estimator, name or " ".join(str(estimator).split()))
 
 
 def recognised(source: Any) -> Outside | None:
