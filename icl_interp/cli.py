@@ -118,8 +118,9 @@ def analyze(
             raise bundled.not_found(name)
     titles = sources.titles(names)
     base = _output(out, titles[names[0]] if len(names) == 1 else "compare")
-    from icl_interp import pipeline, predictors
+    from icl_interp import pipeline
     from icl_interp.checkpoints import given
+    from icl_interp.predictors import adapters, files
     from icl_interp.provenance import as_json, write_json
     from icl_interp.report import terminal
     from icl_interp.report.comparison import Comparison
@@ -127,9 +128,9 @@ def analyze(
     options = given.options(task, encoding, n_heads, setting)
     loaded = sources.all_opened(titles, options)
     reports, folders = [], [base / title if len(names) > 1 else base for title in titles.values()]
-    beside = predictors.from_file(control) if control else None
+    beside = files.from_file(control) if control else None
     for checkpoint, folder in zip(loaded, folders, strict=True):
-        outside = isinstance(checkpoint, predictors.Outside)
+        outside = isinstance(checkpoint, adapters.Outside)
         report = pipeline.analyze(
             checkpoint,
             options["task"] if outside else None,

@@ -253,11 +253,11 @@ def evaluate(
 
 def _check_no_leak(predictor: Predictor, sample: Sample) -> None:
     """Refuse what reads the label that it predicts: its error would say nothing."""
-    from icl_interp import predictors  # only here: it imports checkpoints
+    from icl_interp.predictors import adapters, checks  # only here: they import checkpoints
 
-    if isinstance(predictor, predictors.Outside) and not predictor.reads_prompts:
+    if isinstance(predictor, adapters.Outside) and not predictor.reads_prompts:
         return
-    predictors.check_no_leak(predictor, next(iter(sample)))
+    checks.check_no_leak(predictor, next(iter(sample)))
 
 
 def _note(sample: Sample, errors: Mapping[str, np.ndarray]) -> str:
@@ -278,14 +278,14 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
         InputError: neither, prompts that do not fit a model, or an encoding for what reads prompts
             by itself.
     """
-    from icl_interp import predictors
     from icl_interp.checkpoints import (
         foreign,
         store,
     )  # only here: a predictor need not be a checkpoint
+    from icl_interp.predictors import adapters
 
     if not hasattr(predictor, "predict") or hasattr(predictor, "fit"):
-        predictor = predictors.recognised(predictor) or predictor
+        predictor = adapters.recognised(predictor) or predictor
     predicts = isinstance(predictor, Predictor) and not isinstance(predictor, type)
     if predicts and encoding is None:
         if isinstance(predictor, store.Checkpoint):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from icl_interp import evaluation, predictors
+from icl_interp import evaluation
 from icl_interp.analyses import mechanism, one_model, registry
 from icl_interp.analyses.claim import Claim, asked_once, in_one_line
 from icl_interp.analyses.controls import measure
@@ -29,6 +29,7 @@ from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, logger, several, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
+from icl_interp.predictors import adapters, checks
 from icl_interp.provenance import encode, environment, generator, run_id
 from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
@@ -100,7 +101,7 @@ def analyze(
     seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = [asked_once(claim) for claim in registry.select(claims)]
-    predictor = predictors.recognised(checkpoint)
+    predictor = adapters.recognised(checkpoint)
     if predictor is not None:
         models_only = {
             "encoding": encoding,
@@ -165,7 +166,7 @@ def analyze(
 
 
 def _from_outside(
-    predictor: predictors.Outside,
+    predictor: adapters.Outside,
     task: Task | None,
     selected: Sequence[Claim],
     n_prompts: int | None,
@@ -184,16 +185,16 @@ def _from_outside(
         )
     check_registered(task)
     started = time.perf_counter()
-    untrained = None if control is None else predictors.recognised(control)
+    untrained = None if control is None else adapters.recognised(control)
     if control is not None and untrained is None:
         raise InputError(
             f"control= takes an untrained predictor without weights, but got {shown(control)}"
         )
 
     # Nothing is judged before the checks have passed, those of the control included.
-    checks = predictors.checked(predictor, task, seed)
+    tried = checks.checked(predictor, task, seed)
     if untrained is not None:
-        predictors.checked(untrained, task, seed)
+        checks.checked(untrained, task, seed)
 
     sizes = Sizes.of_outputs(n_prompts)
     known = Facts.of_outputs(
@@ -201,7 +202,7 @@ def _from_outside(
         evaluation.in_distribution(predictor, task, 2),  # a fit each
         n_units=sizes.n_units,
         n_claims=len(registry.REGISTRY),
-        checks=tuple(check.to_dict() for check in checks),
+        checks=tuple(check.to_dict() for check in tried),
         control=untrained.name if untrained else "",
     )
     lab = OutsideLab(

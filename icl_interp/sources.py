@@ -27,15 +27,17 @@ def titles(names: list[str]) -> dict[str, str]:
 
     It is the model's own name, with that of its folder where several models share a name.
     """
-    places = {name: Path(name.replace(".py:", ".")).absolute() for name in names}
+    places = {}
+    for name in names:
+        places[name] = Path(name.replace(".py:", ".")).absolute()
     short = [place.name for place in places.values()]
-    found = {
-        name: "/".join(place.parts[-2:])
-        if short.count(place.name) > 1 and place.exists()
-        else place.name
-        for name, place in places.items()
-    }
-    if len({*found.values()}) < len(names):
+    found = {}
+    for name, place in places.items():
+        found[name] = place.name
+        shared = short.count(place.name) > 1
+        if shared and place.exists():
+            found[name] = "/".join(place.parts[-2:])
+    if len(set(found.values())) < len(names):
         raise InputError(
             f"models to compare need a name each, but got {', '.join(names)}: rename a folder"
         )
@@ -44,8 +46,13 @@ def titles(names: list[str]) -> dict[str, str]:
 
 def all_opened(named: dict[str, str], said: dict[str, Any]) -> list[Any]:
     """The models of these sources: all of them, before minutes are spent on the first."""
-    loaded = [opened(name, said) for name in named]
-    if len({checkpoint.name for checkpoint in loaded}) < len(loaded):
+    loaded = []
+    own = set()
+    for name in named:
+        checkpoint = opened(name, said)
+        loaded.append(checkpoint)
+        own.add(checkpoint.name)
+    if len(own) < len(loaded):
         for checkpoint, title in zip(loaded, named.values(), strict=True):
             if hasattr(checkpoint, "provenance"):
                 checkpoint.provenance["name"] = title

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from icl_interp.analyses.lab import Controls, Lab
 from icl_interp.errors import InputError
-from icl_interp.predictors import Outside
+from icl_interp.predictors.adapters import Outside
 from icl_interp.probes.sweep import Sweep, Tick
 from icl_interp.prompts import Prompts
 from icl_interp.tasks.base import Task
@@ -83,9 +83,11 @@ class OutsideLab(Lab):
         self, sweeps: Sequence[Sweep], tick: Tick | None = None
     ) -> list[Float[Tensor, "batch point target"]]:
         """The predictions of several sweeps. Sweeps over the same prompts are asked together."""
+        # Outputs are all there is.
         for one in sweeps:
             if one.probes or one.context or one.query:
                 self._refuse("a sweep with probes or interventions")
+        # Which sweeps share their contexts: a fit may be dear.
         together: dict[tuple[int, int | None], list[int]] = {}
         for i, one in enumerate(sweeps):
             together.setdefault((id(one.prompts), one.n_points), []).append(i)
@@ -94,9 +96,11 @@ class OutsideLab(Lab):
         for places in together.values():
             first = sweeps[places[0]]
             prompts = first.prompts.first(first.n_points or first.prompts.n_points)
-            queries = [
-                sweeps[i].queries.double().expand(len(prompts), -1, -1).clone() for i in places
-            ]
+            # All their queries behind each context, and each sweep's own part of the answers.
+            queries = []
+            for i in places:
+                asked = sweeps[i].queries.double()
+                queries.append(asked.expand(len(prompts), -1, -1))
             said = self.predictor.answers(prompts, torch.cat(queries, 1))
             sizes = [each.shape[1] for each in queries]
             found |= dict(zip(places, said.split(sizes, 1), strict=True))

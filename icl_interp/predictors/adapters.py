@@ -98,10 +98,13 @@ class _Object(Outside):
             rows = torch.arange(len(part)).repeat_interleave(n)
             asked = part[rows]
             xs = asked.xs.clone()
-            xs[:, -1] = queries[start : start + step].flatten(0, 1)
+            own = queries[start : start + step]
+            xs[:, -1] = own.flatten(0, 1)
             ys = asked.ys.clone()
             ys[:, -1] = 0.0
-            said = predictions(self.source, replace(asked, xs=xs, ys=ys))[:, -1]
+            asked = replace(asked, xs=xs, ys=ys)
+            said = predictions(self.source, asked)
+            said = said[:, -1]
             parts.append(said.unflatten(0, (len(part), n)))
         return torch.cat(parts)
 
@@ -127,17 +130,22 @@ class _Function(Outside):
         for start in range(0, len(prompts), step):
             part = prompts[start : start + step].double()
             rows = torch.arange(len(part)).repeat_interleave(n)
+            xs = part.xs[rows, :-1]
             ys = part.ys[rows, :-1]
-            given = [
-                part.xs[rows, :-1],
-                ys[..., 0] if prompts.n_targets == 1 else ys,
-                queries[start : start + step].flatten(0, 1).double(),
-            ]
-            if self.library == "numpy":
-                given = [one.numpy() for one in given]
-            said = self._in_shape(self.source(*given), (len(rows), prompts.n_targets))
+            if prompts.n_targets == 1:
+                ys = ys[..., 0]
+            own = queries[start : start + step]
+            asked = own.flatten(0, 1).double()
+            said = self._call(xs, ys, asked)
+            said = self._in_shape(said, (len(rows), prompts.n_targets))
             parts.append(said.unflatten(0, (len(part), n)))
         return torch.cat(parts)
+
+    def _call(self, xs: Tensor, ys: Tensor, x_query: Tensor) -> Any:
+        """What the function returns for arrays of its own library."""
+        if self.library == "torch":
+            return self.source(xs, ys, x_query)
+        return self.source(xs.numpy(), ys.numpy(), x_query.numpy())
 
 
 class _Estimator(Outside):
@@ -148,10 +156,13 @@ class _Estimator(Outside):
     ) -> Float[Tensor, "batch query target"]:
         """One fit a context, which then predicts all of its queries."""
         tools = scikit.fitting_tools(self.name)
-        xs = prompts.xs[:, :-1].double().cpu().numpy()
-        ys = prompts.ys[:, :-1].double().cpu().numpy()
-        ys = ys[..., 0] if prompts.n_targets == 1 else ys
-        asked = queries.double().cpu().numpy()
+        prompts = prompts.double()
+        xs = prompts.xs[:, :-1].numpy()
+        ys = prompts.ys[:, :-1]
+        if prompts.n_targets == 1:
+            ys = ys[..., 0]
+        ys = ys.numpy()
+        asked = queries.double().numpy()
         shape = (asked.shape[1], prompts.n_targets)
         out = torch.empty(len(xs), *shape, dtype=torch.float64)
         # Parameters are checked with the first fit, for there are many.
@@ -258,12 +269,15 @@ def recognised(source: Any) -> Outside | None:
 
 
 def _is_estimator(source: Any) -> bool:
-    parts = ("fit", "predict", "get_params")
-    return not isinstance(source, type) and all(
-        callable(getattr(source, part, None)) for part in parts
-    )
+    if isinstance(source, type):
+        return False
+    return all(hasattr(source, part) for part in ("fit", "predict", "get_params"))
 
 
 def _name(source: Any) -> str:
-    own = getattr(source, "name", None) or getattr(source, "__name__", None)
-    return str(own) if isinstance(own, str) else type(source).__name__
+    own = getattr(source, "name", None)
+    if own is None:
+        own = getattr(source, "__name__", None)
+    if isinstance(own, str):
+        return own
+    return type(source).__name__

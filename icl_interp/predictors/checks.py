@@ -196,6 +196,7 @@ class Trial:
     def far(self) -> Check:
         """What becomes of predictions far out: not finite, constant, or neither."""
         name = "far queries"
+        # Queries in both directions along the ray of each prompt's own query.
         law = self.task.inputs
         edge = float(max(abs(end) for end in law.interval))
         direction = rays(self.prompts.xs[:, -1])
@@ -204,7 +205,10 @@ class Trial:
         if not bool(said.isfinite().all()):
             where = f"{FAR[-1]:g} times the largest |x| in distribution"
             return Check(name, "warning", f"predictions up to {where} are not all finite")
-        out, n = said.unflatten(1, (2, len(FAR))), FAR[1]
+
+        # How far it still moves once it is far out, over all prompts.
+        out = said.unflatten(1, (2, len(FAR)))
+        n = FAR[1]
         moved = float((out[:, :, 1:] - out[:, :, 1:2]).abs().max()) / (self.unit or 1.0)
         if moved == 0:
             return Check(name, "said", f"exactly constant from {n:g} times the largest |x| on")
