@@ -63,8 +63,8 @@ def all_opened(named: dict[str, str], said: dict[str, Any]) -> list[Any]:
 
 def opened(source: str, said: dict[str, Any]) -> Any:
     """A checkpoint, or the predictor that `module.py:name` names."""
-    from icl_interp import predictors
     from icl_interp.checkpoints import store
+    from icl_interp.predictors import files
 
     if not is_predictor(source):
         return store.load(source, **said)
@@ -74,4 +74,4 @@ def opened(source: str, said: dict[str, Any]) -> Any:
             raise InputError(f"{option} is for models, and {source} is a predictor")
     if said["task"] is None:
         raise InputError(f"{source} is a predictor, which brings no task: pass --task FILE.yaml")
-    return predictors.from_file(source)
+    return files.from_file(source)

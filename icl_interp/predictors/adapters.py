@@ -97,6 +97,7 @@ class _Object(Outside):
             part = prompts[start : start + step].double()
             rows = torch.arange(len(part)).repeat_interleave(n)
             asked = part[rows]
+            # Each query takes the place of the last point, whose label is none of its own.
             xs = asked.xs.clone()
             own = queries[start : start + step]
             xs[:, -1] = own.flatten(0, 1)
@@ -130,6 +131,7 @@ class _Function(Outside):
         for start in range(0, len(prompts), step):
             part = prompts[start : start + step].double()
             rows = torch.arange(len(part)).repeat_interleave(n)
+            # The examples of each prompt once for each query.
             xs = part.xs[rows, :-1]
             ys = part.ys[rows, :-1]
             if prompts.n_targets == 1:
@@ -219,6 +221,15 @@ def from_function(
     """
     if not callable(function) or isinstance(function, type):
         raise InputError(f"from_function takes a function, but got {shown(function)}")
+    try:
+        inspect.signature(function).bind("xs", "ys", "x_query")
+    except TypeError as error:
+        raise InputError(
+            f"a predictor is a function of (xs, ys, x_query), but {_name(function)} takes other "
+            "arguments"
+        ) from error
+    except ValueError:  # a builtin that does not tell
+        pass
     if library not in ("numpy", "torch"):
         raise InputError(f'library must be "numpy" or "torch", but got {shown(library)}')
     return _Function(function, name, library)
