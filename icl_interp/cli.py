@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from icl_interp import sources
 from icl_interp.checkpoints import bundled
 from icl_interp.errors import Formatter, InputError, printable
 
@@ -66,8 +67,8 @@ def analyze(
     checkpoints: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Run folders, somebody else's checkpoints, or names of bundled models; several "
-            f"are compared.  [default: {bundled.DEFAULT}]"
+            help="Run folders, somebody else's checkpoints, names of bundled models, or predictors "
+            f"as module.py:name; several are compared.  [default: {bundled.DEFAULT}]"
         ),
     ] = None,
     out: Out = None,
@@ -91,6 +92,10 @@ def analyze(
     device: Annotated[
         str | None, typer.Option(help="Where to run; it must support float64.")
     ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(help="module.py:name of an untrained predictor, beside one without weights."),
+    ] = None,
     task: TaskFile = None,
     encoding: EncodingName = None,
     n_heads: Heads = None,
@@ -109,21 +114,27 @@ def analyze(
     formats, chosen = _formats(format), _listed(claims, "--claims")
     names = checkpoints or [bundled.DEFAULT]
     for name in names:  # before torch is imported: a typo should not cost seconds
-        if not _exists(name):
+        if not sources.exists(name):
             raise bundled.not_found(name)
-    titles = _titles(names)
+    titles = sources.titles(names)
     base = _output(out, titles[names[0]] if len(names) == 1 else "compare")
     from icl_interp import pipeline
     from icl_interp.checkpoints import given
+    from icl_interp.predictors import adapters, files
     from icl_interp.provenance import as_json, write_json
     from icl_interp.report import terminal
     from icl_interp.report.comparison import Comparison
 
-    loaded = _loaded(titles, given.options(task, encoding, n_heads, setting))
+    options = given.options(task, encoding, n_heads, setting)
+    loaded = sources.all_opened(titles, options)
     reports, folders = [], [base / title if len(names) > 1 else base for title in titles.values()]
+    beside = files.from_file(control) if control else None
     for checkpoint, folder in zip(loaded, folders, strict=True):
+        outside = isinstance(checkpoint, adapters.Outside)
         report = pipeline.analyze(
             checkpoint,
+            options["task"] if outside else None,
+            control=beside,
             claims=chosen,
             n_prompts=n_prompts,
             seed=seed,
@@ -213,18 +224,19 @@ def evaluate(
     setting: Settings = None,
 ) -> None:
     """Measure the squared error on fresh prompts, beside the best reference and 0."""
-    if not _exists(checkpoint):
+    if not sources.exists(checkpoint):
         raise bundled.not_found(checkpoint)
     from icl_interp import evaluation, results
-    from icl_interp.checkpoints import given, store
+    from icl_interp.checkpoints import given
     from icl_interp.provenance import write_json
     from icl_interp.tasks.base import Scalable
 
     least, most = SIGMAS
     if not least <= sigma <= most:
         raise InputError(f"--sigma must be a number from {least:g} to {most:g}, but got {sigma:g}")
-    loaded = store.load(checkpoint, **given.options(task, encoding, n_heads, setting))
-    asked = loaded.task
+    options = given.options(task, encoding, n_heads, setting)
+    loaded = sources.opened(checkpoint, options)
+    asked = getattr(loaded, "task", None) or options["task"]
     if sigma != 1:
         if not isinstance(asked, Scalable):
             raise InputError(
@@ -417,13 +429,6 @@ def _stop(message: str) -> None:
     sys.exit(2)
 
 
-def _exists(checkpoint: str) -> bool:
-    try:
-        return bool(checkpoint) and (Path(checkpoint).exists() or checkpoint in bundled.names())
-    except (OSError, ValueError):  # a name longer than the system's names, say
-        return False
-
-
 def _formats(text: str) -> list[str]:
     from icl_interp.errors import unknown
 
@@ -457,37 +462,6 @@ def _output(out: Path | None, name: str) -> Path:
     if not os.access(nearest, os.W_OK):
         raise InputError(f"cannot write to {out}: no permission in {nearest}; choose another --out")
     return out
-
-
-def _titles(names: list[str]) -> dict[str, str]:
-    """The title of each model, which also names the folder of its report.
-
-    It is the model's own name, with that of its folder where several models share a name.
-    """
-    places = {name: Path(name).absolute() for name in names}
-    short = [place.name for place in places.values()]
-    titles = {
-        name: "/".join(place.parts[-2:])
-        if short.count(place.name) > 1 and place.exists()
-        else place.name
-        for name, place in places.items()
-    }
-    if len({*titles.values()}) < len(names):
-        raise InputError(
-            f"models to compare need a name each, but got {', '.join(names)}: rename a folder"
-        )
-    return titles
-
-
-def _loaded(titles: dict[str, str], said: dict[str, Any]) -> list[Any]:
-    """The models of these sources: all of them, before minutes are spent on the first."""
-    from icl_interp.checkpoints import store
-
-    loaded = [store.load(name, **said) for name in titles]
-    if len({checkpoint.name for checkpoint in loaded}) < len(loaded):
-        for checkpoint, title in zip(loaded, titles.values(), strict=True):
-            checkpoint.provenance["name"] = title
-    return loaded
 
 
 def _main_file(folder: Path, formats: list[str]) -> Path:

@@ -200,8 +200,9 @@ def evaluate(
 
     Args:
         predictor: a checkpoint, its path or bundled name, a model with TransformerLens' names, or
-            anything with `predict(prompts)`. A model runs with whatever `intervene` or hooks have
-            attached to it.
+            anything with `predict(prompts)`, a function or an estimator of scikit-learn
+            (`icl_interp.predictors`). A model runs with whatever `intervene` or hooks have attached
+            to it.
         task: what to evaluate on; a checkpoint's own by default.
         n_functions: functions; intervals come from resampling these.
         n_contexts: prompts of each function.
@@ -223,8 +224,8 @@ def evaluate(
         is NaN.
 
     Raises:
-        InputError: nothing that predicts, no task, or an encoding or prompts that do not fit the
-            model.
+        InputError: nothing that predicts, no task, an encoding or prompts that do not fit the
+            model, or a predictor that reads the label that it predicts.
     """
     if isinstance(predictor, (str, Path)):
         from icl_interp.checkpoints import store  # only here: a predictor need not be a checkpoint
@@ -235,6 +236,8 @@ def evaluate(
         got = "this predictor brings no task" if task is None else f"{_named(task)} is no task"
         raise InputError(f"{got}: pass task=, for example icl_interp.tasks.Polynomial(...)")
     predictor = as_predictor(predictor, task, encoding)
+    sample = Sample(task, n_functions, n_contexts, seed, last)
+    _check_no_leak(predictor, sample)
     size = {"n_functions": n_functions, "n_contexts": n_contexts, "seed": seed}
     others = named.classical(task) if baselines else {}
     errors = function_errors(
@@ -244,8 +247,17 @@ def evaluate(
     shown = [
         key for key in ("predictor", "error", "low", "high", "error_rate", "r2") if key in rows[0]
     ]
-    note = _note(Sample(task, n_functions, n_contexts, seed, last), errors)
+    note = _note(sample, errors)
     return table_of_rows([{key: row[key] for key in shown} for row in rows], note)
+
+
+def _check_no_leak(predictor: Predictor, sample: Sample) -> None:
+    """Refuse what reads the label that it predicts: its error would say nothing."""
+    from icl_interp.predictors import adapters, checks  # only here: they import checkpoints
+
+    if isinstance(predictor, adapters.Outside) and not predictor.reads_prompts:
+        return
+    checks.check_no_leak(predictor, next(iter(sample)))
 
 
 def _note(sample: Sample, errors: Mapping[str, np.ndarray]) -> str:
@@ -260,7 +272,7 @@ NO_BEST = "no least squares, because this task names no features in which its fu
 
 
 def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = None) -> Predictor:
-    """The predictor itself, or a bare model as one.
+    """The predictor itself, or a bare model, a function or an estimator as one.
 
     Raises:
         InputError: neither, prompts that do not fit a model, or an encoding for what reads prompts
@@ -270,7 +282,10 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
         foreign,
         store,
     )  # only here: a predictor need not be a checkpoint
+    from icl_interp.predictors import adapters
 
+    if not hasattr(predictor, "predict") or hasattr(predictor, "fit"):
+        predictor = adapters.recognised(predictor) or predictor
     predicts = isinstance(predictor, Predictor) and not isinstance(predictor, type)
     if predicts and encoding is None:
         if isinstance(predictor, store.Checkpoint):
@@ -288,6 +303,7 @@ def as_predictor(predictor: Any, task: Task, encoding: Encoding | str | None = N
         raise InputError(
             "a predictor is a Checkpoint, its folder or bundled name, a model with "
             "TransformerLens' names, or an object with predict(prompts) -> (batch, point, target), "
+            "a function (xs, ys, x_query) -> y_query, or an estimator of scikit-learn, "
             f"but got {_named(predictor)}"
         )
     return foreign.as_checkpoint(predictor, task, encoding)

@@ -15,19 +15,21 @@ from icl_interp import evaluation
 from icl_interp.analyses import mechanism, one_model, registry
 from icl_interp.analyses.claim import Claim, asked_once, in_one_line
 from icl_interp.analyses.controls import measure
-from icl_interp.analyses.facts import Facts, is_large
+from icl_interp.analyses.facts import OUTSIDE, Facts, is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, Results
+from icl_interp.analyses.outside import OutsideLab
 from icl_interp.analyses.sizes import Sizes, checked
 from icl_interp.checkpoints import companions as companions_of
 from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.companions import Role
-from icl_interp.checkpoints.config import check_round_trip
+from icl_interp.checkpoints.config import check_registered, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, logger, several, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
+from icl_interp.predictors import adapters, checks
 from icl_interp.provenance import encode, environment, generator, run_id
 from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
@@ -49,13 +51,17 @@ def analyze(
     companions: Sequence[Any] = (),
     device: str | None = None,
     progress: bool = True,
+    control: Any = None,
 ) -> Report:
-    """Put published claims to the test on a model's own weights.
+    """Put published claims to the test on a model's own weights, or on a predictor's outputs.
 
     Args:
         checkpoint: a run folder or a file in it, the name of a bundled model, somebody else's
             folder or file in one of the formats that `load` reads, a `Checkpoint`, or any model
-            with TransformerLens' hook and weight names.
+            with TransformerLens' hook and weight names. Or whatever predicts without weights: an
+            object with `predict(prompts)`, a function `(xs, ys, x_query) -> y_query` that is
+            batched over prompts, or an estimator of scikit-learn (`icl_interp.predictors`). Of
+            these only claims about outputs are judged, and nothing is edited.
         task: for what brings none, such as a bare model; it replaces a checkpoint's own.
         claims: ids of claims; all registered ones by default.
         n_prompts: size of the sample: 8 for each antithetic pair of functions (two functions x 4
@@ -75,6 +81,9 @@ def analyze(
             say which and why.
         device: where to run; it must know float64.
         progress: a progress bar (none where there is no terminal).
+        control: an untrained predictor of the same kind, beside a predictor without weights. A
+            claim about training is at most inconclusive without one. Models have controls of their
+            own: fresh weights of the same config.
 
     Returns:
         The report: a finding for every claim, figures, and all numbers behind them. A claim whose
@@ -84,13 +93,28 @@ def analyze(
         InputError: not a checkpoint, unknown claims, a bare model without a task, a task of one's
             own that is not registered, a model to which hooks or interventions are attached,
             weights that hold NaN or infinity, a sample of no such size, a device that is not there
-            or does not know float64.
+            or does not know float64; a predictor that fails a check (`predictors.checked`), or an
+            argument that is not for predictors.
     """
     claims = None if claims is None else several(claims, "claims")
     n_prompts = None if n_prompts is None else checked(n_prompts)
     seed = whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device, torch.float64))
     selected = [asked_once(claim) for claim in registry.select(claims)]
+    predictor = adapters.recognised(checkpoint)
+    if predictor is not None:
+        models_only = {
+            "encoding": encoding,
+            "n_heads": n_heads,
+            "settings": settings,
+            "companions": companions or None,
+            "device": device,
+        }
+        return _from_outside(
+            predictor, task, selected, n_prompts, seed, models_only, control, progress
+        )
+    if control is not None:
+        raise InputError("control= is for predictors without weights; a model's are fresh weights")
     foreign.check_intact(checkpoint, "analyze")
     loaded = store.load(checkpoint, task, encoding=encoding, n_heads=n_heads, settings=settings)
     weights.check_finite(loaded.model.named_parameters(), "the model")
@@ -130,24 +154,6 @@ def analyze(
     described = (
         mechanism.measurements(lab) if claims is None else []
     )  # whoever asks for some claims gets these only
-    results, failed = _measure(
-        lab, [c for c in selected if c.applies(known)], described, known, progress
-    )
-    known = replace(known, failed=failed)
-    findings = [claim.finding(results, known) for claim in selected]
-    provenance = {
-        "analyzed": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "seconds": time.perf_counter() - started,
-        "n_prompts": len(lab.prompts),
-        "seed": seed,
-        "measurements": {
-            name: m.version
-            for claim in selected
-            for name, m in claim.needs.items()
-            if name in results
-        },
-        "environment": environment(),
-    }
     origin = {
         **loaded.provenance,
         "name": loaded.name,
@@ -156,6 +162,88 @@ def analyze(
     }
     if loaded.config.training:
         origin["kind_of_training"] = companions_of.kind_of(encode(loaded.config))
+    return _judged(lab, selected, described, known, origin, started, progress)
+
+
+def _from_outside(
+    predictor: adapters.Outside,
+    task: Task | None,
+    selected: Sequence[Claim],
+    n_prompts: int | None,
+    seed: int,
+    models_only: Mapping[str, Any],
+    control: Any,
+    progress: bool,
+) -> Report:
+    """The report on a predictor without weights."""
+    for name, value in models_only.items():
+        if value is not None:
+            raise InputError(f"{name}= is for models; {predictor.name} is seen from outside")
+    if not isinstance(task, Task):
+        raise InputError(
+            "a predictor brings no task: pass task=, for example icl_interp.tasks.Polynomial(...)"
+        )
+    check_registered(task)
+    started = time.perf_counter()
+    untrained = None if control is None else adapters.recognised(control)
+    if control is not None and untrained is None:
+        raise InputError(
+            f"control= takes an untrained predictor without weights, but got {shown(control)}"
+        )
+
+    # Nothing is judged before the checks have passed, those of the control included.
+    tried = checks.checked(predictor, task, seed)
+    if untrained is not None:
+        checks.checked(untrained, task, seed)
+
+    sizes = Sizes.of_outputs(n_prompts)
+    known = Facts.of_outputs(
+        task,
+        evaluation.in_distribution(predictor, task, 2),  # a fit each
+        n_units=sizes.n_units,
+        n_claims=len(registry.REGISTRY),
+        checks=tuple(check.to_dict() for check in tried),
+        control=untrained.name if untrained else "",
+    )
+    lab = OutsideLab(
+        predictor,
+        task,
+        n_units=sizes.n_units,
+        n_contexts=sizes.n_contexts,
+        seed=seed,
+        control=untrained,
+    )
+    origin = {"name": predictor.name, "step": None, "seen": OUTSIDE}
+    return _judged(lab, selected, (), known, origin, started, progress)
+
+
+def _judged(
+    lab: Lab,
+    selected: Sequence[Claim],
+    described: Sequence[Measurement[Any]],
+    known: Facts,
+    origin: dict[str, Any],
+    started: float,
+    progress: bool,
+) -> Report:
+    """Measure what the claims need, judge them, and put all into a report."""
+    applying = [claim for claim in selected if claim.applies(known)]
+    results, failed = _measure(lab, applying, described, known, progress)
+    known = replace(known, failed=failed)
+    findings = [claim.finding(results, known) for claim in selected]
+    provenance = {
+        "analyzed": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": time.perf_counter() - started,
+        "n_prompts": len(lab.prompts),
+        "seed": lab.seed,
+        "measurements": {
+            name: m.version
+            for claim in selected
+            for name, m in claim.needs.items()
+            if name in results
+        },
+        "environment": environment(),
+    }
     return Report(origin, known.to_dict(), findings, results, provenance)
 
 

@@ -32,11 +32,14 @@ LAYERS = {
         *("registers", "plugins", "products", "renamed"),
     ),
     1: ("tasks", "models", "theory", "baselines"),
-    2: ("checkpoints", "encodings", "training", "probes", "interventions", "evaluation"),
+    2: (
+        *("checkpoints", "encodings", "predictors", "training"),
+        *("probes", "interventions", "evaluation"),
+    ),
     3: ("analyses",),
     4: ("experiments", "figures"),
     5: ("studies",),
-    6: ("report", "pipeline", "reproduction", "testing"),
+    6: ("report", "pipeline", "reproduction", "testing", "sources"),
     7: ("cli",),
     8: ("__main__",),
 }
@@ -55,7 +58,8 @@ SIDEWAYS = {
     "plugins": {"errors"},
     "training": {"checkpoints", "evaluation"},
     "probes": {"interventions"},
-    "evaluation": {"checkpoints"},
+    "predictors": {"checkpoints"},
+    "evaluation": {"checkpoints", "predictors"},
     "pipeline": {"report"},
     "reproduction": {"report"},
 }

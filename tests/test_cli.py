@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import must_fail
 
-from icl_interp import cli
+from icl_interp import cli, sources
 from icl_interp.checkpoints import bundled
 from icl_interp.errors import InputError
 
@@ -219,7 +219,7 @@ def test_nothing_is_no_model(monkeypatch, capsys, tmp_path):
 
 
 def titled(names, titles):
-    assert list(cli._titles([str(name) for name in names]).values()) == titles
+    assert list(sources.titles([str(name) for name in names]).values()) == titles
 
 
 def test_models_of_one_name_are_called_by_their_folders(monkeypatch, tmp_path):
@@ -233,7 +233,7 @@ def test_models_of_one_name_are_called_by_their_folders(monkeypatch, tmp_path):
     titled([one, two / "run"], ["one", "run"])
     must_fail(titled, ["one/run", "two/run"], ["run", "run"])
     with pytest.raises(InputError, match="models to compare need a name each"):
-        cli._titles(["one/run", str(one / "run")])
+        sources.titles(["one/run", str(one / "run")])
 
 
 def test_every_model_is_loaded_before_the_first_is_analysed(

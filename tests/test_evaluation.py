@@ -225,7 +225,7 @@ def check_table(table, errors, second_moment):
 
 
 def test_every_column_follows_its_definition():
-    model = Own(lambda prompts: 0.7 * prompts.ys)
+    model = Own(lambda prompts: 0.7 * LeastSquares(AFFINE).predict(prompts))
     settings = {"n_functions": 60, "n_contexts": 4, "seed": 3}
     predictors = {"model": model, "least squares": LeastSquares(AFFINE), "zero": Zero()}
     errors = function_errors(predictors, AFFINE, **settings)
@@ -238,7 +238,12 @@ def test_every_column_follows_its_definition():
     assert model_row["error_rate"] == pytest.approx(0.09)
     assert model_row["r2"] == pytest.approx(0.91)
     assert (zero_row["r2"], zero_row["error_rate"]) == (pytest.approx(0), pytest.approx(1))
-    must_fail(check_table, evaluate(Own(lambda p: 0.8 * p.ys), AFFINE, **settings), errors, second)
+    must_fail(
+        check_table,
+        evaluate(Own(lambda p: 0.8 * LeastSquares(AFFINE).predict(p)), AFFINE, **settings),
+        errors,
+        second,
+    )
     must_fail(check_table, evaluate(model, AFFINE, **{**settings, "seed": 4}), errors, second)
 
 
@@ -333,7 +338,7 @@ def test_the_encoding_of_a_checkpoint_may_be_named():
             "TransformerLens' hook names and a cfg, but got Linear; .* predict",
         ),
         (3.0, "a predictor is a Checkpoint, .* predict.*but got a float"),
-        (lambda prompts: prompts.ys, "a predictor is a Checkpoint, .*but got a function"),
+        (lambda prompts: prompts.ys, r"a predictor is a function of \(xs, ys, x_query\), but"),
         (Zero, "a predictor is a Checkpoint, .*but got the class Zero"),
         (None, "a predictor is a Checkpoint, .*but got a NoneType"),
     ],

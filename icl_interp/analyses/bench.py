@@ -73,6 +73,8 @@ class Bench:
         device: where models run; it must know float64. Results come back to the CPU.
     """
 
+    outside = False  # whether outputs are all that is seen
+
     def __init__(
         self,
         model: HookedTransformer,
@@ -84,18 +86,25 @@ class Bench:
         seed: int = 0,
         device: str | None = None,
     ) -> None:
-        if n_units < 2 or n_contexts < 1:
-            raise InputError(
-                "an analysis needs at least 2 units and 1 context of each function, but got "
-                f"{n_units} and {n_contexts}"
-            )
         check_unhooked(model, type(self).__name__)  # a copy would keep them
         self.device = device or "cpu"
         self.model = lay_out(
             copy.deepcopy(model).double().to(self.device).eval().requires_grad_(False)
         )
-        self.task, self.encoding, self.seed = task, encoding, seed
-        self.n_units, self.n_contexts = n_units, n_contexts
+        self.encoding = encoding
+        self._draw_sample(task, n_units, n_contexts, seed)
+
+    def _draw_sample(self, task: Task, n_units: int, n_contexts: int, seed: int) -> None:
+        """Draw the prompts, which do not depend on what predicts."""
+        if n_units < 2 or n_contexts < 1:
+            raise InputError(
+                "an analysis needs at least 2 units and 1 context of each function, but got "
+                f"{n_units} and {n_contexts}"
+            )
+        self.task = task
+        self.seed = seed
+        self.n_units = n_units
+        self.n_contexts = n_contexts
         self._samples: dict[tuple[str, int, int], Prompts] = {}
         self.prompts: Prompts = self.units("lab/prompts", n_contexts=n_contexts)
         # Of sweeps that somebody still holds, so that one which several ask for is run once.
@@ -163,6 +172,11 @@ class Bench:
         """The prediction of every point by `single`, which interventions have to be attached to."""
         self._check_single()
         return store.predict(self.single, self.encoding, prompts)
+
+    def at_query(self, prompts: Prompts) -> Float[Tensor, "batch target"]:
+        """The prediction for the query of each prompt, on the float64 model."""
+        with torch.no_grad():
+            return self.model(self.tokens(prompts))[:, -1].cpu()
 
     def run_single(self, sweeps: Sequence[Sweep]) -> list[Float[Tensor, "batch point target"]]:
         """What sweeps ask for, by `single`: for queries in distribution, where float32 will do."""
@@ -266,6 +280,11 @@ class Bench:
         return mean_activations(
             self.reader, self.tokens(self.few).to(self.reader.unembed.W_U), names
         )
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        """Names of the norms that are seen, in their order."""
+        return tuple(self.model.norms)
 
     @property
     def heads(self) -> list[tuple[int, int]]:

@@ -41,6 +41,11 @@ EXPLAINS = (
     "needed)"
 )
 MIN_UNITS = 32  # units below which a bootstrap over units is not to be trusted
+OUTPUTS = "outputs"  # what a claim reads that predictions alone decide
+NO_CONTROL = (
+    "There is no untrained control to compare with (pass control=), so this says nothing about "
+    "training."
+)
 OPPOSITE: dict[Verdict, Verdict] = {"supported": "contradicted", "contradicted": "supported"}
 QUESTIONS = ("far from the data", "attention", "functions", "algorithm", "weights and training")
 
@@ -145,6 +150,9 @@ class Claim:
         about_weights: whether its numbers are read off weights. Such a claim is judged only where
             the reading predicts what the model predicts and the part that was read is used: its
             criterion holds the preconditions `TIED` (`icl_interp.analyses.tie`).
+        reads: "outputs" where predictions alone decide it; else what it reads of a model beside
+            them, in words. A predictor that is seen from outside has nothing but outputs, so other
+            claims do not apply to it.
         aspects: what it is about beside the function that a model computes, in the words of
             `icl_interp.testing.reparameterisations.Aspect`: weights of the same function may then
             get different verdicts.
@@ -170,6 +178,7 @@ class Claim:
     of_numbers: bool = False
     controls_agree: bool = False
     about_weights: bool = False
+    reads: str = "weights and activations"
     aspects: tuple[str, ...] = ()
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()
@@ -286,8 +295,10 @@ class Claim:
 
     def exclusion(self, facts: Facts) -> str | None:
         """Why the claim cannot apply to a model with these facts, as a sentence; None if it can."""
-        if self.of_numbers and facts.config.d_out > 1:
-            values = f"vectors of {facts.config.d_out} coordinates"
+        if facts.outside and self.reads != OUTPUTS:
+            return f"It needs weights ({self.reads}), and this predictor is seen from outside."
+        if self.of_numbers and facts.n_targets > 1:
+            values = f"vectors of {facts.n_targets} coordinates"
             return (
                 "The claim is about functions whose values are numbers; this model predicts "
                 f"{values}."
@@ -398,6 +409,8 @@ class Claim:
             )
         if self.kind == "learning" and (short := self.learned(facts)):
             return f"{NOT_LEARNED} ({short}), so this says nothing about training."
+        if self.kind == "learning" and facts.outside and not facts.control:
+            return NO_CONTROL if decision.verdict == "supported" else None
         forbids = self._forbidding(decision)
         if forbids is None:
             return None

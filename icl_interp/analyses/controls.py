@@ -35,7 +35,7 @@ def measure(
         m.name: m for m in beside
     }
     errors = lab.measure_all(list(wanted.values()), watch)
-    for number, prefix in enumerate(CONTROLS):
+    for number, prefix in enumerate(CONTROLS[: lab.n_controls]):
         results = lab.results
         claims = [claim for claim in claims if claim.needs_another_control(results, facts)]
         asked = {m.name: m for claim in claims for m in claim.control}

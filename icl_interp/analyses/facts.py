@@ -12,7 +12,7 @@ import numpy as np
 
 from icl_interp.analyses.criterion import FEWEST_CLAIMS, Estimate
 from icl_interp.checkpoints.companions import Role
-from icl_interp.errors import whole
+from icl_interp.errors import InputError, whole
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import build, decode, encode
@@ -25,6 +25,8 @@ from icl_interp.tasks.vectors import VectorLaw
 # Share of what can be explained, in distribution, from which a model counts as having learned its
 # task.
 LEARNED_R2 = 0.9
+# What a report says of a predictor without weights.
+OUTSIDE = "seen from outside: no causal check"
 # Parameters of a model that is measured on fewer prompts, whose contexts are read in float32.
 LARGE = 2_000_000
 
@@ -34,6 +36,39 @@ class UnknownTask:
     """A task of a class that is not registered here: its data, as the report stores them."""
 
     data: Mapping[str, Any]
+
+
+_OF_CONFIG = frozenset(f.name for f in dataclasses.fields(HookedTransformerConfig))
+
+
+class NoConfig(HookedTransformerConfig):
+    """The shape of a predictor that is seen from outside: nothing is known of it.
+
+    Whoever asks for anything is told so, and cannot take a default for a fact.
+    """
+
+    def __init__(self) -> None:
+        pass
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _OF_CONFIG:
+            raise InputError(
+                f"{name} of a model was asked for, but this predictor is seen from outside: "
+                "a claim that needs more than outputs does not apply to it"
+            )
+        return super().__getattribute__(name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NoConfig)
+
+    def __hash__(self) -> int:
+        return hash(NoConfig)
+
+    def __repr__(self) -> str:
+        return "NoConfig()"
+
+
+NO_CONFIG = NoConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +98,11 @@ class Facts:
         failed: measurements that failed, and why, by the names of their results.
         n_claims: claims that were registered when it was analysed: firm verdicts hold among so
             many.
+        outside: whether it is a predictor that is seen from outside: nothing is known but what it
+            predicts, and `config` is `NO_CONFIG`.
+        checks: what was tried on such a predictor before anything was judged
+            (`predictors.Check`).
+        control: the name of the untrained predictor beside it; "" for none.
     """
 
     config: HookedTransformerConfig
@@ -82,6 +122,24 @@ class Facts:
     companions_left_out: tuple[Mapping[str, str], ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     n_claims: int = FEWEST_CLAIMS
+    outside: bool = False
+    checks: tuple[Mapping[str, Any], ...] = ()
+    control: str = ""
+
+    @classmethod
+    def of_outputs(cls, task: Task, in_distribution: Mapping[str, Any], **more: Any) -> Self:
+        """The facts about a predictor of which only outputs are seen."""
+        return cls(
+            config=NO_CONFIG,
+            task=task,
+            encoding="",
+            in_distribution=in_distribution,
+            n_points=task.n_points,
+            x_unit=x_unit(task),
+            has_features=task.has_features,
+            outside=True,
+            **more,
+        )
 
     @classmethod
     def of(
@@ -105,6 +163,13 @@ class Facts:
             n_parameters=sum(p.numel() for p in model.parameters()),
             **more,
         )
+
+    @property
+    def n_targets(self) -> int:
+        """Coordinates of a value."""
+        if not self.outside:
+            return self.config.d_out
+        return self.task.n_targets if isinstance(self.task, Task) else 1
 
     @property
     def error(self) -> float:
@@ -194,8 +259,13 @@ class Facts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        config = {key: value for key, value in encode(self.config).items() if key != "kind"}
+        config = {} if self.outside else encode(self.config)
+        config.pop("kind", None)
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if self.outside:
+            del plain["config"]
+        else:  # reports of models stay as they were
+            plain = {key: value for key, value in plain.items() if key not in _OF_OUTSIDE}
         return {
             **encode(plain),
             "config": config,
@@ -229,7 +299,9 @@ class Facts:
             whole(told.get(key, 0), f"{where}.{key}", 0)
         config = stored["config"]
         return cls(
-            config=build(HookedTransformerConfig, config.mapping(), config.where),
+            config=NO_CONFIG
+            if told.get("outside")
+            else build(HookedTransformerConfig, config.mapping(), config.where),
             task=_task(stored["task"]),
             in_distribution=_errors(stored["in_distribution"]),
             companions=_companions(stored),
@@ -237,6 +309,7 @@ class Facts:
         )
 
 
+_OF_OUTSIDE = ("outside", "checks", "control")  # told of predictors seen from outside only
 _ALWAYS = ("encoding", "n_points", "n_parameters")  # which reports of all versions have
 # Facts that are stored in another form than their annotations say.
 _BUILT = ("config", "task", "in_distribution", "companions", "n_units")

@@ -68,6 +68,10 @@ class Lab(Bench):
         self.control_config = control_config or model.shape
         self._snapshots = snapshots
         self._config = config
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is measured yet."""
         self._results = Results()
         self._taken: dict[str, Measurement[Any]] = {}
         self._errors: dict[str, Exception] = {}
@@ -132,6 +136,11 @@ class Lab(Bench):
         return Controls(
             lambda seed: self._beside(HookedTransformer(self.control_config, seed=seed), 1)
         )
+
+    @property
+    def n_controls(self) -> int:
+        """How many untrained controls there are."""
+        return len(SEEDS)
 
     @property
     def control(self) -> "Lab":

@@ -40,4 +40,15 @@ class Sizes(NamedTuple):
         """
         if n_prompts is not None:
             return cls(checked(n_prompts) // UNIT, N_CONTEXTS)
-        return cls(N_UNITS_LARGE, N_CONTEXTS_LARGE) if is_large(model) else cls(N_UNITS, N_CONTEXTS)
+        if is_large(model):
+            return cls(N_UNITS_LARGE, N_CONTEXTS_LARGE)
+        return cls(N_UNITS, N_CONTEXTS)
+
+    @classmethod
+    def of_outputs(cls, n_prompts: int | None = None) -> Self:
+        """What a report on a predictor without weights takes.
+
+        >>> Sizes.of_outputs()
+        Sizes(n_units=128, n_contexts=4)
+        """
+        return cls(N_UNITS if n_prompts is None else n_prompts // UNIT, N_CONTEXTS)

@@ -10,7 +10,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -192,6 +192,37 @@ class _Estimators:
         self.GradientBoostingRegressor = GradientBoostingRegressor
         self.Lasso = Lasso
         self.DecisionTreeRegressor = DecisionTreeRegressor
+
+
+class FittingTools(NamedTuple):
+    """What a fit of an estimator of the user's own needs of scikit-learn.
+
+    Attributes:
+        clone: gives an unfitted copy of an estimator.
+        config_context: settings of scikit-learn for a block.
+    """
+
+    clone: Callable[..., Any]
+    config_context: Callable[..., Any]
+
+
+def fitting_tools(wanted_by: str) -> FittingTools:
+    """The tools to fit an estimator.
+
+    Args:
+        wanted_by: what needs them, for the message.
+
+    Raises:
+        InputError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn import config_context
+        from sklearn.base import clone
+    except ImportError as error:
+        raise InputError(
+            f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}"
+        ) from error
+    return FittingTools(clone, config_context)
 
 
 def _by_prefixes(

@@ -306,6 +306,16 @@ def _section(name: str, data: Any, where: str) -> Any:
     return build(_SECTIONS[name], values, where)
 
 
+def check_registered(task: Task) -> None:
+    """Refuse a task of a class that a stored report could not name.
+
+    Raises:
+        InputError: the class of the task, or of a part of it, is not registered.
+    """
+    for part in (task, *(getattr(task, f.name) for f in fields(task))):
+        _check_registered(part)
+
+
 def check_round_trip(config: RunConfig) -> None:
     """Refuse, before training starts, a config that its own `config.json` would not give back.
 
@@ -314,8 +324,7 @@ def check_round_trip(config: RunConfig) -> None:
             was; it is named.
     """
     task = config.task
-    for part in (task, *(getattr(task, f.name) for f in fields(task))):
-        _check_registered(part)
+    check_registered(task)
     for section, part in (("task", task), ("model", config.model), ("training", config.training)):
         for f in fields(part) if part is not None else ():
             _check_json(getattr(part, f.name), f"{section}.{f.name}")

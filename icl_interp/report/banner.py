@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icl_interp.analyses.claim import EXPLAINS, NOT_LEARNED
+from icl_interp.analyses.facts import OUTSIDE
 from icl_interp.analyses.finding import Finding
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
 from icl_interp.figures.text import number
@@ -25,10 +26,25 @@ def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[
         said = short[0].partition(")")[0]
         claims = "1 claim asks" if len(short) == 1 else f"{len(short)} claims ask"
         yield f"{said}): {claims} for more, and nothing is decided there."
+    for one in model.get("checks", ()):
+        if one.get("outcome") == "warning":
+            yield f"Check of the predictor, {one.get('name')}: {one.get('says')}."
     for one in model.get("companions_left_out", ()):
         yield f"The matched model {one.get('name')} is left out: {one.get('reason')}"
     if failed := [f.id for f in findings if f.error]:
         yield f"Measuring failed for {', '.join(failed)}; the reason stands at each of them."
+
+
+def checks(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(sign and name, line) of what was tried on a predictor before anything was judged."""
+    found = []
+    for one in model.get("checks", ()):
+        sign = SIGNS.get(one.get("outcome"), "·")
+        found.append((f"{sign} {one.get('name')}", str(one.get("says"))))
+    return found
+
+
+SIGNS = {"passed": "✔", "warning": "!", "failed": "✘", "said": "·"}
 
 
 def describe(model: Mapping[str, Any]) -> str:
@@ -38,6 +54,8 @@ def describe(model: Mapping[str, Any]) -> str:
     >>> describe({"config": config})
     '3 layers · width 64 · 4 heads a layer · no normalisation'
     """
+    if model.get("outside"):
+        return f"a predictor without weights · {OUTSIDE}"
     config = model.get("config", {})
     words = [
         _plural(config.get("n_layers"), "layer"),

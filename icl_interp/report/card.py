@@ -66,8 +66,7 @@ def markdown(
     shown = [f for f in findings if f.verdict != "not_applicable"]
     parts = [
         f"{HEAD}\n# {plain(checkpoint['name'])}",
-        "A transformer that learns functions from the numbers in its prompt: "
-        f"{plain(model_words(model['config']))}; {model['n_parameters']:,} parameters.",
+        _what(model),
         plain(answer(shown)),
         "## Error in distribution",
         _error(model["in_distribution"]),
@@ -82,7 +81,7 @@ def markdown(
         parts.append(plain(firm))
     parts += [
         "## Use",
-        USE,
+        USE_OF_PREDICTOR if model.get("outside") else USE,
         "## Task and model",
         _fenced(model),
         "## Origin",
@@ -97,6 +96,24 @@ import icl_interp
 checkpoint = icl_interp.load("FOLDER")  # the folder that holds this file
 report = icl_interp.analyze(checkpoint)
 ```"""
+
+
+USE_OF_PREDICTOR = """```python
+import icl_interp
+
+report = icl_interp.analyze(predictor, task=task)  # a predictor without weights, and its task
+```"""
+
+
+def _what(model: Mapping[str, Any]) -> str:
+    """What it is, in a sentence."""
+    words = plain(model_words(model["config"]))
+    if model.get("outside"):
+        return f"A predictor that learns functions from the numbers in its prompt, {words}."
+    return (
+        f"A transformer that learns functions from the numbers in its prompt: {words}; "
+        f"{model['n_parameters']:,} parameters."
+    )
 
 
 def _error(error: Mapping[str, Any]) -> str:

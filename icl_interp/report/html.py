@@ -50,6 +50,7 @@ _TEMPLATES.globals |= {
     "needed": words.needed,
     "region": words.region,
     "sentence": words.sentence,
+    "checks": banner.checks,
     "describe": banner.describe,
     "is_whole": banner.is_whole,
     "tiles": banner.tiles,

@@ -17,7 +17,7 @@ from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
 from icl_interp.checkpoints import assumptions, bundled
 from icl_interp.errors import printable
-from icl_interp.report.banner import task_words
+from icl_interp.report.banner import checks, task_words
 from icl_interp.report.report import Report
 from icl_interp.report.words import (
     MARKS,
@@ -99,6 +99,8 @@ def _model(report: Report) -> Text:
     )
     if values := value_words(report.model["config"]):
         measures += f"values: {values}; errors are means over coordinates\n"
+    for name, says in checks(report.model):
+        measures += f"{name}: {says}\n"
     said = [report.checkpoint.get("note"), *assumptions.lines(report.checkpoint)]
     notes = "".join(f"{line}\n" for line in said if line)
     # Texts of a report are never markup: a folder may be called [red].
@@ -250,6 +252,7 @@ def about(asked: Claim) -> dict[str, str]:
         rows["source"] = asked.source
     rows["measured"] = "\n".join(_doc(m.function, m.name) for m in asked.measurements)
     rows["criterion"] = "\n".join([asked.criterion.text, *_conditions(asked)])
+    rows["reads"] = asked.reads
     rows["kind"] = KINDS[asked.kind]
     if asked.control:
         rows["control"] = (

@@ -9,6 +9,7 @@ from typing import Any
 from icl_interp.analyses import natural
 from icl_interp.analyses.claim import QUESTIONS
 from icl_interp.analyses.criterion import Condition, Estimate
+from icl_interp.analyses.facts import OUTSIDE
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.natural import region
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
@@ -125,7 +126,9 @@ def value_words(model: Mapping[str, Any]) -> str:
 
 
 def model_words(model: Mapping[str, Any]) -> str:
-    """An architecture in words, from its config as plain data."""
+    """An architecture in words, from its config as plain data; empty from outside."""
+    if not model:
+        return OUTSIDE
     norm = (
         f"{model['norm_position']}-{model['normalization_type']}"
         if model["normalization_type"]

@@ -178,6 +178,7 @@ AUGMENTED_CLAIM = Claim(
         "show s_0 twice there, which is not asked.",
     ),
     kind="learning",
+    reads="the first layer, and the parts in use",
     criterion=CRITERION,
     measurements=(first_layer, first_pattern, in_use),
     control=(first_layer,),

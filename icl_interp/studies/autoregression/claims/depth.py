@@ -155,6 +155,7 @@ DEPTH_CLAIM = Claim(
         "the claim fails.",
     ),
     kind="learning",
+    reads="gradients, and the parts in use",
     criterion=CRITERION,
     measurements=(descent, in_use),
     control=(descent,),

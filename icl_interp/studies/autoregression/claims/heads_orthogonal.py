@@ -155,6 +155,7 @@ HEADS_ORTHOGONAL_CLAIM = Claim(
         "beside it.",
     ),
     kind="learning",
+    reads="weights of the heads",
     criterion=CRITERION,
     measurements=(likeness, by_chance, heads_tie),
     control=(likeness, by_chance),

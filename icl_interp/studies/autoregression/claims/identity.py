@@ -169,6 +169,7 @@ IDENTITY_CLAIM = Claim(
         "= I gives p_T A B^T = I, which the identity is part of.",
     ),
     kind="learning",
+    reads="weights of the heads",
     criterion=CRITERION,
     measurements=(heads, positions, diagonals_tie),
     control=(heads,),

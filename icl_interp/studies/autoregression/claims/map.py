@@ -259,6 +259,7 @@ MAP_CLAIM = Claim(
         "to fit, for each length of the prompt.",
     ),
     kind="learning",
+    reads="gradients, and the parts in use",
     criterion=CRITERION,
     measurements=(in_context_map, map_at_every_length, in_use),
     control=(in_context_map, map_at_every_length),

@@ -170,6 +170,7 @@ PAST_CLAIM = Claim(
         "that are spread over many tokens, which our claim denies.",
     ),
     kind="learning",
+    reads="weights of the heads",
     criterion=CRITERION,
     measurements=(heads, positions, diagonals_tie, positions_cut),
     control=(positions, positions_cut),

@@ -117,6 +117,7 @@ DIAGONALS_CLAIM = Claim(
         "that is no invariance across diagonals.",
     ),
     kind="learning",
+    reads="weights of the layer",
     criterion=CRITERION,
     measurements=(positions, positions_averaged, layer_tie),
     control=(positions, positions_averaged),

@@ -111,6 +111,7 @@ SOFTMAX_CLAIM = Claim(
         "ends there from these weights, not that it must from all.",
     ),
     kind="architecture",
+    reads="weights of the layer",
     criterion=CRITERION,
     measurements=(missed, trained_on, layer_tie),
     control=(missed,),

@@ -133,6 +133,7 @@ SPARE_CLAIM = Claim(
         "these trained weights, whose heads may all be in use although fewer would do.",
     ),
     kind="learning",
+    reads="heads, which are pruned",
     criterion=CRITERION,
     measurements=(pruned, different),
     control=(pruned,),

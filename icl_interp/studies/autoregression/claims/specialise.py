@@ -114,6 +114,7 @@ SPECIALISE_CLAIM = Claim(
         "where training starts, and how it steps.",
     ),
     kind="learning",
+    reads="weights of the heads",
     criterion=CRITERION,
     measurements=(coordinates, division, heads_tie),
     control=(division,),

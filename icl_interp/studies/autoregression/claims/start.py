@@ -113,6 +113,7 @@ START_CLAIM = Claim(
         "are not diagonal, which may use that the second token is lambda where s_0 = 1.",
     ),
     kind="architecture",
+    reads="weights of the layer",
     criterion=CRITERION,
     measurements=(starts, layer_tie),
     control=(starts,),

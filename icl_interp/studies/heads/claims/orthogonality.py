@@ -257,6 +257,7 @@ ORTHOGONALITY_CLAIM = Claim(
         "predictions, must overlap less than random directions would.",
     ),
     kind="learning",
+    reads="outputs of the heads",
     criterion=CRITERION,
     measurements=(output_unit.own, relevance.relevance, overlap, pair_ablation),
     control=(overlap,),

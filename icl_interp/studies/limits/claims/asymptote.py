@@ -281,6 +281,8 @@ def _rows(ends: np.ndarray, x_unit: float) -> Iterator[dict[str, Any]]:
 
 
 def _without_norm(facts: Facts) -> str | None:
+    if facts.outside:  # whether it has a line is a question about outputs
+        return None
     if facts.config.normalization_type is not None:
         return "The claim is about models without normalisation; this one normalises."
     if facts.config.embed_bound is not None:
@@ -351,6 +353,7 @@ LINEAR_ASYMPTOTE_CLAIM = Claim(
         "the constant b may differ between contexts.",
     ),
     kind="architecture",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(
         output_unit.own,

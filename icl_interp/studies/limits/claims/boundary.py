@@ -223,6 +223,7 @@ BOUNDARY_IMMEDIATE_CLAIM = Claim(
         "within a tenth of its own standard deviation in distribution.",
     ),
     kind="architecture",
+    reads="outputs",
     criterion=IMMEDIATE,
     measurements=(
         output_unit.own,

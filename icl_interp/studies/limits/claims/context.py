@@ -353,6 +353,7 @@ CONTEXT_ERASED_CLAIM = Claim(
         "contexts (prompts that end with the same query).",
     ),
     kind="architecture",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(
         far.intact,

@@ -223,6 +223,7 @@ CONTINUOUS_FUNCTIONS_CLAIM = Claim(
         "model can know by heart.",
     ),
     kind="learning",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(continuous,),
     control=(continuous,),

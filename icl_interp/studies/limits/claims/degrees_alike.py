@@ -161,6 +161,7 @@ DEGREES_ALIKE_CLAIM = Claim(
         "on, and ask that every error be at most a tenth of that of predicting 0.",
     ),
     kind="learning",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(errors,),
     control=(errors,),

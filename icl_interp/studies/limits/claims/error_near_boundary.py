@@ -134,6 +134,7 @@ ERROR_NEAR_BOUNDARY_CLAIM = Claim(
         "half.",
     ),
     kind="learning",
+    reads="models of several kinds of training",
     criterion=CRITERION,
     measurements=(seeds.inside,),
     aspects=("kind of task",),

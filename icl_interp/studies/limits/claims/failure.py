@@ -305,6 +305,7 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
         "removing LayerNorm does not restore in-context learning for such queries.",
     ),
     kind="learning",
+    reads="its norms, which are edited",
     criterion=CRITERION,
     measurements=(failure, far.norm_arms, far.counterpart),
     control=(far.norm_arms,),

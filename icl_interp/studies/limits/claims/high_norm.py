@@ -238,6 +238,7 @@ NO_ICL_AT_HIGH_NORM_CLAIM = Claim(
         "inside the trained range.",
     ),
     kind="architecture",
+    reads="outputs",
     criterion=HIGH_NORM,
     measurements=(
         output_unit.own,

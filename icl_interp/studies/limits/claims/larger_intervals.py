@@ -163,6 +163,7 @@ LARGER_INTERVALS_CLAIM = Claim(
         "the smallest interval. Ours on U(-100, 100) has not learned its task and is left out.",
     ),
     kind="learning",
+    reads="models of several kinds of training",
     criterion=CRITERION,
     measurements=(seeds.intervals,),
     aspects=("kind of task",),

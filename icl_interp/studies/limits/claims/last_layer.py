@@ -192,6 +192,7 @@ LAST_LAYER_CLAIM = Claim(
         "be there.",
     ),
     kind="learning",
+    reads="the stream after each layer",
     criterion=CRITERION,
     measurements=(lens, without_last, curves, without_attention, ablated),
     control=(lens, without_last),

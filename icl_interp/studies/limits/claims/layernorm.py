@@ -66,7 +66,9 @@ def needs_norm(facts: Facts) -> str | None:
 
 
 def needs_growth(facts: Facts) -> str | None:
-    """Why LayerNorm cannot be what a far query meets first."""
+    """Why LayerNorm cannot be what a far query meets first; from outside nothing tells."""
+    if facts.outside:
+        return None
     if facts.config.embed_bound is None:
         return needs_norm(facts)
     return (
@@ -400,6 +402,7 @@ LAYERNORM_SATURATION_CLAIM = Claim(
         "predict, and ask that a LayerNorm's scale grow with the query.",
     ),
     kind="architecture",
+    reads="its norms, and the read-out's certificate",
     criterion=SATURATION,
     measurements=(
         output_unit.own,

@@ -260,6 +260,7 @@ LAYERNORM_CAUSES_SATURATION_CLAIM = Claim(
         f"changes of the prediction grow as the query goes from 1e3 to 1e6 {EDGE}.",
     ),
     kind="architecture",
+    reads="its norms, which are edited",
     criterion=CAUSES,
     measurements=(
         output_unit.own,

@@ -439,6 +439,7 @@ NO_CLASSICAL_ALGORITHM_CLAIM = Claim(
     ),
     # Argued from the design, but a model that failed at its task would be like no algorithm too.
     kind="learning",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(own, itself, rivals),
     control=(own,),

@@ -86,6 +86,7 @@ NO_NORM_BETTER_CLAIM = Claim(
         "of each kind and ask for errors that are at least a fifth smaller.",
     ),
     kind="learning",
+    reads="models of several kinds of training",
     criterion=CRITERION,
     measurements=(seeds.functions,),
     aspects=("kind of task",),

@@ -155,6 +155,7 @@ PATTERNS_ALIKE_CLAIM = Claim(
         "degrees with the usual distance between two prompts of one degree, at the last query.",
     ),
     kind="learning",
+    reads="attention patterns",
     criterion=CRITERION,
     measurements=(distances, swapped),
     control=(distances,),

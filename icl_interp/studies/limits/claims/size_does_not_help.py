@@ -118,6 +118,7 @@ SIZE_DOES_NOT_HELP_CLAIM = Claim(
     # Untrained models of two sizes err alike too: what the claim denies is that training makes a
     # difference.
     kind="architecture",
+    reads="models of several sizes",
     criterion=CRITERION,
     measurements=(seeds.functions,),
     aspects=("kind of task",),

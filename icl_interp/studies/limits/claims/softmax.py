@@ -257,6 +257,7 @@ SOFTMAX_HARDMAX_CLAIM = Claim(
         "out: distance did not cause it.",
     ),
     kind="architecture",
+    reads="attention patterns",
     criterion=HARDMAX,
     measurements=(output_unit.own, relevance.relevance, concentration, delta, far_swap),
     control=(concentration,),

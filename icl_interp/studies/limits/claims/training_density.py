@@ -195,6 +195,7 @@ TRAINING_DENSITY_CLAIM = Claim(
         "overlap. Each kind has several seeds.",
     ),
     kind="learning",
+    reads="models of several kinds of training",
     criterion=CRITERION,
     measurements=(seeds.intervals,),
     aspects=("kind of task",),

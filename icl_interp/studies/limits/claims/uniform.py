@@ -198,6 +198,7 @@ SOFTMAX_UNIFORM_CLAIM = Claim(
         "positions.",
     ),
     kind="architecture",
+    reads="attention patterns",
     criterion=CRITERION,
     measurements=(output_unit.own, relevance.relevance, dispersion, deficit),
     control=(deficit,),

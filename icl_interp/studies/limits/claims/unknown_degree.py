@@ -112,6 +112,7 @@ BETTER_THAN_UNKNOWN_DEGREE_CLAIM = Claim(
         "not know the degree, and ask for at most 0.8 times as much: as good as is not better.",
     ),
     kind="learning",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(unknown_degree, classes.errors),  # the figure draws the latter
     control=(unknown_degree,),

@@ -276,6 +276,7 @@ UNSEEN_CLASSES_CLAIM = Claim(
         "nearest degrees it was trained on. Beside degrees we ask for polynomials of drawn powers.",
     ),
     kind="learning",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(errors,),
     control=(errors,),

@@ -94,7 +94,7 @@ def approach_decades(lab: Lab, swept: Swept) -> DataArray:
 def _with_scales(lab: Lab) -> Sweep:
     """f at one point a decade on few contexts, and the norms' scales where they have any."""
     probe = LayerNormScale(per_prompt=True)
-    probes = [] if probe.refusal(lab.model) else [probe]
+    probes = [] if lab.outside or probe.refusal(lab.model) else [probe]
     return lab.ask(lab.x_unit * np.sort(far.DECADES), prompts=lab.few, probes=probes)
 
 

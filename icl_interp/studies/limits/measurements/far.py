@@ -262,11 +262,11 @@ def certificate(lab: Lab, swept: Mapping[str, Swept]) -> DataFrame:
     `norms_begin`. NaN where a formula does not apply: no final norm, a read-in that centring
     removes or `embed_bound` bounds. The plateaus are those along the first coordinate.
     """
-    model = lab.model
     above = below = float("nan")
     onset = NO_ONSET
     c, r = certified(lab)
     if has_certificate(lab) and has_plateaus(lab):
+        model = lab.model
         above, below = map(float, theory.plateau(model.embed.W_E[0], *_read_out(model)))
         onset = predicted_onset(lab, swept["near"])
     elif has_certificate(lab) and levels_off_after_norms(lab):
@@ -282,9 +282,10 @@ NO_ONSET = Interval(float("nan"), float("nan"), float("nan"))
 
 def has_certificate(lab: Lab) -> bool:
     """Whether the last norm bounds the output, a number, in an interval that weights tell."""
+    if not lab.norms:
+        return False
     cfg = lab.model.cfg
-    centres = cfg.normalization_type in ("LN", "LNPre")
-    return centres and bool(lab.model.norms) and cfg.d_out == 1
+    return cfg.normalization_type in ("LN", "LNPre") and cfg.d_out == 1
 
 
 def certified(lab: Lab) -> tuple[float, float]:
@@ -329,7 +330,7 @@ def _read_ins(lab: Lab) -> Float[torch.Tensor, "unit d_model"]:
 
 def _at_ends(lab: Lab) -> Sweep | None:
     """The drawn queries, which end at 1e6 units, where the weights predict plateaus."""
-    predicted = bool(lab.model.norms) and has_plateaus(lab)
+    predicted = bool(lab.norms) and has_plateaus(lab)
     return lab.ask_at(lab.drawn_queries) if predicted else None
 
 
@@ -468,7 +469,7 @@ def _around(value: float, rows: np.ndarray) -> Interval:
 def _scales_far_out(lab: Lab) -> Sweep | None:
     """The scales of all norms as the query grows; nothing where the model's norms have none."""
     probe = LayerNormScale(per_prompt=True)
-    if probe.refusal(lab.model):
+    if lab.outside or probe.refusal(lab.model):
         return None
     return lab.ask(lab.x_unit * np.sort(DECADES), probes=[probe])
 
@@ -482,7 +483,7 @@ def norm_scales(lab: Lab, swept: Swept | None) -> DataArray:
         scales = swept.probe(LayerNormScale).results()["scale"].values
         # By torch, which takes the logarithm of a scale of 0 without a warning.
         values = torch.from_numpy(scales).log().mean(-1).numpy()
-    return make_curve(values, {"norm": tuple(lab.model.norms), "x": tuple(xs)}, units="log")
+    return make_curve(values, {"norm": lab.norms, "x": tuple(xs)}, units="log")
 
 
 @measurement(

@@ -168,6 +168,7 @@ ALGORITHM_CLAIM = Claim(
         "linear regression.",
     ),
     kind="learning",
+    reads="the stream after each layer, and its gradients",
     criterion=CRITERION,
     measurements=(algorithms,),
     control=(algorithms,),

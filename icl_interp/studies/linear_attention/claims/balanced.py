@@ -135,6 +135,7 @@ BALANCED_CLAIM = Claim(
         "of a training by gradient flow; a model that Adam trained is not asked.",
     ),
     kind="learning",
+    reads="weights of the layer during training",
     criterion=CRITERION,
     measurements=(path, numbers, tied),
     about_weights=True,

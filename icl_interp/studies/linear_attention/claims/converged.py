@@ -111,6 +111,7 @@ CONVERGED_CLAIM = Claim(
         " query-key weights with the minimum's, because one may be scaled up and the other down.",
     ),
     kind="learning",
+    reads="weights of the layer",
     criterion=CRITERION,
     measurements=(product, numbers, loss, tied),
     about_weights=True,

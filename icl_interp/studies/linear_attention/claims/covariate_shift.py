@@ -121,6 +121,7 @@ COVARIATE_SHIFT_CLAIM = Claim(
         "predictions outgrow the labels.",
     ),
     kind="learning",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(covariate_shift,),
     control=(covariate_shift,),

@@ -88,6 +88,7 @@ IDENTITY_MAPS_CLAIM = Claim(
         "weights may rotate the stream.",
     ),
     kind="learning",
+    reads="weights of the layer",
     criterion=CRITERION,
     measurements=(maps, tied),
     about_weights=True,

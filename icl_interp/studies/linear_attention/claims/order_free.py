@@ -64,6 +64,8 @@ def evidence(results: Results, facts: Facts) -> dict[str, Found]:
 
 def tells_orders_apart(facts: Facts) -> list[str]:
     """What a model of this design can tell the orders of its examples by; nothing for sums."""
+    if facts.outside:
+        return ["a design that is not known"]
     cfg = facts.config
     causal = cfg.attention_dir == "causal" and cfg.n_layers > 1
     parts = {
@@ -102,6 +104,7 @@ ORDER_FREE_CLAIM = Claim(
         " and also ask this of models that are not linear attention.",
     ),
     kind="architecture",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(order,),
     control=(order,),

@@ -141,6 +141,7 @@ PL_INEQUALITY_CLAIM = Claim(
         "of a real training.",
     ),
     kind="architecture",
+    reads="weights of the layer during training",
     criterion=CRITERION,
     measurements=(path, tied),
     about_weights=True,

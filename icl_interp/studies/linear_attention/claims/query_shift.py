@@ -102,6 +102,7 @@ QUERY_SHIFT_CLAIM = Claim(
         "the mean square of the labels.",
     ),
     kind="learning",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(query_shift,),
     aspects=("single layer", "single head", "kind of task"),

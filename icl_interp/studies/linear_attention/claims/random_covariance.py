@@ -116,6 +116,7 @@ RANDOM_COVARIANCE_CLAIM = Claim(
         "slides report to succeed.",
     ),
     kind="learning",
+    reads="the design of the model",
     criterion=CRITERION,
     measurements=(risk,),
     control=(risk,),

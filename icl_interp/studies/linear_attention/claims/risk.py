@@ -129,6 +129,7 @@ RISK_CLAIM = Claim(
         "and Γ the matrix of Theorem 4.1.",
     ),
     kind="learning",
+    reads="the design of the layer",
     criterion=CRITERION,
     measurements=(risk,),
     control=(risk,),

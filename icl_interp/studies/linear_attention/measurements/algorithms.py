@@ -226,13 +226,11 @@ def order(lab: Lab) -> DataArray:
     """
     sample = grouped_prompts(lab, task_of(lab).n_points - 1, 2, "order").prompts
     stream = generator(lab.seed, "lsa/order")
-    with torch.no_grad():
-        shuffled = (lab.tokens(sample.reordered(stream)) for _ in range(N_ORDERS))
-        values = torch.stack([as_numbers(lab.model(tokens))[:, -1].cpu() for tokens in shuffled])
-        swapped = as_numbers(
-            lab.model(lab.tokens(_with_others_examples(sample, len(sample) // lab.n_units)))
-        )[:, -1]
-    change = (swapped.cpu() - values.mean(0)).square() / 2
+    shuffled = (sample.reordered(stream) for _ in range(N_ORDERS))
+    values = torch.stack([as_numbers(lab.at_query(prompts)) for prompts in shuffled])
+    others = _with_others_examples(sample, len(sample) // lab.n_units)
+    swapped = as_numbers(lab.at_query(others))
+    change = (swapped - values.mean(0)).square() / 2
     rows = (values.var(0), (values.mean(0) - values.mean()).square(), change)
     axes = {"over": ("orders", "prompts", "contexts"), "unit": tuple(range(lab.n_units))}
     return make_array(

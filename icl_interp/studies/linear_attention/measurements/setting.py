@@ -134,9 +134,14 @@ def best_r2(facts: Facts) -> float:
     layers the best single one is a lower bar, and for others all but the noise can be learned.
     """
     where = trained_landscape(task_in(facts))
-    if facts.config.score_fn == "linear":
+    if _is_linear(facts):
         return float(-2 * where.minimum / where.label_moment)
     return float(1 - task_in(facts).noise_std ** 2 / where.label_moment)
+
+
+def _is_linear(facts: Facts) -> bool:
+    """Whether the model is known to be linear attention."""
+    return not facts.outside and facts.config.score_fn == "linear"
 
 
 def not_learned(facts: Facts) -> str | None:
@@ -149,8 +154,7 @@ def not_learned(facts: Facts) -> str | None:
     r2, best = facts.r2, best_r2(facts)
     if r2 > LEARNED_R2 * best:
         return None
-    linear = facts.config.score_fn == "linear"
-    kind = "the best layer of linear attention" if linear else "the best predictor"
+    kind = "the best layer of linear attention" if _is_linear(facts) else "the best predictor"
     return f"in-distribution R2 {r2:.3f}; {kind} has {best:.3f}, of which {LEARNED_R2} is needed"
 
 
@@ -218,7 +222,7 @@ def room(lab: Lab) -> int:
     A position that was never trained keeps its initial vector, so `n_ctx` is no licence.
     """
     trained = task_of(lab).n_points - 1
-    if lab.model.shape.positional_embedding_type != "none":
+    if lab.outside or lab.model.shape.positional_embedding_type != "none":
         return trained
     # `n_ctx` of interleaved prompts counts the query's label as well.
     return max(trained, lab.encoding.n_points(lab.model.cfg.n_ctx) - 1)
@@ -231,4 +235,4 @@ def by_function(values: Float[Tensor, " batch"], n_functions: int) -> np.ndarray
 
 def is_stacked(lab: Lab) -> bool:
     """Whether prompts are columns (x; y)."""
-    return isinstance(lab.encoding, Stacked)
+    return not lab.outside and isinstance(lab.encoding, Stacked)

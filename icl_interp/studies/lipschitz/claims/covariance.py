@@ -189,6 +189,7 @@ INVERSE_COVARIANCE_CLAIM = Claim(
         "false, and the claim is not asked. For even functions, f(x) = f(-x), w may be negative.",
     ),
     kind="learning",
+    reads="weights and scores of the head",
     criterion=CRITERION,
     measurements=(scores, scores_by_function, kernel, tied_window, optimum, matrix_losses),
     control=(kernel,),

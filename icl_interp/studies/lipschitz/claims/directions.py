@@ -211,6 +211,7 @@ IRRELEVANT_DIRECTIONS_CLAIM = Claim(
         "attention is not shown the directions.",
     ),
     kind="learning",
+    reads="weights and scores of the head",
     criterion=CRITERION,
     measurements=(scores, scores_by_function, kernel, tied_window, directions, subspace, projected),
     control=(subspace,),

@@ -195,6 +195,7 @@ LINEAR_CLAIM = Claim(
         "with MLPs before a layer of linear attention, which can.",
     ),
     kind="architecture",
+    reads="the design of the model, and its gradients",
     criterion=CRITERION,
     measurements=(label_weights_near, by_cosine),
     control=(label_weights_near,),

@@ -337,6 +337,7 @@ SMOOTHER_CLAIM = Claim(
         "weights: here weights may depend on the inputs alone, and what is averaged are labels.",
     ),
     kind="architecture",
+    reads="attention scores, and heads, which are replaced",
     criterion=CRITERION,
     measurements=(smoother,),
     control=(smoother,),

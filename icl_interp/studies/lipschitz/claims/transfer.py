@@ -223,6 +223,7 @@ TRANSFER_CLAIM = Claim(
         "wider: layers with a norm and an MLP count too.",
     ),
     kind="learning",
+    reads="the design of the model",
     criterion=CRITERION,
     measurements=(transfer, exact),
     control=(transfer,),

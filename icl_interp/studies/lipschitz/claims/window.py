@@ -268,6 +268,7 @@ OPTIMAL_WINDOW_CLAIM = Claim(
         "one n, and wider: other classes of functions than F_L^+ count.",
     ),
     kind="learning",
+    reads="weights and scores of the head",
     criterion=CRITERION,
     measurements=(
         scores,

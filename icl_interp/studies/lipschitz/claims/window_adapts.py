@@ -295,6 +295,7 @@ FAMILY_CLAIM = Claim(
         "`lipschitz.optimal_window`: this model's own window is the best one.",
     ),
     kind="learning",
+    reads="weights and scores of the head",
     criterion=CRITERION,
     measurements=(
         family,
