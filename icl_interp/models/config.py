@@ -32,9 +32,11 @@ class HookedTransformerConfig:
         act_fn: "gelu" (erf), "gelu_new" (tanh) or "relu".
         normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only), "Tanh" (no
             statistics: tanh(alpha x) with a learned alpha a norm, gain and bias) or None.
-        norm_position: "pre" (x += f(norm(x)), a final norm) or "post" (x = norm(x + f(x)), no final
-            norm).
+        norm_position: "pre" (x += f(norm(x)), a final norm), "post" (x = norm(x + f(x)), no final
+            norm) or "output" (x += norm(f(x)), no final norm).
         attn_only: no MLP. mlp_only: no attention.
+        read_in: "learned" (token W_E + b_E) or "token": the stream starts as the token itself, so
+            that W_E is the identity, b_E is 0, and neither is trained.
         positional_embedding_type: "standard" (learned) or "none".
         use_attn_scale: divide scores by sqrt(d_head).
         attention_dir: "causal" or "bidirectional".
@@ -73,9 +75,10 @@ class HookedTransformerConfig:
     d_out: int = 1
     act_fn: ActivationName = "gelu"
     normalization_type: Literal["LN", "LNPre", "RMS", "Tanh"] | None = "LN"
-    norm_position: Literal["pre", "post"] = "pre"
+    norm_position: Literal["pre", "post", "output"] = "pre"
     attn_only: bool = False
     mlp_only: bool = False
+    read_in: Literal["learned", "token"] = "learned"
     positional_embedding_type: Literal["standard", "none"] = "standard"
     use_attn_scale: bool = True
     attention_dir: Literal["causal", "bidirectional"] = "causal"
@@ -159,9 +162,15 @@ class HookedTransformerConfig:
             )
         self._check_bound()
         self._check_unit()
-        if self.norm_position == "post" and self.normalization_type is None:
+        if self.norm_position != "pre" and self.normalization_type is None:
             raise InputError(
-                "norm_position='post' needs a normalization_type; without a norm use 'pre'"
+                f"norm_position={self.norm_position!r} needs a normalization_type; without a norm "
+                "use 'pre'"
+            )
+        if self.read_in == "token" and self.d_model != self.d_in:
+            raise InputError(
+                "read_in='token' makes the stream of the token itself: it needs "
+                f"d_model={self.d_in} (d_in), but got d_model={self.d_model}"
             )
 
     def _check_unit(self) -> None:
@@ -232,6 +241,19 @@ class HookedTransformerConfig:
         Then what a model computes from a context is the same for every query.
         """
         return self.attention_dir == "causal" or self.keys == "labelled"
+
+    @property
+    def stream_is_a_sum(self) -> bool:
+        """Whether the residual stream is the sum of what its parts write: no norm acts on it."""
+        return self.norm_position != "post"
+
+    @property
+    def heads_write_to_stream(self) -> bool:
+        """Whether what each head writes is added to the stream as it is.
+
+        A norm on the sum of heads (`norm_position="output"`) makes of them what none wrote alone.
+        """
+        return self.norm_position != "output"
 
     @property
     def no_scale(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Weights that are not learned: they make a `HookedTransformer` a single unit (`cfg.unit`)."""
+"""Weights that are not learned: those of a single unit (`cfg.unit`), and a read-in of tokens."""
 
 import torch
 from torch import nn
@@ -11,6 +11,21 @@ LEARNED: dict[UnitName, tuple[str, ...]] = {
     "M": (f"{_ATTENTION}W_Q",),
     "KQV": tuple(f"{_ATTENTION}W_{letter}" for letter in "KQV"),
 }
+
+
+def read_tokens(model: nn.Module) -> None:
+    """Make the stream start as the token itself: W_E the identity, b_E zero, both untrained.
+
+    Args:
+        model: a fresh `HookedTransformer` with `cfg.read_in="token"`; it is changed.
+    """
+    named = dict(model.named_parameters())
+    weight, bias = named["embed.W_E"], named["embed.b_E"]
+    with torch.no_grad():
+        weight.copy_(torch.eye(len(weight)))
+        bias.zero_()
+    weight.requires_grad_(False)
+    bias.requires_grad_(False)
 
 
 def fix_weights(model: nn.Module, unit: UnitName) -> None:

@@ -153,7 +153,15 @@ class WeightProperties:
         """Sum of the output biases of the blocks before `layer`.
 
         With `mlp_input`, the bias of this layer's attention is included.
+
+        Raises:
+            InputError: a norm stands between these biases and the stream.
         """
+        if not self.cfg.heads_write_to_stream:
+            raise InputError(
+                "biases of sublayers do not add up in this model's stream: it normalises what each "
+                "sublayer writes (norm_position='output')"
+            )
         total = torch.zeros_like(self.unembed.W_U[:, 0])
         for i, block in enumerate(self.blocks[: layer + mlp_input]):
             if not self.cfg.mlp_only:

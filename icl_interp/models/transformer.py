@@ -15,7 +15,7 @@ from icl_interp.models import weights
 from icl_interp.models.attention import FIXED, Attention, KeysValues
 from icl_interp.models.blocks import Block, Blocks, Embed, PosEmbed, Stream, Tokens, Unembed
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.fixed import fix_weights
+from icl_interp.models.fixed import fix_weights, read_tokens
 from icl_interp.models.hooks import (
     HookedRootModule,
     HookPoint,
@@ -78,6 +78,8 @@ class HookedTransformer(WeightProperties, HookedRootModule):
                 ):  # on the meta device there are only shapes
                     noise = torch.randn(parameter.shape, generator=generator(seed, f"init/{name}"))
                     parameter.copy_(noise * cfg.init_std)
+        if cfg.read_in == "token":
+            read_tokens(self)
         if cfg.unit:
             fix_weights(self, cfg.unit)
         self.setup()

@@ -267,7 +267,7 @@ class Covered(HookedTransformer):
         wanted[: self.cfg.d_in] = torch.eye(self.cfg.d_in).to(known)
         reader = torch.linalg.pinv(known) @ wanted
         missed = (known @ reader - wanted).abs().max()
-        post = block and self.cfg.norm_position == "post"
+        post = block and self.cfg.norm_position != "pre"
         if self.cfg.embed_bound or post or missed > torch.finfo(known.dtype).eps ** 0.5:
             raise InputError(
                 f"the stream before block {block} does not tell which tokens it was read in from"

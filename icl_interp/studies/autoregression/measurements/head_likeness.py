@@ -91,6 +91,11 @@ def needs_heads_of_a_layer(facts: Facts) -> str | None:
         )
     if cfg.n_heads < 2:
         return "The claim is about two heads or more; this model has one"
+    if cfg.norm_position == "output":
+        return (
+            "The claim is about heads whose outputs are added to the prediction; here a norm "
+            f"({cfg.normalization_type}) acts on their sum"
+        )
     if cfg.normalization_type and cfg.norm_position == "pre":
         return (
             "The claim is about heads that read tokens unchanged; here a norm "

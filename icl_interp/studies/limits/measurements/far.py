@@ -283,7 +283,7 @@ NO_ONSET = Interval(float("nan"), float("nan"), float("nan"))
 def has_certificate(lab: Lab) -> bool:
     """Whether the last norm bounds the output, a number, in an interval that weights tell."""
     cfg = lab.model.cfg
-    centres = cfg.normalization_type in ("LN", "LNPre")
+    centres = cfg.normalization_type in ("LN", "LNPre") and cfg.norm_position != "output"
     return centres and bool(lab.model.norms) and cfg.d_out == 1
 
 

@@ -246,6 +246,11 @@ def why_not(model: HookedTransformer) -> str | None:
             "this model normalises before the layer (norm_position='pre'), which then does not "
             "read x W: theory.limits.plateau has its boundary values"
         )
+    if cfg.norm_position == "output":
+        return (
+            "this model normalises what the layer writes (norm_position='output') and not the "
+            f"stream behind it: {sweep}"
+        )
     if cfg.normalization_type not in (None, "LN", "LNPre"):
         return (
             f"this model's normalization_type is {cfg.normalization_type!r}, not LayerNorm or "
