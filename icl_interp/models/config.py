@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal, Self, get_args
 
 from icl_interp.errors import InputError, unknown
@@ -14,6 +14,8 @@ ScoreName = Literal[
 UnitName = Literal["M", "KQV"]
 # Score functions whose weights over the keys a query sees add up to 1.
 DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
+# Of a field that came later: configs from before, which lack it, keep their names.
+LATER = {"later": True}
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class HookedTransformerConfig:
     norm_position: Literal["pre", "post", "output"] = "pre"
     attn_only: bool = False
     mlp_only: bool = False
-    read_in: Literal["learned", "token"] = "learned"
+    read_in: Literal["learned", "token"] = field(default="learned", metadata=LATER)
     positional_embedding_type: Literal["standard", "none"] = "standard"
     use_attn_scale: bool = True
     attention_dir: Literal["causal", "bidirectional"] = "causal"
@@ -94,8 +96,8 @@ class HookedTransformerConfig:
 
     def __post_init__(self) -> None:
         self._fill_in_widths()
-        for field in fields(self):
-            self._check_field(field.name, field.type)
+        for one in fields(self):
+            self._check_field(one.name, one.type)
         self._check_combinations()
 
     def _fill_in_widths(self) -> None:
