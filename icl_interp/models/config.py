@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, Self, get_args
 
 from icl_interp.errors import InputError, unknown
+from icl_interp.models.positions import IN_SCORES, PositionName
 
 ActivationName = Literal["gelu", "gelu_new", "relu"]
 ScoreName = Literal[
@@ -39,7 +40,11 @@ class HookedTransformerConfig:
         attn_only: no MLP. mlp_only: no attention.
         read_in: "learned" (token W_E + b_E) or "token": the stream starts as the token itself, so
             that W_E is the identity, b_E is 0, and neither is trained.
-        positional_embedding_type: "standard" (learned) or "none".
+        positional_embedding_type: "standard" (a learned vector for each position, added to its
+            token), "none", or one that acts on scores: "rotary" (queries and keys are turned by
+            their positions), "alibi" (a fixed factor of each head times the distance is taken off)
+            or "relative" (a learned number for each distance is added, `W_R` of each layer,
+            (head, distance)); see `models.positions`.
         use_attn_scale: divide scores by sqrt(d_head).
         attention_dir: "causal" or "bidirectional".
         score_fn: what turns scores into a pattern: "softmax", "scaled_softmax" (of scores times log
@@ -81,7 +86,7 @@ class HookedTransformerConfig:
     attn_only: bool = False
     mlp_only: bool = False
     read_in: Literal["learned", "token"] = field(default="learned", metadata=LATER)
-    positional_embedding_type: Literal["standard", "none"] = "standard"
+    positional_embedding_type: PositionName = "standard"
     use_attn_scale: bool = True
     attention_dir: Literal["causal", "bidirectional"] = "causal"
     score_fn: ScoreName = "softmax"
@@ -169,10 +174,31 @@ class HookedTransformerConfig:
                 f"norm_position={self.norm_position!r} needs a normalization_type; without a norm "
                 "use 'pre'"
             )
+        self._check_positions()
         if self.read_in == "token" and self.d_model != self.d_in:
             raise InputError(
                 "read_in='token' makes the stream of the token itself: it needs "
                 f"d_model={self.d_in} (d_in), but got d_model={self.d_model}"
+            )
+
+    def _check_positions(self) -> None:
+        kind = self.positional_embedding_type
+        if not self.positions_in_scores:
+            return
+        if self.mlp_only:
+            raise InputError(
+                f"positional_embedding_type={kind!r} acts on attention scores, but mlp_only leaves "
+                "none"
+            )
+        if self.score_fn == "constant":
+            raise InputError(
+                f"positional_embedding_type={kind!r} acts on scores, which score_fn='constant' "
+                "does not read"
+            )
+        if kind == "rotary" and self.head_width % 2:
+            raise InputError(
+                "positional_embedding_type='rotary' turns pairs of coordinates: d_head must be "
+                f"even, but got {self.head_width}"
             )
 
     def _check_unit(self) -> None:
@@ -235,6 +261,11 @@ class HookedTransformerConfig:
     def weights_add_up(self) -> bool:
         """Whether a query's attention weights are a distribution over the keys it sees."""
         return self.score_fn in DISTRIBUTIONS and self.position_weights is None
+
+    @property
+    def positions_in_scores(self) -> bool:
+        """Whether positions act on attention scores rather than as vectors on tokens."""
+        return self.positional_embedding_type in IN_SCORES
 
     @property
     def query_is_unseen(self) -> bool:

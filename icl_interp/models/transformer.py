@@ -218,7 +218,7 @@ class HookedTransformer(WeightProperties, HookedRootModule):
 
     def _embed(self, tokens: Tokens, position: int | None = None) -> Stream:
         stream = self.hook_embed(self.embed(tokens))
-        if self.cfg.positional_embedding_type == "none":
+        if self.cfg.positional_embedding_type != "standard":
             return stream
         n = tokens.shape[1]
         vectors = (

@@ -48,6 +48,8 @@ def no_common_stream(idle: Config, rival: Config) -> str | None:
         return "norms see every coordinate of the stream, also those of the other model"
     if idle.mlp_only or rival.mlp_only:
         return "one of them has no attention"
+    if idle.positions_in_scores or rival.positions_in_scores:
+        return "positions act on the scores of one of them, by head and width of heads"
     if idle.embed_bound or rival.embed_bound:
         return "the bound on what a token is read in as sees both"
     other = [
