@@ -12,7 +12,7 @@ ActivationName = Literal["gelu", "gelu_new", "relu"]
 ScoreName = Literal[
     "softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear", "constant"
 ]
-UnitName = Literal["M", "KQV"]
+UnitName = Literal["M", "KQV", "diagonal"]
 # Score functions whose weights over the keys a query sees add up to 1.
 DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
 # Of a field that came later: configs from before, which lack it, keep their names.
@@ -65,7 +65,9 @@ class HookedTransformerConfig:
             visible keys of that entry.
         unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens
             themselves, of which only M, or only W_K, W_Q and W_V, are learned; see
-            `models.softmax_unit`.
+            `models.softmax_unit`. "diagonal": linear attention of complex heads with diagonal A_h
+            and B_h and free weights of positions, which alone are learned (Sander et al. (2024),
+            equation (6) and Assumption 3); two real heads for each, see `models.complex_heads`.
         embed_bound: tokens are read in as v b / sqrt(b^2 + |v|^2) with v = token W_E + b_E and this
             b, so that no vector is longer than b; None reads v itself.
         eps: added to the variance under the norm's root.
@@ -204,6 +206,9 @@ class HookedTransformerConfig:
     def _check_unit(self) -> None:
         if self.unit is None:
             return
+        if self.unit == "diagonal":
+            self._check_diagonal()
+            return
         wanted = {
             "n_layers": 1,
             "n_heads": 1,
@@ -226,6 +231,38 @@ class HookedTransformerConfig:
             raise InputError(
                 f"unit={self.unit!r} is one head of attention on tokens (x; y) as they are, "
                 f"without anything else: it needs {needed}, but got {got}"
+            )
+
+    def _check_diagonal(self) -> None:
+        wanted = {
+            "n_layers": 1,
+            "d_model": 2 * self.d_in,
+            "d_head": self.d_in,
+            "d_out": self.d_in,
+            "normalization_type": None,
+            "attn_only": True,
+            "read_in": "learned",
+            "positional_embedding_type": "none",
+            "use_attn_scale": False,
+            "attention_dir": "causal",
+            "score_fn": "linear",
+            "score_norm": None,
+            "queries": "previous",
+            "position_weights": "free",
+            "embed_bound": None,
+        }
+        wrong = [name for name, value in wanted.items() if getattr(self, name) != value]
+        if wrong:
+            needed = ", ".join(f"{name}={wanted[name]!r}" for name in wrong)
+            got = ", ".join(f"{name}={getattr(self, name)!r}" for name in wrong)
+            raise InputError(
+                f"unit='diagonal' is equation (6) with complex diagonals: it needs {needed}, but "
+                f"got {got}"
+            )
+        if self.d_in % 2 or self.n_heads % 2:
+            raise InputError(
+                "unit='diagonal' has complex coordinates and heads, a pair of real ones each: "
+                f"d_in and n_heads must be even, but got {self.d_in} and {self.n_heads}"
             )
 
     def _check_bound(self) -> None:

@@ -14,6 +14,7 @@ from icl_interp.errors import InputError
 from icl_interp.models import weights
 from icl_interp.models.attention import FIXED, Attention, KeysValues
 from icl_interp.models.blocks import Block, Blocks, Embed, PosEmbed, Stream, Tokens, Unembed
+from icl_interp.models.complex_heads import make_diagonal
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.fixed import fix_weights, read_tokens
 from icl_interp.models.hooks import (
@@ -80,7 +81,9 @@ class HookedTransformer(WeightProperties, HookedRootModule):
                     parameter.copy_(noise * cfg.init_std)
         if cfg.read_in == "token":
             read_tokens(self)
-        if cfg.unit:
+        if cfg.unit == "diagonal":
+            make_diagonal(self)
+        elif cfg.unit:
             fix_weights(self, cfg.unit)
         self.setup()
         self._modules_with_hooks = list(self.modules())

@@ -20,6 +20,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
+from icl_interp.models.complex_heads import keep_diagonal
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.products import fast
 from icl_interp.prompts import Prompts
@@ -152,6 +153,8 @@ class _Run:
                 "or grad_clip and start in a fresh folder"
             )
         loss.backward()
+        if self.model.cfg.unit == "diagonal":
+            keep_diagonal(self.model)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.grad_clip)
         self.optimiser.step(learning_rate(training, self.step))
         self.step += 1

@@ -24,8 +24,8 @@ from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import Hook, Intervention
+from icl_interp.models.complex_heads import diagonals_of
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.diagonal_unit import diagonals_of
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array
