@@ -188,7 +188,7 @@ class Attention(nn.Module):
             for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True)
         )
         if self.positions == "rotary":
-            k = positions.rotated(k, 0)
+            k = positions.turned(k, torch.arange(x.shape[1], device=x.device, dtype=x.dtype))
         return KeysValues(
             _by_head(k),
             _by_head(v),

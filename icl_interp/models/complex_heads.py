@@ -10,6 +10,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 _ATTENTION = "blocks.0.attn."
+LEARNED = ("W_K", "W_V", "W_P")
 
 
 def diagonals_of(matrix: Float[Tensor, "*head two_dim two_dim"]) -> Complex[Tensor, "*head dim"]:
@@ -20,11 +21,13 @@ def diagonals_of(matrix: Float[Tensor, "*head two_dim two_dim"]) -> Complex[Tens
     >>> diagonals_of(torch.tensor([[1.0, -2.0], [2.0, 1.0]]))
     tensor([1.+2.j])
     """
-    blocks = (
-        matrix.unflatten(-2, (-1, 2)).unflatten(-1, (-1, 2)).diagonal(dim1=-4, dim2=-2)
-    )  # (*head, 2, 2, dim)
-    real = (blocks[..., 0, 0, :] + blocks[..., 1, 1, :]) / 2
-    return torch.complex(real, (blocks[..., 1, 0, :] - blocks[..., 0, 1, :]) / 2)
+    rows = matrix.unflatten(-2, (-1, 2))
+    blocks = rows.unflatten(-1, (-1, 2))
+    diagonal = blocks.diagonal(dim1=-4, dim2=-2)  # (*head, 2, 2, dim)
+    upper, lower = diagonal.unbind(-3)
+    real = upper[..., 0, :] + lower[..., 1, :]
+    imaginary = lower[..., 0, :] - upper[..., 1, :]
+    return torch.complex(real / 2, imaginary / 2)
 
 
 def real_matrix(diagonal: Complex[Tensor, " dim"]) -> Float[Tensor, "two_dim two_dim"]:
@@ -36,10 +39,13 @@ def real_matrix(diagonal: Complex[Tensor, " dim"]) -> Float[Tensor, "two_dim two
     tensor([[ 1., -2.],
             [ 2.,  1.]])
     """
-    blocks = [
-        torch.stack([torch.stack([z.real, -z.imag]), torch.stack([z.imag, z.real])])
-        for z in diagonal.detach()
-    ]
+    blocks = []
+    for number in diagonal.detach():
+        x = number.real
+        y = number.imag
+        first = torch.stack([x, -y])
+        second = torch.stack([y, x])
+        blocks.append(torch.stack([first, second]))
     return torch.block_diag(*blocks)
 
 
@@ -50,13 +56,19 @@ def as_heads(
 
     Of each two heads the second weighs i times the value by the imaginary part of the score.
     """
-    n_heads, dim = keys.shape
-    W_K = torch.zeros(2 * n_heads, 4 * dim, 2 * dim, dtype=keys.real.dtype, device=keys.device)
-    W_V = torch.zeros_like(W_K)
+    n_heads = len(keys)
+    wide = 2 * keys.shape[1]
+    shape = (2 * n_heads, 2 * wide, wide)
+    W_K = keys.real.new_zeros(shape)
+    W_V = keys.real.new_zeros(shape)
     for h in range(n_heads):
-        W_K[2 * h : 2 * h + 2, 2 * dim :] = real_matrix(keys[h]).T
-        W_V[2 * h, 2 * dim :] = real_matrix(values[h]).T
-        W_V[2 * h + 1, 2 * dim :] = real_matrix(1j * values[h]).T
+        first = 2 * h
+        second = first + 1
+        key = real_matrix(keys[h])
+        W_K[first, wide:] = key.T
+        W_K[second, wide:] = key.T
+        W_V[first, wide:] = real_matrix(values[h]).T
+        W_V[second, wide:] = real_matrix(1j * values[h]).T
     return W_K, W_V
 
 
@@ -72,7 +84,9 @@ def of_heads(
     half = W_K.shape[1] // 2
     keys = diagonals_of(W_K[:, half:].mT)
     values = diagonals_of(W_V[:, half:].mT)
-    return (keys[::2] + keys[1::2]) / 2, (values[::2] - 1j * values[1::2]) / 2
+    key = keys[::2] + keys[1::2]
+    value = values[::2] - 1j * values[1::2]
+    return key / 2, value / 2
 
 
 def make_diagonal(model: nn.Module) -> None:
@@ -87,23 +101,29 @@ def make_diagonal(model: nn.Module) -> None:
     named = dict(model.named_parameters())
     wide = named["unembed.W_U"].shape[1]
     identity = torch.eye(wide)
-    turn = real_matrix(torch.full((wide // 2,), 1j, dtype=torch.complex64))
-    with torch.no_grad():
-        for name, weight in named.items():
-            if not name.endswith(("W_K", "W_V", "W_P")):
-                weight.zero_()
-        named["embed.W_E"][:, wide:] = identity
-        named["unembed.W_U"][:wide] = identity
-        named[f"{_ATTENTION}W_O"][:, :, :wide] = identity
-        named[f"{_ATTENTION}W_Q"][::2, wide:] = identity
-        named[f"{_ATTENTION}W_Q"][1::2, wide:] = turn.T
-        keys, values = of_heads(*_learned(model))
-        # Each part is a mean of four drawn numbers, of half their deviation.
-        keys, values = 2 * keys, 2 * values
-        for weight, drawn in zip(_learned(model), as_heads(keys, values), strict=True):
-            weight.copy_(drawn)
-    for name, parameter in named.items():
-        parameter.requires_grad_(name.endswith(("W_K", "W_V", "W_P")))
+    ones = torch.full((wide // 2,), 1j, dtype=torch.complex64)
+    turn = real_matrix(ones)
+    # Everything is fixed but keys, values and positions.
+    for name, weight in named.items():
+        is_learned = name.endswith(LEARNED)
+        weight.requires_grad_(is_learned)
+        if not is_learned:
+            weight.detach().zero_()
+    read = named["embed.W_E"].detach()
+    read[:, wide:] = identity
+    out = named["unembed.W_U"].detach()
+    out[:wide] = identity
+    written = named[f"{_ATTENTION}W_O"].detach()
+    written[:, :, :wide] = identity
+    queries = named[f"{_ATTENTION}W_Q"].detach()
+    queries[::2, wide:] = identity
+    queries[1::2, wide:] = turn.T
+    # Each part is a mean of four drawn numbers, of half their deviation.
+    W_K, W_V = _learned(model)
+    keys, values = of_heads(W_K.detach(), W_V.detach())
+    W_K_tied, W_V_tied = as_heads(2 * keys, 2 * values)
+    W_K.detach().copy_(W_K_tied)
+    W_V.detach().copy_(W_V_tied)
 
 
 def keep_diagonal(model: nn.Module) -> None:
@@ -111,11 +131,11 @@ def keep_diagonal(model: nn.Module) -> None:
 
     Adam then takes the same step for entries that are tied, up to their sign.
     """
-    gradients = [weight.grad for weight in _learned(model)]
-    assert all(gradient is not None for gradient in gradients)
-    with torch.no_grad():
-        for gradient, tied in zip(gradients, as_heads(*of_heads(*gradients)), strict=True):
-            gradient.copy_(tied)
+    W_K, W_V = _learned(model)
+    assert W_K.grad is not None
+    assert W_V.grad is not None
+    keys, values = of_heads(W_K.grad, W_V.grad)
+    W_K.grad, W_V.grad = as_heads(keys, values)
 
 
 def _learned(model: nn.Module) -> tuple[nn.Parameter, nn.Parameter]:

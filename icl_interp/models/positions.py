@@ -12,39 +12,30 @@ IN_SCORES = ("rotary", "alibi", "relative")
 BASE = 10_000.0
 
 
-def rotated(
-    x: Float[Tensor, "batch token head d_head"], first: int
+def turned(
+    x: Float[Tensor, "batch token head d_head"], places: Float[Tensor, " token"]
 ) -> Float[Tensor, "batch token head d_head"]:
-    """Queries or keys, turned by their positions: pair k of position t by t 10000^(-2k / d_head).
+    """Queries or keys, turned by their positions: pair k at place t by t 10000^(-2k / d_head).
 
     Scores then depend on positions by their difference alone.
 
     Args:
         x: queries or keys; pairs are neighbours, (0, 1), (2, 3), ...
-        first: the position of the first token.
+        places: the position of each token.
 
     Source: Su, Lu, Pan, Murtadha, Wen & Liu (2024), *RoFormer*, equation (34).
 
-    >>> x = torch.randn(1, 5, 2, 4, dtype=torch.float64)
-    >>> here, there = rotated(x, 0), rotated(x, 7)
+    >>> x, places = torch.randn(1, 5, 2, 4).double(), torch.arange(5).double()
+    >>> here, there = turned(x, places), turned(x, places + 7)
     >>> torch.allclose((here[:, 1] * here[:, 3]).sum(), (there[:, 1] * there[:, 3]).sum())
     True
     """
-    places = first + torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
-    return turned(x, places)
-
-
-def turned(
-    x: Float[Tensor, "batch token head d_head"], places: Float[Tensor, " token"]
-) -> Float[Tensor, "batch token head d_head"]:
-    """`rotated` for tokens at any positions."""
     d = x.shape[-1]
     rates = BASE ** (-torch.arange(0, d, 2, device=x.device, dtype=x.dtype) / d)
     angles = places[:, None, None] * rates
-    cos, sin = angles.cos(), angles.sin()
-    even, odd = x[..., ::2], x[..., 1::2]
-    pairs = torch.stack([cos * even - sin * odd, sin * even + cos * odd], -1)
-    return pairs.flatten(-2)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turns).flatten(-2)
 
 
 def slopes(n_heads: int, like: Tensor) -> Float[Tensor, " head"]:
