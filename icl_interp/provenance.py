@@ -53,13 +53,17 @@ def encode(value: Any, *, identity: bool = False) -> Any:
 
     A field that says what is recorded besides, `field(metadata={"records": True})`, is left out
     while it holds its default, and of the `identity` always: two runs that differ in it alone are
-    one.
+    one. One that came later, `field(metadata={"later": True})`, is left out while it holds its
+    default, so that configs from before are what they were.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = [
             f
             for f in dataclasses.fields(value)
-            if not (f.metadata.get("records") and (identity or getattr(value, f.name) == f.default))
+            if not (
+                (f.metadata.get("records") and (identity or getattr(value, f.name) == f.default))
+                or (f.metadata.get("later") and getattr(value, f.name) == f.default)
+            )
         ]
         fields = {f.name: encode(getattr(value, f.name), identity=identity) for f in shown}
         return {"kind": type(value).__name__, **fields}

@@ -106,7 +106,9 @@ def forward(cfg, weights, tokens):
         )
         for sublayer, name, ln in sublayers:
             name, ln = f"blocks.{i}.{name}", f"blocks.{i}.{ln}"
-            if cfg.norm_position == "post":
+            if cfg.norm_position == "output":
+                stream = stream + norm(cfg, weights, ln, sublayer(cfg, weights, name, stream))
+            elif cfg.norm_position == "post":
                 stream = norm(cfg, weights, ln, stream + sublayer(cfg, weights, name, stream))
             else:
                 stream = stream + sublayer(cfg, weights, name, norm(cfg, weights, ln, stream))

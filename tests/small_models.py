@@ -24,6 +24,7 @@ BASE = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 4, "n_ctx": 16, "i
 MODELS = {
     "pre": {},
     "post": {"norm_position": "post"},
+    "norm on outputs": {"norm_position": "output"},
     "rms": {"normalization_type": "RMS"},
     "no norm": {"normalization_type": None},
     "attention only": {"attn_only": True, "positional_embedding_type": "none"},

@@ -29,6 +29,7 @@ RUNS = {
         },
         "model": {"normalization_type": None},
     },
+    "a finite set": {"training": {"n_prompts": 16, "curriculum": {"first_points": 5}}},
     "stacked": {**STACKED, "training": {"decay": "constant", "grad_clip": 0.01}},
 }
 

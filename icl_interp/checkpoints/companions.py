@@ -142,6 +142,8 @@ def _norm_role(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
         return None
     if b.get("model.norm_position") == "post":
         return "post-norm"
+    if "output" in (a.get("model.norm_position"), b.get("model.norm_position")) and before:
+        return None  # two places of a norm, neither of which a role names
     return "with norm" if before is None or a.get("model.norm_position") == "post" else None
 
 

@@ -68,7 +68,7 @@ class TrainingConfig:
 
     Attributes:
         steps: total, fixed from the start because the schedules depend on it.
-        batch_size: fresh prompts a step.
+        batch_size: prompts a step, fresh ones but for `n_prompts`.
         learning_rate: its peak.
         warmup_steps: of the linear rise to it.
         decay: what follows, to zero at the end.
@@ -79,6 +79,9 @@ class TrainingConfig:
         curriculum: easier prompts first.
         snapshots: steps whose weights are kept in snapshots.safetensors, for claims about the way
             there; 0 is before the first step, steps past the last are not reached.
+        n_prompts: size of one finite set of prompts, a multiple of `batch_size`: a run takes all of
+            them in every epoch, in an order of its own, and each line of metrics has the error on a
+            test set besides (`test_loss`). None: fresh prompts at every step.
     """
 
     steps: int
@@ -92,6 +95,7 @@ class TrainingConfig:
     checkpoint_every: int = 1000
     curriculum: Curriculum = field(default_factory=Curriculum)
     snapshots: tuple[int, ...] = field(default=(), compare=False, metadata={"records": True})
+    n_prompts: int | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every", "checkpoint_every"):
@@ -130,6 +134,23 @@ class TrainingConfig:
         if not isinstance(self.curriculum, Curriculum):
             raise InputError(
                 f"training.curriculum must be a Curriculum, but got {shown(self.curriculum)}"
+            )
+        self._check_set()
+
+    def _check_set(self) -> None:
+        """Refuse a finite set that no epoch can go through, or that changes with the step."""
+        n = self.n_prompts
+        if n is None:
+            return
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1 or n % self.batch_size:
+            raise InputError(
+                "training.n_prompts must be a multiple of training.batch_size="
+                f"{self.batch_size}, or null for fresh prompts, but got {shown(n)}"
+            )
+        if self.curriculum.until or self.curriculum.degrees:
+            raise InputError(
+                "training.n_prompts is one set of prompts for all steps, but the curriculum "
+                "changes them: leave curriculum.until at 0 and degrees out, or n_prompts"
             )
 
 

@@ -273,7 +273,8 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
     The certificate beside it comes from the weights alone (`theory.limits.output_certificate`).
     """
     cfg = model.cfg
-    if cfg.d_model > 1 or cfg.normalization_type not in ("LN", "LNPre"):
+    beside = cfg.norm_position == "output"  # the stream goes past its norms
+    if cfg.d_model > 1 or beside or cfg.normalization_type not in ("LN", "LNPre"):
         return {}
     with torch.no_grad():
         values = model(torch.zeros(1, 1, cfg.d_in).to(model.unembed.W_U))[0, 0].tolist()

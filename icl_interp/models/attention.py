@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from icl_interp.models import positions
 from icl_interp.models import scores as score_functions
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import HookPoint, at, listened
@@ -76,6 +77,8 @@ class Attention(nn.Module):
     (batch, head, query, key), with `position_weights` in it; `hook_result`, each head's own
     addition to the stream, (batch, token, head, d_model), computed only when somebody listens to
     it. `hook_q` is the query that a token has: with `queries="previous"` it was made by another.
+    With rotary positions queries and keys are turned behind their hooks; numbers that ALiBi and
+    relative positions add are in the scores that `hook_attn_scores` shows.
 
     Explicit matrix products, not torch's fused attention: at the 40 tokens of these prompts they
     take half the time on a CPU, and every step can be hooked. On a GPU the fused kernel runs when
@@ -87,6 +90,8 @@ class Attention(nn.Module):
     W_V: Float[Tensor, "head d_model d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
     W_P: Float[Tensor, "n_ctx n_ctx"]  # only with position_weights
+    # Only with relative positions: by distance, with those of later keys first where they are seen.
+    W_R: Float[Tensor, "head distance"]
     b_Q: Float[Tensor, "head d_head"]
     b_K: Float[Tensor, "head d_head"]
     b_V: Float[Tensor, "head d_head"]
@@ -112,6 +117,12 @@ class Attention(nn.Module):
         self.b_O = nn.Parameter(torch.zeros(cfg.d_model))
         if cfg.position_weights:
             self.W_P = nn.Parameter(torch.empty(cfg.n_ctx, cfg.n_ctx))
+        self.positions = cfg.positional_embedding_type
+        if self.positions == "relative":
+            both = cfg.attention_dir == "bidirectional"
+            # Distance 0 stands here.
+            self.middle = cfg.n_ctx - 1 if both else 0
+            self.W_R = nn.Parameter(torch.empty(cfg.n_heads, self.middle + cfg.n_ctx))
         for name in ("q", "k", "v", "attn_scores", "pattern", "z", "result"):
             setattr(self, f"hook_{name}", HookPoint())
         self.scale = 1 / math.sqrt(d_head) if cfg.use_attn_scale else 1.0
@@ -143,6 +154,10 @@ class Attention(nn.Module):
         else:
             (q,), (k, v) = self._project(x[:, rows], "Q"), self._project(x, "KV")
         q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
+        if self.positions == "rotary":
+            places = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
+            q = positions.turned(q, places if rows is None else places[rows])
+            k = positions.turned(k, places)
         if memory is not None:
             memory.append(
                 KeysValues(_by_head(k), _by_head(v), None if made is None else _by_head(made))
@@ -158,9 +173,11 @@ class Attention(nn.Module):
             return self._write(z.transpose(1, 2))
         mask = self._visibility(x, rows, hide_query=self.cfg.keys == "labelled" and memory is None)
         scores = torch.baddbmm(mask, _merge(q), _merge(k).transpose(1, 2), alpha=self.scale)
-        pattern = self._pattern(
-            scores.view(-1, self.cfg.n_heads, *scores.shape[1:]), self._by_position(mask, rows)
-        )
+        by_head = scores.view(-1, self.cfg.n_heads, *scores.shape[1:])
+        added = self._added(x.shape[1], x)
+        if added is not None:
+            by_head = by_head + (added if rows is None else added[:, rows])
+        pattern = self._pattern(by_head, self._by_position(mask, rows))
         z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
         return self._write(z.view(-1, self.cfg.n_heads, *z.shape[1:]).transpose(1, 2))
 
@@ -170,6 +187,8 @@ class Attention(nn.Module):
             at(hook, t)
             for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True)
         )
+        if self.positions == "rotary":
+            k = positions.turned(k, torch.arange(x.shape[1], device=x.device, dtype=x.dtype))
         return KeysValues(
             _by_head(k),
             _by_head(v),
@@ -187,21 +206,28 @@ class Attention(nn.Module):
         q, k, v = self._project(x, "QKV")
         if context.queries is not None:
             q = context.queries[:, :, -1].unsqueeze(1).expand_as(q)
-        q, k, v = (
-            at(hook, t).transpose(1, 2)
-            for hook, t in ((self.hook_q, q), (self.hook_k, k), (self.hook_v, v))
-        )
+        q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
+        n = context.keys.shape[2] + 1
+        if self.positions == "rotary":
+            # All of them stand at the place behind the context.
+            places = x.new_full((x.shape[1],), n - 1)
+            q = positions.turned(q, places)
+            k = positions.turned(k, places)
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         q = q * self.scale  # fewer numbers than the scores
         own = (q * k).sum(-1, keepdim=True)
         if self.cfg.keys == "labelled":
             own = torch.full_like(own, -math.inf)
-        n = context.keys.shape[2] + 1
         weights = (
             self._by_position(x.new_zeros(1, n), slice(n - 1, n))
             if self.cfg.position_weights
             else None
         )
-        pattern = self._pattern(torch.cat([q @ context.keys.transpose(-1, -2), own], -1), weights)
+        scores = torch.cat([q @ context.keys.transpose(-1, -2), own], -1)
+        added = self._added(n, x)
+        if added is not None:
+            scores = scores + added[:, -1:]
+        pattern = self._pattern(scores, weights)
         z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
         return self._write(z.transpose(1, 2))
 
@@ -233,6 +259,18 @@ class Attention(nn.Module):
         scores = self.hook_attn_scores(scores)
         pattern = score_functions.apply(self.cfg.score_fn, scores, self.cfg.score_norm)
         return self.hook_pattern(pattern if by_position is None else pattern * by_position)
+
+    def _added(self, n_tokens: int, like: Tensor) -> Float[Tensor, "head query key"] | None:
+        """What positions add to the scores of so many tokens; None where they add nothing."""
+        if self.positions == "alibi":
+            steps = positions.slopes(self.cfg.n_heads, like)
+            apart = positions.distances(n_tokens, like).abs()
+            return -steps[:, None, None] * apart
+        if self.positions == "relative":
+            apart = positions.distances(n_tokens, like)
+            # Later keys that are hidden get a number of no meaning, which the mask covers.
+            return self.W_R[:, (self.middle + apart).clamp(min=0)]
+        return None
 
     def _by_position(
         self, mask: Float[Tensor, "*query key"], rows: slice | None
@@ -278,6 +316,8 @@ class Attention(nn.Module):
         if self.fused is False or self.cfg.score_fn != "softmax" or rows is not None:
             return False
         if self.cfg.keys or self.cfg.queries or self.cfg.position_weights:
+            return False
+        if self.positions in ("alibi", "relative"):
             return False
         unread = not (listened(self.hook_attn_scores) or listened(self.hook_pattern))
         return unread and (self.fused is True or q.is_cuda)

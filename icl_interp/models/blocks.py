@@ -75,7 +75,9 @@ class Unembed(nn.Module):
 class Block(nn.Module):
     """Attention, then an MLP, each added to the residual stream.
 
-    Each is normalised before ("pre") or after ("post") the sum.
+    With `norm_position` "pre" each reads the normalised stream, with "post" the sum is normalised,
+    and with "output" what each adds is: x + norm(f(x)), the layer that the code of Sander et al.
+    (2024) iterates. `hook_attn_out` and `hook_mlp_out` are what is added, so after such a norm.
     """
 
     # Which of these a block has, the config says.
@@ -125,16 +127,22 @@ class Block(nn.Module):
         stream = self.hook_resid_pre(stream)
         kept = stream if rows is None else stream[:, rows]
         if not self.cfg.mlp_only:
-            kept = self._join(kept, self.hook_attn_out(attend(self._read(stream, "ln1"))), "ln1")
+            written = self._write(attend(self._read(stream, "ln1")), "ln1")
+            kept = self._join(kept, self.hook_attn_out(written), "ln1")
         kept = self.hook_resid_mid(kept)
         if not self.cfg.attn_only:
-            kept = self._join(kept, self.hook_mlp_out(self.mlp(self._read(kept, "ln2"))), "ln2")
+            written = self._write(self.mlp(self._read(kept, "ln2")), "ln2")
+            kept = self._join(kept, self.hook_mlp_out(written), "ln2")
         return self.hook_resid_post(kept)
 
     def _read(self, stream: Stream, norm: str) -> Stream:
         """What a sublayer sees: the stream, normalised in a pre-norm model."""
         pre = self.cfg.normalization_type and self.cfg.norm_position == "pre"
         return getattr(self, norm)(stream) if pre else stream
+
+    def _write(self, output: Kept, norm: str) -> Kept:
+        """What a sublayer adds: its output, normalised where the norm stands there."""
+        return getattr(self, norm)(output) if self.cfg.norm_position == "output" else output
 
     def _join(self, stream: Stream, addition: Stream, norm: str) -> Stream:
         """The stream with a sublayer's output added, normalised in a post-norm model."""

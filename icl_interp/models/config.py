@@ -2,18 +2,21 @@
 
 import copy
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal, Self, get_args
 
 from icl_interp.errors import InputError, unknown
+from icl_interp.models.positions import IN_SCORES, PositionName
 
 ActivationName = Literal["gelu", "gelu_new", "relu"]
 ScoreName = Literal[
     "softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear", "constant"
 ]
-UnitName = Literal["M", "KQV"]
+UnitName = Literal["M", "KQV", "diagonal"]
 # Score functions whose weights over the keys a query sees add up to 1.
 DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
+# Of a field that came later: configs from before, which lack it, keep their names.
+LATER = {"later": True}
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,16 @@ class HookedTransformerConfig:
         act_fn: "gelu" (erf), "gelu_new" (tanh) or "relu".
         normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only), "Tanh" (no
             statistics: tanh(alpha x) with a learned alpha a norm, gain and bias) or None.
-        norm_position: "pre" (x += f(norm(x)), a final norm) or "post" (x = norm(x + f(x)), no final
-            norm).
+        norm_position: "pre" (x += f(norm(x)), a final norm), "post" (x = norm(x + f(x)), no final
+            norm) or "output" (x += norm(f(x)), no final norm).
         attn_only: no MLP. mlp_only: no attention.
-        positional_embedding_type: "standard" (learned) or "none".
+        read_in: "learned" (token W_E + b_E) or "token": the stream starts as the token itself, so
+            that W_E is the identity, b_E is 0, and neither is trained.
+        positional_embedding_type: "standard" (a learned vector for each position, added to its
+            token), "none", or one that acts on scores: "rotary" (queries and keys are turned by
+            their positions), "alibi" (a fixed factor of each head times the distance is taken off)
+            or "relative" (a learned number for each distance is added, `W_R` of each layer,
+            (head, distance)); see `models.positions`.
         use_attn_scale: divide scores by sqrt(d_head).
         attention_dir: "causal" or "bidirectional".
         score_fn: what turns scores into a pattern: "softmax", "scaled_softmax" (of scores times log
@@ -56,7 +65,9 @@ class HookedTransformerConfig:
             visible keys of that entry.
         unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens
             themselves, of which only M, or only W_K, W_Q and W_V, are learned; see
-            `models.softmax_unit`.
+            `models.softmax_unit`. "diagonal": linear attention of complex heads with diagonal A_h
+            and B_h and free weights of positions, which alone are learned (Sander et al. (2024),
+            equation (6) and Assumption 3); two real heads for each, see `models.complex_heads`.
         embed_bound: tokens are read in as v b / sqrt(b^2 + |v|^2) with v = token W_E + b_E and this
             b, so that no vector is longer than b; None reads v itself.
         eps: added to the variance under the norm's root.
@@ -73,10 +84,11 @@ class HookedTransformerConfig:
     d_out: int = 1
     act_fn: ActivationName = "gelu"
     normalization_type: Literal["LN", "LNPre", "RMS", "Tanh"] | None = "LN"
-    norm_position: Literal["pre", "post"] = "pre"
+    norm_position: Literal["pre", "post", "output"] = "pre"
     attn_only: bool = False
     mlp_only: bool = False
-    positional_embedding_type: Literal["standard", "none"] = "standard"
+    read_in: Literal["learned", "token"] = field(default="learned", metadata=LATER)
+    positional_embedding_type: PositionName = "standard"
     use_attn_scale: bool = True
     attention_dir: Literal["causal", "bidirectional"] = "causal"
     score_fn: ScoreName = "softmax"
@@ -91,8 +103,8 @@ class HookedTransformerConfig:
 
     def __post_init__(self) -> None:
         self._fill_in_widths()
-        for field in fields(self):
-            self._check_field(field.name, field.type)
+        for one in fields(self):
+            self._check_field(one.name, one.type)
         self._check_combinations()
 
     def _fill_in_widths(self) -> None:
@@ -159,13 +171,43 @@ class HookedTransformerConfig:
             )
         self._check_bound()
         self._check_unit()
-        if self.norm_position == "post" and self.normalization_type is None:
+        if self.norm_position != "pre" and self.normalization_type is None:
             raise InputError(
-                "norm_position='post' needs a normalization_type; without a norm use 'pre'"
+                f"norm_position={self.norm_position!r} needs a normalization_type; without a norm "
+                "use 'pre'"
+            )
+        self._check_positions()
+        if self.read_in == "token" and self.d_model != self.d_in:
+            raise InputError(
+                "read_in='token' makes the stream of the token itself: it needs "
+                f"d_model={self.d_in} (d_in), but got d_model={self.d_model}"
+            )
+
+    def _check_positions(self) -> None:
+        kind = self.positional_embedding_type
+        if not self.positions_in_scores:
+            return
+        if self.mlp_only:
+            raise InputError(
+                f"positional_embedding_type={kind!r} acts on attention scores, but mlp_only leaves "
+                "none"
+            )
+        if self.score_fn == "constant":
+            raise InputError(
+                f"positional_embedding_type={kind!r} acts on scores, which score_fn='constant' "
+                "does not read"
+            )
+        if kind == "rotary" and self.head_width % 2:
+            raise InputError(
+                "positional_embedding_type='rotary' turns pairs of coordinates: d_head must be "
+                f"even, but got {self.head_width}"
             )
 
     def _check_unit(self) -> None:
         if self.unit is None:
+            return
+        if self.unit == "diagonal":
+            self._check_diagonal()
             return
         wanted = {
             "n_layers": 1,
@@ -189,6 +231,38 @@ class HookedTransformerConfig:
             raise InputError(
                 f"unit={self.unit!r} is one head of attention on tokens (x; y) as they are, "
                 f"without anything else: it needs {needed}, but got {got}"
+            )
+
+    def _check_diagonal(self) -> None:
+        wanted = {
+            "n_layers": 1,
+            "d_model": 2 * self.d_in,
+            "d_head": self.d_in,
+            "d_out": self.d_in,
+            "normalization_type": None,
+            "attn_only": True,
+            "read_in": "learned",
+            "positional_embedding_type": "none",
+            "use_attn_scale": False,
+            "attention_dir": "causal",
+            "score_fn": "linear",
+            "score_norm": None,
+            "queries": "previous",
+            "position_weights": "free",
+            "embed_bound": None,
+        }
+        wrong = [name for name, value in wanted.items() if getattr(self, name) != value]
+        if wrong:
+            needed = ", ".join(f"{name}={wanted[name]!r}" for name in wrong)
+            got = ", ".join(f"{name}={getattr(self, name)!r}" for name in wrong)
+            raise InputError(
+                f"unit='diagonal' is equation (6) with complex diagonals: it needs {needed}, but "
+                f"got {got}"
+            )
+        if self.d_in % 2 or self.n_heads % 2:
+            raise InputError(
+                "unit='diagonal' has complex coordinates and heads, a pair of real ones each: "
+                f"d_in and n_heads must be even, but got {self.d_in} and {self.n_heads}"
             )
 
     def _check_bound(self) -> None:
@@ -226,12 +300,30 @@ class HookedTransformerConfig:
         return self.score_fn in DISTRIBUTIONS and self.position_weights is None
 
     @property
+    def positions_in_scores(self) -> bool:
+        """Whether positions act on attention scores rather than as vectors on tokens."""
+        return self.positional_embedding_type in IN_SCORES
+
+    @property
     def query_is_unseen(self) -> bool:
         """Whether no other token sees the query, which is the last token.
 
         Then what a model computes from a context is the same for every query.
         """
         return self.attention_dir == "causal" or self.keys == "labelled"
+
+    @property
+    def stream_is_a_sum(self) -> bool:
+        """Whether the residual stream is the sum of what its parts write: no norm acts on it."""
+        return self.norm_position != "post"
+
+    @property
+    def heads_write_to_stream(self) -> bool:
+        """Whether what each head writes is added to the stream as it is.
+
+        A norm on the sum of heads (`norm_position="output"`) makes of them what none wrote alone.
+        """
+        return self.norm_position != "output"
 
     @property
     def no_scale(self) -> str | None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from icl_interp.errors import InputError
 from icl_interp.models.blank import blank
+from icl_interp.models.complex_heads import as_heads, real_matrix
 from icl_interp.models.hooks import HookedRootModule, HookPoint
 from icl_interp.models.transformer import HookedTransformer
 
@@ -35,21 +36,6 @@ def pairs(states: Complex[Tensor, "*batch dim"]) -> Float[Tensor, "*batch two_di
     tensor([ 1.,  2.,  3., -1.])
     """
     return torch.view_as_real(states.contiguous()).flatten(-2)
-
-
-def diagonals_of(matrix: Float[Tensor, "*head two_dim two_dim"]) -> Complex[Tensor, "*head dim"]:
-    """The complex diagonals nearest to real matrices on `pairs`.
-
-    A multiplication by x + iy is the block [[x, -y], [y, x]].
-
-    >>> diagonals_of(torch.tensor([[1.0, -2.0], [2.0, 1.0]]))
-    tensor([1.+2.j])
-    """
-    blocks = (
-        matrix.unflatten(-2, (-1, 2)).unflatten(-1, (-1, 2)).diagonal(dim1=-4, dim2=-2)
-    )  # (*head, 2, 2, dim)
-    real = (blocks[..., 0, 0, :] + blocks[..., 1, 1, :]) / 2
-    return torch.complex(real, (blocks[..., 1, 0, :] - blocks[..., 0, 1, :]) / 2)
 
 
 class DiagonalAttention(HookedRootModule):
@@ -148,16 +134,13 @@ class DiagonalAttention(HookedRootModule):
             attention = model.blocks[0].attn
             model.embed.W_E[:, wide:], model.unembed.W_U[:wide] = identity, identity
             attention.W_P.copy_(self.W_P)
-            for head in range(n_heads):
-                key, value = _real(self.A[head]), _real(self.B[head])
-                turn = _real(torch.full((dim,), 1j, dtype=self.A.dtype))
-                # Im <u, v> = Re <i u, v>, and what it weighs is i times the value.
-                for part, (query, out) in enumerate(((identity, value), (turn, turn @ value))):
-                    one = 2 * head + part
-                    attention.W_Q[one, wide:] = query.T
-                    attention.W_K[one, wide:] = key.T
-                    attention.W_V[one, wide:] = out.T
-                    attention.W_O[one, :, :wide] = identity
+            turn = real_matrix(torch.full((dim,), 1j, dtype=self.A.dtype))
+            # Im <u, v> = Re <i u, v>, and what it weighs is i times the value.
+            attention.W_Q[::2, wide:], attention.W_Q[1::2, wide:] = identity, turn.T
+            keys, values = as_heads(self.A.detach(), self.B.detach())
+            attention.W_K.copy_(keys)
+            attention.W_V.copy_(values)
+            attention.W_O[:, :, :wide] = identity
         return model
 
     @classmethod
@@ -174,15 +157,3 @@ class DiagonalAttention(HookedRootModule):
 
         a, b = (torch.complex(draw(n_heads, dim), draw(n_heads, dim)) for _ in "AB")
         return cls(a, b, draw(n_ctx, n_ctx))
-
-
-def _real(diagonal: Complex[Tensor, " dim"]) -> Float[Tensor, "two_dim two_dim"]:
-    """Multiplication by a complex diagonal as a real matrix on `pairs`.
-
-    a + ib becomes [[a, -b], [b, a]].
-    """
-    blocks = [
-        torch.stack([torch.stack([z.real, -z.imag]), torch.stack([z.imag, z.real])])
-        for z in diagonal.detach()
-    ]
-    return torch.block_diag(*blocks)

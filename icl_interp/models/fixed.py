@@ -1,19 +1,34 @@
-"""Weights that are not learned: they make a `HookedTransformer` a single unit (`cfg.unit`)."""
+"""Weights that are not learned: those of a single unit (`cfg.unit`), and a read-in of tokens."""
+
+from typing import Literal
 
 import torch
 from torch import nn
 
-from icl_interp.models.config import UnitName
-
 _ATTENTION = "blocks.0.attn."
 # M = W_K W_Q^T on the coordinates of x: with W_K fixed, W_Q is M^T there.
-LEARNED: dict[UnitName, tuple[str, ...]] = {
+LEARNED: dict[Literal["M", "KQV"], tuple[str, ...]] = {
     "M": (f"{_ATTENTION}W_Q",),
     "KQV": tuple(f"{_ATTENTION}W_{letter}" for letter in "KQV"),
 }
 
 
-def fix_weights(model: nn.Module, unit: UnitName) -> None:
+def read_tokens(model: nn.Module) -> None:
+    """Make the stream start as the token itself: W_E the identity, b_E zero, both untrained.
+
+    Args:
+        model: a fresh `HookedTransformer` with `cfg.read_in="token"`; it is changed.
+    """
+    named = dict(model.named_parameters())
+    weight, bias = named["embed.W_E"], named["embed.b_E"]
+    with torch.no_grad():
+        weight.copy_(torch.eye(len(weight)))
+        bias.zero_()
+    weight.requires_grad_(False)
+    bias.requires_grad_(False)
+
+
+def fix_weights(model: nn.Module, unit: Literal["M", "KQV"]) -> None:
     """Give a fresh model the weights that its unit does not learn, and take these out of training.
 
     Tokens are the residual stream, one head reads and writes all of it, and the last coordinate is

@@ -58,6 +58,8 @@ _ADDITIVE = (
     "apply_ln_to_stack",
 )
 _OF_HEADS = ("stack_head_results", "compute_head_results", "get_full_resid_decomposition")
+_OF_PARTS = (*_OF_HEADS, "stack_neuron_results", "apply_ln_to_stack")
+_GUARDED = {*_ADDITIVE, *_OF_HEADS}
 
 
 class Opened:
@@ -219,26 +221,32 @@ class NumericCache(ActivationCache):
     Its helpers work as they are wherever the residual stream is a sum of components. In a post-norm
     model it is not (each block rescales what came before), so those helpers are refused by name
     instead of returning wrong numbers. Those that ask for what heads write are refused where there
-    are no heads.
+    are no heads, and where a norm stands between heads and stream.
     """
 
     def __getattribute__(self, name: str) -> Any:
-        if name in _ADDITIVE and object.__getattribute__(self, "model").cfg.norm_position == "post":
+        if name not in _GUARDED:
+            return super().__getattribute__(name)
+        cfg = object.__getattribute__(self, "model").cfg
+        if name in _ADDITIVE and not cfg.stream_is_a_sum:
             raise InputError(
                 f"{name} needs a residual stream that is the sum of its components, but this model "
                 "normalises after each sublayer (norm_position='post'); read hook_resid_mid and "
                 "hook_resid_post instead"
             )
-        if (
-            name == "apply_ln_to_stack"
-            and object.__getattribute__(self, "model").cfg.normalization_type == "Tanh"
-        ):
+        if name in _OF_PARTS and not cfg.heads_write_to_stream:
+            raise InputError(
+                f"{name} needs parts that write to the stream as they are and a final norm, but "
+                "this model normalises what each sublayer writes (norm_position='output'); read "
+                "hook_attn_out and hook_mlp_out, which add up to the stream"
+            )
+        if name == "apply_ln_to_stack" and cfg.normalization_type == "Tanh":
             raise InputError(
                 "apply_ln_to_stack divides components by the norm's scale, but this model's Tanh "
                 "norms have none and do not act on each component by itself; read the components "
                 "without apply_ln"
             )
-        if name in _OF_HEADS and object.__getattribute__(self, "model").cfg.mlp_only:
+        if name in _OF_HEADS and cfg.mlp_only:
             raise InputError(f"{name} needs attention heads, but this model has none (mlp_only)")
         return super().__getattribute__(name)
 

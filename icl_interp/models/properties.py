@@ -35,8 +35,8 @@ class WeightProperties:
     @property
     def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
         """A vector for each position."""
-        if self.cfg.positional_embedding_type == "none":
-            raise InputError("this model has no W_pos (positional_embedding_type='none')")
+        if (kind := self.cfg.positional_embedding_type) != "standard":
+            raise InputError(f"this model has no W_pos (positional_embedding_type={kind!r})")
         return self.pos_embed.W_pos
 
     @property
@@ -44,8 +44,13 @@ class WeightProperties:
         """What every token of the stream gets: `b_E`, and the vector that all positions share.
 
         Raises:
-            InputError: vectors of positions differ.
+            InputError: vectors of positions differ, or positions act on scores.
         """
+        if self.cfg.positions_in_scores:
+            raise InputError(
+                "positions act on this model's scores (positional_embedding_type="
+                f"{self.cfg.positional_embedding_type!r}), so its tokens differ by their places"
+            )
         if self.shape.positional_embedding_type != "none":
             raise InputError("this model adds another vector to each token: its positions differ")
         b_E = self.embed.b_E
@@ -54,7 +59,7 @@ class WeightProperties:
     @property
     def shape(self) -> HookedTransformerConfig:
         """The config of what weights compute: one vector at all positions is but a bias."""
-        if self.cfg.positional_embedding_type == "none" or self.W_pos.is_meta:
+        if self.cfg.positional_embedding_type != "standard" or self.W_pos.is_meta:
             return self.cfg
         differ = bool((self.W_pos != self.W_pos[:1]).any())
         return self.cfg if differ else replace(self.cfg, positional_embedding_type="none")
@@ -153,7 +158,15 @@ class WeightProperties:
         """Sum of the output biases of the blocks before `layer`.
 
         With `mlp_input`, the bias of this layer's attention is included.
+
+        Raises:
+            InputError: a norm stands between these biases and the stream.
         """
+        if not self.cfg.heads_write_to_stream:
+            raise InputError(
+                "biases of sublayers do not add up in this model's stream: it normalises what each "
+                "sublayer writes (norm_position='output')"
+            )
         total = torch.zeros_like(self.unembed.W_U[:, 0])
         for i, block in enumerate(self.blocks[: layer + mlp_input]):
             if not self.cfg.mlp_only:

@@ -14,8 +14,9 @@ from icl_interp.errors import InputError
 from icl_interp.models import weights
 from icl_interp.models.attention import FIXED, Attention, KeysValues
 from icl_interp.models.blocks import Block, Blocks, Embed, PosEmbed, Stream, Tokens, Unembed
+from icl_interp.models.complex_heads import make_diagonal
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.fixed import fix_weights
+from icl_interp.models.fixed import fix_weights, read_tokens
 from icl_interp.models.hooks import (
     HookedRootModule,
     HookPoint,
@@ -78,7 +79,11 @@ class HookedTransformer(WeightProperties, HookedRootModule):
                 ):  # on the meta device there are only shapes
                     noise = torch.randn(parameter.shape, generator=generator(seed, f"init/{name}"))
                     parameter.copy_(noise * cfg.init_std)
-        if cfg.unit:
+        if cfg.read_in == "token":
+            read_tokens(self)
+        if cfg.unit == "diagonal":
+            make_diagonal(self)
+        elif cfg.unit:
             fix_weights(self, cfg.unit)
         self.setup()
         self._modules_with_hooks = list(self.modules())
@@ -216,7 +221,7 @@ class HookedTransformer(WeightProperties, HookedRootModule):
 
     def _embed(self, tokens: Tokens, position: int | None = None) -> Stream:
         stream = self.hook_embed(self.embed(tokens))
-        if self.cfg.positional_embedding_type == "none":
+        if self.cfg.positional_embedding_type != "standard":
             return stream
         n = tokens.shape[1]
         vectors = (

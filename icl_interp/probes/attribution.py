@@ -105,6 +105,11 @@ class DirectAttribution(Probe):
         """
         if model.cfg.normalization_type and model.cfg.norm_position == "post":
             return "a post-norm model's stream is no sum of what its parts write"
+        if not model.cfg.heads_write_to_stream:
+            return (
+                "a norm on what each layer's attention writes (norm_position='output') makes it no "
+                "sum of what heads write"
+            )
         if model.cfg.normalization_type == "Tanh":
             return "a tanh is not linear in the stream, so the prediction is no sum of parts"
         if type(model).forward is not HookedTransformer.forward:

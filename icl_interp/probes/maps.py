@@ -45,7 +45,7 @@ def read_in(
     """W_Q, W_K or W_V (`name`) in float64, with the gain of the norm before it folded in.
 
     Centred over the stream where that norm centres its input. Raw where norms come after their
-    layer: their gains act on the stream itself.
+    layer: their gains act on the stream itself, or on what the layer writes.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
@@ -57,7 +57,7 @@ def read_in(
     """
     weights = getattr(model.blocks[layer].attn, name).detach().double()
     cfg = model.cfg
-    if cfg.norm_position == "post" or cfg.normalization_type is None:
+    if cfg.norm_position != "pre" or cfg.normalization_type is None:
         return weights
     gain = getattr(model.blocks[layer].ln1, "w", None)
     folded = weights if gain is None else gain.detach().double()[:, None] * weights

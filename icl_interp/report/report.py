@@ -20,8 +20,8 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import CONTROLS, Results
 from icl_interp.errors import InputError, logger, shown, unknown
 from icl_interp.figures import catalogue, files
-from icl_interp.figures.paper import for_paper
 from icl_interp.figures.letters import Style
+from icl_interp.figures.paper import for_paper
 from icl_interp.figures.style import Figure
 from icl_interp.provenance import read_json, write_atomically, write_json
 from icl_interp.report import card, page

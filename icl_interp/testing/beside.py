@@ -48,6 +48,8 @@ def no_common_stream(idle: Config, rival: Config) -> str | None:
         return "norms see every coordinate of the stream, also those of the other model"
     if idle.mlp_only or rival.mlp_only:
         return "one of them has no attention"
+    if idle.positions_in_scores or rival.positions_in_scores:
+        return "positions act on the scores of one of them, by head and width of heads"
     if idle.embed_bound or rival.embed_bound:
         return "the bound on what a token is read in as sees both"
     other = [
@@ -267,7 +269,7 @@ class Covered(HookedTransformer):
         wanted[: self.cfg.d_in] = torch.eye(self.cfg.d_in).to(known)
         reader = torch.linalg.pinv(known) @ wanted
         missed = (known @ reader - wanted).abs().max()
-        post = block and self.cfg.norm_position == "post"
+        post = block and self.cfg.norm_position != "pre"
         if self.cfg.embed_bound or post or missed > torch.finfo(known.dtype).eps ** 0.5:
             raise InputError(
                 f"the stream before block {block} does not tell which tokens it was read in from"

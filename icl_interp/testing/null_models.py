@@ -102,7 +102,10 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
     others = {
         "it has no attention (mlp_only)": cfg.mlp_only,
         f"{cfg.score_fn} weights do not add up to 1": not cfg.weights_add_up,
-        "it has no vectors of positions": cfg.positional_embedding_type == "none",
+        "it has no vectors of positions": cfg.positional_embedding_type != "standard",
+        "a norm acts on what its heads write (norm_position='output')": (
+            not cfg.heads_write_to_stream
+        ),
         "its Tanh norms bound each coordinate by itself": cfg.normalization_type == "Tanh",
         "the length of what a token is read in as is bounded": cfg.embed_bound is not None,
         f"its stream has {cfg.d_model} coordinates, of which {needed} are needed": cfg.d_model

@@ -20,13 +20,14 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
+from icl_interp.models.complex_heads import keep_diagonal
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.products import fast
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import (
     LARGEST_FACTS,
     encode,
     environment,
-    generator,
     read_json,
     remove_leftovers,
     run_id,
@@ -35,6 +36,7 @@ from icl_interp.provenance import (
 from icl_interp.training import process, recipes, state
 from icl_interp.training.adam import Adam
 from icl_interp.training.curriculum import learning_rate, task_at
+from icl_interp.training.data import Batches
 from icl_interp.training.size import check_size
 
 log = logger(__name__)
@@ -98,6 +100,7 @@ class _Run:
         self._claim_folder()
         self.model = HookedTransformer(config.model, seed=self.training.seed).to(device)
         self.optimiser = Adam(self.model.named_parameters())
+        self.batches = Batches(config.task, training)
         self.step, self.seconds, self.metrics = 0, 0.0, []
         self.saved: int | None = None  # the step of the checkpoint on disk
         self.snapshots: dict[int, dict[str, Tensor]] = {}
@@ -142,15 +145,7 @@ class _Run:
     def _advance(self) -> float:
         """One step of Adam; the loss before it."""
         training = self.training
-        task = task_at(training, self.config.task, self.step)
-        prompts = task.sample(
-            training.batch_size, generator(training.seed, "train/prompts", self.step)
-        )
-        read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
-        device = self.model.unembed.W_U.device
-        targets = prompts.ys[:, points.start : points.stop].to(device)
-        out = self.model(self.encoding.encode(prompts).to(device), read)
-        loss = (out - targets).square().mean()
+        loss = self._loss(self.batches.at(self.step))
         value = loss.item()
         if not math.isfinite(value):
             raise TrainingDiverged(
@@ -158,10 +153,20 @@ class _Run:
                 "or grad_clip and start in a fresh folder"
             )
         loss.backward()
+        if self.model.cfg.unit == "diagonal":
+            keep_diagonal(self.model)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.grad_clip)
         self.optimiser.step(learning_rate(training, self.step))
         self.step += 1
         return value
+
+    def _loss(self, prompts: Prompts) -> Tensor:
+        """The squared error over all prefixes."""
+        read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
+        device = self.model.unembed.W_U.device
+        targets = prompts.ys[:, points.start : points.stop].to(device)
+        out = self.model(self.encoding.encode(prompts).to(device), read)
+        return (out - targets).square().mean()
 
     def _snapshot(self) -> None:
         """Remember the weights of this step, if the config asks for them."""
@@ -174,7 +179,11 @@ class _Run:
         # No clock here: an interrupted run must leave the same file as an uninterrupted one.
         task = task_at(self.training, self.config.task, self.step - 1)
         rate = learning_rate(self.training, self.step - 1)
-        return {"step": self.step, "loss": loss, "learning_rate": rate, "n_points": task.n_points}
+        line = {"step": self.step, "loss": loss, "learning_rate": rate, "n_points": task.n_points}
+        if self.batches.test is not None:
+            with torch.no_grad():
+                line["test_loss"] = self._loss(self.batches.test).item()
+        return line
 
     def _claim_folder(self) -> None:
         """Start a run in an empty folder, or make sure that the one begun there is the same run."""

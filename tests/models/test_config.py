@@ -42,7 +42,10 @@ def configure(**change):
             {"normalization_type": "BN"},
             r"unknown normalization_type 'BN'.*known: LN, LNPre, None, RMS",
         ),
-        ({"norm_position": "sandwich"}, "unknown norm_position 'sandwich'.*known: post, pre"),
+        (
+            {"norm_position": "sandwich"},
+            "unknown norm_position 'sandwich'.*known: output, post, pre",
+        ),
         (
             {"positional_embedding_type": "rotary"},
             "unknown positional_embedding_type 'rotary'.*known: none, standard",
@@ -64,6 +67,14 @@ def configure(**change):
         (
             {"norm_position": "post", "normalization_type": None},
             "norm_position='post' needs a normalization_type",
+        ),
+        (
+            {"norm_position": "output", "normalization_type": None},
+            "norm_position='output' needs a normalization_type",
+        ),
+        (
+            {"read_in": "token", "d_in": 3},
+            r"read_in='token' .* needs d_model=3 \(d_in\), but got d_model=8",
         ),
         ({"eps": -1.0}, "eps must be a number from 0 up"),
         ({"init_std": float("nan")}, "init_std must be a number from 0 up"),

@@ -45,7 +45,7 @@ SCORES = [
     ("linear", "visible"),
     ("linear", "labelled"),
 ]
-NORMS = [(None, "pre"), *product(("LN", "LNPre", "RMS"), ("pre", "post"))]
+NORMS = [(None, "pre"), *product(("LN", "LNPre", "RMS"), ("pre", "post", "output"))]
 KINDS = [{}, {"attn_only": True}, {"mlp_only": True}]
 
 
@@ -101,6 +101,7 @@ def test_model_follows_its_formulas(change):
         ({}, {"use_attn_scale": False}),
         ({}, {"attention_dir": "bidirectional"}),
         ({}, {"norm_position": "post"}),
+        ({"norm_position": "output"}, {"norm_position": "post"}),
         ({}, {"n_heads": 2}),
         ({}, {"n_layers": 1}),
         ({}, {"positional_embedding_type": "none"}),

@@ -7,7 +7,7 @@ from helpers import must_fail
 from tiny_runs import RUNS, check_same_files
 
 from icl_interp.checkpoints import store
-from icl_interp.training import trainer
+from icl_interp.training import data
 from icl_interp.training.trainer import TrainingDiverged, train
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 def exploding(step, patch):
     """From this step on, numbers whose squares overflow."""
-    real = trainer.task_at
+    real = data.task_at
 
     def task(training, task, now):
         posed = real(training, task, now)
         return tiny_runs.Exploding(**vars(posed)) if now >= step else posed
 
-    patch.setattr(trainer, "task_at", task)
+    patch.setattr(data, "task_at", task)
 
 
 def poisoned(step, patch):

@@ -18,7 +18,7 @@ from tiny_runs import N_STEPS, RUNS, check_same_run
 
 from icl_interp import provenance
 from icl_interp.checkpoints import store
-from icl_interp.training import trainer
+from icl_interp.training import data, trainer
 from icl_interp.training.trainer import train
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def remembering(patch):
         return streams.setdefault((seed, stream), provenance.generator(seed, stream))
 
     patch.setattr(trainer._Run, "__init__", init)
-    patch.setattr(trainer, "generator", ignoring_step)
+    patch.setattr(data, "generator", ignoring_step)
 
 
 def after_resume(change):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from icl_interp.errors import InputError
 from icl_interp.provenance import read_json, write_json
-from icl_interp.training import trainer
+from icl_interp.training import data, trainer
 from icl_interp.training.trainer import train
 
 RUN = (
@@ -335,8 +335,8 @@ def test_a_damaged_provenance_is_refused(folder, name):
 
 
 def test_the_kept_step_is_that_of_the_last_checkpoint(folder, monkeypatch):
-    real = trainer.task_at
-    monkeypatch.setattr(trainer, "task_at", lambda *args: tiny_runs.Exploding(**vars(real(*args))))
+    real = data.task_at
+    monkeypatch.setattr(data, "task_at", lambda *args: tiny_runs.Exploding(**vars(real(*args))))
     with pytest.raises(
         trainer.TrainingDiverged, match="at step 10; the checkpoint of step 10 is kept in"
     ):

@@ -13,7 +13,7 @@ from tiny_runs import EXACT, N_STEPS, RUNS, check_same_run
 from icl_interp import evaluation, provenance
 from icl_interp.errors import InputError
 from icl_interp.provenance import read_json
-from icl_interp.training import trainer
+from icl_interp.training import data, trainer
 from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.trainer import train
 
@@ -30,8 +30,8 @@ def check_fresh_prompts(folder):
         return make(*stream)
 
     with pytest.MonkeyPatch.context() as patch:
-        make = trainer.generator
-        patch.setattr(trainer, "generator", recording)
+        make = data.generator
+        patch.setattr(data, "generator", recording)
         train(tiny_runs.data(), folder, progress=False)
     assert len(set(seeds)) == len(seeds) == N_STEPS
 
@@ -39,7 +39,7 @@ def check_fresh_prompts(folder):
 def test_every_step_sees_fresh_prompts(tmp_path, monkeypatch):
     check_fresh_prompts(tmp_path / "a")
     monkeypatch.setattr(
-        trainer, "generator", lambda seed, stream, step: provenance.generator(seed, stream)
+        data, "generator", lambda seed, stream, step: provenance.generator(seed, stream)
     )
     must_fail(check_fresh_prompts, tmp_path / "b")
 

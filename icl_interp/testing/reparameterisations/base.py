@@ -91,7 +91,13 @@ class Edit:
     may_refuse: tuple[Aspect, ...] = ()
 
     def applies(self, cfg: Config) -> str | None:
-        """Why it does not apply to models of this config; None where it does."""
+        """Why it does not apply to models of this config; None where it does.
+
+        Positions that act on scores tie heads, their order and their coordinates to places: no edit
+        is written for them.
+        """
+        if cfg.positions_in_scores:
+            return f"its {cfg.positional_embedding_type} positions act on scores"
         return self.refusal(cfg)
 
     def apply(self, model: HookedTransformer, generator: torch.Generator) -> HookedTransformer:
@@ -100,7 +106,7 @@ class Edit:
         Raises:
             InputError: the edit does not apply; the message says why.
         """
-        if reason := self.refusal(model.cfg):
+        if reason := self.applies(model.cfg):
             raise InputError(
                 f"the edit {self.name!r} does not leave the function of this model: {reason}"
             )
@@ -203,9 +209,10 @@ def _take_over(model: HookedTransformer, like: HookedTransformer) -> None:
 def freed(cfg: Config) -> Config:
     """The config of a model whose weights are all free.
 
-    Those that a unit (`cfg.unit`) does not learn may have been edited, too.
+    Those that a unit (`cfg.unit`) does not learn may have been edited, too, and the read-in of
+    tokens as they are.
     """
-    return replace(cfg, unit=None)
+    return replace(cfg, unit=None, read_in="learned")
 
 
 def differ(before: HookedTransformer, after: HookedTransformer) -> bool:

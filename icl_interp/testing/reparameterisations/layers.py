@@ -65,6 +65,8 @@ def _units_permuted(weights: Weights, cfg: Config, draw: torch.Generator) -> Con
 
 
 def _normed_stream(cfg: Config) -> str | None:
+    if cfg.norm_position == "output":
+        return "the norms of a further layer would write their bias"
     return (
         "the norms of a further layer would act on the stream itself"
         if cfg.norm_position == "post"

@@ -156,7 +156,7 @@ def _unread_cancelled(weights: Weights, cfg: Config, draw: torch.Generator, size
 
 def _foldable(cfg: Config) -> list[Reader]:
     """What reads a norm that nothing else reads, one that has gains."""
-    if cfg.normalization_type in (None, "LNPre"):
+    if cfg.normalization_type in (None, "LNPre") or cfg.norm_position == "output":
         return []
     if cfg.norm_position == "pre":
         return list(readers(cfg))
@@ -169,6 +169,8 @@ def _without_gains(cfg: Config) -> str | None:
     return (
         None
         if _foldable(cfg)
+        else "no norm stands before what reads the stream"
+        if cfg.norm_position == "output"
         else "its norms have no gains"
         if cfg.normalization_type
         else "it has no norm"
@@ -200,7 +202,7 @@ def _fixed_basis(cfg: Config) -> str | None:
         return "a tanh acts on each coordinate by itself"
     if cfg.d_model == 1 and cfg.normalization_type in ("LN", "LNPre"):
         return "a stream of one coordinate that is centred cannot be rotated"
-    if cfg.norm_position == "post" and cfg.normalization_type != "LNPre":
+    if cfg.norm_position != "pre" and cfg.normalization_type not in (None, "LNPre"):
         return "gains of norms within the stream act on each coordinate by itself"
     return None
 

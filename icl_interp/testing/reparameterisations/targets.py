@@ -111,7 +111,7 @@ def _cannot_shift(posed: Posed) -> str | None:
         return (
             "no position of its own shows a value, so that no position's vector can take up a shift"
         )
-    if cfg.positional_embedding_type == "none":
+    if cfg.positional_embedding_type != "standard":
         return "it has no vectors of positions that could take up a shift"
     return (
         None if cfg.embed_bound is None else "the length of what a token is read in as is bounded"

@@ -44,7 +44,8 @@ def untrained(experiment, *wanted):
 def test_models_have_folders_of_their_own(experiment):
     assert len({model.folder for model in experiment.models}) == len(experiment.models)
     assert {model.seed for model in experiment.models_at("smoke")} == {0}
-    assert len(experiment.models_at("smoke")) == 4
+    layers = 2 if experiment is figure7.FIGURE7_EXPERIMENT else 1
+    assert len(experiment.models_at("smoke")) == 4 * layers
 
 
 def test_models_are_what_their_names_say():
@@ -56,6 +57,10 @@ def test_models_are_what_their_names_say():
         32,
     )
     assert obtain.config_of(figure7.MODELS[1, 4, 0], "small").model.d_in == 5
+    for tiles, width in ((1, 5), (2, 10)):
+        cfg = obtain.config_of(figure7.NORMED_MODELS[tiles, 4, 0], "paper").model
+        assert (cfg.norm_position, cfg.normalization_type, cfg.read_in) == ("output", "LN", "token")
+        assert (cfg.d_model, cfg.d_in, cfg.d_head, cfg.n_heads) == (width, width, width, 4)
     kinds = {
         kind: obtain.config_of(figure9.MODELS[kind, 0], "small").model for kind in figure9.CHANGES
     }
@@ -132,6 +137,15 @@ def rows7(plain=1.05, twice=1.4, tiling=1.5, learned=0.5):
 )
 def test_what_is_said_of_heads(changes, words):
     assert [s.word for s in figure7.states(rows7(**changes))] == [*words, "", ""]
+
+
+def test_the_layer_with_a_norm_has_statements_of_its_own():
+    plain, normed = rows7(), rows7(tiling=0.9)
+    both = plain | {f"normed {name}": table for name, table in normed.items()}
+    said = figure7.states(both)
+    assert [s.word for s in said[:6]] == [AGREES, AGREES, AGREES, AGREES, AGREES, DIFFERS]
+    assert [figure7.WITH_NORM in s.text for s in said[:6]] == [False] * 3 + [True] * 3
+    assert "In the layer without a norm a second copy adds no function" in said[6].text
 
 
 def test_a_second_copy_adds_no_function():

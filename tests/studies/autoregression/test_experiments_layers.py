@@ -1,5 +1,7 @@
 """Layers against steps of gradient descent: descent in context, measures, statements."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ from icl_interp.studies.autoregression.figures import figure5 as drawn5
 from icl_interp.studies.autoregression.measurements.descent_steps import best_sizes
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
+from icl_interp.training import trainer
 
 TASK = AutoregressiveProcess(n_dims=2, n_points=8)
 KINDS = {5: figure5.LINEAR, 10: figure5.FULL}
@@ -56,7 +59,7 @@ def test_descent_in_context_is_that_of_theory():
 
 
 def test_models_are_what_their_names_say():
-    for kind, norm in ((figure5.LINEAR, "pre"), (figure5.FULL, "post")):
+    for kind, norm in ((figure5.LINEAR, "output"), (figure5.FULL, "post")):
         runs = {layers: obtain.config_of(model, "small") for layers, model in kind.models.items()}
         for layers, run in runs.items():
             assert (run.model.n_layers, run.model.norm_position, run.encoding) == (
@@ -64,6 +67,10 @@ def test_models_are_what_their_names_say():
                 norm,
                 "augmented",
             )
+            assert (run.model.d_model, run.model.n_heads, run.model.read_in) == (9, 1, "token")
+            paper = obtain.config_of(kind.models[layers], "paper")
+            assert (paper.task.n_dims, paper.model.d_model, paper.model.d_head) == (5, 15, 15)
+            assert (paper.model.d_in, paper.model.d_out, paper.task.n_points) == (15, 5, 50)
         assert len({model.folder for model in kind.models.values()}) == len(figure5.LAYERS["paper"])
     assert {layers for layers, model in figure5.FULL.models.items() if "smoke" in model.scales} == {
         1,
@@ -139,6 +146,68 @@ def test_it_runs_and_is_drawn(number):
     figure = safe(reproductions.draw(experiment.id, results)[f"figure{number}"])
     np.testing.assert_allclose(figure.data[0].y, steps)
     assert kind.words
+
+
+def test_layers_of_relation_4_train_and_go_on_where_they_were(tmp_path, monkeypatch):
+    """Cut off after 2 of 3 steps and asked for again: the same weights to the bit."""
+    run = obtain.config_of(figure5.LINEAR.model(2), "smoke")
+    short = replace(run.training, steps=3, warmup_steps=0, checkpoint_every=1)
+    run = replace(run, training=short)
+    whole = trainer.train(run, tmp_path / "whole", progress=False)
+
+    class CutOff(Exception):
+        pass
+
+    def advance(self):
+        if self.step == 2:
+            raise CutOff
+        return real(self)
+
+    real = trainer._Run._advance
+    monkeypatch.setattr(trainer._Run, "_advance", advance)
+    with pytest.raises(CutOff):
+        trainer.train(run, tmp_path / "cut", progress=False)
+    monkeypatch.undo()
+    again = trainer.train(run, tmp_path / "cut", progress=False)
+    fresh = HookedTransformer(run.model, seed=run.training.seed).state_dict()
+
+    def check(weights):
+        assert all(torch.equal(weights[name], w) for name, w in whole.model.state_dict().items())
+
+    check(again.model.state_dict())
+    must_fail(check, fresh)
+    assert torch.equal(again.model.embed.W_E, torch.eye(9))
+
+
+def with_trend(ratio, ratios):
+    row = {"layers": max(ratios), "ratio": ratio, "low": 0.99 * ratio, "high": 1.01 * ratio}
+    layer = {"width": 9, "token": 9, "heads": 1, "norm": "LN", "norm stands": "output"}
+    tables = {"trend": table_of_rows([row]), "layer": table_of_rows([layer])}
+    return made(ratios) | tables
+
+
+@pytest.mark.parametrize(
+    ("ratio", "ratios", "word", "crossed"),
+    [
+        (4.0, {2: 0.3, 4: 1.2}, AGREES, "from 4 layers on"),
+        (0.9, {2: 0.3, 4: 0.27}, DIFFERS, "Up to 4 layers"),
+        (1.5, {2: 0.3, 4: 0.45}, OPEN, "Up to 4 layers"),
+    ],
+)
+def test_descent_gains_on_layers_or_does_not(ratio, ratios, word, crossed):
+    said = figure5.say(figure5.LINEAR, with_trend(ratio, ratios))
+    assert [s.word for s in said[-3:]] == [word, "", ""]
+    assert crossed in said[-2].text
+    assert figure5.OF_TOKENS in said[0].text
+    assert figure5.WIDE in figure5.say(figure5.LINEAR, made(ratios))[0].text
+
+
+def test_the_trend_is_a_quotient_of_quotients():
+    blocks = np.random.default_rng(0).uniform(1, 2, 8)
+    pairs = {2: (blocks, 2 * blocks), 4: (3 * blocks, blocks)}
+    (row,) = figure5._trend(pairs)["trend"].to_dict("records")
+    assert (row["layers"], row["ratio"]) == (4, pytest.approx(6.0))
+    assert figure5._trend({2: pairs[2]}) == {}
 
 
 def test_without_models_nothing_is_said():

@@ -22,11 +22,19 @@ from icl_interp.studies.autoregression.experiments.models import LEARNED
 
 RECIPE = "autoregression_tiled"
 TILES = {1: "plain", 2: "states twice"}
+DIMS = 5  # of the recipe's states, and the paper's
 HEADS = {"smoke": (1, 4), "small": (1, 2, 4, 8, 16), "paper": (1, 2, 4, 8, 16, 32, 64)}
 SECOND = (1, 16)  # numbers of heads that are trained from a second seed as well, at scale small
 
 # Equation (6): no norm, and the authors' rate.
 LAYER: Mapping[str, Any] = {"normalization_type": None, "init_std": 0.2}
+# The layer of the authors' code: the stream is the token itself, and LayerNorm stands on what
+# attention writes. (There the stream itself is dropped; here it stays.)
+NORMED: Mapping[str, Any] = {
+    "normalization_type": "LN",
+    "norm_position": "output",
+    "read_in": "token",
+}
 TRAINING: Mapping[str, Any] = {"learning_rate": 0.01}
 
 NO_GAIN = at_most("error with 1 head / error with the most heads, plain", 1.2, 1.5, LEARNED)
@@ -35,41 +43,67 @@ HELPS = at_least(
     "error with plain states / error with states twice, with the most heads", 1.1, 1.05, LEARNED
 )
 COPY = (
-    "A second copy adds no function: in plain coordinates each head is a form of two states and a "
-    "map of a third, with one copy or two. So the least errors are equal with both, and a "
-    "difference is one of training."
+    "In the layer without a norm a second copy adds no function: in plain coordinates each head is "
+    "a form of two states and a map of a third, with one copy or two. So the least errors are "
+    "equal with both, and a difference is one of training. With LayerNorm on what attention writes "
+    "this does not hold: the norm of twice as many coordinates is another function."
 )
+WITH_NORM = "with LayerNorm on what attention writes, "
 SIZES = {
     "smoke": "1 layer of linear attention, width 32, 40 steps: shows that it runs, and nothing "
     "else",
-    "small": "1 layer of linear attention, width 32, 1 to 16 heads, d = 5, 20 states, 3,000 steps "
-    "of Adam",
-    "paper": "1 layer of linear attention, width 32, 1 to 64 heads, d = 5, 50 states, 12,000 steps "
-    "of Adam with batches of 1,024",
+    "small": "1 layer of linear attention, of width 32 without a norm and of tokens with one, 1 to "
+    "16 heads, d = 5, 20 states, 3,000 steps of Adam",
+    "paper": "1 layer of linear attention, of width 32 without a norm and of tokens with one, 1 to "
+    "64 heads, d = 5, 50 states, 12,000 steps of Adam with fresh batches of 1,024 (the paper: 200 "
+    "epochs on a fixed set)",
 }
 
 
-def _model(tiles: int, heads: int, seed: int) -> models.VariedModel:
+def _model(tiles: int, heads: int, seed: int, normed: bool = False) -> models.VariedModel:
     scales = (
         tuple(scale for scale, held in HEADS.items() if heads in held) if seed == 0 else ("small",)
     )
     label = f"{TILES[tiles]}, {heads} head{'s' * (heads > 1)}"
-    changes = {"model": {**LAYER, "n_heads": heads}, "task": {"tiles": tiles}, "training": TRAINING}
+    layer = {**LAYER, "n_heads": heads}
+    if normed:
+        label = f"{label}, norm on the output"
+        width = DIMS * tiles
+        layer |= {**NORMED, "d_model": width, "d_head": width}
+    changes = {"model": layer, "task": {"tiles": tiles}, "training": TRAINING}
     return models.varied(RECIPE, label, seed, scales, **changes)
 
 
-MODELS = {
-    (tiles, heads, seed): _model(tiles, heads, seed)
-    for tiles in TILES
-    for heads in HEADS["paper"]
-    for seed in ((0, 1) if heads in SECOND else (0,))
-}
+def _models(normed: bool) -> dict[tuple[int, int, int], models.VariedModel]:
+    """Models of one layer by tiles, heads and seed."""
+    return {
+        (tiles, heads, seed): _model(tiles, heads, seed, normed)
+        for tiles in TILES
+        for heads in HEADS["paper"]
+        for seed in ((0, 1) if heads in SECOND else (0,))
+    }
+
+
+MODELS = _models(normed=False)
+NORMED_MODELS = _models(normed=True)
 
 
 def run(setup: Setup) -> dict[str, Result]:
-    """Errors by model with intervals, by point, and the quotients that are judged."""
+    """Errors by model with intervals, by point, and the quotients that are judged.
+
+    Those of the layer with a norm on its output have names that begin with "normed".
+    """
+    plain = _measured(setup, MODELS)
+    normed = _measured(setup, NORMED_MODELS)
+    return {**plain, **{f"normed {name}": result for name, result in normed.items()}}
+
+
+def _measured(
+    setup: Setup, its: Mapping[tuple[int, int, int], models.VariedModel]
+) -> dict[str, Result]:
+    """The results of one layer; none where none of its models is here."""
     found = {}
-    for key, model in MODELS.items():
+    for key, model in its.items():
         if setup.has(model.name):
             task = models.task_of(setup.models[model.name])
             found[key] = models.point_errors(setup, model.name, task)
@@ -78,7 +112,7 @@ def run(setup: Setup) -> dict[str, Result]:
     rows = [_row(key, each) for key, each in found.items()]
     first = next(iter(found.values()))
     curves = [each.values.mean(0) for each in found.values()]
-    axes = {"model": [MODELS[key].name for key in found], "point": first["point"].values}
+    axes = {"model": [its[key].name for key in found], "point": first["point"].values}
     note_ = (
         f"squared error over that of predicting 0, from the second point on; {first.attrs['note']}"
     )
@@ -137,11 +171,33 @@ def _quotients(found: Mapping[tuple[int, int, int], Any]) -> list[dict[str, Any]
 def states(results: Results) -> tuple[Statement, ...]:
     """Whether more heads help, and whether the second copy of the state helps.
 
-    Heads are counted with plain states and with states twice.
+    Heads are counted with plain states and with states twice, in each of the two layers.
     """
     rows = errors.rows_of(results, "errors")
-    if not rows:
+    normed = errors.rows_of(results, "normed errors")
+    if not rows and not normed:
         return (note("No model is here, so nothing is measured."),)
+    lines = [*_of_layer(results, "quotients", "", rows)]
+    lines += _of_layer(results, "normed quotients", WITH_NORM, normed)
+    lines.append(note(COPY))
+    if rows:
+        lines.append(note(_late(rows)))
+    if normed:
+        lines.append(note(f"With LayerNorm on what attention writes: {_late(normed)}"))
+    return tuple(lines)
+
+
+def _of_layer(
+    results: Results, name: str, before: str, rows: Sequence[Mapping[str, Any]]
+) -> list[Statement]:
+    """The statements about one layer.
+
+    Args:
+        results: of the experiment.
+        name: of the table of quotients.
+        before: what the sentences begin with.
+        rows: errors of this layer.
+    """
     lines = []
     for what, rule, sentence in (
         ("heads, plain", NO_GAIN, "plain states: more heads bring no significant gain"),
@@ -156,10 +212,10 @@ def states(results: Results) -> tuple[Statement, ...]:
             "duplicating the states lowers the error of a layer with many heads significantly",
         ),
     ):
-        own = errors.rows_of(results, "quotients", what=what)
+        own = errors.rows_of(results, name, what=what)
         if own:
-            lines.append(_states_quotient(sentence, what, rule, own, rows))
-    return (*lines, note(COPY), note(_late(rows)))
+            lines.append(_states_quotient(f"{before}{sentence}", what, rule, own, rows))
+    return lines
 
 
 def _states_quotient(
@@ -202,7 +258,7 @@ FIGURE7_EXPERIMENT = Experiment(
     "autoregression.figure7",
     "Loss against the number of heads, with plain states and with states twice in a token",
     f"{models.WORK}: Figure 7 and section 6, non-augmented setting",
-    tuple(MODELS.values()),
+    (*MODELS.values(), *NORMED_MODELS.values()),
     run,
     states,
     compare,

@@ -255,23 +255,29 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
 class Varied:
     """What a recipe of this study is at a scale after changes of its model, task and training.
 
-    The widths of tokens, predictions and heads follow that of states, in proportion; the stream
-    keeps its own.
+    The widths of tokens, predictions and heads follow that of states, in proportion; so do the
+    stream and the MLP where the stream is the token itself, and else they keep their own.
 
     Attributes:
         model: fields of the model with their values.
         task: of the task.
         training: of the training section, of scale small.
+        at_paper: of the task, at scale paper alone.
     """
 
     model: tuple[tuple[str, Any], ...] = ()
     task: tuple[tuple[str, Any], ...] = ()
     training: tuple[tuple[str, Any], ...] = ()
+    at_paper: tuple[tuple[str, Any], ...] = ()
 
     def __call__(self, config: RunConfig, scale: str) -> RunConfig:
         """The run."""
         task = replace(config.task, **dict(self.task))
-        followed = ("d_in", "d_out", "d_head")
+        if scale == "paper":
+            task = replace(task, **dict(self.at_paper))
+        followed = ["d_in", "d_out", "d_head"]
+        if config.model.read_in == "token":
+            followed += ["d_model", "d_mlp"]
         widths = {
             name: getattr(config.model, name) * task.dim // config.task.dim for name in followed
         }
@@ -288,6 +294,7 @@ def varied(
     model: Mapping[str, Any] | None = None,
     task: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
+    at_paper: Mapping[str, Any] | None = None,
 ) -> VariedModel:
     """A model of a recipe with other settings.
 
@@ -300,11 +307,13 @@ def varied(
         task: fields of the task.
         training: fields of the training section at scale small; `at_preset` makes the other scales
             of these.
+        at_paper: fields of the task at scale paper alone.
 
     >>> varied("autoregression_tiled", "4 heads", 1, model={"n_heads": 4}).folder
     'autoregression_tiled_4_heads_seed_1'
     """
-    changes = (tuple((fields or {}).items()) for fields in (model, task, training))
+    sections = (model, task, training, at_paper)
+    changes = (tuple((fields or {}).items()) for fields in sections)
     return VariedModel(recipe, seed, tuple(scales), Varied(*changes), label)
 
 

@@ -13,7 +13,7 @@ from icl_interp.experiments.errors import columns_of, rows_of
 from icl_interp.figures.colours import BLUE, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points
 from icl_interp.results import Result
-from icl_interp.studies.autoregression.experiments.figure7 import MODELS, TILES
+from icl_interp.studies.autoregression.experiments.figure7 import MODELS, NORMED_MODELS, TILES
 
 COLOURS = {"plain": BLUE, "states twice": ORANGE}
 BELOW = (
@@ -24,14 +24,41 @@ BELOW = (
 
 
 def figure7(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
-    """Left, errors by heads; right, errors by point for the fewest and the most heads."""
-    rows = rows_of(results, "errors")
-    points = results.get("points")
+    """Left, errors by heads; right, errors by point for the fewest and the most heads.
+
+    A drawing each for the layer without a norm and for that with a norm on its output.
+    """
+    title = "Error against the number of heads"
+    names = {key: model.name for key, model in MODELS.items()}
+    normed = {key: model.name for key, model in NORMED_MODELS.items()}
+    found = {
+        "figure7": _of_layer(results, "", title, names),
+        "figure7_norm": _of_layer(results, "normed ", f"{title}, LayerNorm on the output", normed),
+    }
+    return {name: drawing for name, drawing in found.items() if drawing is not None}
+
+
+def _of_layer(
+    results: Mapping[str, Result],
+    prefix: str,
+    title: str,
+    names: Mapping[tuple[int, int, int], str],
+) -> Drawing | None:
+    """The drawing of one layer, None where none of its models was measured.
+
+    Args:
+        results: of the experiment.
+        prefix: what the names of this layer's results begin with.
+        title: of the drawing.
+        names: of its models, by tiles, heads and seed.
+    """
+    rows = rows_of(results, f"{prefix}errors")
+    points = results.get(f"{prefix}points")
     if not rows or not isinstance(points, DataArray):
-        return {}
+        return None
     heads = sorted({row["heads"] for row in rows})
-    panels = [_by_heads(rows, heads), _by_point(points, heads)]
-    return {"figure7": Drawing("Error against the number of heads", BELOW, panels, height=360)}
+    panels = [_by_heads(rows, heads), _by_point(points, heads, names)]
+    return Drawing(title, BELOW, panels, height=360)
 
 
 def _by_heads(rows: list[dict], heads: list[int]) -> Panel:
@@ -49,12 +76,14 @@ def _by_heads(rows: list[dict], heads: list[int]) -> Panel:
     return Panel("All points but the first", x, y, marks)
 
 
-def _by_point(points: DataArray, heads: list[int]) -> Panel:
+def _by_point(
+    points: DataArray, heads: list[int], names: Mapping[tuple[int, int, int], str]
+) -> Panel:
     places = points["point"].values
     marks: list[Mark] = []
     for tiles, name in TILES.items():
         for count, dash in ((heads[-1], "solid"), (heads[0], "dot")):
-            model = MODELS[tiles, count, 0].name
+            model = names[tiles, count, 0]
             if model not in points.indexes["model"]:
                 continue
             words = f"{name}, {count} head{'s' * (count > 1)}"

@@ -91,6 +91,16 @@ def needs_heads_of_a_layer(facts: Facts) -> str | None:
         )
     if cfg.n_heads < 2:
         return "The claim is about two heads or more; this model has one"
+    if cfg.positional_embedding_type == "rotary":
+        return (
+            "The claim is about heads that weigh two tokens by one form wherever they stand; here "
+            "queries and keys are turned by their positions (rotary)"
+        )
+    if cfg.norm_position == "output":
+        return (
+            "The claim is about heads whose outputs are added to the prediction; here a norm "
+            f"({cfg.normalization_type}) acts on their sum"
+        )
     if cfg.normalization_type and cfg.norm_position == "pre":
         return (
             "The claim is about heads that read tokens unchanged; here a norm "

@@ -99,6 +99,8 @@ def attention_alone(model: HookedTransformer) -> HookedTransformer:
         weights,
         attn_only=True,
         normalization_type=None,
+        norm_position="pre",
+        read_in="learned",
         positional_embedding_type="none",
         embed_bound=None,
     )

@@ -24,8 +24,8 @@ from icl_interp.analyses.facts import Facts, needs_task
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.base import Hook, Intervention
+from icl_interp.models.complex_heads import diagonals_of
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.diagonal_unit import diagonals_of
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
 from icl_interp.results import make_array
@@ -105,6 +105,7 @@ def beyond_a_unit(cfg: HookedTransformerConfig) -> list[str]:
         "bidirectional attention": cfg.attention_dir != "causal",
         "a norm": cfg.normalization_type is not None,
         "a bound on its tokens": cfg.embed_bound is not None,
+        f"{cfg.positional_embedding_type} positions": cfg.positions_in_scores,
     }
     return [name for name, present in others.items() if present]
 

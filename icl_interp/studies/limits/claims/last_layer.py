@@ -113,7 +113,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     if seen.low >= ALREADY and without.high <= MAINLY:
         caveat = "The last layer makes a prediction that could have been read before it."
     return Remarks(
-        scope=SCOPE + (AS_IT_IS if facts.config.norm_position == "post" else ""),
+        scope=SCOPE + (AS_IT_IS if facts.config.norm_position != "pre" else ""),
         caveat=caveat,
         estimate=Estimate.of(
             "share of the prediction that an affine read-out sees before the last layer (R2)", seen

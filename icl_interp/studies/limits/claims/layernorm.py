@@ -62,6 +62,11 @@ def needs_norm(facts: Facts) -> str | None:
         return (
             "The claim is about LayerNorm; this model's norm is a tanh, which divides by no scale."
         )
+    if facts.config.norm_position == "output":
+        return (
+            "The claim is about LayerNorm that the stream passes; this model's norms stand on what "
+            "its sublayers write, and the stream goes past them."
+        )
     return None
 
 

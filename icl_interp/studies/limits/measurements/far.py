@@ -285,7 +285,8 @@ def has_certificate(lab: Lab) -> bool:
     if not lab.norms:
         return False
     cfg = lab.model.cfg
-    return cfg.normalization_type in ("LN", "LNPre") and cfg.d_out == 1
+    centres = cfg.normalization_type in ("LN", "LNPre") and cfg.norm_position != "output"
+    return centres and cfg.d_out == 1
 
 
 def certified(lab: Lab) -> tuple[float, float]:

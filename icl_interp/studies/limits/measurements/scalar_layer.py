@@ -232,6 +232,11 @@ def why_not(model: HookedTransformer) -> str | None:
             f"a token of this model has d_in={cfg.d_in} numbers: use interleaved prompts with "
             "inputs of one number"
         )
+    if cfg.positions_in_scores:
+        return (
+            "positions act on this model's scores (positional_embedding_type="
+            f"{cfg.positional_embedding_type!r}): {sweep}"
+        )
     if cfg.score_fn != "softmax":
         return (
             f"this model's score_fn is {cfg.score_fn!r}: see theory.scores for what it does far out"
@@ -245,6 +250,11 @@ def why_not(model: HookedTransformer) -> str | None:
         return (
             "this model normalises before the layer (norm_position='pre'), which then does not "
             "read x W: theory.limits.plateau has its boundary values"
+        )
+    if cfg.norm_position == "output":
+        return (
+            "this model normalises what the layer writes (norm_position='output') and not the "
+            f"stream behind it: {sweep}"
         )
     if cfg.normalization_type not in (None, "LN", "LNPre"):
         return (
