@@ -53,13 +53,14 @@ def encode(value: Any, *, identity: bool = False) -> Any:
 
     A field that says what is recorded besides, `field(metadata={"records": True})`, is left out
     while it holds its default, and of the `identity` always: two runs that differ in it alone are
-    one.
+    one. A field with `metadata={"optional": True}` is left out while it holds its default, and is
+    part of the identity otherwise.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shown = [
             f
             for f in dataclasses.fields(value)
-            if not (f.metadata.get("records") and (identity or getattr(value, f.name) == f.default))
+            if not _left_out(f, getattr(value, f.name), identity)
         ]
         fields = {f.name: encode(getattr(value, f.name), identity=identity) for f in shown}
         return {"kind": type(value).__name__, **fields}
@@ -68,6 +69,13 @@ def encode(value: Any, *, identity: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [item if type(item) is float else encode(item, identity=identity) for item in value]
     return value
+
+
+def _left_out(field: dataclasses.Field[Any], value: Any, identity: bool) -> bool:
+    """Whether `encode` leaves a field with this value out."""
+    if field.metadata.get("records"):
+        return identity or value == field.default
+    return bool(field.metadata.get("optional")) and value == field.default
 
 
 def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:
