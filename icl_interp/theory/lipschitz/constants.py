@@ -58,7 +58,8 @@ def profile_slope(
         raise ValueError(f"reach is the largest |z| and must be at least 0, got {reach.tolist()}")
     match link:
         case "relu":
-            return coefficients[:, :2].abs().amax(-1)
+            slopes = coefficients[:, :2].abs()
+            return slopes.amax(-1)
         case "affine":
             return coefficients[:, 0].abs()
         case "linear":
@@ -70,9 +71,13 @@ def profile_slope(
             if link == "phased_cosine":
                 phase = torch.atan2(coefficients[:, 1], coefficients[:, 0])
             # |sin| is the cosine of the distance to the nearest pi/2 + k pi, which z may come to.
-            apart = (phase.remainder(math.pi) - math.pi / 2).abs()
+            folded = phase.remainder(math.pi)
+            apart = (folded - math.pi / 2).abs()
             omega = lipschitz if frequency is None else frequency
-            return lipschitz * (apart - omega * reach).clamp(min=0).cos()
+            covered = omega * reach
+            left = apart - covered
+            nearest = left.clamp(min=0)
+            return lipschitz * nearest.cos()
 
 
 def ridge_lipschitz(
@@ -95,7 +100,8 @@ def ridge_lipschitz(
         >>> float(ridge_lipschitz(v, torch.tensor([2.])))
         10.0
     """
-    return torch.linalg.vector_norm(as_float64(vectors), dim=-1) * as_float64(slopes)
+    lengths = torch.linalg.vector_norm(as_float64(vectors), dim=-1)
+    return lengths * as_float64(slopes)
 
 
 def direction_lipschitz(
@@ -134,7 +140,9 @@ def direction_lipschitz(
         ...  for s in ([1., 0.], [0., 1.])]
         [2.0, 0.0]
     """
-    along = (as_float64(vectors) @ _unit(direction)).abs()
+    unit = _unit(direction)
+    products = as_float64(vectors) @ unit
+    along = products.abs()
     # At right angles z is 0 for every t, also for an endless line.
     reach = torch.where(along > 0, along * length, 0.0)
     slopes = profile_slope(link, lipschitz, coefficients, frequency, reach)
@@ -164,7 +172,9 @@ def subspace_lipschitz(
         >>> [float(subspace_lipschitz(b, torch.tensor(s))) for s in ([3., 4., 0.], [0., 0., 1.])]
         [1.0, 0.0]
     """
-    return torch.linalg.vector_norm(as_float64(basis).mT @ _unit(direction))
+    unit = _unit(direction)
+    projected = as_float64(basis).mT @ unit
+    return torch.linalg.vector_norm(projected)
 
 
 def _unit(direction: Float[Tensor, " dim"]) -> Float[Tensor, " dim"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from icl_interp.baselines.base import predictions
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
-from icl_interp.results import Result, make_curve, table_of_rows
+from icl_interp.results import Result, make_curve, make_table
 from icl_interp.studies.lipschitz.experiments import models
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Sphere
@@ -20,7 +20,8 @@ from icl_interp.theory import lipschitz as theory
 
 SLOPES = (-1.0, 0.6, 0.2)  # l1, l2, b of the function that is shown; its direction is the angle 0
 NOISE = 0.3
-WIDE, NARROW = 0.25, 1000.0  # windows beside the best one
+WIDE = 0.25  # windows beside the best one
+NARROW = 1000.0
 N_ANGLES = 181
 LINES = ("f", "small |M|", "best |M|", "large |M|")
 
@@ -36,40 +37,62 @@ def shown(n: int, contexts: int | None = None) -> dict[str, Result]:
         "predictions": a line for f and for each M = w I, by angle. "windows": w of each line.
         "examples": angle and label of each example.
     """
+    # The context: its function, and examples with noise.
     task = RidgeFunction(link="relu", inputs=Sphere(2), noise_std=NOISE, n_points=n + 1)
     function = torch.tensor([[1.0, 0.0, *SLOPES]], dtype=torch.float64)
-    xs, ys = task.sample_points(function, n + 1, generator(0, "lipschitz/circle"), torch.float64)
+    draw = generator(0, "lipschitz/circle")
+    xs, ys = task.sample_points(function, n + 1, draw, torch.float64)
+    place = xs[0, :n]
+    labels = ys[0, :n]
+    first = place[:, 0]
+    second = place[:, 1]
+    table: dict[str, list[float]] = {}
+    table["angle"] = torch.atan2(second, first).tolist()
+    table["label"] = labels.flatten().tolist()
 
     # The same context for every query.
     angles = torch.linspace(-math.pi, math.pi, N_ANGLES, dtype=torch.float64)
-    queries = torch.stack([angles.cos(), angles.sin()], -1)[:, None]
-    f = task.targets(function, queries[:, 0][None])[0]
-    each = Prompts(
-        torch.cat([xs[:, :-1].expand(N_ANGLES, -1, -1), queries], 1),
-        torch.cat([ys[:, :-1].expand(N_ANGLES, -1, -1), f[:, None]], 1),
-        function.expand(N_ANGLES, -1),
-        torch.zeros(N_ANGLES, dtype=torch.long),
-    )
-    best = float(theory.optimal_window(1.0, NOISE, n, 2, contexts=contexts).window)
-    windows = {"small |M|": WIDE, "best |M|": best, "large |M|": NARROW}
-    lines = [f[:, 0], *(_predicted(w, each) for w in windows.values())]
+    cosines = angles.cos()
+    sines = angles.sin()
+    queries = torch.stack([cosines, sines], -1)
+    f = task.targets(function, queries[None])[0]
+    prompts = _around(place, labels, queries, f)
 
-    place = xs[0, :-1]
+    # One line for f, and one for each window.
+    best = theory.optimal_window(1.0, NOISE, n, 2, contexts=contexts)
+    windows = (WIDE, float(best.window), NARROW)
+    lines = [f[:, 0]]
+    for w in windows:
+        lines.append(_predicted(w, prompts))
     where = f"one function of F_L⁺ with L = 1 on the circle, σ = {NOISE:g}, one context, n = {n}"
-    points = zip(
-        torch.atan2(place[:, 1], place[:, 0]).tolist(), ys[0, :-1, 0].tolist(), strict=True
-    )
-    return {
-        "predictions": make_curve(
-            torch.stack(lines).numpy(), {"line": LINES, "angle": angles.tolist()}, note=where
-        ),
-        "windows": table_of_rows(
-            [{"line": name, "w": w} for name, w in windows.items()], note="M = w I"
-        ),
-        "examples": table_of_rows([{"angle": a, "label": y} for a, y in points], note=where),
-    }
+    axes = {"line": LINES, "angle": angles.tolist()}
+    results: dict[str, Result] = {}
+    values = torch.stack(lines).numpy()
+    results["predictions"] = make_curve(values, axes, note=where)
+    results["windows"] = make_table({"line": LINES[1:], "w": windows}, note="M = w I")
+    results["examples"] = make_table(table, note=where)
+    return results
+
+
+def _around(
+    place: Float[Tensor, "example dim"],
+    labels: Float[Tensor, "example target"],
+    queries: Float[Tensor, "angle dim"],
+    values: Float[Tensor, "angle target"],
+) -> Prompts:
+    """One prompt for each query, all with the same examples."""
+    count = len(queries)
+    xs = place.expand(count, -1, -1)
+    ys = labels.expand(count, -1, -1)
+    xs = torch.cat([xs, queries[:, None]], 1)
+    ys = torch.cat([ys, values[:, None]], 1)
+    parameters = torch.zeros(count, 0, dtype=xs.dtype)
+    function = torch.zeros(count, dtype=torch.long)
+    return Prompts(xs, ys, parameters, function)
 
 
 def _predicted(w: float, prompts: Prompts) -> Float[Tensor, " angle"]:
-    unit = models.KernelUnit(w * torch.eye(2))
-    return predictions(unit, prompts)[:, -1, 0]
+    matrix = w * torch.eye(2)
+    unit = models.KernelUnit(matrix)
+    found = predictions(unit, prompts)
+    return found[:, -1, 0]

@@ -33,6 +33,15 @@ RATIOS = tuple(10.0**e for e in np.arange(-1, 3.25, 0.25))  # L / sigma
 RATIO_D, SIGMA_N = 3, 0.1  # d where L / sigma runs; sigma where n runs, at L = 1
 LARGE, SMALL = 1e4, 0.1  # S from which, and up to which, a slope is fitted
 SLOPES = "slopes of log w* by least squares, with 95 % intervals from the residuals"
+INTERVAL = "low, high: 95 % Monte-Carlo interval"
+CLEAN = (
+    "σ = 0; narrowest / least: loss of the narrowest window of the table (w = 3,251), about that "
+    "of the nearest neighbour, over the least loss"
+)
+CLEAN_ROW = (
+    "n = {n:,}, d = {d}: w* = {w*:.3g} [{low:.3g}, {high:.3g}], the narrowest window has "
+    "{narrowest / least:.3g} times its loss"
+)
 LINES = ("exact", "asymptote")
 STATISTICS = ("w", "low", "high")
 
@@ -52,57 +61,68 @@ def run(setup: Setup) -> dict[str, Result]:
     """Windows for long prompts, by n, and by L / sigma; slopes; the case without noise."""
     scale = setup.preset.name
     contexts = 400 if scale == "smoke" else None
-    lengths, runs_n = LENGTHS.get(scale, LENGTHS["small"]), N.get(scale, N["small"])
+    lengths = LENGTHS.get(scale, LENGTHS["small"])
+    results: dict[str, Result] = {}
+
     # For long prompts: no sampling.
-    exact = np.stack([_long(d) for d in DIMENSIONS[scale]])
-    long = make_curve(
-        exact,
-        {"d": DIMENSIONS[scale], "line": LINES, "S": SIGNALS},
-        note="F_L⁺ on the unit sphere, S = n L² / σ², limit of long prompts",
-    )
+    exact = []
+    slopes = []
+    for d in DIMENSIONS[scale]:
+        lines = _long(d)
+        exact.append(lines)
+        slopes.append(_long_slope(d, lines[0]))
+    axes = {"d": DIMENSIONS[scale], "line": LINES, "S": SIGNALS}
+    where = "F_L⁺ on the unit sphere, S = n L² / σ², limit of long prompts"
+    results["long"] = make_curve(np.stack(exact), axes, note=where)
+    results["slopes"] = table_of_rows(slopes, note=SLOPES)
+
     # At finite n: the same contexts for all L and sigma of one (n, d).
-    by_n = np.stack(
-        [np.stack([_finite(1.0, SIGMA_N, n, d, contexts) for n in runs_n], -1) for d in AT_N[scale]]
-    )
-    by_ratio = np.stack(
-        [
-            np.stack([_finite(ratio, 1.0, n, RATIO_D, contexts) for ratio in RATIOS], -1)
-            for n in lengths
-        ]
-    )
-    interval = "low, high: 95 % Monte-Carlo interval"
-    clean = [_clean(n, d, contexts) for d in AT_N[scale] for n in lengths]
+    results |= _by_n(AT_N[scale], N.get(scale, N["small"]), contexts)
+    results["by ratio"] = _by_ratio(lengths, contexts)
+    clean = []
+    for d in AT_N[scale]:
+        for n in lengths:
+            clean.append(_clean(n, d, contexts))
+    results["noiseless"] = table_of_rows(clean, note=CLEAN)
+    return results
+
+
+def _by_n(
+    dimensions: Sequence[int], lengths: Sequence[int], contexts: int | None
+) -> dict[str, Result]:
+    """Windows by n at L = 1, and their slopes."""
+    found = np.zeros((len(dimensions), len(STATISTICS), len(lengths)))
+    slopes = []
+    for i, d in enumerate(dimensions):
+        for j, n in enumerate(lengths):
+            found[i, :, j] = _finite(1.0, SIGMA_N, n, d, contexts)
+        slope = theory.fitted_slope(torch.tensor(lengths), torch.from_numpy(found[i, 0]))
+        slopes.append(_slope_row(d, slope))
+    axes = {"d": dimensions, "statistic": STATISTICS, "n": lengths}
+    where = f"F_L⁺ with L = 1, σ = {SIGMA_N:g}; {INTERVAL}"
     return {
-        "long": long,
-        "by n": make_curve(
-            by_n,
-            {"d": AT_N[scale], "statistic": STATISTICS, "n": runs_n},
-            note=f"F_L⁺ with L = 1, σ = {SIGMA_N:g}; {interval}",
-        ),
-        "by ratio": make_curve(
-            by_ratio,
-            {"n": lengths, "statistic": STATISTICS, "L/σ": RATIOS},
-            note=f"F_L⁺ with d = {RATIO_D}; {interval}",
-        ),
-        "slopes": table_of_rows(
-            [_long_slope(d, exact[i, 0]) for i, d in enumerate(DIMENSIONS[scale])], note=SLOPES
-        ),
-        "slopes by n": table_of_rows(
-            [_n_slope(d, runs_n, by_n[i, 0]) for i, d in enumerate(AT_N[scale])], note=SLOPES
-        ),
-        "noiseless": table_of_rows(
-            clean,
-            note="σ = 0; narrowest / least: loss of the narrowest window of the table (w = 3,251), "
-            "about that of the nearest neighbour, over the least loss",
-        ),
+        "by n": make_curve(found, axes, note=where),
+        "slopes by n": table_of_rows(slopes, note=SLOPES),
     }
+
+
+def _by_ratio(lengths: Sequence[int], contexts: int | None) -> DataArray:
+    """Windows by L / sigma."""
+    found = np.zeros((len(lengths), len(STATISTICS), len(RATIOS)))
+    for i, n in enumerate(lengths):
+        for j, ratio in enumerate(RATIOS):
+            found[i, :, j] = _finite(ratio, 1.0, n, RATIO_D, contexts)
+    axes = {"n": lengths, "statistic": STATISTICS, "L/σ": RATIOS}
+    return make_curve(found, axes, note=f"F_L⁺ with d = {RATIO_D}; {INTERVAL}")
 
 
 def _long(d: int) -> Float[np.ndarray, "line signal"]:
     """The exact window and its asymptote for each S, at L = sigma = 1."""
-    exact = [float(theory.long_prompt_window(1.0, 1.0, s, d)) for s in SIGNALS]
-    asymptote = [float(theory.asymptotic_window(1.0, 1.0, s, d)) for s in SIGNALS]
-    return np.array([exact, asymptote])
+    found = np.zeros((len(LINES), len(SIGNALS)))
+    for i, s in enumerate(SIGNALS):
+        found[0, i] = theory.long_prompt_window(1.0, 1.0, s, d)
+        found[1, i] = theory.asymptotic_window(1.0, 1.0, s, d)
+    return found
 
 
 def _finite(
@@ -114,15 +134,15 @@ def _finite(
 
 def _long_slope(d: int, windows: Float[np.ndarray, " signal"]) -> dict[str, Any]:
     """The slope in S where S is large, and where it is small."""
-    s = np.array(SIGNALS)
-    large, small = s >= LARGE * (1 - 1e-9), s <= SMALL * (1 + 1e-9)
-    end = theory.fitted_slope(torch.from_numpy(s[large]), torch.from_numpy(windows[large]))
-    start = theory.fitted_slope(torch.from_numpy(s[small]), torch.from_numpy(windows[small]))
-    return {**_slope_row(d, end), "slope for small S": float(start.slope)}
-
-
-def _n_slope(d: int, n: Sequence[int], windows: Float[np.ndarray, " n"]) -> dict[str, Any]:
-    return _slope_row(d, theory.fitted_slope(torch.tensor(n), torch.from_numpy(windows)))
+    s = torch.tensor(SIGNALS, dtype=torch.float64)
+    w = torch.from_numpy(windows)
+    large = s >= LARGE * (1 - 1e-9)
+    small = s <= SMALL * (1 + 1e-9)
+    end = theory.fitted_slope(s[large], w[large])
+    start = theory.fitted_slope(s[small], w[small])
+    row = _slope_row(d, end)
+    row["slope for small S"] = float(start.slope)
+    return row
 
 
 def _slope_row(d: int, found: theory.Slope) -> dict[str, Any]:
@@ -156,97 +176,104 @@ def _clean(n: int, d: int, contexts: int | None) -> dict[str, Any]:
 
 def states(results: Results) -> tuple[Statement, ...]:
     """Both sides of Theorem 2 as slopes, and its three extremes."""
-    slopes, by_n = rows_of(results, "slopes"), results.get("by n")
+    lines = _states_long_prompts(rows_of(results, "slopes"))
+    where = f"at L = 1, σ = {SIGMA_N:g} and finite n"
+    lines += _states_printed(rows_of(results, "slopes by n"), "n", where)
     long = results.get("long")
-    lines = []
-    if slopes:
-        lines += _states_long_prompts(slopes)
-    if rows := rows_of(results, "slopes by n"):
-        where = f"at L = 1, σ = {SIGMA_N:g} and finite n"
-        lines.append(_states_printed(rows, "n", where))
     if isinstance(long, DataArray):
         lines.append(_states_noisy(long))
+    by_n = results.get("by n")
     if isinstance(by_n, DataArray):
         lines.append(_states_many(by_n))
-    if clean := rows_of(results, "noiseless"):
-        lines += _states_clean(clean)
+    lines += _states_clean(rows_of(results, "noiseless"))
     return tuple(lines) or (note("Nothing is computed."),)
+
+
+def _listed(rows: Sequence[Mapping[str, Any]], pattern: str) -> str:
+    """A pattern filled in for each row."""
+    return "; ".join(pattern.format_map(row) for row in rows)
 
 
 def _states_long_prompts(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """The exponents of S: as printed, the sharp one, and where S is small."""
+    if not rows:
+        return []
     where = f"for long prompts and S from {LARGE:,.0f} on"
-    sharp = "; ".join(f"{r['slope']:.3g} and {r['2/(d+2)']:.3g} for d = {r['d']}" for r in rows)
-    small = ", ".join(f"{r['slope for small S']:.3g} for d = {r['d']}" for r in rows)
-    return [
-        _states_printed(rows, "S", where),
-        statement(
-            f"the sharp exponent is 2/(d+2): fitted {where} and exact, {sharp}.",
-            SHARP,
-            *(abs(row["slope"] - row["2/(d+2)"]) for row in rows),
-            kind="formula",
-        ),
-        statement(
-            f"for S up to {SMALL:g} w* grows as S: exponents {small}. Theorem 2 is about large n, "
-            "and its exponents do not hold there.",
-            LINEAR,
-            *(abs(row["slope for small S"] - 1) for row in rows),
-            kind="formula",
-        ),
-    ]
+    lines = _states_printed(rows, "S", where)
+    table = DataFrame(rows)
 
+    # The sharp exponent.
+    apart = (table["slope"] - table["2/(d+2)"]).abs()
+    each = _listed(rows, "{slope:.3g} and {2/(d+2):.3g} for d = {d}")
+    text = f"the sharp exponent is 2/(d+2): fitted {where} and exact, {each}."
+    lines.append(statement(text, SHARP, *apart, kind="formula"))
 
-def _states_printed(rows: Sequence[Mapping[str, Any]], name: str, where: str) -> Statement:
-    """Whether each slope lies between the printed exponents."""
-    listed = "; ".join(
-        f"{r['slope']:.3g} [{r['low']:.3g}, {r['high']:.3g}] for d = {r['d']} ({r['1/d']:.3g} to "
-        f"{r['2/d']:.3g})"
-        for r in rows
+    # Small S.
+    apart = (table["slope for small S"] - 1).abs()
+    each = _listed(rows, "{slope for small S:.3g} for d = {d}")
+    text = (
+        f"for S up to {SMALL:g} w* grows as S: exponents {each}. Theorem 2 is about large n, and "
+        "its exponents do not hold there."
     )
-    apart = [max(r["1/d"] - r["slope"], r["slope"] - r["2/d"], 0.0) for r in rows]
+    lines.append(statement(text, LINEAR, *apart, kind="formula"))
+    return lines
+
+
+def _states_printed(rows: Sequence[Mapping[str, Any]], name: str, where: str) -> list[Statement]:
+    """Whether each slope lies between the printed exponents."""
+    if not rows:
+        return []
+    each = _listed(rows, "{slope:.3g} [{low:.3g}, {high:.3g}] for d = {d} ({1/d:.3g} to {2/d:.3g})")
+    table = DataFrame(rows)
+    inside = table["slope"].clip(table["1/d"], table["2/d"])
+    apart = (table["slope"] - inside).abs()
     text = (
         f"Theorem 2 has the exponent of {name} in w* between 1/d and 2/d: {where} the fitted slope "
-        f"is {listed}."
+        f"is {each}."
     )
-    return statement(text, INSIDE, *apart, kind="printed")
+    return [statement(text, INSIDE, *apart, kind="printed")]
 
 
 def _states_noisy(long: DataArray) -> Statement:
-    widest = [float(w) for w in long.sel(line="exact").values[:, 0]]
-    text = f"σ → ∞: w* → 0. At S = {SIGNALS[0]:g} w* is at most {max(widest):.2g}."
+    widest = long.sel(line="exact").values[:, 0]
+    text = f"σ → ∞: w* → 0. At S = {SIGNALS[0]:g} w* is at most {widest.max():.2g}."
     return statement(text, OPENS, *widest, kind="printed")
 
 
 def _states_many(by_n: DataArray) -> Statement:
     windows = by_n.sel(statistic="w").values
-    grown = [float(row[-1] / row[0]) for row in windows]
+    grown = windows[:, -1] / windows[:, 0]
     n = by_n["n"].values
-    listed = ", ".join(
-        f"{factor:.3g} for d = {d}" for d, factor in zip(by_n["d"].values, grown, strict=True)
-    )
-    text = f"n → ∞: w* → ∞. From n = {n[0]} to {n[-1]:,} w* grows by a factor of {listed}."
+    table = DataFrame({"d": by_n["d"].values, "factor": grown})
+    each = _listed(table.to_dict("records"), "{factor:.3g} for d = {d}")
+    text = f"n → ∞: w* → ∞. From n = {n[0]} to {n[-1]:,} w* grows by a factor of {each}."
     return statement(text, CLOSES, *grown, kind="printed")
 
 
 def _states_clean(rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     """Without noise the best window is finite at finite n."""
-    inside = [row for row in rows if float(row["high"]) < math.inf]
-    beyond = [row for row in rows if row not in inside]
-    listed = "; ".join(
-        f"n = {r['n']:,}, d = {r['d']}: w* = {r['w*']:.3g} [{r['low']:.3g}, {r['high']:.3g}], the "
-        f"narrowest window has {r['narrowest / least']:.3g} times its loss"
-        for r in inside
-    )
-    ratios = [(r["narrowest / least"], 2 * r["se"]) for r in inside]
+    inside = []
+    ratios = []
+    beyond = []
+    for row in rows:
+        if not float(row["high"]) < math.inf:
+            beyond.append(row)
+            continue
+        inside.append(row)
+        ratio = row["narrowest / least"]
+        half = 2 * row["se"]
+        ratios.append(Interval(ratio, ratio - half, ratio + half))
+    # What the table reaches decides; the rest is noted.
     lines = []
     if inside:
-        text = f"L >> σ: pick the nearest neighbour, w → ∞. Without noise at finite n: {listed}."
-        found = [Interval(ratio, ratio - half, ratio + half) for ratio, half in ratios]
-        lines.append(statement(text, NEAREST, *found, kind="printed"))
-    for r in beyond:
+        each = _listed(inside, CLEAN_ROW)
+        text = f"L >> σ: pick the nearest neighbour, w → ∞. Without noise at finite n: {each}."
+        lines.append(statement(text, NEAREST, *ratios, kind="printed"))
+    if beyond:
+        each = _listed(beyond, "n = {n:,} and d = {d}")
         text = (
-            f"L >> σ: for n = {r['n']:,} and d = {r['d']} the best window without noise lies "
-            f"beyond w = {r['w*']:,.0f}, the narrowest that is computed."
+            f"L >> σ: for {each} the best window without noise lies beyond w = 3,251, the "
+            "narrowest that is computed."
         )
         lines.append(note(text))
     return lines

@@ -18,12 +18,16 @@ W = markup("w<sub>KQ</sub>")
 WITHOUT = "best without noise"
 ASYMPTOTE = "asymptote"
 PRINTED = "between 1/d and 2/d, as printed"
-LISTED = (*(f"d = {d}" for d in (2, 3, 5, 10)), ASYMPTOTE)  # first in the legend
+FITTED = "fitted, S from 10⁴ on"
+LISTED = ("d = 2", "d = 3", "d = 5", "d = 10", ASYMPTOTE)  # first in the legend
 
 
 def theorem2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
     """Four panels: for long prompts, by n, by L / sigma, and the exponents."""
-    long, by_n, by_ratio = (results.get(name) for name in ("long", "by n", "by ratio"))
+    long = results.get("long")
+    by_n = results.get("by n")
+    by_ratio = results.get("by ratio")
+    # What is not there has no panel.
     panels = []
     if isinstance(long, DataArray):
         panels.append(_long(long))
@@ -45,35 +49,36 @@ def theorem2(results: Mapping[str, Result], comparison: DataFrame | None) -> dic
 def _long(found: DataArray) -> Panel:
     marks: list[Mark] = []
     x = found["S"].values
+    large = x >= 1000  # what the asymptote is about
     for d, colour in zip(found.indexes["d"], COLOURS, strict=False):
-        marks.append(Line(x, found.sel(d=d, line="exact").values, name=f"d = {d}", colour=colour))
-        # Large S is what the asymptote is about.
-        large = x >= 1000
-        end = found.sel(d=d, line="asymptote").values[large]
-        marks.append(
-            Line(x[large], end, name=ASYMPTOTE, colour=GREY, dash="dot", width=1.5, hover="")
-        )
-    return Panel("Long prompts", Axis("S = n L² / σ²", log=True), Axis(W, log=True), marks)
+        here = found.sel(d=d)
+        w = here.sel(line="exact").values
+        end = here.sel(line="asymptote").values
+        dotted = Line(x[large], end[large], name=ASYMPTOTE, colour=GREY, dash="dot", hover="")
+        marks.append(Line(x, w, name=f"d = {d}", colour=colour))
+        marks.append(dotted)
+    across = Axis("S = n L² / σ²", log=True)
+    return Panel("Long prompts", across, Axis(W, log=True), marks)
 
 
 def _by_n(found: DataArray) -> Panel:
     marks: list[Mark] = []
-    dimensions = list(found.indexes["d"])
-    for d, colour in zip(dimensions, COLOURS, strict=False):
+    for d, colour in zip(found.indexes["d"], COLOURS, strict=False):
         marks += _measured(found.sel(d=d), "n", f"d = {d}", colour)
-    return Panel(
-        "Finite prompts, L = 1, σ = 0.1", Axis("examples n", log=True), Axis(W, log=True), marks
-    )
+    title = "Finite prompts, L = 1, σ = 0.1"
+    x = Axis("examples n", log=True)
+    return Panel(title, x, Axis(W, log=True), marks)
 
 
 def _by_ratio(found: DataArray, clean: Sequence[Mapping[str, Any]]) -> Panel:
     marks: list[Mark] = []
-    last = float(found["L/σ"].values[-1])
-    for n, symbol in zip(found.indexes["n"], SYMBOLS, strict=False):
+    lengths = found.indexes["n"]
+    for n, symbol in zip(lengths, SYMBOLS, strict=False):
         marks += _measured(found.sel(n=n), "L/σ", f"d = 3, n = {n:,}", INK, symbol)
-        for row in clean:
-            if row["n"] == n and row["d"] == 3:  # where L >> sigma leads at this n
-                marks.append(Rule(y=row["w*"], dash="dot", colour=GREY, name=WITHOUT))
+    for row in clean:  # where L >> sigma leads at this n
+        if row["d"] == 3:
+            marks.append(Rule(y=row["w*"], colour=GREY, name=WITHOUT))
+    last = float(found["L/σ"].values[-1])
     x = Axis("L / σ", high=last * 1.3, log=True)
     return Panel("L far above σ", x, Axis(W, log=True), marks)
 
@@ -83,36 +88,31 @@ def _measured(
 ) -> list[Mark]:
     """A line with marks and its interval."""
     x = found[axis].values
-    w, low, high = (found.sel(statistic=key).values for key in ("w", "low", "high"))
-    return [
-        Band(x, low, high, colour=colour),
-        Line(x, w, name=name, colour=colour, symbol=symbol, size=6),
-    ]
+    w = found.sel(statistic="w").values
+    low = found.sel(statistic="low").values
+    high = found.sel(statistic="high").values
+    band = Band(x, low, high, colour=colour)
+    line = Line(x, w, name=name, colour=colour, symbol=symbol, size=6)
+    return [band, line]
 
 
 def _exponents(slopes: Sequence[Mapping[str, Any]]) -> Panel:
     """The fitted slope of each d in the interval of Theorem 2."""
-    places = list(range(len(slopes)))
-    printed = [
-        Line([row["1/d"], row["2/d"]], [at, at], name=PRINTED, colour=PALE, width=8)
-        for at, row in zip(places, slopes, strict=True)
-    ]
-    sharp = Points(
-        [row["2/(d+2)"] for row in slopes],
-        places,
-        name="2/(d+2)",
-        colour=GREY,
-        symbol="line-ns-open",
-        size=14,
-    )
-    fitted = Points(
-        [row["slope"] for row in slopes],
-        places,
-        [row["low"] for row in slopes],
-        [row["high"] for row in slopes],
-        name="fitted, S from 10⁴ on",
-        colour=[*COLOURS[: len(slopes)]],
-    )
-    names = [f"d = {row['d']}" for row in slopes]
+    # Grey bars are the printed intervals.
+    names = []
+    marks: list[Mark] = []
+    for at, row in enumerate(slopes):
+        names.append(f"d = {row['d']}")
+        ends = [row["1/d"], row["2/d"]]
+        marks.append(Line(ends, [at, at], name=PRINTED, colour=PALE, width=8))
+    table = DataFrame(slopes)
+    colours = COLOURS[: len(table)]
+    places = table.index.to_numpy()
+    sharp = table["2/(d+2)"]
+    marks.append(Points(sharp, places, name="2/(d+2)", colour=GREY, symbol="line-ns-open", size=14))
+    value = table["slope"]
+    low = table["low"]
+    high = table["high"]
+    marks.append(Points(value, places, low, high, name=FITTED, colour=colours))
     x = Axis("exponent of S", 0.0, 1.05)
-    return Panel("Exponents", x, rows(names), [*printed, sharp, fitted])
+    return Panel("Exponents", x, rows(names), marks)

@@ -79,11 +79,14 @@ def lipschitz_constants(
     if direction is not None:
         direction = _checked(direction, task.dim)
     if type(task) is RidgeFunction:
-        return LipschitzConstants(_of_ridge(task, parameters, direction), "exact")
+        own = _of_ridge(task, parameters, direction)
+        return LipschitzConstants(own, "exact")
     if type(task) in LINEAR:
         along = parameters if direction is None else (parameters @ direction)[:, None]
-        return LipschitzConstants(torch.linalg.vector_norm(along, dim=-1), "exact")
-    return LipschitzConstants(_measured(task, parameters, direction, n_inputs, seed), "lower bound")
+        lengths = torch.linalg.vector_norm(along, dim=-1)
+        return LipschitzConstants(lengths, "exact")
+    largest = _measured(task, parameters, direction, n_inputs, seed)
+    return LipschitzConstants(largest, "lower bound")
 
 
 def _checked(direction: Tensor, dim: int) -> Tensor:
@@ -98,15 +101,19 @@ def _checked(direction: Tensor, dim: int) -> Tensor:
 
 
 def _of_ridge(task: RidgeFunction, parameters: Tensor, direction: Tensor | None) -> Tensor:
-    vectors = parameters[:, : task.dim] @ task.whitening
-    coefficients = parameters[:, task.dim :]
-    profile = (task.link, task.lipschitz, coefficients, task.omega)
+    q = parameters[:, : task.dim]
+    vectors = q @ task.whitening
+    own = parameters[:, task.dim :]
+    link = task.link
+    size = task.lipschitz
+    omega = task.omega
     if direction is None:
-        return theory.ridge_lipschitz(vectors, theory.profile_slope(*profile, reach=1.0))
+        slopes = theory.profile_slope(link, size, own, omega, reach=1.0)
+        return theory.ridge_lipschitz(vectors, slopes)
     # t s has |u| = 1 where |t| is this.
-    length = 1 / torch.linalg.vector_norm(task.whitening @ direction)
-    link, size, own, omega = profile
-    return theory.direction_lipschitz(vectors, direction, link, size, own, omega, float(length))
+    whitened = task.whitening @ direction
+    length = 1 / float(torch.linalg.vector_norm(whitened))
+    return theory.direction_lipschitz(vectors, direction, link, size, own, omega, length)
 
 
 def _measured(
@@ -127,5 +134,6 @@ def _measured(
         else:  # constant between jumps
             slopes = torch.zeros_like(points[0])
         slopes = slopes if direction is None else (slopes @ direction)[:, None]
-        largest.append(torch.linalg.vector_norm(slopes, dim=-1).max())
+        lengths = torch.linalg.vector_norm(slopes, dim=-1)
+        largest.append(lengths.max())
     return torch.stack(largest) if largest else torch.empty(0, dtype=torch.float64)
