@@ -47,28 +47,33 @@ def shown(n: int, contexts: int | None = None) -> dict[str, Result]:
     first = place[:, 0]
     second = place[:, 1]
     table: dict[str, list[float]] = {}
-    table["angle"] = torch.atan2(second, first).tolist()
-    table["label"] = labels.flatten().tolist()
+    angle = torch.atan2(second, first)
+    label = labels.flatten()
+    table["angle"] = angle.tolist()
+    table["label"] = label.tolist()
 
     # The same context for every query.
     angles = torch.linspace(-math.pi, math.pi, N_ANGLES, dtype=torch.float64)
     cosines = angles.cos()
     sines = angles.sin()
     queries = torch.stack([cosines, sines], -1)
-    f = task.targets(function, queries[None])[0]
+    values = task.targets(function, queries[None])
+    f = values[0]
     prompts = _around(place, labels, queries, f)
 
     # One line for f, and one for each window.
     best = theory.optimal_window(1.0, NOISE, n, 2, contexts=contexts)
     windows = (WIDE, float(best.window), NARROW)
-    lines = [f[:, 0]]
+    lines = [f.flatten()]
     for w in windows:
-        lines.append(_predicted(w, prompts))
+        line = _predicted(w, prompts)
+        lines.append(line)
     where = f"one function of F_L⁺ with L = 1 on the circle, σ = {NOISE:g}, one context, n = {n}"
     axes = {"line": LINES, "angle": angles.tolist()}
     results: dict[str, Result] = {}
-    values = torch.stack(lines).numpy()
-    results["predictions"] = make_curve(values, axes, note=where)
+    stacked = torch.stack(lines)
+    shown_lines = stacked.numpy()
+    results["predictions"] = make_curve(shown_lines, axes, note=where)
     results["windows"] = make_table({"line": LINES[1:], "w": windows}, note="M = w I")
     results["examples"] = make_table(table, note=where)
     return results
@@ -84,8 +89,10 @@ def _around(
     count = len(queries)
     xs = place.expand(count, -1, -1)
     ys = labels.expand(count, -1, -1)
-    xs = torch.cat([xs, queries[:, None]], 1)
-    ys = torch.cat([ys, values[:, None]], 1)
+    last_x = queries[:, None]
+    last_y = values[:, None]
+    xs = torch.cat([xs, last_x], 1)
+    ys = torch.cat([ys, last_y], 1)
     parameters = torch.zeros(count, 0, dtype=xs.dtype)
     function = torch.zeros(count, dtype=torch.long)
     return Prompts(xs, ys, parameters, function)
