@@ -210,6 +210,12 @@ def evaluate(
         float, typer.Option(help="Scale of the coefficients: 1 is in distribution.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    new_functions: Annotated[
+        bool,
+        typer.Option(
+            "--new-functions", help="Functions outside the pool that the task has (its n_tasks)."
+        ),
+    ] = False,
     baselines: Annotated[
         bool,
         typer.Option(
@@ -243,6 +249,13 @@ def evaluate(
                 f"--sigma scales coefficients, which a {type(asked).__name__} task does not have"
             )
         asked = asked.scaled(sigma)
+    if new_functions:
+        if asked.n_tasks is None:
+            raise InputError(
+                "--new-functions leaves the pool of a task (its n_tasks), but this task has none: "
+                "all of its functions are new, so leave the option out"
+            )
+        asked = asked.fresh()
     table = evaluation.evaluate(
         loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
     )

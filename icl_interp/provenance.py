@@ -60,10 +60,7 @@ def encode(value: Any, *, identity: bool = False) -> Any:
         shown = [
             f
             for f in dataclasses.fields(value)
-            if not (
-                (f.metadata.get("records") and (identity or getattr(value, f.name) == f.default))
-                or (f.metadata.get("later") and getattr(value, f.name) == f.default)
-            )
+            if not _left_out(f, getattr(value, f.name), identity)
         ]
         fields = {f.name: encode(getattr(value, f.name), identity=identity) for f in shown}
         return {"kind": type(value).__name__, **fields}
@@ -72,6 +69,13 @@ def encode(value: Any, *, identity: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [item if type(item) is float else encode(item, identity=identity) for item in value]
     return value
+
+
+def _left_out(field: dataclasses.Field[Any], value: Any, identity: bool) -> bool:
+    """Whether `encode` leaves a field with this value out."""
+    if field.metadata.get("records"):
+        return identity or value == field.default
+    return bool(field.metadata.get("later")) and value == field.default
 
 
 def decode(data: Any, kinds: Mapping[str, type], where: str = "config") -> Any:

@@ -1,7 +1,7 @@
 """What every task is: a law of functions, a law of inputs, and a number of points."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self, cast, runtime_checkable
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from icl_interp.errors import InputError, counted, is_real, shown, whole
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator as stream
-from icl_interp.tasks import checks, pairs
+from icl_interp.tasks import checks, pairs, pool
 from icl_interp.tasks.distributions import Distribution, is_law, still_said
 from icl_interp.tasks.vectors import VectorLaw
 
@@ -30,6 +30,10 @@ class Task(ABC):
         inputs: the law of each coordinate of x, or that of the whole vector (`Sphere`,
             `Ellipsoid`).
         n_points: points of a prompt, the query included: the query sees `n_points - 1` pairs.
+        n_tasks: size of a finite pool of functions: every prompt has one of these, equally likely.
+            None, as by default: every function is drawn anew. `fresh()` is the task without the
+            pool, so `task` asks about its functions and `task.fresh()` about new ones.
+        pool_seed: of the draw of the pool.
         autoregressive: of the class: y at each point is the x of the next one, so that a prompt is
             a path. Its points cannot change places, and prompts may show states only (`States`).
         symmetric_noise: of the class: what labels differ from values by, if by anything, is added
@@ -43,6 +47,8 @@ class Task(ABC):
 
     inputs: Distribution
     n_points: int
+    n_tasks: int | None = field(default=None, metadata={"later": True})
+    pool_seed: int = field(default=0, metadata={"later": True})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -58,6 +64,12 @@ class Task(ABC):
         checks.check_sizes(self)
         self._check_law("inputs")
         self._check_dim("inputs", self.dim)
+        pool.check(self)
+        if self.n_tasks is not None and type(self).sample is not Task.sample:
+            raise InputError(
+                f"{type(self).__name__} draws prompts by a sample() of its own, which may pay no "
+                "heed to a pool: override sample_parameters and sample_points, or leave out n_tasks"
+            )
 
     def _check_law(self, name: str) -> None:
         """Refuse anything but a distribution: a mapping without its kind, a bare number."""
@@ -102,7 +114,39 @@ class Task(ABC):
     def sample_parameters(
         self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
     ) -> Float[Tensor, "function parameter"]:
-        """Parameters of independent functions."""
+        """Parameters of independent functions of the law: `draw_parameters` is what samples use."""
+
+    @property
+    def pool(self) -> Float[Tensor, "function parameter"]:
+        """Parameters of the `n_tasks` functions of the pool, in float64.
+
+        A function of the law, `n_tasks` and `pool_seed` alone, so that a run that is resumed or
+        loaded has the same one.
+
+        Raises:
+            InputError: the task has no pool.
+
+        >>> from icl_interp.tasks import LinearRegression
+        >>> task = LinearRegression(n_dims=3, n_points=8, n_tasks=16, pool_seed=1)
+        >>> task.pool.shape, task.fresh().n_tasks
+        (torch.Size([16, 3]), None)
+        """
+        return pool.parameters(self)
+
+    def draw_parameters(
+        self, n_functions: int, generator: torch.Generator, dtype: torch.dtype
+    ) -> Float[Tensor, "function parameter"]:
+        """Parameters of the functions of a sample: of the pool, or of the law where there is none.
+
+        Functions of a pool are drawn with replacement.
+        """
+        if self.n_tasks is None:
+            return self.sample_parameters(n_functions, generator, dtype)
+        return pool.draw(self, n_functions, generator, dtype)
+
+    def fresh(self) -> Self:
+        """The same law without the pool: functions that training has not seen."""
+        return replace(self, n_tasks=None, pool_seed=0)
 
     @abstractmethod
     def value(
@@ -180,6 +224,8 @@ class Task(ABC):
     @property
     def _no_pairs(self) -> str | None:
         """Why there are no pairs, in words; None where there are."""
+        if self.n_tasks is not None:
+            return "a finite pool holds no partner of a function"
         if self.autoregressive:
             return "values of a path are its next inputs, which partners share"
         if not still_said(self, "mean_parameters", "sample_parameters", "sample_points", "sample"):
@@ -204,9 +250,9 @@ class Task(ABC):
 
         The law includes the mixture over degrees.
 
-        In closed form where the task has one. Else the mean over 4,096 functions of a fixed stream:
-        of their values at x or, in a task of pairs, of the values of their centres, which have the
-        same mean and spread less.
+        Of a pool it is the mean over its functions. Else it is in closed form where the task has
+        one, or the mean over 4,096 functions of a fixed stream: of their values at x or, in a task
+        of pairs, of the values of their centres, which have the same mean and spread less.
 
         >>> from icl_interp.tasks import Polynomial, Uniform
         >>> task = Polynomial(
@@ -230,8 +276,11 @@ class Task(ABC):
     @property
     def single_function(self) -> bool:
         """Whether every function is the same one: tried on some."""
-        parameters = self.sample_parameters(TRIED, stream(0, "tasks/single"), torch.float64)
-        values = self.targets(parameters, self._tried_inputs(64).expand(TRIED, -1, -1))
+        if self.n_tasks is None:
+            parameters = self.sample_parameters(TRIED, stream(0, "tasks/single"), torch.float64)
+        else:
+            parameters = self.pool[:TRIED]
+        values = self.targets(parameters, self._tried_inputs(64).expand(len(parameters), -1, -1))
         return bool(((values - values[0]).abs() <= 1e-12 * values[0].abs()).all())
 
     def _tried_inputs(self, n: int) -> Float[Tensor, "1 point dim"]:
@@ -240,22 +289,28 @@ class Task(ABC):
     def _mean_and_error(
         self, xs: Float[Tensor, "batch point dim"]
     ) -> tuple[Float[Tensor, "batch point target"], Float[Tensor, "batch point target"]]:
-        """E[f(x)] in float64, and its standard error, which is 0 in closed form."""
-        if still_said(self, "closed_mean", "sample_parameters", "value", "targets"):
+        """E[f(x)] in float64, and its standard error: 0 in closed form and of a pool."""
+        if self.n_tasks is None and still_said(
+            self, "closed_mean", "sample_parameters", "value", "targets"
+        ):
             closed = self.closed_mean(xs.double())
             if closed is not None:
                 closed = checks.shaped(
                     self, closed, "closed_mean must return the mean at each point", xs.shape[:2]
                 )
                 return closed, torch.zeros_like(closed)
-        parameters = self.sample_parameters(MANY, stream(0, "tasks/expected"), torch.float64)
+        if self.n_tasks is None:
+            parameters = self.sample_parameters(MANY, stream(0, "tasks/expected"), torch.float64)
+        else:
+            parameters = self.pool
+        n = len(parameters)
         if self.paired and (centres := self.mean_parameters(parameters)) is not None:
             parameters = centres
         if parameters.shape[1]:  # few centres, where these differ in degree
             parameters, counts = parameters.unique(dim=0, return_counts=True)
         else:  # one function without parameters
-            parameters, counts = parameters[:1], torch.tensor([MANY])
-        parameters, shares = parameters.to(xs.device), (counts.double() / MANY).to(xs.device)
+            parameters, counts = parameters[:1], torch.tensor([n])
+        parameters, shares = parameters.to(xs.device), (counts.double() / n).to(xs.device)
         width = max(self.dim, min(parameters.shape[1], 256))  # of what a value is computed from
         parts = []
         for points in xs.double().flatten(0, 1).split(max(1, HELD // width)):
@@ -270,7 +325,8 @@ class Task(ABC):
                 )
             parts.append(powers)
         mean, square = torch.cat(parts, 1).view(2, *xs.shape[:2], self.n_targets)
-        return mean, ((square - mean.square()).clamp(min=0) / MANY).sqrt()
+        spread = 0.0 if self.n_tasks is not None else 1.0  # of a pool it is the mean itself
+        return mean, spread * ((square - mean.square()).clamp(min=0) / n).sqrt()
 
     def sample_pairs(
         self,
@@ -372,7 +428,7 @@ class Task(ABC):
         whole(n_functions, "n_functions", 0)
         whole(n_contexts, "n_contexts", 1)
         function = torch.arange(n_functions).repeat_interleave(n_contexts)
-        parameters = self.sample_parameters(n_functions, generator, dtype)[function]
+        parameters = self.draw_parameters(n_functions, generator, dtype)[function]
         xs, ys = checks.sampled(self, parameters, n_points or self.n_points, generator, dtype)
         if self.autoregressive and not torch.equal(ys[:, :-1], xs[:, 1:]):
             raise InputError(

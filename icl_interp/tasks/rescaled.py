@@ -59,6 +59,11 @@ class Rescaled(Task):
             )
         for name in ("scale", "shift"):
             real(getattr(self, name), name)
+        if self.task.n_tasks is not None:
+            raise InputError(
+                "a pool belongs to the Rescaled task itself: give n_tasks and pool_seed to it and "
+                "not to the task inside, or use Rescaled.of(task)"
+            )
         if self.scale == 0:
             raise InputError("scale must not be 0: every value would be the same number")
         self._check_law("inputs")
@@ -72,11 +77,21 @@ class Rescaled(Task):
     def of(cls, task: Task, scale: float = 1.0, shift: float = 0.0) -> Self:
         """The task whose values are scale f + shift, with f, inputs and number of points of `task`.
 
+        A pool of functions is that of `task`, in the new units.
+
         Raises:
             InputError: values of the task are its next inputs, or numbers that are not finite, or a
                 scale of 0.
         """
-        return cls(task=task, scale=scale, shift=shift, inputs=task.inputs, n_points=task.n_points)
+        return cls(
+            task=task.fresh(),
+            scale=scale,
+            shift=shift,
+            inputs=task.inputs,
+            n_points=task.n_points,
+            n_tasks=task.n_tasks,
+            pool_seed=task.pool_seed,
+        )
 
     @property
     def dim(self) -> int:
@@ -170,5 +185,6 @@ class Rescaled(Task):
     def _mean_and_error(
         self, xs: Float[Tensor, "batch point dim"]
     ) -> tuple[Float[Tensor, "batch point target"], Float[Tensor, "batch point target"]]:
-        mean, error = self.task._mean_and_error(xs)
+        inner = replace(self.task, n_tasks=self.n_tasks, pool_seed=self.pool_seed)
+        mean, error = inner._mean_and_error(xs)
         return self._in_units(mean), abs(self.scale) * error

@@ -1,6 +1,6 @@
 """Recipes of units and small layers on ridge functions: train, load, and the loss falls."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ import torch
 from icl_interp.checkpoints import bundled
 from icl_interp.checkpoints.store import load
 from icl_interp.models.softmax_unit import read_softmax_unit
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.training import recipes
 from icl_interp.training.trainer import train
@@ -19,7 +20,15 @@ SHORT = [
     "training.warmup_steps=1",
     "training.snapshots=[0, 10]",
 ]
+TWO_STEPS = ["training.steps=2", "training.batch_size=4", "training.warmup_steps=1"]
 UNITS = {"relu", "relu_ellipsoid", "affine", "cosine", "low_rank"}
+
+FUTURE_WORK = {  # what the slides name, by recipe, and what is different from one plain head
+    "heads": {"n_heads": 4, "d_head": 8},
+    "layers": {"n_layers": 2},
+    "mlp": {"n_layers": 2, "attn_only": False},
+    "positions": {"positional_embedding_type": "standard"},
+}
 
 
 def last_error(checkpoint, n=256):
@@ -29,12 +38,31 @@ def last_error(checkpoint, n=256):
 
 
 def test_which_there_are():
-    assert {name.removeprefix("lipschitz_") for name in NAMES} >= UNITS | {
+    future = {f"relu_{name}" for name in FUTURE_WORK}
+    assert {name.removeprefix("lipschitz_") for name in NAMES} >= UNITS | future | {
         "relu_kqv",
         "relu_linear",
         "relu_width_32",
         "relu_width_32_all_keys",
     }
+
+
+@pytest.mark.parametrize("name", FUTURE_WORK)
+def test_models_of_the_slides_future_work_train(name, tmp_path):
+    config = recipes.resolve(f"lipschitz_relu_{name}", TWO_STEPS)
+    plain = recipes.resolve("lipschitz_relu_heads", [*TWO_STEPS, "model.n_heads=1"])
+    changed = {
+        field.name: getattr(config.model, field.name)
+        for field in fields(config.model)
+        if getattr(config.model, field.name) != getattr(plain.model, field.name)
+    }
+    assert changed == FUTURE_WORK[name]
+    assert config.task == plain.task == recipes.resolve("lipschitz_relu").task
+    trained = train(config, tmp_path / "run", progress=False)
+    before = HookedTransformer(config.model, seed=config.training.seed)
+    pairs = zip(trained.model.parameters(), before.parameters(), strict=True)
+    assert trained.step == 2
+    assert any(not torch.equal(after, start) for after, start in pairs)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from tiny_runs import N_STEPS, RUNS, check_same_run
 
 from icl_interp import provenance
 from icl_interp.checkpoints import store
+from icl_interp.tasks import pool
 from icl_interp.training import data, trainer
 from icl_interp.training.trainer import train
 
@@ -49,6 +50,24 @@ def test_so_is_one_with_other_schedules_stopped_again_and_again(
     tmp_path, uninterrupted, name, stops
 ):
     check_resumed(tiny_runs.data(**RUNS[name]), tmp_path, uninterrupted[name], stops)
+
+
+POOLED = {"task": {"n_tasks": 3, "pool_seed": 4}}
+
+
+def check_pool_resumed(folder):
+    train(tiny_runs.data(**POOLED), folder / "whole", progress=False)
+    pool._KNOWN.clear()  # a new process remembers nothing
+    check_resumed(tiny_runs.data(**POOLED), folder / "stopped", folder / "whole", [7])
+
+
+def test_so_is_one_on_a_pool_of_functions(tmp_path, monkeypatch):
+    check_pool_resumed(tmp_path / "exact")
+    shared = torch.Generator().manual_seed(0)  # mutant: the pool depends on what was drawn before
+    monkeypatch.setattr(
+        pool, "_drawn", lambda task, n: task.sample_parameters(n, shared, torch.float64)
+    )
+    must_fail(check_pool_resumed, tmp_path / "mutant")
 
 
 def remembering(patch):

@@ -14,7 +14,9 @@ float64; `noise` is the standard deviation sigma.
 * `bias`: the bias for long prompts, exactly, and its term of order 1/n.
 * `table`, `loss`: the loss at finite n by one Monte Carlo for all (L, sigma), the best window, what
   it costs elsewhere.
+* `constants`: Lip(f) and direction-wise Lipschitzness of single functions.
 * `rates`: Theorems 2 and 3 as exponents and orders.
+* `extremes`: Theorem 2 without noise and with much of it.
 * `matrices`: M free, Lemma 1; `low_rank`: functions of few directions, Theorem 4.
 
 The source is the slides by A. Mokhtari (ITA 2024). Where they err, the right formula has the plain
@@ -37,6 +39,13 @@ from icl_interp.theory.lipschitz.bias import (
     linear_bias_limit,
 )
 from icl_interp.theory.lipschitz.classes import FunctionClass, function_class, harmonic_energies
+from icl_interp.theory.lipschitz.constants import (
+    direction_lipschitz,
+    profile_slope,
+    ridge_lipschitz,
+    subspace_lipschitz,
+)
+from icl_interp.theory.lipschitz.extremes import Noiseless, noiseless_window, noisy_window
 from icl_interp.theory.lipschitz.loss import ERRATA as LOSS_ERRATA
 from icl_interp.theory.lipschitz.loss import (
     Estimate,
@@ -119,6 +128,7 @@ __all__ = [
     "Isotropy",
     "LossTable",
     "MatrixOptimum",
+    "Noiseless",
     "Optimum",
     "Pair",
     "PairOptimum",
@@ -135,6 +145,7 @@ __all__ = [
     "bias_share",
     "class_bias_limit",
     "class_finite_prompt_term",
+    "direction_lipschitz",
     "draw_contexts",
     "effective_sample_size",
     "finite_prompt_term",
@@ -164,16 +175,21 @@ __all__ = [
     "noise_exponent_as_printed",
     "noise_limit",
     "noise_slope",
+    "noiseless_window",
+    "noisy_window",
     "optimal_matrix",
     "optimal_pair",
     "optimal_window",
     "outside_energy",
     "pair_of",
     "prediction",
+    "profile_slope",
     "recovery_distance",
+    "ridge_lipschitz",
     "risk_bound_as_printed",
     "risk_exponent",
     "subspace_distance",
+    "subspace_lipschitz",
     "table_optimum",
     "transfer",
     "transfer_bound",

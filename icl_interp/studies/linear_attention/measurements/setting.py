@@ -185,7 +185,7 @@ class GroupedPrompts(NamedTuple):
 def grouped_prompts(lab: Lab, m: int, n_contexts: int, name: str) -> GroupedPrompts:
     """Fresh prompts of m labelled examples and a query, in distribution but for their length."""
     task, stream = task_of(lab), generator(lab.seed, f"lsa/{name}", m)
-    weights = task.sample_parameters(lab.n_units, stream, torch.float64)
+    weights = task.draw_parameters(lab.n_units, stream, torch.float64)
     if task.random_covariance:
         assert not isinstance(task.covariance, (tuple, type(None)))
         shape = (lab.n_units, task.dim)

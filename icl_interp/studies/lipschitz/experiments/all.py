@@ -4,6 +4,7 @@ from icl_interp.studies.lipschitz.experiments.bias_noise import BIAS_NOISE_EXPER
 from icl_interp.studies.lipschitz.experiments.generalization import GENERALIZATION_EXPERIMENT
 from icl_interp.studies.lipschitz.experiments.low_rank import LOW_RANK_EXPERIMENT
 from icl_interp.studies.lipschitz.experiments.norm_growth import NORM_GROWTH_EXPERIMENT
+from icl_interp.studies.lipschitz.experiments.theorem2 import THEOREM2_EXPERIMENT
 from icl_interp.studies.lipschitz.experiments.window import WINDOW_EXPERIMENT
 
 EXPERIMENTS = (
@@ -11,5 +12,6 @@ EXPERIMENTS = (
     GENERALIZATION_EXPERIMENT,
     LOW_RANK_EXPERIMENT,
     NORM_GROWTH_EXPERIMENT,
+    THEOREM2_EXPERIMENT,
     WINDOW_EXPERIMENT,
 )

@@ -31,7 +31,7 @@ from icl_interp.experiments.statements import Statement, at_least, at_most, none
 from icl_interp.provenance import encode, generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import Result, make_array, make_curve, table_of_rows
-from icl_interp.studies.lipschitz.experiments import models, settings
+from icl_interp.studies.lipschitz.experiments import circle_predictions, models, settings
 from icl_interp.tasks.ridge import RidgeFunction
 from icl_interp.tasks.vectors import Sphere
 from icl_interp.theory import lipschitz as theory
@@ -125,6 +125,7 @@ def run(setup: Setup) -> dict[str, Result]:
             note="exponent of the noise in w between two windows; 95 % bootstrap over blocks of "
             "prompts",
         ),
+        **circle_predictions.shown(n, contexts=400 if scale == "smoke" else None),
     }
     trained = [
         _trained(setup, lipschitz, model.name)
