@@ -22,11 +22,13 @@ from icl_interp.studies.linear_attention.experiments import (
     convergence,
     covariance,
     length,
+    shift_curves,
     shifts,
     trap,
 )
 from icl_interp.studies.linear_attention.experiments import risk as risk_formula
 from icl_interp.studies.linear_attention.figures import reproduced, reproduced_length
+from icl_interp.studies.linear_attention.figures import shift_curves as drawn_shift_curves
 from icl_interp.studies.linear_attention.figures.report import linear_attention
 
 FIGURES = {
@@ -65,6 +67,7 @@ STUDY = Study(
         length.LENGTH_SPIKE_EXPERIMENT,
         risk_formula.RISK_FORMULA_EXPERIMENT,
         shifts.SHIFTS_EXPERIMENT,
+        shift_curves.SHIFT_CURVES_EXPERIMENT,
         trap.TRAP_EXPERIMENT,
     ),
     drawings={
@@ -73,6 +76,7 @@ STUDY = Study(
         "linear_attention.length_spike": reproduced_length.length_spike,
         "linear_attention.risk_formula": reproduced.risk_formula,
         "linear_attention.shifts": reproduced.shifts,
+        "linear_attention.shift_curves": drawn_shift_curves.shift_curves,
         "linear_attention.trap": reproduced.trap,
     },
     constructions=CONSTRUCTIONS,
