@@ -70,8 +70,8 @@ def test_what_is_kept_has_the_size_of_the_source_and_agrees_with_theory():
 
     def check(table):
         for row in table.dropna(subset=["theory"]).to_dict("records"):
-            if row["M"] >= 20:
-                assert abs(row["LSA limit"] / row["theory"] - 1) < 0.1
+            standard_error = (row["high"] - row["low"]) / (2 * 1.96)
+            assert abs(row["LSA limit"] - row["theory"]) < 4 * standard_error
 
     check(results["by length"])
     must_fail(check, results["by length"].assign(theory=results["by length"]["theory"] * 1.2))

@@ -13,7 +13,7 @@ from icl_interp.results import Result
 
 LEAST = 1e-3  # least squares is exact from d examples on where labels have no noise
 COLOURS = {"LSA limit": BLUE, "least squares": GREY}
-NAMES = {"LSA limit": "trained linear self-attention", "least squares": "least squares"}
+NAMES = {"LSA limit": "optimal linear self-attention", "least squares": "least squares"}
 
 
 def shift_curves(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
@@ -22,6 +22,7 @@ def shift_curves(results: Mapping[str, Result], comparison: DataFrame | None) ->
     table = results.get("by length")
     if not isinstance(curves, DataArray) or not isinstance(table, DataFrame):
         return {}
+    # A panel a shift: both predictors, and theory where it covers the shift.
     panels = []
     for shift in curves.indexes["shift"]:
         marks: list[Mark] = [Rule(y=1.0, colour=INK)]
@@ -33,7 +34,7 @@ def shift_curves(results: Mapping[str, Result], comparison: DataFrame | None) ->
         panels.append(Panel(heading, x, Axis("error / E[y²]", log=True, least=LEAST), marks))
     below = (
         f"{plain(curves.attrs['note'])}. Bands: 95 % over blocks of prompts. At the dotted line a "
-        "predictor is as bad as 0."
+        "predictor is as bad as 0. Where least squares is exact it stands at the lower edge."
     )
     title = "Under distribution shift, by the number of examples"
     drawing = Drawing(title, below, panels, height=230, columns=4, same_y=True)
