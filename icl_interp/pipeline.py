@@ -133,7 +133,7 @@ def analyze(
         n_claims=len(registry.REGISTRY),
         optimizer="Adam" if loaded.config.training else "",
         n_steps=_steps(loaded),
-        snapshots=tuple(loaded.config.training.snapshots) if loaded.config.training else (),
+        snapshots=_kept(loaded),
         companions={role: other.name for role, other in matched.items()},
         companions_left_out=tuple(left_out),
     )
@@ -262,6 +262,12 @@ def _steps(loaded: Checkpoint) -> int:
     if training is None:
         return 0
     return int(loaded.step or training.steps)
+
+
+def _kept(loaded: Checkpoint) -> tuple[int, ...]:
+    """Steps whose weights its run kept; without a training section the file of weights tells."""
+    training = loaded.config.training
+    return tuple(training.snapshots) if training else tuple(loaded.snapshots())
 
 
 def compare(checkpoints: Iterable[Any], **settings: Any) -> Comparison:

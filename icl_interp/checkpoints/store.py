@@ -63,7 +63,7 @@ class Checkpoint:
         return predict(self.model, self.encoding, prompts)
 
     def snapshots(self) -> dict[int, HookedTransformer]:
-        """The models at the steps in `training.snapshots`, in float32; empty if none were kept."""
+        """The models at the steps that the run kept, in float32; empty if none were kept."""
         models = {}
         if self.folder:
             for step, tensors in read_snapshots(self.folder, self.config).items():
@@ -127,7 +127,7 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
 
     Raises:
         InputError: a tensor is missing, unexpected, of another shape or type, or holds NaN or
-            infinite numbers, or the steps do not increase from 0 to the config's last.
+            infinite numbers, or the steps do not increase from 0 to the run's last.
     """
     path = folder / SNAPSHOTS
     if not path.exists():
@@ -142,7 +142,10 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
     weights.check_kinds(found, wanted, path)
     stacked = weights.read(path)
     steps = stacked.pop("step").tolist()
-    last = config.training.steps if config.training else 0
+    if config.training:
+        last = config.training.steps
+    else:  # made by other means, whose number of steps stands in the provenance alone
+        last = int(read_provenance(folder, config).get("step", 0))
     if (
         not steps
         or not 0 <= steps[0] <= steps[-1] <= last

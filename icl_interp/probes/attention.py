@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl_interp.errors import InputError, shown
+from icl_interp.models.config import DISTRIBUTIONS
 from icl_interp.models.hooks import edited
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
@@ -54,6 +55,21 @@ def entropy_deficit(
     """
     n = torch.as_tensor(pattern.shape[-1], dtype=pattern.dtype) if visible is None else visible
     return n.log() - entropy(pattern)
+
+
+def scaled_to_one(pattern: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
+    """Weights of each row over their sum; NaN where one is below 0 or their sum is 0.
+
+    Hidden keys weigh 0, so this is the sum over the visible ones.
+
+    Source: normalises the weights of Sander et al. (2024), equation (2) with softmax scores.
+
+    >>> scaled_to_one(torch.tensor([0.1, 0.3, 0.0])).tolist()
+    [0.25, 0.75, 0.0]
+    """
+    total = pattern.sum(-1, keepdim=True)
+    possible = (pattern >= 0).all(-1, keepdim=True) & (total > 0)
+    return torch.where(possible, pattern / total, torch.nan)
 
 
 def among(
@@ -164,6 +180,11 @@ class AttentionEntropy(Probe):
     counted from the scores (-inf: hidden), so causal, bidirectional and alternative last tokens are
     all served. Where an intervention puts weight on hidden keys, these count as visible.
 
+    Of a model with `position_weights` the pattern is the softmax times P, a learned matrix of
+    positions (Sander et al. (2024), equation (2)). Such weights need not add up to 1, so each
+    query's are first divided by their sum over the keys that it sees. Entries of P below 0 make
+    no distribution: they give NaN, and so does a sum of 0.
+
     Args:
         per_prompt: keep a value for each prompt instead of mean and standard deviation.
         keys: places of the keys that count; the weights on these are scaled to add up to 1
@@ -205,7 +226,7 @@ class AttentionEntropy(Probe):
                 "linear scores are no distribution over keys (they can be negative), so they have "
                 "no entropy"
             )
-        if not model.cfg.weights_add_up:
+        if model.cfg.score_fn not in DISTRIBUTIONS:
             return (
                 f"{model.cfg.score_fn} weights need not add up to 1, so they are no distribution "
                 "and have no entropy"
@@ -238,6 +259,8 @@ class AttentionEntropy(Probe):
         self, layer: int, pattern: Float[Tensor, "batch head query key"], hook: object
     ) -> None:
         visible = self._visible.pop(layer)
+        if self._model.cfg.position_weights:
+            pattern = scaled_to_one(pattern)
         if self.keys is not None:
             pattern = among(pattern, self.keys)
         if edited(

@@ -10,6 +10,10 @@ TERMS: Mapping[str, str] = {
     "target, prediction": "The target f is the function of a prompt. The prediction, ŷ, is what "
     "the model says.",
     "in distribution": "Prompts drawn as in training.",
+    "ICL1, ICL2": "Two senses of learning a class of functions in context. ICL1: for functions and "
+    "inputs drawn as in training the error at a query is small, and about the same whichever "
+    "context of the function was drawn. ICL2: this holds for every distribution of functions and "
+    "of inputs.",
     "distribution": "From what the functions and inputs of prompts are drawn, for example U(-1, "
     "1), uniform between -1 and 1, or N(0, 1), normal with mean 0 and variance 1.",
     "u": "The standard deviation of the prediction in distribution. It is the unit in which "

@@ -134,6 +134,38 @@ def test_attention_entropy_at_the_two_ends(to, ends):
         np.testing.assert_allclose(got, number, atol=1e-12, err_msg=key)
 
 
+# ---- softmax times a matrix of positions ---------------------------------------------------------
+
+
+def test_entropy_of_softmax_times_positions_is_that_of_weights_over_their_sum():
+    model = make("pre", position_weights="softmax")
+    results, cache = probe(model, PROMPTS, [AttentionEntropy()]), cached(model)
+    scaled = {}
+    for name, weights in cache.items():
+        if name.endswith("hook_pattern"):
+            scaled[name] = weights / weights.sum(-1, keepdims=True)
+
+    def seen(query):
+        return range(query + 1) if query else None
+
+    check_entropy(results, scaled, seen, KINDS)
+    must_fail(check_entropy, results, cache, seen, KINDS)  # as they are, they add up to less than 1
+
+
+def test_weights_below_zero_have_no_entropy():
+    model = make("pre", position_weights="free")
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.W_P.abs_()
+    found = probe(model, PROMPTS, [AttentionEntropy()])["attention_entropy.entropy"]
+    assert np.isfinite(found.values).all()
+    with torch.no_grad():
+        model.blocks[1].attn.W_P[12, 0] = -0.1  # of the last query alone
+    found = probe(model, PROMPTS, [AttentionEntropy()])["attention_entropy.entropy"]
+    assert np.isnan(found.sel(layer=1, position="query").values).all()
+    assert np.isfinite(found.sel(layer=1, position="x").values).all()
+
+
 # ---- a value a prompt, and some of the keys ------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ are the paper's L = E(yhat - y)^2 / 2; risks are mean squared errors, 2 L.
   (Theorems 4.1, 4.5).
 * `flow`: gradient flow (5.4), its start (Assumption 3.3), its rate (Lemma 5.4).
 * `risk`: the risk (Theorem 4.2) and every shift.
+* `sample_size`: how many examples an error needs (definition 3.2).
 
 Where the slides err, the right formula has the plain name: `paper_risk` has lost a 1/m,
 `paper_negative_eigenvalues` is not a lower bound. The condition on the initial scale is sufficient,
@@ -50,6 +51,7 @@ from icl_interp.theory.linear_attention.risk import (
     random_risk,
     risk,
 )
+from icl_interp.theory.linear_attention.sample_size import examples_needed
 from icl_interp.theory.linear_attention.unit import ERRATA as UNIT_ERRATA
 from icl_interp.theory.linear_attention.unit import (
     embedding,
@@ -74,6 +76,7 @@ __all__ = [
     "check_initial_scale",
     "effective_weights",
     "embedding",
+    "examples_needed",
     "excess_bound",
     "form_eigenvalues",
     "gamma",

@@ -224,7 +224,10 @@ def pl_constant(covariance: Square, n: int, sigma: float, theta: Square) -> Floa
 
     A true bound and a loose one: measured ratios are 50 to 1,500 times mu.
 
-    Source: Zhang, Frei & Bartlett (2023), Lemma 5.4, equation (5.7).
+    sqrt(d) comes from tr(U^T V) <= sum_i s_i(U) s_i(V) <= sqrt(d) |U|_op |V|_F for singular values
+    s_i (Lemma D.3), and the traces from tr(A B) >= 0 for positive A and B (Lemma D.4).
+
+    Source: Zhang, Frei & Bartlett (2023), Lemma 5.4, equation (5.7), with Lemmas D.3 and D.4.
 
     Raises:
         ValueError: sigma does not meet the condition of `check_initial_scale`.
@@ -233,6 +236,9 @@ def pl_constant(covariance: Square, n: int, sigma: float, theta: Square) -> Floa
         >>> import torch
         >>> pl_constant(torch.diag(torch.tensor([1., 2.])), 4, .4, torch.eye(2) / 2**.25)
         tensor(0.1289, dtype=torch.float64)
+        >>> U, V = torch.diag(torch.tensor([3., 1.])), torch.ones(2, 2)
+        >>> float((U.T @ V).trace()) <= 2**.5 * 3 * float(V.norm())  # Lemma D.3
+        True
     """
     covariance = as_covariance(covariance)
     floor = read_out_floor(covariance, n, sigma, theta) ** 2

@@ -64,7 +64,11 @@ class Landscape:
         return (self.curvature * v.square()).sum() * u**2 / 2 - u * (self.slope @ v.diagonal())
 
     def velocity(self, matrix: Square, scalar: Scalar) -> tuple[Square, Float[Tensor, ""]]:
-        """(dU/dt, du/dt) of gradient flow, minus the gradient of `loss`: equation (5.4)."""
+        """(dU/dt, du/dt) of gradient flow, minus the gradient of `loss`: equation (5.4).
+
+        The gradients are d tr(A X B X^T C) / dX = A^T C^T X B^T + C A X B and d tr(A X^T) / dX = A
+        of Lemma D.1.
+        """
         v, u = self._rotated(matrix), as_float64(scalar)
         dv = -(u**2) * self.curvature * v + u * torch.diag(self.slope)
         du = -u * (self.curvature * v.square()).sum() + self.slope @ v.diagonal()

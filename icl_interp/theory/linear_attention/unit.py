@@ -109,9 +109,9 @@ def quadratic_form(e: Float[Tensor, "wide token"]) -> Float[Tensor, "form form"]
     """H with yhat = u^T H u: H = X kron (E E^T / n) / 2, X = ((0, x_q), (x_q^T, 0)).
 
     u is `parameter_vector`. H depends on the prompt only, so a prediction is quadratic in the
-    weights.
+    weights. It is Vec(A U B) = (B^T kron A) Vec(U) of Lemma D.1 with A = E E^T / n, B = X / 2.
 
-    Source: Zhang, Frei & Bartlett (2023), Lemma 5.1, equation (5.1).
+    Source: Zhang, Frei & Bartlett (2023), Lemma 5.1, equation (5.1), with Lemma D.1.
 
     Args:
         e: the embedding of a prompt.
@@ -125,6 +125,10 @@ def quadratic_form(e: Float[Tensor, "wide token"]) -> Float[Tensor, "form form"]
         >>> w = torch.arange(9.).cos().double().view(3, 3)
         >>> u = parameter_vector(w, w)
         >>> torch.allclose(u @ quadratic_form(e) @ u, prediction(w, w, e))
+        True
+        >>> a, b = torch.arange(4.).sin().view(2, 2), torch.arange(4.).exp().view(2, 2)
+        >>> product = (a @ torch.eye(2) @ b).T.flatten()  # Lemma D.1
+        >>> torch.allclose(torch.kron(b.T.contiguous(), a) @ torch.eye(2).flatten(), product)
         True
     """
     e = as_float64(e)

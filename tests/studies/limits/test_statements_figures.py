@@ -23,16 +23,17 @@ from icl_interp.tasks.distributions import Normal, Uniform
 
 
 def test_rates_say_whether_degrees_are_alike():
-    """Rates below one half: near predicting 0 all degrees are alike."""
+    """Rates below one half: near predicting 0 all degrees are alike. Proposition 1 comes first."""
 
     def check(rate, *starts):
         values = {(f"degree_{d}", s): rate(d, s) * ZERO[s] for d in (2, 3, 4) for s in SIGMAS}
         words(figure3.states_rates({"errors": error_rows(values)}), *starts)
 
-    check(lambda d, s: 1e-3 * s * (1 + d / 10), AGREES, AGREES, AGREES, AGREES)
-    check(lambda d, s: 10.0 ** (d - 6) * s**-0.1, DIFFERS, DIFFERS, DIFFERS, DIFFERS)
-    check(lambda d, s: 1.0, LEFT_OUT, LEFT_OUT, LEFT_OUT, DIFFERS)  # predicts 0
-    must_fail(check, lambda d, s: 1.0, AGREES, AGREES, AGREES, DIFFERS)
+    check(lambda d, s: 1e-3 * s * (1 + d / 10), AGREES, AGREES, AGREES, AGREES, AGREES)
+    check(lambda d, s: 10.0 ** (d - 6) * s**-0.1, AGREES, DIFFERS, DIFFERS, DIFFERS, DIFFERS)
+    check(lambda d, s: 1.0, DIFFERS, LEFT_OUT, LEFT_OUT, LEFT_OUT, DIFFERS)  # predicts 0
+    must_fail(check, lambda d, s: 1.0, DIFFERS, AGREES, AGREES, AGREES, DIFFERS)
+    must_fail(check, lambda d, s: 1.0, AGREES, LEFT_OUT, LEFT_OUT, LEFT_OUT, DIFFERS)
 
 
 def test_models_that_have_not_learned_say_nothing_about_degrees():
@@ -42,7 +43,8 @@ def test_models_that_have_not_learned_say_nothing_about_degrees():
         for s in SIGMAS
     }
     states = figure3.states_rates({"errors": error_rows(values, r2=None)})
-    words(states, AGREES, AGREES, AGREES, AGREES)
+    words(states, OPEN, AGREES, AGREES, AGREES, AGREES)
+    assert any("Proposition 1: 2 of 3 models do ICL1" in line for line in sentences(states))
     assert any(
         "Left out of what follows" in line and "degree_4 (0.70)" in line
         for line in sentences(states)

@@ -21,7 +21,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.resampling import Interval
 from icl_interp.results import Result, make_curve, table_of_rows
-from icl_interp.studies.lipschitz.experiments import models
+from icl_interp.studies.lipschitz.experiments import models, settings
 from icl_interp.theory import lipschitz as theory
 
 DIMENSIONS = {"smoke": (2, 3), "small": (2, 3, 5, 10), "paper": (2, 3, 5, 10)}
@@ -295,4 +295,5 @@ THEOREM2_EXPERIMENT = Experiment(
     compare,
     sample="theory alone: without sampling for long prompts; at finite n a Monte Carlo over "
     "contexts, the same for all L and σ",
+    settings=settings.SETTINGS["theorem2"],
 )
