@@ -16,6 +16,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from icl_interp.errors import InputError
+from icl_interp.models.config import ModelConfig
 from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import observe
@@ -29,6 +30,7 @@ VARIANCE_AT = (
     1e3,
     1e5,
 )  # where the growth of the variance is fitted: past the intercept, before rounding
+MEASURE = "measure instead (limits.linear_asymptote, limits.layernorm_saturation)"
 
 
 class FarOutput(NamedTuple):
@@ -215,17 +217,17 @@ def _check(model: HookedTransformer) -> None:
 def why_not(model: HookedTransformer) -> str | None:
     """Why the closed form does not hold for this model, and what to do instead; None if it does."""
     cfg = model.cfg
-    sweep = "measure instead (limits.linear_asymptote, limits.layernorm_saturation)"
     if cfg.n_layers != 1:
         return (
             f"this model has n_layers={cfg.n_layers}: a later layer reads what an earlier one "
-            f"wrote; {sweep}"
+            f"wrote; {MEASURE}"
         )
     if cfg.mlp_only:
         return "this model is mlp_only: it has no attention"
     if not cfg.attn_only:
         return (
-            f"this model has an MLP behind it, which bends the line: make it attn_only, or {sweep}"
+            "this model has an MLP behind it, which bends the line: make it attn_only, or "
+            f"{MEASURE}"
         )
     if cfg.d_in != 1:
         return (
@@ -235,7 +237,7 @@ def why_not(model: HookedTransformer) -> str | None:
     if cfg.positions_in_scores:
         return (
             "positions act on this model's scores (positional_embedding_type="
-            f"{cfg.positional_embedding_type!r}): {sweep}"
+            f"{cfg.positional_embedding_type!r}): {MEASURE}"
         )
     if cfg.score_fn != "softmax":
         return (
@@ -246,6 +248,11 @@ def why_not(model: HookedTransformer) -> str | None:
             f"this model reads tokens in as bounded vectors (embed_bound={cfg.embed_bound}): x W "
             "never grows"
         )
+    return _norm_in_the_way(cfg)
+
+
+def _norm_in_the_way(cfg: ModelConfig) -> str | None:
+    """Why the closed form does not hold with this model's normalisation; None if it does."""
     if cfg.normalization_type and cfg.norm_position == "pre":
         return (
             "this model normalises before the layer (norm_position='pre'), which then does not "
@@ -254,12 +261,12 @@ def why_not(model: HookedTransformer) -> str | None:
     if cfg.norm_position == "output":
         return (
             "this model normalises what the layer writes (norm_position='output') and not the "
-            f"stream behind it: {sweep}"
+            f"stream behind it: {MEASURE}"
         )
     if cfg.normalization_type not in (None, "LN", "LNPre"):
         return (
             f"this model's normalization_type is {cfg.normalization_type!r}, not LayerNorm or "
-            f"None: {sweep}"
+            f"None: {MEASURE}"
         )
     return None
 
