@@ -16,7 +16,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from icl_interp.errors import InputError
-from icl_interp.models.config import ModelConfig
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.layers import Norm
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import observe
@@ -251,7 +251,7 @@ def why_not(model: HookedTransformer) -> str | None:
     return _norm_in_the_way(cfg)
 
 
-def _norm_in_the_way(cfg: ModelConfig) -> str | None:
+def _norm_in_the_way(cfg: HookedTransformerConfig) -> str | None:
     """Why the closed form does not hold with this model's normalisation; None if it does."""
     if cfg.normalization_type and cfg.norm_position == "pre":
         return (

@@ -28,7 +28,7 @@ def shift_curves(results: Mapping[str, Result], comparison: DataFrame | None) ->
         marks: list[Mark] = [Rule(y=1.0, colour=INK)]
         for predictor in curves.indexes["predictor"]:
             marks += _curve(curves.sel(shift=shift, predictor=predictor), str(predictor))
-        marks += _theory(table[table["shift"] == shift])
+        marks += _theory(table.loc[table["shift"] == shift])
         heading = "no shift" if shift == "none" else str(shift)
         x = Axis("examples M", log=True)
         panels.append(Panel(heading, x, Axis("error / E[y²]", log=True, least=LEAST), marks))
