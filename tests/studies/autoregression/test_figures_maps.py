@@ -7,7 +7,6 @@ from helpers import must_fail
 from icl_interp.analyses.measurement import Results
 from icl_interp.experiments import calibration
 from icl_interp.figures.render import rendered
-from icl_interp.figures.style import traces_of
 from icl_interp.studies.autoregression.claims import map as map_claim
 from icl_interp.studies.autoregression.constructions import maps as made
 from icl_interp.studies.autoregression.figures.maps import FIGURES
@@ -41,7 +40,7 @@ def drawn(name, results, facts):
 
 
 def check(figure, expected, axis="x"):
-    np.testing.assert_allclose(getattr(traces_of(figure)[0], axis), expected)
+    np.testing.assert_allclose(getattr(figure.data[0], axis), expected)
 
 
 def test_distances(layers):
@@ -51,7 +50,7 @@ def test_distances(layers):
         map_claim.interval(results[maps.in_context_map], form).value
         for form in (maps.SQUARES, maps.COPY)
     ]
-    shown = list(traces_of(figure)[0].x)
+    shown = list(figure.data[0].x)
     np.testing.assert_allclose(shown, [1e-6, *found])
     must_fail(np.testing.assert_allclose, shown[::-1], [1e-6, *found])
 
@@ -69,7 +68,7 @@ def test_steps(layers):
     figure = drawn("autoregression_descent", results, facts)
     means = results[descent_steps.descent].mean(["unit", "point"])
     check(figure, [float(means.sel(who=str(k))) for k in descent_steps.STEPS], "y")
-    model = next(trace for trace in traces_of(figure) if trace.name == "the model")
+    model = next(trace for trace in figure.data if trace.name == "the model")
     np.testing.assert_allclose(model.y, float(means.sel(who=maps.MODEL)))
     must_fail(check, figure, [float(means.sel(who=maps.MODEL))] * len(descent_steps.STEPS), "y")
 
@@ -78,7 +77,7 @@ def test_likeness():
     results, facts = stored("unit at a minimiser with heads that are alike", head_likeness.likeness)
     figure = drawn("autoregression_likeness", results, facts)
     now = results[head_likeness.likeness].sel(when=head_likeness.NOW)
-    shown = np.array(traces_of(figure)[0].z, dtype=float)
+    shown = np.array(figure.data[0].z, dtype=float)
     np.testing.assert_allclose(shown[0, 2], float(now.sel(pair="0.0 ~ 0.2")))
     np.testing.assert_allclose(shown[4, 1], float(now.sel(pair="0.1 ~ 0.4")))
     must_fail(np.testing.assert_allclose, shown[0, 2], shown[0, 1])

@@ -9,7 +9,6 @@ from icl_interp.analyses.measurement import Results
 from icl_interp.experiments import calibration
 from icl_interp.figures import catalogue
 from icl_interp.figures.render import rendered
-from icl_interp.figures.style import traces_of
 from icl_interp.provenance import generator
 from icl_interp.studies.autoregression.claims.identity import IDENTITY_CLAIM
 from icl_interp.studies.autoregression.claims.past_token import PAST_CLAIM
@@ -35,7 +34,7 @@ def measured(case, *claims):
 def drawn(name, results, known):
     figure = catalogue.FIGURES[name].draw(results, [], known)
     assert figure is not None
-    return traces_of(rendered(figure))
+    return rendered(figure).data
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from icl_interp.experiments.statements import (
 from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.results import table_of_rows
-from icl_interp.studies.lipschitz.experiments import bias_noise, models
+from icl_interp.studies.lipschitz.experiments import bias_noise, circle_predictions, models
 from icl_interp.studies.lipschitz.figures import bias_noise as figures
 from icl_interp.theory import lipschitz as theory
 
@@ -183,11 +183,28 @@ def test_the_figures_show_what_is_stored(results):
     assert figures.bias_noise({}, None) == {}
 
 
+def predictions_show(stored, drawn):
+    """Each line has its values, and the examples theirs."""
+    by_name = {trace.name.partition(":")[0]: trace for trace in drawn.data}
+    lines = stored["predictions"]
+    for name in lines.indexes["line"]:
+        np.testing.assert_array_equal(by_name[name].y, lines.sel(line=name).values)
+    np.testing.assert_array_equal(by_name["examples"].y, stored["examples"]["label"])
+
+
+def test_predictions_of_windows_are_drawn_as_stored():
+    stored = circle_predictions.shown(30, contexts=64)
+    drawn = rendered(figures.bias_noise(stored, None)["predictions"])
+    predictions_show(stored, drawn)
+    other = circle_predictions.shown(31, contexts=64)
+    must_fail(predictions_show, other, drawn)
+
+
 @pytest.mark.slow
 def test_smoke(tmp_path):
     wanted = bias_noise.BIAS_NOISE_EXPERIMENT.models_at("smoke")
     found = obtain.obtain(wanted, "smoke", tmp_path, obtain.Shelf(), progress=False)
     results = bias_noise.run(Setup(found, PRESETS["smoke"], cache=tmp_path / "measured"))
     assert len(results["trained"]) == 3
-    assert set(figures.bias_noise(results, None)) == {"bias_noise", "trained"}
+    assert set(figures.bias_noise(results, None)) == {"bias_noise", "trained", "predictions"}
     assert bias_noise.compare(results) is results["exponents"]

@@ -11,7 +11,6 @@ from icl_interp.analyses import relevance
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures import catalogue
 from icl_interp.figures.render import rendered
-from icl_interp.figures.style import traces_of
 from icl_interp.results import numbers_in, table_of_rows
 from icl_interp.studies.lipschitz.claims import smoother, transfer
 from icl_interp.studies.lipschitz.figures.smoother import LOWEST
@@ -45,7 +44,7 @@ def stored(model, task, *measurements):
 
 
 def named(figure, name):
-    return next(trace for trace in traces_of(figure) if trace.name == name)
+    return next(trace for trace in figure.data if trace.name == name)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def check_window(results, figure):
         assert np.allclose(named(figure, part).y, curve.sel(part=part).values)
     assert named(figure, "best window, w*").x[0] == found["w*"]
     assert named(figure, "the model's M").x[0] == pytest.approx(float(wide().trace()) / 3)
-    heat = next(trace for trace in traces_of(figure) if trace.type == "heatmap")
+    heat = next(trace for trace in figure.data if trace.type == "heatmap")
     assert np.array_equal(heat.z, results[read.kernel].sel(matrix="whitened").values)
 
 
@@ -84,7 +83,7 @@ def test_without_the_curve_m_alone_is_drawn(window):
         {name: one for name, one in results.items() if name != window_losses.window_loss.name}
     )
     figure = drawn("lipschitz_window", left, known)
-    assert [trace.type for trace in traces_of(figure)] == ["heatmap"]
+    assert [trace.type for trace in figure.data] == ["heatmap"]
     assert catalogue.FIGURES["lipschitz_window"].draw(Results(), [], known) is None
 
 
@@ -94,9 +93,9 @@ def test_directions():
     )
     figure = drawn("lipschitz_directions", results, known)
     table, arms = results[relevant_directions.directions], results[relevant_directions.projected]
-    bars = [trace for trace in traces_of(figure) if trace.type == "bar"]
+    bars = [trace for trace in figure.data if trace.type == "bar"]
     assert np.concatenate([bar.y for bar in bars]).tolist() == table["share"].to_list()
-    assert traces_of(figure)[-1].x.tolist() == pytest.approx(arms.values.mean(0).tolist())
+    assert figure.data[-1].x.tolist() == pytest.approx(arms.values.mean(0).tolist())
     assert catalogue.FIGURES["lipschitz_directions"].draw(Results(), [], known) is None
 
 
@@ -182,7 +181,7 @@ def test_a_family_of_runs():
         for noise in (0.3, 3.0):
             learned = [factor * row["w"] for row in rows if row["noise"] == noise]
             best = [2 * lipschitz / noise for lipschitz in (1.0, 10.0)]
-            against = [t for t in traces_of(figure) if t.name == f"σ = {noise:g}, runs"]
+            against = [t for t in figure.data if t.name == f"σ = {noise:g}, runs"]
             for trace, xs in zip(against, ([1.0, 10.0], best), strict=True):
                 assert list(trace.x) == pytest.approx(2 * list(xs))
                 values = trace.y if trace.customdata is None else trace.customdata[:, 1]

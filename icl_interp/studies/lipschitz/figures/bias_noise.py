@@ -1,6 +1,6 @@
 """The figures of `lipschitz.bias_noise`.
 
-They show bias, noise and their sum against w, and what the slides print of them.
+They show bias, noise and their sum against w, what the slides print of them, and predictions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.experiments.errors import rows_of
-from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE
+from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PALE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, Rule
-from icl_interp.figures.text import markup, plain
+from icl_interp.figures.text import markup, number, plain
 from icl_interp.results import Result
 
 LOOKS = {"bias": (BLUE, "circle"), "noise": (ORANGE, "diamond"), "total": (GREEN, "square")}
@@ -23,13 +23,14 @@ PRINTED = (  # lines of the slides, in their order: name, colour
     ("bounds on the bias as printed", BLUE),
     ("bounds on the bias as printed", BLUE),
 )
+PREDICTED = {"f": INK, "small |M|": BLUE, "best |M|": GREEN, "large |M|": ORANGE}
 LOWEST, LEAST_W = 1e-6, 1e-2  # ends of logarithmic axes
 UNITS_D = 3  # of trained units
 W = markup("w<sub>KQ</sub>")
 
 
 def bias_noise(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
-    """A panel for each d; trained units beside theory in a figure of their own."""
+    """A panel for each d; trained units beside theory, and predictions, in their own figures."""
     measured = results.get("measured")
     exact = results.get("theory")
     printed = results.get("printed")
@@ -39,6 +40,12 @@ def bias_noise(results: Mapping[str, Result], comparison: DataFrame | None) -> d
         figures["bias_noise"] = _windows(measured, exact, printed)
     if rows := rows_of(results, "trained"):
         figures["trained"] = _trained(rows, exact if known else None)
+    lines = results.get("predictions")
+    if isinstance(lines, DataArray):
+        windows = {row["line"]: row["w"] for row in rows_of(results, "windows")}
+        examples = results.get("examples")
+        if isinstance(examples, DataFrame):
+            figures["predictions"] = _predictions(lines, windows, examples)
     return figures
 
 
@@ -77,6 +84,31 @@ def _windows(measured: DataArray, exact: DataArray, printed: DataArray) -> Drawi
     )
     title = "Bias and noise against the width of the window"
     return Drawing(title, below, panels, height=400, same_y=True)
+
+
+def _predictions(lines: DataArray, windows: Mapping[str, float], examples: DataFrame) -> Drawing:
+    """A function, its noisy examples, and what a wide, the best and a narrow window predict."""
+    angles = np.asarray(lines.indexes["angle"])
+    labels = Points(
+        examples["angle"], examples["label"], name="examples", colour=PALE, size=5, edge=0
+    )
+    marks: list[Mark] = [labels]
+    for name in lines.indexes["line"]:
+        colour = PREDICTED[name]
+        values = lines.sel(line=name).values
+        if name in windows:
+            shown = f"{name}: M = {number(windows[name])} I"
+            marks.append(Line(angles, values, name=shown, colour=colour))
+        else:
+            marks.append(Line(angles, values, name=name, colour=colour, dash="dot"))
+    ticks = {-np.pi: "−π", -np.pi / 2: "−π/2", 0.0: "0", np.pi / 2: "π/2", np.pi: "π"}
+    x = Axis("angle of the query", -np.pi, np.pi, ticks=ticks)
+    panel = Panel(x=x, y=Axis("label"), marks=marks)
+    below = (
+        f"{plain(lines.attrs['note'])}. A wide window (small M) averages over far examples: bias. "
+        "A narrow one (large M) follows the noise of the nearest."
+    )
+    return Drawing("What windows predict from one context", below, [panel], height=340)
 
 
 def _bounds(printed: DataArray) -> list[Mark]:
