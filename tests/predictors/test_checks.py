@@ -25,7 +25,9 @@ def refused(source, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("source", [GOOD, LeastSquares(AFFINE), KNearest(3)], ids=repr)
+@pytest.mark.parametrize(
+    "source", [GOOD, LeastSquares(AFFINE), KNearest(3)], ids=["ridge", "ols", "near"]
+)
 def test_a_good_predictor_passes_every_check(source):
     found = outcomes(source)
     assert [*found] == [
