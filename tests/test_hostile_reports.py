@@ -393,6 +393,7 @@ def test_reprs_are_short_and_say_what_it_is():
 def tampered_record() -> dict:
     record = kept.record("limits.table4")
     scale = dict.fromkeys(record["scale"], INJECTED)
+    scale["settings"] = [dict.fromkeys(("name", "work", "place", "ours", INJECTED), INJECTED)]
     texts = dict.fromkeys(("id", "title", "source"), INJECTED)
     models = {
         INJECTED: {

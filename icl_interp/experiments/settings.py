@@ -4,13 +4,13 @@ Our value is a word for all scales, one for each, or, behind an equals sign, wha
 run of each model: `=model.n_layers`, `=training.steps`, `=task.n_points`, and the names in `READ`.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from icl_interp.checkpoints.config import RunConfig
+from icl_interp.provenance import read_json
 
 NOT_GIVEN = "not given"
 LOST = "given, but lost in the text that we read"  # a formula that a copy of the work has dropped
@@ -122,7 +122,7 @@ def from_dicts(data: Iterable[Mapping[str, str]]) -> tuple[Row, ...]:
     """Rows of a record."""
     found = []
     for one in data:
-        found.append(Row(**one))
+        found.append(Row(one["name"], one["work"], one["place"], one["ours"]))
     return tuple(found)
 
 
@@ -180,7 +180,7 @@ def not_given(name: str, ours: Ours) -> Setting:
 def read(file: Path) -> dict[str, tuple[Setting, ...]]:
     """The settings of a study's experiments, by the part of their ids after the dot."""
     found = {}
-    for name, data in json.loads(file.read_text("utf-8")).items():
+    for name, data in read_json(file).items():
         rows = []
         for one in data:
             rows.append(Setting(**one))

@@ -35,6 +35,7 @@ def forest(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
     """
     if not findings:
         return None
+    # A panel for each claim that applies, and a last one for all others.
     panels = []
     skipped = []
     for finding in findings:
@@ -129,8 +130,9 @@ def _panel(finding: Finding) -> Panel:
 def _only_words(finding: Finding) -> Panel:
     """A claim that was judged without a number."""
     look = VERDICTS[finding.verdict]
-    words = "<b>{} {}</b>, no estimate: <i>{}</i><br>{}"
-    below = markup(words, look.sign, look.word, finding.reason, _source(finding))
+    verdict = markup("<b>{} {}</b>", look.sign, look.word)
+    reason = markup("no estimate: <i>{}</i>", finding.reason)
+    below = markup("{}, {}<br>{}", verdict, reason, _source(finding))
     return Panel(finding.statement, WORDS, WORDS, below=below)
 
 

@@ -67,40 +67,53 @@ def _is_pixels(key: str, parent: str) -> bool:
 def scaled(value: Any, scale: float, key: str = "", parent: str = "") -> Any:
     """The same, with everything that is counted in pixels multiplied."""
     if isinstance(value, str):
-        return re.sub(
-            r"font-size:([\d.]+)px",
-            lambda found: f"font-size:{float(found[1]) * scale:.2f}px",
-            value,
-        )
+        return _in_text(value, scale)
     if isinstance(value, Mapping):
-        ours = {name: scaled(item, scale, name, key) for name, item in value.items()}
-        for side in "xy":  # a line or an area that is placed by pixels
-            if ours.get(f"{side}sizemode") == "pixel":
-                ours |= {f"{side}{end}": ours[f"{side}{end}"] * scale for end in (0, 1)}
+        ours = {}
+        for name, item in value.items():
+            ours[name] = scaled(item, scale, name, key)
+        _scale_sides(ours, scale)
         return ours
+    several = isinstance(value, (list, tuple, np.ndarray))
     if _is_pixels(key, parent) and value is not None:
-        return (
-            np.asarray(value) * scale
-            if isinstance(value, (list, tuple, np.ndarray))
-            else value * scale
-        )
-    return (
-        [scaled(item, scale, key, parent) for item in value]
-        if isinstance(value, (list, tuple))
-        else value
-    )
+        return np.asarray(value) * scale if several else value * scale
+    if isinstance(value, (list, tuple)):
+        return [scaled(item, scale, key, parent) for item in value]
+    return value
+
+
+def _in_text(text: str, scale: float) -> str:
+    """A text in which sizes of letters are multiplied."""
+
+    def smaller(found: re.Match[str]) -> str:
+        size = scale * float(found[1])
+        return f"font-size:{size:.2f}px"
+
+    return re.sub(r"font-size:([\d.]+)px", smaller, text)
+
+
+def _scale_sides(shape: Data, scale: float) -> None:
+    """Scale the ends of a line or an area that is placed by pixels."""
+    for side in "xy":
+        if shape.get(f"{side}sizemode") == "pixel":
+            shape[f"{side}0"] *= scale
+            shape[f"{side}1"] *= scale
 
 
 def without_tags(marked: str, between: str = " ") -> str:
     """Marked-up words as they are read, their lines joined by `between`."""
-    return html.unescape(re.sub(r"<[^>]*>", "", marked.replace("<br>", between)))
+    lines = marked.replace("<br>", between)
+    plain = re.sub(r"<[^>]*>", "", lines)
+    return html.unescape(plain)
 
 
 def template_of(look: Style) -> Data:
     """The template of all figures, with letters of this look."""
     made = scaled(TEMPLATE.to_plotly_json(), look.scale)
-    made["layout"]["font"] = {**made["layout"]["font"], "family": look.font, "size": look.letter}
-    made["data"] = {
-        "scatter": [{"marker": {"size": 6 * look.scale}, "line": {"width": 2 * look.scale}}]
-    }
+    font = made["layout"]["font"]
+    font["family"] = look.font
+    font["size"] = look.letter
+    marker = {"size": 6 * look.scale}
+    line = {"width": 2 * look.scale}
+    made["data"] = {"scatter": [{"marker": marker, "line": line}]}
     return made

@@ -23,11 +23,11 @@ class Batches:
         task: of the run.
         training: its training section.
 
-    >>> from icl_interp.tasks.functions import Polynomial
     >>> from icl_interp.checkpoints.config import Curriculum
+    >>> from icl_interp.training import recipes
     >>> whole = Curriculum(first_points=5)
     >>> training = TrainingConfig(steps=9, batch_size=2, n_prompts=6, curriculum=whole)
-    >>> batches = Batches(Polynomial(degrees=(1,), n_points=5), training)
+    >>> batches = Batches(recipes.resolve("affine").task, training)
     >>> epochs = [torch.cat([batches.at(step).xs for step in range(at, at + 3)]) for at in (0, 3)]
     >>> [sorted(xs[:, 0, 0].tolist()) for xs in epochs][0] == sorted(epochs[1][:, 0, 0].tolist())
     True

@@ -47,8 +47,8 @@ def configure(**change):
             "unknown norm_position 'sandwich'.*known: output, post, pre",
         ),
         (
-            {"positional_embedding_type": "rotary"},
-            "unknown positional_embedding_type 'rotary'.*known: none, standard",
+            {"positional_embedding_type": "sinusoidal"},
+            "unknown positional_embedding_type 'sinusoidal'.*known: alibi, none, relative",
         ),
         (
             {"attention_dir": "backwards"},

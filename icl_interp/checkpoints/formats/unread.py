@@ -7,83 +7,100 @@ from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
 from icl_interp.errors import InputError
 
 
-def _refusing(name: str, marks: Callable[[str], bool], why: str) -> Format:
+def _of_ahn(name: str) -> bool:
+    return name.rpartition(".")[2] == "allparam"
+
+
+def _gated(name: str) -> bool:
+    return name.endswith(".W_g.weight")
+
+
+def _of_kernel(name: str) -> bool:
+    return name.startswith("layers.") and name.endswith(".scale")
+
+
+# How the name of a telling tensor begins, or whether it is one, by the name of the format.
+MARKS: dict[str, str | tuple[str, ...] | Callable[[str], bool]] = {
+    "looped-transformer or nanoGPT": "_backbone.transformer.",
+    "task-prefix": "task_prefix_embeddings.",
+    "transformers-as-statisticians encoder": ("_queries.", "_encoder._queries."),
+    "ical": "decoder.layers.0.attention.values",
+    "timaeus icl": "token_sequence_transformer.",
+    "LinearTransformer (Ahn et al.)": _of_ahn,
+    "gated linear attention": _gated,
+    "kernel attention": _of_kernel,
+    "attention between two norms": "layers.0.W_q.",
+}
+# What makes each another model than ours.
+WHY = {
+    "looped-transformer or nanoGPT": (
+        "the file does not tell how often its blocks are run on their own output, and its "
+        "prompts have a token more"
+    ),
+    "task-prefix": (
+        "its prompts start with a learned token for the task, which no encoding here has"
+    ),
+    "transformers-as-statisticians encoder": (
+        "its tokens hold x and y together in a layout that no encoding here has, and its "
+        "heads' outputs have no matrix W_O"
+    ),
+    "ical": (
+        "its two variants, augmented and not, have the same names and compute different "
+        "things: heads are summed, scores are masked to 0 or weighted by a softmax over "
+        "positions, and only one of the two has a residual stream"
+    ),
+    "timaeus icl": (
+        "its residual stream doubles at every block (x becomes x + block(x), and block(x) "
+        "holds x already)"
+    ),
+    "LinearTransformer (Ahn et al.)": (
+        "it has neither read-in nor read-out: its stream is the prompt itself, and it "
+        "predicts minus the label channel"
+    ),
+    "gated linear attention": (
+        "a gate of each token multiplies its attention, which no model here has"
+    ),
+    "kernel attention": "the kernel that its scores go through stands in no weight but its scale",
+    "attention between two norms": (
+        "in the public code with these names a block has a norm before its attention and one "
+        "after it, and adds a tenth of what its attention writes, which no model here does"
+    ),
+}
+
+
+def _refusing(name: str) -> Format:
     """A format whose files hold a tensor with a telling name, and that is not read."""
+    mark = MARKS[name]
+
+    def telling(key: str) -> bool:
+        return mark(key) if callable(mark) else key.startswith(mark)
 
     def recognises(source: Source) -> bool:
-        return any(marks(key) for key in files.shapes(source))
+        return any(map(telling, files.shapes(source)))
 
     def read(source: Source, given: Given) -> Parts:
-        article, keys = (
-            "an" if name[0] in "aeiou" else "a",
-            state.listed(_telling(files.shapes(source), marks)),
-        )
+        article = "an" if name[0] in "aeiou" else "a"
+        names = files.shapes(source)
+        keys = state.listed(_first(names, telling))
         raise InputError(
             f"{source} is {article} {name} checkpoint (its keys are {keys}); icl_interp cannot "
-            f"read it because {why}"
+            f"read it because {WHY[name]}"
         )
 
     return Format(name, recognises, read)
 
 
-def _telling(names: Iterable[str], marks: Callable[[str], bool]) -> list[str]:
+def _first(names: Iterable[str], telling: Callable[[str], bool]) -> list[str]:
     """The telling names first: a state dict has hundreds."""
-    return sorted(names, key=lambda name: not marks(name))
+    return sorted(names, key=lambda name: not telling(name))
 
 
-def _begins(*starts: str) -> Callable[[str], bool]:
-    return lambda name: name.startswith(starts)
-
-
-LOOPED = _refusing(
-    "looped-transformer or nanoGPT",
-    _begins("_backbone.transformer."),
-    "the file does not tell how often its blocks are run on their own output, and its prompts have "
-    "a token more",
-)
-PREFIXED = _refusing(
-    "task-prefix",
-    _begins("task_prefix_embeddings."),
-    "its prompts start with a learned token for the task, which no encoding here has",
-)
-STATISTICIANS = _refusing(
-    "transformers-as-statisticians encoder",
-    _begins("_queries.", "_encoder._queries."),
-    "its tokens hold x and y together in a layout that no encoding here has, and its heads' "
-    "outputs have no matrix W_O",
-)
-ICAL = _refusing(
-    "ical",
-    _begins("decoder.layers.0.attention.values"),
-    "its two variants, augmented and not, have the same names and compute different things: heads "
-    "are summed, scores are masked to 0 or weighted by a softmax over positions, and only one of "
-    "the two has a residual stream",
-)
-TIMAEUS = _refusing(
-    "timaeus icl",
-    _begins("token_sequence_transformer."),
-    "its residual stream doubles at every block (x becomes x + block(x), and block(x) holds x "
-    "already)",
-)
-ALLPARAM = _refusing(
-    "LinearTransformer (Ahn et al.)",
-    lambda name: name.rpartition(".")[2] == "allparam",
-    "it has neither read-in nor read-out: its stream is the prompt itself, and it predicts minus "
-    "the label channel",
-)
-GATED = _refusing(
-    "gated linear attention",
-    lambda name: name.endswith(".W_g.weight"),
-    "a gate of each token multiplies its attention, which no model here has",
-)
-KERNEL = _refusing(
-    "kernel attention",
-    lambda name: name.startswith("layers.") and name.endswith(".scale"),
-    "the kernel that its scores go through stands in no weight but its scale",
-)
-TWO_NORMS = _refusing(
-    "attention between two norms",
-    _begins("layers.0.W_q."),
-    "in the public code with these names a block has a norm before its attention and one after it, "
-    "and adds a tenth of what its attention writes, which no model here does",
-)
+LOOPED = _refusing("looped-transformer or nanoGPT")
+PREFIXED = _refusing("task-prefix")
+STATISTICIANS = _refusing("transformers-as-statisticians encoder")
+ICAL = _refusing("ical")
+TIMAEUS = _refusing("timaeus icl")
+ALLPARAM = _refusing("LinearTransformer (Ahn et al.)")
+GATED = _refusing("gated linear attention")
+KERNEL = _refusing("kernel attention")
+TWO_NORMS = _refusing("attention between two norms")

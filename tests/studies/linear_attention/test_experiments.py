@@ -39,7 +39,8 @@ RANDOM = LinearRegression(n_dims=2, n_points=8, covariance=Exponential())
 
 
 def test_the_study_is_registered_and_drawn():
-    names = ("convergence", "covariance", "length_spike", "risk_formula", "shifts", "trap")
+    names = ["convergence", "covariance", "length_spike", "risk_formula"]
+    names += ["shift_curves", "shifts", "trap"]
     assert [f"linear_attention.{name}" for name in names] == STUDY
     assert set(STUDY) <= set(reproductions.DRAWINGS)
     assert len(STUDIES["linear_attention"].experiments) == len(STUDY)

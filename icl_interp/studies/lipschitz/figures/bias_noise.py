@@ -23,7 +23,11 @@ PRINTED = (  # lines of the slides, in their order: name, colour
     ("bounds on the bias as printed", BLUE),
     ("bounds on the bias as printed", BLUE),
 )
-PREDICTED = {"f": INK, "small |M|": BLUE, "best |M|": GREEN, "large |M|": ORANGE}
+ANGLES = {-np.pi: "−π", -np.pi / 2: "−π/2", 0.0: "0", np.pi / 2: "π/2", np.pi: "π"}
+OF_WINDOWS = (
+    "A wide window (small M) averages over far examples: bias. A narrow one (large M) follows the "
+    "noise of the nearest."
+)
 LOWEST, LEAST_W = 1e-6, 1e-2  # ends of logarithmic axes
 UNITS_D = 3  # of trained units
 W = markup("w<sub>KQ</sub>")
@@ -36,16 +40,18 @@ def bias_noise(results: Mapping[str, Result], comparison: DataFrame | None) -> d
     printed = results.get("printed")
     figures: dict[str, Drawing] = {}
     known = isinstance(exact, DataArray)
+
+    # Each figure is drawn where its results are there.
     if known and isinstance(measured, DataArray) and isinstance(printed, DataArray):
         figures["bias_noise"] = _windows(measured, exact, printed)
-    if rows := rows_of(results, "trained"):
+    rows = rows_of(results, "trained")
+    if rows:
         figures["trained"] = _trained(rows, exact if known else None)
     lines = results.get("predictions")
-    if isinstance(lines, DataArray):
-        windows = {row["line"]: row["w"] for row in rows_of(results, "windows")}
-        examples = results.get("examples")
-        if isinstance(examples, DataFrame):
-            figures["predictions"] = _predictions(lines, windows, examples)
+    examples = results.get("examples")
+    if isinstance(lines, DataArray) and isinstance(examples, DataFrame):
+        windows = rows_of(results, "windows")
+        figures["predictions"] = _predictions(lines, windows, examples)
     return figures
 
 
@@ -86,28 +92,27 @@ def _windows(measured: DataArray, exact: DataArray, printed: DataArray) -> Drawi
     return Drawing(title, below, panels, height=400, same_y=True)
 
 
-def _predictions(lines: DataArray, windows: Mapping[str, float], examples: DataFrame) -> Drawing:
+def _predictions(
+    lines: DataArray, windows: Sequence[Mapping[str, Any]], examples: DataFrame
+) -> Drawing:
     """A function, its noisy examples, and what a wide, the best and a narrow window predict."""
-    angles = np.asarray(lines.indexes["angle"])
-    labels = Points(
-        examples["angle"], examples["label"], name="examples", colour=PALE, size=5, edge=0
-    )
-    marks: list[Mark] = [labels]
-    for name in lines.indexes["line"]:
-        colour = PREDICTED[name]
-        values = lines.sel(line=name).values
-        if name in windows:
-            shown = f"{name}: M = {number(windows[name])} I"
-            marks.append(Line(angles, values, name=shown, colour=colour))
-        else:
-            marks.append(Line(angles, values, name=name, colour=colour, dash="dot"))
-    ticks = {-np.pi: "−π", -np.pi / 2: "−π/2", 0.0: "0", np.pi / 2: "π/2", np.pi: "π"}
-    x = Axis("angle of the query", -np.pi, np.pi, ticks=ticks)
+    # The examples, the function that they come from, and a line for each window.
+    angles = lines.indexes["angle"]
+    seen = examples["angle"]
+    labels = examples["label"]
+    marks: list[Mark] = [Points(seen, labels, name="examples", colour=PALE, size=5, edge=0)]
+    function = lines.sel(line="f").values
+    marks.append(Line(angles, function, name="f", colour=INK, dash="dot"))
+    for row, colour in zip(windows, (BLUE, GREEN, ORANGE), strict=True):
+        values = lines.sel(line=row["line"]).values
+        w = number(row["w"])
+        name = f"{row['line']}: M = {w} I"
+        marks.append(Line(angles, values, name=name, colour=colour))
+
+    x = Axis("angle of the query", -np.pi, np.pi, ticks=ANGLES)
     panel = Panel(x=x, y=Axis("label"), marks=marks)
-    below = (
-        f"{plain(lines.attrs['note'])}. A wide window (small M) averages over far examples: bias. "
-        "A narrow one (large M) follows the noise of the nearest."
-    )
+    note = plain(lines.attrs["note"])
+    below = f"{note}. {OF_WINDOWS}"
     return Drawing("What windows predict from one context", below, [panel], height=340)
 
 
