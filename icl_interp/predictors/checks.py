@@ -169,7 +169,7 @@ class Trial:
             for i in range(4)
         ]
         change = _difference(self.first[:4, :1], torch.cat(alone), self.unit)
-        return _required("batch size", change, "a batch of one prompt and one query")
+        return _required("batch size", change, "batches of one prompt and one query")
 
     def labels(self) -> Check:
         """Labels that are predicted, or come later, are not read; nor are the hidden parameters."""

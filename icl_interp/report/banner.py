@@ -107,15 +107,16 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if values := value_words(model.get("config", {})):
         tiles.append((values, "values", "errors are means over coordinates"))
     task = model.get("task", {})
+    known = "asked" if model.get("outside") else "trained"  # nothing tells how a predictor was made
     if "inputs" in task:
         law = _law(task["inputs"])
-        tiles.append((f"x ~ {law}", "trained range", _functions(task)))
+        tiles.append((f"x ~ {law}", f"{known} range", _functions(task)))
     if "n_points" in model:
         n = int(model["n_points"])
         shown = _plural(
             n - 1, "state" if model.get("encoding") in ("states", "augmented") else "pair"
         )
-        tiles.append((f"{n} points", "trained length", f"{shown} and the query"))
+        tiles.append((f"{n} points", f"{known} length", f"{shown} and the query"))
     return tiles
 
 

@@ -78,7 +78,7 @@ def by_batch_size(xs, ys, x_query):
 
 
 def test_one_that_depends_on_the_size_of_the_batch_is_refused():
-    refused(by_batch_size, "batch size: a batch of one prompt and one query change")
+    refused(by_batch_size, "batch size: batches of one prompt and one query change")
 
 
 def not_finite(xs, ys, x_query):
