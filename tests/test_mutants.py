@@ -94,7 +94,7 @@ class Family:
 @pytest.fixture
 def family(request, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
-    handler = logging.StreamHandler()  # what a warning prints at the command line
+    handler = cli._ToStderr()  # what a warning prints at the command line
     logging.getLogger("icl_interp").addHandler(handler)
     yield Family(request.node.name, monkeypatch, capsys)
     logging.getLogger("icl_interp").removeHandler(handler)

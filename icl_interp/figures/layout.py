@@ -15,6 +15,7 @@ LEAST = 15 * MM  # that a panel has to have
 FLAT = 0.8  # height of a panel that fills a narrow sheet, at most, as a share of its width
 TITLE = 16 / 13  # letters of the title, as shares of the figure's
 BELOW = 12 / 13  # of the words below it
+DIGITS = 1.18  # how much wider digits are than the mean letter; columns beside rows hold many
 TICK = 12 / 13  # of tick labels
 
 # In pixels of the screen.
@@ -284,7 +285,7 @@ def _after(panel: Panel, size: Size) -> float:
 def column_width(column: Column, size: Size) -> float:
     """Pixels that a column of words beside rows takes."""
     widths = map(size.look.width, [column.heading, *column.words])
-    return SMALL * max(widths) + size.pixels(12)
+    return SMALL * DIGITS * max(widths) + size.pixels(12)
 
 
 def x_title(x: Scale, size: Size, room: float) -> list[str]:
