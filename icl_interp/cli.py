@@ -133,7 +133,7 @@ def analyze(
         outside = isinstance(checkpoint, adapters.Outside)
         report = pipeline.analyze(
             checkpoint,
-            options["task"] if outside else None,
+            task=options["task"] if outside else None,
             control=beside,
             claims=chosen,
             n_prompts=n_prompts,
