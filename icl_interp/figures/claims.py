@@ -15,7 +15,7 @@ from icl_interp.figures.drawing import Axis, Column, Drawing, Mark, Panel, Point
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import authors, interval, joined, markup, name_of, number, plain
 
-ROW = 15.0  # pixels of a row; each panel has two
+ROW = 18.0  # pixels of a row; each panel has two
 TICKS = 7  # of an axis, at most
 LINE = 70  # letters of a line of words that stand beside the pointer
 WHOLE = {"share": (0.0, 1.0), "quantile": (0.0, 1.0)}  # units whose whole range is worth showing
@@ -121,7 +121,9 @@ def _panel(finding: Finding) -> Panel:
     if scale == "log":
         title += ", log axis"
     x = Axis(title, low, high, log=scale == "log", labels=TICKS)
-    verdict = Column("", [f"{look.sign} {look.word}", interval(test, unit=False)], [look.ink, INK])
+    # In two lines, so that a phone has room for the panel.
+    numbers = interval(test, unit=False).replace(" [", "\n[")
+    verdict = Column("", [f"{look.sign} {look.word}", numbers], [look.ink, INK])
     y = rows(["", ""], beside=[verdict])
     marks = [*_zones(finding.decided_by), *points]
     return Panel(finding.statement, x, y, marks, row=ROW, below=_source(finding))

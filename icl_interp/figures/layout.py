@@ -284,7 +284,9 @@ def _after(panel: Panel, size: Size) -> float:
 
 def column_width(column: Column, size: Size) -> float:
     """Pixels that a column of words beside rows takes."""
-    widths = map(size.look.width, [column.heading, *column.words])
+    widths = []
+    for words in (column.heading, *column.words):
+        widths.append(widest(escaped(words), size))
     return SMALL * DIGITS * max(widths) + size.pixels(12)
 
 

@@ -144,6 +144,7 @@ class Painter:
 
     def _column(self, column: Column, shift: float) -> None:
         where = {"xref": f"x{self.own} domain", "x": 1, "xanchor": "left", "xshift": shift}
+        where["align"] = "left"
         above = {"yref": f"y{self.own} domain", "y": 1, "yanchor": "bottom"}
         above["yshift"] = self.size.pixels(4)
         self._write(escaped(column.heading), SMALL, GREY, **where, **above)
