@@ -24,13 +24,19 @@ def in_words(record: Mapping[str, Any]) -> dict[str, Any]:
     experiment, scale = base.get(record["id"]), record["scale"]["name"]
     results = {name: from_dict(data) for name, data in record["results"].items()}
     comparison, statements = experiment.compare(results), experiment.statements(results)
+    # What was run stays what it was where the experiment asks for other models now.
+    size = record["scale"]
+    if kept.is_current(record, experiment):
+        size = kept.scale_of(experiment, scale)
+    elif not size["words"].startswith(kept.EARLIER):
+        size = {**size, "words": kept.EARLIER + size["words"]}
     return {
         **record,
         "title": experiment.title,
         "source": experiment.source,
         "says": [statement.sentence for statement in statements],
         "statements": [statement.to_dict() for statement in statements],
-        "scale": kept.scale_of(experiment, scale),
+        "scale": size,
         "comparison": to_dict(comparison) if comparison is not None else None,
     }
 

@@ -1,5 +1,6 @@
 """Results in the package, from `icl-interp reproduce`: read without training or measuring."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ FOLDERS: View[Path] = View(
 SHOWN = {"id": str, "title": str, "source": str, "says": list[str], "missing": list[str]}
 
 
+EARLIER = "an earlier version of this experiment: "  # begins the words of records of such a one
+
+
 def scale_of(experiment: base.Experiment, scale: str) -> dict[str, Any]:
     """What a record says of the size of a run: ours, the work's, and what differs."""
     rows = experiment.settings_at(scale)
@@ -33,6 +37,12 @@ def scale_of(experiment: base.Experiment, scale: str) -> dict[str, Any]:
         "different": settings.different(rows),
         "settings": list(map(Row.to_dict, rows)),
     }
+
+
+def is_current(record: Mapping[str, Any], experiment: base.Experiment) -> bool:
+    """Whether a record rests on the models that the experiment asks for now."""
+    asked = {model.name for model in experiment.models_at(record["scale"]["name"])}
+    return asked == {*record["models"], *record["missing"]}
 
 
 def place(name: str) -> Path | None:

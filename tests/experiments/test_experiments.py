@@ -191,6 +191,24 @@ def test_results_in_the_package_say_what_they_said(name):
     assert tuple(record["says"]) == base.get(name).says(kept.results(name))
 
 
+def says_what_was_run(record, experiment):
+    """The size of a kept run is today's, or said to be that of an earlier version."""
+    if kept.is_current(record, experiment):
+        assert record["scale"] == kept.scale_of(experiment, record["scale"]["name"])
+    else:
+        assert record["scale"]["words"].startswith(kept.EARLIER)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_results_in_the_package_say_what_was_run(name):
+    """A record whose models are no longer those of the experiment keeps its own size."""
+    record = kept.record(name)
+    says_what_was_run(record, base.get(name))
+    other = {**record, "models": {**record["models"], "another": {}}}
+    if kept.is_current(record, base.get(name)):
+        must_fail(says_what_was_run, other, base.get(name))
+
+
 @pytest.mark.slow
 def test_results_in_the_package_can_be_drawn():
     for name in KEPT:

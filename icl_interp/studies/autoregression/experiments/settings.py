@@ -41,7 +41,7 @@ FIGURE5 = (
         "layer",
         "relation (4) iterated, LayerNorm on the output of attention",
         f"section 6, augmented setting; {AUGMENTED}",
-        "a pre-LN layer of linear attention with a read-in and a read-out",
+        "relation (4) iterated, LayerNorm on the output of attention",
     ),
     Setting("layers", LOST, "", "=model.n_layers"),
     Setting("heads", "1", AUGMENTED, "=model.n_heads"),
@@ -72,8 +72,8 @@ FIGURE7 = (
         "model (6), P a softmax of a positional similarity with matrices W_Q and W_K, LayerNorm on "
         "the output of attention",
         f"section 6, non-augmented setting; {PLAIN}",
-        "a pre-LN layer of linear attention with learned weights of positions, without LayerNorm "
-        "on its output",
+        "linear attention with learned weights of positions, without LayerNorm on its output at "
+        "width 32, and with it on tokens as they are",
     ),
     Setting("heads", "several, of which 64", PLAIN, "=model.n_heads"),
     Setting("states in a token", "once, and twice", "section 6", "once, and twice"),
