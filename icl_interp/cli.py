@@ -420,17 +420,9 @@ def _show_fault(
     _say("".join(traceback.format_exception(kind, error, trace)), file=sys.stderr, end="")
 
 
-class _ToStderr(logging.Handler):
-    """Writes log lines to standard error as it is when they come; a caller may redirect it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        _say(self.format(record), file=sys.stderr)
-
-
 def main() -> None:
     """Run the command line."""
-    handler = _ToStderr()
+    handler = logging.StreamHandler()
     handler.setFormatter(Formatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     sys.excepthook = _show_fault

@@ -94,7 +94,8 @@ class Family:
 @pytest.fixture
 def family(request, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
-    handler = cli._ToStderr()  # what a warning prints at the command line
+    handler = logging.lastResort  # writes warnings to standard error as it is at that time
+    assert handler is not None
     logging.getLogger("icl_interp").addHandler(handler)
     yield Family(request.node.name, monkeypatch, capsys)
     logging.getLogger("icl_interp").removeHandler(handler)

@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +81,19 @@ class Outside(ABC):
         return out.reshape(shape)
 
 
+def _repeated(
+    prompts: Prompts, queries: Float[Tensor, "batch query dim"]
+) -> Iterator[tuple[Prompts, Float[Tensor, "row dim"]]]:
+    """Prompts once for each of their queries, and these queries; some thousand rows at a time."""
+    n = queries.shape[1]
+    step = max(1, ROWS // n)
+    for start in range(0, len(prompts), step):
+        part = prompts[start : start + step].double()
+        rows = torch.arange(len(part)).repeat_interleave(n)
+        own = queries[start : start + step].double()
+        yield part[rows], own.flatten(0, 1)
+
+
 class _Object(Outside):
     """Anything with `predict(prompts)`."""
 
@@ -90,24 +103,15 @@ class _Object(Outside):
         self, prompts: Prompts, queries: Float[Tensor, "batch query dim"]
     ) -> Float[Tensor, "batch query target"]:
         """Each query in the place of the last point, whose label is 0."""
-        n = queries.shape[1]
         parts = []
-        step = max(1, ROWS // n)
-        for start in range(0, len(prompts), step):
-            part = prompts[start : start + step].double()
-            rows = torch.arange(len(part)).repeat_interleave(n)
-            asked = part[rows]
-            # Each query takes the place of the last point, whose label is none of its own.
-            xs = asked.xs.clone()
-            own = queries[start : start + step]
-            xs[:, -1] = own.flatten(0, 1)
-            ys = asked.ys.clone()
+        for part, x_query in _repeated(prompts, queries):
+            xs = part.xs.clone()
+            xs[:, -1] = x_query
+            ys = part.ys.clone()
             ys[:, -1] = 0.0
-            asked = replace(asked, xs=xs, ys=ys)
-            said = predictions(self.source, asked)
-            said = said[:, -1]
-            parts.append(said.unflatten(0, (len(part), n)))
-        return torch.cat(parts)
+            said = predictions(self.source, replace(part, xs=xs, ys=ys))
+            parts.append(said[:, -1])
+        return torch.cat(parts).unflatten(0, queries.shape[:2])
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Its own predictions, at every point."""
@@ -125,23 +129,14 @@ class _Function(Outside):
         self, prompts: Prompts, queries: Float[Tensor, "batch query dim"]
     ) -> Float[Tensor, "batch query target"]:
         """The function of each context once for each of its queries."""
-        n = queries.shape[1]
         parts = []
-        step = max(1, ROWS // n)
-        for start in range(0, len(prompts), step):
-            part = prompts[start : start + step].double()
-            rows = torch.arange(len(part)).repeat_interleave(n)
-            # The examples of each prompt once for each query.
-            xs = part.xs[rows, :-1]
-            ys = part.ys[rows, :-1]
+        for part, x_query in _repeated(prompts, queries):
+            ys = part.ys[:, :-1]
             if prompts.n_targets == 1:
                 ys = ys[..., 0]
-            own = queries[start : start + step]
-            asked = own.flatten(0, 1).double()
-            said = self._call(xs, ys, asked)
-            said = self._in_shape(said, (len(rows), prompts.n_targets))
-            parts.append(said.unflatten(0, (len(part), n)))
-        return torch.cat(parts)
+            said = self._call(part.xs[:, :-1], ys, x_query)
+            parts.append(self._in_shape(said, (len(part), prompts.n_targets)))
+        return torch.cat(parts).unflatten(0, queries.shape[:2])
 
     def _call(self, xs: Tensor, ys: Tensor, x_query: Tensor) -> Any:
         """What the function returns for arrays of its own library."""
