@@ -178,6 +178,8 @@ def test_a_report_says_that_it_is_seen_from_outside(tmp_path):
     for text in (first_screen, capture.get()):
         for check in report.model["checks"]:
             assert check["says"] in text
+    assert "asked range" in first_screen
+    assert "trained" not in first_screen, "nothing tells how it was made"
     assert stored["checkpoint"]["seen"] == OUTSIDE
     assert stored["model"]["outside"] is True
     assert [check["name"] for check in stored["model"]["checks"]][:2] == ["shape", "finite outputs"]
