@@ -41,7 +41,9 @@ def scale_of(experiment: base.Experiment, scale: str) -> dict[str, Any]:
 
 def is_current(record: Mapping[str, Any], experiment: base.Experiment) -> bool:
     """Whether a record rests on the models that the experiment asks for now."""
-    asked = {model.name for model in experiment.models_at(record["scale"]["name"])}
+    asked = set()
+    for model in experiment.models_at(record["scale"]["name"]):
+        asked.add(model.name)
     return asked == {*record["models"], *record["missing"]}
 
 

@@ -92,11 +92,19 @@ def shows_setting(text, rows):
     assert str(escape(different(rows))) in text
 
 
+def of_the_work(row):
+    return row.name, row.work, row.place
+
+
 @pytest.mark.parametrize("name", [name for name in base.names() if kept.path(name)])
 def test_pages_and_records_show_the_setting(name):
     record = kept.record(name)
     rows = from_dicts(record["scale"]["settings"])
-    assert rows == base.get(name).settings_at(record["scale"]["name"])
+    today = base.get(name).settings_at(record["scale"]["name"])
+    if kept.is_current(record, base.get(name)):
+        assert rows == today
+    else:  # what was run is not what would be run today; the work is what it was
+        assert [of_the_work(row) for row in rows] == [of_the_work(row) for row in today]
     assert record["scale"]["published"] == given(rows)
     html = page.page(record, {}, None)
     shows_setting(html, rows)
