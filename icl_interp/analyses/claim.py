@@ -203,12 +203,7 @@ class Claim:
         found = self.evidence(results, facts)
         if isinstance(found, Evidence):
             return found
-        if not isinstance(found, Mapping):
-            raise TypeError(
-                f"the evidence of {self.id} is a {type(found).__name__}: return numbers by the "
-                "keys of its criterion"
-            )
-        quantities = self.criterion.named(found)
+        quantities, control = self._numbers(results, facts)
         remarks = self.remarks(results, facts, quantities) if self.remarks else Remarks()
         decision = self.criterion.decide(quantities)
         return Evidence(
@@ -224,10 +219,28 @@ class Claim:
             estimate=remarks.estimate,
             scope=remarks.scope,
             causal=remarks.causal,
-            control=self._control_numbers(results, facts),
+            control=control,
             details=remarks.details,
             caveat=remarks.caveat,
         )
+
+    def _numbers(
+        self, results: Results, facts: Facts
+    ) -> tuple[Mapping[str, Estimate], Mapping[str, Estimate]]:
+        """The numbers of the model and those of its first control, without words.
+
+        Raises:
+            TypeError: the claim's function gave no numbers by key.
+        """
+        found = self.evidence(results, facts)
+        if isinstance(found, Evidence):
+            return found.quantities, found.control
+        if not isinstance(found, Mapping):
+            raise TypeError(
+                f"the evidence of {self.id} is a {type(found).__name__}: return numbers by the "
+                "keys of its criterion"
+            )
+        return self.criterion.named(found), self._control_numbers(results, facts)
 
     def _control_numbers(self, results: Results, facts: Facts) -> dict[str, Estimate]:
         """The numbers of the first control that was measured; none without one."""
@@ -348,11 +361,11 @@ class Claim:
         ):
             return False
         try:
-            evidence = self.found(results, facts)
-            forbids = self._forbidding(self.criterion.decide(evidence.quantities))
+            asked, first = self._numbers(results, facts)
+            forbids = self._forbidding(self.criterion.decide(asked))
             if forbids is None:
                 return False
-            outcomes = self._outcomes_of_controls(evidence, results, facts)
+            outcomes = self._outcomes_of_controls(asked, first, results, facts)
         except Exception:  # `finding` says and logs it
             return False
         n = outcomes.count(forbids)
@@ -414,7 +427,7 @@ class Claim:
         forbids = self._forbidding(decision)
         if forbids is None:
             return None
-        outcomes = self._outcomes_of_controls(evidence, results, facts)
+        outcomes = self._outcomes_of_controls(evidence.quantities, evidence.control, results, facts)
         if outcomes.count(forbids) <= len(outcomes) / 2:
             return None
         if self.kind == "learning":
@@ -433,15 +446,24 @@ class Claim:
         return OPPOSITE.get(decision.verdict) if self.controls_agree else None
 
     def _outcomes_of_controls(
-        self, evidence: Evidence, results: Results, facts: Facts
+        self,
+        asked: Mapping[str, Estimate],
+        first: Mapping[str, Estimate],
+        results: Results,
+        facts: Facts,
     ) -> list[Verdict]:
-        """What each untrained control that was measured shows."""
-        found: list[Verdict] = [self._of_control(evidence.quantities, evidence.control)]
+        """What each untrained control that was measured shows.
+
+        Args:
+            asked: the numbers of the model.
+            first: the numbers of its first control.
+            results: of the model and all its controls.
+            facts: about the model.
+        """
+        found: list[Verdict] = [self._of_control(asked, first)]
         for control in results.by_control[1:]:
             if all(CONTROL + m.name in control for m in self.control):
-                found.append(
-                    self._of_control(evidence.quantities, self.found(control, facts).control)
-                )
+                found.append(self._of_control(asked, self._numbers(control, facts)[1]))
         return found
 
     def _of_control(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from icl_interp import evaluation
 from icl_interp.analyses import controls, registry
-from icl_interp.analyses.claim import Claim
+from icl_interp.analyses.claim import Claim, asked_once
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Lab
@@ -205,6 +205,14 @@ def measure(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> Results:
     return lab.results
 
 
+def found(lab: Lab, facts: Facts, claims: Sequence[Claim]) -> dict[str, Finding]:
+    """The findings of these claims, by id: measured, then judged."""
+    # A claim looks at the same results before and after further controls are measured.
+    once = [asked_once(claim) for claim in claims]
+    results = measure(lab, facts, once)
+    return {claim.id: claim.judge_results(results, facts) for claim in once}
+
+
 def judge(
     case: Case | HookedTransformer,
     claims: Sequence[str],
@@ -218,8 +226,7 @@ def judge(
     case = case if isinstance(case, Case) else Case(case, task)
     selected = registry.select(tuple(claims))
     lab, facts = lab_for(case, n_units=n_units, n_contexts=n_contexts, seed=seed)
-    results = measure(lab, facts, selected)
-    return [claim.judge_results(results, facts) for claim in selected]
+    return list(found(lab, facts, selected).values())
 
 
 def runs(

@@ -85,8 +85,7 @@ def judged_case(
     lab.control_config = control_config or lab.control_config
     if controls is not None:
         lab.controls = controls
-    results = calibration.measure(lab, facts, claims)
-    return {claim.id: claim.judge_results(results, facts) for claim in claims}
+    return calibration.found(lab, facts, claims)
 
 
 def edited_case(case: Case, edit: Edit, seed: int = 0) -> Case:

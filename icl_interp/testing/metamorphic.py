@@ -107,8 +107,7 @@ def judged(
     facts = Facts.of(
         lab.model, model.task, _encoding(model.encoding), errors, n_units=sample.n_units
     )
-    results = calibration.measure(lab, facts, claims)
-    return {claim.id: claim.judge_results(results, facts) for claim in claims}
+    return calibration.found(lab, facts, claims)
 
 
 def controls_of(model: Posed, sample: Sample) -> Controls:
