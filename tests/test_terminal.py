@@ -54,7 +54,7 @@ def test_a_line_shows_what_decided(capsys):
 def check_needs(text: str, finding: Finding, shown: bool) -> None:
     """What is needed stands beside the number that decides, and beside no other."""
     line = row_of(text, finding)
-    assert ("needs" in line) == shown
+    assert ("holds: " in line) == shown
 
 
 def test_what_is_needed_stands_beside_what_decides_only(capsys):

@@ -51,6 +51,7 @@ def markdown(
     model: Mapping[str, Any],
     findings: Sequence[Finding],
     provenance: Mapping[str, Any],
+    summary: Sequence[str] = (),
 ) -> str:
     """The model card of a report.
 
@@ -62,11 +63,13 @@ def markdown(
         model: facts about it.
         findings: of all claims that were asked.
         provenance: of the analysis.
+        summary: what the model does, in sentences.
     """
     shown = [f for f in findings if f.verdict != "not_applicable"]
     parts = [
         f"{HEAD}\n# {plain(checkpoint['name'])}",
         _what(model),
+        *([plain(" ".join(summary))] if summary else []),
         plain(answer(shown)),
         "## Error in distribution",
         _error(model["in_distribution"]),

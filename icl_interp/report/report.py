@@ -25,6 +25,7 @@ from icl_interp.figures.paper import for_paper
 from icl_interp.figures.style import Figure
 from icl_interp.provenance import read_json, write_atomically, write_json
 from icl_interp.report import card, page
+from icl_interp.report.summary import summary
 from icl_interp.results import make_table
 from icl_interp.structured import Stored, of_schema
 
@@ -68,6 +69,11 @@ class Report:
             ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "no findings"
         )
         return f"Report({shown(self.checkpoint.get('name'))}: {found})"
+
+    @property
+    def summary(self) -> list[str]:
+        """What the model does, in at most four sentences, each with the number that it rests on."""
+        return summary(self.model, Results(self.results))
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -179,6 +185,7 @@ class Report:
             "schema": SCHEMA,
             "checkpoint": self.checkpoint,
             "model": self.model,
+            "summary": self.summary,
             "findings": [finding.to_dict() for finding in self.findings],
             "results": measured,
             "provenance": self.provenance,
@@ -205,7 +212,9 @@ class Report:
         It also says where the model comes from.
         """
         with self.reads("the model card"):
-            return card.markdown(self.checkpoint, self.model, self.findings, self.provenance)
+            return card.markdown(
+                self.checkpoint, self.model, self.findings, self.provenance, self.summary
+            )
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("html", "json")) -> Path:
         """Write `report.html`, `report.json`, `model_card.md` ("md"), and figures under `figures/`.

@@ -30,7 +30,9 @@ from icl_interp.report.words import (
     needed,
     region,
     sentence,
+    thresholds,
     value_words,
+    why_open,
 )
 
 WIDTH = 160  # where the output is no terminal
@@ -76,7 +78,10 @@ def screen(report: Report, verbose: bool = False) -> Group:
 def _screen(report: Report, verbose: bool) -> Group:
     shown = [f for f in report.findings if f.verdict != "not_applicable"]
     left_out = [f for f in report.findings if f.verdict == "not_applicable"]
-    parts: list[RenderableType] = [_model(report), Text(answer(shown)), _counts(report.findings)]
+    parts: list[RenderableType] = [_model(report)]
+    if said := report.summary:
+        parts.append(Text(" ".join(said) + "\n"))
+    parts += [Text(answer(shown)), _counts(report.findings)]
     for question, of_it in by_question(shown):
         parts.append(Text(f"\n{question}", style="bold"))
         parts += _reasons(of_it) if verbose else [_lines(of_it)]
@@ -134,22 +139,22 @@ def _counts(findings: Sequence[Finding]) -> Text:
 
 
 def _lines(findings: Sequence[Finding]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for no_wrap in (True, False, False, False):
-        table.add_column(no_wrap=no_wrap)
+    """A row a claim: its sentence, the number, where that must lie, and why it is open if it is."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False, expand=True)
+    table.add_column(no_wrap=True, width=1)
+    for share in (5, 5, 6):  # the same in each table, so that columns line up down the page
+        table.add_column(ratio=share)
     for f in findings:
         mark, style = MARKS[f.verdict]
         e = f.test or f.estimate
-        number = measured(e) if e else "not measured"
-        # An estimate is another quantity than the one that decides: what is needed says nothing of
+        number = f"{e.name}: {measured(e)}" if e else "not measured"
+        # An estimate is another quantity than the one that decides: the thresholds say nothing of
         # it.
-        needs = f"needs {region(f.decided_by.supports, e.unit)}" if e and e is f.test else ""
-        table.add_row(
-            Text(mark, style=style),
-            Text(sentence(f)),
-            Text(number),
-            Text(needs, style="bright_black"),
-        )
+        rule = Text(thresholds(f.decided_by, e.unit) if e and e is f.test else "")
+        rule.stylize("bright_black")
+        if why := why_open(f):
+            rule.append(f"{chr(10) if rule else ''}open: {why}")
+        table.add_row(Text(mark, style=style), Text(sentence(f)), Text(number), rule)
     return table
 
 

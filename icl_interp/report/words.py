@@ -11,7 +11,8 @@ from icl_interp.analyses.claim import QUESTIONS
 from icl_interp.analyses.criterion import Condition, Estimate
 from icl_interp.analyses.facts import OUTSIDE
 from icl_interp.analyses.finding import Finding
-from icl_interp.analyses.natural import region
+from icl_interp.analyses.natural import in_a_sentence, opposite, region
+from icl_interp.analyses.reasons import END
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
 from icl_interp.resampling import Interval
 
@@ -34,6 +35,7 @@ REFERENCES = {  # beside the error: in words, as stored
     "least squares": "least squares",
     BEST_UNDER_NOISE: BEST_UNDER_NOISE,
 }
+OPEN = "It is open whether"  # how the reason of a claim begins whose number does not decide
 MOST = 3  # claims that a sentence of the answer names
 
 
@@ -97,6 +99,52 @@ def needed(condition: Condition, unit: str = "") -> str:
     against = condition.contradicts
     contradicted = f"; contradicted: {region(against, unit)}" if against else ""
     return region(condition.supports, unit) + contradicted
+
+
+def thresholds(condition: Condition, unit: str = "") -> str:
+    """Where a quantity must lie for a claim to hold, and where it fails, in natural units.
+
+    >>> thresholds(Condition("share", "share of heads", (0.9, 1.0), (0.0, 0.5)))
+    'holds: at least 0.9, fails: at most 0.5'
+    """
+    holds = f"holds: {region(condition.supports, unit)}"
+    against = condition.contradicts
+    if against is None:
+        return holds
+    return f"{holds}, fails: {opposite(condition.supports, against, unit)}"
+
+
+def why_open(f: Finding) -> str:
+    """Why a claim is open, in half a sentence; empty where it is not.
+
+    Something came before the number (a measurement failed, a precondition does not hold, a control
+    forbids the verdict), or its interval does not lie within one zone.
+    """
+    if f.verdict != "inconclusive":
+        return ""
+    sentences = END.split(f.reason.strip())
+    if f.error or not f.reason.startswith(OPEN):
+        return in_a_sentence(sentences[0])
+    number, rule = f.test, f.decided_by
+    # A claim may say itself why; else the number follows at once.
+    if len(sentences) > 1 and not sentences[1].lower().startswith(rule.name.lower()):
+        return in_a_sentence(sentences[1])
+    if number is None or not number.known:
+        return "the number is not known"
+    return _beside(number, rule)
+
+
+def _beside(number: Estimate, rule: Condition) -> str:
+    """How an interval lies that no zone holds."""
+    if rule.outcome(number) != "inconclusive":
+        return "its zone holds the interval, but other conditions are open"
+    zones = [zone for zone in (rule.supports, rule.contradicts) if zone is not None]
+    touched = [low <= number.high and number.low <= high for low, high in zones]
+    if not any(touched):
+        return "it lies between the thresholds"
+    if len(touched) == 2 and all(touched):
+        return "its interval reaches from one threshold to the other"
+    return "its interval lies across a threshold"
 
 
 def measured(e: Estimate) -> str:

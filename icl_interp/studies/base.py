@@ -3,13 +3,15 @@
 The claims, experiments and figures of a known study stand among all others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from icl_interp import plugins, registers
 from icl_interp.analyses import registry
 from icl_interp.analyses.claim import Claim
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
 from icl_interp.errors import InputError, shown
 from icl_interp.experiments.base import Experiment
 from icl_interp.experiments.calibration import Construction
@@ -26,6 +28,8 @@ class Study:
     Attributes:
         name: the part of its ids before the dot.
         work: authors, year and title.
+        says: sentences for the first screen of a report, made of its results; each function gives
+            one, or "" where what it rests on was not measured.
         claims: in the order in which reports list them.
         figures: of reports, by name.
         experiments: its tables and figures, done again.
@@ -51,6 +55,7 @@ class Study:
     models: tuple[str, ...] = ()
     folder: Path | None = None
     exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    says: tuple[Callable[[Results, Facts], str], ...] = ()
 
 
 STUDIES: Register[Study] = registers.STUDIES

@@ -40,6 +40,7 @@ from icl_interp.studies.limits.figures import (
     shift,
 )
 from icl_interp.studies.limits.figures.all import DRAWINGS
+from icl_interp.studies.limits.summary import far_queries, nearest_algorithm
 
 FIGURES = {
     "far_query": far_query.FIGURE,
@@ -82,6 +83,7 @@ STUDY = Study(
         patterns_claims.PATTERNS_ALIKE_CLAIM,
     ),
     figures=FIGURES,
+    says=(nearest_algorithm, far_queries),
     experiments=EXPERIMENTS,
     drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,

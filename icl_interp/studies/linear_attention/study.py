@@ -20,6 +20,7 @@ from icl_interp.studies.linear_attention.dials import DIALS
 from icl_interp.studies.linear_attention.experiments.all import EXPERIMENTS
 from icl_interp.studies.linear_attention.figures import report
 from icl_interp.studies.linear_attention.figures.all import DRAWINGS
+from icl_interp.studies.linear_attention.summary import nearest_algorithm
 
 STUDY = Study(
     "linear_attention",
@@ -37,6 +38,7 @@ STUDY = Study(
         order_free.ORDER_FREE_CLAIM,
     ),
     figures={"linear_attention": report.FIGURE},
+    says=(nearest_algorithm,),
     experiments=EXPERIMENTS,
     drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,

@@ -1,0 +1,100 @@
+"""What a model does, in two to four sentences, each with the number that it rests on.
+
+The first says how well it learned, and which heads it needs. The others come from studies
+(`Study.says`), which know what far queries and classical algorithms are.
+"""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icl_interp.analyses import relevance
+from icl_interp.analyses.claim import in_one_line
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
+from icl_interp.figures.text import number
+from icl_interp.studies.base import STUDIES
+
+log = logging.getLogger(__name__)
+MOST = 4  # sentences
+MOST_HEADS = 4  # that a sentence names
+
+
+def summary(model: Mapping[str, Any], results: Results) -> list[str]:
+    """Sentences on a model: what it learned, which parts carry it, what it computes, and far out.
+
+    Args:
+        model: facts about it, as a report holds them.
+        results: what was measured; sentences whose numbers are missing are left out.
+
+    Returns:
+        At most `MOST` sentences.
+    """
+    # Not read from the facts: what may be damaged in a loaded report costs one sentence only.
+    says = [lambda results, facts: learned(model), parts]
+    for study in STUDIES.values():
+        says += study.says
+    found = []
+    for say in says:
+        try:
+            found.append(say(results, Facts.from_dict(model)))
+        except Exception as error:
+            log.warning("a sentence of the summary cannot be made: %s", in_one_line(error))
+    return list(filter(None, found))[:MOST]
+
+
+def learned(model: Mapping[str, Any]) -> str:
+    """How well the model learned its task, beside the best that is known of."""
+    errors = model.get("in_distribution", {})
+    r2 = model.get("r2")
+    if r2 is None or "error" not in errors:
+        return ""
+    beside = f"mean squared error {number(float(errors['error']), 2)}"
+    if best := errors.get("best_r2"):
+        beside += f"; the best possible explains {_percent(float(best))}"
+    return f"It explains {_percent(float(r2))} of the variance of its task ({beside})."
+
+
+def _percent(share: float) -> str:
+    """A share with two digits of what is missing.
+
+    >>> _percent(0.99942), _percent(0.896), _percent(1.0)
+    ('99.942 %', '90 %', '100 %')
+    """
+    missing = 100 * (1 - share)
+    digits = max(0, 1 - math.floor(math.log10(missing))) if 0 < missing < 10 else 0
+    return f"{100 * share:.{digits}f} %"
+
+
+def parts(results: Results, facts: Facts) -> str:
+    """The heads without which the error rises, or the prediction moves, the most."""
+    if relevance.relevance not in results:
+        return ""
+    effects = relevance.effects(results, facts)
+    n = len(effects)
+    # Heads that surely matter, those first without which the error rises, or f moves, the most.
+    needed = {name: effect for name, effect in effects.items() if effect.role == "yes"}
+    if not needed:
+        return "No head surely matters by itself."
+    # How much: a factor on the error where the model has learned, else a move of its prediction.
+    largest = sorted(needed, key=lambda name: -needed[name].value)[:MOST_HEADS]
+    sizes = _listed([number(needed[name].value, 2) for name in largest])
+    what = f"the prediction moves by {sizes} standard deviations"
+    if needed[largest[0]].on_error:
+        what = f"the error is {sizes} times as large"
+    if n == 1:
+        return f"Its one head matters: with it held at its mean, {what}."
+    count = "All" if len(needed) == n else f"{len(needed)} of"
+    verb = "matters" if len(needed) == 1 else "matter"
+    most = "" if len(needed) <= MOST_HEADS else "most of all "
+    return f"{count} {n} heads {verb}, {most}{_listed(largest)}: with one held at its mean, {what}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Words in a row.
+
+    >>> _listed(["0.2", "1.2", "1.0"])
+    '0.2, 1.2 and 1.0'
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

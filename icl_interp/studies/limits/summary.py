@@ -1,0 +1,47 @@
+"""What the first screen of a report says of a model: its nearest algorithm, and far queries."""
+
+import numpy as np
+
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.measurement import Results
+from icl_interp.figures.text import number
+from icl_interp.studies.limits.claims.no_classical import ONE, Comparison
+from icl_interp.studies.limits.measurements import algorithms
+from icl_interp.studies.limits.measurements import boundary as measured
+
+FLAT = 0.1  # an exponent of growth below which a prediction counts as level
+
+
+def nearest_algorithm(results: Results, facts: Facts) -> str:
+    """The classical algorithm that the model is nearest to, in its worst condition."""
+    if algorithms.own not in results or algorithms.rivals not in results:
+        return ""
+    compared = Comparison.of(results[algorithms.own], results[algorithms.rivals])
+    similarity = compared.quantities()[ONE]
+    rival = compared.chosen.one
+    return (
+        f"The nearest of the algorithms tried is “{rival}”, with a similarity of "
+        f"{similarity.value:.3f} [{similarity.low:.3f}, {similarity.high:.3f}] in the worst test condition "
+        "(1: the same predictions)."
+    )
+
+
+def far_queries(results: Results, facts: Facts) -> str:
+    """What predictions do when the query goes far beyond the trained range."""
+    if measured.boundary not in results:
+        return ""
+    table = results[measured.boundary]
+    # As the query goes up; the figures show the other side too.
+    upward = table[table["direction"] == "+"].set_index("quantity")["value"]
+    edge = upward["trained range"]
+    level = upward["level"]
+    onset = upward["onset"]
+    if np.isfinite(level) and np.isfinite(onset):
+        return (
+            f"Beyond the trained inputs (|x| up to {number(edge)}) its predictions flatten: they "
+            f"are level at {number(level)} from x = {number(onset)} on, whatever the target does."
+        )
+    power = upward["E_f"]
+    if np.isfinite(power) and power > FLAT:
+        return f"Far beyond the trained inputs its predictions grow like |x|^{power:.2f}."
+    return ""
