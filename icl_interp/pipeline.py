@@ -69,7 +69,7 @@ def analyze(
             prompts; of a model with more than two million parameters 64 pairs x 4 prompts, which
             takes far less time (`analyses.facts.is_large` says what it costs).
         seed: of the sample.
-        encoding: "interleaved", "stacked", "states" or "augmented", where a bare model's width does
+        encoding: a name of `icl_interp.encodings`, such as "stacked", where a bare model's width does
             not tell, or a file of weights.
         n_heads: attention heads of a block, where a file of weights does not tell.
         settings: further settings of the model that a file of weights does not tell; see `load`.

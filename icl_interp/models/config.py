@@ -194,9 +194,7 @@ class HookedTransformerConfig:
         """Refuse places of norms, and factors on what is added to the stream, that make no model."""
         place = self.norm_position
         if self.final_norm not in (None, True, False):
-            raise InputError(
-                f"final_norm must be true, false or null, but got {self.final_norm!r}"
-            )
+            raise InputError(f"final_norm must be true, false or null, but got {self.final_norm!r}")
         if self.normalization_type is None and (place != "pre" or self.final_norm):
             word = "final_norm=True" if self.final_norm else f"norm_position={place!r}"
             raise InputError(f"{word} needs a normalization_type; without a norm use 'pre'")

@@ -381,7 +381,9 @@ def _inputs_of_norms(lab: Lab) -> dict[str, Sweep]:
     sizes = lab.x_unit * ONSET_SIZES
     signed = np.tile(np.concatenate([sizes, -sizes]), (lab.n_units, 1))
     hooks = [
-        f"{name}.{part}" for name in _in_stream(lab.model) for part in ("hook_scale", "hook_normalized")
+        f"{name}.{part}"
+        for name in _in_stream(lab.model)
+        for part in ("hook_scale", "hook_normalized")
     ]
     near, out = (Activations(hooks, keep=_mean_square) for _ in range(2))
     return {
