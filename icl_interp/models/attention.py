@@ -76,9 +76,9 @@ class Attention(nn.Module):
     `hook_attn_scores` (after masking with -inf, before the score function) and `hook_pattern`
     (batch, head, query, key), with `position_weights` in it; `hook_result`, each head's own
     addition to the stream with `residual_scale` in it, (batch, token, head, d_model), computed only
-    when somebody listens to it. `hook_q` is the query that a token has: with `queries="previous"` it was made by another.
-    With rotary positions queries and keys are turned behind their hooks; numbers that ALiBi and
-    relative positions add are in the scores that `hook_attn_scores` shows.
+    when somebody listens to it. `hook_q` is the query that a token has: with `queries="previous"`
+    it was made by another. With rotary positions queries and keys are turned behind their hooks;
+    numbers that ALiBi and relative positions add are in the scores that `hook_attn_scores` shows.
 
     Explicit matrix products, not torch's fused attention: at the 40 tokens of these prompts they
     take half the time on a CPU, and every step can be hooked. On a GPU the fused kernel runs when

@@ -191,7 +191,7 @@ class HookedTransformerConfig:
             )
 
     def _check_norms(self) -> None:
-        """Refuse places of norms, and factors on what is added to the stream, that make no model."""
+        """Refuse places of norms, and factors on what is added, that make no model."""
         place = self.norm_position
         if self.final_norm not in (None, True, False):
             raise InputError(f"final_norm must be true, false or null, but got {self.final_norm!r}")

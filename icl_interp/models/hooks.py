@@ -245,8 +245,8 @@ class NumericCache(ActivationCache):
         if name in _OF_WEIGHTS and cfg.residual_scale != 1:
             raise InputError(
                 f"{name} computes with W_O and W_out as they are, but this model adds "
-                f"{cfg.residual_scale:g} times what they write (residual_scale); cache hook_result, "
-                "which has that factor"
+                f"{cfg.residual_scale:g} times what they write (residual_scale); cache "
+                "hook_result, which has that factor"
             )
         if name == "apply_ln_to_stack" and cfg.normalization_type and not cfg.has_final_norm:
             raise InputError(

@@ -109,9 +109,7 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
         "norms act on what its heads read and on the stream (norm_position='both')": (
             cfg.norm_position == "both"
         ),
-        "a norm stands before its read-out that norm_position does not tell, or none (final_norm)": (
-            cfg.final_norm is not None
-        ),
+        "norm_position alone does not tell its last norm (final_norm)": cfg.final_norm is not None,
         "a factor acts on what its heads write (residual_scale)": cfg.residual_scale != 1,
         "its Tanh norms bound each coordinate by itself": cfg.normalization_type == "Tanh",
         "the length of what a token is read in as is bounded": cfg.embed_bound is not None,

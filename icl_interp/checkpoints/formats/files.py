@@ -195,7 +195,7 @@ def read(source: Source) -> State:
 
 
 def words(source: Path) -> dict[str, Any]:
-    """Text, numbers and truth values that a file of torch.save holds beside its state dict, by name.
+    """What a file of torch.save holds beside its state dict: text, numbers, truth values, by name.
 
     Empty for files of another kind.
 

@@ -41,8 +41,8 @@ FORMATS: list[Format] = [
 ]
 READ = (
     "a run folder (config.json + model.safetensors), the folder or state dict of a model of Garg "
-    "et al. (2022), a state dict with TransformerLens' names, of a GPT2Model between a read-in and a "
-    "read-out or of attention between two norms, or a bundled name"
+    "et al. (2022), a state dict with TransformerLens' names, of a GPT2Model between a read-in and "
+    "a read-out or of attention between two norms, or a bundled name"
 )
 
 
