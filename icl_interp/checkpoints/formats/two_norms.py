@@ -119,13 +119,17 @@ def _kind(words: Mapping[str, Any], where: object) -> dict[str, Any]:
 def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Layers and widths, by the names and shapes of the first layer's weights."""
     axes = {"d_in": ("pred_head.weight", 1), "columns": ("layers.0.W_q.weight", 0)}
-    found = {"d_in": 1, "columns": 1} | state.sizes(tensors, axes)
-    return found | {"d_model": found["d_in"], "n_layers": state.n_blocks(tensors, "layers.")}
+    found = {"d_in": 1, "columns": 1}
+    found |= state.sizes(tensors, axes)
+    found["d_model"] = found["d_in"]
+    found["n_layers"] = state.n_blocks(tensors, "layers.")
+    return found
 
 
 def _shapes(told: Mapping[str, Any]) -> dict[str, Shape]:
     """Every tensor of a model of these sizes."""
-    token, columns = told["d_in"], told["columns"]
+    token = told["d_in"]
+    columns = told["columns"]
     rows = {"W_q": columns, "W_k": columns, "W_v": token, "W_o": token}
     shapes: dict[str, Shape] = {"pred_head.weight": (1, token)}
     for i in range(told["n_layers"]):
@@ -160,25 +164,35 @@ def _ours(
     """
     read_out = tensors["pred_head.weight"]
     token = read_out.shape[1]
-    found = {
-        "embed.W_E": read_out.new_ones(token).diag(),
-        "embed.b_E": read_out.new_zeros(token),
-        "unembed.W_U": read_out.T,
-        "unembed.b_U": read_out.new_zeros(1),
-    }
+    # Tokens are the stream, and no map has a bias.
+    found = {}
+    found["embed.W_E"] = read_out.new_ones(token).diag()
+    found["embed.b_E"] = read_out.new_zeros(token)
+    found["unembed.W_U"] = read_out.T
+    found["unembed.b_U"] = read_out.new_zeros(1)
     for i in range(n_layers):
-        theirs, here = f"layers.{i}.", f"blocks.{i}."
-        maps = {name: tensors[f"{theirs}W_{name}.weight"].T for name in "qkvo"}
+        theirs = f"layers.{i}."
+        here = f"blocks.{i}."
+        # One head of attention.
+        maps = {}
+        for name in "qkvo":
+            maps[name] = tensors[f"{theirs}W_{name}.weight"].T
         maps["q"] = maps["q"] * math.sqrt(width / columns)
         for name in "qkv":
-            wide = pad(maps[name], (0, width - maps[name].shape[1]))
-            found[f"{here}attn.W_{name.upper()}"] = wide[None]
-            found[f"{here}attn.b_{name.upper()}"] = read_out.new_zeros(1, width)
-        found[f"{here}attn.W_O"] = pad(maps["o"], (0, 0, 0, width - token))[None]
+            letter = name.upper()
+            missing = width - maps[name].shape[1]
+            wide = pad(maps[name], (0, missing))
+            found[f"{here}attn.W_{letter}"] = wide[None]
+            found[f"{here}attn.b_{letter}"] = read_out.new_zeros(1, width)
+        missing = width - token
+        long = pad(maps["o"], (0, 0, 0, missing))
+        found[f"{here}attn.W_O"] = long[None]
         found[f"{here}attn.b_O"] = read_out.new_zeros(token)
+        # The norms before and after it.
         for number in "12":
-            found[f"{here}ln{number}.w"] = tensors[f"{theirs}norm{number}.weight"]
-            found[f"{here}ln{number}.b"] = tensors[f"{theirs}norm{number}.bias"]
+            norm = f"{theirs}norm{number}"
+            found[f"{here}ln{number}.w"] = tensors[f"{norm}.weight"]
+            found[f"{here}ln{number}.b"] = tensors[f"{norm}.bias"]
     return found
 
 
