@@ -221,14 +221,15 @@ def command_line() -> str:
 
 
 def hooks() -> str:
-    """Every hook of two small models, with the axes of what passes it, told by their sizes."""
+    """Every hook of small models, with the axes of what passes it, told by their sizes."""
     sizes = {"batch": 2, "token": 7, "1": 1, "d_model": 20, "head": 4, "d_head": 5, "d_mlp": 11}
     page = linked(
         (DOCS / "pages" / "hooks.md").read_text("utf-8"), DOCS / "pages" / "hooks.md", "reference"
     )
-    for mark, norm in (("pre", "pre"), ("post", "post")):
+    for mark in ("pre", "post", "both"):
         shape: dict[str, Any] = {
-            "norm_position": norm,
+            "norm_position": mark,
+            "attn_only": mark == "both",
             "n_layers": 1,
             "n_ctx": 20,
             "d_model": 20,

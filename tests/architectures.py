@@ -15,6 +15,8 @@ ARCHITECTURES = {
     "Tanh, post": ("post", {"normalization_type": "Tanh"}),
     "post, attention only": ("post", {"attn_only": True}),
     "post, MLP only": ("post", {"mlp_only": True}),
+    "post and a final norm": ("post", {"final_norm": True, "residual_scale": 2.0}),
+    "norms around, LNPre": ("norms around", {"normalization_type": "LNPre"}),
     "one coordinate": ("pre", {"d_model": 1}),
     "entmax": ("pre", {"score_fn": "entmax"}),
     "scaled softmax, no norm": ("no norm", {"score_fn": "scaled_softmax"}),

@@ -128,6 +128,8 @@ ARCHITECTURES = (
     {"normalization_type": "RMS"},
     {"normalization_type": "LNPre"},
     {"norm_position": "post"},
+    {"norm_position": "both", "attn_only": True, "residual_scale": 0.1},
+    {"final_norm": False},
     {"positional_embedding_type": "none"},
     {"n_heads": 1},
 )
@@ -145,6 +147,8 @@ def test_every_architecture_gets_a_whole_report(changes):
     verdicts = {finding.id: finding.verdict for finding in report.findings}
     assert list(verdicts) == list(REGISTRY)
     no_norm = changes.get("normalization_type", "LN") in (None, "RMS")
+    # Where the stream goes past its norms, they bound nothing.
+    no_norm = no_norm or changes.get("final_norm") is False
     for name in ("saturation", "causes_saturation", "causes_failure"):
         assert (verdicts[f"limits.layernorm_{name}"] == "not_applicable") == no_norm
     assert set(report.figures)

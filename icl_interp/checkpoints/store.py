@@ -209,7 +209,7 @@ def load(
         source: a path, the name of a bundled model, a `Checkpoint`, or a model in memory that one
             of the formats knows.
         task: what the model is asked about. It replaces the source's own.
-        encoding: "interleaved", "stacked", "states" or "augmented". It replaces the source's own.
+        encoding: a name of `icl_interp.encodings`, such as "stacked". It replaces the source's own.
             What neither tells, the task's default and the model's width tell.
         n_heads: attention heads of a block, where weights do not tell.
         settings: further settings of the model that its weights do not tell, in the words of
@@ -276,7 +276,7 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
     The certificate beside it comes from the weights alone (`theory.limits.output_certificate`).
     """
     cfg = model.cfg
-    beside = cfg.norm_position == "output"  # the stream goes past its norms
+    beside = not cfg.output_is_normed  # the stream goes past its norms
     if cfg.d_model > 1 or beside or cfg.normalization_type not in ("LN", "LNPre"):
         return {}
     with torch.no_grad():
@@ -286,7 +286,7 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
         f"constant output: a LayerNorm of width 1 erases its input, so the output is {output} for "
         "every prompt"
     )
-    if cfg.normalization_type == "LN" and cfg.norm_position == "pre":
+    if cfg.normalization_type == "LN" and cfg.has_final_norm:
         weight = model.state_dict()
         gamma, beta = weight["ln_final.w"], weight["ln_final.b"]
         bounds = [

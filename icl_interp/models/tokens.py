@@ -152,6 +152,91 @@ class Interleaved(Encoding):
 
 
 @dataclass(frozen=True)
+class Separated(Interleaved):
+    """(0, x_1), (y_1, 0), (0, x_2), ..., (0, x_query): inputs and values in channels of their own.
+
+    Order and predictions are those of `Interleaved`; values come in the first channels. Source:
+    Raventos, Paul, Chen & Ganguli (2023), *Pretraining task diversity*.
+
+    >>> prompts = Prompts(
+    ...     torch.tensor([[[1.0], [2.0]]]), torch.tensor([[3.0, 4.0]]),
+    ...     torch.zeros(1, 0), torch.zeros(1).long(),
+    ... )
+    >>> Separated().encode(prompts).tolist()
+    [[[0.0, 1.0], [3.0, 0.0], [0.0, 2.0]]]
+    """
+
+    def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
+        """Tokens at even places are inputs, at odd places labels, each in its own channels."""
+        xs, ys = prompts.xs, prompts.ys
+        tokens = xs.new_zeros(
+            xs.shape[0], 2 * xs.shape[1], self.d_in(xs.shape[2], prompts.n_targets)
+        )
+        tokens[:, 0::2, prompts.n_targets :] = xs
+        tokens[:, 1::2, : prompts.n_targets] = ys
+        return tokens[:, :-1]
+
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
+        """An input, with zeros where a value would stand."""
+        return pad(xs, (n_targets, 0))
+
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
+        """A value and an input."""
+        return n_targets + dim
+
+
+@dataclass(frozen=True)
+class ValuesFirst(Encoding):
+    """y_1, x_1, y_2, x_2, ..., x_query: each value stands before its input.
+
+    An input then sees its own value, so only the query is scored. Tokens are as wide as the wider
+    of the two, and each fills the first channels, as with `Interleaved`.
+
+    >>> ValuesFirst().kinds(3)
+    ('y', 'x', 'y', 'x', 'x')
+    """
+
+    def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
+        """Tokens at even places are labels, at odd places inputs; the query is last."""
+        xs, ys = prompts.xs, prompts.ys
+        n, n_points, dim = xs.shape
+        tokens = xs.new_zeros(n, 2 * n_points - 1, self.d_in(dim, prompts.n_targets))
+        tokens[:, :-1:2, : prompts.n_targets] = ys[:, :-1]
+        tokens[:, 1::2, :dim] = xs[:, :-1]
+        tokens[:, -1, :dim] = xs[:, -1]
+        return tokens
+
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
+        """An input is its own token, with zeros behind it where values are wider."""
+        return pad(xs, (0, max(0, n_targets - xs.shape[-1])))
+
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
+        """As wide as an input, or a value where that is wider."""
+        return max(dim, n_targets)
+
+    def n_tokens(self, n_points: int) -> int:
+        """Two a pair, one for the query."""
+        return 2 * n_points - 1
+
+    def n_points(self, n_ctx: int) -> int:
+        """Two tokens a pair, one for the query."""
+        return (n_ctx + 1) // 2
+
+    def kinds(self, n_points: int) -> tuple[str, ...]:
+        """y and x in turn, and the query."""
+        return ("y", "x") * (n_points - 1) + ("x",)
+
+    def read_at(self, n_points: int, attention_dir: str) -> tuple[range, range]:
+        """The query."""
+        last = 2 * (n_points - 1)
+        return range(last, last + 1), range(n_points - 1, n_points)
+
+
+@dataclass(frozen=True)
 class Stacked(Encoding):
     """A token for each column (x_k; y_k), and (x_query; 0) last.
 
@@ -297,6 +382,8 @@ class Augmented(States):
 
 ENCODINGS: dict[str, type[Encoding]] = {
     "interleaved": Interleaved,
+    "separated": Separated,
+    "values_first": ValuesFirst,
     "stacked": Stacked,
     "states": States,
     "augmented": Augmented,

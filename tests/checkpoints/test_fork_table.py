@@ -100,8 +100,11 @@ class Modulo(Fork):
 
     def stream(self, tokens):
         places = torch.arange(tokens.shape[1]) % self.period
+        # Without a mask, later versions of transformers take positions that begin anew for prompts
+        # packed into one, and hide the earlier ones.
+        visible = torch.ones(tokens.shape[:2], dtype=torch.long)
         return self._backbone(
-            inputs_embeds=self._read_in(tokens), position_ids=places[None]
+            inputs_embeds=self._read_in(tokens), position_ids=places[None], attention_mask=visible
         ).last_hidden_state
 
 
@@ -139,6 +142,7 @@ class Row:
     told: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     bare: bool = False
+    repeat: int = 0  # rows of the table of positions that stand in the file again and again
     masks: bool = True
 
 
@@ -243,7 +247,27 @@ ROWS = {
     "20 first layers": Row(
         FirstLayers,
         says={"model": {"use_first_n_layer": 1}},
-        error="use_first_n_layer is 1, .* a logit lens",
+        notes=("Read out after block 1 of 2, without the last norm",),
+    ),
+    "20 first layers, all of them": Row(says={"model": {"use_first_n_layer": 12}}),
+    "20 first layers, none": Row(
+        says={"model": {"use_first_n_layer": 0}}, error="use_first_n_layer"
+    ),
+    "20 first layers, bare": Row(
+        told=("use_first_n_layer", "position_ids"), bare=True, given={"task": TASK, "n_heads": 2}
+    ),
+    "20 first layers, told by the caller": Row(
+        FirstLayers,
+        bare=True,
+        given={"task": TASK, "n_heads": 2, "settings": {"n_layers": 1, "final_norm": False}},
+        told=("position_ids",),
+    ),
+    "9 modulo, by its table": Row(
+        Modulo,
+        repeat=Modulo.period,
+        bare=True,
+        given={"task": TASK, "n_heads": 2},
+        told=("position_ids",),
     ),
     "20 skewed data": Row(training={"data": "skew"}, error="training.data must be one of"),
     "21 plain, with idle words": Row(
@@ -271,6 +295,9 @@ def saved(row, folder):
     tensors = state_dict(model) if row.masks else model.state_dict()
     tensors = {name: t for name, t in tensors.items() if not name.startswith(row.drop or "?")}
     tensors |= row.tensors
+    if row.repeat:
+        table = tensors["_backbone.wpe.weight"]
+        tensors["_backbone.wpe.weight"] = table[torch.arange(len(table)) % row.repeat]
     if row.bare:
         torch.save(tensors, folder / "state.pt")
         return model, folder / "state.pt"

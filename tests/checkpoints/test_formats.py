@@ -89,7 +89,7 @@ UNREAD = {
     "LinearTransformer (Ahn et al.)": ("allparam", "it has neither read-in nor read-out"),
     "gated linear attention": ("layers.0.W_g.weight", "a gate of each token"),
     "kernel attention": ("layers.0.scale", "stands in no weight but its scale"),
-    "attention between two norms": ("layers.0.W_q.weight", "a norm before its attention and one"),
+    "low-rank attention": ("layers.0.E.weight", "the keys and values of all tokens"),
 }
 
 

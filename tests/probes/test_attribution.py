@@ -12,7 +12,7 @@ from icl_interp.interventions import AblateHeads, intervene
 from icl_interp.probes.attribution import DirectAttribution, directions
 from icl_interp.probes.runner import probe
 
-POST = [name for name in ARCHITECTURES if "post" in name]
+POST = [name for name in ARCHITECTURES if "post" in name or "around" in name]
 REFUSED = {*POST, "Tanh", "norm on outputs"}
 CONSTANT = "one coordinate"  # which a norm takes away
 SERVED = [name for name in ARCHITECTURES if name not in {*REFUSED, CONSTANT}]
@@ -55,7 +55,8 @@ def test_directions_and_scale_give_the_prediction_up_to_the_biases(name):
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_prediction_that_is_no_sum_of_parts_is_refused(name):
     with pytest.raises(
-        InputError, match=r"direct_attribution: a (post-norm model's stream|tanh|norm on what)"
+        InputError,
+        match=r"direct_attribution: a ((post|both)-norm model's stream|tanh|norm on what)",
     ):
         probe(model_of(name), tokens_of(name), [DirectAttribution()])
 

@@ -194,6 +194,24 @@ def read(source: Source) -> State:
     return state.cleaned(tensors, file, steps[0] if steps else _step_in(file.name))
 
 
+def words(source: Path) -> dict[str, Any]:
+    """What a file of torch.save holds beside its state dict: text, numbers, truth values, by name.
+
+    Empty for files of another kind.
+
+    Raises:
+        InputError: a file that cannot be read, or a pickle of more than tensors.
+    """
+    found = holding_weights(source)
+    if len(found) != 1 or kind(found[0]) == "safetensors":
+        return {}
+    data = _unpickled(found[0])
+    if not isinstance(data, Mapping):
+        return {}
+    plain = (str, int, float, bool)
+    return {key: value for key, value in data.items() if isinstance(value, plain)}
+
+
 def _whole(value: Any) -> int | None:
     """A whole number from 0 up, which may be one of numpy or a tensor; None for anything else."""
     if isinstance(value, Tensor) and value.numel() == 1 and value.device.type == "cpu":

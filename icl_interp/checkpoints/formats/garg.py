@@ -13,11 +13,13 @@ from typing import Any
 
 from torch import Tensor
 
+from icl_interp.checkpoints.assumptions import Assumption
 from icl_interp.checkpoints.formats import files, garg_tasks, gpt2, masked, positions, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source, how_to_give, lacking
 from icl_interp.checkpoints.formats.garg_tasks import Read
 from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, logger, whole
+from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
 from icl_interp.structured import Stored
 
@@ -33,6 +35,7 @@ KEYS = (
     "n_head",
     "pos_encode",
     "activation_function",
+    "use_first_n_layer",
 )  # of their section model
 # Their sections, and what quinine writes beside them.
 TOP = ("model", "training", "out_dir", "inherit", "test_run", "wandb", "config")
@@ -46,10 +49,22 @@ DEAD = "_read_out_keep_dim."  # weights of a fork (ICL-OOD) that its predictions
 # What public forks changed without a word in their weights.
 UNTOLD = ("act_fn", "attention_dir", "positional_embedding_type")
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
-HINTS = {
-    "use_first_n_layer": "it reads out after a block without the last norm, as a logit lens does: "
-    "read the run without this word and probe the stream there"
-}
+# What public forks changed and no setting of a model tells: what is taken, what stands elsewhere,
+# and how to say so.
+BESIDE = (
+    Assumption(
+        "use_first_n_layer",
+        "all blocks and the last norm",
+        ("the stream after block k, without the last norm (DeqingFu, by their config alone)",),
+        "settings={'n_layers': k, 'final_norm': False}",
+    ),
+    Assumption(
+        "position_ids",
+        "0, 1, 2, ...",
+        ("i mod 10 (XintianPan, nostack)",),
+        "a file whose wpe.weight has row i mod 10 in row i",
+    ),
+)
 log = logger(__name__)
 
 
@@ -85,6 +100,10 @@ def read(source: Source, given: Given) -> Parts:
         told |= _sizes(config["model"], told, given)
     else:
         usual = {name: told.pop(name) for name in UNTOLD if name not in by_masks}
+    n_used = _n_used(config, told["n_layers"], given)
+    if n_used < told["n_layers"]:
+        notes.append(f"Read out after block {n_used} of {told['n_layers']}, without the last norm.")
+        told |= {"n_layers": n_used, "final_norm": False}
     if told["d_in"] != _n_dims(config, told) and "act_fn" not in _said(config):
         usual["act_fn"] = told.pop("act_fn", gpt2.USUAL["act_fn"])
     n_heads = told.get("n_heads", given.settings.get("n_heads"))
@@ -92,7 +111,7 @@ def read(source: Source, given: Given) -> Parts:
     asks = ("task",) if config is None else ()
     cfg, assumed = given.complete(told, source, needed=("n_heads",), usual=usual, asks=asks)
     # The weights, by our names.
-    tensors = gpt2.ours(body, ends, cfg.n_heads)
+    tensors = _used(gpt2.ours(body, ends, cfg.n_heads), cfg)
     has_positions = cfg.positional_embedding_type != "none"
     if not has_positions:
         del tensors["pos_embed.W_pos"]
@@ -109,7 +128,7 @@ def read(source: Source, given: Given) -> Parts:
         of_run.task,
         encoding,
         step=found.step or 0,
-        assumptions=(*assumed, *of_run.assumptions),
+        assumptions=(*assumed, *_beside(config, cfg), *of_run.assumptions),
         notes=(*notes, *of_run.notes),
     )
 
@@ -159,10 +178,46 @@ def _check_layout(
         )
 
 
+def _n_used(config: Stored | None, n_layers: int, given: Given) -> int:
+    """How many of the blocks predictions use: all, unless the config or the caller says fewer.
+
+    With fewer, a fork (DeqingFu) reads out after the last of them, without the last norm; a number
+    from that of all blocks up changes nothing.
+    """
+    stored = None if config is None else config["model"].get("use_first_n_layer")
+    if stored is not None and stored.value is not None:
+        return min(n_layers, whole(stored.value, stored.where, 1))
+    asked = given.settings.get("n_layers")
+    of_caller = config is None and given.settings.get("final_norm") is False
+    if not (of_caller and isinstance(asked, int) and asked >= 1):
+        return n_layers
+    return min(n_layers, asked)
+
+
+def _used(tensors: dict[str, Tensor], cfg: HookedTransformerConfig) -> dict[str, Tensor]:
+    """The weights that predictions use."""
+    unused = () if cfg.has_final_norm else ("ln_final.",)
+    kept = {}
+    for name, tensor in tensors.items():
+        is_later = name.startswith("blocks.") and int(name.split(".")[1]) >= cfg.n_layers
+        if not (is_later or name.startswith(unused)):
+            kept[name] = tensor
+    return kept
+
+
+def _beside(config: Stored | None, cfg: HookedTransformerConfig) -> tuple[Assumption, ...]:
+    """What weights without a config.yaml do not tell, beside the settings of a model."""
+    if config is not None:
+        return ()
+    blocks, positions = BESIDE
+    found = [blocks] if cfg.has_final_norm else []
+    if cfg.positional_embedding_type == "standard":
+        found.append(positions)
+    return tuple(found)
+
+
 def _remedy(key: str) -> str:
     """What to do about a word of a fork."""
-    if key in HINTS:
-        return f": {HINTS[key]}"
     return ": if it changes nothing of what the model computes, take it out of the file"
 
 

@@ -14,6 +14,7 @@ from icl_interp.checkpoints.formats import (
     state,
     transformer_lens_3,
     transformer_lens_4,
+    two_norms,
     unread,
 )
 from icl_interp.checkpoints.formats.base import Format
@@ -31,16 +32,17 @@ FORMATS: list[Format] = [
     unread.TIMAEUS,
     unread.ALLPARAM,
     unread.GATED,
+    unread.LOW_RANK,
     unread.KERNEL,
-    unread.TWO_NORMS,
+    two_norms.FORMAT,
     transformer_lens_3.FORMAT,
     transformer_lens_4.FORMAT,
     gpt2.FORMAT,
 ]
 READ = (
     "a run folder (config.json + model.safetensors), the folder or state dict of a model of Garg "
-    "et al. (2022), a state dict with TransformerLens' names or of a GPT2Model between a read-in "
-    "and a read-out, or a bundled name"
+    "et al. (2022), a state dict with TransformerLens' names, of a GPT2Model between a read-in and "
+    "a read-out or of attention between two norms, or a bundled name"
 )
 
 

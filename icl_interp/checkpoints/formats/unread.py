@@ -15,6 +15,10 @@ def _gated(name: str) -> bool:
     return name.endswith(".W_g.weight")
 
 
+def _low_rank(name: str) -> bool:
+    return name.startswith("layers.") and name.endswith((".E.weight", ".E_block.weight"))
+
+
 def _of_kernel(name: str) -> bool:
     return name.startswith("layers.") and name.endswith(".scale")
 
@@ -28,8 +32,8 @@ MARKS: dict[str, str | tuple[str, ...] | Callable[[str], bool]] = {
     "timaeus icl": "token_sequence_transformer.",
     "LinearTransformer (Ahn et al.)": _of_ahn,
     "gated linear attention": _gated,
+    "low-rank attention": _low_rank,
     "kernel attention": _of_kernel,
-    "attention between two norms": "layers.0.W_q.",
 }
 # What makes each another model than ours.
 WHY = {
@@ -58,12 +62,15 @@ WHY = {
         "predicts minus the label channel"
     ),
     "gated linear attention": (
-        "a gate of each token multiplies its attention, which no model here has"
+        "a gate of each token multiplies its values, and its queries and keys pass a function, "
+        "which no model here has"
     ),
-    "kernel attention": "the kernel that its scores go through stands in no weight but its scale",
-    "attention between two norms": (
-        "in the public code with these names a block has a norm before its attention and one "
-        "after it, and adds a tenth of what its attention writes, which no model here does"
+    "low-rank attention": (
+        "it maps the keys and values of all tokens to those of fewer, which no model here does"
+    ),
+    "kernel attention": (
+        "the kernel that its scores go through stands in no weight but its scale: queries and "
+        "keys pass a function, ELU in one version of its code, which no model here has"
     ),
 }
 
@@ -102,5 +109,5 @@ ICAL = _refusing("ical")
 TIMAEUS = _refusing("timaeus icl")
 ALLPARAM = _refusing("LinearTransformer (Ahn et al.)")
 GATED = _refusing("gated linear attention")
+LOW_RANK = _refusing("low-rank attention")
 KERNEL = _refusing("kernel attention")
-TWO_NORMS = _refusing("attention between two norms")

@@ -28,7 +28,7 @@ from icl_interp.studies.limits.claims.layernorm import (
     last_change,
     scale_grows,
 )
-from icl_interp.studies.limits.claims.layernorm_cause import FALLS, growth_exponents
+from icl_interp.studies.limits.claims.layernorm_cause import FALLS, exponent, growth_exponents
 from icl_interp.studies.limits.constructions.layers import (
     blind_read_out,
     random_pre_norm,
@@ -62,6 +62,19 @@ def test_exponents_of_power_laws_are_exact():
     must_fail(check, lambda square, xs: growth_exponents(square**2, xs))
     must_fail(check, lambda square, xs: growth_exponents(square, xs)[::-1])
     must_fail(check, lambda square, xs: growth_exponents(squares_of(np.abs) + square, xs))
+
+
+def test_what_overflows_at_every_place_has_no_exponent():
+    """Eight layers of linear attention with frozen norms: |x|^6561. Nothing is left to fit."""
+    overflowing = np.full((6, len(GRID)), np.inf)
+    curve = make_curve(overflowing, {"unit": tuple(range(6)), "x": tuple(GRID)})
+
+    def check(curve):
+        assert np.isnan(exponent([curve], 1.0, True).value)
+
+    check(curve)
+    finite = np.tile(squares_of(lambda x: 3 * x), (6, 1))
+    must_fail(check, make_curve(finite, {"unit": tuple(range(6)), "x": tuple(GRID)}))
 
 
 def test_what_overflows_has_no_exponent():

@@ -49,6 +49,8 @@ def growth_exponents(squares: np.ndarray, xs: np.ndarray, u: float = 0.0) -> np.
         xs: x, `(x,)`, in both directions.
         u: the unit of outputs.
     """
+    if not len(xs):  # the model overflows everywhere
+        return np.full((*squares.shape[:-1], 2), np.nan)
     each, floor = [], max((STILL * u) ** 2, 1e-300)
     for sign in (1, -1):
         keep = np.flatnonzero(
