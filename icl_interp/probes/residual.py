@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.layers import Norm, TanhNorm
 from icl_interp.probes.base import Hook, Positions, Probe, at_places
 from icl_interp.probes.by_kind import ByKind
 from icl_interp.reductions import Gram
 from icl_interp.results import Result, make_array, make_curve
 
 
-def depths(model: HookedTransformer) -> list[str]:
+def depths(model: HookedModel) -> list[str]:
     """Hooks of the stream after 0, 1, ..., all blocks.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
@@ -30,17 +31,18 @@ def depths(model: HookedTransformer) -> list[str]:
 
 
 def normed(
-    model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
+    model: HookedModel, stream: Float[Tensor, "*batch d_model"]
 ) -> Float[Tensor, "*batch d_model"]:
     """The stream as the read-out would see it: through the final norm.
 
-    A post-norm model has none.
+    A post-norm model has none, and the read-out of an adapted module holds its own.
     """
-    return model.ln_final(stream) if hasattr(model, "ln_final") else stream
+    final = getattr(model, "ln_final", None)
+    return final(stream) if isinstance(final, (Norm, TanhNorm)) else stream
 
 
 def logit_lens(
-    model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
+    model: HookedModel, stream: Float[Tensor, "*batch d_model"]
 ) -> Float[Tensor, "*batch d_out"]:
     """The prediction that the stream holds: the read-out if the remaining blocks wrote nothing.
 
@@ -92,7 +94,13 @@ class LogitLens(Probe):
     def __init__(self, per_prompt: bool = False) -> None:
         self.per_prompt = per_prompt
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def refusal(self, model: HookedModel) -> str | None:
+        """Adapted modules of which nobody named the read-out."""
+        if hasattr(model, "unembed"):
+            return None
+        return "nobody named the read-out of this adapted module: readout=[...]"
+
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """One before the first block and one after each."""
         names = depths(model)
         self._model, self._positions = model, positions
@@ -140,7 +148,7 @@ class ResidualStream(Probe):
 
     name: ClassVar[str] = "residual_stream"
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """One before the first block and one after each."""
         names = depths(model)
         self._positions = positions
