@@ -92,6 +92,12 @@ def mlp(cfg, weights, name, x):
     return hidden @ weights[f"{name}.W_out"] + weights[f"{name}.b_out"]
 
 
+def ends_in_a_norm(cfg):
+    """Whether a norm of its own stands before the read-out."""
+    usual = cfg.norm_position == "pre"
+    return usual if cfg.final_norm is None or cfg.normalization_type is None else cfg.final_norm
+
+
 def forward(cfg, weights, tokens):
     """Tokens (batch, token, d_in) to predictions (batch, token, d_out)."""
     stream = tokens @ weights["embed.W_E"] + weights["embed.b_E"]
@@ -106,13 +112,17 @@ def forward(cfg, weights, tokens):
         )
         for sublayer, name, ln in sublayers:
             name, ln = f"blocks.{i}.{name}", f"blocks.{i}.{ln}"
+            s = cfg.residual_scale
             if cfg.norm_position == "output":
                 stream = stream + norm(cfg, weights, ln, sublayer(cfg, weights, name, stream))
             elif cfg.norm_position == "post":
-                stream = norm(cfg, weights, ln, stream + sublayer(cfg, weights, name, stream))
+                stream = norm(cfg, weights, ln, stream + s * sublayer(cfg, weights, name, stream))
             else:
-                stream = stream + sublayer(cfg, weights, name, norm(cfg, weights, ln, stream))
-    if cfg.norm_position == "pre":
+                read = norm(cfg, weights, ln, stream)
+                stream = stream + s * sublayer(cfg, weights, name, read)
+                if cfg.norm_position == "both":
+                    stream = norm(cfg, weights, f"blocks.{i}.ln2", stream)
+    if ends_in_a_norm(cfg):
         stream = norm(cfg, weights, "ln_final", stream)
     return stream @ weights["unembed.W_U"] + weights["unembed.b_U"]
 
@@ -128,7 +138,9 @@ def shapes(cfg):
     }
     if cfg.positional_embedding_type == "standard":
         found["pos_embed.W_pos"] = (cfg.n_ctx, d)
-    norms = ["ln_final"] if cfg.norm_position == "pre" else []
+    norms = ["ln_final"] if ends_in_a_norm(cfg) else []
+    if cfg.norm_position == "both":
+        norms += [f"blocks.{i}.ln2" for i in range(cfg.n_layers)]
     for i in range(cfg.n_layers):
         if not cfg.mlp_only:
             norms.append(f"blocks.{i}.ln1")

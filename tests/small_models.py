@@ -25,6 +25,8 @@ MODELS = {
     "pre": {},
     "post": {"norm_position": "post"},
     "norm on outputs": {"norm_position": "output"},
+    "norms around": {"norm_position": "both", "attn_only": True, "residual_scale": 0.4},
+    "no final norm": {"final_norm": False},
     "rms": {"normalization_type": "RMS"},
     "no norm": {"normalization_type": None},
     "attention only": {"attn_only": True, "positional_embedding_type": "none"},

@@ -140,9 +140,10 @@ def _norm_role(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
         return "no norm" if before is not None else None
     if after != "LN":
         return None
-    if b.get("model.norm_position") == "post":
+    if b.get("model.norm_position") == "post" and a.get("model.norm_position") != "both":
         return "post-norm"
-    if "output" in (a.get("model.norm_position"), b.get("model.norm_position")) and before:
+    places = {a.get("model.norm_position"), b.get("model.norm_position")}
+    if places & {"output", "both"} and before:
         return None  # two places of a norm, neither of which a role names
     return "with norm" if before is None or a.get("model.norm_position") == "post" else None
 

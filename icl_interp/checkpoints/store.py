@@ -277,7 +277,7 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
     The certificate beside it comes from the weights alone (`theory.limits.output_certificate`).
     """
     cfg = model.cfg
-    beside = cfg.norm_position == "output"  # the stream goes past its norms
+    beside = not cfg.output_is_normed  # the stream goes past its norms
     if cfg.d_model > 1 or beside or cfg.normalization_type not in ("LN", "LNPre"):
         return {}
     with torch.no_grad():
@@ -287,7 +287,7 @@ def _erased(model: HookedTransformer, name: str) -> dict[str, str]:
         f"constant output: a LayerNorm of width 1 erases its input, so the output is {output} for "
         "every prompt"
     )
-    if cfg.normalization_type == "LN" and cfg.norm_position == "pre":
+    if cfg.normalization_type == "LN" and cfg.has_final_norm:
         weight = model.state_dict()
         gamma, beta = weight["ln_final.w"], weight["ln_final.b"]
         bounds = [

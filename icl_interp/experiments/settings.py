@@ -21,6 +21,8 @@ Ours = str | Mapping[str, str]
 def _norms(run: RunConfig) -> str:
     if not run.model.normalization_type:
         return "none"
+    if run.model.norm_position == "both":
+        return "before and after each sublayer"
     return "before each sublayer" if run.model.norm_position == "pre" else "after each sublayer"
 
 

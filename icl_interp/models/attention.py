@@ -75,8 +75,8 @@ class Attention(nn.Module):
     Shapes at the hooks: `hook_q`, `hook_k`, `hook_v`, `hook_z` (batch, token, head, d_head);
     `hook_attn_scores` (after masking with -inf, before the score function) and `hook_pattern`
     (batch, head, query, key), with `position_weights` in it; `hook_result`, each head's own
-    addition to the stream, (batch, token, head, d_model), computed only when somebody listens to
-    it. `hook_q` is the query that a token has: with `queries="previous"` it was made by another.
+    addition to the stream with `residual_scale` in it, (batch, token, head, d_model), computed only
+    when somebody listens to it. `hook_q` is the query that a token has: with `queries="previous"` it was made by another.
     With rotary positions queries and keys are turned behind their hooks; numbers that ALiBi and
     relative positions add are in the scores that `hook_attn_scores` shows.
 
@@ -286,15 +286,27 @@ class Attention(nn.Module):
         self, z: Float[Tensor, "batch query head d_head"]
     ) -> Float[Tensor, "batch query d_model"]:
         z = self.hook_z(z)
+        W_O, b_O = self.writing
         if listened(self.hook_result):
-            result = torch.einsum("bqhe,hed->bqhd", z, self.W_O)
+            result = torch.einsum("bqhe,hed->bqhd", z, W_O)
             untouched = None if torch.is_grad_enabled() else result.clone()
             result = self.hook_result(result)
             # A sum of heads rounds otherwise than one product: who only read must leave the output
             # bit-identical.
             if untouched is None or not torch.equal(result, untouched):
-                return result.sum(2) + self.b_O
-        return linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
+                return result.sum(2) + b_O
+        return linear(z.flatten(2), W_O.flatten(0, 1).T, b_O)
+
+    @property
+    def writing(self) -> tuple[Float[Tensor, "head d_head d_model"], Float[Tensor, " d_model"]]:
+        """The maps by which heads write to the stream, and the bias: W_O and b_O, scaled.
+
+        The factor is `residual_scale`.
+        """
+        factor = self.cfg.residual_scale
+        if factor == 1:
+            return self.W_O, self.b_O
+        return factor * self.W_O, factor * self.b_O
 
     def _visibility(
         self, x: Tensor, rows: slice | None, hide_query: bool

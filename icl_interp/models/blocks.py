@@ -76,8 +76,10 @@ class Block(nn.Module):
     """Attention, then an MLP, each added to the residual stream.
 
     With `norm_position` "pre" each reads the normalised stream, with "post" the sum is normalised,
-    and with "output" what each adds is: x + norm(f(x)), the layer that the code of Sander et al.
-    (2024) iterates. `hook_attn_out` and `hook_mlp_out` are what is added, so after such a norm.
+    with "both" attention reads ln1 of the stream and ln2 normalises the sum, and with "output" what
+    each adds is normalised: x + norm(f(x)), the layer that the code of Sander et al. (2024)
+    iterates. `hook_attn_out` and `hook_mlp_out` are what is added, so after such a norm, and with
+    `residual_scale` in it.
     """
 
     # Which of these a block has, the config says.
@@ -99,7 +101,7 @@ class Block(nn.Module):
             self.hook_mlp_out = HookPoint()
         if cfg.normalization_type and not cfg.mlp_only:
             self.ln1 = make_norm(cfg)
-        if cfg.normalization_type and not cfg.attn_only:
+        if cfg.normalization_type and (not cfg.attn_only or cfg.norm_position == "both"):
             self.ln2 = make_norm(cfg)
         self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = (
             HookPoint(),
@@ -136,21 +138,19 @@ class Block(nn.Module):
         return self.hook_resid_post(kept)
 
     def _read(self, stream: Stream, norm: str) -> Stream:
-        """What a sublayer sees: the stream, normalised in a pre-norm model."""
-        pre = self.cfg.normalization_type and self.cfg.norm_position == "pre"
-        return getattr(self, norm)(stream) if pre else stream
+        """What a sublayer sees: the stream, normalised where a norm stands before it."""
+        return getattr(self, norm)(stream) if self.cfg.sublayers_read_normed else stream
 
     def _write(self, output: Kept, norm: str) -> Kept:
         """What a sublayer adds: its output, normalised where the norm stands there."""
         return getattr(self, norm)(output) if self.cfg.norm_position == "output" else output
 
     def _join(self, stream: Stream, addition: Stream, norm: str) -> Stream:
-        """The stream with a sublayer's output added, normalised in a post-norm model."""
-        return (
-            getattr(self, norm)(stream + addition)
-            if self.cfg.norm_position == "post"
-            else stream + addition
-        )
+        """The stream with a sublayer's output added, normalised where a norm stands behind it."""
+        if self.cfg.norm_position == "both":
+            norm = "ln2"
+        total = stream + addition
+        return total if self.cfg.stream_is_a_sum else getattr(self, norm)(total)
 
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ ScoreName = Literal[
     "softmax", "scaled_softmax", "sigmoid", "relu", "entmax", "hardmax", "linear", "constant"
 ]
 UnitName = Literal["M", "KQV", "diagonal"]
+NormPlace = Literal["pre", "post", "both", "output"]
 # Score functions whose weights over the keys a query sees add up to 1.
 DISTRIBUTIONS = ("softmax", "scaled_softmax", "entmax", "hardmax")
 # Of a field that came later: configs from before, which lack it, keep their names.
@@ -36,7 +37,14 @@ class HookedTransformerConfig:
         normalization_type: "LN", "LNPre" (no affine part), "RMS" (gain only), "Tanh" (no
             statistics: tanh(alpha x) with a learned alpha a norm, gain and bias) or None.
         norm_position: "pre" (x += f(norm(x)), a final norm), "post" (x = norm(x + f(x)), no final
-            norm) or "output" (x += norm(f(x)), no final norm).
+            norm), "both" (x = ln2(x + f(ln1(x))), no final norm, of blocks of attention alone) or
+            "output" (x += norm(f(x)), no final norm).
+        final_norm: whether a norm stands before the read-out. None: where `norm_position` says so.
+        residual_scale: what f writes is multiplied by this factor before it is added. Nothing
+            trains it.
+        no_bias: which linear maps have none: their biases are 0 and never trained. "qkv": queries,
+            keys and values; "attention": what heads write, too; "linear": every linear map, also
+            read-in, MLP and read-out. None: all have one. Norms keep theirs.
         attn_only: no MLP. mlp_only: no attention.
         read_in: "learned" (token W_E + b_E) or "token": the stream starts as the token itself, so
             that W_E is the identity, b_E is 0, and neither is trained.
@@ -84,7 +92,10 @@ class HookedTransformerConfig:
     d_out: int = 1
     act_fn: ActivationName = "gelu"
     normalization_type: Literal["LN", "LNPre", "RMS", "Tanh"] | None = "LN"
-    norm_position: Literal["pre", "post", "output"] = "pre"
+    norm_position: NormPlace = "pre"
+    final_norm: bool | None = field(default=None, metadata=LATER)
+    residual_scale: float = field(default=1.0, metadata=LATER)
+    no_bias: Literal["qkv", "attention", "linear"] | None = field(default=None, metadata=LATER)
     attn_only: bool = False
     mlp_only: bool = False
     read_in: Literal["learned", "token"] = field(default="learned", metadata=LATER)
@@ -171,16 +182,36 @@ class HookedTransformerConfig:
             )
         self._check_bound()
         self._check_unit()
-        if self.norm_position != "pre" and self.normalization_type is None:
-            raise InputError(
-                f"norm_position={self.norm_position!r} needs a normalization_type; without a norm "
-                "use 'pre'"
-            )
+        self._check_norms()
         self._check_positions()
         if self.read_in == "token" and self.d_model != self.d_in:
             raise InputError(
                 "read_in='token' makes the stream of the token itself: it needs "
                 f"d_model={self.d_in} (d_in), but got d_model={self.d_model}"
+            )
+
+    def _check_norms(self) -> None:
+        """Refuse places of norms, and factors on what is added to the stream, that make no model."""
+        place = self.norm_position
+        if self.final_norm not in (None, True, False):
+            raise InputError(
+                f"final_norm must be true, false or null, but got {self.final_norm!r}"
+            )
+        if self.normalization_type is None and (place != "pre" or self.final_norm):
+            word = "final_norm=True" if self.final_norm else f"norm_position={place!r}"
+            raise InputError(f"{word} needs a normalization_type; without a norm use 'pre'")
+        if place == "both" and not self.attn_only:
+            raise InputError(
+                "norm_position='both' is for blocks of attention alone, whose ln1 stands before "
+                "and whose ln2 after it: set attn_only=True, or choose another norm_position"
+            )
+        if self.residual_scale == 0:
+            raise InputError("residual_scale=0 would add nothing to the stream: give a factor")
+        if self.residual_scale != 1 and place == "output":
+            raise InputError(
+                f"residual_scale={self.residual_scale:g} has no meaning with norm_position="
+                "'output': the norm takes the size off what it is multiplied by, and its own gain "
+                "is such a factor"
             )
 
     def _check_positions(self) -> None:
@@ -223,6 +254,7 @@ class HookedTransformerConfig:
             "queries": None,
             "position_weights": None,
             "embed_bound": None,
+            "residual_scale": 1.0,
         }
         wrong = [name for name, value in wanted.items() if getattr(self, name) != value]
         if wrong or self.d_in < 2:
@@ -250,6 +282,7 @@ class HookedTransformerConfig:
             "queries": "previous",
             "position_weights": "free",
             "embed_bound": None,
+            "residual_scale": 1.0,
         }
         wrong = [name for name, value in wanted.items() if getattr(self, name) != value]
         if wrong:
@@ -315,7 +348,24 @@ class HookedTransformerConfig:
     @property
     def stream_is_a_sum(self) -> bool:
         """Whether the residual stream is the sum of what its parts write: no norm acts on it."""
-        return self.norm_position != "post"
+        return self.norm_position not in ("post", "both")
+
+    @property
+    def sublayers_read_normed(self) -> bool:
+        """Whether attention and MLP read what a norm makes of the stream."""
+        return self.normalization_type is not None and self.norm_position in ("pre", "both")
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm of its own (`ln_final`) stands before the read-out."""
+        if self.normalization_type is None:
+            return False
+        return self.norm_position == "pre" if self.final_norm is None else self.final_norm
+
+    @property
+    def output_is_normed(self) -> bool:
+        """Whether the read-out reads a norm: a final one, or the last of those in the stream."""
+        return self.has_final_norm or not self.stream_is_a_sum
 
     @property
     def heads_write_to_stream(self) -> bool:

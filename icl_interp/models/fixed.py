@@ -1,4 +1,4 @@
-"""Weights that are not learned: those of a single unit (`cfg.unit`), and a read-in of tokens."""
+"""Weights that are not learned: of a single unit (`cfg.unit`), a read-in of tokens, no biases."""
 
 from typing import Literal
 
@@ -11,6 +11,29 @@ LEARNED: dict[Literal["M", "KQV"], tuple[str, ...]] = {
     "M": (f"{_ATTENTION}W_Q",),
     "KQV": tuple(f"{_ATTENTION}W_{letter}" for letter in "KQV"),
 }
+_QKV = ("b_Q", "b_K", "b_V")
+# The biases that a config's `no_bias` leaves out, by the ends of their names.
+LEFT_OUT: dict[Literal["qkv", "attention", "linear"], tuple[str, ...]] = {
+    "qkv": _QKV,
+    "attention": (*_QKV, "b_O"),
+    "linear": (*_QKV, "b_O", "b_E", "b_in", "b_out", "b_U"),
+}
+
+
+def leave_out_biases(model: nn.Module, which: Literal["qkv", "attention", "linear"]) -> None:
+    """Make biases of linear maps 0, and take them out of training.
+
+    They stay in the state dict, where analyses look for them.
+
+    Args:
+        model: a fresh `HookedTransformer`; it is changed.
+        which: of which maps (`cfg.no_bias`).
+    """
+    for name, parameter in model.named_parameters():
+        if name.rpartition(".")[2] in LEFT_OUT[which]:
+            with torch.no_grad():
+                parameter.zero_()
+            parameter.requires_grad_(False)
 
 
 def read_tokens(model: nn.Module) -> None:

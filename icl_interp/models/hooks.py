@@ -59,6 +59,8 @@ _ADDITIVE = (
 )
 _OF_HEADS = ("stack_head_results", "compute_head_results", "get_full_resid_decomposition")
 _OF_PARTS = (*_OF_HEADS, "stack_neuron_results", "apply_ln_to_stack")
+# What multiplies activations by W_O or W_out.
+_OF_WEIGHTS = (*_OF_HEADS, "stack_neuron_results")
 _GUARDED = {*_ADDITIVE, *_OF_HEADS}
 
 
@@ -231,14 +233,25 @@ class NumericCache(ActivationCache):
         if name in _ADDITIVE and not cfg.stream_is_a_sum:
             raise InputError(
                 f"{name} needs a residual stream that is the sum of its components, but this model "
-                "normalises after each sublayer (norm_position='post'); read hook_resid_mid and "
-                "hook_resid_post instead"
+                f"normalises after each sublayer (norm_position={cfg.norm_position!r}); read "
+                "hook_resid_mid and hook_resid_post instead"
             )
         if name in _OF_PARTS and not cfg.heads_write_to_stream:
             raise InputError(
                 f"{name} needs parts that write to the stream as they are and a final norm, but "
                 "this model normalises what each sublayer writes (norm_position='output'); read "
                 "hook_attn_out and hook_mlp_out, which add up to the stream"
+            )
+        if name in _OF_WEIGHTS and cfg.residual_scale != 1:
+            raise InputError(
+                f"{name} computes with W_O and W_out as they are, but this model adds "
+                f"{cfg.residual_scale:g} times what they write (residual_scale); cache hook_result, "
+                "which has that factor"
+            )
+        if name == "apply_ln_to_stack" and cfg.normalization_type and not cfg.has_final_norm:
+            raise InputError(
+                "apply_ln_to_stack divides components by the scale of a final norm, but this model "
+                "has none (final_norm=False); read the components without apply_ln"
             )
         if name == "apply_ln_to_stack" and cfg.normalization_type == "Tanh":
             raise InputError(

@@ -137,7 +137,7 @@ def make_norm(cfg: HookedTransformerConfig) -> Norm | TanhNorm:
 
 
 class MLP(nn.Module):
-    """One hidden layer: act(x W_in + b_in) W_out + b_out."""
+    """One hidden layer: act(x W_in + b_in) W_out + b_out, times `residual_scale`."""
 
     W_in: Float[Tensor, "d_model d_mlp"]
     b_in: Float[Tensor, " d_mlp"]
@@ -147,6 +147,7 @@ class MLP(nn.Module):
     def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.act = ACTIVATIONS[cfg.act_fn]
+        self.factor = cfg.residual_scale
         self.W_in = nn.Parameter(torch.empty(cfg.d_model, cfg.mlp_width))
         self.b_in = nn.Parameter(torch.zeros(cfg.mlp_width))
         self.W_out = nn.Parameter(torch.empty(cfg.mlp_width, cfg.d_model))
@@ -159,4 +160,5 @@ class MLP(nn.Module):
     ) -> Float[Tensor, "batch token d_model"]:
         """The MLP's addition to the residual stream."""
         hidden = self.hook_post(self.act(self.hook_pre(linear(x, self.W_in.T, self.b_in))))
-        return linear(hidden, self.W_out.T, self.b_out)
+        out = linear(hidden, self.W_out.T, self.b_out)
+        return out if self.factor == 1 else self.factor * out

@@ -173,7 +173,7 @@ class WeightProperties:
                 total = total + block.attn.b_O
             if include_mlp_biases and not self.cfg.attn_only and i < layer:
                 total = total + block.mlp.b_out
-        return total
+        return self.cfg.residual_scale * total
 
     def tokens_to_residual_directions(
         self, tokens: int | Tensor

@@ -225,6 +225,7 @@ def beyond_attention(cfg: HookedTransformerConfig, score_fn: str) -> list[str]:
         f"queries={cfg.queries!r}": cfg.queries is not None,
         f"position_weights={cfg.position_weights!r}": cfg.position_weights is not None,
         f"embed_bound={cfg.embed_bound}": cfg.embed_bound is not None,
+        f"residual_scale={cfg.residual_scale:g}": cfg.residual_scale != 1,
         f"d_out={cfg.d_out}": cfg.d_out != 1,
     }
     return [name for name, present in others.items() if present]

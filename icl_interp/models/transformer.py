@@ -16,7 +16,7 @@ from icl_interp.models.attention import FIXED, Attention, KeysValues
 from icl_interp.models.blocks import Block, Blocks, Embed, PosEmbed, Stream, Tokens, Unembed
 from icl_interp.models.complex_heads import make_diagonal
 from icl_interp.models.config import DISTRIBUTIONS, HookedTransformerConfig
-from icl_interp.models.fixed import fix_weights, read_tokens
+from icl_interp.models.fixed import fix_weights, leave_out_biases, read_tokens
 from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import HookedRootModule, HookPoint, at, listened
 from icl_interp.models.layers import Norm, TanhNorm, make_norm
@@ -44,8 +44,8 @@ class HookedTransformer(WeightProperties, HookedModel):
     torch.Size([3, 2, 10, 10])
     """
 
-    # Only with learned positions there is a `pos_embed`, and only pre-norm models have an
-    # `ln_final`.
+    # Only with learned positions there is a `pos_embed`, and only where the config has a final norm
+    # an `ln_final`.
     pos_embed: PosEmbed
     hook_pos_embed: HookPoint
     ln_final: Norm | TanhNorm
@@ -59,7 +59,7 @@ class HookedTransformer(WeightProperties, HookedModel):
             self.pos_embed = PosEmbed(cfg)
             self.hook_pos_embed = HookPoint()
         self.blocks = Blocks(Block(cfg) for _ in range(cfg.n_layers))
-        if cfg.normalization_type and cfg.norm_position == "pre":
+        if cfg.has_final_norm:
             self.ln_final = make_norm(cfg)
         self.unembed = Unembed(cfg)
         with torch.no_grad():
@@ -71,6 +71,8 @@ class HookedTransformer(WeightProperties, HookedModel):
                     parameter.copy_(noise * cfg.init_std)
         if cfg.read_in == "token":
             read_tokens(self)
+        if cfg.no_bias:
+            leave_out_biases(self, cfg.no_bias)
         if cfg.unit == "diagonal":
             make_diagonal(self)
         elif cfg.unit:

@@ -104,8 +104,9 @@ class DirectAttribution(Probe):
         The stream must be a sum, the read-out linear in it, and nothing after the last hook may
         edit it.
         """
-        if model.cfg.normalization_type and model.cfg.norm_position == "post":
-            return "a post-norm model's stream is no sum of what its parts write"
+        if not model.cfg.stream_is_a_sum:
+            place = model.cfg.norm_position
+            return f"a {place}-norm model's stream is no sum of what its parts write"
         if not model.cfg.heads_write_to_stream:
             return (
                 "a norm on what each layer's attention writes (norm_position='output') makes it no "

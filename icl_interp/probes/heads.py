@@ -160,13 +160,12 @@ class HeadOrthogonality(Probe):
             edited(module) for module in (block.attn, block.attn.hook_result, block.hook_attn_out)
         ):
             return
-        written = z.flatten(2) @ block.attn.W_O.flatten(0, 1) + block.attn.b_O
+        W_O, b_O = block.attn.writing
+        written = z.flatten(2) @ W_O.flatten(0, 1) + b_O
         size = torch.linalg.vector_norm(z.flatten(2), dim=-1) * torch.linalg.matrix_norm(
-            block.attn.W_O.flatten(0, 1)
+            W_O.flatten(0, 1)
         )
-        rounding = (
-            100 * torch.finfo(z.dtype).eps * (size + torch.linalg.vector_norm(block.attn.b_O))
-        )
+        rounding = 100 * torch.finfo(z.dtype).eps * (size + torch.linalg.vector_norm(b_O))
         if not (torch.linalg.vector_norm(added - written, dim=-1) <= rounding).all():
             raise InputError(
                 f"probe {self.name} reads what heads write off their hook_z, but in block {layer} "

@@ -18,24 +18,31 @@ Bases = list[Tensor]  # one orthonormal basis a head, (d_model, k)
 def written(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head d_model"]:
     """W_O of a layer's heads in float64, in so far as anything reads it.
 
-    Where a LayerNorm reads the stream, the mean over the stream's coordinates is removed.
+    With `residual_scale` in it. Where a LayerNorm reads the stream, the mean over the stream's
+    coordinates is removed; not where the read-out reads the stream itself.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> bool(written(model, 0).mean(-1).abs().max() < 1e-15)
     True
     """
-    write = model.blocks[layer].attn.W_O.detach().double()
-    return (
-        write - write.mean(-1, keepdim=True) if model.cfg.normalization_type in CENTRED else write
-    )
+    cfg = model.cfg
+    write = _maps_of(model, layer)
+    raw = cfg.norm_position == "pre" and not cfg.has_final_norm
+    centred = cfg.normalization_type in CENTRED and not raw
+    return write - write.mean(-1, keepdim=True) if centred else write
+
+
+def _maps_of(model: HookedTransformer, layer: int) -> Float[Tensor, "head d_head d_model"]:
+    """What a layer's heads write by, with `residual_scale` in it."""
+    return model.blocks[layer].attn.writing[0].detach().double()
 
 
 def read_as(
     model: HookedTransformer, layer: int, reading: Reading
 ) -> Float[Tensor, "head d_head d_model"]:
     """W_O of a layer's heads in float64, in coordinates with the inner product of `reading`."""
-    write = model.blocks[layer].attn.W_O.detach().double()
+    write = _maps_of(model, layer)
     return write @ reading.factors[layer].to(write)
 
 
@@ -57,7 +64,7 @@ def read_in(
     """
     weights = getattr(model.blocks[layer].attn, name).detach().double()
     cfg = model.cfg
-    if cfg.norm_position != "pre" or cfg.normalization_type is None:
+    if not cfg.sublayers_read_normed:
         return weights
     gain = getattr(model.blocks[layer].ln1, "w", None)
     folded = weights if gain is None else gain.detach().double()[:, None] * weights

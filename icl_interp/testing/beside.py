@@ -27,7 +27,7 @@ from icl_interp.testing.reparameterisations.base import (
 )
 
 FACTORS = {"queries times 4": 4.0, "queries over 4": 0.25}  # rivals that attend otherwise
-ALIKE = ("score_fn", "score_norm", "keys", "queries", "position_weights", "attention_dir")
+ALIKE = ("score_fn", "score_norm", "keys", "queries", "position_weights", "attention_dir", "residual_scale")
 WIDEST = 512  # of a stream that holds two models: they are to be measured in seconds
 
 

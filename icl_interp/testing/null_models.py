@@ -106,6 +106,13 @@ def no_copier(cfg: HookedTransformerConfig) -> str | None:
         "a norm acts on what its heads write (norm_position='output')": (
             not cfg.heads_write_to_stream
         ),
+        "norms act on what its heads read and on the stream (norm_position='both')": (
+            cfg.norm_position == "both"
+        ),
+        "a norm stands before its read-out that norm_position does not tell, or none (final_norm)": (
+            cfg.final_norm is not None
+        ),
+        "a factor acts on what its heads write (residual_scale)": cfg.residual_scale != 1,
         "its Tanh norms bound each coordinate by itself": cfg.normalization_type == "Tanh",
         "the length of what a token is read in as is bounded": cfg.embed_bound is not None,
         f"its stream has {cfg.d_model} coordinates, of which {needed} are needed": cfg.d_model

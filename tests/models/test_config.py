@@ -44,7 +44,7 @@ def configure(**change):
         ),
         (
             {"norm_position": "sandwich"},
-            "unknown norm_position 'sandwich'.*known: output, post, pre",
+            "unknown norm_position 'sandwich'.*known: both, output, post, pre",
         ),
         (
             {"positional_embedding_type": "sinusoidal"},
@@ -72,6 +72,23 @@ def configure(**change):
             {"norm_position": "output", "normalization_type": None},
             "norm_position='output' needs a normalization_type",
         ),
+        ({"norm_position": "both"}, "norm_position='both' is for blocks of attention alone"),
+        (
+            {"norm_position": "both", "mlp_only": True},
+            "norm_position='both' is for blocks of attention alone.*attn_only=True",
+        ),
+        (
+            {"final_norm": True, "normalization_type": None},
+            "final_norm=True needs a normalization_type",
+        ),
+        ({"final_norm": "yes"}, "final_norm must be true, false or null, but got 'yes'"),
+        ({"residual_scale": 0.0}, "residual_scale=0 would add nothing"),
+        ({"residual_scale": -0.1}, "residual_scale must be a number from 0 up"),
+        (
+            {"residual_scale": 0.1, "norm_position": "output"},
+            "residual_scale=0.1 has no meaning with norm_position='output'.*its own gain",
+        ),
+        ({"no_bias": "q"}, "unknown no_bias 'q'.*known: None, attention, linear, qkv"),
         (
             {"read_in": "token", "d_in": 3},
             r"read_in='token' .* needs d_model=3 \(d_in\), but got d_model=8",

@@ -46,6 +46,18 @@ SCORES = [
     ("linear", "labelled"),
 ]
 NORMS = [(None, "pre"), *product(("LN", "LNPre", "RMS"), ("pre", "post", "output"))]
+AROUND = {
+    "both": {"norm_position": "both", "attn_only": True},
+    "both, scaled": {"norm_position": "both", "attn_only": True, "residual_scale": 0.1},
+    "both, then a final one": {"norm_position": "both", "attn_only": True, "final_norm": True},
+    "pre, no final one": {"final_norm": False},
+    "post and a final one": {"norm_position": "post", "final_norm": True},
+    "output and a final one": {"norm_position": "output", "final_norm": True},
+    "pre, scaled": {"residual_scale": 0.1},
+    "post, scaled": {"norm_position": "post", "residual_scale": 3.0},
+    "no norm, scaled": {"normalization_type": None, "residual_scale": 0.5},
+    "MLPs, scaled": {"mlp_only": True, "residual_scale": 0.5},
+}
 KINDS = [{}, {"attn_only": True}, {"mlp_only": True}]
 
 
@@ -93,9 +105,25 @@ def test_model_follows_its_formulas(change):
     )
 
 
+@pytest.mark.parametrize("score", [{}, {"score_fn": "linear"}], ids=["softmax", "linear"])
+@pytest.mark.parametrize("norm", [{}, {"normalization_type": "LNPre"}], ids=["LN", "LNPre"])
+@pytest.mark.parametrize("change", AROUND.values(), ids=AROUND)
+def test_norms_around_and_factors_follow_the_formulas(change, norm, score):
+    model = make(**(norm | change | score))
+    follows_formulas(model, model.cfg)
+    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(
+        model.cfg
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "mutation"),
     [
+        ({"norm_position": "both", "attn_only": True}, {"norm_position": "post"}),
+        ({"norm_position": "both", "attn_only": True}, {"residual_scale": 0.99}),
+        ({"mlp_only": True}, {"residual_scale": 0.99}),
+        ({}, {"final_norm": False}),
+        ({"norm_position": "post", "final_norm": True}, {"final_norm": None}),
         ({}, {"eps": 2e-5}),
         ({}, {"act_fn": "gelu_new"}),
         ({}, {"use_attn_scale": False}),

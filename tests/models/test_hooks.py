@@ -29,7 +29,7 @@ def expected_hooks(cfg):
     found = {"hook_embed": stream}
     if cfg.positional_embedding_type == "standard":
         found["hook_pos_embed"] = stream
-    norms = ["ln_final"] if cfg.norm_position == "pre" else []
+    norms = ["ln_final"] if cfg.norm_position == "pre" and cfg.final_norm is not False else []
     for i in range(cfg.n_layers):
         here = f"blocks.{i}."
         found |= dict.fromkeys(
@@ -40,6 +40,8 @@ def expected_hooks(cfg):
             found |= {here + "hook_attn_out": stream, here + "attn.hook_result": (b, t, h, d)}
             found |= {f"{here}attn.hook_{name}": heads for name in "qkvz"}
             found |= {f"{here}attn.hook_{name}": weights for name in ("attn_scores", "pattern")}
+        if cfg.norm_position == "both":
+            norms.append(here + "ln2")
         if not cfg.attn_only:
             norms.append(here + "ln2")
             found |= {here + "hook_mlp_out": stream}

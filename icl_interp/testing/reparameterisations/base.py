@@ -209,10 +209,10 @@ def _take_over(model: HookedTransformer, like: HookedTransformer) -> None:
 def freed(cfg: Config) -> Config:
     """The config of a model whose weights are all free.
 
-    Those that a unit (`cfg.unit`) does not learn may have been edited, too, and the read-in of
-    tokens as they are.
+    Those that a unit (`cfg.unit`) does not learn may have been edited, too, biases that are left
+    out, and the read-in of tokens as they are.
     """
-    return replace(cfg, unit=None, read_in="learned")
+    return replace(cfg, unit=None, read_in="learned", no_bias=None)
 
 
 def differ(before: HookedTransformer, after: HookedTransformer) -> bool:

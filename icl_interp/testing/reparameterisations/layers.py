@@ -69,7 +69,7 @@ def _normed_stream(cfg: Config) -> str | None:
         return "the norms of a further layer would write their bias"
     return (
         "the norms of a further layer would act on the stream itself"
-        if cfg.norm_position == "post"
+        if not cfg.stream_is_a_sum
         else None
     )
 

@@ -156,13 +156,17 @@ def _unread_cancelled(weights: Weights, cfg: Config, draw: torch.Generator, size
 
 def _foldable(cfg: Config) -> list[Reader]:
     """What reads a norm that nothing else reads, one that has gains."""
-    if cfg.normalization_type in (None, "LNPre") or cfg.norm_position == "output":
+    if cfg.normalization_type in (None, "LNPre"):
         return []
-    if cfg.norm_position == "pre":
-        return list(readers(cfg))
-    *_, last = readers(cfg)
-    # The output of every other norm goes on in the stream, past what reads it.
-    return [last._replace(norm=f"blocks.{cfg.n_layers - 1}.{'ln1' if cfg.attn_only else 'ln2'}")]
+    *inner, last = readers(cfg)
+    found = inner if cfg.sublayers_read_normed else []
+    if cfg.has_final_norm:
+        found.append(last)
+    elif not cfg.stream_is_a_sum:
+        # The output of every other norm goes on in the stream, past what reads it.
+        norm = "ln1" if cfg.attn_only and cfg.norm_position == "post" else "ln2"
+        found.append(last._replace(norm=f"blocks.{cfg.n_layers - 1}.{norm}"))
+    return found
 
 
 def _without_gains(cfg: Config) -> str | None:
@@ -237,7 +241,8 @@ def _folded_and_rotated(weights: Weights, cfg: Config, draw: torch.Generator) ->
 def _uncentred(cfg: Config) -> str | None:
     if cfg.normalization_type not in ("LN", "LNPre"):
         return "no norm takes off the stream's mean"
-    return None if cfg.norm_position == "pre" else "what reads the tokens has no norm before it"
+    all_normed = cfg.sublayers_read_normed and cfg.output_is_normed
+    return None if all_normed else "what reads the tokens has no norm before it"
 
 
 def _centred(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:

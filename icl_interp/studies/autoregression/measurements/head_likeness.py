@@ -101,7 +101,7 @@ def needs_heads_of_a_layer(facts: Facts) -> str | None:
             "The claim is about heads whose outputs are added to the prediction; here a norm "
             f"({cfg.normalization_type}) acts on their sum"
         )
-    if cfg.normalization_type and cfg.norm_position == "pre":
+    if cfg.sublayers_read_normed:
         return (
             "The claim is about heads that read tokens unchanged; here a norm "
             f"({cfg.normalization_type}) precedes them"
@@ -120,7 +120,8 @@ def head_maps(model: HookedTransformer) -> tuple[Maps, Maps]:
         model.unembed.W_U.detach().double(),
     )
     query, key, value = (embed @ getattr(attn, f"W_{letter}").detach().double() for letter in "QKV")
-    return (query @ key.transpose(1, 2)).cpu(), (value @ (attn.W_O.detach().double() @ out)).cpu()
+    written = attn.writing[0].detach().double() @ out
+    return (query @ key.transpose(1, 2)).cpu(), (value @ written).cpu()
 
 
 def different_heads(

@@ -100,6 +100,7 @@ def attention_alone(model: HookedTransformer) -> HookedTransformer:
         attn_only=True,
         normalization_type=None,
         norm_position="pre",
+        final_norm=None,
         read_in="learned",
         positional_embedding_type="none",
         embed_bound=None,

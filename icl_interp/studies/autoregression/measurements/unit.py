@@ -105,6 +105,7 @@ def beyond_a_unit(cfg: HookedTransformerConfig) -> list[str]:
         "bidirectional attention": cfg.attention_dir != "causal",
         "a norm": cfg.normalization_type is not None,
         "a bound on its tokens": cfg.embed_bound is not None,
+        "a factor on what its heads write": cfg.residual_scale != 1,
         f"{cfg.positional_embedding_type} positions": cfg.positions_in_scores,
     }
     return [name for name, present in others.items() if present]

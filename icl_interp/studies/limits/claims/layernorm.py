@@ -62,10 +62,11 @@ def needs_norm(facts: Facts) -> str | None:
         return (
             "The claim is about LayerNorm; this model's norm is a tanh, which divides by no scale."
         )
-    if facts.config.norm_position == "output":
+    if not facts.config.output_is_normed:
+        acts = "write" if facts.config.norm_position == "output" else "read"
         return (
             "The claim is about LayerNorm that the stream passes; this model's norms stand on what "
-            "its sublayers write, and the stream goes past them."
+            f"its sublayers {acts}, and the stream goes past them."
         )
     return None
 
@@ -284,7 +285,7 @@ def _caveat(facts: Facts, found: Mapping[str, Estimate], scales: Mapping[str, fl
     grows = f"The scale of {largest} grows like {like(scales.get(largest, 0.0))}"
     if facts.config.norm_position == "pre":
         return f"{grows}."
-    return f"{grows}; with post-norm layers there is no closed form for the end values."
+    return f"{grows}; with norms in the stream there is no closed form for the end values."
 
 
 def _rows(

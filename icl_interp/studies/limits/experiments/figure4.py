@@ -122,7 +122,8 @@ def certificate(checkpoint: Checkpoint) -> tuple[float, float, float, float]:
     """(c, r, plateau at +inf, plateau at -inf) of a pre-LN model; NaN where no formula applies."""
     model, cfg = checkpoint.model, checkpoint.model.cfg
     nan = float("nan")
-    if cfg.normalization_type != "LN" or cfg.norm_position != "pre" or cfg.d_out != 1:
+    pre = cfg.norm_position == "pre" and cfg.has_final_norm
+    if cfg.normalization_type != "LN" or not pre or cfg.d_out != 1:
         return nan, nan, nan, nan
     read_out = (model.unembed.W_U[:, 0], model.ln_final.w, model.ln_final.b, model.unembed.b_U[0])
     read_out = tuple(

@@ -205,6 +205,7 @@ def sufficiency(lab: Lab) -> DataArray:
         **vars(lab.model.cfg),
         "normalization_type": None,
         "norm_position": "pre",
+        "final_norm": None,
         "init_std": 0.2,
     }
     bare = HookedTransformer(HookedTransformerConfig(**settings), seed=lab.seed + 1)
@@ -285,7 +286,7 @@ def has_certificate(lab: Lab) -> bool:
     if not lab.norms:
         return False
     cfg = lab.model.cfg
-    centres = cfg.normalization_type in ("LN", "LNPre") and cfg.norm_position != "output"
+    centres = cfg.normalization_type in ("LN", "LNPre") and cfg.output_is_normed
     return centres and cfg.d_out == 1
 
 
@@ -298,18 +299,18 @@ def certified(lab: Lab) -> tuple[float, float]:
 
 
 def levels_off_after_norms(lab: Lab) -> bool:
-    """Whether a model is post-norm and reads x in without a bound: `norms_begin`."""
+    """Whether norms stand in a model's stream and it reads x in without a bound: `norms_begin`."""
     cfg = lab.model.cfg
-    return cfg.norm_position == "post" and cfg.embed_bound is None
+    return not cfg.stream_is_a_sum and cfg.embed_bound is None
 
 
 def has_plateaus(lab: Lab) -> bool:
     """Whether the plateaus of a model follow from its weights.
 
-    They do if it is pre-norm and centring leaves the read-in of x.
+    They do if it is pre-norm with a final norm, and centring leaves the read-in of x.
     """
     cfg, read_in = lab.model.cfg, lab.model.embed.W_E[0]
-    grows = cfg.norm_position == "pre" and cfg.embed_bound is None
+    grows = cfg.norm_position == "pre" and cfg.has_final_norm and cfg.embed_bound is None
     return grows and _centred_size(read_in) > 1e-9 * float(read_in.norm())
 
 
@@ -375,12 +376,12 @@ def predicted_onset(lab: Lab, near: Swept) -> Interval:
 
 
 def _inputs_of_norms(lab: Lab) -> dict[str, Sweep]:
-    """The inputs of all norms of a post-norm model, near and far."""
+    """The inputs of the norms in a model's stream, near and far."""
     prompts = lab.one_each
     sizes = lab.x_unit * ONSET_SIZES
     signed = np.tile(np.concatenate([sizes, -sizes]), (lab.n_units, 1))
     hooks = [
-        f"{name}.{part}" for name in lab.model.norms for part in ("hook_scale", "hook_normalized")
+        f"{name}.{part}" for name in _in_stream(lab.model) for part in ("hook_scale", "hook_normalized")
     ]
     near, out = (Activations(hooks, keep=_mean_square) for _ in range(2))
     return {
@@ -390,7 +391,7 @@ def _inputs_of_norms(lab: Lab) -> dict[str, Sweep]:
 
 
 def norms_begin(lab: Lab, near: Swept, far: Swept) -> Interval:
-    """|x| from which the first norm of a post-norm model divides the query out.
+    """|x| from which the first norm in a model's stream divides the query out.
 
     There the variance of its input outweighs eps and its own in-distribution value under the root
     twenty times, as in `predicted_onset`: this value of 95 % of prompts, that far out of 5 %. It is
@@ -400,7 +401,7 @@ def norms_begin(lab: Lab, near: Swept, far: Swept) -> Interval:
     sizes = lab.x_unit * ONSET_SIZES
     probes = [one.probe(Activations) for one in (near, far)]
     each = []
-    for name in lab.model.norms:
+    for name in _in_stream(lab.model):
         # The normalised input squared is variance / scale^2, which says more than scale^2 - eps
         # where eps is large.
         variances = [
@@ -415,6 +416,12 @@ def norms_begin(lab: Lab, near: Swept, far: Swept) -> Interval:
     known = np.where(np.isnan(each), np.inf, each).min(0)
     found = np.where(np.isnan(each).all(0), np.nan, known)
     return _around(float(found[0]), found)
+
+
+def _in_stream(model: HookedTransformer) -> list[str]:
+    """The norms that the stream itself passes; one before attention is none of them."""
+    both = model.cfg.norm_position == "both"
+    return [name for name in model.norms if not (both and name.endswith(".ln1"))]
 
 
 def _mean_square(t: torch.Tensor) -> torch.Tensor:

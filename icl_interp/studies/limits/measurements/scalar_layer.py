@@ -253,11 +253,14 @@ def why_not(model: HookedTransformer) -> str | None:
 
 def _norm_in_the_way(cfg: HookedTransformerConfig) -> str | None:
     """Why the closed form does not hold with this model's normalisation; None if it does."""
-    if cfg.normalization_type and cfg.norm_position == "pre":
+    if cfg.sublayers_read_normed:
+        values = "theory.limits.plateau has its boundary values"
         return (
-            "this model normalises before the layer (norm_position='pre'), which then does not "
-            "read x W: theory.limits.plateau has its boundary values"
+            f"this model normalises before the layer (norm_position={cfg.norm_position!r}), which "
+            f"then does not read x W: {values if cfg.has_final_norm else MEASURE}"
         )
+    if cfg.has_final_norm:
+        return f"this model has a second norm behind the layer (final_norm=True): {MEASURE}"
     if cfg.norm_position == "output":
         return (
             "this model normalises what the layer writes (norm_position='output') and not the "

@@ -348,7 +348,7 @@ def groups_of(model: HookedTransformer, seen: AtQuery) -> list[list[tuple[int, .
     found, n_heads = [], model.cfg.n_heads
     for layer, block in enumerate(model.blocks):
         reads = read_later(model, layer)
-        maps = block.attn.W_O.detach().double().cpu() @ reads
+        maps = block.attn.writing[0].detach().double().cpu() @ reads
         z = seen.output[:, layer * n_heads : (layer + 1) * n_heads]
         found.append(together(torch.einsum("bhe,her->bhr", z, maps)))
     return found
