@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from icl_interp.checkpoints.formats import files, masked, modules, positions, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
+from icl_interp.checkpoints.formats.ends import linear_ends
 from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
@@ -69,7 +70,7 @@ def read(source: Source, given: Given) -> Parts:
     body, around, prefix = body_of(found, where)
     told |= COMMON | sizes(body)
     _check_sizes(config, told, where)
-    ends = _ends(around, told["d_model"], where)
+    ends = linear_ends(around, told["d_model"], where, "a GPT2Model")
     wanted = {prefix + name: shape for name, shape in shapes_of(told).items()}
     state.check_names(
         {prefix + name: tensor for name, tensor in body.items()}, wanted, where, f"a {NAME}"
@@ -193,52 +194,6 @@ def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, T
         {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)},
         prefix,
     )
-
-
-def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, Tensor]:
-    """The two linear layers under the names `in` and `out`."""
-    layers = {name.rpartition(".")[0] for name in around}
-    shapes = {layer: _shape(around, layer) for layer in layers}
-    # A layer that could be either, of a model as wide as its tokens, is told by its name.
-    reads = [layer for layer, shape in shapes.items() if len(shape) == 2 and shape[0] == width]
-    writes = [layer for layer, shape in shapes.items() if len(shape) == 2 and shape[1] == width]
-    orders = [(a, b) for a in reads for b in writes if a != b]
-    if len(orders) == 2:
-        orders = [
-            (a, b)
-            for a, b in orders
-            if _says(a, "in", "embed") and _says(b, "out", "unembed", "head")
-        ]
-    if len(layers) != 2 or len(orders) != 1:
-        raise InputError(
-            f"{where}: around a GPT2Model of width {width} there must be a linear read-in and "
-            "read-out, called for example read_in and read_out, but there are "
-            f"{state.listed(sorted(around)) or 'no other tensors'}"
-        )
-    ends = {}
-    for layer, end in zip(orders[0], ("in", "out"), strict=True):
-        for part in ("weight", "bias"):
-            if f"{layer}.{part}" in around:
-                ends[f"{end}.{part}"] = around[f"{layer}.{part}"]
-    known = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
-    sizes = {"in.bias": width, "out.bias": ends["out.weight"].shape[0]}
-    if set(around) <= known and all(
-        tuple(ends[k].shape) == (size,) for k, size in sizes.items() if k in ends
-    ):
-        return ends
-    raise InputError(
-        f"{where}: the tensors around its GPT2Model are not two linear layers: "
-        f"{state.listed(around)}"
-    )
-
-
-def _shape(tensors: Mapping[str, Tensor], layer: str) -> Shape:
-    weight = tensors.get(f"{layer}.weight")
-    return () if weight is None else tuple(weight.shape)
-
-
-def _says(layer: str, *words: str) -> bool:
-    return bool(set(re.split(r"[._]", layer.lower())) & set(words))
 
 
 def sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:
