@@ -3,6 +3,7 @@
 from icl_interp.models.tokens import (
     ENCODINGS,
     Augmented,
+    Driven,
     Encoding,
     Interleaved,
     Stacked,
@@ -15,6 +16,7 @@ from icl_interp.models.tokens import (
 __all__ = [
     "ENCODINGS",
     "Augmented",
+    "Driven",
     "Encoding",
     "Interleaved",
     "Stacked",

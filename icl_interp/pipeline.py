@@ -69,8 +69,8 @@ def analyze(
             prompts; of a model with more than two million parameters 64 pairs x 4 prompts, which
             takes far less time (`analyses.facts.is_large` says what it costs).
         seed: of the sample.
-        encoding: "interleaved", "stacked", "states" or "augmented", where a bare model's width does
-            not tell, or a file of weights.
+        encoding: "interleaved", "stacked", "states", "augmented" or "driven", where a bare
+            model's width does not tell, or a file of weights.
         n_heads: attention heads of a block, where a file of weights does not tell.
         settings: further settings of the model that a file of weights does not tell; see `load`.
         companions: further checkpoints that differ from this one in a single respect (no

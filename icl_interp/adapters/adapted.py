@@ -135,6 +135,7 @@ class Adapted(HookedModel):
     """
 
     cfg: Sizes
+    encoding: Encoding
     unembed: Callable[[Tensor], Tensor]
 
     def __init__(

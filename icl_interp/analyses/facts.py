@@ -78,7 +78,7 @@ class Facts:
     Attributes:
         config: its shape; vectors of positions that are all the same are none (`model.shape`).
         task: what it was trained on; an `UnknownTask` where its class is not registered here.
-        encoding: how it reads prompts: "interleaved", "stacked", "states" or "augmented".
+        encoding: how it reads prompts: "interleaved", "stacked", "states", "augmented" or "driven".
         in_distribution: its error on fresh prompts, as `evaluation.in_distribution` gives it:
             "error", "r2" and more.
         n_points: points of a prompt, the query included.

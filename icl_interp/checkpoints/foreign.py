@@ -27,8 +27,8 @@ def as_checkpoint(model: Any, task: Task, encoding: Encoding | str | None = None
     Args:
         model: see `adopt`.
         task: what the model is asked about.
-        encoding: "interleaved", "stacked", "states" or "augmented", where neither the task nor the
-            model's width tells.
+        encoding: "interleaved", "stacked", "states", "augmented" or "driven", where neither the
+            task nor the model's width tells.
 
     Raises:
         InputError: what `adopt` refuses, or prompts that do not fit the model.

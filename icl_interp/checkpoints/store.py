@@ -210,8 +210,8 @@ def load(
         source: a path, the name of a bundled model, a `Checkpoint`, or a model in memory that one
             of the formats knows.
         task: what the model is asked about. It replaces the source's own.
-        encoding: "interleaved", "stacked", "states" or "augmented". It replaces the source's own.
-            What neither tells, the task's default and the model's width tell.
+        encoding: "interleaved", "stacked", "states", "augmented" or "driven". It replaces the
+            source's own. What neither tells, the task's default and the model's width tell.
         n_heads: attention heads of a block, where weights do not tell.
         settings: further settings of the model that its weights do not tell, in the words of
             `HookedTransformerConfig`, for example {"act_fn": "relu"}.

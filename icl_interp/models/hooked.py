@@ -33,6 +33,13 @@ class HookedModel(HookedRootModule):
 
     cfg: Any
     encoding: Encoding | None = None
+    # Not every model has these: a lens asks for the read-out, and sweeps for the way to read a
+    # context once (`cfg.query_is_unseen`).
+    unembed: Any
+    remember: Any
+    after: Any
+    streams_after: Any
+    resume_after: Any
 
     @property
     def numbers(self) -> Tensor:
