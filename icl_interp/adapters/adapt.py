@@ -17,7 +17,8 @@ from icl_interp.models.tokens import Encoding
 from icl_interp.provenance import generator
 
 Named = str | Place
-N_PROMPTS, N_POINTS = 2, 4  # of the trial
+N_PROMPTS = 2  # of the trial
+N_POINTS = 4
 # What an adapted module has under these names is no hook point.
 RESERVED = ("module", "spots", "readout", "call", "unembed", "distributions", "hook_dict")
 
@@ -75,6 +76,7 @@ def adapt(
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes a torch module, but got {shown(module)}")
+    # Hook points, and where each is.
     named = _named(residual, norms, patterns, scores, points or {})
     spots: list[Spot] = []
     for name, place in named.items():
@@ -87,6 +89,7 @@ def adapt(
                 "here: give norms={'ln_final': ...}, with names of your own"
             )
         spots.append(NormSpot(name, place) if name.endswith(".hook_scale") else Spot(name, place))
+    # What the module is, the trial tells.
     parts = several(readout, "readout")
     for part in parts:
         Place.of(part).within(module)
@@ -103,6 +106,7 @@ def _named(
     points: Mapping[str, Named],
 ) -> dict[str, Place]:
     """Places by the names of their hook points."""
+    # By layer.
     found = _stream(residual)
     n_blocks = len(found) - 1
     further: dict[str, Place] = {}
@@ -115,6 +119,7 @@ def _named(
             )
         for i, place in enumerate(places):
             further[f"blocks.{i}.attn.hook_{kind}"] = Place.of(place)
+    # By name.
     if not isinstance(norms, Mapping):
         norms = {Place.of(each).module: each for each in several(norms, "norms")}
     for name, place in norms.items():

@@ -159,7 +159,7 @@ class Adapted(HookedModel):
             self._hang(spot.name, spot.point)
         self._aside = threading.local()
         if readout:
-            self.unembed = self._read_out
+            self.unembed = self.read_out
 
     def _hang(self, name: str, point: HookPoint) -> None:
         """Put a hook point where its name says, so that names of modules lead to it."""
@@ -189,7 +189,7 @@ class Adapted(HookedModel):
         super().__setstate__(state)
         self._aside = threading.local()
         if self.readout:
-            self.unembed = self._read_out
+            self.unembed = self.read_out
 
     def forward(
         self, tokens: Float[Tensor, "batch token d_in"], positions: Sequence[int] | None = None
@@ -247,7 +247,7 @@ class Adapted(HookedModel):
             f"no call {call}"
         )
 
-    def _read_out(self, stream: Tensor) -> Tensor:
+    def read_out(self, stream: Tensor) -> Tensor:
         """The prediction that a stream holds, by the submodules of the read-out."""
         aside = getattr(self._aside, "now", [False])
         before, aside[0] = aside[0], True

@@ -1,6 +1,7 @@
 """What is tried on a module when it is adapted, so that nothing about it is guessed."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,8 +50,9 @@ def settle(model: Adapted, tokens: Tensor) -> None:
     _check_same(seen.out, out, "with functions attached that only read, its predictions change")
     _check_shapes(model, seen.values, tokens)
     _tell_used(model, tokens, out)
-    patterns = [value for name, value in seen.values.items() if name.endswith("hook_pattern")]
-    model.distributions = all(map(_adds_up, patterns))
+    for name, value in seen.values.items():
+        if name.endswith("hook_pattern") and not _adds_up(value):
+            model.distributions = False
     model.cfg = Sizes(
         n_layers=_n_layers(model),
         d_in=tokens.shape[-1],
@@ -127,14 +129,14 @@ def _look(model: Adapted, tokens: Tensor) -> Seen:
         if isinstance(out, Tensor):
             sizes.append(-(-out.numel() // (tokens.shape[0] * tokens.shape[1])))
 
-    handles = [part.register_forward_hook(measure) for part in model.module.modules()]
-    try:
+    with ExitStack() as stack:
+        for part in model.module.modules():
+            handle = part.register_forward_hook(measure)
+            stack.callback(handle.remove)
         fwd_hooks = [(name, read) for name in model.hook_dict]
-        with torch.no_grad(), model.hooks(fwd_hooks=fwd_hooks):
-            out = model(tokens)
-    finally:
-        for handle in handles:
-            handle.remove()
+        stack.enter_context(model.hooks(fwd_hooks=fwd_hooks))
+        stack.enter_context(torch.no_grad())
+        out = model(tokens)
     return Seen(out, values, max(sizes))
 
 
@@ -142,6 +144,7 @@ def _check_shapes(model: Adapted, values: dict[str, Tensor], tokens: Tensor) -> 
     """Refuse activations that are not those of their hook points."""
     n, n_tokens = tokens.shape[:2]
     width = _width(values)
+    # The axes follow from the end of a hook point's name.
     for spot in model.spots:
         last = spot.name.rpartition(".")[2]
         shape = tuple(values[spot.name].shape)
@@ -179,14 +182,12 @@ def _tell_used(model: Adapted, tokens: Tensor, out: Tensor) -> None:
     spots = [spot for spot in model.spots if spot.used]
     with torch.enable_grad(), model.hooks(fwd_hooks=[(spot.name, add) for spot in spots]):
         total = model(tokens).sum()
-    names = list(zeros)
-    if names and total.requires_grad:
-        gradients = torch.autograd.grad(total, [zeros[name] for name in names], allow_unused=True)
-    else:
-        gradients = [None] * len(names)
-    reaching = {name for name, each in zip(names, gradients, strict=True) if each is not None}
+    gradients: Sequence[Tensor | None] = [None] * len(zeros)
+    if zeros and total.requires_grad:
+        gradients = torch.autograd.grad(total, list(zeros.values()), allow_unused=True)
+    by_name = dict(zip(zeros, gradients, strict=True))
     for spot in spots:
-        if spot.name not in reaching:
+        if by_name[spot.name] is None:
             spot.used = _moves(model, spot, tokens, out)
 
 
@@ -202,17 +203,28 @@ def _adds_up(pattern: Tensor) -> bool:
 
 
 def _n_layers(model: Adapted) -> int:
-    blocks = [name.split(".")[1] for name in model.hook_dict if name.startswith("blocks.")]
-    return len(set(blocks))
+    blocks = set()
+    for name in model.hook_dict:
+        parts = name.split(".")
+        if parts[0] == "blocks":
+            blocks.add(parts[1])
+    return len(blocks)
 
 
 def _width(values: dict[str, Tensor]) -> int | None:
-    return next((t.shape[-1] for name, t in values.items() if "hook_resid" in name), None)
+    for name, value in values.items():
+        if "hook_resid" in name:
+            return value.shape[-1]
+    return None
 
 
 def _heads(values: dict[str, Tensor]) -> int | None:
-    counts = [t.shape[1] for name, t in values.items() if name.endswith("hook_pattern")]
-    counts += [t.shape[2] for name, t in values.items() if name.endswith("hook_z")]
+    counts = []
+    for name, value in values.items():
+        if name.endswith("hook_pattern"):
+            counts.append(value.shape[1])
+        if name.endswith("hook_z"):
+            counts.append(value.shape[2])
     if len(set(counts)) > 1:
         raise InputError(
             f"layers have different numbers of heads ({_listed(counts)}), which no probe here reads"
@@ -239,7 +251,7 @@ def _check_readout(model: Adapted, seen: Seen) -> None:
     if last not in seen.values:
         raise InputError("readout=[...] reads the residual stream: give residual=[...] as well")
     with torch.no_grad():
-        made = model.unembed(seen.values[last])
+        made = model.read_out(seen.values[last])
     if made.shape != seen.out.shape:
         raise InputError(
             f"readout={list(model.readout)} makes {tuple(made.shape)} of the last stream, but the "

@@ -108,7 +108,8 @@ class HookedModel(HookedRootModule):
         meanwhile, nothing of it acts there. What is to act in every thread is attached with
         `add_hook`.
         """
-        fwd_hooks, bwd_hooks = pairs_of(fwd_hooks, "fwd_hooks"), pairs_of(bwd_hooks, "bwd_hooks")
+        fwd_hooks = pairs_of(fwd_hooks, "fwd_hooks")
+        bwd_hooks = pairs_of(bwd_hooks, "bwd_hooks")
         self.check_hooks([name for name, _ in fwd_hooks + bwd_hooks])
         return attached(self, fwd_hooks, bwd_hooks, not reset_hooks_end, clear_contexts)
 

@@ -160,5 +160,5 @@ def test_adapted_it_gives_the_numbers_of_its_conversion(causal):
 
 
 def test_what_a_kernel_passes_by_is_refused():
-    with pytest.raises(InputError, match="was not reached.*fused kernel"):
+    with pytest.raises(InputError, match=r"was not reached.*fused kernel"):
         adapted(Encoder(), points={"blocks.0.hook_attn_out": "encoder.layers.0.self_attn.out_proj"})

@@ -10,6 +10,7 @@ numbers never use. The read-in and read-out are `torch.nn.Linear`.
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 
 from icl_interp.checkpoints.formats import files, masked, modules, positions, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
-from icl_interp.checkpoints.formats.ends import linear_ends
 from icl_interp.checkpoints.formats.state import State
 from icl_interp.errors import InputError, shown
 from icl_interp.models.config import HookedTransformerConfig
@@ -194,6 +194,76 @@ def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, T
         {name: tensor for name, tensor in found.tensors.items() if not own.fullmatch(name)},
         prefix,
     )
+
+
+def linear_ends(
+    around: Mapping[str, Tensor], width: int, where: object, body: str
+) -> dict[str, Tensor]:
+    """The two linear layers around a body, under the names `in` and `out`.
+
+    Args:
+        around: all tensors but those of the body, by name.
+        width: of the body's stream.
+        where: the file, for messages.
+        body: what they stand around, for messages: "a GPT2Model".
+
+    Raises:
+        InputError: there are other tensors than those of two linear layers, or it cannot be told
+            which of them reads.
+    """
+    layers = sorted({name.rpartition(".")[0] for name in around})
+    order = _order(around, layers, width)
+    if len(layers) != 2 or order is None:
+        raise InputError(
+            f"{where}: around {body} of width {width} there must be a linear read-in and "
+            "read-out, called for example read_in and read_out, but there are "
+            f"{state.listed(sorted(around)) or 'no other tensors'}"
+        )
+    # Under our names, with a bias where there is one.
+    ends: dict[str, Tensor] = {}
+    for layer, end in zip(order, ("in", "out"), strict=True):
+        for part in ("weight", "bias"):
+            if f"{layer}.{part}" in around:
+                ends[f"{end}.{part}"] = around[f"{layer}.{part}"]
+    if len(ends) != len(around) or not _biases_fit(ends):
+        raise InputError(
+            f"{where}: the tensors around {body} are not two linear layers: {state.listed(around)}"
+        )
+    return ends
+
+
+def _order(around: Mapping[str, Tensor], layers: list[str], width: int) -> tuple[str, str] | None:
+    """The layer that reads, and the one that writes; None where that cannot be told."""
+    orders: list[tuple[str, str]] = []
+    for first, second in permutations(layers, 2):
+        read, written = _shape(around, first), _shape(around, second)
+        if len(read) == len(written) == 2 and read[0] == width == written[1]:
+            orders.append((first, second))
+    if len(orders) == 2:  # a model as wide as its tokens: names tell
+        orders = [order for order in orders if _named_so(*order)]
+    return orders[0] if len(orders) == 1 else None
+
+
+def _biases_fit(ends: Mapping[str, Tensor]) -> bool:
+    """Whether each bias is as long as its matrix is high."""
+    for end in ("in", "out"):
+        bias = ends.get(f"{end}.bias")
+        if bias is not None and tuple(bias.shape) != ends[f"{end}.weight"].shape[:1]:
+            return False
+    return True
+
+
+def _named_so(first: str, second: str) -> bool:
+    return _says(first, "in", "embed", "wte") and _says(second, "out", "unembed", "head")
+
+
+def _shape(tensors: Mapping[str, Tensor], layer: str) -> Shape:
+    weight = tensors.get(f"{layer}.weight")
+    return () if weight is None else tuple(weight.shape)
+
+
+def _says(layer: str, *words: str) -> bool:
+    return bool(set(re.split(r"[._]", layer.lower())) & set(words))
 
 
 def sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:

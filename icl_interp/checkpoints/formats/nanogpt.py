@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from icl_interp.checkpoints.formats import files, gpt2, in_memory, masked, positions, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
-from icl_interp.checkpoints.formats.ends import linear_ends
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import Shape
@@ -44,6 +43,7 @@ def read(source: Source, given: Given) -> Parts:
     """
     found = files.read(source)
     where = source if isinstance(source, Path) else "the model"
+    # What names and shapes tell.
     body, ends = _parts(found, where)
     told = gpt2.OF_CLASS | gpt2.direction(found, where) | gpt2.COMMON | gpt2.sizes(body)
     told |= {"d_in": ends["in.weight"].shape[1], "d_out": ends["out.weight"].shape[0]}
@@ -52,6 +52,7 @@ def read(source: Source, given: Given) -> Parts:
     n_heads = told.get("n_heads", given.settings.get("n_heads"))
     told |= state.head_width(told["d_model"], n_heads, where)
 
+    # In memory outputs tell which activation it has.
     if isinstance(source, nn.Module):
         build = partial(_built, given, told, body, ends, where)
         tried = [{"act_fn": name} for name in ACTIVATIONS]
@@ -59,6 +60,7 @@ def read(source: Source, given: Given) -> Parts:
         model, encoding = in_memory.fitted(source, build, tried, dim)
         return Parts(model, encoding=encoding)
 
+    # Of a file, whoever loads it.
     asks = ("task", "encoding")
     cfg, taken = given.complete(told, where, needed=("n_heads",), usual=USUAL, asks=asks)
     model = state.build(cfg, gpt2.ours(body, ends, cfg.n_heads), where)
@@ -79,12 +81,8 @@ def _built(
     settings: Mapping[str, Any],
 ) -> HookedTransformer:
     """A copy of a model in memory with some settings."""
-    words = {**told, **settings}
-    usual = {**USUAL, **settings}
-    for name in settings:  # what was given replaces what is tried
-        if name in given.settings:
-            words.pop(name)
-    cfg, _ = given.complete(words, where, needed=("n_heads",), usual=usual)
+    usual = {**USUAL, **settings}  # what was given replaces what is tried
+    cfg, _ = given.complete(told, where, needed=("n_heads",), usual=usual)
     return state.build(cfg, gpt2.ours(body, ends, cfg.n_heads), where)
 
 
@@ -97,18 +95,26 @@ def _parts(found: state.State, where: object) -> tuple[dict[str, Tensor], dict[s
     body, around, prefix = gpt2.body_of(found, where)
     width = body[gpt2.ATTENTION].shape[1]
     words = found.tensors.get(prefix + gpt2.WORDS)
-    n_around = len({name.rpartition(".")[0] for name in around})
-    if words is not None and words.shape[:1] == (width,) and n_around < 2:  # it reads numbers
+    # A table of words that is no table reads numbers, where nothing else does.
+    layers = set()
+    for name in around:
+        layers.add(name.rpartition(".")[0])
+    reads = words is not None and words.shape[:1] == (width,)
+    if reads and len(layers) < 2:
         for part in ("wte.weight", "wte.bias"):
-            if prefix + part in found.tensors:
-                around[prefix + part] = found.tensors[prefix + part]
+            name = prefix + part
+            if name in found.tensors:
+                around[name] = found.tensors[name]
     body.pop("wte.bias", None)
-    turned = {name: _turned(name, tensor) for name, tensor in body.items()}
-    told = gpt2.sizes({**turned, gpt2.ATTENTION: body[gpt2.ATTENTION].T})
+    # As a GPT2Model has it.
+    turned = {}
+    for name, tensor in body.items():
+        turned[name] = _turned(name, tensor)
+    told = gpt2.sizes(turned)
     wanted = gpt2.shapes_of(told)
     full = _with_biases(turned, wanted)
     state.check_names(full, wanted, where, f"a {NAME}")
-    return full, linear_ends(around, told["d_model"], where, "a nanoGPT body")
+    return full, gpt2.linear_ends(around, told["d_model"], where, "a nanoGPT body")
 
 
 def _turned(name: str, tensor: Tensor) -> Tensor:
@@ -124,9 +130,12 @@ def _with_biases(tensors: Mapping[str, Tensor], wanted: Mapping[str, Shape]) -> 
     """
     if any(name.endswith(BIAS) for name in tensors):
         return dict(tensors)
+    full = dict(tensors)
     like = next(iter(tensors.values()))
-    missing = {n: like.new_zeros(shape) for n, shape in wanted.items() if n.endswith(BIAS)}
-    return {**tensors, **missing}
+    for name, shape in wanted.items():
+        if name.endswith(BIAS):
+            full[name] = like.new_zeros(shape)
+    return full
 
 
 def _heads_within(model: nn.Module) -> dict[str, int]:

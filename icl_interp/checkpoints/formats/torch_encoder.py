@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from icl_interp.checkpoints.formats import files, in_memory, state
+from icl_interp.checkpoints.formats import files, gpt2, in_memory, state
 from icl_interp.checkpoints.formats.base import Format, Given, Parts, Source
-from icl_interp.checkpoints.formats.ends import linear_ends
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import Shape
@@ -31,6 +30,20 @@ ATTENTION = "layers.0.self_attn.in_proj_weight"
 USUAL: dict[str, Any] = {"act_fn": "relu", "eps": 1e-5, "norm_position": "post"}
 COMMON: dict[str, Any] = {"normalization_type": "LN", "use_attn_scale": True, "score_fn": "softmax"}
 N_TOKENS = 64  # in a prompt, where neither positions nor a task limit it
+# By the names in a layer, ours in a block.
+NAMES = {
+    "self_attn.out_proj.weight": "attn.W_O",
+    "self_attn.out_proj.bias": "attn.b_O",
+    "linear1.weight": "mlp.W_in",
+    "linear1.bias": "mlp.b_in",
+    "linear2.weight": "mlp.W_out",
+    "linear2.bias": "mlp.b_out",
+    "norm1.weight": "ln1.w",
+    "norm1.bias": "ln1.b",
+    "norm2.weight": "ln2.w",
+    "norm2.bias": "ln2.b",
+}
+ENDS = (("in", "embed.W_E", "embed.b_E"), ("out", "unembed.W_U", "unembed.b_U"))
 POSITIONS = re.compile(r"(.*[._])?(pos\w*|wpe|pe)(\.weight)?")
 
 
@@ -53,14 +66,17 @@ def read(source: Source, given: Given) -> Parts:
     tensors = found.tensors
     if isinstance(source, nn.Module):  # fixed vectors of positions need not be among the weights
         tensors = {**dict(source.named_buffers()), **tensors}
+    # What names and shapes tell.
     body, table, around = _split(tensors, where)
     told = COMMON | _sizes(body)
-    full = _with_biases(body, shapes_of(told, _has_final(body)))
-    state.check_names(full, shapes_of(told, _has_final(body)), where, f"a {NAME}")
-    ends = linear_ends(around, told["d_model"], where, "a TransformerEncoder")
+    wanted = shapes_of(told, _has_final(body))
+    full = _with_biases(body, wanted)
+    state.check_names(full, wanted, where, f"a {NAME}")
+    ends = gpt2.linear_ends(around, told["d_model"], where, "a TransformerEncoder")
     told |= {"d_in": ends["in.weight"].shape[1], "d_out": ends["out.weight"].shape[0]}
     told |= _of_positions(table, given)
 
+    # In memory the layers tell the rest, and outputs whether there is a mask.
     if isinstance(source, nn.Module):
         told |= _within(source, where)
         told |= state.head_width(told["d_model"], told["n_heads"], where)
@@ -75,6 +91,7 @@ def read(source: Source, given: Given) -> Parts:
         model, encoding = in_memory.fitted(source, build, tried, dim)
         return Parts(model, encoding=encoding)
 
+    # Of a file, whoever loads it.
     told |= state.head_width(told["d_model"], given.settings.get("n_heads"), where)
     told |= _final(given.settings.get("norm_position", USUAL["norm_position"]), body)
     needed = ("n_heads", "attention_dir")
@@ -88,6 +105,7 @@ def _split(
     tensors: Mapping[str, Tensor], where: object
 ) -> tuple[dict[str, Tensor], Tensor | None, dict[str, Tensor]]:
     """An encoder's tensors by its own names, the vectors of positions, and all others."""
+    # By their names, below the prefix that the encoder has in its model.
     first = next(name for name in tensors if name.endswith(ATTENTION))
     prefix = first.removesuffix(ATTENTION)
     own = re.compile(re.escape(prefix) + r"(layers\.\d+\..*|norm\.(weight|bias))")
@@ -97,11 +115,13 @@ def _split(
     tables: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if own.fullmatch(name):
-            body[name.removeprefix(prefix)] = tensor
+            short = name.removeprefix(prefix)
+            body[short] = tensor
         elif POSITIONS.fullmatch(name) and tensor.shape[-1:] == (width,):
             tables[name] = tensor
         else:
             around[name] = tensor
+    # A table is a vector a place, whatever axes of length 1 it has besides.
     if len(tables) > 1:
         raise InputError(
             f"{where} has several tables of positions, {state.listed(tables)}: one is read"
@@ -132,16 +152,22 @@ def _sizes(body: Mapping[str, Tensor]) -> dict[str, Any]:
 
 def shapes_of(told: Mapping[str, Any], final: bool) -> dict[str, Shape]:
     """Every tensor of an encoder of these sizes."""
-    e, m = told["d_model"], told["d_mlp"]
+    e = told["d_model"]
+    m = told["d_mlp"]
     shapes: dict[str, Shape] = {}
     for i in range(told["n_layers"]):
         here = f"layers.{i}."
-        shapes |= {f"{here}self_attn.in_proj_weight": (3 * e, e)}
-        shapes |= {f"{here}self_attn.in_proj_bias": (3 * e,)}
+        rows = 3 * e  # of Q, K and V
+        shapes[f"{here}self_attn.in_proj_weight"] = (rows, e)
+        shapes[f"{here}self_attn.in_proj_bias"] = (rows,)
         shapes |= _linear(f"{here}self_attn.out_proj", e, e)
-        shapes |= _linear(f"{here}linear1", m, e) | _linear(f"{here}linear2", e, m)
-        shapes |= _norm(f"{here}norm1", e) | _norm(f"{here}norm2", e)
-    return shapes | (_norm("norm", e) if final else {})
+        shapes |= _linear(f"{here}linear1", m, e)
+        shapes |= _linear(f"{here}linear2", e, m)
+        shapes |= _norm(f"{here}norm1", e)
+        shapes |= _norm(f"{here}norm2", e)
+    if final:
+        shapes |= _norm("norm", e)
+    return shapes
 
 
 def _linear(name: str, after: int, before: int) -> dict[str, Shape]:
@@ -156,25 +182,33 @@ def _with_biases(tensors: Mapping[str, Tensor], wanted: Mapping[str, Shape]) -> 
     """The same with biases of 0, where layers have none at all; a final norm may have its own."""
     if any(name.endswith("bias") for name in tensors if name != "norm.bias"):
         return dict(tensors)
+    full = dict(tensors)
     like = tensors[ATTENTION]
-    zeros = {n: like.new_zeros(shape) for n, shape in wanted.items() if n.endswith("bias")}
-    return {**zeros, **tensors}
+    for name, shape in wanted.items():
+        if name.endswith("bias") and name not in full:
+            full[name] = like.new_zeros(shape)
+    return full
 
 
 def _of_positions(table: Tensor | None, given: Given) -> dict[str, Any]:
     """Positions as settings; without them a prompt may have any length."""
     if table is not None:
         return {"positional_embedding_type": "standard", "n_ctx": len(table)}
-    n_tokens = N_TOKENS
+    longest = N_TOKENS
     if given.task and given.encoding:
-        n_tokens = given.encoding.n_tokens(given.task.n_points)
-    return {"positional_embedding_type": "none", "n_ctx": max(n_tokens, N_TOKENS)}
+        n_points = given.task.n_points
+        n_tokens = given.encoding.n_tokens(n_points)
+        longest = max(longest, n_tokens)
+    return {"positional_embedding_type": "none", "n_ctx": longest}
 
 
 def _final(norm_position: str, body: Mapping[str, Tensor]) -> dict[str, Any]:
     """Whether a final norm stands there, where norms of that place would not tell."""
+    has = _has_final(body)
     usual = norm_position == "pre"
-    return {} if _has_final(body) == usual else {"final_norm": _has_final(body)}
+    if has == usual:
+        return {}
+    return {"final_norm": has}
 
 
 def _within(model: nn.Module, where: object) -> dict[str, Any]:
@@ -189,14 +223,12 @@ def _within(model: nn.Module, where: object) -> dict[str, Any]:
         raise InputError(f"{where} holds {len(encoders)} TransformerEncoders, but one is read")
     found = []
     for layer in layers:
-        found.append(
-            {
-                "n_heads": layer.self_attn.num_heads,
-                "norm_position": "pre" if layer.norm_first else "post",
-                "act_fn": _activation(layer.activation, where),
-                "eps": layer.norm1.eps,
-            }
-        )
+        words: dict[str, Any] = {}
+        words["n_heads"] = layer.self_attn.num_heads
+        words["norm_position"] = "pre" if layer.norm_first else "post"
+        words["act_fn"] = _activation(layer.activation, where)
+        words["eps"] = layer.norm1.eps
+        found.append(words)
     if any(words != found[0] for words in found):
         raise InputError(
             f"{where}: layers of its TransformerEncoder differ, which no model here has"
@@ -226,17 +258,17 @@ def _ours(
     body: Mapping[str, Tensor], ends: Mapping[str, Tensor], table: Tensor | None, n_heads: int
 ) -> dict[str, Tensor]:
     """The same weights under our names and in our shapes."""
-    read_in, read_out = ends["in.weight"], ends["out.weight"]
-    found = {
-        "embed.W_E": read_in.T,
-        "embed.b_E": ends.get("in.bias", read_in.new_zeros(len(read_in))),
-        "unembed.W_U": read_out.T,
-        "unembed.b_U": ends.get("out.bias", read_out.new_zeros(len(read_out))),
-    }
+    found: dict[str, Tensor] = {}
+    for end, matrix, bias in ENDS:
+        weight = ends[f"{end}.weight"]
+        zeros = weight.new_zeros(len(weight))
+        found[matrix] = weight.T
+        found[bias] = ends.get(f"{end}.bias", zeros)
     if table is not None:
         found["pos_embed.W_pos"] = table
     if _has_final(body):
-        found |= {"ln_final.w": body["norm.weight"], "ln_final.b": body["norm.bias"]}
+        found["ln_final.w"] = body["norm.weight"]
+        found["ln_final.b"] = body["norm.bias"]
     for i in range(state.n_blocks(body, "layers.")):
         found |= _block(body, f"layers.{i}.", f"blocks.{i}.", n_heads)
     return found
@@ -244,25 +276,22 @@ def _ours(
 
 def _block(body: Mapping[str, Tensor], theirs: str, here: str, n_heads: int) -> dict[str, Tensor]:
     """One layer: rows of Q, K and V are cut into heads, and matrices turned."""
-    attn = f"{theirs}self_attn."
-    out = body[f"{attn}out_proj.weight"].T
-    found = {
-        f"{here}attn.W_O": out.unflatten(0, (n_heads, -1)),
-        f"{here}attn.b_O": body[f"{attn}out_proj.bias"],
-        f"{here}mlp.W_in": body[f"{theirs}linear1.weight"].T,
-        f"{here}mlp.b_in": body[f"{theirs}linear1.bias"],
-        f"{here}mlp.W_out": body[f"{theirs}linear2.weight"].T,
-        f"{here}mlp.b_out": body[f"{theirs}linear2.bias"],
-    }
-    for number in (1, 2):
-        found[f"{here}ln{number}.w"] = body[f"{theirs}norm{number}.weight"]
-        found[f"{here}ln{number}.b"] = body[f"{theirs}norm{number}.bias"]
-    weights = body[f"{attn}in_proj_weight"].chunk(3)
-    biases = body[f"{attn}in_proj_bias"].chunk(3)
+    found: dict[str, Tensor] = {}
+    for old, new in NAMES.items():
+        tensor = body[theirs + old]
+        turned = tensor.ndim == 2
+        found[here + new] = tensor.T if turned else tensor
+
+    # What all heads have side by side.
+    attn = f"{here}attn."
+    output = found[f"{attn}W_O"]
+    found[f"{attn}W_O"] = output.unflatten(0, (n_heads, -1))
+    weights = body[f"{theirs}self_attn.in_proj_weight"].chunk(3)
+    biases = body[f"{theirs}self_attn.in_proj_bias"].chunk(3)
     for letter, weight, bias in zip("QKV", weights, biases, strict=True):
         by_head = weight.unflatten(0, (n_heads, -1))  # (head, d_head, d_model)
-        found[f"{here}attn.W_{letter}"] = by_head.transpose(1, 2)
-        found[f"{here}attn.b_{letter}"] = bias.unflatten(0, (n_heads, -1))
+        found[f"{attn}W_{letter}"] = by_head.transpose(1, 2)
+        found[f"{attn}b_{letter}"] = bias.unflatten(0, (n_heads, -1))
     return found
 
 
