@@ -102,7 +102,7 @@ BROKEN = {
     ),
     "recognises": (
         "from icl_interp.checkpoints.formats import Format\n"
-        "ARCHIVE = Format('bad', lambda source: 1 / 0, None)",
+        "ARCHIVE = Format('bad', lambda source: 1 / 0, lambda source, given: None)",
         "ZeroDivisionError: division by zero",
     ),
 }
