@@ -202,6 +202,7 @@ class AttentionEntropy(Probe):
     Attention without queries is even, so it has the largest entropy, log n:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> _ = torch.nn.init.zeros_(model.blocks[0].attn.W_Q)
@@ -308,6 +309,7 @@ class AttentionTargets(Probe):
     The last token attends to itself, to an x, to a y or to a pair, so these shares add up to 1:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> tokens, kinds = torch.randn(8, 5, 1), ("x", "y", "x", "y", "x")

@@ -40,6 +40,7 @@ class LayerNormScale(Probe):
     Without positions the first norm sees a token x as the vector x W (a fresh model has no biases):
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
     >>> model = HookedTransformer(config)

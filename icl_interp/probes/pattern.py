@@ -35,6 +35,7 @@ class AttentionPattern(Probe):
         InputError: a model without attention (raised by `probe` and `observe`).
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
     >>> results = probe(model, torch.randn(4, 6, 1), [AttentionPattern()])

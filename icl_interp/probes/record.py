@@ -35,6 +35,7 @@ class Activations(Probe):
     values.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)
     >>> model = HookedTransformer(config)

@@ -21,6 +21,7 @@ def depths(model: HookedModel) -> list[str]:
     """Hooks of the stream after 0, 1, ..., all blocks.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> depths(HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8)))
     ['blocks.0.hook_resid_pre', 'blocks.0.hook_resid_post']
     """
@@ -55,6 +56,7 @@ def logit_lens(
     After all blocks it is the model's own prediction:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, init_std=1.0))
     >>> out, cache = model.run_with_cache(torch.linspace(-1, 1, 5)[None, :, None])
     >>> bool((logit_lens(model, cache[depths(model)[-1]]) - out).abs().max() < 1e-5)
@@ -80,6 +82,7 @@ class LogitLens(Probe):
     After all blocks it is the prediction:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8))
     >>> tokens = torch.randn(4, 6, 1)
@@ -138,6 +141,7 @@ class ResidualStream(Probe):
     Where inputs are numbers and there are no positions, the stream starts on a line:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
     >>> results = probe(HookedTransformer(config), torch.randn(4, 6, 1), [ResidualStream()])

@@ -90,6 +90,7 @@ def probe(
 
     >>> from icl_interp import tasks
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.provenance import generator
     >>> task = tasks.Polynomial(
     ...     degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6

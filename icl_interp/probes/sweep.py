@@ -139,6 +139,7 @@ def run(
             default, and where numbers get too large for that precision.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.models.tokens import Interleaved
     >>> from icl_interp.probes.attention import AttentionEntropy
     >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12)
