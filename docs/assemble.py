@@ -37,6 +37,7 @@ MODULES = {
     "classes": ("Report", "Checkpoint", "HookedTransformer", "HookedTransformerConfig"),
 }
 PACKAGES = (
+    "adapters",
     "probes",
     "interventions",
     "tasks",

@@ -45,7 +45,9 @@ TaskFile = Annotated[
 ]
 EncodingName = Annotated[
     str | None,
-    typer.Option("--encoding", help="interleaved, stacked, states or augmented, if not known."),
+    typer.Option(
+        "--encoding", help="interleaved, stacked, states, augmented or driven, if not known."
+    ),
 ]
 Heads = Annotated[
     int | None, typer.Option("--n-heads", help="Attention heads, if the weights do not tell.")

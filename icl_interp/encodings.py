@@ -3,6 +3,7 @@
 from icl_interp.models.tokens import (
     ENCODINGS,
     Augmented,
+    Driven,
     Encoding,
     Interleaved,
     Separated,
@@ -17,6 +18,7 @@ from icl_interp.models.tokens import (
 __all__ = [
     "ENCODINGS",
     "Augmented",
+    "Driven",
     "Encoding",
     "Interleaved",
     "Separated",

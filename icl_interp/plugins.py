@@ -1,4 +1,4 @@
-"""Other packages that bring studies: found by their entry points and imported when first needed."""
+"""Packages that bring studies or formats: found by entry points, imported when first needed."""
 
 import textwrap
 import threading
@@ -10,39 +10,41 @@ from typing import Any
 from icl_interp.errors import logger
 
 GROUP = "icl_interp.studies"
+FORMATS = "icl_interp.formats"
+_KINDS = {GROUP: "study", FORMATS: "format"}
 log = logger(__name__)
-_found: list[tuple[EntryPoint, Any]] | None = None
+_found: dict[str, list[tuple[EntryPoint, Any]]] = {}
 _LOCK = threading.RLock()  # another thread waits until all are imported
 
 
-def found() -> list[tuple[EntryPoint, Any]]:
-    """The entry points of the group, and what each holds.
+def found(group: str = GROUP) -> list[tuple[EntryPoint, Any]]:
+    """The entry points of a group, and what each holds.
 
     An entry point that cannot be imported is left out with a warning.
 
     Importing happens once in a process. It also registers the tasks that such a package has of its
     own.
     """
-    global _found
     with _LOCK:
-        if _found is None:
+        if group not in _found:
             # A package that asks again while it is imported does not start a second round.
-            _found = []
+            _found[group] = []
             for point in sorted(
-                entry_points(group=GROUP), key=lambda point: (point.name, point.value)
+                entry_points(group=group), key=lambda point: (point.name, point.value)
             ):
                 with left_out(point):
-                    _found.append((point, point.load()))
-        return _found
+                    _found[group].append((point, point.load()))
+        return _found[group]
 
 
 @contextmanager
 def left_out(point: EntryPoint) -> Iterator[None]:
-    """Leave out a study of another package that fails, and log the cause in one line."""
+    """Leave out what fails of another package, and log the cause in one line."""
     try:
         yield
     except (Exception, SystemExit) as error:
         package = f"{point.dist.name} {point.dist.version}" if point.dist else "another package"
         reason = f"{type(error).__name__}: {error}".removeprefix("InputError: ")
         reason = textwrap.shorten(reason, 300, placeholder=" ...")
-        log.warning("the study %r of %s is left out: %s", point.name, package, reason)
+        kind = _KINDS.get(point.group, "part")
+        log.warning("the %s %r of %s is left out: %s", kind, point.name, package, reason)

@@ -33,7 +33,7 @@ LAYERS = {
     ),
     1: ("tasks", "models", "theory", "baselines"),
     2: (
-        *("checkpoints", "encodings", "predictors", "training"),
+        *("adapters", "checkpoints", "encodings", "predictors", "training"),
         *("probes", "interventions", "evaluation"),
     ),
     3: ("analyses",),
@@ -58,7 +58,8 @@ SIDEWAYS = {
     "plugins": {"errors"},
     "training": {"checkpoints", "evaluation"},
     "probes": {"interventions"},
-    "predictors": {"checkpoints"},
+    "adapters": {"checkpoints"},
+    "predictors": {"adapters", "checkpoints"},
     "evaluation": {"checkpoints", "predictors"},
     "pipeline": {"report"},
     "reproduction": {"report"},

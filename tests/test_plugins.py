@@ -81,7 +81,7 @@ def packages(tmp_path, monkeypatch, caplog):
     log = logging.getLogger("icl_interp")
     log.removeHandler(SURFACE)
     with registers.as_before():
-        monkeypatch.setattr(plugins, "_found", None)
+        monkeypatch.setattr(plugins, "_found", {})
         yield install
     log.addHandler(SURFACE)
     registry.KINDS.clear()
@@ -130,7 +130,7 @@ def test_a_config_asks_for_a_task_of_another_package(packages):
     )
     packages("task_package", "good_one", task + GOOD)
     registry.find("Polynomial")
-    assert plugins._found is None, "nothing is imported for a task that is known"
+    assert plugins._found == {}, "nothing is imported for a task that is known"
     registry.find("Elsewhere")
     assert "Elsewhere" in registry.KINDS
 

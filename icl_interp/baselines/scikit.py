@@ -1,8 +1,7 @@
 """Predictors of scikit-learn, fitted to each prefix: Lasso, a greedy tree, boosted trees.
 
-scikit-learn is optional (`pip install scikit-learn`) and is imported here only, when something is
-predicted. Each point of each prompt is a fit of its own; boosting, which fits a hundred trees,
-takes by far the longest.
+scikit-learn is imported here only, when something is predicted. Each point of each prompt is a fit
+of its own; boosting, which fits a hundred trees, takes by far the longest.
 """
 
 import importlib.util

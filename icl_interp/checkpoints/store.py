@@ -21,6 +21,7 @@ from icl_interp.checkpoints.formats.base import Given, Parts
 from icl_interp.checkpoints.formats.ours import CONFIG, MODEL, PROVENANCE, read_provenance
 from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
 from icl_interp.models.weights import Wanted
@@ -161,7 +162,7 @@ def read_snapshots(folder: Path, config: RunConfig) -> dict[int, dict[str, Tenso
 
 
 def predict(
-    model: HookedTransformer, encoding: Encoding, prompts: Prompts
+    model: HookedModel, encoding: Encoding, prompts: Prompts
 ) -> Float[Tensor, "batch point target"]:
     """A model's prediction of every point from the points before it; NaN where it makes none.
 
@@ -174,7 +175,7 @@ def predict(
             f"{type(prompts).__name__}; a model itself reads tokens"
         )
     read, points = encoding.read_at(prompts.n_points, model.cfg.attention_dir)
-    weight = model.unembed.W_U
+    weight = model.numbers
     tokens_in = encoding.encode(prompts).to(weight)
     with torch.no_grad(), fast(), model.fixed_weights():
         parts = [

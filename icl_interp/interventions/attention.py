@@ -21,8 +21,9 @@ from icl_interp.interventions.base import (
     reference,
 )
 from icl_interp.interventions.put import PutActivations
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.scores import hardmax
-from icl_interp.models.transformer import HookedTransformer, model_in
+from icl_interp.models.transformer import model_in
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class SwapPattern(Intervention):
         if self.to not in ("hardmax", "uniform"):
             raise unknown("pattern", self.to, ("hardmax", "uniform"))
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """Two a layer: the scores, which tell what is visible, and the pattern."""
         hooks: list[Hook] = []
         for layer, heads in by_layer(model, self.heads).items():
@@ -125,7 +126,7 @@ class PutPatterns(Intervention):
     @classmethod
     def measure(
         cls,
-        model: HookedTransformer,
+        model: HookedModel,
         tokens: Float[Tensor, "batch token d_in"],
         layers: Sequence[int] | None = None,
     ) -> Self:
@@ -141,7 +142,7 @@ class PutPatterns(Intervention):
         names = [f"blocks.{layer}.attn.hook_pattern" for layer in chosen]
         return cls(PutActivations.measure(model, tokens, names).values)
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One a layer."""
         return PutActivations(self.patterns).hooks(model)
 
@@ -192,7 +193,7 @@ class Temperature(Intervention):
         if not 0 < self.value < math.inf:
             raise InputError(f"a temperature must be positive and finite, but got {self.value}")
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One at every layer's scores."""
         return [
             (
@@ -252,7 +253,7 @@ class AblateHeads(Intervention):
 
     @classmethod
     def measure(
-        cls, model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], *heads: Head
+        cls, model: HookedModel, tokens: Float[Tensor, "batch token d_in"], *heads: Head
     ) -> Self:
         """Mean ablation, the mean taken over these prompts at each position.
 
@@ -275,7 +276,7 @@ class AblateHeads(Intervention):
         """The last position's means only."""
         return replace(self, means={layer: mean[-1:] for layer, mean in self.means.items()})
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One at every layer's head outputs."""
 
         def ablate(layer: int, heads: list[int]) -> Callable[..., Tensor]:

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError, several, shown, whole
-from icl_interp.models.hooks import check_names, hooked_modules, token_axis
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.hooks import hooked_modules, token_axis
 from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
 
 Hook = tuple[str, Callable[..., Tensor | None]]
@@ -21,7 +22,7 @@ Head = tuple[int, int]  # (layer, head)
 # they are gone.
 # `testing.effects.observed` asks in this way which interventions moved a result. They are attached
 # deep inside measurements, which cannot be told of it, so who watches stands in the context.
-Observer = Callable[[HookedTransformer, Sequence["Intervention"]], AbstractContextManager[None]]
+Observer = Callable[[HookedModel, Sequence["Intervention"]], AbstractContextManager[None]]
 OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar(
     "who watches interventions of this thread", default=()
 )
@@ -54,7 +55,7 @@ class Intervention(ABC):
     """
 
     @abstractmethod
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """Functions and the hook points they go to.
 
         Raises:
@@ -76,9 +77,7 @@ class Intervention(ABC):
 
 
 @contextmanager
-def intervene(
-    model: HookedTransformer, *interventions: Intervention
-) -> Iterator[HookedTransformer]:
+def intervene(model: HookedModel, *interventions: Intervention) -> Iterator[HookedModel]:
     """Run a model under interventions.
 
     They are attached in the order given, and detached at the end, also after an exception.
@@ -116,7 +115,7 @@ def intervene(
             "not as a list"
         )
     hooks = [hook for intervention in interventions for hook in intervention.hooks(model)]
-    check_names([name for name, _ in hooks], model.hook_dict)
+    model.check_hooks([name for name, _ in hooks])
     with ExitStack() as stack:
         for observe in OBSERVERS.get():
             stack.enter_context(observe(model, interventions))
@@ -124,12 +123,12 @@ def intervene(
         yield model
 
 
-def is_hooked(model: HookedTransformer) -> bool:
+def is_hooked(model: HookedModel) -> bool:
     """Whether hooks of the model's points, or torch's own, are attached to it for this thread."""
     return bool(hooked_modules(model))
 
 
-def first_block(model: HookedTransformer, interventions: Sequence[Intervention]) -> int:
+def first_block(model: HookedModel, interventions: Sequence[Intervention]) -> int:
     """The first block that interventions touch.
 
     It is the last block where they touch none, and -1 where they touch what comes before the
@@ -193,7 +192,7 @@ class At(Intervention):
             self, "positions", tuple(whole(p, "a position", -(2**31)) for p in positions)
         )
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """The inner ones, each with its effect elsewhere undone."""
 
         def restrict(
@@ -246,7 +245,7 @@ def pairs_of(heads: Any) -> tuple[Head, ...]:
     )
 
 
-def by_layer(model: HookedTransformer, heads: Sequence[Head] | None) -> dict[int, list[int]]:
+def by_layer(model: HookedModel, heads: Sequence[Head] | None) -> dict[int, list[int]]:
     """Heads grouped by layer; all of them for None."""
     cfg = model.cfg
     if cfg.mlp_only:
@@ -276,7 +275,7 @@ def reference(rows: Tensor, t: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mean_activations(
-    model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]
+    model: HookedModel, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]
 ) -> dict[str, Float[Tensor, "token ..."]]:
     """The mean over prompts of the activations at some hooks, at each position.
 

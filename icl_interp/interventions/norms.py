@@ -10,7 +10,8 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, several, unknown
 from icl_interp.interventions.base import Hook, Intervention, mean_activations, reference
-from icl_interp.models.transformer import HookedTransformer, model_in
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.transformer import model_in
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class FreezeNorms(Intervention):
     @classmethod
     def measure(
         cls,
-        model: HookedTransformer,
+        model: HookedModel,
         tokens: Float[Tensor, "batch token d_in"],
         norms: Sequence[str] | None = None,
     ) -> Self:
@@ -87,7 +88,7 @@ class FreezeNorms(Intervention):
                 raise unknown("measured norm", name, self.scales)
         return replace(self, scales={name: self.scales[name] for name in norms})
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One at every norm's scale."""
 
         def freeze(scale: Tensor) -> Callable[..., Tensor]:
@@ -139,7 +140,7 @@ class InsertNorm(Intervention):
     hook: str
     eps: float = 1e-5
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One, at `hook`."""
         return [
             (

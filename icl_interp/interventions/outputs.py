@@ -9,7 +9,7 @@ from torch import Tensor
 
 from icl_interp.errors import unknown
 from icl_interp.interventions.base import Hook, Intervention, mean_activations, reference
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooked import HookedModel
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,7 @@ class MeanOutputs(Intervention):
 
     @classmethod
     def measure(
-        cls,
-        model: HookedTransformer,
-        tokens: Float[Tensor, "batch token d_in"],
-        names: Sequence[str],
+        cls, model: HookedModel, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]
     ) -> Self:
         """The means over these prompts, for the sublayers whose hooks are named.
 
@@ -78,7 +75,7 @@ class MeanOutputs(Intervention):
         """The last position's means only."""
         return replace(self, means={name: mean[-1:] for name, mean in self.means.items()})
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One a sublayer."""
 
         def put(mean: Tensor) -> Callable[..., Tensor]:
@@ -87,9 +84,7 @@ class MeanOutputs(Intervention):
         return [(name, put(mean)) for name, mean in self.means.items()]
 
 
-def sublayers(
-    model: HookedTransformer, kind: str | None = None, layer: int | None = None
-) -> list[str]:
+def sublayers(model: HookedModel, kind: str | None = None, layer: int | None = None) -> list[str]:
     """Hooks of what sublayers write: of all, of one kind ("attn" or "mlp") or of one block.
 
     Those that a model does not have are left out: it may be attention or MLP only.

@@ -19,8 +19,8 @@ from tqdm.auto import tqdm
 from xarray import DataArray
 
 from icl_interp.errors import InputError, shown, unknown
-from icl_interp.models.hooks import check_names
-from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.transformer import model_in, tokens_in
 from icl_interp.results import make_array
 
 Metric = Callable[[Float[Tensor, "batch token d_out"]], Float[Tensor, ""] | float]
@@ -38,7 +38,7 @@ AXES: dict[str, tuple[Where, ...]] = {
 
 
 def patch(
-    model: HookedTransformer,
+    model: HookedModel,
     clean: Float[Tensor, "batch token d_in"],
     corrupted: Float[Tensor, "_ _ _"],
     metric: Metric,
@@ -105,7 +105,7 @@ def patch(
         "attn." if "head" in AXES[activation] else "mlp." if activation in ("pre", "post") else ""
     )
     names = [f"blocks.{layer}.{part}hook_{activation}" for layer in axes["layer"]]
-    check_names(names, model.hook_dict)
+    model.check_hooks(names)
     values: list[float] = []
     places = list(product(*map(range, shape)))
     with torch.no_grad():

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from icl_interp.errors import InputError, several
 from icl_interp.interventions.base import Hook, Intervention, by_layer
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import token_axis
-from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
+from icl_interp.models.transformer import model_in, tokens_in
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,7 @@ class PutActivations(Intervention):
 
     @classmethod
     def measure(
-        cls,
-        model: HookedTransformer,
-        tokens: Float[Tensor, "batch token d_in"],
-        names: Sequence[str],
+        cls, model: HookedModel, tokens: Float[Tensor, "batch token d_in"], names: Sequence[str]
     ) -> Self:
         """What these prompts show at the hooks named.
 
@@ -69,7 +67,7 @@ class PutActivations(Intervention):
             )
         return cls({name: cache[name] for name in names})
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One for each value."""
         return [(name, _put(name, value)) for name, value in self.values.items()]
 
@@ -148,7 +146,7 @@ class PutHeadOutputs(Intervention):
                 f"outputs, {len(self.heads)} heads and {len(self.positions)} positions"
             )
 
-    def hooks(self, model: HookedTransformer) -> list[Hook]:
+    def hooks(self, model: HookedModel) -> list[Hook]:
         """One, at what the layer's heads make of the values."""
         by_layer(
             model, [(self.layer, head) for head in self.heads]

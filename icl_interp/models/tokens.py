@@ -380,6 +380,52 @@ class Augmented(States):
         return torch.cat([xs.new_zeros(*xs.shape[:2], n_targets), xs, before], -1)
 
 
+@dataclass(frozen=True)
+class Driven(States):
+    """(u_1, s_1), (u_2, s_2), ...: one token a step, for paths that inputs drive.
+
+    The x of each point holds the input u, then the state s; the value is the next state, which
+    comes again as the last coordinates of the next x. So s_{k+1} = g(s_k, u_k), and the output at
+    (u_k, s_k) predicts s_{k+1}, for every k when attention is causal.
+
+    >>> xs, ys = torch.tensor([[[5.0, 1.0], [6.0, 2.0]]]), torch.tensor([[2.0, 3.0]])
+    >>> prompts = Prompts(xs, ys, torch.zeros(1, 0), torch.zeros(1).long())
+    >>> Driven().encode(prompts)
+    tensor([[[5., 1.],
+             [6., 2.]]])
+    """
+
+    def check(self, task: Shape) -> None:
+        """Refuse a task whose x has no room for an input and a state.
+
+        Raises:
+            InputError: x is no wider than a value.
+        """
+        if task.dim <= task.n_targets:
+            raise InputError(
+                "driven tokens hold an input and a state, so x must be wider than a value, but a "
+                f"{type(task).__name__} has x of {counted(task.dim, 'coordinate')} and values of "
+                f"{task.n_targets}: choose interleaved, stacked or, for a path, states"
+            )
+
+    def encode(self, prompts: Prompts) -> Float[Tensor, "batch token d_in"]:
+        """The x of each point; each value comes again in the next one.
+
+        Raises:
+            InputError: values do not come again.
+        """
+        n = prompts.n_targets
+        xs, ys = prompts.xs[:, 1:-1, -n:], prompts.ys[:, :-2]
+        wide = prompts.xs.shape[-1] > n
+        if not wide or not bool(((xs == ys) | ys.isnan()).all()):
+            raise InputError(
+                "driven tokens show no values, so the value at each point must be the last "
+                f"{counted(n, 'coordinate')} of the next x, behind the input that drives it, but "
+                "these prompts are no such paths: choose Interleaved() or Stacked()"
+            )
+        return prompts.xs
+
+
 ENCODINGS: dict[str, type[Encoding]] = {
     "interleaved": Interleaved,
     "separated": Separated,
@@ -387,6 +433,7 @@ ENCODINGS: dict[str, type[Encoding]] = {
     "stacked": Stacked,
     "states": States,
     "augmented": Augmented,
+    "driven": Driven,
 }
 
 
@@ -520,14 +567,17 @@ pass encoding=States() or encoding=Interleaved()
     """
     found = infer(d_in, prompts.xs.shape[2], prompts.n_targets)
     xs, ys = prompts.xs, prompts.ys
+    comes_again = xs[:, 1:, -prompts.n_targets :]
     if (
         isinstance(found, Interleaved)
         and prompts.n_points > 1
-        and torch.equal(ys[:, :-1], xs[:, 1:])
+        and torch.equal(ys[:, :-1], comes_again)
     ):
+        whole = xs.shape[2] == prompts.n_targets
+        where, path = ("", States()) if whole else ("in ", Driven())
         raise InputError(
-            "the value at each point of these prompts is the next input, so a model with "
-            f"d_in={d_in} may read them as states or interleaved: pass encoding=States() or "
+            f"the value at each point of these prompts is {where}the next input, so a model with "
+            f"d_in={d_in} may read them as {name_of(path)} or interleaved: pass encoding={path} or "
             "encoding=Interleaved()"
         )
     return found

@@ -15,20 +15,10 @@ from icl_interp.models import weights
 from icl_interp.models.attention import FIXED, Attention, KeysValues
 from icl_interp.models.blocks import Block, Blocks, Embed, PosEmbed, Stream, Tokens, Unembed
 from icl_interp.models.complex_heads import make_diagonal
-from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.config import DISTRIBUTIONS, HookedTransformerConfig
 from icl_interp.models.fixed import fix_weights, leave_out_biases, read_tokens
-from icl_interp.models.hooks import (
-    HookedRootModule,
-    HookPoint,
-    NumericCache,
-    at,
-    attached,
-    changing_hooks,
-    check_names,
-    listened,
-    pairs_of,
-    refuse_patching_by_position,
-)
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.hooks import HookedRootModule, HookPoint, at, listened
 from icl_interp.models.layers import Norm, TanhNorm, make_norm
 from icl_interp.models.properties import WeightProperties
 from icl_interp.prompts import Prompts
@@ -38,7 +28,7 @@ CACHED = 4 * 2**20  # bytes of the widest activation, in `chunks`
 MOST_AT_ONCE = 128  # prompts
 
 
-class HookedTransformer(WeightProperties, HookedRootModule):
+class HookedTransformer(WeightProperties, HookedModel):
     """A transformer over numbers with TransformerLens' hook names, weight names and weight shapes.
 
     Args:
@@ -268,56 +258,33 @@ class HookedTransformer(WeightProperties, HookedRootModule):
                 "shorten the prompts, or train a model with a larger n_ctx"
             )
 
-    # What TransformerLens adds to a model: the same, but a name that matches nothing is an error.
+    @property
+    def numbers(self) -> Float[Tensor, "d_model d_out"]:
+        """The read-out matrix: tokens have its dtype and stand on its device."""
+        return self.unembed.W_U
 
-    def run_with_cache(
-        self, *args: Any, names_filter: Any = None, **kwargs: Any
-    ) -> tuple[Tensor, Any]:
-        """The output, and every activation (or those `names_filter` selects) by hook name."""
-        check_names(names_filter, self.hook_dict)
-        if kwargs.get("incl_bwd"):
-            raise InputError(
-                "incl_bwd would need an output that is one number, but a prediction is a tensor "
-                "and its loss is yours: use `with model.hooks(bwd_hooks=[(name, function)]):`, and "
-                "call backward() on your loss inside"
+    @property
+    def no_entropy(self) -> str | None:
+        """Why its attention weights are no distribution over keys, and so have no entropy."""
+        if self.cfg.mlp_only:
+            return "this model has no attention"
+        if self.cfg.score_fn == "linear":
+            return (
+                "linear scores are no distribution over keys (they can be negative), so they have "
+                "no entropy"
             )
-        return_cache_object = kwargs.pop("return_cache_object", True)
-        out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
-        if not return_cache_object:
-            return out, cache
-        return out, NumericCache(
-            cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False)
-        )
+        if self.cfg.score_fn not in DISTRIBUTIONS:
+            return (
+                f"{self.cfg.score_fn} weights need not add up to 1, so they are no distribution "
+                "and have no entropy"
+            )
+        return None
 
-    def hooks(
-        self,
-        fwd_hooks: Any = (),
-        bwd_hooks: Any = (),
-        reset_hooks_end: bool = True,
-        clear_contexts: bool = False,
-    ) -> Any:
-        """A context with functions attached to hook points.
-
-        `run_with_hooks` is one forward pass in such a context.
-
-        Like torch's `no_grad` it is the business of this thread: where another one runs the model
-        meanwhile, nothing of it acts there. What is to act in every thread is attached with
-        `add_hook`.
-        """
-        fwd_hooks, bwd_hooks = pairs_of(fwd_hooks, "fwd_hooks"), pairs_of(bwd_hooks, "bwd_hooks")
-        check_names([name for name, _ in fwd_hooks + bwd_hooks], self.hook_dict)
-        return attached(self, fwd_hooks, bwd_hooks, not reset_hooks_end, clear_contexts)
-
-    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """One forward pass with functions attached to hook points."""
-        refuse_patching_by_position()
-        return super().run_with_hooks(*args, **kwargs)
-
-    def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:
-        """Attach a function until `reset_hooks`."""
-        check_names([name], self.hook_dict)
-        with changing_hooks():
-            super().add_hook(name, *args, **kwargs)
+    def widest(self, n_tokens: int) -> int:
+        """Numbers in the widest activation of a prompt: see `widest_bytes`."""
+        cfg = self.cfg
+        per_token = max(cfg.mlp_width, 3 * cfg.n_heads * cfg.head_width, cfg.n_heads * n_tokens)
+        return per_token * n_tokens
 
     @property
     def norms(self) -> dict[str, Norm]:
@@ -342,7 +309,7 @@ class HookedTransformer(WeightProperties, HookedRootModule):
         return weights.load_model(cls, cfg, folder / "model.safetensors").eval()
 
 
-def chunks(model: HookedTransformer, n: int, n_tokens: int, fewest: int = 8) -> list[slice]:
+def chunks(model: HookedModel, n: int, n_tokens: int, fewest: int = 8) -> list[slice]:
     """Prompts in parts whose widest activation stays in the processor's cache.
 
     Larger parts take more time and memory.
@@ -357,7 +324,7 @@ def chunks(model: HookedTransformer, n: int, n_tokens: int, fewest: int = 8) -> 
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 
-def widest_bytes(model: HookedTransformer, n_tokens: int) -> int:
+def widest_bytes(model: HookedModel, n_tokens: int) -> int:
     """Bytes of the widest activation of a prompt.
 
     The candidates are an MLP's hidden layer, queries, keys and values, and scores.
@@ -366,9 +333,7 @@ def widest_bytes(model: HookedTransformer, n_tokens: int) -> int:
     >>> widest_bytes(model, 40) == 4 * 40 * 256, widest_bytes(model, 400) == 4 * 400 * 2 * 400
     (True, True)
     """
-    cfg = model.cfg
-    widest = max(cfg.mlp_width, 3 * cfg.n_heads * cfg.head_width, cfg.n_heads * n_tokens)
-    return widest * n_tokens * model.unembed.W_U.element_size()
+    return model.widest(n_tokens) * model.numbers.element_size()
 
 
 def _kind(value: object) -> str:
@@ -410,7 +375,7 @@ def tokens_in(given: Any, holder: Any) -> Tensor:
         return given
     encoding = getattr(holder, "encoding", None)
     if isinstance(given, Prompts) and encoding is not None:
-        return encoding.encode(given).to(model_in(holder).unembed.W_U)
+        return encoding.encode(given).to(model_in(holder).numbers)
     raise InputError(
         f"tokens are needed, a tensor of shape (batch, token, d_in), but got {_kind(given)}: pass "
         "checkpoint.encoding.encode(prompts), or the checkpoint in the model's place"

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from icl_interp.adapters.adapted import Adapted
 from icl_interp.baselines import scikit
 from icl_interp.baselines.base import predictions
 from icl_interp.checkpoints.store import Checkpoint
@@ -259,12 +260,15 @@ def recognised(source: Any) -> Outside | None:
     """What predicts without weights, as one; None for models and all that `load` reads.
 
     A torch module counts as a model, whatever methods it has: `from_object` makes it a predictor.
+    One that was adapted is judged from its outputs.
 
     Args:
         source: what `icl_interp.analyze` was given.
     """
     if isinstance(source, Outside):
         return source
+    if isinstance(source, Adapted):
+        return from_object(source, type(source.module).__name__)
     if isinstance(source, (str, Path, Checkpoint, nn.Module, type)):
         return None
     if _is_estimator(source):

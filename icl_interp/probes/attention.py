@@ -10,9 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl_interp.errors import InputError, shown
-from icl_interp.models.config import DISTRIBUTIONS
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import edited
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.probes.by_kind import ByKind
 from icl_interp.results import Result, make_array, make_arrays
@@ -203,6 +202,7 @@ class AttentionEntropy(Probe):
     Attention without queries is even, so it has the largest entropy, log n:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> _ = torch.nn.init.zeros_(model.blocks[0].attn.W_Q)
@@ -217,23 +217,11 @@ class AttentionEntropy(Probe):
     def __init__(self, per_prompt: bool = False, keys: Sequence[int] | None = None) -> None:
         self.per_prompt, self.keys = per_prompt, keys
 
-    def refusal(self, model: HookedTransformer) -> str | None:
+    def refusal(self, model: HookedModel) -> str | None:
         """Models without attention, or whose attention weights are not a distribution."""
-        if model.cfg.mlp_only:
-            return "this model has no attention"
-        if model.cfg.score_fn == "linear":
-            return (
-                "linear scores are no distribution over keys (they can be negative), so they have "
-                "no entropy"
-            )
-        if model.cfg.score_fn not in DISTRIBUTIONS:
-            return (
-                f"{model.cfg.score_fn} weights need not add up to 1, so they are no distribution "
-                "and have no entropy"
-            )
-        return None
+        return model.no_entropy
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """Two a layer: the scores, which tell what is visible, and the pattern."""
         self._model, self._positions = model, positions
         self._kept = [ByKind(positions, self.per_prompt) for _ in range(model.cfg.n_layers)]
@@ -263,9 +251,8 @@ class AttentionEntropy(Probe):
             pattern = scaled_to_one(pattern)
         if self.keys is not None:
             pattern = among(pattern, self.keys)
-        if edited(
-            self._model.blocks[layer].attn.hook_pattern
-        ):  # scores do not tell what such a pattern looks at
+        point = self._model.hook_dict[f"blocks.{layer}.attn.hook_pattern"]
+        if edited(point):  # scores do not tell what such a pattern looks at
             visible = visible.maximum((pattern != 0).sum(-1).to(visible))
         step = _at_once(pattern)
         parts = zip(pattern.split(step), visible.split(step), strict=True)
@@ -322,6 +309,7 @@ class AttentionTargets(Probe):
     The last token attends to itself, to an x, to a y or to a pair, so these shares add up to 1:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
     >>> tokens, kinds = torch.randn(8, 5, 1), ("x", "y", "x", "y", "x")
@@ -341,11 +329,11 @@ class AttentionTargets(Probe):
             )
         self.kinds = np.array(kinds)
 
-    def refusal(self, model: HookedTransformer) -> str | None:
+    def refusal(self, model: HookedModel) -> str | None:
         """Models without attention."""
         return "this model has no attention" if model.cfg.mlp_only else None
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """The pattern of every layer."""
         self._positions = {
             kind: where

@@ -96,6 +96,7 @@ class DirectAttribution(Probe):
     """
 
     name: ClassVar[str] = "direct_attribution"
+    weights: ClassVar[str | None] = "what each part writes, and the read-out"
 
     def refusal(self, model: HookedTransformer) -> str | None:
         """Why the model cannot be attributed, or None.

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models import tokens as encodings
-from icl_interp.models.hooks import check_names, only_reads
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.hooks import only_reads
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.prompts import Prompts
@@ -28,7 +29,7 @@ Positions = Mapping[str, Sequence[int]] | Mapping[str | float, Sequence[int]]
 class ModelWithEncoding(Protocol):
     """A model that knows how it reads prompts: a checkpoint, for one."""
 
-    model: HookedTransformer
+    model: HookedModel
     encoding: Encoding
 
 
@@ -61,13 +62,15 @@ class Probe(ABC):
     """
 
     name: ClassVar[str]
+    # The weights that it reads, in words: an adapted module does not tell where it has them.
+    weights: ClassVar[str | None] = None
 
-    def refusal(self, model: HookedTransformer) -> str | None:
+    def refusal(self, model: HookedModel) -> str | None:
         """Why this probe has nothing to measure in a model, or None if it has."""
         return None
 
     @abstractmethod
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """Start anew, with empty statistics.
 
         Args:
@@ -84,9 +87,7 @@ class Probe(ABC):
 
 
 @contextmanager
-def observe(
-    model: HookedTransformer, *probes: Probe, positions: Positions
-) -> Iterator[HookedTransformer]:
+def observe(model: HookedModel, *probes: Probe, positions: Positions) -> Iterator[HookedModel]:
     """Attach probes to a model that you run yourself; afterwards ask each for its `results()`.
 
     `probe` does this for whole prompts. By hand it serves other ways to run a model: under
@@ -110,7 +111,7 @@ def observe(
         yield model
 
 
-def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positions) -> list[Hook]:
+def started(model: HookedModel, probes: Sequence[Probe], positions: Positions) -> list[Hook]:
     """Fresh hooks of several probes, each made read-only.
 
     Raises:
@@ -129,13 +130,20 @@ def started(model: HookedTransformer, probes: Sequence[Probe], positions: Positi
             raise InputError(
                 f"a probe must be an instance of Probe, for example ResidualStream(), but got {p!r}"
             )
-        if reason := p.refusal(model):
+        if reason := why_not(p, model):
             raise InputError(f"probe {p.name}: {reason}")
         hooks += [
             (name, _read_only(p, name, function)) for name, function in p.hooks(model, positions)
         ]
-    check_names([name for name, _ in hooks], model.hook_dict)
+    model.check_hooks([name for name, _ in hooks])
     return hooks
+
+
+def why_not(probe: Probe, model: HookedModel) -> str | None:
+    """Why a probe has nothing to measure in a model, or None if it has."""
+    if probe.weights and not isinstance(model, HookedTransformer):
+        return f"it reads {probe.weights}, and where an adapted module has these nobody says"
+    return probe.refusal(model)
 
 
 def at_places(
@@ -191,19 +199,19 @@ Source = Prompts | Tensor | Iterable[Prompts | Tensor]
 
 
 def resolve(
-    model: HookedTransformer | ModelWithEncoding, encoding: Encoding | str | None
-) -> tuple[HookedTransformer, Encoding | None]:
+    model: HookedModel | ModelWithEncoding, encoding: Encoding | str | None
+) -> tuple[HookedModel, Encoding | None]:
     """The model itself, and its encoding if one is given (also by name) or comes with it."""
     if isinstance(encoding, str):
         encoding = encodings.named(encoding)
     if isinstance(model, ModelWithEncoding):
         return model.model, encoding or model.encoding
-    if not isinstance(model, HookedTransformer):
+    if not isinstance(model, HookedModel):
         raise InputError(
             f"expected a HookedTransformer or a Checkpoint, but got {model!r}: load a path or name "
             "first"
         )
-    return model, encoding
+    return model, encoding or model.encoding
 
 
 def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:
@@ -231,7 +239,7 @@ def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:
 
 
 def batches(
-    model: HookedTransformer, prompts: Source, encoding: Encoding | None, batch_size: int
+    model: HookedModel, prompts: Source, encoding: Encoding | None, batch_size: int
 ) -> Iterator[Batch]:
     """Tokens for the model, `batch_size` prompts at a time.
 
@@ -252,7 +260,7 @@ def batches(
                 f"the prompts of a stream must be equally long, but some have {first} tokens and "
                 f"some {len(kinds)}"
             )
-        yield Batch(tokens.to(model.unembed.W_U), _positions(kinds))
+        yield Batch(tokens.to(model.numbers), _positions(kinds))
     if first is None:
         raise InputError("there are no prompts to probe: the stream is empty")
 

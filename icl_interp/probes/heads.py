@@ -112,6 +112,7 @@ class HeadOrthogonality(Probe):
     """
 
     name: ClassVar[str] = "head_orthogonality"
+    weights: ClassVar[str | None] = "W_V and W_O of its heads"
 
     def __init__(
         self,

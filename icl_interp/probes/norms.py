@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooked import HookedModel
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.probes.by_kind import ByKind
 from icl_interp.results import Result, make_array
@@ -40,6 +40,7 @@ class LayerNormScale(Probe):
     Without positions the first norm sees a token x as the vector x W (a fresh model has no biases):
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
     >>> model = HookedTransformer(config)
@@ -57,11 +58,11 @@ class LayerNormScale(Probe):
     def __init__(self, per_prompt: bool = False) -> None:
         self.per_prompt = per_prompt
 
-    def refusal(self, model: HookedTransformer) -> str | None:
+    def refusal(self, model: HookedModel) -> str | None:
         """Models without a norm that divides by a scale."""
         return model.cfg.no_scale
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """One at every norm's scale."""
         self._norms, self._positions = tuple(model.norms), positions
         self._kept = {

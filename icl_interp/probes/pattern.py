@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooked import HookedModel
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.reductions import Moments
 from icl_interp.results import Result, make_array
@@ -35,6 +35,7 @@ class AttentionPattern(Probe):
         InputError: a model without attention (raised by `probe` and `observe`).
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2))
     >>> results = probe(model, torch.randn(4, 6, 1), [AttentionPattern()])
@@ -51,11 +52,11 @@ class AttentionPattern(Probe):
     def __init__(self, last: bool = False) -> None:
         self.last = last
 
-    def refusal(self, model: HookedTransformer) -> str | None:
+    def refusal(self, model: HookedModel) -> str | None:
         """Models without attention."""
         return "this model has no attention" if model.cfg.mlp_only else None
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """The pattern of every layer."""
         rows = [(place, kind) for kind, places in positions.items() for place in places]
         rows = sorted(rows, key=lambda row: row[0])[-1 if self.last else 0 :]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from icl_interp.errors import several
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import token_axis
-from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes.base import Hook, Positions, Probe
 from icl_interp.reductions import Rows
 from icl_interp.results import Result, make_array
@@ -35,6 +35,7 @@ class Activations(Probe):
     values.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)
     >>> model = HookedTransformer(config)
@@ -53,7 +54,7 @@ class Activations(Probe):
         self.names = several(names, "names of hooks")
         self.keep = keep
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """Those named."""
         self._kept = {name: Rows() for name in self.names}
         self._places = sorted(place for places in positions.values() for place in places)

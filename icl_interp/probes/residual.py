@@ -9,17 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooked import HookedModel
+from icl_interp.models.layers import Norm, TanhNorm
 from icl_interp.probes.base import Hook, Positions, Probe, at_places
 from icl_interp.probes.by_kind import ByKind
 from icl_interp.reductions import Gram
 from icl_interp.results import Result, make_array, make_curve
 
 
-def depths(model: HookedTransformer) -> list[str]:
+def depths(model: HookedModel) -> list[str]:
     """Hooks of the stream after 0, 1, ..., all blocks.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> depths(HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8)))
     ['blocks.0.hook_resid_pre', 'blocks.0.hook_resid_post']
     """
@@ -30,17 +32,18 @@ def depths(model: HookedTransformer) -> list[str]:
 
 
 def normed(
-    model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
+    model: HookedModel, stream: Float[Tensor, "*batch d_model"]
 ) -> Float[Tensor, "*batch d_model"]:
     """The stream as the read-out would see it: through the final norm.
 
-    A post-norm model has none.
+    A post-norm model has none, and the read-out of an adapted module holds its own.
     """
-    return model.ln_final(stream) if hasattr(model, "ln_final") else stream
+    final = getattr(model, "ln_final", None)
+    return final(stream) if isinstance(final, (Norm, TanhNorm)) else stream
 
 
 def logit_lens(
-    model: HookedTransformer, stream: Float[Tensor, "*batch d_model"]
+    model: HookedModel, stream: Float[Tensor, "*batch d_model"]
 ) -> Float[Tensor, "*batch d_out"]:
     """The prediction that the stream holds: the read-out if the remaining blocks wrote nothing.
 
@@ -53,6 +56,7 @@ def logit_lens(
     After all blocks it is the model's own prediction:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8, init_std=1.0))
     >>> out, cache = model.run_with_cache(torch.linspace(-1, 1, 5)[None, :, None])
     >>> bool((logit_lens(model, cache[depths(model)[-1]]) - out).abs().max() < 1e-5)
@@ -78,6 +82,7 @@ class LogitLens(Probe):
     After all blocks it is the prediction:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> model = HookedTransformer(HookedTransformerConfig(n_layers=2, d_model=8))
     >>> tokens = torch.randn(4, 6, 1)
@@ -92,7 +97,13 @@ class LogitLens(Probe):
     def __init__(self, per_prompt: bool = False) -> None:
         self.per_prompt = per_prompt
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def refusal(self, model: HookedModel) -> str | None:
+        """Adapted modules of which nobody named the read-out."""
+        if hasattr(model, "unembed"):
+            return None
+        return "nobody named the read-out of this adapted module: readout=[...]"
+
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """One before the first block and one after each."""
         names = depths(model)
         self._model, self._positions = model, positions
@@ -130,6 +141,7 @@ class ResidualStream(Probe):
     Where inputs are numbers and there are no positions, the stream starts on a line:
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.probes.runner import probe
     >>> config = HookedTransformerConfig(n_layers=1, d_model=8, positional_embedding_type="none")
     >>> results = probe(HookedTransformer(config), torch.randn(4, 6, 1), [ResidualStream()])
@@ -140,7 +152,7 @@ class ResidualStream(Probe):
 
     name: ClassVar[str] = "residual_stream"
 
-    def hooks(self, model: HookedTransformer, positions: Positions) -> list[Hook]:
+    def hooks(self, model: HookedModel, positions: Positions) -> list[Hook]:
         """One before the first block and one after each."""
         names = depths(model)
         self._positions = positions

@@ -10,10 +10,19 @@ import torch
 from icl_interp.errors import InputError, shown
 from icl_interp.interventions.base import Intervention, is_hooked
 from icl_interp.models import tokens as encodings
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.tokens import Encoding
-from icl_interp.models.transformer import HookedTransformer, widest_bytes
+from icl_interp.models.transformer import widest_bytes
 from icl_interp.probes.attention import AttentionEntropy
-from icl_interp.probes.base import ModelWithEncoding, Probe, Source, batches, resolve, started
+from icl_interp.probes.base import (
+    ModelWithEncoding,
+    Probe,
+    Source,
+    batches,
+    resolve,
+    started,
+    why_not,
+)
 from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.residual import LogitLens, ResidualStream
@@ -28,7 +37,7 @@ WIDEST = 12 * 2**20
 
 
 def probe(
-    model: HookedTransformer | ModelWithEncoding,
+    model: HookedModel | ModelWithEncoding,
     prompts: Source,
     probes: Sequence[Probe] | None = None,
     encoding: Encoding | str | None = None,
@@ -81,6 +90,7 @@ def probe(
 
     >>> from icl_interp import tasks
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.provenance import generator
     >>> task = tasks.Polynomial(
     ...     degrees=(1,), inputs=tasks.Uniform(-1, 1), coefficients=tasks.Normal(1), n_points=6
@@ -137,7 +147,7 @@ def probe(
     return {f"{p.name}.{name}": result for p in probes for name, result in p.results().items()}
 
 
-def default_probes(model: HookedTransformer) -> list[Probe]:
+def default_probes(model: HookedModel) -> list[Probe]:
     """The probes that `probe` uses where none is named: all here that apply to the model."""
     every = (
         ResidualStream(),
@@ -146,11 +156,22 @@ def default_probes(model: HookedTransformer) -> list[Probe]:
         AttentionEntropy(),
         HeadOrthogonality(angles=False),
     )
-    return [p for p in every if not p.refusal(model)]
+    return [p for p in every if _applies(p, model)]
+
+
+def _applies(probe: Probe, model: HookedModel) -> bool:
+    """Whether the model has what a probe reads."""
+    if why_not(probe, model):
+        return False
+    try:  # of an adapted module some hook points are named, and others not
+        model.check_hooks([name for name, _ in probe.hooks(model, {"query": [0]})])
+    except InputError:
+        return False
+    return True
 
 
 def _read(
-    model: HookedTransformer,
+    model: HookedModel,
     prompts: Source,
     probes: Sequence[Probe],
     encoding: Encoding | None,
@@ -170,7 +191,7 @@ def _read(
 
 
 def _sweep(
-    model: HookedTransformer,
+    model: HookedModel,
     prompts: Source,
     probes: Sequence[Probe],
     encoding: Encoding | None,

@@ -16,9 +16,10 @@ from torch import Tensor
 from icl_interp.errors import InputError
 from icl_interp.interventions.base import At, Intervention, first_block, intervene
 from icl_interp.models.attention import KeysValues
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import only_reads, token_axis
 from icl_interp.models.tokens import Encoding
-from icl_interp.models.transformer import MOST_AT_ONCE, HookedTransformer, chunks
+from icl_interp.models.transformer import MOST_AT_ONCE, chunks
 from icl_interp.probes.base import Hook, Probe, is_reading, started
 from icl_interp.products import fast
 from icl_interp.prompts import Prompts
@@ -115,12 +116,12 @@ def places(xs: Sequence[float] | Any, dim: int) -> Float[Tensor, "point dim"]:
 
 
 def run(
-    model: HookedTransformer,
+    model: HookedModel,
     encoding: Encoding,
     sweeps: Sequence[Sweep],
     tick: Tick | None = None,
     *,
-    reader: HookedTransformer | None = None,
+    reader: HookedModel | None = None,
 ) -> list[Float[Tensor, "batch point target"]]:
     """The predictions that each sweep asks for, on the CPU.
 
@@ -138,6 +139,7 @@ def run(
             default, and where numbers get too large for that precision.
 
     >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> from icl_interp.models.transformer import HookedTransformer
     >>> from icl_interp.models.tokens import Interleaved
     >>> from icl_interp.probes.attention import AttentionEntropy
     >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, n_ctx=12)
@@ -180,8 +182,8 @@ def _by_context(sweeps: Sequence[Sweep]) -> list[list[int]]:
 
 
 def _run_together(
-    model: HookedTransformer,
-    reader: HookedTransformer,
+    model: HookedModel,
+    reader: HookedModel,
     encoding: Encoding,
     shared: Sweep,
     passes: Sequence["_Pass"],
@@ -228,8 +230,8 @@ class _Reading:
 
     def __init__(
         self,
-        model: HookedTransformer,
-        reader: HookedTransformer,
+        model: HookedModel,
+        reader: HookedModel,
         encoding: Encoding,
         context: Sequence[Intervention],
     ) -> None:
@@ -262,13 +264,13 @@ class _Reading:
         if not all(m.is_finite for m in found):  # too large for the reader's precision
             return self._read(self._model, prompts)
         if prompts.n_points not in self._room:
-            self._room[prompts.n_points] = [m.like(self._model.unembed.W_U) for m in found]
+            self._room[prompts.n_points] = [m.like(self._model.numbers) for m in found]
         return [
             m.copied_to(room) for m, room in zip(found, self._room[prompts.n_points], strict=True)
         ]
 
-    def _read(self, model: HookedTransformer, prompts: Prompts) -> list[KeysValues]:
-        tokens = self._encoding.encode(prompts).to(model.unembed.W_U)
+    def _read(self, model: HookedModel, prompts: Prompts) -> list[KeysValues]:
+        tokens = self._encoding.encode(prompts).to(model.numbers)
         with intervene(model, *self._context):
             return model.remember(tokens[:, :-1])
 
@@ -333,7 +335,7 @@ class _Pass:
 
     def run(
         self,
-        model: HookedTransformer,
+        model: HookedModel,
         encoding: Encoding,
         prompts: Prompts,
         memory: list[KeysValues] | None,
@@ -351,7 +353,7 @@ class _Pass:
         own = [queries[rows] for queries in self.own]
         shared = [self.shared.expand(rows.stop - rows.start, -1, -1)] if len(self.shared) else []
         asked = torch.cat([*shared, *own], 1)
-        queries = encoding.queries_after(prompts[rows].first(n_points), asked).to(model.unembed.W_U)
+        queries = encoding.queries_after(prompts[rows].first(n_points), asked).to(model.numbers)
         if memory is not None:
             # A listener may want what comes before that block.
             block = first_block(model, self.query) if self.query and not self.hooks else 0
@@ -364,14 +366,14 @@ class _Pass:
                 else:
                     out = model.resume_after(memory, stream, block)
         else:
-            tokens = encoding.encode(prompts[rows].first(n_points)).to(model.unembed.W_U)
+            tokens = encoding.encode(prompts[rows].first(n_points)).to(model.numbers)
             out = _whole_prompts(model, tokens, queries, context, self.query, self.hooks)
         for columns, answer in zip(self.columns, self.answers, strict=True):
             answer.append(out[:, columns].cpu())
 
 
 def _whole_prompts(
-    model: HookedTransformer,
+    model: HookedModel,
     tokens: Tensor,
     queries: Tensor,
     context: Sequence[Intervention],

@@ -114,7 +114,7 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if "n_points" in model:
         n = int(model["n_points"])
         shown = _plural(
-            n - 1, "state" if model.get("encoding") in ("states", "augmented") else "pair"
+            n - 1, "state" if model.get("encoding") in ("states", "augmented", "driven") else "pair"
         )
         tiles.append((f"{n} points", f"{known} length", f"{shown} and the query"))
     return tiles

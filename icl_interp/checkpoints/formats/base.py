@@ -23,6 +23,7 @@ Source = Path | nn.Module  # a file, a folder, or a model in memory
 ELSEWHERE = {
     "act_fn": ("relu and gelu (peachyland, an option of its own)",),
     "attention_dir": ("bidirectional (Bernardo1998, gpt2_no_mask)",),
+    "norm_position": ("pre (norm_first=True)",),
     "positional_embedding_type": ("none (Bernardo1998, gpt2_no_pe)",),
     "use_attn_scale": ("False (an option of GPT2Config)",),
 }
@@ -45,6 +46,13 @@ _HOW = {
         (
             "settings={'normalization_type': 'LNPre'}, or None for no norm (--setting "
             "normalization_type=LNPre, or =null)"
+        ),
+    ),
+    "attention_dir": (
+        "whether its tokens see those after them",
+        (
+            "settings={'attention_dir': ...} with causal or bidirectional (--setting "
+            "attention_dir=...)"
         ),
     ),
     "act_fn": (

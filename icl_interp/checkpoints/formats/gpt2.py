@@ -10,6 +10,7 @@ numbers never use. The read-in and read-out are `torch.nn.Linear`.
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def read(source: Source, given: Given) -> Parts:
     body, around, prefix = body_of(found, where)
     told |= COMMON | sizes(body)
     _check_sizes(config, told, where)
-    ends = _ends(around, told["d_model"], where)
+    ends = linear_ends(around, told["d_model"], where, "a GPT2Model")
     wanted = {prefix + name: shape for name, shape in shapes_of(told).items()}
     state.check_names(
         {prefix + name: tensor for name, tensor in body.items()}, wanted, where, f"a {NAME}"
@@ -195,41 +196,65 @@ def body_of(found: State, where: object) -> tuple[dict[str, Tensor], dict[str, T
     )
 
 
-def _ends(around: Mapping[str, Tensor], width: int, where: object) -> dict[str, Tensor]:
-    """The two linear layers under the names `in` and `out`."""
-    layers = {name.rpartition(".")[0] for name in around}
-    shapes = {layer: _shape(around, layer) for layer in layers}
-    # A layer that could be either, of a model as wide as its tokens, is told by its name.
-    reads = [layer for layer, shape in shapes.items() if len(shape) == 2 and shape[0] == width]
-    writes = [layer for layer, shape in shapes.items() if len(shape) == 2 and shape[1] == width]
-    orders = [(a, b) for a in reads for b in writes if a != b]
-    if len(orders) == 2:
-        orders = [
-            (a, b)
-            for a, b in orders
-            if _says(a, "in", "embed") and _says(b, "out", "unembed", "head")
-        ]
-    if len(layers) != 2 or len(orders) != 1:
+def linear_ends(
+    around: Mapping[str, Tensor], width: int, where: object, body: str
+) -> dict[str, Tensor]:
+    """The two linear layers around a body, under the names `in` and `out`.
+
+    Args:
+        around: all tensors but those of the body, by name.
+        width: of the body's stream.
+        where: the file, for messages.
+        body: what they stand around, for messages: "a GPT2Model".
+
+    Raises:
+        InputError: there are other tensors than those of two linear layers, or it cannot be told
+            which of them reads.
+    """
+    layers = sorted({name.rpartition(".")[0] for name in around})
+    order = _order(around, layers, width)
+    if len(layers) != 2 or order is None:
         raise InputError(
-            f"{where}: around a GPT2Model of width {width} there must be a linear read-in and "
+            f"{where}: around {body} of width {width} there must be a linear read-in and "
             "read-out, called for example read_in and read_out, but there are "
             f"{state.listed(sorted(around)) or 'no other tensors'}"
         )
-    ends = {}
-    for layer, end in zip(orders[0], ("in", "out"), strict=True):
+    # Under our names, with a bias where there is one.
+    ends: dict[str, Tensor] = {}
+    for layer, end in zip(order, ("in", "out"), strict=True):
         for part in ("weight", "bias"):
             if f"{layer}.{part}" in around:
                 ends[f"{end}.{part}"] = around[f"{layer}.{part}"]
-    known = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
-    sizes = {"in.bias": width, "out.bias": ends["out.weight"].shape[0]}
-    if set(around) <= known and all(
-        tuple(ends[k].shape) == (size,) for k, size in sizes.items() if k in ends
-    ):
-        return ends
-    raise InputError(
-        f"{where}: the tensors around its GPT2Model are not two linear layers: "
-        f"{state.listed(around)}"
-    )
+    if len(ends) != len(around) or not _biases_fit(ends):
+        raise InputError(
+            f"{where}: the tensors around {body} are not two linear layers: {state.listed(around)}"
+        )
+    return ends
+
+
+def _order(around: Mapping[str, Tensor], layers: list[str], width: int) -> tuple[str, str] | None:
+    """The layer that reads, and the one that writes; None where that cannot be told."""
+    orders: list[tuple[str, str]] = []
+    for first, second in permutations(layers, 2):
+        read, written = _shape(around, first), _shape(around, second)
+        if len(read) == len(written) == 2 and read[0] == width == written[1]:
+            orders.append((first, second))
+    if len(orders) == 2:  # a model as wide as its tokens: names tell
+        orders = [order for order in orders if _named_so(*order)]
+    return orders[0] if len(orders) == 1 else None
+
+
+def _biases_fit(ends: Mapping[str, Tensor]) -> bool:
+    """Whether each bias is as long as its matrix is high."""
+    for end in ("in", "out"):
+        bias = ends.get(f"{end}.bias")
+        if bias is not None and tuple(bias.shape) != ends[f"{end}.weight"].shape[:1]:
+            return False
+    return True
+
+
+def _named_so(first: str, second: str) -> bool:
+    return _says(first, "in", "embed", "wte") and _says(second, "out", "unembed", "head")
 
 
 def _shape(tensors: Mapping[str, Tensor], layer: str) -> Shape:

@@ -1,17 +1,23 @@
 """The formats, and the one loop that chooses among them."""
 
+import threading
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from icl_interp import plugins
 from icl_interp.checkpoints.formats import (
     files,
     garg,
     gpt2,
+    nanogpt,
     ours,
     state,
+    torch_encoder,
     transformer_lens_3,
     transformer_lens_4,
     two_norms,
@@ -21,9 +27,11 @@ from icl_interp.checkpoints.formats.base import Format
 from icl_interp.errors import InputError, shown
 from icl_interp.stored import LARGEST_WEIGHTS, opened
 
-# In this order: the first that recognises a source reads it.
+# In this order: the first that recognises a source reads it. Those of other packages are asked
+# behind our own run folders, for whoever wrote a fork knows its files better than we do.
 FORMATS: list[Format] = [
     ours.FORMAT,
+    nanogpt.FORMAT,
     unread.LOOPED,
     unread.PREFIXED,
     garg.FORMAT,
@@ -37,12 +45,14 @@ FORMATS: list[Format] = [
     two_norms.FORMAT,
     transformer_lens_3.FORMAT,
     transformer_lens_4.FORMAT,
+    torch_encoder.FORMAT,
     gpt2.FORMAT,
 ]
 READ = (
     "a run folder (config.json + model.safetensors), the folder or state dict of a model of Garg "
-    "et al. (2022), a state dict with TransformerLens' names, of a GPT2Model between a read-in and "
-    "a read-out or of attention between two norms, or a bundled name"
+    "et al. (2022), a state dict with TransformerLens' names or of attention between two norms, a "
+    "GPT2Model, a nanoGPT body or a torch.nn.TransformerEncoder between a read-in and a read-out, "
+    "or a bundled name"
 )
 
 
@@ -54,18 +64,64 @@ def find(source: Any) -> Format:
     """
     if not isinstance(source, (Path, nn.Module)):
         raise _no_model(source)
-    for format in FORMATS:
+    ours, *rest = FORMATS
+    for format in (ours, *of_packages(), *rest):
         if format.recognises(source):
             return format
     raise _no_checkpoint(source) if isinstance(source, Path) else _no_model(source)
 
 
+_LOCK = threading.Lock()
+_of_packages: list[Format] | None = None
+
+
+def of_packages() -> list[Format]:
+    """The formats that other packages bring, by the entry points `icl_interp.formats`.
+
+    They are loaded when somebody first asks for a format. One that is broken, or has the name of
+    another one, is left out with a warning.
+    """
+    global _of_packages
+    found = plugins.found(plugins.FORMATS)  # which may take long, and waits for other threads
+    with _LOCK:
+        if _of_packages is None:
+            _of_packages = []
+            for point, format in found:
+                with plugins.left_out(point):
+                    names = [known.name for known in (*FORMATS, *_of_packages)]
+                    _of_packages.append(_checked(point, format, names))
+        return list(_of_packages)
+
+
+def _checked(point: EntryPoint, format: Any, names: list[str]) -> Format:
+    """A format of another package, whose mistakes are told as its own.
+
+    Raises:
+        InputError: the entry point holds something else, or its name is taken.
+    """
+    if not isinstance(format, Format):
+        raise InputError(
+            f"its entry point names {shown(format)}, not an icl_interp.checkpoints.formats.Format"
+        )
+    if format.name in names:
+        raise InputError(f"there is a format called {format.name!r} already: choose another name")
+
+    def recognises(source: Any) -> bool:
+        found = False
+        with plugins.left_out(point):  # what fails recognises nothing
+            found = bool(format.recognises(source))
+        return found
+
+    return replace(format, recognises=recognises)
+
+
 def _no_model(model: object) -> InputError:
     return InputError(
-        "a model is given as a run folder, a bundled model's name, a Checkpoint, a GPT2Model "
-        "between a read-in and a read-out, or a model with TransformerLens' hook names and a cfg, "
-        f"but got {type(model).__name__}; for another kind of predictor, evaluate takes any object "
-        "with predict(prompts)"
+        "a model is given as a run folder, a bundled model's name, a Checkpoint, a GPT2Model, "
+        "a nanoGPT body or a torch.nn.TransformerEncoder between a read-in and a read-out, or a "
+        "model with TransformerLens' hook names and a cfg, "
+        f"but got {type(model).__name__}; icl_interp.adapt takes any other torch module, and for "
+        "another kind of predictor, evaluate takes any object with predict(prompts)"
     )
 
 

@@ -21,8 +21,8 @@ def nearest_algorithm(results: Results, facts: Facts) -> str:
     rival = compared.chosen.one
     return (
         f"The nearest of the algorithms tried is “{rival}”, with a similarity of "
-        f"{similarity.value:.3f} [{similarity.low:.3f}, {similarity.high:.3f}] in the worst test condition "
-        "(1: the same predictions)."
+        f"{similarity.value:.3f} [{similarity.low:.3f}, {similarity.high:.3f}] in the worst test "
+        "condition (1: the same predictions)."
     )
 
 
