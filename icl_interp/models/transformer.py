@@ -1,6 +1,6 @@
 """`HookedTransformer`: the model class, for prompts of numbers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from icl_interp.models.complex_heads import make_diagonal
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.fixed import fix_weights, read_tokens
 from icl_interp.models.hooks import (
+    READS,
     HookedRootModule,
     HookPoint,
     NumericCache,
@@ -269,23 +270,107 @@ class HookedTransformer(WeightProperties, HookedRootModule):
     # What TransformerLens adds to a model: the same, but a name that matches nothing is an error.
 
     def run_with_cache(
-        self, *args: Any, names_filter: Any = None, **kwargs: Any
+        self,
+        *args: Any,
+        names_filter: Any = None,
+        incl_bwd: bool = False,
+        number: Callable[[Tensor], Tensor] | None = None,
+        **kwargs: Any,
     ) -> tuple[Tensor, Any]:
-        """The output, and every activation (or those `names_filter` selects) by hook name."""
+        """The output, and every activation (or those `names_filter` selects) by hook name.
+
+        What heads and MLPs read (`READS`) are copies of the stream, one a head. They are kept where
+        `names_filter` selects them, and not by default, as in TransformerLens.
+
+        Args:
+            args: tokens, and what else `forward` takes.
+            names_filter: a name, names, or a function that says of a name whether it is kept.
+            incl_bwd: whether to keep gradients of a number as well, under the hook's name with
+                "_grad" behind it. No gradient is left at the weights.
+            number: that number, made of the output. It must be given with `incl_bwd`, because a
+                prediction is a tensor.
+            kwargs: others of TransformerLens, such as `device` and `remove_batch_dim`.
+
+        Raises:
+            InputError: a name or filter that matches no hook, or gradients of what is no number.
+
+        >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+        >>> model, tokens = HookedTransformer(config), torch.linspace(-1, 1, 5)[None, :, None]
+        >>> last = lambda out: out[:, -1].sum()
+        >>> _, cache = model.run_with_cache(tokens, incl_bwd=True, number=last)
+        >>> gradient = cache["blocks.0.hook_resid_post_grad"]
+        >>> bool((gradient[:, :-1] == 0).all()), bool((gradient[:, -1] != 0).any())
+        (True, True)
+        """
         check_names(names_filter, self.hook_dict)
-        if kwargs.get("incl_bwd"):
-            raise InputError(
-                "incl_bwd would need an output that is one number, but a prediction is a tensor "
-                "and its loss is yours: use `with model.hooks(bwd_hooks=[(name, function)]):`, and "
-                "call backward() on your loss inside"
-            )
+        if names_filter is None:
+            names_filter = _not_read_apart
         return_cache_object = kwargs.pop("return_cache_object", True)
-        out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
+        without_batch = kwargs.get("remove_batch_dim", False)
+        if incl_bwd:
+            out, cache = self._with_gradients(args, names_filter, number, kwargs)
+        elif number is not None:
+            raise InputError("number is what gradients are of: pass incl_bwd=True with it")
+        else:
+            out, cache = super().run_with_cache(*args, names_filter=names_filter, **kwargs)
         if not return_cache_object:
             return out, cache
-        return out, NumericCache(
-            cache, self, has_batch_dim=not kwargs.get("remove_batch_dim", False)
-        )
+        return out, NumericCache(cache, self, has_batch_dim=not without_batch)
+
+    def _with_gradients(
+        self,
+        args: tuple[Any, ...],
+        names_filter: Any,
+        number: Callable[[Tensor], Tensor] | None,
+        kwargs: dict[str, Any],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Output, activations and gradients of `number`, which `run_with_cache` describes."""
+        if number is None:
+            raise InputError(
+                "incl_bwd needs a number whose gradients are kept, because a prediction is a "
+                "tensor: pass number=, for example number=lambda out: out[:, -1].square().mean()"
+            )
+        settings = {
+            name: kwargs.pop(name)
+            for name in ("device", "remove_batch_dim", "pos_slice")
+            if name in kwargs
+        }
+        ends = {
+            name: kwargs.pop(name)
+            for name in ("reset_hooks_end", "clear_contexts")
+            if name in kwargs
+        }
+        cache, forward, backward = self.get_caching_hooks(names_filter, True, **settings)
+        kept = [name for name, _ in forward]
+        apart = any(name.endswith(READS[:3]) for name in kept)
+        if apart and self._normalises_heads_input and any(".ln1." in name for name in kept):
+            raise InputError(
+                "gradients of hook_q_input, hook_k_input or hook_v_input pass by the hooks of ln1, "
+                "whose own gradients would lack them: ask for them in two runs"
+            )
+        tokens, *others = args
+        self._check_width(tokens)
+        # Gradients flow back to the tokens and to the vectors of positions, so that every hook on
+        # the way has one. They are returned and not added to those of the weights.
+        tokens = tokens.detach().requires_grad_()
+        ways = [tokens]
+        if hasattr(self, "pos_embed") and self.pos_embed.W_pos.requires_grad:
+            ways.append(self.pos_embed.W_pos)
+        with torch.enable_grad(), self.hooks(forward, backward, **ends):
+            out = self(tokens, *others, **kwargs)
+            value = number(out)
+            if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+                raise InputError(
+                    "number must make one number of the output, for example lambda out: out[:, "
+                    f"-1].square().mean(), but it returned {_kind(value)}"
+                    + (f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else "")
+                )
+            torch.autograd.grad(value.sum(), ways, allow_unused=True)
+        return out.detach(), cache
+
+    @property
+    def _normalises_heads_input(self) -> bool:
+        return bool(self.cfg.normalization_type) and self.cfg.norm_position == "pre"
 
     def hooks(
         self,
@@ -367,6 +452,11 @@ def widest_bytes(model: HookedTransformer, n_tokens: int) -> int:
     cfg = model.cfg
     widest = max(cfg.mlp_width, 3 * cfg.n_heads * cfg.head_width, cfg.n_heads * n_tokens)
     return widest * n_tokens * model.unembed.W_U.element_size()
+
+
+def _not_read_apart(name: str) -> bool:
+    """Whether a hook shows more than a copy of the stream."""
+    return not name.endswith(READS)
 
 
 def _kind(value: object) -> str:
