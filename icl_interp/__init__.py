@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from icl_interp import (
         analyses,
         baselines,
+        circuits,
+        contrasts,
         encodings,
         experiments,
         figures,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         theory,
     )
     from icl_interp.checkpoints.store import Checkpoint, load
+    from icl_interp.circuits import circuit
     from icl_interp.errors import InputError
     from icl_interp.evaluation import evaluate
     from icl_interp.interventions import intervene
@@ -44,6 +47,8 @@ renamed.install()
 _MODULES = (
     "analyses",
     "baselines",
+    "circuits",
+    "contrasts",
     "encodings",
     "experiments",
     "figures",
@@ -64,6 +69,7 @@ _NAMES = {
     "InputError": "errors",
     "Report": "report",
     "analyze": "pipeline",
+    "circuit": "circuits",
     "compare": "pipeline",
     "evaluate": "evaluation",
     "intervene": "interventions",
@@ -81,7 +87,10 @@ __all__ = [
     "analyses",
     "analyze",
     "baselines",
+    "circuit",
+    "circuits",
     "compare",
+    "contrasts",
     "encodings",
     "evaluate",
     "experiments",

@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from icl_interp.errors import InputError, real, whole
-from icl_interp.models.transformer import HookedTransformer, chunks, model_in, tokens_in
+from icl_interp.models.transformer import chunks, model_in, tokens_in
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.tasks.base import Task
@@ -75,7 +75,8 @@ class Contrast:
     @property
     def units(self) -> Int[np.ndarray, " batch"]:
         """The unit of each pair, which statistics resample: the function of its clean prompt."""
-        return np.unique(self.clean.function.numpy(), return_inverse=True)[1]
+        function = self.clean.function.numpy()
+        return np.unique(function, return_inverse=True)[1]
 
 
 def one_label(
@@ -96,7 +97,8 @@ def one_label(
     whole(example, "example", 0, clean.n_points - 2)
     ys = clean.ys.clone()
     ys[:, example] = others.ys[:, example]
-    return Contrast("one label", clean, replace(clean, ys=ys))
+    changed = replace(clean, ys=ys)
+    return Contrast("one label", clean, changed)
 
 
 def one_input(
@@ -118,7 +120,8 @@ def one_input(
     others = _fresh(task, n_functions, seed, "one input", "inputs")
     xs = clean.xs.clone()
     xs[:, example] = others.xs[:, example]
-    return Contrast("one input", clean, replace(clean, xs=xs))
+    changed = replace(clean, xs=xs)
+    return Contrast("one input", clean, changed)
 
 
 def labels(task: Task, *, n_functions: int = N_FUNCTIONS, seed: int = 0) -> Contrast:
@@ -132,7 +135,8 @@ def labels(task: Task, *, n_functions: int = N_FUNCTIONS, seed: int = 0) -> Cont
     Raises:
         InputError: a task of one function, or one whose labels cannot be changed alone.
     """
-    return Contrast("labels", *_two(task, n_functions, seed, "labels"))
+    clean, others = _two(task, n_functions, seed, "labels")
+    return Contrast("labels", clean, others)
 
 
 def order(task: Task, *, n_functions: int = N_FUNCTIONS, seed: int = 0) -> Contrast:
@@ -147,7 +151,9 @@ def order(task: Task, *, n_functions: int = N_FUNCTIONS, seed: int = 0) -> Contr
         InputError: a task whose examples have an order of their own.
     """
     clean = _fresh(task, n_functions, seed, "order")
-    return Contrast("order", clean, clean.reordered(generator(seed, "contrasts/order")))
+    draws = generator(seed, "contrasts/order")
+    changed = clean.reordered(draws)
+    return Contrast("order", clean, changed)
 
 
 def query(task: Task, *, n_functions: int = N_FUNCTIONS, seed: int = 0) -> Contrast:
@@ -163,11 +169,12 @@ def query(task: Task, *, n_functions: int = N_FUNCTIONS, seed: int = 0) -> Contr
     """
     clean = _fresh(task, n_functions, seed, "query")
     others = _fresh(task, n_functions, seed, "query", "inputs")
-    xs = torch.cat([clean.xs[:, :-1], others.xs[:, -1:]], 1)
-    truth = task.targets(clean.parameters, xs[:, -1:])
-    return Contrast(
-        "query", clean, replace(clean, xs=xs, ys=torch.cat([clean.ys[:, :-1], truth], 1))
-    )
+    xs = clean.xs.clone()
+    xs[:, -1] = others.xs[:, -1]
+    ys = clean.ys.clone()
+    ys[:, -1:] = task.targets(clean.parameters, xs[:, -1:])
+    changed = replace(clean, xs=xs, ys=ys)
+    return Contrast("query", clean, changed)
 
 
 def noise(task: Task, *, std: float, n_functions: int = N_FUNCTIONS, seed: int = 0) -> Contrast:
@@ -184,9 +191,12 @@ def noise(task: Task, *, std: float, n_functions: int = N_FUNCTIONS, seed: int =
     """
     real(std, "std", 0, above=True)
     clean = _fresh(task, n_functions, seed, "noise")
-    drawn = torch.randn(clean.ys.shape, generator=generator(seed, "contrasts/noise"))
+    draws = generator(seed, "contrasts/noise")
+    drawn = torch.randn(clean.ys.shape, generator=draws)
     drawn[:, -1] = 0.0  # the query has no label
-    return Contrast("noise", clean, replace(clean, ys=clean.ys + std * drawn.to(clean.ys)))
+    ys = clean.ys + std * drawn.to(clean.ys)
+    changed = replace(clean, ys=ys)
+    return Contrast("noise", clean, changed)
 
 
 KINDS: dict[str, Callable[..., Contrast]] = {
@@ -209,7 +219,10 @@ def _fresh(task: Any, n: int, seed: int, kind: str, stream: str = "clean") -> Pr
             "value is the next input: make a Contrast of prompts of your own"
         )
     whole(n, "n_functions", 2)
-    return replace(task.sample(n, generator(seed, f"contrasts/{stream}")), function=torch.arange(n))
+    draws = generator(seed, f"contrasts/{stream}")
+    drawn = task.sample(n, draws)
+    units = torch.arange(n)
+    return replace(drawn, function=units)
 
 
 def _two(task: Any, n: int, seed: int, kind: str) -> tuple[Prompts, Prompts]:
@@ -221,9 +234,12 @@ def _two(task: Any, n: int, seed: int, kind: str) -> tuple[Prompts, Prompts]:
             "has the same one"
         )
     # Noise of labels stays: the others differ by the values of the function.
-    drawn = task.draw_parameters(n, generator(seed, "contrasts/functions"), clean.xs.dtype)
-    shift = task.targets(drawn, clean.xs) - task.targets(clean.parameters, clean.xs)
-    return clean, replace(clean, ys=clean.ys + shift, parameters=drawn)
+    draws = generator(seed, "contrasts/functions")
+    drawn = task.draw_parameters(n, draws, clean.xs.dtype)
+    other = task.targets(drawn, clean.xs)
+    own = task.targets(clean.parameters, clean.xs)
+    ys = clean.ys + (other - own)
+    return clean, replace(clean, ys=ys, parameters=drawn)
 
 
 @dataclass(frozen=True)
@@ -241,7 +257,7 @@ class Way:
     units: Int[np.ndarray, " batch"]
 
     @classmethod
-    def of(cls, model: HookedTransformer, contrast: Contrast) -> "Way":
+    def of(cls, model: Any, contrast: Contrast) -> "Way":
         """Run a model on both.
 
         Args:
@@ -255,7 +271,8 @@ class Way:
         end = at_query(model, contrast.clean)
         if not (start.isfinite().all() and end.isfinite().all()):
             raise InputError("predictions of a contrast must be finite, but some are NaN or inf")
-        change = float((end - start).square().mean().sqrt())
+        squares = (end - start).square()
+        change = float(squares.mean().sqrt())
         spread = float(end.std(unbiased=False))
         if change <= STILL * spread or change == 0:
             raise InputError(
@@ -273,9 +290,10 @@ class Way:
         Args:
             predictions: under some edit, of each prompt.
         """
-        length = self.end - self.start
-        moved = (predictions - self.start) * length
-        return self._summed(moved.numpy()), self._summed(length.square().numpy())
+        moved = predictions - self.start
+        along = self._summed(moved * self.length)
+        squares = self._summed(self.length.square())
+        return along, squares
 
     def share(self, predictions: Float[Tensor, " prompt"]) -> float:
         """The recovered share: sum of (prediction - start) (end - start) over that of squares.
@@ -289,15 +307,24 @@ class Way:
         0.5
         """
         moved, length = self.by_unit(predictions)
-        return float(moved.sum() / length.sum())
+        share = moved.sum() / length.sum()
+        return float(share)
 
-    def _summed(self, values: Float[np.ndarray, "*batch prompt"]) -> np.ndarray:
-        belongs = self.units == np.arange(self.units.max() + 1)[:, None]
-        return np.asarray(values, dtype=float) @ belongs.T.astype(float)
+    @property
+    def length(self) -> Float[Tensor, " batch"]:
+        """How far the prediction goes, with its sign."""
+        return self.end - self.start
+
+    def _summed(self, values: Float[Tensor, "*batch prompt"]) -> np.ndarray:
+        """Sums over the prompts of each unit."""
+        numbers = np.asarray(values, dtype=float)
+        every = np.arange(self.units.max() + 1)
+        belongs = self.units[:, None] == every
+        return numbers @ belongs.astype(float)
 
 
 @torch.no_grad()
-def at_query(model: HookedTransformer, prompts: Prompts) -> Float[Tensor, " batch"]:
+def at_query(model: Any, prompts: Prompts | Tensor) -> Float[Tensor, " batch"]:
     """The prediction at the query of each prompt, in float64.
 
     Args:
@@ -311,5 +338,8 @@ def at_query(model: HookedTransformer, prompts: Prompts) -> Float[Tensor, " batc
     tokens = tokens_in(prompts, model)
     parts = []
     for rows in chunks(inner, len(tokens), tokens.shape[1]):
-        parts.append(inner(tokens[rows])[:, -1])
-    return as_numbers(torch.cat(parts)).double().cpu()
+        out = inner(tokens[rows])
+        parts.append(out[:, -1])
+    predictions = torch.cat(parts)
+    numbers = as_numbers(predictions)
+    return numbers.double().cpu()

@@ -19,10 +19,13 @@ from icl_interp.models.transformer import model_in, tokens_in
 class _PutPlaces(Intervention):
     """One place of an activation, taken from other prompts."""
 
-    def __init__(self, name: str, value: Tensor, places: dict[int, int]) -> None:
+    def __init__(
+        self, name: str, value: Tensor, axes: tuple[Where, ...], places: dict[Where, int]
+    ) -> None:
         self.name = name
         self.value = value
-        self.places = places  # by axis
+        self.axes = axes
+        self.places = places
 
     def hooks(self, model: Any) -> list[Any]:
         return [(self.name, self._edit)]
@@ -30,7 +33,7 @@ class _PutPlaces(Intervention):
     def _edit(self, t: Tensor, hook: object) -> Tensor:
         where: list[Any] = [slice(None)] * t.ndim
         for axis, place in self.places.items():
-            where[axis] = place
+            where[1 + self.axes.index(axis)] = place  # prompts come first
         edited = t.clone()
         edited[tuple(where)] = self.value[tuple(where)]
         return edited
@@ -91,15 +94,15 @@ def patch_activations(
     way = Way.of(checkpoint, contrast)
     with torch.no_grad():
         _, cache = model.run_with_cache(clean, names_filter=names)
-    places = list(product(*(range(sizes[name]) for name in ("layer", *by))))
+    axes = ("layer", *by)
+    places = list(product(*map(range, map(sizes.get, axes))))
     predictions = []
     for layer, *place in places:
-        # Axis 0 of an activation is that of prompts.
-        axes = {AXES[activation].index(name) + 1: at for name, at in zip(by, place, strict=True)}
-        put = _PutPlaces(names[layer], cache[names[layer]], axes)
+        where = dict(zip(by, place, strict=True))
+        put = _PutPlaces(names[layer], cache[names[layer]], AXES[activation], where)
         with intervene(model, put):
             predictions.append(_whole(model, corrupted))
-    columns = dict(zip(("layer", *by), zip(*places, strict=True), strict=True))
+    columns = dict(zip(axes, zip(*places, strict=True), strict=True))
     return share_table(columns, torch.stack(predictions), way, seed=seed)
 
 

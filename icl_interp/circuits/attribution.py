@@ -14,7 +14,7 @@ from icl_interp.circuits.paths import path_predictions
 from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import unknown, whole
-from icl_interp.interventions.edges import edges, readers, written
+from icl_interp.interventions.edges import edges_of, readers, written
 from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
 from icl_interp.results import make_array
 
@@ -49,9 +49,8 @@ class Edges:
         wide = self.table.pivot(index="writer", columns="reader", values="share")
         wide = wide.loc[self.table["writer"].unique(), self.table["reader"].unique()]
         note = f"recovered share by edge, {self.method}; error {self.error:.2g} on a sample"
-        return make_array(
-            wide.to_numpy(), {"writer": list(wide.index), "reader": list(wide.columns)}, "", note
-        )
+        axes = {"writer": list(wide.index), "reader": list(wide.columns)}
+        return make_array(wide.to_numpy(), axes, "", note)
 
 
 def attribute_edges(
@@ -96,7 +95,7 @@ def attribute_edges(
         raise unknown("method", method, METHODS)
     whole(n_checked, "n_checked", 2)
     model = model_in(checkpoint)
-    chosen = edges(model)
+    chosen = edges_of(model)
     way = Way.of(checkpoint, contrast)
     clean = tokens_in(contrast.clean, checkpoint)
     corrupted = tokens_in(contrast.corrupted, checkpoint)
@@ -110,11 +109,11 @@ def attribute_edges(
     rest = by_size[n_checked // 2 :]
     drawn = np.random.default_rng(seed).choice(rest, n_checked - len(largest), replace=False)
     rows = np.concatenate([largest, drawn])
-    some = [chosen[row] for row in rows]
+    check = table.loc[rows, ["writer", "reader", "share"]].reset_index(drop=True)
+    check = check.rename(columns={"share": "estimated"})
+    some = list(zip(check["writer"], check["reader"], strict=True))
     exact = path_predictions(model, clean, corrupted, some)[..., 0].double().cpu()
-    check = table.loc[rows, ["writer", "reader"]].reset_index(drop=True)
-    check["estimated"] = table["share"].to_numpy()[rows]
-    check["exact"] = [way.share(one) for one in exact]
+    check["exact"] = list(map(way.share, exact))
     return Edges(table, check, method)
 
 
@@ -124,23 +123,23 @@ def estimated_moves(
     corrupted: Float[Tensor, "batch token d_in"],
     method: str = "first order",
 ) -> Float[Tensor, "edge batch"]:
-    """How far each edge moves each prediction, by gradients, in the order of `edges`."""
-    steps = [0.0]
+    """How far each edge moves each prediction, by gradients, in the order of `edges_of`."""
+    steps = torch.zeros(1)
     if method == "integrated":
-        steps = [(step + 0.5) / STEPS for step in range(STEPS)]
+        steps = (torch.arange(STEPS) + 0.5) / STEPS
     before = written(model, corrupted)
     after = written(model, clean)
     slopes: dict[str, Tensor] = {}
     for step in steps:
-        at = gradients(model, torch.lerp(corrupted, clean, step))
+        at = gradients(model, torch.lerp(corrupted, clean, float(step)))
         for hook, gradient in at.items():
             slopes[hook] = slopes.get(hook, torch.zeros_like(gradient)) + gradient / len(steps)
     targets = readers(model)
-    differences = {name: after[name] - value for name, value in before.items()}
     found = []
-    for writer, reader in edges(model):
+    for writer, reader in edges_of(model):
         target = targets[reader]
-        product = differences[writer] * target.of(slopes[target.hook])
+        difference = after[writer] - before[writer]
+        product = difference * target.of(slopes[target.hook])
         found.append(product.sum((1, 2)))
     return torch.stack(found).double().cpu()
 
@@ -149,8 +148,13 @@ def gradients(
     model: HookedTransformer, tokens: Float[Tensor, "batch token d_in"]
 ) -> dict[str, Tensor]:
     """Of the prediction of each prompt with respect to what readers read, by hook."""
-    names = list(dict.fromkeys(part.hook for part in readers(model).values()))
+    names = set()
+    for part in readers(model).values():
+        names.add(part.hook)
     _, cache = model.run_with_cache(
-        tokens, names_filter=names, incl_bwd=True, number=lambda out: out[:, -1, 0].sum()
+        tokens,
+        names_filter=lambda name: name in names,
+        incl_bwd=True,
+        number=lambda out: out[:, -1, 0].sum(),
     )
     return {name: cache[f"{name}_grad"] for name in names}

@@ -1,6 +1,6 @@
 """A circuit: some heads and MLPs that do the work of a model while all others give their means."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,7 +122,7 @@ class Ablated:
         return float(self.truth.square().mean())
 
     def without(
-        self, removed: Collection[str], edges: Sequence[Edge] = NO_EDGES
+        self, removed: Collection[str], edges: Collection[Edge] = NO_EDGES
     ) -> Float[Tensor, " batch"]:
         """Squared error of each prompt over that of predicting 0, parts and edges at their means.
 
@@ -135,10 +135,10 @@ class Ablated:
         return self._known[key]
 
     @torch.no_grad()
-    def _errors(self, removed: Collection[str], edges: Sequence[Edge]) -> Tensor:
+    def _errors(self, removed: Collection[str], edges: Collection[Edge]) -> Tensor:
         edits = self._edits(removed)
         if edges:
-            edits.append(PutEdges(list(edges), self.means))
+            edits.append(PutEdges(sorted(edges), self.means))
         parts = []
         with intervene(self.model, *edits):
             for rows in chunks(self.model, len(self.tokens), self.tokens.shape[1]):

@@ -13,7 +13,15 @@ from icl_interp.circuits.shares import share_table
 from icl_interp.contrasts import Contrast, Way
 from icl_interp.errors import InputError, several, shown, unknown
 from icl_interp.interventions.base import Hook, Intervention, intervene
-from icl_interp.interventions.edges import Part, PutEdges, edges, part_in, readers, writers, written
+from icl_interp.interventions.edges import (
+    Part,
+    PutEdges,
+    edges_of,
+    part_in,
+    readers,
+    writers,
+    written,
+)
 from icl_interp.models.transformer import HookedTransformer, model_in, tokens_in
 
 
@@ -31,8 +39,10 @@ class PutParts(Intervention):
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One a part."""
-        pairs = zip(self.parts, self.values, strict=True)
-        return [(part.hook, _putting(part, value)) for part, value in pairs]
+        found: list[Hook] = []
+        for part, value in zip(self.parts, self.values, strict=True):
+            found.append((part.hook, _putting(part, value)))
+        return found
 
 
 def _putting(part: Part, value: Tensor) -> Any:
@@ -60,7 +70,7 @@ def path_predictions(
         model: runs on both.
         clean: tokens that what a writer writes is taken from.
         corrupted: tokens the model runs on.
-        pairs: (writer, reader), as `interventions.edges` lists them.
+        pairs: (writer, reader), as `interventions.edges_of` lists them.
         through: "direct": the reader reads the clean writer, and corrupted parts between. "all":
             parts between read the clean writer too, and the reader reads what they make of it. In
             both, what comes after the reader follows it, and no other reader sees a difference.
@@ -131,7 +141,7 @@ def patch_paths(
     True
     """
     model = model_in(checkpoint)
-    chosen = edges(model) if pairs is None else _pairs(pairs, model)
+    chosen = edges_of(model) if pairs is None else _pairs(pairs, model)
     way = Way.of(checkpoint, contrast)
     clean = tokens_in(contrast.clean, checkpoint)
     corrupted = tokens_in(contrast.corrupted, checkpoint)

@@ -1,6 +1,7 @@
 """The search for a circuit: proposed by attribution, decided by exact ablation."""
 
 from collections.abc import Callable, Sequence
+from itertools import combinations, compress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,8 +11,10 @@ from torch import Tensor
 
 from icl_interp.circuits.attribution import gradients
 from icl_interp.circuits.nodes import Ablated, Circuit, Edge
+from icl_interp.circuits.shares import interval_columns
 from icl_interp.errors import InputError, real, whole
-from icl_interp.interventions.edges import READ_IN, edges, readers, written
+from icl_interp.interventions.edges import READ_IN, READ_OUT, edges_of, readers, written
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_array, make_table
@@ -103,7 +106,7 @@ def _parts(search: Ablated, tolerance: float) -> tuple[str, ...]:
         if fits(grown):
             break
         grown.append(part)
-    grown = pruned(grown, [part for part in order if part in grown], fits)
+    grown = pruned(grown, order, fits)
     best = min(shrunk, grown, key=len)
     return tuple(part for part in every if part in best)
 
@@ -126,8 +129,11 @@ def pruned(
     while changed:
         changed = False
         for item in order:
-            fewer = [one for one in left if one != item]
-            if len(fewer) < len(left) and fits(fewer):
+            if item not in left:
+                continue
+            fewer = left.copy()
+            fewer.remove(item)
+            if fits(fewer):
                 left = fewer
                 changed = True
     return left
@@ -144,9 +150,11 @@ def _least_first(search: Ablated) -> list[str]:
             names[part] = (f"blocks.{layer}.attn.hook_z", int(head))
         else:
             names[part] = (f"blocks.{place}.hook_mlp_out", None)
-    hooks = list(dict.fromkeys(hook for hook, _ in names.values()))
     out, cache = model.run_with_cache(
-        search.tokens, names_filter=hooks, incl_bwd=True, number=lambda out: out[:, -1, 0].sum()
+        search.tokens,
+        names_filter=lambda name: name.endswith(("hook_z", "hook_mlp_out")),
+        incl_bwd=True,
+        number=lambda out: out[:, -1, 0].sum(),
     )
     gap = out[:, -1, 0].double().cpu() - search.truth
     rises = {}
@@ -154,7 +162,7 @@ def _least_first(search: Ablated) -> list[str]:
         value = cache[hook] if head is None else cache[hook][:, :, head]
         slope = cache[f"{hook}_grad"] if head is None else cache[f"{hook}_grad"][:, :, head]
         rises[part] = _rise(gap, slope * (value.mean(0) - value))
-    return sorted(rises, key=lambda part: rises[part])
+    return sorted(rises, key=rises.__getitem__)
 
 
 def _rise(gap: Tensor, products: Tensor) -> float:
@@ -166,15 +174,10 @@ def _rise(gap: Tensor, products: Tensor) -> float:
 def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float) -> tuple[Edge, ...]:
     """Edges that stay between parts that stay, the read-in and the read-out."""
     model = search.model
-    inside: list[Edge] = []
-    for writer, reader in edges(model):
-        owner = " ".join(reader.split()[:2])
-        if writer in (READ_IN, *kept) and (owner in kept or reader == "read-out"):
-            inside.append((writer, reader))
-    if not inside:
-        return ()
+    inside = edges_between(model, kept)
     values = written(model, search.tokens)
-    search.means = {name: value.mean(0, keepdim=True) for name, value in values.items()}
+    for name, value in values.items():
+        search.means[name] = value.mean(0, keepdim=True)
     # The order in which edges are tried, by gradients of the intact model.
     slopes = gradients(model, search.tokens)
     targets = readers(model)
@@ -185,17 +188,15 @@ def _edges(search: Ablated, kept: tuple[str, ...], tolerance: float) -> tuple[Ed
         target = targets[reader]
         change = search.means[writer] - values[writer]
         rises[writer, reader] = _rise(gap, change * target.of(slopes[target.hook]))
-    order = sorted(rises, key=lambda edge: rises[edge])
+    order = sorted(rises, key=rises.__getitem__)
     others = set(search.parts) - set(kept)
     limit = float(search.without(()).mean()) + tolerance
 
     def fits(left: Sequence[Edge]) -> bool:
-        gone = [edge for edge in inside if edge not in set(left)]
+        gone = set(inside) - set(left)
         return float(search.without(others, gone).mean()) <= limit
 
-    left = pruned(inside, order, fits)
-    # What no edge reads any more needs no edges of its own.
-    return tuple(edge for edge in inside if edge in set(left))
+    return tuple(pruned(inside, order, fits))
 
 
 def _judged(
@@ -219,8 +220,7 @@ def _judged(
         "faithfulness": bootstrap(_kept, model, alone, nothing, seed=seed),
     }
     if left:
-        inside = [edge for edge in edges(judge.model) if _belongs(edge, kept)]
-        gone = [edge for edge in inside if edge not in set(left)]
+        gone = set(edges_between(judge.model, kept)) - set(left)
         by_edges = judge.without(others, gone).numpy()
         summary["error of the circuit's edges"] = bootstrap(_same, by_edges, seed=seed)
     rises = {}
@@ -231,7 +231,7 @@ def _judged(
     if gap is not None:
         summary["mean completeness gap"] = gap
     errors = _random_sets(judge, kept, n_random, seed)
-    as_good = sum(error <= alone.mean() for error in errors)
+    as_good = np.count_nonzero(np.array(errors) <= alone.mean())
     note = f"{len(model)} fresh prompts; units of the error of predicting 0"
     return Circuit(
         parts=kept,
@@ -245,10 +245,15 @@ def _judged(
     )
 
 
-def _belongs(edge: Edge, kept: Sequence[str]) -> bool:
-    writer, reader = edge
-    owner = " ".join(reader.split()[:2])
-    return writer in (READ_IN, *kept) and (owner in kept or reader == "read-out")
+def edges_between(model: HookedTransformer, kept: Sequence[str]) -> list[Edge]:
+    """Edges between some parts, the read-in and the read-out."""
+    found = []
+    for writer, reader in edges_of(model):
+        # "head 0.2 k" belongs to head 0.2.
+        owner = " ".join(reader.split()[:2])
+        if writer in (READ_IN, *kept) and owner in (READ_OUT, *kept):
+            found.append((writer, reader))
+    return found
 
 
 def _completeness(
@@ -259,51 +264,50 @@ def _completeness(
     Sets are every part alone, and random halves of the circuit.
     """
     random = np.random.default_rng([seed, len(kept)])
-    sets = [(part,) for part in kept]
+    sets = list(combinations(kept, 1))
     for _ in range(N_SETS if len(kept) > 2 else 0):
-        sets.append(tuple(part for part in kept if random.random() < 0.5))
-    sets = [one for one in dict.fromkeys(sets) if one]
+        chosen = random.random(len(kept)) < 0.5
+        sets.append(tuple(compress(kept, chosen)))
     others = set(judge.parts) - set(kept)
-    rows = []
+    names = []
+    errors: list[tuple[float, float]] = []
     gaps = []
-    for removed in sets:
-        circuit = judge.without({*others, *removed}).numpy()
+    for removed in filter(None, dict.fromkeys(sets)):
+        alone = judge.without({*others, *removed}).numpy()
         model = judge.without(removed).numpy()
-        gap = bootstrap(_same, circuit - model, seed=seed)
-        gaps.append(circuit - model)
-        row = (", ".join(removed), circuit.mean(), model.mean(), gap.value, gap.low, gap.high)
-        rows.append(row)
-    names = ("removed", "circuit", "model", "gap", "low", "high")
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    mean = None
-    if gaps:
-        stacked = np.stack(gaps, 1)
-        mean = bootstrap(lambda means: np.abs(means).mean(-1), stacked, seed=seed)
-    return make_table(columns), mean
+        names.append(", ".join(removed))
+        errors.append((alone.mean(), model.mean()))
+        gaps.append(alone - model)
+    if not gaps:
+        return make_table({"removed": names}), None
+    alone, model = np.transpose(errors)
+    intervals = interval_columns([bootstrap(_same, gap, seed=seed) for gap in gaps])
+    intervals["gap"] = intervals.pop("value")
+    table = make_table({"removed": names, "circuit": alone, "model": model, **intervals})
+    mean = bootstrap(lambda means: np.abs(means).mean(-1), np.stack(gaps, 1), seed=seed)
+    return table, mean
 
 
 def _random_sets(judge: Ablated, kept: Sequence[str], n: int, seed: int) -> list[float]:
     """Errors of random sets of as many heads and MLPs."""
     random = np.random.default_rng([seed, n, 1])
+    kinds = [_of_kind(judge.parts, "head"), _of_kind(judge.parts, "MLP")]
+    counts = [len(_of_kind(kept, "head")), len(_of_kind(kept, "MLP"))]
     errors = []
     for _ in range(n):
         chosen: set[str] = set()
-        for kind in ("head", "MLP"):
-            known = [part for part in judge.parts if part.startswith(kind)]
-            n_kept = sum(part.startswith(kind) for part in kept)
-            chosen |= set(random.choice(known, n_kept, replace=False)) if n_kept else set()
+        for known, count in zip(kinds, counts, strict=True):
+            chosen.update(random.permutation(known)[:count].tolist())
         errors.append(float(judge.without(set(judge.parts) - chosen).mean()))
     return errors
 
 
+def _of_kind(parts: Sequence[str], kind: str) -> list[str]:
+    return [part for part in parts if part.startswith(kind)]
+
+
 def _table(name: str, found: dict[str, Interval], note: str) -> pd.DataFrame:
-    columns = {
-        name: list(found),
-        "value": [one.value for one in found.values()],
-        "low": [one.low for one in found.values()],
-        "high": [one.high for one in found.values()],
-    }
-    return make_table(columns, note=note)
+    return make_table({name: list(found), **interval_columns(list(found.values()))}, note=note)
 
 
 def _same(mean: np.ndarray) -> np.ndarray:

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float
 from scipy.stats import false_discovery_control
 from torch import Tensor
 
 from icl_interp.contrasts import Way
-from icl_interp.resampling import bootstrap
+from icl_interp.errors import InputError
+from icl_interp.resampling import Interval, bootstrap
 from icl_interp.results import make_table
 
 N_PERMUTATIONS = 20_000
@@ -42,6 +42,7 @@ def share_table(
     Source: Benjamini & Yekutieli (2001), *The control of the false discovery rate in multiple
     testing under dependency*, for q.
 
+    >>> import torch
     >>> ends = torch.linspace(-1, 1, 40)
     >>> way = Way(torch.zeros(40), ends, np.arange(40))
     >>> found = share_table({"place": ["all", "none"]}, torch.stack([ends, 0 * ends]), way)
@@ -49,17 +50,38 @@ def share_table(
     ([1.0, 0.0], [0.0, 1.0])
     """
     moved, length = way.by_unit(predictions)
-    found = [bootstrap(_ratio, one, length, seed=seed) for one in moved]
+    found = []
+    for one in moved:
+        found.append(bootstrap(_ratio, one, length, seed=seed))
+    intervals = interval_columns(found)
     p = p_values(predictions, way, seed, n_permutations)
-    columns = {
-        **places,
-        "share": [one.value for one in found],
-        "low": [one.low for one in found],
-        "high": [one.high for one in found],
-        "p": p,
-        "q": false_discovery_control(p, method="by"),
-    }
-    return make_table(columns, note=f"{NOTE}; {len(p)} places")
+    q = false_discovery_control(p, method="by")
+    note = f"{NOTE}; {len(p)} places"
+    share = intervals.pop("value")
+    columns = {**places, "share": share, **intervals}
+    columns["p"] = p
+    columns["q"] = q
+    return make_table(columns, note=note)
+
+
+def interval_columns(found: Sequence[Interval]) -> dict[str, pd.Series]:
+    """Values of intervals and their ends as columns of a table.
+
+    >>> list(interval_columns([Interval(2.0, 1.0, 4.0)]))
+    ['value', 'low', 'high']
+    """
+    table = pd.DataFrame(list(found), columns=["value", "low", "high"])
+    return {str(name): column for name, column in table.items()}
+
+
+def edge_columns(pairs: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Writers and readers of edges as columns of a table.
+
+    >>> edge_columns([("head 0.0", "MLP 0"), ("MLP 0", "read-out")])
+    {'writer': ('head 0.0', 'MLP 0'), 'reader': ('MLP 0', 'read-out')}
+    """
+    writers, readers = zip(*pairs, strict=True)
+    return {"writer": writers, "reader": readers}
 
 
 def p_values(
@@ -76,35 +98,36 @@ def p_values(
     Source: Phipson & Smyth (2010), *Permutation p-values should never be zero*.
 
     Raises:
-        ValueError: functions with different numbers of prompts.
+        InputError: functions with different numbers of prompts.
     """
-    order = np.argsort(way.units, kind="stable")
     n_units = way.units.max() + 1
-    moved = (predictions - way.start).numpy()[:, order].reshape(len(predictions), n_units, -1)
-    length = (way.end - way.start).numpy()[order].reshape(n_units, -1)
-    seen = np.einsum("pub,ub->p", moved, length)
-    # The products of every function's moves with every function's way; a permutation picks one of
-    # each row. Their mean is what permutations are centred at.
-    centre = np.einsum("pb,b->p", moved.mean(1), length.sum(0))
+    sizes = np.bincount(way.units)
+    if np.ptp(sizes):
+        raise InputError("permutations need as many prompts of every function, but these differ")
+    # Prompts by function: (place, function x prompt) and (function, prompt).
+    order = np.argsort(way.units, kind="stable")
+    moves = predictions - way.start
+    moved = moves.numpy()[:, order]
+    length = way.length.numpy()[order]
+    length = length.reshape(n_units, -1)
+    seen = moved @ length.ravel()
+    # Permutations are centred at every function's moves with the mean way.
+    centre = moved @ np.tile(length.mean(0), n_units)
+    # Rounding must not decide between equal permutations.
+    bound = np.abs(seen - centre)
+    bound *= 1 - 1e-9
     random = np.random.default_rng([seed, n_units])
     exceeded = np.ones(len(seen))
-    flat = moved.reshape(len(moved), -1)
-    # Rounding must not decide between equal permutations.
-    bound = np.abs(seen - centre) * (1 - 1e-9)
-    done = 0
-    while done < n_permutations:
-        n = min(AT_ONCE, n_permutations - done)
-        rows = random.permuted(np.tile(np.arange(n_units), (n, 1)), axis=1)
-        drawn = flat @ length[rows].reshape(n, -1).T
-        exceeded += (np.abs(drawn - centre[:, None]) >= bound[:, None]).sum(1)
-        done += n
+    for start in range(0, n_permutations, AT_ONCE):
+        n = min(AT_ONCE, n_permutations - start)
+        units = np.tile(np.arange(n_units), (n, 1))
+        ways = length[random.permuted(units, axis=1)]
+        drawn = moved @ ways.reshape(n, -1).T
+        drawn -= centre[:, None]
+        far = np.abs(drawn) >= bound[:, None]
+        exceeded += far.sum(1)
     return exceeded / (n_permutations + 1)
 
 
 def _ratio(moved: np.ndarray, length: np.ndarray) -> np.ndarray:
     return moved / length
-
-
-def over(ways: Sequence[Float[Tensor, " batch"]]) -> Float[Tensor, "place batch"]:
-    """Predictions of several places as one tensor in float64."""
-    return torch.stack([one.double().cpu() for one in ways])

@@ -85,7 +85,7 @@ def readers(model: HookedTransformer) -> dict[str, Part]:
     return found
 
 
-def edges(model: HookedTransformer) -> list[tuple[str, str]]:
+def edges_of(model: HookedTransformer) -> list[tuple[str, str]]:
     """All pairs of a writer and a reader that reads it.
 
     Raises:
@@ -145,7 +145,7 @@ class PutEdges(Intervention):
     Goldowsky-Dill, MacLeod, Sato & Arora (2023), *Localizing model behavior with path patching*.
 
     Attributes:
-        pairs: (writer, reader), as `edges` lists them.
+        pairs: (writer, reader), as `edges_of` lists them.
         values: by writer, what is read in the place of what it writes: `(batch, token, d_model)`.
 
     Raises:

@@ -9,7 +9,7 @@ from icl_interp.circuits.attribution import estimated_moves
 from icl_interp.circuits.paths import PutParts, path_predictions
 from icl_interp.errors import InputError
 from icl_interp.interventions.base import intervene
-from icl_interp.interventions.edges import PutEdges, edges, readers, writers, written
+from icl_interp.interventions.edges import PutEdges, edges_of, readers, writers, written
 from icl_interp.provenance import generator
 
 CLEAN, CORRUPTED = torch.randn(
@@ -102,7 +102,7 @@ def test_a_direct_path_is_one_term_of_one_readers_input(name):
     assert list(own) == list(terms)
     for writer, term in terms.items():
         torch.testing.assert_close(own[writer], term, **TIGHT)
-    pairs = edges(model)[::5]
+    pairs = edges_of(model)[::5]
     found = path_predictions(model, CLEAN, CORRUPTED, pairs)
     is_the_swap(found, model, pairs)
     must_fail(is_the_swap, found[:1], model, pairs[:1], swapped="read-out")
@@ -115,7 +115,7 @@ def test_all_direct_paths_of_a_writer_together_are_the_writer_patched(name):
     model = make(name)
     values = written(model, CLEAN)
     for writer, part in writers(model).items():
-        pairs = [pair for pair in edges(model) if pair[0] == writer]
+        pairs = [pair for pair in edges_of(model) if pair[0] == writer]
         with intervene(model, PutEdges(pairs, values)):
             together = model(CORRUPTED)[:, -1]
         with intervene(model, PutParts([part], [values[writer]])):
@@ -132,7 +132,7 @@ def test_all_direct_paths_of_a_writer_together_are_the_writer_patched(name):
 def test_all_terms_of_all_readers_are_the_clean_run():
     """Of every edge at once: what is taken out is what the writer writes in that run."""
     model = make("pre")
-    with intervene(model, PutEdges(edges(model), written(model, CLEAN))):
+    with intervene(model, PutEdges(edges_of(model), written(model, CLEAN))):
         found = model(CORRUPTED)
     torch.testing.assert_close(found, model(CLEAN), **TIGHT)
 
@@ -145,7 +145,7 @@ def test_a_path_through_everything_between_is_two_runs_by_hand():
     by_hand(model, CLEAN, written_there=terms)
     # Everything up to the reader follows the writer; what the reader reads goes into a second run.
     between = {}
-    follows = {pair: terms[writer] for pair in edges(model) if pair[0] == writer}
+    follows = {pair: terms[writer] for pair in edges_of(model) if pair[0] == writer}
     by_hand(model, CORRUPTED, follows, between)
     before = ("read-in", "head 0.0", "head 0.1", "head 0.2", "MLP 0")
     replaced = {(name, reader): between[name] for name in before}
@@ -160,8 +160,8 @@ def test_a_path_through_everything_between_is_two_runs_by_hand():
 def approaches(method, power):
     """On ever nearer prompts the error of an estimate shrinks faster than what it estimates."""
     model = make("pre")
-    pairs = edges(model)[3::17]
-    rows = [edges(model).index(pair) for pair in pairs]
+    pairs = edges_of(model)[3::17]
+    rows = [edges_of(model).index(pair) for pair in pairs]
     gaps = []
     for step in (1e-2, 1e-3):
         clean = CORRUPTED + step * CLEAN
@@ -184,7 +184,7 @@ def test_the_sum_over_read_in_edges_of_a_linear_model_is_exact():
     with torch.no_grad():
         model.blocks[0].attn.W_Q.zero_()
         model.blocks[0].attn.b_Q.zero_()
-    exact = path_predictions(model, CLEAN, CORRUPTED, edges(model))[..., 0]
+    exact = path_predictions(model, CLEAN, CORRUPTED, edges_of(model))[..., 0]
     with torch.no_grad():
         exact = exact - model(CORRUPTED)[:, -1, 0]
     for method in ("first order", "integrated"):
@@ -196,7 +196,7 @@ def test_the_sum_over_read_in_edges_of_a_linear_model_is_exact():
 @pytest.mark.parametrize("name", ["post", "norm on outputs"])
 def test_a_stream_that_is_no_sum_is_refused_by_name(name):
     model = make(name)
-    for ask in (writers, readers, edges):
+    for ask in (writers, readers, edges_of):
         with pytest.raises(InputError, match=f"norm_position='{model.cfg.norm_position}'"):
             ask(model)
 
