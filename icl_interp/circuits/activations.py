@@ -85,6 +85,7 @@ def patch_activations(
             raise InputError(
                 f"{activation} has no axis {name!r}: patch it by {' and '.join(AXES[activation])}"
             )
+    # One run of the clean prompts, then one of the corrupted for each place.
     model = model_in(checkpoint)
     clean = tokens_in(contrast.clean, checkpoint)
     corrupted = tokens_in(contrast.corrupted, checkpoint)
@@ -94,8 +95,8 @@ def patch_activations(
     way = Way.of(checkpoint, contrast)
     with torch.no_grad():
         _, cache = model.run_with_cache(clean, names_filter=names)
-    axes = ("layer", *by)
-    places = list(product(*map(range, map(sizes.get, axes))))
+    axes: tuple[str, ...] = ("layer", *by)
+    places = list(product(*(range(sizes[name]) for name in axes)))
     predictions = []
     for layer, *place in places:
         where = dict(zip(by, place, strict=True))

@@ -127,6 +127,7 @@ def estimated_moves(
     steps = torch.zeros(1)
     if method == "integrated":
         steps = (torch.arange(STEPS) + 0.5) / STEPS
+    # Two passes: what writers write on both prompts, and gradients at what readers read.
     before = written(model, corrupted)
     after = written(model, clean)
     slopes: dict[str, Tensor] = {}

@@ -99,6 +99,7 @@ def _parts(search: Ablated, tolerance: float) -> tuple[str, ...]:
     def fits(kept: Sequence[str]) -> bool:
         return float(search.without(set(every) - set(kept)).mean()) <= limit
 
+    # One search takes parts away, one adds them; both end with a set that no part can leave.
     order = _least_first(search)
     shrunk = pruned(order, order, fits)
     grown: list[str] = []
@@ -141,6 +142,7 @@ def pruned(
 
 def _least_first(search: Ablated) -> list[str]:
     """Parts by the rise of the error that gradients expect without them."""
+    # Where each part writes: a hook, and which head there.
     model = search.model
     names: dict[str, tuple[str, int | None]] = {}
     for part in search.parts:
@@ -208,6 +210,7 @@ def _judged(
     seed: int,
 ) -> Circuit:
     """Everything that is said of a circuit."""
+    # The circuit as a whole, then its edges, then every part of it, then random sets.
     every = judge.parts
     others = set(every) - set(kept)
     model = judge.without(()).numpy()
@@ -263,6 +266,7 @@ def _completeness(
 
     Sets are every part alone, and random halves of the circuit.
     """
+    # Sets of parts that are taken from the circuit and from the model alike.
     random = np.random.default_rng([seed, len(kept)])
     sets = list(combinations(kept, 1))
     for _ in range(N_SETS if len(kept) > 2 else 0):

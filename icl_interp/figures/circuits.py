@@ -6,7 +6,7 @@ import numpy as np
 
 from icl_interp.circuits.attribution import Edges
 from icl_interp.circuits.nodes import Circuit
-from icl_interp.figures.colours import BLUE, GREY, INK
+from icl_interp.figures.colours import GREY
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Note, Panel, Points
 from icl_interp.interventions.edges import READ_IN, READ_OUT
 
@@ -17,38 +17,30 @@ def edge_matrix(found: Edges) -> Drawing:
     Args:
         found: by `circuits.attribute_edges`.
     """
+    # Squares on the left; on the right a dot for each edge that was patched.
     shares = found.matrix
-    squares = Matrix(
-        shares.values,
-        list(shares["writer"].values),
-        list(shares["reader"].values),
-        bar="share",
-        hover="{row} to {column}: {z:.3g}",
-    )
+    rows = list(shares["writer"].values)
+    columns = list(shares["reader"].values)
+    hover = "{row} to {column}: {z:.3g}"
+    squares = Matrix(shares.values, rows, columns, bar="share", hover=hover)
     check = found.check
     texts = []
     for writer, reader in zip(check["writer"], check["reader"], strict=True):
         texts.append(f"{writer} to {reader}")
-    dots = Points(
-        check["exact"],
-        check["estimated"],
-        texts=texts,
-        hover="{text}<br>exact {x:.3g}, estimated {y:.3g}",
-    )
-    ends = [check["exact"].min(), check["exact"].max()]
+    exact = check["exact"]
+    hover = "{text}<br>exact {x:.3g}, estimated {y:.3g}"
+    dots = Points(exact, check["estimated"], texts=texts, hover=hover)
+    ends = [exact.min(), exact.max()]
     alike = Line(ends, ends, colour=GREY, dash="dot", hover="")
-    panels = [
-        Panel("Share that each edge carries", Axis("reader"), Axis("writer"), [squares], width=2.5),
-        Panel(
-            "Against exact path patching",
-            Axis("exact share"),
-            Axis("estimated share"),
-            [alike, dots],
-            below=f"Root mean square of the difference: {found.error:.2g}.",
-        ),
-    ]
+    title = "Share that each edge carries"
+    left = Panel(title, Axis("reader"), Axis("writer"), [squares], width=2.5)
+    said = f"Root mean square of the difference: {found.error:.2g}."
+    title = "Against exact path patching"
+    x = Axis("exact share")
+    y = Axis("estimated share")
+    right = Panel(title, x, y, [alike, dots], below=said)
     below = f"Attribution patching ({found.method}). A share of the way to the clean prediction."
-    return Drawing("Which part reads which", below, panels, height=380)
+    return Drawing("Which part reads which", below, [left, right], height=380)
 
 
 def circuit_graph(found: Circuit) -> Drawing:
@@ -60,51 +52,58 @@ def circuit_graph(found: Circuit) -> Drawing:
     names = [READ_IN, *found.parts, READ_OUT]
     places = {name: _place(name, found.parts) for name in names}
     # Queries, keys and values of a head are one line, which says which it is.
-    letters: dict[tuple[str, str], list[str]] = {}
+    letters: dict[tuple[str, str], str] = {}
     for writer, reader in found.edges:
-        owner = " ".join(reader.split()[:2])
-        letters.setdefault((writer, owner), []).append(reader.removeprefix(owner).strip())
+        owner, letter = _owner(reader)
+        read = letters.get((writer, owner), "")
+        letters[writer, owner] = read + letter
     marks: list[Mark] = []
     for (writer, owner), read in letters.items():
-        marks.append(_edge(places[writer], places[owner], f"{writer} to {owner} {''.join(read)}"))
+        start = np.array(places[writer])
+        end = np.array(places[owner])
+        marks.append(_line(start, end, f"{writer} to {owner} {read}"))
+        x, y = start + 0.75 * (end - start)
+        if read:
+            marks.append(Note(read, x, y, at="right", colour=GREY))
     x, y = np.transpose(list(places.values()))
-    marks.append(Points(x, y, size=16, colour=BLUE, texts=names, hover="{text}"))
-    for name, (across, up) in places.items():
-        marks.append(Note(name, across, up, at="top", colour=INK))
-    marks += _letters(letters, places)
+    marks.append(Points(x, y, size=16, texts=names, hover="{text}"))
+    for name, place in places.items():
+        marks.append(Note(name, *place, at="top"))
     panel = Panel("", Axis(shown=False), Axis(shown=False), marks)
-    below = f"All other heads and MLPs give their means. The error may rise by {found.tolerance:g}."
+    rise = f"{found.tolerance:g}"
+    below = f"All other heads and MLPs give their means. The error may rise by {rise}."
     return Drawing("The circuit", below, [panel], height=420)
+
+
+def _owner(reader: str) -> tuple[str, str]:
+    """The part that a reader belongs to, and for what a head reads: "head 1.0", "k"."""
+    kind, *rest = reader.split()
+    if kind != "head":
+        return reader, ""
+    place, letter = rest
+    return f"head {place}", letter
 
 
 def _place(name: str, parts: Sequence[str]) -> tuple[float, float]:
     """Across and up: a layer above the other, heads beside each other, its MLP above them."""
     if name == READ_IN:
         return 0.0, -1.0
-    layers = [int(part.split()[1].split(".")[0]) for part in parts]
     if name == READ_OUT:
-        return 0.0, 2.0 * max(layers, default=0) + 2.0
-    kind, place = name.split()
-    layer = int(place.split(".")[0])
-    if kind == "MLP":
+        top = max(map(_layer, parts), default=0)
+        return 0.0, 2.0 * top + 2.0
+    layer = _layer(name)
+    if name.startswith("MLP"):
         return 0.0, 2.0 * layer + 1.0
     beside = [part for part in parts if part.startswith(f"head {layer}.")]
-    return beside.index(name) - (len(beside) - 1) / 2, 2.0 * layer
+    middle = (len(beside) - 1) / 2
+    return beside.index(name) - middle, 2.0 * layer
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float], words: str) -> Line:
+def _layer(part: str) -> int:
+    place = part.split()[1]
+    return int(place.split(".")[0])
+
+
+def _line(start: np.ndarray, end: np.ndarray, words: str) -> Line:
     x, y = np.transpose([start, end])
     return Line(x, y, colour=GREY, width=1.5, texts=[words, words], hover="{text}")
-
-
-def _letters(
-    letters: dict[tuple[str, str], list[str]], places: dict[str, tuple[float, float]]
-) -> list[Mark]:
-    """Beside the end of an edge: whether a head reads it for its queries, keys or values."""
-    found: list[Mark] = []
-    for (writer, owner), read in letters.items():
-        words = "".join(read)
-        if words:
-            x, y = 0.25 * np.array(places[writer]) + 0.75 * np.array(places[owner])
-            found.append(Note(words, float(x), float(y), at="right", colour=GREY))
-    return found

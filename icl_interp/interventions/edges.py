@@ -170,6 +170,7 @@ class PutEdges(Intervention):
 
     def hooks(self, model: HookedTransformer) -> list[Hook]:
         """One at each writer, which remembers, and one at each reader."""
+        # A writer is remembered before any reader of it runs.
         sources = writers(model)
         targets = readers(model)
         current: dict[str, Tensor] = {}

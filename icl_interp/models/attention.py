@@ -201,10 +201,7 @@ class Attention(nn.Module):
         )
 
     def after(
-        self,
-        x: Float[Tensor, "batch query d_model"],
-        context: KeysValues,
-        apart: Apart = NOTHING,
+        self, x: Float[Tensor, "batch query d_model"], context: KeysValues, apart: Apart = NOTHING
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of alternative last tokens: each sees the context and itself, but no other.
 

@@ -105,6 +105,7 @@ class Block(nn.Module):
     def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.cfg = cfg
+        # Sublayers, then norms: those that the config asks for.
         if not cfg.mlp_only:
             self.attn = Attention(cfg)
             self.hook_attn_out = HookPoint()

@@ -20,12 +20,12 @@ from transformer_lens.hook_points import HookPoint as _HookPoint
 from icl_interp.errors import LISTED, InputError, shown
 
 __all__ = [
+    "READS",
     "ActivationCache",
     "FactoredMatrix",
     "HookPoint",
     "HookedRootModule",
     "NumericCache",
-    "READS",
     "at",
     "attached",
     "changing_hooks",

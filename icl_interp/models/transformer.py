@@ -330,20 +330,16 @@ class HookedTransformer(WeightProperties, HookedRootModule):
                 "incl_bwd needs a number whose gradients are kept, because a prediction is a "
                 "tensor: pass number=, for example number=lambda out: out[:, -1].square().mean()"
             )
-        settings = {
-            name: kwargs.pop(name)
-            for name in ("device", "remove_batch_dim", "pos_slice")
-            if name in kwargs
-        }
-        ends = {
-            name: kwargs.pop(name)
-            for name in ("reset_hooks_end", "clear_contexts")
-            if name in kwargs
-        }
+        # Of TransformerLens' settings some are for the cache, some for the hooks, and some for us.
+        settings: dict[str, Any] = {}
+        for name in ("device", "remove_batch_dim", "pos_slice"):
+            settings[name] = kwargs.pop(name, False if name == "remove_batch_dim" else None)
+        ends: dict[str, bool] = {}
+        for name, usual in (("reset_hooks_end", True), ("clear_contexts", False)):
+            ends[name] = kwargs.pop(name, usual)
         cache, forward, backward = self.get_caching_hooks(names_filter, True, **settings)
-        kept = [name for name, _ in forward]
-        apart = any(name.endswith(READS[:3]) for name in kept)
-        if apart and self._normalises_heads_input and any(".ln1." in name for name in kept):
+        kept = " ".join(name for name, _ in forward)
+        if "_input" in kept and ".ln1." in kept and self._normalises_heads_input:
             raise InputError(
                 "gradients of hook_q_input, hook_k_input or hook_v_input pass by the hooks of ln1, "
                 "whose own gradients would lack them: ask for them in two runs"

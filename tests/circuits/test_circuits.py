@@ -135,7 +135,6 @@ def test_edges_of_a_stream_that_is_no_sum_are_refused(call, name):
         (lambda: circuit(AFFINE, n_functions=2), "n_functions must be a whole number from 8"),
         (lambda: attribute_edges(AFFINE, PAIRS, method="second"), "unknown method 'second'"),
         (lambda: patch_paths(AFFINE, PAIRS, []), "at least one path"),
-        (lambda: patch_paths(AFFINE, PAIRS, ["head 0.2"]), r"a path is a pair \(writer, reader\)"),
         (lambda: patch_activations(AFFINE, PAIRS, "zz"), "unknown activation 'zz'"),
         (lambda: patch_activations(AFFINE, PAIRS, "mlp_out"), "has no axis 'head'"),
     ],
