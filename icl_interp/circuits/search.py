@@ -123,7 +123,7 @@ def pruned(
         fits: whether a set will do.
 
     >>> pruned([1, 2, 3, 4], [1, 2, 3, 4], lambda kept: sum(kept) >= 6)
-    [2, 4]
+    [3, 4]
     """
     left = list(kept)
     changed = True

@@ -145,5 +145,9 @@ def test_what_cannot_be_asked_is_refused_by_name(call, match):
 
 
 def test_a_model_that_has_nothing_to_lose_is_refused():
+    """What varies with prompts without relation to them is an error that means take away."""
+    found = random_checkpoint("attention only", normalization_type=None, n_layers=1)
+    with torch.no_grad():
+        found.model.unembed.W_U *= 30
     with pytest.raises(InputError, match="nothing that a circuit could keep"):
-        circuit(random_checkpoint("pre", d_out=1), n_functions=8)
+        circuit(found, n_functions=32)
