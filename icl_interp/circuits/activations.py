@@ -1,5 +1,6 @@
 """Activation patching with intervals, a permutation null and a false discovery rate."""
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -103,7 +104,9 @@ def patch_activations(
         put = _PutPlaces(names[layer], cache[names[layer]], AXES[activation], where)
         with intervene(model, put):
             predictions.append(_whole(model, corrupted))
-    columns = dict(zip(axes, zip(*places, strict=True), strict=True))
+    columns: dict[str, Sequence[int]] = {}
+    for name, indices in zip(axes, zip(*places, strict=True), strict=True):
+        columns[name] = indices
     return share_table(columns, torch.stack(predictions), way, seed=seed)
 
 
