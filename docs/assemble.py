@@ -33,13 +33,15 @@ NOTEBOOKS = (
     "own_claim",
 )  # then those of the studies
 MODULES = {
-    "analyze": ("analyze", "compare", "evaluate", "load", "train", "probe", "intervene"),
+    "analyze": ("analyze", "compare", "evaluate", "load", "train", "probe", "intervene", "circuit"),
     "classes": ("Report", "Checkpoint", "HookedTransformer", "HookedTransformerConfig"),
 }
 PACKAGES = (
     "adapters",
     "probes",
     "interventions",
+    "contrasts",
+    "circuits",
     "tasks",
     "analyses",
     "figures",
@@ -240,7 +242,8 @@ def hooks() -> str:
         }
         model = HookedTransformer(HookedTransformerConfig(**shape))
         with torch.no_grad():
-            _, cache = model.run_with_cache(torch.zeros(2, 7, model.cfg.d_in))
+            tokens = torch.zeros(2, 7, model.cfg.d_in)
+            _, cache = model.run_with_cache(tokens, names_filter=lambda name: True)
         axes = {size: name for name, size in sizes.items()}
         rows = [
             f"| `{name}` | {', '.join(axes.get(n, str(n)) for n in value.shape)} |"

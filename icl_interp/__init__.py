@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         adapters,
         analyses,
         baselines,
+        circuits,
+        contrasts,
         encodings,
         experiments,
         figures,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     )
     from icl_interp.adapters import adapt
     from icl_interp.checkpoints.store import Checkpoint, load
+    from icl_interp.circuits import circuit
     from icl_interp.errors import InputError
     from icl_interp.evaluation import evaluate
     from icl_interp.interventions import intervene
@@ -47,6 +50,8 @@ _MODULES = (
     "adapters",
     "analyses",
     "baselines",
+    "circuits",
+    "contrasts",
     "encodings",
     "experiments",
     "figures",
@@ -68,6 +73,7 @@ _NAMES = {
     "Report": "report",
     "adapt": "adapters",
     "analyze": "pipeline",
+    "circuit": "circuits",
     "compare": "pipeline",
     "evaluate": "evaluation",
     "intervene": "interventions",
@@ -87,7 +93,10 @@ __all__ = [
     "analyses",
     "analyze",
     "baselines",
+    "circuit",
+    "circuits",
     "compare",
+    "contrasts",
     "encodings",
     "evaluate",
     "experiments",

@@ -34,9 +34,9 @@ LAYERS = {
     1: ("tasks", "models", "theory", "baselines"),
     2: (
         *("adapters", "checkpoints", "encodings", "predictors", "training"),
-        *("probes", "interventions", "evaluation"),
+        *("probes", "interventions", "evaluation", "contrasts"),
     ),
-    3: ("analyses",),
+    3: ("analyses", "circuits"),
     4: ("experiments", "figures"),
     5: ("studies",),
     6: ("report", "pipeline", "reproduction", "testing", "sources"),

@@ -4,6 +4,7 @@ Each is a pure function of stored results and findings.
 """
 
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw
+from icl_interp.figures.circuits import circuit_graph, edge_matrix
 from icl_interp.figures.files import export, plotly_js, to_div
 from icl_interp.figures.letters import Style
 from icl_interp.figures.measured import plot
@@ -15,7 +16,9 @@ __all__ = [
     "FIGURES",
     "ReportFigure",
     "Style",
+    "circuit_graph",
     "draw",
+    "edge_matrix",
     "export",
     "for_paper",
     "overlay",

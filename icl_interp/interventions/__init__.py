@@ -11,6 +11,7 @@ only, which is what alternative last tokens (`HookedTransformer.after`) need.
 
 from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
 from icl_interp.interventions.base import At, Intervention, intervene, mean_activations
+from icl_interp.interventions.edges import PutEdges, edges_of, readers, writers, written
 from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.interventions.patching import patch
@@ -24,12 +25,17 @@ __all__ = [
     "Intervention",
     "MeanOutputs",
     "PutActivations",
+    "PutEdges",
     "PutHeadOutputs",
     "PutPatterns",
     "SwapPattern",
     "Temperature",
+    "edges_of",
     "intervene",
     "mean_activations",
     "patch",
+    "readers",
     "sublayers",
+    "writers",
+    "written",
 ]

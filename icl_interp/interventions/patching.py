@@ -30,9 +30,14 @@ Where = Literal["token", "head"]
 # query of a pattern.
 AXES: dict[str, tuple[Where, ...]] = {
     **dict.fromkeys(
-        ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post"), ("token",)
+        (
+            *("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_in", "mlp_out"),
+            *("pre", "post"),
+        ),
+        ("token",),
     ),
     **dict.fromkeys(("q", "k", "v", "z", "result"), ("token", "head")),
+    **dict.fromkeys(("q_input", "k_input", "v_input"), ("token", "head")),
     **dict.fromkeys(("attn_scores", "pattern"), ("head", "token")),
 }
 
@@ -101,10 +106,7 @@ def patch(
     sizes = {"layer": model.cfg.n_layers, "token": clean.shape[1], "head": model.cfg.n_heads}
     axes = {name: tuple(range(sizes[name])) for name in ("layer", *by)}
     shape = [sizes[name] for name in axes]
-    part = (
-        "attn." if "head" in AXES[activation] else "mlp." if activation in ("pre", "post") else ""
-    )
-    names = [f"blocks.{layer}.{part}hook_{activation}" for layer in axes["layer"]]
+    names = [hook_of(activation, layer) for layer in axes["layer"]]
     model.check_hooks(names)
     values: list[float] = []
     places = list(product(*map(range, shape)))
@@ -121,6 +123,20 @@ def patch(
         axes,
         note=f"metric with {activation} patched in from the clean run",
     )
+
+
+def hook_of(activation: str, layer: int) -> str:
+    """The full name of a hook, from TransformerLens' short one.
+
+    >>> hook_of("z", 1), hook_of("post", 0), hook_of("q_input", 0)
+    ('blocks.1.attn.hook_z', 'blocks.0.mlp.hook_post', 'blocks.0.hook_q_input')
+    """
+    part = ""
+    if activation in ("pre", "post"):
+        part = "mlp."
+    elif "head" in AXES[activation] and not activation.endswith("_input"):
+        part = "attn."
+    return f"blocks.{layer}.{part}hook_{activation}"
 
 
 def _number(value: object) -> float:

@@ -21,6 +21,9 @@ from icl_interp.models.hooks import HookPoint, at, listened
 from icl_interp.products import linear
 
 Projections = dict[str, tuple[Tensor, Tensor]]
+# What each head reads for its queries ("Q"), keys or values where this is not what all heads read.
+Apart = Mapping[str, Float[Tensor, "batch token head d_model"]]
+NOTHING: Apart = MappingProxyType({})
 # Projections put together, by the id of their layer and by letters, while the weights of these
 # layers are fixed (`HookedTransformer.fixed_weights`). Not kept in the layers: another thread, or a
 # copy, must not find them there.
@@ -138,19 +141,21 @@ class Attention(nn.Module):
         x: Float[Tensor, "batch token d_model"],
         rows: slice | None = None,
         memory: list[KeysValues] | None = None,
+        apart: Apart = NOTHING,
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of every token, or of the tokens in `rows` only, over all tokens they see.
 
         Keys and values are appended to `memory` where one is given, for `after`: then no token is
-        the query.
+        the query. What heads read `apart` stands in the place of x for these projections; whoever
+        gives it asks for all rows.
         """
         made = None
         if self.cfg.queries:
-            made, k, v = self._project(x, "QKV")
+            made, k, v = self._project(x, "QKV", apart)
             q = F.pad(made[:, :-1], (0, 0, 0, 0, 1, 0))  # the first token has none before it
             q = q if rows is None else q[:, rows]
         elif rows is None:
-            q, k, v = self._project(x, "QKV")
+            q, k, v = self._project(x, "QKV", apart)
         else:
             (q,), (k, v) = self._project(x[:, rows], "Q"), self._project(x, "KV")
         q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
@@ -181,29 +186,29 @@ class Attention(nn.Module):
         z = torch.bmm(pattern.reshape(scores.shape), _merge(v))
         return self._write(z.view(-1, self.cfg.n_heads, *z.shape[1:]).transpose(1, 2))
 
-    def remember(self, x: Float[Tensor, "batch token d_model"]) -> KeysValues:
+    def remember(
+        self, x: Float[Tensor, "batch token d_model"], apart: Apart = NOTHING
+    ) -> KeysValues:
         """Keys and values of every token."""
-        k, v = (
-            at(hook, t)
-            for hook, t in zip((self.hook_k, self.hook_v), self._project(x, "KV"), strict=True)
-        )
+        made = self._project(x, "KV", apart)
+        k, v = (at(hook, t) for hook, t in zip((self.hook_k, self.hook_v), made, strict=True))
         if self.positions == "rotary":
             k = positions.turned(k, torch.arange(x.shape[1], device=x.device, dtype=x.dtype))
         return KeysValues(
             _by_head(k),
             _by_head(v),
-            _by_head(self._project(x, "Q")[0]) if self.cfg.queries else None,
+            _by_head(self._project(x, "Q", apart)[0]) if self.cfg.queries else None,
         )
 
     def after(
-        self, x: Float[Tensor, "batch query d_model"], context: KeysValues
+        self, x: Float[Tensor, "batch query d_model"], context: KeysValues, apart: Apart = NOTHING
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention of alternative last tokens: each sees the context and itself, but no other.
 
         Row i of the pattern is what the last row would be in a prompt that ends in token i, its own
         weight last.
         """
-        q, k, v = self._project(x, "QKV")
+        q, k, v = self._project(x, "QKV", apart)
         if context.queries is not None:
             q = context.queries[:, :, -1].unsqueeze(1).expand_as(q)
         q, k, v = at(self.hook_q, q), at(self.hook_k, k), at(self.hook_v, v)
@@ -231,12 +236,23 @@ class Attention(nn.Module):
         z = pattern[..., :-1] @ context.values + pattern[..., -1:] * v
         return self._write(z.transpose(1, 2))
 
-    def _project(self, x: Tensor, letters: str) -> list[Float[Tensor, "batch token head d_head"]]:
-        """Several projections by one matrix product, which is what makes it fast."""
+    def _project(
+        self, x: Tensor, letters: str, apart: Apart = NOTHING
+    ) -> list[Float[Tensor, "batch token head d_head"]]:
+        """Several projections by one matrix product, which is what makes it fast.
+
+        Those of what heads read apart are made head by head.
+        """
         flat = linear(x, *self._together(letters))
-        return list(
+        made = list(
             flat.view(*x.shape[:2], len(letters), self.cfg.n_heads, self.cfg.head_width).unbind(2)
         )
+        for place, letter in enumerate(letters):
+            if letter in apart:
+                weight = getattr(self, f"W_{letter}")
+                bias = getattr(self, f"b_{letter}")
+                made[place] = torch.einsum("bthd,hde->bthe", apart[letter], weight) + bias
+        return made
 
     def _together(self, letters: str) -> tuple[Tensor, Tensor]:
         """Weights and biases of several projections as those of one."""

@@ -8,14 +8,18 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icl_interp.models.attention import Attention, KeysValues
+from icl_interp.errors import InputError
+from icl_interp.models.attention import NOTHING, Apart, Attention, KeysValues
 from icl_interp.models.config import HookedTransformerConfig
-from icl_interp.models.hooks import HookPoint
+from icl_interp.models.hooks import HookPoint, at, listened
 from icl_interp.models.layers import MLP, Norm, TanhNorm, make_norm
 
 Tokens = Float[Tensor, "batch token d_in"]
 Stream = Float[Tensor, "batch token d_model"]
 Kept = Float[Tensor, "batch query d_model"]  # the stream at the tokens somebody asked for
+# Relative difference from which a norm's output is not what the norm itself makes: more than any
+# two kernels differ by in float32.
+EDITED = 1e-3
 
 
 class Embed(nn.Module):
@@ -80,6 +84,12 @@ class Block(nn.Module):
     each adds is normalised: x + norm(f(x)), the layer that the code of Sander et al. (2024)
     iterates. `hook_attn_out` and `hook_mlp_out` are what is added, so after such a norm, and with
     `residual_scale` in it.
+
+    `hook_q_input`, `hook_k_input` and `hook_v_input` are what each head reads for its queries, keys
+    and values, (batch, token, head, d_model), and `hook_mlp_in` what the MLP reads: the stream,
+    before the norm in between, as in TransformerLens. Those of heads are made where somebody
+    listens to them. What is edited there passes through the norm, but not by its hook points, which
+    show what all heads read.
     """
 
     # Which of these a block has, the config says.
@@ -89,16 +99,24 @@ class Block(nn.Module):
     ln2: Norm | TanhNorm
     hook_attn_out: HookPoint
     hook_mlp_out: HookPoint
+    hook_q_input: HookPoint
+    hook_k_input: HookPoint
+    hook_v_input: HookPoint
+    hook_mlp_in: HookPoint
 
     def __init__(self, cfg: HookedTransformerConfig) -> None:
         super().__init__()
         self.cfg = cfg
+        # Sublayers, then norms: those that the config asks for.
         if not cfg.mlp_only:
             self.attn = Attention(cfg)
             self.hook_attn_out = HookPoint()
+            for letter in "qkv":
+                setattr(self, f"hook_{letter}_input", HookPoint())
         if not cfg.attn_only:
             self.mlp = MLP(cfg)
             self.hook_mlp_out = HookPoint()
+            self.hook_mlp_in = HookPoint()
         if cfg.normalization_type and not cfg.mlp_only:
             self.ln1 = make_norm(cfg)
         if cfg.normalization_type and (not cfg.attn_only or cfg.norm_position == "both"):
@@ -113,33 +131,69 @@ class Block(nn.Module):
         self, stream: Stream, rows: slice | None = None, memory: list[KeysValues] | None = None
     ) -> Kept:
         """The stream after this block: at every token, or only at the tokens in `rows`."""
-        return self._run(stream, lambda x: self.attn(x, rows, memory), rows)
+        return self._run(stream, lambda x, apart: self.attn(x, rows, memory, apart), rows)
 
     def remember(self, stream: Stream) -> KeysValues:
         """Keys and values of every token, without computing what this block adds to the stream."""
-        return self.attn.remember(self._read(self.hook_resid_pre(stream), "ln1"))
+        stream = self.hook_resid_pre(stream)
+        read = self._read(stream, "ln1")
+        letters = "QKV" if self.cfg.queries else "KV"
+        return self.attn.remember(read, self._apart(stream, read, letters))
 
     def after(self, stream: Stream, context: KeysValues) -> Stream:
         """The stream of alternative last tokens, each after the same context."""
-        return self._run(stream, lambda x: self.attn.after(x, context))
+        return self._run(stream, lambda x, apart: self.attn.after(x, context, apart))
 
     def _run(
-        self, stream: Stream, attend: Callable[[Stream], Kept], rows: slice | None = None
+        self, stream: Stream, attend: Callable[[Stream, Apart], Kept], rows: slice | None = None
     ) -> Kept:
         stream = self.hook_resid_pre(stream)
         kept = stream if rows is None else stream[:, rows]
         if not self.cfg.mlp_only:
-            written = self._write(attend(self._read(stream, "ln1")), "ln1")
+            read = self._read(stream, "ln1")
+            written = self._write(attend(read, self._apart(stream, read)), "ln1")
             kept = self._join(kept, self.hook_attn_out(written), "ln1")
         kept = self.hook_resid_mid(kept)
         if not self.cfg.attn_only:
-            written = self._write(self.mlp(self._read(kept, "ln2")), "ln2")
+            written = self._write(self.mlp(self._read(at(self.hook_mlp_in, kept), "ln2")), "ln2")
             kept = self._join(kept, self.hook_mlp_out(written), "ln2")
         return self.hook_resid_post(kept)
 
     def _read(self, stream: Stream, norm: str) -> Stream:
         """What a sublayer sees: the stream, normalised where a norm stands before it."""
         return getattr(self, norm)(stream) if self.cfg.sublayers_read_normed else stream
+
+    def _apart(self, stream: Stream, read: Stream, letters: str = "QKV") -> Apart:
+        """What heads read, each for itself, where somebody edits it or asks for gradients.
+
+        Args:
+            stream: before this block.
+            read: what all heads read: the stream, through the norm in between if there is one.
+            letters: of the projections that are made.
+
+        Raises:
+            InputError: hooks of that norm change what it makes, so that what it would make of an
+                edited stream is not known.
+        """
+        found: dict[str, Tensor] = {}
+        for letter in letters:
+            hook = getattr(self, f"hook_{letter.lower()}_input")
+            if not listened(hook):
+                continue
+            shared = stream.unsqueeze(2).expand(-1, -1, self.cfg.n_heads, -1)
+            own = hook(shared.clone())
+            # Who only read must leave the output bit-identical.
+            if torch.is_grad_enabled() or not torch.equal(own, shared):
+                found[letter] = own
+        if not found or not self.cfg.sublayers_read_normed:
+            return found or NOTHING
+        usual = self.ln1.unhooked(stream)
+        if (usual - read).abs().max() > EDITED * (1 + usual.abs().max()):
+            raise InputError(
+                "hook_q_input, hook_k_input and hook_v_input come before ln1, whose own hooks are "
+                "edited too: edit one of both"
+            )
+        return {letter: self.ln1.unhooked(own) for letter, own in found.items()}
 
     def _write(self, output: Kept, norm: str) -> Kept:
         """What a sublayer adds: its output, normalised where the norm stands there."""

@@ -20,6 +20,7 @@ from transformer_lens.hook_points import HookPoint as _HookPoint
 from icl_interp.errors import LISTED, InputError, shown
 
 __all__ = [
+    "READS",
     "ActivationCache",
     "FactoredMatrix",
     "HookPoint",
@@ -42,6 +43,8 @@ __all__ = [
 
 HookName = str | Callable[[str], bool]  # a name, or a filter of names
 Functions = Sequence[tuple[HookName, Callable[..., Any]]]
+# What each head and MLP reads: copies of the stream, which a cache holds where they are named.
+READS = ("hook_q_input", "hook_k_input", "hook_v_input", "hook_mlp_in")
 NAMED = 5  # names of hooks that a message lists at most
 # Held while functions are attached, detached or looked at: torch's own bookkeeping is not made for
 # several threads.
@@ -439,8 +442,8 @@ def unknown_hook(name: object, names: Sequence[str]) -> InputError:
     It names the few nearest hooks, since a model has hundreds.
 
     >>> names = ["hook_embed", "blocks.0.attn.hook_q", "blocks.0.hook_mlp_out"]
-    >>> print(unknown_hook("blocks.0.hook_q_input", names))
-    unknown hook 'blocks.0.hook_q_input': did you mean 'blocks.0.attn.hook_q'? (other names: \
+    >>> print(unknown_hook("blocks.0.hook_q_rot", names))
+    unknown hook 'blocks.0.hook_q_rot': did you mean 'blocks.0.attn.hook_q'? (other names: \
 blocks.0.hook_mlp_out, hook_embed; list(model.hook_dict) has all 3)
     """
     text = name[:LISTED] if isinstance(name, str) else shown(name)
@@ -448,7 +451,7 @@ blocks.0.hook_mlp_out, hook_embed; list(model.hook_dict) has all 3)
 
     def nearness(known: str) -> tuple[bool, float]:
         last = known.rpartition(".")[2]
-        # What another library calls hook_q_input stands here at hook_q of the same block.
+        # What another library calls hook_q_rot stands here at hook_q of the same block.
         extends = asked.startswith(f"{last}_") and known.split(".")[:2] == text.split(".")[:2]
         return extends, difflib.SequenceMatcher(None, text, known).ratio()
 

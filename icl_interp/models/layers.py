@@ -77,6 +77,13 @@ class Norm(nn.Module):
             out = out * self.w if self.b is None else torch.addcmul(self.b, out, self.w)
         return self.hook_out(out)
 
+    def unhooked(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """What `forward` makes of vectors where nothing is attached to its hook points."""
+        if self.centred:
+            return F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
+        out = x / (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()
+        return out if self.w is None else out * self.w
+
     def _normalized(
         self, x: Float[Tensor, "batch token d_model"]
     ) -> Float[Tensor, "batch token d_model"]:
@@ -129,6 +136,10 @@ class TanhNorm(nn.Module):
     ) -> Float[Tensor, "batch token d_model"]:
         """Squash each coordinate."""
         return self.hook_out(self.hook_normalized((self.alpha * x).tanh()) * self.w + self.b)
+
+    def unhooked(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """What `forward` makes of vectors where nothing is attached to its hook points."""
+        return (self.alpha * x).tanh() * self.w + self.b
 
 
 def make_norm(cfg: HookedTransformerConfig) -> Norm | TanhNorm:

@@ -16,8 +16,9 @@ CLEAN, CORRUPTED = torch.randn(
     2, 3, 4, 1, generator=generator(0, "test/patching"), dtype=torch.float64
 )
 SIZES = {"token": 4, "head": 3}
-STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")
+STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_in", "mlp_out", "pre", "post")
 VECTORS, PATTERNS = ("q", "k", "v", "z", "result"), ("attn_scores", "pattern")
+READ = ("q_input", "k_input", "v_input")
 
 
 def recovered(out):
@@ -43,7 +44,7 @@ def is_the_loop(result, model, activation, by, skip=()):
     """
     assert list(result.indexes) == ["layer", *by]
     with torch.no_grad():
-        _, cache = model.run_with_cache(CLEAN)
+        _, cache = model.run_with_cache(CLEAN, names_filter=lambda name: True)
         for index in product(*map(range, result.values.shape)):
             name, place = full_name(activation, index[0]), dict(zip(by, index[1:], strict=True))
             axes = ("head", "token") if activation in PATTERNS else ("token", "head")
@@ -69,7 +70,7 @@ def by_default(activation):
 @pytest.mark.parametrize(
     ("name", "activation", "by"),
     [
-        *one_in(3, [("pre", name, None) for name in STREAM + VECTORS + PATTERNS]),
+        *one_in(3, [("pre", name, None) for name in STREAM + VECTORS + READ + PATTERNS]),
         *[
             ("pre", "z", ("head",)),
             ("pre", "pattern", ("head",)),
@@ -91,7 +92,7 @@ def test_patching_is_a_loop_over_every_place(name, activation, by):
 
 
 def test_every_activation_is_tried_above():
-    assert set(AXES) == {*STREAM, *VECTORS, *PATTERNS}
+    assert set(AXES) == {*STREAM, *VECTORS, *READ, *PATTERNS}
 
 
 def reaches_every_token(values):

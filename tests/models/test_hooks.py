@@ -9,7 +9,7 @@ from helpers import must_fail
 from small_models import MODELS, make
 
 from icl_interp.errors import InputError
-from icl_interp.models.hooks import HookedRootModule
+from icl_interp.models.hooks import READS, HookedRootModule, hooked_modules
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 
@@ -38,13 +38,14 @@ def expected_hooks(cfg):
         if not cfg.mlp_only:
             norms.append(here + "ln1")
             found |= {here + "hook_attn_out": stream, here + "attn.hook_result": (b, t, h, d)}
+            found |= {f"{here}hook_{name}_input": (b, t, h, d) for name in "qkv"}
             found |= {f"{here}attn.hook_{name}": heads for name in "qkvz"}
             found |= {f"{here}attn.hook_{name}": weights for name in ("attn_scores", "pattern")}
         if cfg.norm_position == "both":
             norms.append(here + "ln2")
         if not cfg.attn_only:
             norms.append(here + "ln2")
-            found |= {here + "hook_mlp_out": stream}
+            found |= {here + "hook_mlp_out": stream, here + "hook_mlp_in": stream}
             found |= {f"{here}mlp.hook_{name}": (b, t, cfg.d_mlp) for name in ("pre", "post")}
     for name in norms if cfg.normalization_type else ():
         found |= {
@@ -56,9 +57,12 @@ def expected_hooks(cfg):
 
 
 def has_hooks(model, expected):
-    _, cache = model.run_with_cache(tokens_of(model))
+    _, cache = model.run_with_cache(tokens_of(model), names_filter=lambda name: True)
     assert {name: tuple(value.shape) for name, value in cache.items()} == expected
     assert set(model.hook_dict) == set(expected)
+    # Copies of the stream are kept on demand only.
+    _, usual = model.run_with_cache(tokens_of(model))
+    assert set(usual) == {name for name in expected if not name.endswith(READS)}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -110,7 +114,8 @@ def in_place(edit):
 
 @pytest.mark.parametrize(("name", "hook"), EVERY_HOOK)
 def test_editing_any_hook_moves_the_output(name, hook):
-    ordered_only = name == "hardmax" and hook.endswith(("hook_q", "hook_k", "hook_attn_scores"))
+    order = ("hook_q", "hook_k", "hook_attn_scores", "hook_q_input", "hook_k_input")
+    ordered_only = name == "hardmax" and hook.endswith(order)
     edit = reorder if ordered_only else nudge
     moves_the_output(name, hook, edit)
     moves_the_output(name, hook, in_place(edit))
@@ -360,17 +365,71 @@ def gradients_read_with(hooks, model, tokens):
     return found
 
 
-def test_a_backward_pass_that_nobody_can_start_is_refused():
-    """The output is no number, so `incl_bwd` has no loss; the message names what has one."""
-    model = make("pre")
+def are_the_gradients(cache, model, tokens, number):
+    """Those of plain autograd, with respect to a nudge that is added at every hook."""
+    kept = [name for name in cache if not name.endswith("_grad")]
+    assert kept
+    for name in kept:
+        nudge = torch.zeros_like(cache[name], requires_grad=True)
+        out = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda t, hook, n=nudge: t + n)])
+        [want] = torch.autograd.grad(number(out), nudge)
+        assert bool(want.any()), name
+        torch.testing.assert_close(cache[f"{name}_grad"], want, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["pre", "post", "attention only", "mlp only", "no norm"])
+def test_gradients_of_a_chosen_number_are_kept(name):
+    model = make(name)
     tokens = tokens_of(model)
 
-    def refused(run):
-        with pytest.raises(InputError, match=r"incl_bwd .*bwd_hooks=") as refusal:
-            run(tokens, incl_bwd=True)
-        assert "\n" not in str(refusal.value)
+    def run(wanted):
+        return model.run_with_cache(
+            tokens, names_filter=wanted, incl_bwd=True, number=lambda out: out.square().sum()
+        )
 
-    refused(model.run_with_cache)
+    _, cache = run(lambda hook: hook.endswith(READS))
+    are_the_gradients(cache, model, tokens, lambda out: out.square().sum())
+    # Scores of hidden keys are infinite.
+    out, cache = run(lambda hook: not hook.endswith((*READS, "scores")))
+    are_the_gradients(cache, model, tokens, lambda out: out.square().sum())
+    must_fail(are_the_gradients, cache, model, tokens, lambda out: out[:, -1].square().sum())
+    with torch.no_grad():
+        torch.testing.assert_close(out, model(tokens), rtol=1e-9, atol=1e-11)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not out.requires_grad
+
+
+def test_gradients_are_there_where_weights_are_frozen_and_gradients_off():
+    model = make("pre").requires_grad_(False)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(
+            tokens_of(model), incl_bwd=True, number=lambda out: out.sum()
+        )
+    assert bool(cache["blocks.0.hook_resid_pre_grad"].any())
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"incl_bwd": True}, r"incl_bwd needs a number .*pass number="),
+        ({"number": torch.sum}, "pass incl_bwd=True with it"),
+        (
+            {"incl_bwd": True, "number": lambda out: out[:, -1]},
+            r"make one number .* a Tensor of shape \(3, 1\)",
+        ),
+        ({"incl_bwd": True, "number": lambda out: 1.0}, "make one number .* a float"),
+        (
+            {"incl_bwd": True, "number": torch.sum, "names_filter": lambda name: True},
+            "hook_v_input pass by the hooks of ln1.* two runs",
+        ),
+    ],
+)
+def test_a_backward_pass_that_nobody_can_start_is_refused(given, match):
+    model = make("pre")
+    tokens = tokens_of(model)
+    with pytest.raises(InputError, match=match):
+        model.run_with_cache(tokens, **given)
+    assert not hooked_modules(model)
     # Without the check torch stops in the middle, with an error of its own.
     with pytest.raises(RuntimeError, match="scalar"):
         HookedRootModule.run_with_cache(model, tokens, incl_bwd=True)

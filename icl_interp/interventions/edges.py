@@ -1,0 +1,254 @@
+"""Edges: what one part of a model writes, as another part reads it.
+
+A *writer* is the read-in (tokens and positions), a head, or an MLP. A *reader* is the queries, keys
+or values of a head, an MLP, or the read-out. What a reader reads is the sum of what all writers
+before it wrote, and biases. So one term of that sum can be replaced for one reader only.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.errors import InputError, unknown
+from icl_interp.interventions.base import Hook, Intervention, reference
+from icl_interp.models.transformer import HookedTransformer
+
+READ_IN, READ_OUT = "read-in", "read-out"
+
+
+class Part(NamedTuple):
+    """A writer or a reader.
+
+    Attributes:
+        hook: where its activation passes.
+        head: which of the heads at that hook; None where there is one part.
+        depth: of sublayers that come before it: a reader reads the writers of less depth.
+    """
+
+    hook: str
+    head: int | None
+    depth: int
+
+    def of(self, activation: Float[Tensor, "batch token *part"]) -> Float[Tensor, "batch token _"]:
+        """Its own activation out of all at the hook."""
+        return activation if self.head is None else activation[:, :, self.head]
+
+
+def writers(model: HookedTransformer) -> dict[str, Part]:
+    """What writes to the stream, by name, in its order.
+
+    Raises:
+        InputError: the stream of this model is no sum of what its parts write.
+
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig
+    >>> model = HookedTransformer(HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2))
+    >>> list(writers(model)), list(readers(model))[:2], list(readers(model))[-2:]
+    (['read-in', 'head 0.0', 'head 0.1', 'MLP 0'], ['head 0.0 q', 'head 0.1 q'], \
+['MLP 0', 'read-out'])
+    """
+    _check_sum(model)
+    cfg = model.cfg
+    found = {READ_IN: Part("blocks.0.hook_resid_pre", None, -1)}
+    for i in range(cfg.n_layers):
+        if not cfg.mlp_only:
+            for head in range(cfg.n_heads):
+                part = Part(f"blocks.{i}.attn.hook_result", head, 2 * i)
+                found[f"head {i}.{head}"] = part
+        if not cfg.attn_only:
+            found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_out", None, 2 * i + 1)
+    return found
+
+
+def readers(model: HookedTransformer) -> dict[str, Part]:
+    """What reads the stream, by name, in its order.
+
+    Raises:
+        InputError: the stream of this model is no sum of what its parts write.
+    """
+    _check_sum(model)
+    cfg = model.cfg
+    found = {}
+    for i in range(cfg.n_layers):
+        if not cfg.mlp_only:
+            for letter in "qkv":
+                for head in range(cfg.n_heads):
+                    part = Part(f"blocks.{i}.hook_{letter}_input", head, 2 * i)
+                    found[f"head {i}.{head} {letter}"] = part
+        if not cfg.attn_only:
+            found[f"MLP {i}"] = Part(f"blocks.{i}.hook_mlp_in", None, 2 * i + 1)
+    last = cfg.n_layers - 1
+    found[READ_OUT] = Part(f"blocks.{last}.hook_resid_post", None, 2 * cfg.n_layers)
+    return found
+
+
+def edges_of(model: HookedTransformer) -> list[tuple[str, str]]:
+    """All pairs of a writer and a reader that reads it.
+
+    Raises:
+        InputError: the stream of this model is no sum of what its parts write.
+    """
+    return [
+        (writer, reader)
+        for writer, source in writers(model).items()
+        for reader, target in readers(model).items()
+        if source.depth < target.depth
+    ]
+
+
+def part_in(name: str, parts: Mapping[str, Part], what: str) -> Part:
+    """A part by its name.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name not in parts:
+        raise unknown(what, name, parts)
+    return parts[name]
+
+
+def _check_sum(model: HookedTransformer) -> None:
+    cfg = model.cfg
+    if cfg.normalization_type and cfg.norm_position not in ("pre", "output"):
+        raise InputError(
+            f"edges need a stream that is the sum of what parts write, but a norm of this model "
+            f"acts on the stream (norm_position={cfg.norm_position!r}): patch whole activations "
+            "(interventions.patch)"
+        )
+    if not cfg.heads_write_to_stream:
+        raise InputError(
+            "edges need heads that write to the stream as they are, but this model normalises what "
+            "each sublayer writes (norm_position='output'): patch whole activations "
+            "(interventions.patch)"
+        )
+    if getattr(cfg, "residual_scale", 1.0) != 1.0:
+        raise InputError(
+            "edges need heads that write to the stream as they are, but this model multiplies what "
+            "sublayers write (residual_scale): patch whole activations (interventions.patch)"
+        )
+
+
+@dataclass(frozen=True)
+class PutEdges(Intervention):
+    """Replace what some readers read of some writers; every other reader reads these as they are.
+
+    The term that is taken out is what the writer writes in this very run. So several edges may be
+    replaced at once, also where the writer of one comes after the reader of another.
+
+    Assumes that prompt i of the run is to get row i of a value; a value of one row, such as a mean
+    over prompts, goes to all.
+
+    Source: Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*;
+    Goldowsky-Dill, MacLeod, Sato & Arora (2023), *Localizing model behavior with path patching*.
+
+    Attributes:
+        pairs: (writer, reader), as `edges_of` lists them.
+        values: by writer, what is read in the place of what it writes: `(batch, token, d_model)`.
+
+    Raises:
+        InputError: no such writer or reader, a reader that comes before the writer, a model whose
+            stream is no sum, or in a run of other prompts than the values are for.
+
+    What a writer writes itself changes nothing:
+
+    >>> import torch
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)
+    >>> model = HookedTransformer(config).eval()
+    >>> tokens = torch.linspace(-1, 1, 10).reshape(2, 5, 1)
+    >>> before, own = model(tokens), written(model, tokens)
+    >>> with intervene(model, PutEdges((("head 0.1", "head 1.0 k"),), own)):
+    ...     torch.allclose(model(tokens), before, atol=1e-5)
+    True
+    """
+
+    pairs: Sequence[tuple[str, str]]
+    values: Mapping[str, Float[Tensor, "batch token d_model"]]
+
+    def hooks(self, model: HookedTransformer) -> list[Hook]:
+        """One at each writer, which remembers, and one at each reader."""
+        # A writer is remembered before any reader of it runs.
+        sources = writers(model)
+        targets = readers(model)
+        current: dict[str, Tensor] = {}
+        by_reader: dict[str, list[str]] = {}
+        for writer, reader in self.pairs:
+            source = part_in(writer, sources, "writer")
+            if part_in(reader, targets, "reader").depth <= source.depth:
+                raise InputError(f"{reader} comes before {writer}, so it reads nothing of it")
+            if writer not in self.values:
+                raise unknown("writer with a value", writer, self.values)
+            by_reader.setdefault(reader, []).append(writer)
+        found: list[Hook] = []
+        for writer in dict.fromkeys(writer for writer, _ in self.pairs):
+            source = sources[writer]
+            found.append((source.hook, _remember(writer, source, current)))
+        for reader, read in by_reader.items():
+            target = targets[reader]
+            found.append((target.hook, self._edit(target, read, current)))
+        return found
+
+    def _edit(
+        self, target: Part, read: Sequence[str], current: Mapping[str, Tensor]
+    ) -> Callable[..., Tensor]:
+        def edit(t: Tensor, hook: object) -> Tensor:
+            change = torch.zeros_like(target.of(t))
+            for writer in read:
+                change = change + _fitting(self.values[writer], change) - current[writer]
+            if target.head is None:
+                return t + change
+            edited = t.clone()
+            edited[:, :, target.head] += change
+            return edited
+
+        return edit
+
+
+def _remember(writer: str, source: Part, current: dict[str, Tensor]) -> Callable[..., None]:
+    def look(t: Tensor, hook: object) -> None:
+        current[writer] = source.of(t)
+
+    return look
+
+
+def _fitting(value: Tensor, like: Tensor) -> Tensor:
+    """A value for every prompt of a run."""
+    if len(value) == 1:
+        return reference(value[0], like)
+    if value.shape != like.shape:
+        raise InputError(
+            f"values of shape {tuple(value.shape)} (batch, token, d_model) do not fit a run of "
+            f"shape {tuple(like.shape)}: give one row, or one for each prompt"
+        )
+    return value.to(like)
+
+
+@torch.no_grad()
+def written(
+    model: HookedTransformer,
+    tokens: Float[Tensor, "batch token d_in"],
+    names: Sequence[str] | None = None,
+) -> dict[str, Float[Tensor, "batch token d_model"]]:
+    """What parts write on some prompts, by the writer's name: all of them, or those named.
+
+    Raises:
+        InputError: no such writer, or a model whose stream is no sum.
+
+    With biases of attention it adds up to the stream:
+
+    >>> from icl_interp import HookedTransformer, HookedTransformerConfig
+    >>> config = HookedTransformerConfig(n_layers=2, d_model=8, n_heads=2, init_std=1.0)
+    >>> model, tokens = HookedTransformer(config), torch.linspace(-1, 1, 5)[None, :, None]
+    >>> _, cache = model.run_with_cache(tokens)
+    >>> total = sum(written(model, tokens).values())
+    >>> torch.allclose(total, cache["blocks.1.hook_resid_post"], atol=1e-5)
+    True
+    """
+    parts = writers(model)
+    chosen = list(parts) if names is None else list(names)
+    wanted = [part_in(name, parts, "writer").hook for name in chosen]
+    _, cache = model.run_with_cache(tokens, names_filter=wanted)
+    return {name: parts[name].of(cache[parts[name].hook]) for name in chosen}

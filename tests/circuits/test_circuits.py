@@ -1,0 +1,153 @@
+"""Circuits: the planted one is found, numbers are those of plain ablation, refusals by name."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import must_fail
+from small_models import PROMPTS, TASK, make
+
+import icl_interp
+from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.circuits import attribute_edges, circuit, patch_activations, patch_paths
+from icl_interp.circuits.nodes import Ablated
+from icl_interp.circuits.search import edges_between, pruned
+from icl_interp.errors import InputError
+from icl_interp.figures import circuit_graph, edge_matrix, render
+from icl_interp.interventions.patching import patch
+
+AFFINE = icl_interp.load("affine")
+PAIRS = icl_interp.contrasts.labels(AFFINE.task, n_functions=24)
+
+
+def finds_the_known_circuit(found):
+    """Head 0.2 pairs each value with its input, heads 1.0 and 1.2 read (notebook `mechanism`)."""
+    assert {"head 0.2", "head 1.0", "head 1.2"} <= set(found.parts)
+    assert len(found.parts) <= 6
+    assert {("head 1.0", "read-out"), ("head 1.2", "read-out")} <= set(found.edges)
+    # What head 0.2 carries reaches the keys of both, by the MLP between.
+    readers = {reader for writer, reader in found.edges if writer in ("head 0.2", "MLP 0")}
+    assert {"head 1.0 k", "head 1.2 k"} <= readers
+    value = found.summary.set_index("quantity")["value"]
+    rise = value["error of the circuit"] - value["error of the model"]
+    assert rise < 1.5 * found.tolerance  # on fresh prompts
+    assert value["faithfulness"] > 0.9
+    assert found.p < 0.1
+    assert (found.minimality["low"] > 0).all()
+
+
+def test_the_known_circuit_of_affine_comes_out():
+    found = circuit(AFFINE, 0.05, n_functions=64, n_random=20)
+    finds_the_known_circuit(found)
+    assert "head 0.2" in found
+    assert "head 2.3" not in found
+    drawing = circuit_graph(found)
+    assert render(drawing).layout.width
+    names = [mark.words for mark in drawing.panels[0].marks if hasattr(mark, "words")]
+    assert {"read-in", "read-out", *found.parts} <= set(names)
+    # With a tolerance that a part less would do, the same search finds another circuit.
+    must_fail(finds_the_known_circuit, circuit(AFFINE, 0.6, n_functions=32, n_random=5))
+
+
+@torch.no_grad()
+def test_errors_are_those_of_plain_runs_with_means_put_in():
+    model = make("pre")
+    one = Ablated.measure(Checkpoint(**{**vars(AFFINE), "model": model, "task": TASK}), PROMPTS)
+    _, cache = model.run_with_cache(one.tokens)
+
+    def mean_of(t, hook):
+        return cache[hook.name].mean(0).expand_as(t)
+
+    def head(t, hook):
+        edited = t.clone()
+        edited[:, :, 1] = cache[hook.name][:, :, 1].mean(0)
+        return edited
+
+    hooks = [("blocks.0.attn.hook_z", head), ("blocks.1.hook_mlp_out", mean_of)]
+    out = model.run_with_hooks(one.tokens, fwd_hooks=hooks)[:, -1, 0]
+    truth = PROMPTS.ys[:, -1, 0].double()
+    want = (out - truth).square() / truth.square().mean()
+    found = one.without(["head 0.1", "MLP 1"])
+    torch.testing.assert_close(found, want, rtol=1e-9, atol=1e-11)
+    must_fail(torch.testing.assert_close, one.without(["head 0.2", "MLP 1"]), want)
+
+
+def test_pruning_leaves_nothing_that_can_leave():
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        sizes = random.random(8)
+        left = pruned(range(8), range(8), lambda kept, s=sizes: s[list(kept)].sum() >= 1.5)
+        assert sizes[left].sum() >= 1.5
+        assert all(sizes[left].sum() - sizes[one] < 1.5 for one in left)
+
+
+def test_edges_of_a_circuit_are_those_between_its_parts():
+    model = make("pre")
+    found = edges_between(model, ("head 0.1", "MLP 1"))
+    assert ("read-in", "head 0.1 k") in found
+    assert ("head 0.1", "MLP 1") in found
+    assert ("MLP 1", "read-out") in found
+    assert len(found) == 3 + 2 + 3
+
+
+def test_activations_are_patched_as_by_patch():
+    """`share` is what `interventions.patch` gives with the share as its metric."""
+    way = icl_interp.contrasts.Way.of(AFFINE, PAIRS)
+    tokens = [AFFINE.encoding.encode(one) for one in (PAIRS.clean, PAIRS.corrupted)]
+    for activation, by in (("z", ("head",)), ("pattern", ("head",)), ("resid_mid", ("token",))):
+        want = patch(
+            AFFINE.model, *tokens, lambda out: way.share(out[:, -1, 0].double()), activation, by=by
+        )
+        found = patch_activations(AFFINE, PAIRS, activation, by)
+        np.testing.assert_allclose(found["share"], want.values.ravel(), rtol=1e-5, atol=1e-6)
+        assert list(found)[: 1 + len(by)] == ["layer", *by]
+    assert found["q"].min() < 0.05
+
+
+def test_edges_are_estimated_near_what_they_are():
+    for method, limit in (("first order", 0.1), ("integrated", 0.05)):
+        found = attribute_edges(AFFINE, PAIRS, method=method, n_checked=8)
+        assert found.error < limit
+        check = found.check.set_index(["writer", "reader"])
+        exact = patch_paths(AFFINE, PAIRS, list(check.index)).set_index(["writer", "reader"])
+        np.testing.assert_allclose(check["exact"], exact["share"], rtol=1e-9)
+    assert found.matrix.sel(writer="head 1.2", reader="read-out") > 0.3
+    assert np.isnan(found.matrix.sel(writer="head 1.2", reader="MLP 0"))
+    assert render(edge_matrix(found)).layout.width
+
+
+def random_checkpoint(name, **change):
+    return Checkpoint(**{**vars(AFFINE), "model": make(name, **change), "task": TASK})
+
+
+@pytest.mark.parametrize("call", [patch_paths, attribute_edges])
+@pytest.mark.parametrize("name", ["post", "norm on outputs"])
+def test_edges_of_a_stream_that_is_no_sum_are_refused(call, name):
+    pairs = icl_interp.contrasts.labels(TASK, n_functions=4)
+    with pytest.raises(InputError, match="norm_position"):
+        call(random_checkpoint(name), pairs)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: circuit(AFFINE, 0.0), "tolerance must be a number above 0"),
+        (lambda: circuit("affine"), "needs a checkpoint with a task, but got a str"),
+        (lambda: circuit(AFFINE, n_functions=2), "n_functions must be a whole number from 8"),
+        (lambda: attribute_edges(AFFINE, PAIRS, method="second"), "unknown method 'second'"),
+        (lambda: patch_paths(AFFINE, PAIRS, []), "at least one path"),
+        (lambda: patch_activations(AFFINE, PAIRS, "zz"), "unknown activation 'zz'"),
+        (lambda: patch_activations(AFFINE, PAIRS, "mlp_out"), "has no axis 'head'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_name(call, match):
+    with pytest.raises(InputError, match=match):
+        call()
+
+
+def test_a_model_that_has_nothing_to_lose_is_refused():
+    """What varies with prompts without relation to them is an error that means take away."""
+    found = random_checkpoint("attention only", normalization_type=None, n_layers=1)
+    with torch.no_grad():
+        found.model.unembed.W_U *= 30
+    with pytest.raises(InputError, match="nothing that a circuit could keep"):
+        circuit(found, n_functions=32)
