@@ -5,6 +5,7 @@ Each is a pure function of stored results and findings.
 
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw
 from icl_interp.figures.files import export, plotly_js, to_div
+from icl_interp.figures.influence import influence
 from icl_interp.figures.letters import Style
 from icl_interp.figures.measured import plot
 from icl_interp.figures.overlay import overlay
@@ -18,6 +19,7 @@ __all__ = [
     "draw",
     "export",
     "for_paper",
+    "influence",
     "overlay",
     "plot",
     "plotly_js",

@@ -11,6 +11,7 @@ only, which is what alternative last tokens (`HookedTransformer.after`) need.
 
 from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
 from icl_interp.interventions.base import At, Intervention, intervene, mean_activations
+from icl_interp.interventions.directions import ProjectOut, Steer
 from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.interventions.patching import patch
@@ -23,9 +24,11 @@ __all__ = [
     "InsertNorm",
     "Intervention",
     "MeanOutputs",
+    "ProjectOut",
     "PutActivations",
     "PutHeadOutputs",
     "PutPatterns",
+    "Steer",
     "SwapPattern",
     "Temperature",
     "intervene",

@@ -12,6 +12,7 @@ from icl_interp.probes.attention import (
 from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe, observe
 from icl_interp.probes.heads import HeadOrthogonality
+from icl_interp.probes.influence import ExampleInfluence, hat_rows
 from icl_interp.probes.maps import frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.pattern import AttentionPattern
@@ -27,6 +28,7 @@ __all__ = [
     "AttentionPattern",
     "AttentionTargets",
     "DirectAttribution",
+    "ExampleInfluence",
     "HeadOrthogonality",
     "LayerNormScale",
     "LogitLens",
@@ -40,6 +42,7 @@ __all__ = [
     "entropy_deficit",
     "frobenius_cosines",
     "hardmax_distance",
+    "hat_rows",
     "logit_lens",
     "map_orthogonality",
     "observe",
