@@ -13,6 +13,7 @@ from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.base import Probe, observe
 from icl_interp.probes.heads import HeadOrthogonality
 from icl_interp.probes.influence import ExampleInfluence, hat_rows
+from icl_interp.probes.learned import LearnedProbes, fit
 from icl_interp.probes.maps import frobenius_cosines, map_orthogonality, principal_angles
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.probes.pattern import AttentionPattern
@@ -31,6 +32,7 @@ __all__ = [
     "ExampleInfluence",
     "HeadOrthogonality",
     "LayerNormScale",
+    "LearnedProbes",
     "LogitLens",
     "PatternStatistics",
     "Probe",
@@ -40,6 +42,7 @@ __all__ = [
     "depths",
     "entropy",
     "entropy_deficit",
+    "fit",
     "frobenius_cosines",
     "hardmax_distance",
     "hat_rows",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import rankdata
+from scipy.stats import false_discovery_control, norm, rankdata
 
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts
@@ -90,3 +90,24 @@ def _centred_ranks(values: np.ndarray) -> np.ndarray:
     ranks = rankdata(values, axis=-1)
     middle = ranks.mean(-1, keepdims=True)
     return ranks - middle
+
+
+def p_above(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """P-values that numbers are not above 0, one-sided and normal, adjusted for their number.
+
+    A number without a standard error has 1, and does not count.
+
+    Source: Benjamini & Yekutieli (2001), "The control of the false discovery rate in multiple
+    testing under dependency".
+
+    >>> p_above(np.array([5.0, 0.0, 1.0]), np.array([1.0, 1.0, np.nan])).round(3)
+    array([0.   , 0.75 , 1.   ])
+    """
+    values = np.asarray(values, dtype=float)
+    errors = np.asarray(errors, dtype=float)
+    known = np.isfinite(values) & (errors > 0)
+    adjusted = np.ones(len(values))
+    if known.any():
+        single = norm.sf(values[known] / errors[known])
+        adjusted[known] = false_discovery_control(single, method="by")
+    return adjusted
