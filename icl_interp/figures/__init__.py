@@ -11,6 +11,7 @@ from icl_interp.figures.measured import plot
 from icl_interp.figures.overlay import overlay
 from icl_interp.figures.paper import for_paper
 from icl_interp.figures.render import render
+from icl_interp.figures.roles import head_roles
 
 __all__ = [
     "FIGURES",
@@ -19,6 +20,7 @@ __all__ = [
     "draw",
     "export",
     "for_paper",
+    "head_roles",
     "influence",
     "overlay",
     "plot",

@@ -20,6 +20,7 @@ from icl_interp.probes.pattern import AttentionPattern
 from icl_interp.probes.reading import Reading
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import LogitLens, ResidualStream, depths, logit_lens
+from icl_interp.probes.roles import composition, ov_spectrum, roles
 from icl_interp.probes.runner import probe
 from icl_interp.probes.sweep import Sweep
 
@@ -39,6 +40,7 @@ __all__ = [
     "Reading",
     "ResidualStream",
     "Sweep",
+    "composition",
     "depths",
     "entropy",
     "entropy_deficit",
@@ -49,7 +51,9 @@ __all__ = [
     "logit_lens",
     "map_orthogonality",
     "observe",
+    "ov_spectrum",
     "principal_angles",
     "probe",
     "resampled_scores",
+    "roles",
 ]

@@ -105,9 +105,12 @@ def p_above(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
     """
     values = np.asarray(values, dtype=float)
     errors = np.asarray(errors, dtype=float)
-    known = np.isfinite(values) & (errors > 0)
+    known = np.isfinite(values) & (errors >= 0)
     adjusted = np.ones(len(values))
     if known.any():
-        single = norm.sf(values[known] / errors[known])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = values[known] / errors[known]
+        # Without any spread a number above 0 is above it for certain, and 0 is not.
+        single = norm.sf(np.nan_to_num(z, nan=-np.inf, posinf=np.inf, neginf=-np.inf))
         adjusted[known] = false_discovery_control(single, method="by")
     return adjusted
