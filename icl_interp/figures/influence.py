@@ -57,6 +57,7 @@ def _examples(found: ExampleInfluence, prompt: int) -> Panel:
     if not one_number:
         away = xs - xs[-1]
         across = np.linalg.norm(away, axis=1)
+    # The largest weight has the full colour and the largest mark.
     largest = float(abs(weights).max()) or 1.0
     share = weights / largest
     colours = [_colour(one) for one in share]

@@ -119,6 +119,7 @@ class ExampleInfluence:
             prompts = _drawn(task, seed)
         _check(prompts)
         prompts = prompts.double()
+        # Gradients where these are derivatives, differences elsewhere.
         ask, by_gradient = asked(source, prompts, encoding)
         route = _by_gradient if by_gradient else _by_differences
         weights, slopes = route(ask, prompts, inputs)
@@ -190,6 +191,7 @@ class ExampleInfluence:
         ys = self.prompts.ys[:, :-1]
         changes = ys.roll(-1, dims=1) - ys
         n_prompts, n_examples, _ = ys.shape
+        # One label at a time.
         exact = []
         for i in range(n_examples):
             change = torch.zeros_like(ys)
@@ -229,6 +231,7 @@ class ExampleInfluence:
         middle = self.predictions.values
         second = np.zeros_like(middle)
         first = np.zeros_like(middle)
+        # All labels move together, so that products of two of them show, too.
         for _ in range(N_DIRECTIONS):
             normal = torch.randn(ys.shape, generator=draw, dtype=torch.float64)
             change = size * normal.to(ys)
@@ -260,6 +263,7 @@ class ExampleInfluence:
         """
         ys = self.prompts.ys[:, :-1, 0].cpu().numpy()
         predicted = self.predictions.values
+        # What the row and its first-order changes miss.
         by_row = (self.weights.values * ys).sum(1)
         missed = (predicted - by_row) ** 2
         swapped = self.swapped()

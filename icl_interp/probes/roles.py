@@ -142,6 +142,7 @@ def composition(checkpoint: Any, *, seed: int = 0, n_random: int = N_RANDOM) -> 
     centred = cfg.normalization_type in maps.CENTRED
     n_dims = cfg.d_model - centred
     draw = generator(seed, "probes/roles/composition")
+    # The same turns serve all pairs.
     turns = _random_turns(cfg.head_width, n_dims, n_random, draw)
     writers = [_written(model, layer) for layer in range(cfg.n_layers)]
     readers = [_read(model, layer) for layer in range(cfg.n_layers)]
@@ -189,6 +190,7 @@ def ov_spectrum(checkpoint: Any) -> pd.DataFrame:
     rows = []
     for layer in range(cfg.n_layers):
         for head, ov in enumerate(_written(model, layer)):
+            # Singular values say how much, eigenvalues whether it adds what it reads.
             squares = ov.S.square()
             total = squares.sum()
             eigenvalues = ov.eigenvalues
