@@ -107,7 +107,7 @@ class LearnedProbes:
     @property
     def best(self) -> int:
         """The row with the largest selectivity."""
-        return int(self.table["selectivity"].idxmax())
+        return int(self.table["selectivity"].to_numpy().argmax())
 
     def causal(
         self,
@@ -146,8 +146,7 @@ class LearnedProbes:
         site = Site(place["hook"], None if head < 0 else head, int(place["position"]))
         coordinate = int(place["coordinate"])
         if prompts is None:
-            draw = generator(self.seed, "probes/learned/causal")
-            prompts = self.checkpoint.task.sample(N_CAUSAL, draw)
+            prompts = _fresh(self.checkpoint, self.seed)
         if prompts.n_targets != 1:
             raise InputError("the causal check needs values that are numbers, but got vectors")
         n_random = whole(n_random, "n_random", 1)
@@ -452,6 +451,14 @@ def _drawn(task: Any, seed: int) -> Prompts:
     if task is None:
         raise InputError("no task came with the model: pass prompts of at least 10 functions")
     return task.sample(N_PROMPTS, generator(seed, "probes/learned/prompts"))
+
+
+def _fresh(checkpoint: Any, seed: int) -> Prompts:
+    """Functions that the probe was not fitted to."""
+    task = getattr(checkpoint, "task", None)
+    if task is None:
+        raise InputError("no task came with the model: pass prompts that the probe has not seen")
+    return task.sample(N_CAUSAL, generator(seed, "probes/learned/causal"))
 
 
 def _random_features(tokens: np.ndarray, width: int, draw: torch.Generator) -> np.ndarray:

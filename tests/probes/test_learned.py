@@ -50,7 +50,9 @@ def drawn(n=300, stream="test/learned"):
     g = generator(0, stream)
     prompts = TASK.sample(n, g, dtype=torch.float64)
     ys = prompts.ys.clone()
-    ys[:, -1] = FACTOR * moment(prompts)[:, None] + 0.05 * torch.randn(n, 1, generator=g, dtype=torch.float64)
+    ys[:, -1] = FACTOR * moment(prompts)[:, None] + 0.05 * torch.randn(
+        n, 1, generator=g, dtype=torch.float64
+    )
     return replace(prompts, ys=ys)
 
 
