@@ -101,7 +101,7 @@ def p_above(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
     testing under dependency".
 
     >>> p_above(np.array([5.0, 0.0, 1.0]), np.array([1.0, 1.0, np.nan])).round(3)
-    array([0.   , 0.75 , 1.   ])
+    array([0.  , 0.75, 1.  ])
     """
     values = np.asarray(values, dtype=float)
     errors = np.asarray(errors, dtype=float)
