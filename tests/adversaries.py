@@ -11,16 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from icl_interp.models.attention import KeysValues
+from icl_interp.models.folding import attentions, readers, writers
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.testing.beside import Covered
-from icl_interp.testing.reparameterisations.base import (
-    attentions,
-    freed,
-    made,
-    readers,
-    weights_of,
-    writers,
-)
+from icl_interp.testing.reparameterisations.base import freed, made, weights_of
 
 OF_A_HEAD = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
 Rule = Callable[[Tensor], Tensor]  # whole prompts (batch, token, d_in) -> (batch, token, d_out)

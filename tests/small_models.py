@@ -6,6 +6,7 @@ from icl_interp import tasks
 from icl_interp.analyses.lab import Lab
 from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
 from icl_interp.interventions.base import At, Intervention
+from icl_interp.interventions.directions import ProjectOut, Steer
 from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.interventions.put import PutActivations, PutHeadOutputs
@@ -119,6 +120,8 @@ EVERY = {
     ),
     "heads of other prompts": put_heads,
     "insert a norm": lambda model: InsertNorm("blocks.0.hook_resid_mid"),
+    "steer": lambda model: Steer(torch.eye(12)[0], 3.0, "blocks.0.hook_resid_mid"),
+    "project out": lambda model: ProjectOut(torch.eye(12)[:4], "blocks.1.hook_resid_mid"),
     "at the query": lambda model: At((-1,), SwapPattern("uniform")),
     "at two tokens": lambda model: At((3, 6), freeze(model)),
     "two at once": lambda model: (Temperature(0.5), AblateHeads.zero((1, 1))),

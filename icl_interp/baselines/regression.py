@@ -38,19 +38,24 @@ class LeastSquares:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The fit to each prefix at the next point; 0 before the first point."""
+        features = features_of(self.task, prompts.xs.double())
+        return prefixes.at_next_point(features, self.coefficients(prompts))
+
+    def coefficients(self, prompts: Prompts) -> Float[Tensor, "batch point feature target"]:
+        """The coefficients fitted to the points before each; 0 before the first point."""
         features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()
         n, n_columns = features.shape[-1], features.shape[-1] + prompts.n_targets
         factors = prefixes.factors(features, ys, features.new_zeros(n_columns, n_columns))
         deficient = prefixes.is_deficient(factors, n)
-        out = prefixes.at_next_point(features, prefixes.solve(factors, n))
+        fitted = prefixes.solve(factors, n)
         for k in range(prompts.n_points):
             rows = deficient[:, k]
             if k == 0:
-                out[:, 0] = 0
+                fitted[:, 0] = 0
             elif rows.any():
-                fit = torch.linalg.lstsq(features[rows, :k], ys[rows, :k], driver="gelsd").solution
-                out[rows, k] = (features[rows, k, :, None] * fit).sum(-2)
-        return out
+                solved = torch.linalg.lstsq(features[rows, :k], ys[rows, :k], driver="gelsd")
+                fitted[rows, k] = solved.solution
+        return fitted
 
 
 @dataclass(frozen=True)

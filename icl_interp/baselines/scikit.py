@@ -224,6 +224,44 @@ def fitting_tools(wanted_by: str) -> FittingTools:
     return FittingTools(clone, config_context)
 
 
+class ProbeTools(NamedTuple):
+    """What a learned probe needs of scikit-learn.
+
+    Attributes:
+        ridge: makes a ridge regression of standardised features, which chooses its penalty among
+            those given by leaving out each row, for every target by itself.
+        folds: splits rows by their groups.
+    """
+
+    ridge: Callable[[Any], Any]
+    folds: Callable[..., Any]
+
+
+def probe_tools(wanted_by: str) -> ProbeTools:
+    """The tools to fit a learned probe.
+
+    Args:
+        wanted_by: what needs them, for the message.
+
+    Raises:
+        InputError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.linear_model import RidgeCV
+        from sklearn.model_selection import GroupKFold
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+    except ImportError as error:
+        raise InputError(
+            f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}"
+        ) from error
+
+    def ridge(penalties: Any) -> Any:
+        return make_pipeline(StandardScaler(), RidgeCV(penalties, alpha_per_target=True))
+
+    return ProbeTools(ridge, GroupKFold)
+
+
 def _by_prefixes(
     predictor: Lasso | GreedyTree | GradientBoosting,
     prompts: Prompts,

@@ -11,6 +11,7 @@ only, which is what alternative last tokens (`HookedTransformer.after`) need.
 
 from icl_interp.interventions.attention import AblateHeads, PutPatterns, SwapPattern, Temperature
 from icl_interp.interventions.base import At, Intervention, intervene, mean_activations
+from icl_interp.interventions.directions import ProjectOut, Steer
 from icl_interp.interventions.edges import PutEdges, edges_of, readers, writers, written
 from icl_interp.interventions.norms import FreezeNorms, InsertNorm
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
@@ -24,10 +25,12 @@ __all__ = [
     "InsertNorm",
     "Intervention",
     "MeanOutputs",
+    "ProjectOut",
     "PutActivations",
     "PutEdges",
     "PutHeadOutputs",
     "PutPatterns",
+    "Steer",
     "SwapPattern",
     "Temperature",
     "edges_of",

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.errors import InputError, several, unknown
+from icl_interp.errors import InputError, real, several, unknown
 from icl_interp.interventions.base import Hook, Intervention, mean_activations, reference
 from icl_interp.models.hooked import HookedModel
 from icl_interp.models.transformer import model_in
@@ -76,6 +76,37 @@ class FreezeNorms(Intervention):
         return replace(
             self, scales={name: scale[..., -1:, :] for name, scale in self.scales.items()}
         )
+
+    def scaled(self, factor: float, *norms: str) -> Self:
+        """The same with scales multiplied by a number: a norm frozen at other scales.
+
+        Args:
+            factor: above 0.
+            norms: which; all by default.
+
+        Raises:
+            InputError: a factor that is not above 0, or a norm that was not measured.
+
+        Twice the last scale is half the prediction, where there are no biases:
+
+        >>> from icl_interp import HookedTransformer, HookedTransformerConfig, intervene
+        >>> config = HookedTransformerConfig(n_layers=1, d_model=8, init_std=1.0)
+        >>> model = HookedTransformer(config).eval()
+        >>> tokens = torch.linspace(-1, 1, 5)[None, :, None]
+        >>> frozen = FreezeNorms.measure(model, tokens, ["ln_final"])
+        >>> with intervene(model, frozen.scaled(2.0)):
+        ...     halved = model(tokens)
+        >>> torch.allclose(2 * halved, model(tokens), atol=1e-5)
+        True
+        """
+        real(factor, "a factor of scales", 0, above=True)
+        chosen = norms or tuple(self.scales)
+        scales = dict(self.scales)
+        for norm in chosen:
+            if norm not in scales:
+                raise unknown("measured norm", norm, scales)
+            scales[norm] = factor * scales[norm]
+        return replace(self, scales=scales)
 
     def only(self, *norms: str) -> Self:
         """Some of the norms measured only.

@@ -1,12 +1,14 @@
 """A model's weights stacked over layers, and output directions, under TransformerLens' names."""
 
 from dataclasses import replace
+from typing import Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.errors import InputError, shown
+from icl_interp.models import folding
 from icl_interp.models.blocks import Blocks, Embed, PosEmbed, Unembed
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.hooks import FactoredMatrix
@@ -143,6 +145,26 @@ class WeightProperties:
     def QK(self) -> FactoredMatrix:
         """Every head's bilinear form of query and key, (layer, head, d_model, d_model)."""
         return FactoredMatrix(self.W_Q, self.W_K.transpose(-1, -2))
+
+    def folded(self) -> Self:
+        """A new model of the same function: gains folded into what reads them, writers centred.
+
+        `folded().OV` and `folded().QK` then hold all that a head does to the stream, as products of
+        two factors whose singular values and vectors (`.S`, `.U`, `.V`) never need the whole map.
+
+        Raises:
+            InputError: a model whose norms do not stand before what reads the stream.
+
+        >>> from icl_interp.models.transformer import HookedTransformer
+        >>> config = HookedTransformerConfig(n_layers=1, d_model=8, n_heads=2, init_std=1.0)
+        >>> model = HookedTransformer(config).double()
+        >>> tokens = torch.linspace(-1, 1, 5).double()[None, :, None]
+        >>> bool((model.folded()(tokens) - model(tokens)).abs().max() < 1e-10)
+        True
+        >>> model.folded().OV.S.shape  # (layer, head, d_head)
+        torch.Size([1, 2, 4])
+        """
+        return folding.folded(self)
 
     def _stacked(self, part: str, name: str) -> Tensor:
         """One weight of all layers."""

@@ -15,16 +15,10 @@ from torch import Tensor
 from icl_interp.errors import InputError
 from icl_interp.models.attention import KeysValues
 from icl_interp.models.config import HookedTransformerConfig as Config
+from icl_interp.models.folding import attentions, mlps, writers
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.testing import null_models
-from icl_interp.testing.reparameterisations.base import (
-    attentions,
-    freed,
-    made,
-    mlps,
-    weights_of,
-    writers,
-)
+from icl_interp.testing.reparameterisations.base import freed, made, weights_of
 
 FACTORS = {"queries times 4": 4.0, "queries over 4": 0.25}  # rivals that attend otherwise
 ALIKE = (

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.folding import attentions
 from icl_interp.models.tokens import Encoding, Stacked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.base import Task
-from icl_interp.testing.reparameterisations.base import attentions, made, weights_of
+from icl_interp.testing.reparameterisations.base import made, weights_of
 
 FAINT = 1e-6  # of what heads write, in a model that is as good as blind
 SEEDS = (1, 2, 3)  # of fresh weights

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from icl_interp.models.config import HookedTransformerConfig as Config
+from icl_interp.models.folding import Weights, attentions
 from icl_interp.testing.reparameterisations.base import (
     Edit,
-    Weights,
-    attentions,
     has_attention,
     resized,
     size_of,

@@ -7,7 +7,7 @@ and each edit names that.
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from icl_interp.errors import InputError
 from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.folding import Weights
 from icl_interp.models.transformer import HookedTransformer
 
 Family = Literal[
@@ -55,16 +56,7 @@ Aspect = Literal[
     "zero reference",  # what the prediction 0, or the size of the targets, is compared with
     "kind of task",  # the class of the task
 ]
-Weights = dict[str, Tensor]  # a state dict in float64
 Config = HookedTransformerConfig
-
-
-class Reader(NamedTuple):
-    """A reader of the stream: its matrix, its bias and, in a pre-norm model, the norm before it."""
-
-    matrix: str
-    bias: str
-    norm: str
 
 
 @dataclass(frozen=True)
@@ -229,41 +221,6 @@ def differ(before: HookedTransformer, after: HookedTransformer) -> bool:
 
 
 # ---- parts of a model ----------------------------------------------------------------------------
-
-
-def attentions(cfg: Config) -> list[str]:
-    """What names of attention weights start with, a layer each."""
-    return [] if cfg.mlp_only else [f"blocks.{i}.attn." for i in range(cfg.n_layers)]
-
-
-def mlps(cfg: Config) -> list[str]:
-    """What names of MLP weights start with, a layer each."""
-    return [] if cfg.attn_only else [f"blocks.{i}.mlp." for i in range(cfg.n_layers)]
-
-
-def writers(cfg: Config, embedding: bool = True) -> list[str]:
-    """Weights whose last axis is the stream: what is added to it.
-
-    Args:
-        cfg: of the model.
-        embedding: the read-in of tokens too.
-    """
-    positions = ["pos_embed.W_pos"] if cfg.positional_embedding_type == "standard" else []
-    return [
-        *(["embed.W_E", "embed.b_E"] if embedding else []),
-        *positions,
-        *(part + name for part in attentions(cfg) for name in ("W_O", "b_O")),
-        *(part + name for part in mlps(cfg) for name in ("W_out", "b_out")),
-    ]
-
-
-def readers(cfg: Config) -> Iterator[Reader]:
-    """Weights whose last axis but one is the stream: what reads it."""
-    for i, part in enumerate(attentions(cfg)):
-        yield from (Reader(f"{part}W_{c}", f"{part}b_{c}", f"blocks.{i}.ln1") for c in "QKV")
-    for i, part in enumerate(mlps(cfg)):
-        yield Reader(f"{part}W_in", f"{part}b_in", f"blocks.{i}.ln2")
-    yield Reader("unembed.W_U", "unembed.b_U", "ln_final")
 
 
 def has_attention(cfg: Config) -> str | None:

@@ -3,15 +3,8 @@
 import torch
 
 from icl_interp.models.config import HookedTransformerConfig as Config
-from icl_interp.testing.reparameterisations.base import (
-    Edit,
-    Weights,
-    mlps,
-    resized,
-    size_of,
-    sized,
-    writers,
-)
+from icl_interp.models.folding import Weights, mlps, writers
+from icl_interp.testing.reparameterisations.base import Edit, resized, size_of, sized
 
 OF_AN_MLP = (
     ("W_in", 1),

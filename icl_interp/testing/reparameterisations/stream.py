@@ -7,21 +7,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from icl_interp.models.config import HookedTransformerConfig as Config
+from icl_interp.models.folding import (
+    Reader,
+    Weights,
+    attentions,
+    centre_writers,
+    fold_gains,
+    readers,
+    writers,
+)
 from icl_interp.testing.reparameterisations.attention import IDLE, OF_A_HEAD, copied_head
 from icl_interp.testing.reparameterisations.base import (
     Aspect,
     Edit,
-    Reader,
-    Weights,
-    attentions,
     has_attention,
     keeping_ones,
     orthogonal,
-    readers,
     resized,
     size_of,
     sized,
-    writers,
 )
 
 GAINS = tuple(f"{norm}.{part}" for norm in ("ln1", "ln2", "ln_final") for part in "wb")
@@ -187,14 +191,7 @@ def _folded(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     The matrix that reads the norm is multiplied by the gains, and its bias takes up the norm's
     bias.
     """
-    found = _foldable(cfg)
-    for matrix, bias, norm in found:
-        if f"{norm}.b" in weights:
-            weights[bias] += weights[f"{norm}.b"] @ weights[matrix]
-        weights[matrix] *= weights[f"{norm}.w"][:, None]
-    for name in (f"{norm}.{part}" for _, _, norm in found for part in "wb"):
-        if name in weights:
-            weights[name].fill_(1.0 if name.endswith("w") else 0.0)
+    fold_gains(weights, _foldable(cfg))
     return cfg
 
 
@@ -247,9 +244,7 @@ def _uncentred(cfg: Config) -> str | None:
 
 def _centred(weights: Weights, cfg: Config, draw: torch.Generator) -> Config:
     """Remove from all outputs the mean over the stream's coordinates, as every norm does."""
-    # A bound on the length of what tokens are read in as sees their mean too.
-    for name in writers(cfg, embedding=cfg.embed_bound is None):
-        weights[name] -= weights[name].mean(-1, keepdim=True)
+    centre_writers(weights, cfg)
     return cfg
 
 

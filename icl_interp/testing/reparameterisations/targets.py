@@ -12,19 +12,13 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from icl_interp.errors import InputError
+from icl_interp.models.folding import Weights
 from icl_interp.models.rescaled import RescaledValues
 from icl_interp.models.tokens import Encoding, Interleaved, Stacked
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.rescaled import Rescaled
-from icl_interp.testing.reparameterisations.base import (
-    Aspect,
-    Family,
-    Weights,
-    freed,
-    made,
-    weights_of,
-)
+from icl_interp.testing.reparameterisations.base import Aspect, Family, freed, made, weights_of
 
 
 class Posed(NamedTuple):

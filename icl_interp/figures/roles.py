@@ -1,0 +1,41 @@
+"""The roles of heads, a row each."""
+
+import pandas as pd
+from plotly.graph_objects import Figure
+
+from icl_interp.errors import InputError
+from icl_interp.figures.drawing import Drawing, Matrix, Panel
+from icl_interp.figures.render import render
+
+BELOW = (
+    "Attention beyond chance: 0 by chance, 1 where all of it goes there. Neighbours: minus the "
+    "rank correlation of weight and distance. White: no score."
+)
+
+
+def head_roles(table: pd.DataFrame) -> Figure:
+    """A square for each head and role.
+
+    Args:
+        table: what `probes.roles` gave.
+
+    Raises:
+        InputError: another table.
+
+    >>> import icl_interp
+    >>> table = icl_interp.probes.roles(icl_interp.load("affine_attn_only"))
+    >>> len(head_roles(table).data[0].y) == len(table.groupby(["layer", "head"]))
+    True
+    """
+    missing = {"layer", "head", "role", "score"} - set(table.columns)
+    if missing:
+        raise InputError(f"a table of probes.roles is drawn, but this one has no {sorted(missing)}")
+    scores = table.pivot_table(
+        index=["layer", "head"], columns="role", values="score", dropna=False
+    )
+    names = [f"layer {layer}, head {head}" for layer, head in scores.index]
+    squares = Matrix(
+        scores.to_numpy(), names, list(scores.columns), low=-1.0, high=1.0, bar="score"
+    )
+    panel = Panel("", marks=[squares])
+    return render(Drawing("What heads do", BELOW, [panel], height=60 + 26 * len(names)))
