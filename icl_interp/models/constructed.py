@@ -54,14 +54,15 @@ def descent(n_points: int, steps: Sequence[Step], dim: int) -> HookedTransformer
     True
     """
     model = _stacked(n_points, steps, dim + 1, dim)
-    with torch.no_grad():
-        for block, step in zip(model.blocks, steps, strict=True):
-            attention = block.attn
-            attention.W_Q[0, :dim, :dim] = _matrix(step, dim)
-            attention.W_K[0, :dim, :dim] = torch.eye(dim)
-            attention.W_V[0, dim, dim] = -1
-            attention.W_O[0] = torch.eye(dim + 1)
-        model.unembed.W_U[dim, 0] = -1
+    x = slice(0, dim)
+    y = dim
+    one = _matrix(1, dim)
+    for block, step in zip(model.blocks, steps, strict=True):
+        attention = block.attn
+        _set(attention.W_Q, x, x, _matrix(step, dim))
+        _set(attention.W_K, x, x, one)
+        _set(attention.W_V, y, y, -1)
+    _set(model.unembed.W_U, y, 0, -1)
     return model
 
 
@@ -82,16 +83,16 @@ def gd_plus_plus(
     2
     """
     model = _stacked(n_points, sizes, dim + 1, dim)
-    with torch.no_grad():
-        for block, size, shrink in zip(model.blocks, sizes, shrinks, strict=True):
-            attention = block.attn
-            attention.W_Q[0, :dim, :dim] = torch.eye(dim)
-            attention.W_K[0, :dim, :dim] = torch.eye(dim)
-            # In float64: a factor times an identity in float32 would be rounded.
-            attention.W_V[0, :dim, :dim] = -shrink * torch.eye(dim, dtype=torch.float64)
-            attention.W_V[0, dim, dim] = -size
-            attention.W_O[0] = torch.eye(dim + 1)
-        model.unembed.W_U[dim, 0] = -1
+    x = slice(0, dim)
+    y = dim
+    one = _matrix(1, dim)
+    for block, size, shrink in zip(model.blocks, sizes, shrinks, strict=True):
+        attention = block.attn
+        _set(attention.W_Q, x, x, one)
+        _set(attention.W_K, x, x, one)
+        _set(attention.W_V, x, x, _matrix(-shrink, dim))
+        _set(attention.W_V, y, y, -size)
+    _set(model.unembed.W_U, y, 0, -1)
     return model
 
 
@@ -115,25 +116,24 @@ def newton(n_points: int, steps: int, start: float, dim: int) -> HookedTransform
     >>> newton(9, 3, 0.05, 3).cfg.n_layers
     5
     """
-    width = 2 * dim + 2
-    model = _stacked(n_points, range(steps + 2), width, dim)
-    x, z = slice(0, dim), slice(dim + 1, 2 * dim + 1)
-    identity = torch.eye(dim, dtype=torch.float64)
-    with torch.no_grad():
-        for i, block in enumerate(model.blocks):
-            attention = block.attn
-            attention.W_K[0, x, x] = identity
-            attention.W_O[0] = torch.eye(width)
-            if i == 0:
-                attention.W_Q[0, x, x] = identity
-                attention.W_V[0, x, z] = start * identity
-                continue
-            attention.W_Q[0, z, x] = identity
-            if i <= steps:
-                attention.W_V[0, z, z] = -(2.0 ** (i - 2)) * identity
-            else:
-                attention.W_V[0, dim, -1] = 2.0**steps
-        model.unembed.W_U[-1, 0] = 1
+    model = _stacked(n_points, range(steps + 2), 2 * dim + 2, dim)
+    x = slice(0, dim)
+    y = dim
+    z = slice(dim + 1, 2 * dim + 1)
+    one = _matrix(1, dim)
+    # Every layer compares the examples' x with a token's x at first, and with its z from then on.
+    layers = [block.attn for block in model.blocks]
+    for attention in layers:
+        _set(attention.W_K, x, x, one)
+        _set(attention.W_Q, x if attention is layers[0] else z, x, one)
+    # What each layer writes.
+    _set(layers[0].W_V, x, z, start * one)
+    factor = -0.5
+    for attention in layers[1:-1]:
+        _set(attention.W_V, z, z, factor * one)
+        factor = 2 * factor
+    _set(layers[-1].W_V, y, -1, 2.0**steps)
+    _set(model.unembed.W_U, -1, 0, 1)
     return model
 
 
@@ -144,9 +144,23 @@ def _stacked(n_points: int, steps: Sequence[object], width: int, dim: int) -> Ho
     model = blank(
         width, n_layers=len(steps), d_head=width, n_ctx=n_points, d_in=dim + 1, **EXAMPLES
     )
-    with torch.no_grad():
-        model.embed.W_E[:, : dim + 1] = torch.eye(dim + 1)
+    token = slice(0, dim + 1)
+    _set(model.embed.W_E, token, token, _matrix(1, dim + 1))
+    every = slice(None)
+    for block in model.blocks:
+        _set(block.attn.W_O, every, every, _matrix(1, width))
     return model
+
+
+def _set(
+    weight: Float[Tensor, "*head row column"],
+    rows: slice | int,
+    columns: slice | int,
+    value: float | Float[Tensor, "..."],
+) -> None:
+    """Write into a matrix of weights; of attention, into that of the one head."""
+    with torch.no_grad():
+        weight[..., rows, columns] = value
 
 
 def _matrix(step: Step, dim: int) -> Float[Tensor, "dim dim"]:
