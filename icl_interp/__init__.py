@@ -12,6 +12,7 @@ from icl_interp import renamed
 
 if TYPE_CHECKING:
     from icl_interp import (
+        algorithms,
         analyses,
         baselines,
         encodings,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         testing,
         theory,
     )
+    from icl_interp.algorithms.run import algorithm
     from icl_interp.checkpoints.store import Checkpoint, load
     from icl_interp.errors import InputError
     from icl_interp.evaluation import evaluate
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 renamed.install()
 
 _MODULES = (
+    "algorithms",
     "analyses",
     "baselines",
     "encodings",
@@ -63,6 +66,7 @@ _NAMES = {
     "HookedTransformerConfig": "models.config",
     "InputError": "errors",
     "Report": "report",
+    "algorithm": "algorithms.run",
     "analyze": "pipeline",
     "compare": "pipeline",
     "evaluate": "evaluation",
@@ -78,6 +82,8 @@ __all__ = [
     "HookedTransformerConfig",
     "InputError",
     "Report",
+    "algorithm",
+    "algorithms",
     "analyses",
     "analyze",
     "baselines",

@@ -6,6 +6,7 @@ prompt through S and h alone.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -46,14 +47,39 @@ class Moments:
         moment = _before(features[..., None] * ys[:, :, None]) / counts
         return cls(features, gram, moment)
 
-    def at(self, point: int) -> "Moments":
-        """Those of one prefix: what is predicted then is this point alone."""
-        rows = slice(point, point + 1) if point >= 0 else slice(point, point + 1 or None)
-        return Moments(self.features[:, rows], self.gram[:, rows], self.moment[:, rows])
+    @classmethod
+    def of_query(cls, task: Features, prompts: Prompts) -> "Moments":
+        """Those of all examples alone: what is predicted then is the query, in one point."""
+        features = features_of(task, prompts.xs.double())
+        ys = prompts.ys.double()[:, :-1]
+        seen = features[:, :-1]
+        gram = seen.mT @ seen / seen.shape[1]
+        moment = seen.mT @ ys / seen.shape[1]
+        return cls(features[:, -1:], gram[:, None], moment[:, None])
 
     def predicted(self, w: Weights) -> Float[Tensor, "batch point target"]:
         """<w, phi> at each point."""
         return prefixes.at_next_point(self.features, w)
+
+    def diagonalised(self) -> "Diagonal":
+        """The same in the eigenbasis of S of each prefix."""
+        spectrum, basis = torch.linalg.eigh(self.gram)
+        query = basis.mT @ self.features[..., None]
+        return Diagonal(spectrum[..., None], basis.mT @ self.moment, query)
+
+
+class Diagonal(NamedTuple):
+    """Moments along the eigenvectors of S.
+
+    Attributes:
+        spectrum: eigenvalues of S.
+        moment: h.
+        query: features of the next point.
+    """
+
+    spectrum: Float[Tensor, "batch point feature 1"]
+    moment: Weights
+    query: Float[Tensor, "batch point feature 1"]
 
 
 def _before(products: Tensor) -> Tensor:
@@ -149,18 +175,21 @@ class GDPlusPlus:
 
     def predicted(self, seen: Moments) -> Float[Tensor, "batch point target"]:
         """The same, from moments."""
-        gram = seen.gram
+        return self.filtered(seen.diagonalised())
+
+    def filtered(self, seen: "Diagonal") -> Float[Tensor, "batch point target"]:
+        """The same, along eigenvectors of S, which all steps keep."""
+        spectrum = seen.spectrum
         moment = seen.moment
-        query = seen.features[..., None]
-        out = torch.zeros_like(seen.moment[:, :, 0])
-        identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+        query = seen.query
+        out = torch.zeros_like(moment[:, :, 0])
         for size, shrink in zip(self.sizes, self.shrinks, strict=True):
             out = out + size * (query * moment).sum(-2)
-            # All inputs are multiplied by `better`, so S by it from both sides.
-            better = identity - shrink * gram
-            moment = better @ (moment - size * (gram @ moment))
-            query = better @ query
-            gram = better @ gram @ better
+            # All inputs are multiplied by `better`, so S by its square.
+            better = 1 - shrink * spectrum
+            moment = better * (moment - size * spectrum * moment)
+            query = better * query
+            spectrum = better.square() * spectrum
         return out
 
 
@@ -183,11 +212,11 @@ class NewtonInverse:
 
     task: Features
     steps: int
-    start: float | None = None
+    start: float | Tensor | None = None
 
     def __post_init__(self) -> None:
         whole("steps", self.steps, 0)
-        if self.start is not None:
+        if isinstance(self.start, (int, float)):
             positive("start", self.start)
 
     @property
@@ -197,7 +226,10 @@ class NewtonInverse:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The iterate of each prefix at the next point; 0 before the first point."""
-        seen = Moments.of(self.task, prompts)
+        return self.predicted(Moments.of(self.task, prompts))
+
+    def predicted(self, seen: Moments) -> Float[Tensor, "batch point target"]:
+        """The same, from moments."""
         gram = seen.gram
         if self.start is None:
             largest = torch.linalg.eigvalsh(gram)[..., -1, None, None]

@@ -37,9 +37,11 @@ def test_each_task_has_its_inputs_and_noise():
     wide = LinearRegression(n_dims=5, n_points=8, inputs=Uniform(9, 10), noise_std=0.5)
     prompts = Mixture.of(DENSE, wide).sample(64, generator(0, "test"))
     far = prompts.parameters[:, 0] == 1
-    assert bool((prompts.xs[far] > 8).all()) and bool((prompts.xs[~far] < 8).all())
+    assert bool((prompts.xs[far] > 8).all())
+    assert bool((prompts.xs[~far] < 8).all())
     missed = prompts.ys - (prompts.xs * prompts.parameters[:, None, 1:]).sum(-1, keepdim=True)
-    assert float(missed[far].std()) > 0.3 and float(missed[~far].abs().max()) < 1e-4
+    assert float(missed[far].std()) > 0.3
+    assert float(missed[~far].abs().max()) < 1e-4
 
 
 def test_features_are_shared_or_none():
