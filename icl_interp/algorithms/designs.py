@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from icl_interp import resampling
-from icl_interp.algorithms.distances import NEGLIGIBLE, distances, sample
+from icl_interp.algorithms.distances import NEGLIGIBLE, Sample, distances, sample
 from icl_interp.algorithms.subject import Subject, said_by
 from icl_interp.baselines.base import Predictor
 from icl_interp.errors import InputError, unknown
@@ -23,7 +21,7 @@ from icl_interp.tasks.base import Task
 from icl_interp.tasks.shifts import possible
 
 IN_DISTRIBUTION = "as in training"
-N_SEARCHED, N_RUN = 256, 512
+N_SEARCHED, N_RUN = 128, 512
 # A design in which a rival varies less than this share of what it does in training tells nothing.
 FAINT = 1e-3
 # Beyond this, rivals are so far apart in a design that more says no more.
@@ -49,8 +47,8 @@ def lengths(task: Task) -> tuple[int, ...]:
     """Numbers of examples that are asked about: few, about as many as determine f, and all."""
     n = task.n_points - 1
     d = task.n_determining
-    wanted = {1, max(1, d // 2), d, 2 * d, n}
-    return tuple(sorted(k for k in wanted if k <= n))
+    wanted = {1, max(1, d // 2), d, min(2 * d, n), n}
+    return tuple(sorted(wanted))
 
 
 def tasks(task: Task) -> dict[str, Task]:
@@ -74,10 +72,13 @@ def search(task: Task, first: Predictor, second: Predictor, seed: int = 0) -> li
         for n in lengths(task):
             if n >= shifted.n_points:
                 continue
-            variance = float(one[:, n].var(0).sum())
-            apart = (one[:, n] - other[:, n]).square().sum(-1).mean()
-            if variance > FAINT * usual and bool(torch.isfinite(apart)):
-                found.append(Design(shift, n, float(apart) / variance))
+            here = one[:, n]
+            variance = float(here.var(0).sum())
+            missed = here - other[:, n]
+            apart = float(missed.square().sum(-1).mean())
+            if variance > FAINT * usual and math.isfinite(apart):
+                design = Design(shift, n, apart / variance)
+                found.append(design)
     # Python's sort is stable, and what is as in training was asked first.
     return sorted(found, key=lambda design: -min(design.apart, FAR))
 
@@ -109,24 +110,29 @@ def run(
     for name in pair:
         if name not in rivals:
             raise unknown("rival", name, rivals)
-    first, second = (rivals[name] for name in pair)
+    # The search asks the two rivals; the model is asked in the best design alone.
+    first = rivals[pair[0]]
+    second = rivals[pair[1]]
     designs = search(task, first, second, seed)
     if not designs:
         raise InputError(f"no design is known in which {pair[0]} varies")
     best = designs[0]
     if best.apart <= NEGLIGIBLE:
         return _row(pair, best, (math.nan, math.nan), SAME)
-    prompts = _prompts(tasks(task)[best.shift], N_RUN, seed, "run").first(best.n_examples + 1)
+    shifted = tasks(task)[best.shift]
+    prompts = _prompts(shifted, N_RUN, seed, "run")
+    prompts = prompts.first(best.n_examples + 1)
     own = subject.answers(prompts)
-    theirs = [said_by(one, prompts)[:, -1] for one in (first, second)]
-    found = distances(sample(own, theirs, unit=theirs[0]))
-    first_distance, second_distance = found.value.tolist()
-    nearer = _nearer(own, theirs, pair)
-    return _row(pair, best, (first_distance, second_distance), nearer)
+    one = said_by(first, prompts)[:, -1]
+    other = said_by(second, prompts)[:, -1]
+    taken = sample(own, [one, other], unit=one)
+    found = distances(taken)
+    nearer = _nearer(taken, pair)
+    return _row(pair, best, tuple(found.value.tolist()), nearer)
 
 
 def _row(
-    pair: tuple[str, str], best: Design, model: tuple[float, float], nearer: str
+    pair: tuple[str, str], best: Design, model: tuple[float, ...], nearer: str
 ) -> dict[str, Any]:
     return {
         "rival": pair[0],
@@ -140,16 +146,12 @@ def _row(
     }
 
 
-def _nearer(
-    own: Float[Tensor, "batch target"],
-    theirs: list[Float[Tensor, "batch target"]],
-    pair: tuple[str, str],
-) -> str:
+def _nearer(taken: Sample, pair: tuple[str, str]) -> str:
     """Which of two the model is nearer to, by the interval of the difference."""
-    first, second = ((own - each).square().sum(-1).numpy() for each in theirs)
-    if bool((first == second).all()):
+    difference = taken.squares[:, 0] - taken.squares[:, 1]
+    if not difference.any():
         return NEITHER
-    interval = resampling.bootstrap(lambda a: a, first - second)
+    interval = resampling.bootstrap(lambda mean: mean, difference)
     if interval.high < 0:
         return pair[0]
     return pair[1] if interval.low > 0 else NEITHER

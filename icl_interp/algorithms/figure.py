@@ -10,9 +10,7 @@ LINES = 6  # rivals that get a line, as many as there are colours
 LEAST = 1e-5  # smaller distances are drawn here
 
 
-def draw(
-    name: str, table: DataFrame, by_layer: DataArray | None, by_length: DataArray
-) -> Drawing:
+def draw(name: str, table: DataFrame, by_layer: DataArray | None, by_length: DataArray) -> Drawing:
     """Distance against layer and against length, a line a rival.
 
     The nearest rival of each kind gets a line ("descent" with its best number of steps, say), the

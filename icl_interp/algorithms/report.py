@@ -1,7 +1,7 @@
 """What is known of a model's algorithm: a table, a sentence, a figure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,20 @@ class AlgorithmReport:
         rest = self.table[~self.table["excluded"]]["rival"]
         return [name for name in rest if name != self.nearest]
 
+    def separated(self, first: str, second: str) -> "AlgorithmReport":
+        """The report with prompts that tell two rivals apart, and what the model does there."""
+        row = self.separate(first, second)
+        return replace(self, designs=(row, *self.designs))
+
     def sentences(self) -> list[str]:
         """What was found, in words."""
         first = self.table.iloc[0]
         place = f"{first['D']:.3g} [{first['low']:.3g}, {first['high']:.3g}]"
         found = [f"The nearest rival is {self.nearest}: D = {place} of the variance."]
         found.append(self._how_near(float(first["low"]), float(first["high"])))
-        found.append(f"{len(self.excluded)} of {len(self.table)} rivals are further, beyond chance.")
+        found.append(
+            f"{len(self.excluded)} of {len(self.table)} rivals are further, beyond chance."
+        )
         if self.tied:
             found.append(f"This sample cannot tell it from: {'; '.join(self.tied)}.")
         if self.error >= 1:
@@ -150,8 +157,9 @@ def _designed(row: dict[str, Any]) -> str:
     pair = f"{row['rival']} from {row['other']}"
     if row["nearer"] == designs.SAME:
         return f"No prompts that are known here tell {pair}: as tuned, they predict the same."
+    length = counted(row["examples"], "example")
     asked = (
-        f"Prompts that tell {pair}: {row['design']}, {counted(row['examples'], 'example')} (the two "
+        f"Prompts that tell {pair}: {row['design']}, {length} (the two "
         f"are {_number(row['apart'])} apart there). There the model is at "
         f"{_number(row['D to rival'])} and {_number(row['D to other'])}"
     )

@@ -114,6 +114,7 @@ def _averages(task: Task) -> list[Rival]:
 
 
 def _descents(source: Features, n_features: int, depth: int) -> list[Rival]:
+    # Steps of one size, then of their own sizes, then with a matrix, then what changes inputs too.
     found = []
     for k in sorted({*STEPS, depth}):
         name = f"descent, {_steps(k)}"
@@ -156,6 +157,7 @@ def _regressions(task: Task, source: Features) -> list[Rival]:
 
 def _bayes(task: Task) -> list[Rival]:
     """Posterior means under laws of the task: over its pool, over degrees, over a mixture."""
+    # Each where the task has such a law.
     found = []
     noise = float(getattr(task, "noise_std", 0.0))
     if task.n_tasks is not None:

@@ -35,6 +35,7 @@ from icl_interp.tasks.base import Task
 FEWEST, MOST = 512, 2048  # functions of a half
 FEW = 256  # ... of a large model, and of a predictor without weights, which may fit for each prompt
 N_HAT = 128  # functions whose hat rows are compared
+N_SIDE = 256  # ... that distances by length and by layer are over
 MOST_DESIGNS = 3  # rivals that are told from the nearest one by prompts of their own
 STATISTICS = ("value", "low", "high")
 log = logger(__name__)
@@ -95,24 +96,29 @@ def algorithm(
     own = subject.answers(judging)
     known, said, left_out = _tuned(rivals(task, subject.n_layers), subject, tuning, judging)
     notes += left_out
-    taken = sample(own, [each[:, -1] for each in said.values()])
+    queries = _at(said, -1)
+    taken = sample(own, queries)
     found = distances(taken)
     nearest = int(np.nanargmin(found.value))
     more = further(taken, nearest)
     hats = _hats(subject, known, judging[:N_HAT], notes)
     rows = _rows(known, found, more, hats)
-    by_length = _by_length(subject, judging, said)
-    by_layer = _by_layer(subject, task, tuning, judging, own, said, notes)
+    few = {name: each[:N_SIDE] for name, each in said.items()}
+    by_length = _by_length(subject, judging[:N_SIDE], few)
+    by_layer = _by_layer(subject, task, tuning, judging[:N_SIDE], own[:N_SIDE], few)
 
     # What the sample cannot tell from the nearest rival gets prompts that can.
     names = list(known)
-    tied = [row["rival"] for row in rows if not row["excluded"] and row["rival"] != names[nearest]]
-    predictors = {name: predictor for name, (_, predictor) in known.items()}
-    separate = _separator(subject, task, predictors, seed)
-    tried = [separate(names[nearest], name) for name in tied[:MOST_DESIGNS]]
+    separate = _separator(subject, task, known, seed)
+    tried = []
+    for row in sorted(rows, key=_distance):
+        name = row["rival"]
+        tied = not row["excluded"] and name != names[nearest]
+        if tied and len(tried) < MOST_DESIGNS:
+            tried.append(separate(names[nearest], name))
     return AlgorithmReport(
         name=subject.name,
-        table=table_of_rows(sorted(rows, key=lambda row: row["D"]), _how(half, seed)),
+        table=table_of_rows(sorted(rows, key=_distance), _how(half, seed)),
         by_length=by_length,
         by_layer=by_layer,
         designs=tuple(tried),
@@ -121,6 +127,15 @@ def algorithm(
         seconds=time.perf_counter() - started,
         separate=separate,
     )
+
+
+def _distance(row: Mapping[str, Any]) -> float:
+    return float(row["D"])
+
+
+def _at(said: Mapping[str, Tensor], point: int) -> list[Queries]:
+    """What rivals say at one point."""
+    return [each[:, point] for each in said.values()]
 
 
 def _opened(
@@ -184,6 +199,7 @@ def _tuned(
     all_rivals: list[Rival], subject: Subject, tuning: Prompts, judging: Prompts
 ) -> tuple[dict[str, tuple[Rival, Predictor]], dict[str, Tensor], list[str]]:
     """Tuned rivals with their predictions at every point; and which are left out, why."""
+    # A rival that cannot be tuned, or overflows, is left out with its reason.
     answers = subject.answers(tuning)
     known: dict[str, tuple[Rival, Predictor]] = {}
     said: dict[str, Tensor] = {}
@@ -247,15 +263,15 @@ def _rows(
 
 def _by_length(subject: Subject, prompts: Prompts, said: Mapping[str, Tensor]) -> DataArray:
     """D by number of examples, in units of the variance at that number."""
-    asked = [n for n in _lengths(prompts) if n < prompts.n_points]
     columns = []
     kept = []
-    for n in asked:
+    for n in _lengths(prompts):
         own = subject.answers(prompts.first(n + 1))
         if float(own.var(0).sum()) <= 1e-20:
             continue
         kept.append(n)
-        columns.append(distances(sample(own, [each[:, n] for each in said.values()])))
+        taken = sample(own, _at(said, n))
+        columns.append(distances(taken))
     note = "D by number of examples, in units of the model's variance there; 95 % simultaneous"
     return _array(columns, {"examples": kept, "rival": list(said)}, note)
 
@@ -273,15 +289,17 @@ def _by_layer(
     judging: Prompts,
     own: Queries,
     said: Mapping[str, Tensor],
-    notes: list[str],
 ) -> DataArray | None:
     """D of what each layer's stream says; None for a predictor without layers."""
     if subject.checkpoint is None:
         return None
     values = task.targets(tuning.parameters, tuning.xs)[:, -1]
     read = layers.by_layer(subject.streams(tuning), values, subject.streams(judging))
-    queries = [each[:, -1] for each in said.values()]
-    columns = [distances(sample(each, queries, unit=own)) for each in read]
+    queries = _at(said, -1)
+    columns = []
+    for each in read:
+        taken = sample(each, queries, unit=own)
+        columns.append(distances(taken))
     axes = {"depth": list(range(len(read))), "rival": list(said)}
     return _array(
         columns,
@@ -297,9 +315,10 @@ def _array(columns: list[Distances], axes: dict[str, list[Any]], note: str) -> D
 
 
 def _separator(
-    subject: Subject, task: Task, predictors: Mapping[str, Predictor], seed: int
+    subject: Subject, task: Task, known: Mapping[str, tuple[Rival, Predictor]], seed: int
 ) -> Any:
     """A function of two names of rivals: the design that tells them apart, run."""
+    predictors = {name: predictor for name, (_, predictor) in known.items()}
 
     def separate(first: str, second: str) -> dict[str, Any]:
         return designs.run(subject, task, predictors, (first, second), seed)

@@ -59,9 +59,11 @@ class Subject:
             InputError: a prediction is not finite.
         """
         parts = []
-        for start in range(0, len(prompts), 4 * ROWS):
-            part = prompts[start : start + 4 * ROWS]
-            parts.append(predictions(self.source, part)[:, -1])
+        for start in range(0, len(prompts), ROWS):
+            end = start + ROWS
+            some = prompts[start:end]
+            found = predictions(self.source, some)
+            parts.append(found[:, -1])
         out = torch.cat(parts)
         if not bool(torch.isfinite(out).all()):
             raise InputError(f"{self.name} gives a prediction that is not finite")
@@ -82,7 +84,8 @@ class Subject:
             for rows in chunks(model, len(prompts), encoding.n_tokens(prompts.n_points)):
                 some = prompts[rows]
                 ys = some.ys.clone().requires_grad_(True)
-                said = model(encoding.encode(replace(some, ys=ys)))[:, -1, 0]
+                tokens = encoding.encode(replace(some, ys=ys))
+                said = model(tokens)[:, -1, 0]
                 (slope,) = torch.autograd.grad(said.sum(), ys)
                 parts.append(slope[:, :-1, 0])
         return torch.cat(parts)
@@ -106,13 +109,13 @@ def said_by(predictor: Predictor, prompts: Prompts) -> Float[Tensor, "batch poin
     """A rival's predictions at every point, some prompts at a time."""
     parts = []
     for start in range(0, len(prompts), ROWS):
-        parts.append(predictor.predict(prompts[start : start + ROWS]))
+        end = start + ROWS
+        some = prompts[start:end]
+        parts.append(predictor.predict(some))
     return torch.cat(parts)
 
 
-def hat_rows_of(
-    predictor: Any, prompts: Prompts, linear: bool
-) -> Float[Tensor, "batch example"]:
+def hat_rows_of(predictor: Any, prompts: Prompts, linear: bool) -> Float[Tensor, "batch example"]:
     """Derivatives of a rival's prediction with respect to each example's label.
 
     Where predictions are affine in labels, labels that are vectors (example i has the i-th unit
@@ -123,8 +126,11 @@ def hat_rows_of(
     units = torch.eye(n + 1, n, dtype=torch.float64)
     if linear:
         ys = units.expand(len(prompts), -1, -1)
-        at_units = predictor.predict(replace(prompts, ys=ys))[:, -1]
-        return at_units - predictor.predict(replace(prompts, ys=torch.zeros_like(ys)))[:, -1]
+        nothing = torch.zeros_like(ys)
+        at_units = predictor.predict(replace(prompts, ys=ys))
+        at_zero = predictor.predict(replace(prompts, ys=nothing))
+        difference = at_units - at_zero
+        return difference[:, -1]
     size = STEP * float(prompts.ys.std())
     columns = []
     for i in range(n):

@@ -19,7 +19,8 @@ from icl_interp.prompts import Prompts
 
 Gram = Float[Tensor, "batch point feature feature"]
 Weights = Float[Tensor, "batch point feature target"]
-Step = float | Float[Tensor, " feature"] | Float[Tensor, "feature feature"]
+Number = float | Float[Tensor, ""]
+Step = Number | Float[Tensor, " feature"] | Float[Tensor, "feature feature"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +159,8 @@ class GDPlusPlus:
     """
 
     task: Features
-    sizes: tuple[float | Tensor, ...]
-    shrinks: tuple[float | Tensor, ...]
+    sizes: tuple[Number, ...]
+    shrinks: tuple[Number, ...]
     name: str = "GD++"
 
     def __post_init__(self) -> None:
@@ -212,7 +213,7 @@ class NewtonInverse:
 
     task: Features
     steps: int
-    start: float | Tensor | None = None
+    start: Number | None = None
 
     def __post_init__(self) -> None:
         whole("steps", self.steps, 0)

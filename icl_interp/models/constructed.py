@@ -125,14 +125,16 @@ def newton(n_points: int, steps: int, start: float, dim: int) -> HookedTransform
     layers = [block.attn for block in model.blocks]
     for attention in layers:
         _set(attention.W_K, x, x, one)
-        _set(attention.W_Q, x if attention is layers[0] else z, x, one)
+        compared = x if attention is layers[0] else z
+        _set(attention.W_Q, compared, x, one)
     # What each layer writes.
     _set(layers[0].W_V, x, z, start * one)
     factor = -0.5
     for attention in layers[1:-1]:
         _set(attention.W_V, z, z, factor * one)
         factor = 2 * factor
-    _set(layers[-1].W_V, y, -1, 2.0**steps)
+    last = layers[-1]
+    _set(last.W_V, y, -1, 2.0**steps)
     _set(model.unembed.W_U, -1, 0, 1)
     return model
 
@@ -145,10 +147,14 @@ def _stacked(n_points: int, steps: Sequence[object], width: int, dim: int) -> Ho
         width, n_layers=len(steps), d_head=width, n_ctx=n_points, d_in=dim + 1, **EXAMPLES
     )
     token = slice(0, dim + 1)
-    _set(model.embed.W_E, token, token, _matrix(1, dim + 1))
+    embedding = model.embed.W_E
+    one = _matrix(1, dim + 1)
+    _set(embedding, token, token, one)
     every = slice(None)
+    wide = _matrix(1, width)
     for block in model.blocks:
-        _set(block.attn.W_O, every, every, _matrix(1, width))
+        attention = block.attn
+        _set(attention.W_O, every, every, wide)
     return model
 
 
@@ -168,4 +174,5 @@ def _matrix(step: Step, dim: int) -> Float[Tensor, "dim dim"]:
     step = torch.as_tensor(step, dtype=torch.float64)
     if step.ndim == 2:
         return step
-    return torch.diag(step.expand(dim))
+    diagonal = step.expand(dim)
+    return torch.diag(diagonal)

@@ -115,8 +115,9 @@ class Mixture(Task):
         parts = [which[:, None].to(dtype)]
         for i, task in enumerate(self.tasks):
             own = task.sample_parameters(n_functions, generator, dtype)
-            mine = (which == i)[:, None]
-            parts.append(torch.where(mine, own, 0.0))
+            mine = which == i
+            kept = own * mine[:, None]
+            parts.append(kept)
         return _overlaid(parts)
 
     def value(
@@ -124,10 +125,13 @@ class Mixture(Task):
     ) -> Float[Tensor, "batch point target"]:
         """The value of the task that each function is of."""
         out = xs.new_zeros(*xs.shape[:2], self.n_targets)
+        which = parameters[:, 0]
         for i, task in enumerate(self.tasks):
-            rows = parameters[:, 0] == i
+            rows = which == i
             if rows.any():
-                out[rows] = task.targets(self._own(task, parameters[rows]), xs[rows])
+                mine = parameters[rows]
+                own = self._own(task, mine)
+                out[rows] = task.targets(own, xs[rows])
         return out
 
     def sample_points(
@@ -140,10 +144,12 @@ class Mixture(Task):
         """Points of the task that each function is of, with its inputs and noise."""
         xs = torch.zeros(len(parameters), n_points, self.dim, dtype=dtype)
         ys = torch.zeros(len(parameters), n_points, self.n_targets, dtype=dtype)
+        which = parameters[:, 0]
         for i, task in enumerate(self.tasks):
-            rows = parameters[:, 0] == i
+            rows = which == i
             if rows.any():
-                own = self._own(task, parameters[rows])
+                mine = parameters[rows]
+                own = self._own(task, mine)
                 xs[rows], ys[rows] = checks.sampled(task, own, n_points, generator, dtype)
         return xs, ys
 
@@ -174,5 +180,6 @@ def _overlaid(parts: list[Tensor]) -> Float[Tensor, "function parameter"]:
     width = max(part.shape[1] for part in others)
     out = first.new_zeros(len(first), width)
     for part in others:
-        out += pad(part, (0, width - part.shape[1]))
+        missing = width - part.shape[1]
+        out += pad(part, (0, missing))
     return torch.cat([first, out], 1)
