@@ -33,7 +33,9 @@ NOTEBOOKS = (
     "own_claim",
 )  # then those of the studies
 MODULES = {
-    "analyze": ("analyze", "compare", "evaluate", "load", "train", "probe", "intervene"),
+    "analyze": (
+        *("analyze", "algorithm", "compare", "evaluate", "load", "train", "probe", "intervene"),
+    ),
     "classes": ("Report", "Checkpoint", "HookedTransformer", "HookedTransformerConfig"),
 }
 PACKAGES = (
@@ -41,6 +43,7 @@ PACKAGES = (
     "interventions",
     "tasks",
     "analyses",
+    "algorithms",
     "figures",
     "testing",
     "experiments",

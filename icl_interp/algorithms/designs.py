@@ -21,12 +21,14 @@ from icl_interp.tasks.base import Task
 from icl_interp.tasks.shifts import possible
 
 IN_DISTRIBUTION = "as in training"
-N_SEARCHED, N_RUN = 128, 512
+N_SEARCHED = 128
+N_RUN = 512
 # A design in which a rival varies less than this share of what it does in training tells nothing.
 FAINT = 1e-3
 # Beyond this, rivals are so far apart in a design that more says no more.
 FAR = 1.0
-NEITHER, SAME = "neither", "same"
+NEITHER = "neither"
+SAME = "same"
 
 
 class Design(NamedTuple):

@@ -125,7 +125,7 @@ def _in_units(squares: np.ndarray, own: np.ndarray, square: np.ndarray) -> np.nd
     return squares / variance[:, None]
 
 
-def _variance(own: np.ndarray, square: Any) -> np.ndarray:
+def _variance(own: np.ndarray, square: Any) -> Any:
     """E |f|^2 - |E f|^2."""
     of_mean = (own**2).sum(-1)
     return square - of_mean

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy import optimize
 from torch import Tensor
 
-from icl_interp.baselines.base import INPUTS, Features, Predictor, Zero
+from icl_interp.baselines.base import INPUTS, Features, Predictor, Zero, features_of
 from icl_interp.baselines.bayes import BayesOverDegrees
 from icl_interp.baselines.kernel import KernelRidge
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
@@ -80,7 +80,8 @@ def rivals(task: Task, n_layers: int | None = None) -> list[Rival]:
     ['conjugate gradients, 1 step', 'least squares']
     """
     source = task if task.has_features else INPUTS
-    n_features = source.features(torch.zeros(1, 1, task.dim, dtype=torch.float64)).shape[-1]
+    one_input = torch.zeros(1, 1, task.dim, dtype=torch.float64)
+    n_features = features_of(source, one_input).shape[-1]
     depth = n_layers or 4
     return [
         *_averages(task),

@@ -131,6 +131,7 @@ def hat_rows_of(predictor: Any, prompts: Prompts, linear: bool) -> Float[Tensor,
         at_zero = predictor.predict(replace(prompts, ys=nothing))
         difference = at_units - at_zero
         return difference[:, -1]
+    # One label at a time is moved up and down.
     size = STEP * float(prompts.ys.std())
     columns = []
     for i in range(n):

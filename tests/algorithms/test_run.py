@@ -16,16 +16,18 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
 from icl_interp.tasks import LinearRegression, Polynomial, Uniform
 
-TASK = LinearRegression(n_dims=2, n_points=9)
-DIAGONAL = torch.tensor([0.2, 0.9]).double()
-MATRIX = torch.tensor([[0.5, 0.2], [-0.1, 0.3]]).double()
+TASK = LinearRegression(n_dims=4, n_points=13)
+DIAGONAL = torch.tensor([0.1, 0.9, 0.5, 0.3]).double()
+MATRIX = torch.tensor(
+    [[0.5, 0.1, 0.0, 0.0], [0.0, 0.3, 0.1, 0.0], [0.1, 0.0, 0.6, 0.0], [0.0, 0.1, 0.0, 0.4]]
+).double()
 PLANTED = {
-    "descent, 2 steps": lambda: constructed.descent(9, (0.4, 0.4), 2),
-    "descent, 2 steps, own sizes": lambda: constructed.descent(9, (0.2, 0.9), 2),
-    "preconditioned descent, 1 step, diagonal": lambda: constructed.descent(9, (DIAGONAL,), 2),
-    "preconditioned descent, 2 steps, matrix": lambda: constructed.descent(9, (MATRIX,) * 2, 2),
-    "GD++, 2 steps": lambda: constructed.gd_plus_plus(9, (0.4, 0.5), (0.3, 0.2), 2),
-    "Newton's inverse, 1 iteration, one start": lambda: constructed.newton(9, 1, 0.2, 2),
+    "descent, 2 steps": lambda: constructed.descent(13, (0.4, 0.4), 4),
+    "descent, 2 steps, own sizes": lambda: constructed.descent(13, (0.2, 0.9), 4),
+    "preconditioned descent, 1 step, diagonal": lambda: constructed.descent(13, (DIAGONAL,), 4),
+    "preconditioned descent, 2 steps, matrix": lambda: constructed.descent(13, (MATRIX,) * 2, 4),
+    "GD++, 2 steps": lambda: constructed.gd_plus_plus(13, (0.4, 0.5), (0.3, 0.2), 4),
+    "Newton's inverse, 1 iteration, one start": lambda: constructed.newton(13, 1, 0.12, 4),
 }
 # A rival that holds another one as a special case is tuned to be that one: they are the same then.
 WIDER = ("own sizes", "diagonal", "matrix", "GD++", "one start", "descent, 3 steps")
@@ -77,6 +79,7 @@ def test_a_planted_algorithm_is_found(name):
 
 def test_after_the_last_block_the_layers_say_what_the_model_does():
     report = planted("descent, 2 steps")
+    assert report.by_layer is not None
     last = report.by_layer.sel(depth=2, statistic="value")
     # The read-out is fitted to f(x) itself, not to the prediction, so it is near and not equal.
     assert float(last.sel(rival="descent, 2 steps")) < float(last.sel(rival="zero")) / 5
@@ -143,7 +146,7 @@ def test_values_that_are_vectors():
 
 
 def test_a_model_that_learns_nothing_is_said_to():
-    cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=18, d_in=2, init_std=1.0)
+    cfg = HookedTransformerConfig(n_layers=1, d_model=8, n_ctx=26, d_in=4, init_std=1.0)
     report = icl_interp.algorithm(HookedTransformer(cfg), TASK, n_functions=256)
     words = " ".join(report.sentences())
     assert "It is not near" in words
@@ -151,11 +154,11 @@ def test_a_model_that_learns_nothing_is_said_to():
 
 
 def test_what_cannot_be_asked_is_refused():
-    single = LinearRegression(n_dims=2, n_points=9, weights=(1.0, 2.0))
+    single = LinearRegression(n_dims=4, n_points=13, weights=(1.0, 2.0, 3.0, 4.0))
     with pytest.raises(InputError, match="same function"):
         asked(PLANTED["descent, 2 steps"](), single)
     with pytest.raises(InputError, match="do not vary"):
-        asked(constructed.descent(9, (0.0,), 2), n_functions=128)
+        asked(constructed.descent(13, (0.0,), 4), n_functions=128)
     with pytest.raises(InputError, match="brings no task"):
         icl_interp.algorithm(icl_interp.baselines.Averaging())
 
