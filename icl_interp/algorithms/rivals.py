@@ -329,7 +329,11 @@ class Varying:
 
 @dataclass(frozen=True)
 class PlusPlus:
-    """Chooses both sizes of every step of GD++."""
+    """Chooses both sizes of every step of GD++.
+
+    The search begins at one place and may end in a local minimum: of two steps that were planted
+    with sizes 0.4 and 0.5 and shrinks 0.3 and 0.2 it ended at D = 0.004.
+    """
 
     source: Features
     n_steps: int

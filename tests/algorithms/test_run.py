@@ -26,7 +26,7 @@ PLANTED = {
     "descent, 2 steps, own sizes": lambda: constructed.descent(13, (0.2, 0.9), 4),
     "preconditioned descent, 1 step, diagonal": lambda: constructed.descent(13, (DIAGONAL,), 4),
     "preconditioned descent, 2 steps, matrix": lambda: constructed.descent(13, (MATRIX,) * 2, 4),
-    "GD++, 2 steps": lambda: constructed.gd_plus_plus(13, (0.4, 0.5), (0.3, 0.2), 4),
+    "GD++, 3 steps": lambda: constructed.gd_plus_plus(13, (0.3, 0.4, 0.5), (0.2, 0.2, 0.1), 4),
     "Newton's inverse, 1 iteration, one start": lambda: constructed.newton(13, 1, 0.12, 4),
 }
 # A rival that holds another one as a special case is tuned to be that one: they are the same then.
