@@ -33,7 +33,10 @@ NOTEBOOKS = (
     "own_claim",
 )  # then those of the studies
 MODULES = {
-    "analyze": ("analyze", "compare", "evaluate", "load", "train", "probe", "intervene", "circuit"),
+    "analyze": (
+        *("analyze", "algorithm", "circuit", "compare", "evaluate", "load", "train"),
+        *("probe", "intervene"),
+    ),
     "classes": ("Report", "Checkpoint", "HookedTransformer", "HookedTransformerConfig"),
 }
 PACKAGES = (
@@ -44,6 +47,7 @@ PACKAGES = (
     "circuits",
     "tasks",
     "analyses",
+    "algorithms",
     "figures",
     "testing",
     "experiments",

@@ -13,6 +13,7 @@ from icl_interp import renamed
 if TYPE_CHECKING:
     from icl_interp import (
         adapters,
+        algorithms,
         analyses,
         baselines,
         circuits,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         theory,
     )
     from icl_interp.adapters import adapt
+    from icl_interp.algorithms.run import algorithm
     from icl_interp.checkpoints.store import Checkpoint, load
     from icl_interp.circuits import circuit
     from icl_interp.errors import InputError
@@ -48,6 +50,7 @@ renamed.install()
 
 _MODULES = (
     "adapters",
+    "algorithms",
     "analyses",
     "baselines",
     "circuits",
@@ -72,6 +75,7 @@ _NAMES = {
     "InputError": "errors",
     "Report": "report",
     "adapt": "adapters",
+    "algorithm": "algorithms.run",
     "analyze": "pipeline",
     "circuit": "circuits",
     "compare": "pipeline",
@@ -90,6 +94,8 @@ __all__ = [
     "Report",
     "adapt",
     "adapters",
+    "algorithm",
+    "algorithms",
     "analyses",
     "analyze",
     "baselines",

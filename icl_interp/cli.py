@@ -218,6 +218,13 @@ def evaluate(
             "--new-functions", help="Functions outside the pool that the task has (its n_tasks)."
         ),
     ] = False,
+    shift: Annotated[
+        str | None,
+        typer.Option(
+            help="Other prompts than in training: quadrants, orthogonal, half-subspace, skewed, "
+            "x*1/3, x*1/2, x*2, x*3, y*1/3, y*1/2, y*2, y*3 or noisy."
+        ),
+    ] = None,
     baselines: Annotated[
         bool,
         typer.Option(
@@ -237,6 +244,7 @@ def evaluate(
     from icl_interp import evaluation, results
     from icl_interp.checkpoints import given
     from icl_interp.provenance import write_json
+    from icl_interp.tasks import shifts
     from icl_interp.tasks.base import Scalable
 
     least, most = SIGMAS
@@ -258,6 +266,8 @@ def evaluate(
                 "all of its functions are new, so leave the option out"
             )
         asked = asked.fresh()
+    if shift is not None:
+        asked = shifts.shifted(asked, shift)
     table = evaluation.evaluate(
         loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
     )
@@ -266,6 +276,51 @@ def evaluate(
     if out:
         write_json(out / "evaluation.json", results.to_dict(table))
         _say(f"table: {out / 'evaluation.json'}")
+
+
+@app.command()
+def algorithm(
+    checkpoint: Source,
+    out: Out = None,
+    functions: Annotated[
+        int | None,
+        typer.Option(help="Functions, half to tune rivals on.  [default: 1024 to 4096; few: 512]"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the prompts.")] = 0,
+    separate: Annotated[
+        list[str] | None,
+        typer.Option(help="The name of a rival; give two, and prompts that tell them are run."),
+    ] = None,
+    task: TaskFile = None,
+    encoding: EncodingName = None,
+    n_heads: Heads = None,
+    setting: Settings = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print all numbers as JSON on standard output.")
+    ] = False,
+) -> None:
+    """Say which algorithm a model runs: rivals, what is excluded, what cannot be told apart."""
+    if not sources.exists(checkpoint):
+        raise bundled.not_found(checkpoint)
+    pair = tuple(separate or ())
+    if len(pair) not in (0, 2):
+        raise InputError(f"--separate names two rivals, but got {len(pair)}: give it twice")
+    title = next(iter(sources.titles([checkpoint]).values()))
+    folder = _output(out, f"algorithm-{title}")
+    from icl_interp.algorithms import run
+    from icl_interp.checkpoints import given
+    from icl_interp.provenance import as_json
+
+    options = given.options(task, encoding, n_heads, setting)
+    loaded = sources.opened(checkpoint, options)
+    asked = options["task"] if sources.is_predictor(checkpoint) else None
+    report = run.algorithm(loaded, asked, n_functions=functions, seed=seed)
+    if pair:
+        report = report.separated(*pair)
+    report.save(folder)
+    _say(as_json(report.to_dict()) if json_ else str(report), end="" if json_ else "\n")
+    where = f"report: {(folder / 'algorithm.html').resolve()}"
+    _say(where, file=sys.stderr if json_ else sys.stdout)
 
 
 @app.command()

@@ -39,7 +39,7 @@ LAYERS = {
     3: ("analyses", "circuits"),
     4: ("experiments", "figures"),
     5: ("studies",),
-    6: ("report", "pipeline", "reproduction", "testing", "sources"),
+    6: ("algorithms", "report", "pipeline", "reproduction", "testing", "sources"),
     7: ("cli",),
     8: ("__main__",),
 }

@@ -8,8 +8,17 @@ point all guess 0, except for the Bayes predictor, which guesses the mean of its
 
 from icl_interp.baselines.base import Features, Inputs, Law, Powers, Predictor, Signs, Zero
 from icl_interp.baselines.bayes import BayesOverDegrees
+from icl_interp.baselines.kernel import KernelRidge
 from icl_interp.baselines.law import LawMean, MeanValue
 from icl_interp.baselines.local import Averaging, KNearest, NadarayaWatson
+from icl_interp.baselines.mixture import BayesMixture, BayesPool, NormalWeights, PoolLaw
+from icl_interp.baselines.moments import (
+    ConjugateGradients,
+    Descent,
+    GDPlusPlus,
+    NewtonInverse,
+    OnlineDescent,
+)
 from icl_interp.baselines.named import classical
 from icl_interp.baselines.network import TwoLayerNetwork
 from icl_interp.baselines.reference import BestRidge
@@ -26,15 +35,21 @@ from icl_interp.baselines.uniform import BayesUniformPrior
 __all__ = [
     "Averaging",
     "AveragingEstimator",
+    "BayesMixture",
     "BayesOverDegrees",
+    "BayesPool",
     "BayesUniformPrior",
     "BestRidge",
+    "ConjugateGradients",
+    "Descent",
     "Features",
+    "GDPlusPlus",
     "GradientBoosting",
     "GradientDescent",
     "GreedyTree",
     "Inputs",
     "KNearest",
+    "KernelRidge",
     "Lasso",
     "Law",
     "LawMean",
@@ -42,6 +57,10 @@ __all__ = [
     "MaximumDegree",
     "MeanValue",
     "NadarayaWatson",
+    "NewtonInverse",
+    "NormalWeights",
+    "OnlineDescent",
+    "PoolLaw",
     "Powers",
     "Predictor",
     "Ridge",

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from icl_interp.baselines import prefixes
 from icl_interp.baselines.base import Law, Powers, positive, whole
+from icl_interp.baselines.mixture import BayesMixture, NormalWeights
 from icl_interp.errors import InputError
 from icl_interp.prompts import Prompts, as_numbers, by_coordinate
 
@@ -50,35 +50,16 @@ class BayesOverDegrees:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The posterior mean at each point; that of the prior at the first."""
-        return torch.stack([self._predicted(one) for one in by_coordinate(prompts)], -1)
-
-    def _predicted(self, prompts: Prompts) -> Float[Tensor, "batch point"]:
-        """Of values that are numbers."""
-        means, evidences = zip(
-            *(self._given(degree, prompts) for degree in self.degrees), strict=True
-        )
-        weights = torch.stack(evidences).softmax(0)
-        return (weights * torch.stack(means)).sum(0)
+        mixture = self._mixture()
+        return torch.cat([mixture.predict(one) for one in by_coordinate(prompts)], -1)
 
     def posterior(self, prompts: Prompts) -> Float[Tensor, "batch point degree"]:
         """P(degree | the points before each point), where values are numbers."""
-        return torch.stack(
-            [self._given(degree, prompts)[1] for degree in self.degrees], -1
-        ).softmax(-1)
+        as_numbers(prompts.ys)
+        return self._mixture().posterior(prompts)
 
-    def _given(
-        self, degree: int, prompts: Prompts
-    ) -> tuple[Float[Tensor, "batch point"], Float[Tensor, "batch point"]]:
-        """(mean of the next value, log evidence of the points before it), were this the degree."""
-        features, ys = Powers(degree).features(prompts.xs.double()), prompts.ys.double()
-        prior = torch.full((degree + 1, 1), float(self.coefficients.mean), dtype=torch.float64)
-        # The posterior mean is ridge regression around the prior's mean, its covariance noise^2 (R'
-        # R)^-1.
-        factors = prefixes.factors(features, ys, prefixes.prior_rows(prior, self.noise))
-        mean = as_numbers(prefixes.at_next_point(features, prefixes.solve(factors, degree + 1)))
-        whitened = torch.linalg.solve_triangular(
-            factors[..., :-1, :-1].mT, features[..., None], upper=False
-        )
-        variance = (self.noise * self.coefficients.std) ** 2 * (1 + whitened.square().sum((-2, -1)))
-        each = -0.5 * ((as_numbers(ys) - mean).square() / variance + variance.log())
-        return mean, torch.cat([torch.zeros_like(each[:, :1]), each[:, :-1].cumsum(1)], 1)
+    def _mixture(self) -> BayesMixture:
+        """Normal coefficients of each degree, all degrees equally likely."""
+        mean, std = float(self.coefficients.mean), self.coefficients.std
+        laws = [NormalWeights(Powers(d), self.noise * std, mean, std) for d in self.degrees]
+        return BayesMixture(laws)

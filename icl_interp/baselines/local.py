@@ -45,7 +45,7 @@ class KNearest:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Means of the nearest; 0 before the first point."""
-        rank = _unseen_at(_distances(prompts), torch.inf).argsort(dim=-1, stable=True).argsort(-1)
+        rank = _unseen_at(distances(prompts), torch.inf).argsort(dim=-1, stable=True).argsort(-1)
         return _mean_of_labels(prompts, torch.where(rank < self.k, 0.0, -torch.inf).double())
 
 
@@ -69,10 +69,10 @@ class NadarayaWatson:
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """Kernel means; 0 before the first point."""
-        return _mean_of_labels(prompts, -self.beta * _distances(prompts))
+        return _mean_of_labels(prompts, -self.beta * distances(prompts))
 
 
-def _distances(prompts: Prompts) -> Float[Tensor, "batch point point"]:
+def distances(prompts: Prompts) -> Float[Tensor, "batch point point"]:
     """Squared distances between inputs.
 
     They come from differences, not from products, so that close points far from 0 keep their

@@ -10,13 +10,17 @@ from icl_interp.tasks.garg import (
     SparseLinearRegression,
     skewed_covariance,
 )
+from icl_interp.tasks.mixture import Mixture
 from icl_interp.tasks.registry import register
 from icl_interp.tasks.regression import Exponential, LinearRegression, LogNormal
 from icl_interp.tasks.rescaled import Rescaled
 from icl_interp.tasks.ridge import RidgeFunction, random_directions
+from icl_interp.tasks.shifts import SHIFTS, Arranged, shifted
 from icl_interp.tasks.vectors import Ellipsoid, Sphere
 
 __all__ = [
+    "SHIFTS",
+    "Arranged",
     "AutoregressiveProcess",
     "Continuous",
     "DecisionTree",
@@ -25,6 +29,7 @@ __all__ = [
     "Exponential",
     "LinearRegression",
     "LogNormal",
+    "Mixture",
     "Normal",
     "Polynomial",
     "ReLUNetwork",
@@ -37,5 +42,6 @@ __all__ = [
     "complex_states",
     "random_directions",
     "register",
+    "shifted",
     "skewed_covariance",
 ]
