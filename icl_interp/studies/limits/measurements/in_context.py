@@ -84,6 +84,8 @@ def laws(lab: Lab) -> dict[str, Polynomial]:
     Known ones, among them another family, and some whose two scales are drawn, log-uniformly.
     """
     task = polynomial_task(lab)
+
+    # Known laws.
     family = {"inputs": other_family(task.inputs)}
     family |= {"coefficients": other_family(task.coefficients)}
     found = {"as trained": task, "another family": replace(task, **family)}
@@ -91,6 +93,8 @@ def laws(lab: Lab) -> dict[str, Polynomial]:
         found[f"functions × {scale:g}"] = task.scaled(functions=scale)
     for scale in SCALES:
         found[f"inputs × {scale:g}"] = task.scaled(inputs=scale)
+
+    # Laws whose scales are drawn.
     low = math.log(min(SCALES))
     high = math.log(max(SCALES))
     draw = generator(lab.seed, "limits/drawn laws")
