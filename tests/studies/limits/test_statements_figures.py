@@ -19,7 +19,7 @@ from icl_interp.studies.limits.experiments import (
     table2,
 )
 from icl_interp.studies.limits.figures import figure2 as drawn_figure2
-from icl_interp.studies.limits.figures.table2 import by_degree
+from icl_interp.studies.limits.figures.table2 import by_degree, degrees
 from icl_interp.tasks.distributions import Normal, Uniform
 
 # ---- Figures 2, 3 and 5 --------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_both_rows_of_figure_2_compare_gaps_with_the_curriculum():
     def check(said):
         lines = [s.text for s in said if s.criterion]
         assert len(lines) == 2
-        assert ["attention layers only" in line for line in lines] == [False, True]
+        assert ["with attention layers only" in line for line in lines] == [False, True]
 
     pairs = list(figure2.GAPS.items())
     check(figure2.states_figure2(found(*pairs)))
@@ -107,6 +107,24 @@ def test_figure_2_has_a_row_of_panels_for_each_training():
 
     check(drawn_figure2.rates_by_degree)
     must_fail(check, lambda *given: {"rates": by_degree(*given)["errors"]})
+
+
+def test_crosses_are_of_the_model_that_the_paper_prints():
+    own = error_rows({(n, s): 1e-3 for n in ("degree_2", "zero") for s in SIGMAS}, degree=2)
+    printed = make_table(
+        {"degree": [2, 2], "model": ["M2", "zero"], "sigma": [1, 1], "paper": [0.25, 0.5]}
+    )
+    (title, curves), *_ = degrees({"errors": own}, printed, "error")
+    assert title == "degree 2"
+
+    def check(names):
+        assert {name: curve.paper for name, curve in zip(names, curves, strict=True)} == {
+            "that degree only": {1: 0.25},
+            "zero": {1: 0.5},
+        }
+
+    check([curve.name for curve in curves])
+    must_fail(check, [curve.name for curve in curves[::-1]])
 
 
 def test_width_counts_as_help_only_beyond_a_quarter():

@@ -108,9 +108,9 @@ def _gaps_against(results: Results, with_gaps: str, curriculum: str) -> list[Sta
     for name in (with_gaps, curriculum):
         rows = errors.rows_of(results, "errors", degree=4, predictor=name, sigma=1)
         found.append([row["error"] for row in rows])
-    layers = ", attention layers only," if with_gaps == MIXED_ATTENTION else ""
+    layers = " with attention layers only" if with_gaps == MIXED_ATTENTION else ""
     text = (
-        f"on degree 4, unseen by both,{layers} training with gaps (1, 3, 5) has "
+        f"on degree 4, unseen by both, training with gaps (1, 3, 5){layers} has "
         f"{factor_text(gaps)} times the error of the curriculum (1, 2, 3), by functions; which "
         "training is better is a question about runs, and there is one of each. Degree 4 lies "
         "inside the family of degree 5 and outside that of degree 3: this is no evidence for "

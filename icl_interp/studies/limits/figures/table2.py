@@ -65,7 +65,8 @@ def degrees(
                 continue
             paper = {}
             if comparison is not None:
-                label = LABELS.get(name, name if name in GENERAL else f"M{degree}")
+                own = name != ZERO and name not in GENERAL
+                label = f"M{degree}" if own else LABELS.get(name, name)
                 paper = printed_by_sigma(comparison, degree=degree, model=label)
             lines.append(_curve(name, rows_with(here, name), paper, column))
         panels.append((f"degree {degree}", lines))

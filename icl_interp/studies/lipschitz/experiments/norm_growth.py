@@ -200,8 +200,9 @@ def states(results: Results) -> tuple[Statement, ...]:
 def _states_setting(kind: str, inputs: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
     ratios = neighbours(rows)
     least, (below, above) = least_of(ratios)
-    n_seeds = len({row.get("seed", 0) for row in rows})
-    seeds = "one run each" if n_seeds == 1 else f"{n_seeds} seeds each"
+    # Where models are missing some ratios rest on fewer seeds.
+    n_seeds = sorted({len(each) for each in ratios.values()})
+    seeds = "one run each" if n_seeds == [1] else f"{' to '.join(map(str, n_seeds))} seeds each"
     where = f"{kind} tasks, inputs {inputs}"
     text = (
         f"{where}: the mean |M| over {rows[0]['last step']:,} steps of training is "
