@@ -63,6 +63,7 @@ def degrees(
         for name in names_of(here):
             if name == BEST or name in left_out:
                 continue
+            # Only a model of one degree is named after it in the paper.
             paper = {}
             if comparison is not None:
                 own = name != ZERO and name not in GENERAL
