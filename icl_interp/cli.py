@@ -345,6 +345,10 @@ def reproduce(
         ),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    variant: Annotated[
+        str | None,
+        typer.Option(help="Another form of the models, such as post_ln (limits); --list shows it."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
 ) -> None:
     """Reproduce the tables and figures of a paper.
@@ -355,14 +359,16 @@ def reproduce(
 
     if list_:
         for name in base.names():
-            _say(f"{name:18} {base.get(name).title}")
+            experiment = base.get(name)
+            forms = ", ".join(one.name for one in experiment.variants)
+            _say(f"{name:18} {experiment.title}{f' [--variant {forms}]' if forms else ''}")
         return
-    presets.named(scale)  # before anything is trained or written
-    for name in ids or ():
-        base.get(name)
-    folder = _output(out, "reproduce")
     from icl_interp.reproduction import run
 
+    # Before anything is trained or written.
+    presets.named(scale)
+    run.asked(ids or (), variant)
+    folder = _output(out, "reproduce")
     for done in run.reproduce(
         ids or (),
         folder,
@@ -370,9 +376,10 @@ def reproduce(
         models=models or (),
         train=not no_train,
         seed=seed,
+        variant=variant,
         device=device,
     ):
-        _say(f"\n{done.experiment.id}: {done.experiment.title}")
+        _say(f"\n{done.experiment.folder}: {done.experiment.title}")
         for line in done.setting:
             _say(f"  {line}")
         for line in done.says:

@@ -1,6 +1,6 @@
 """What an experiment is: the models it needs and three pure steps. A registry finds them by id."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from icl_interp.results import Result
 
 if TYPE_CHECKING:
     from icl_interp.experiments.setup import Setup
+    from icl_interp.experiments.variants import Variant
 
 Results = Mapping[str, Result]
 
@@ -51,6 +52,11 @@ class Model:
         """
         return self.recipe if self.seed == 0 else f"{self.recipe}__{self.seed}"
 
+    def config(self, scale: str, overrides: Iterable[str] = ()) -> RunConfig:
+        """Its run at a scale, with `key=value` changes made last."""
+        changes = (f"training.seed={self.seed}", *overrides)
+        return presets.config(self.recipe, scale, changes, self.scaled)
+
 
 def no_comparison(results: Results) -> DataFrame | None:
     """There is nothing to lay out."""
@@ -76,6 +82,8 @@ class Experiment:
             3.3 by default.
         sizes: its models at each scale in words, where they are not those of `presets.PRESETS`.
         settings: what the work uses, with its place there, and what we use.
+        variants: other forms of its models in which it can be run, see `variants.of`.
+        variant: the name of the one that it is in; empty for the experiment itself.
     """
 
     id: str
@@ -88,6 +96,13 @@ class Experiment:
     sample: str = presets.SAMPLE
     sizes: Mapping[str, str] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
+    variants: "tuple[Variant, ...]" = ()
+    variant: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where a reproduction writes it: its id, and the name of the variant."""
+        return f"{self.id}.{self.variant}" if self.variant else self.id
 
     @property
     def study(self) -> str:
@@ -116,7 +131,7 @@ class Experiment:
         """The work's setting beside ours at a scale, quantity by quantity."""
         runs = []
         for model in self.models_at(scale):
-            runs.append(presets.config(model.recipe, scale, scaled=model.scaled))
+            runs.append(model.config(scale))
         rows = []
         for one in self.settings:
             rows.append(Row(one.name, one.work, one.place, one.here(scale, runs)))

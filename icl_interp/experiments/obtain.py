@@ -7,7 +7,6 @@ from icl_interp.checkpoints import bundled, store
 from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError, logger
-from icl_interp.experiments import presets
 from icl_interp.experiments.base import Model
 from icl_interp.provenance import read_json
 from icl_interp.training import trainer
@@ -17,7 +16,7 @@ log = logger(__name__)
 
 def config_of(model: Model, scale: str) -> RunConfig:
     """The whole run of a model at a scale."""
-    return presets.config(model.recipe, scale, [f"training.seed={model.seed}"], model.scaled)
+    return model.config(scale)
 
 
 class Shelf:

@@ -47,6 +47,8 @@ PRESETS = {
         Preset("paper", 41, 100, 64, "12 layers, width 256, 8 heads, 500,000 steps"),
     )
 }
+# Section 3.2: "ranging from 1 to k = 40". One labelled example and the query are two points.
+SHORTEST = 2
 # Section 3.3: the sample is the paper's at both larger presets.
 SAMPLE = "{n_functions} functions x {n_contexts} contexts of {n_points} points"
 
@@ -62,8 +64,9 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe at another scale; "small" is the recipe as it stands.
 
     The paper's (section 3 and appendix A): 12 layers, 8 heads, width 256, 41 points, 500,000 steps
-    of Adam at 1e-4 with batches of 64. What it leaves open stays the recipe's: warm-up, clipping,
-    the share of the run that the curriculum takes.
+    of Adam at 1e-4 with batches of 64, and a curriculum from 1 labelled example to 40. What it
+    leaves open stays the recipe's: warm-up, clipping, the share of the run that the curriculum
+    takes.
 
     >>> at_preset(recipes.resolve("affine"), "smoke").model.d_model
     32
@@ -87,11 +90,15 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
         changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
         changes |= {"checkpoint_every": 10_000, "log_every": 1000}
     n_points = PRESETS[scale].n_points
+    training = rescaled(config.training, changes)
+    if scale == "paper":
+        shortest = replace(training.curriculum, first_points=SHORTEST)
+        training = replace(training, curriculum=shortest)
     return replace(
         config,
         model=replace(config.model, **shape, n_ctx=2 * n_points),
         task=config.task.with_points(n_points),
-        training=rescaled(config.training, changes),
+        training=training,
     )
 
 

@@ -28,7 +28,7 @@ def _norms(run: RunConfig) -> str:
 
 def _lengths(run: RunConfig) -> str:
     first = run.training.curriculum.first_points if run.training else run.task.n_points
-    return f"{first} to {run.task.n_points} points"
+    return f"{first - 1} to {_examples(run)} labelled examples"
 
 
 def _examples(run: RunConfig) -> int:

@@ -159,6 +159,8 @@ def parts_of(line: str) -> tuple[Look | None, str, str]:
     return look, word.rstrip(": "), line.removeprefix(word)
 
 
-def address(name: str) -> str:
-    """A name as a part of an address."""
+def address(record: Record) -> str:
+    """The folder of an experiment, or of its variant, as a part of an address."""
+    variant = record.get("variant")
+    name = f"{record['id']}.{variant}" if variant else record["id"]
     return quote(name, safe="")

@@ -13,8 +13,8 @@ from pandas import DataFrame
 
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
-from icl_interp.errors import logger, whole
-from icl_interp.experiments import kept, obtain, presets
+from icl_interp.errors import InputError, logger, shown, whole
+from icl_interp.experiments import kept, obtain, presets, variants
 from icl_interp.experiments.base import Experiment, get, names
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
@@ -80,6 +80,7 @@ def reproduce(
     models: Sequence[str | Path] = (),
     train: bool = True,
     seed: int = 0,
+    variant: str | None = None,
     formats: Sequence[str] = ("png",),
     device: str | None = None,
     progress: bool = True,
@@ -98,11 +99,13 @@ def reproduce(
         train: train what is missing; otherwise experiments do with what is there and say what is
             not.
         seed: of every sample.
+        variant: a form of the models (`Experiment.variants`); without ids, all experiments that
+            have it are run.
         formats: static formats of the figures, beside HTML, where a browser is there.
         device: where to train and to predict.
         progress: show progress bars on a terminal.
     """
-    chosen = [get(name) for name in dict.fromkeys(ids)] or [get(name) for name in names()]
+    chosen = asked(ids, variant)
     size, out, seed = presets.named(scale), Path(out), whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device))
     shelf, done = obtain.Shelf(Path(folder) for folder in models), []
@@ -137,12 +140,28 @@ def reproduce(
     return done
 
 
+def asked(ids: Sequence[str], variant: str | None = None) -> list[Experiment]:
+    """The experiments of these ids, all by default, in the form of a variant where one is named.
+
+    Raises:
+        InputError: an unknown id, or an experiment without that variant.
+    """
+    if not variant:
+        return [get(name) for name in dict.fromkeys(ids) or names()]
+    having = [name for name in names() if any(v.name == variant for v in get(name).variants)]
+    if not ids and not having:
+        raise InputError(f"no experiment has a variant {shown(variant)}")
+    return [variants.of(get(name), variant) for name in dict.fromkeys(ids) or having]
+
+
 def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | None:
     """Write one experiment's folder.
 
     Returns a line about what is missing where static figures cannot be made, else None.
     """
-    folder, figures, comparison = out / result.experiment.id, result.figures, result.comparison
+    folder = out / result.experiment.folder
+    figures = result.figures
+    comparison = result.comparison
     write_json(folder / "results.json", result.record)
     if comparison is not None:
         write_json(folder / "comparison.json", to_dict(comparison))
@@ -159,8 +178,9 @@ def _record(
     return {
         "schema": kept.SCHEMA,
         "id": experiment.id,
-        "title": experiment.title,
+        "title": _title(experiment),
         "source": experiment.source,
+        "variant": experiment.variant,
         "scale": kept.scale_of(experiment, scale),
         "models": {name: _model(checkpoint) for name, checkpoint in setup.models.items()},
         "missing": list(setup.missing),
@@ -170,7 +190,8 @@ def _record(
         "results": {name: to_dict(result) for name, result in results.items()},
         "provenance": {
             "command": f"icl-interp reproduce {experiment.id} --scale {setup.preset.name}"
-            + (f" --seed {setup.seed}" if setup.seed else ""),
+            + (f" --seed {setup.seed}" if setup.seed else "")
+            + (f" --variant {experiment.variant}" if experiment.variant else ""),
             "seed": setup.seed,
             "seconds": round(seconds, 1),
             "measured": setup.measured,
@@ -181,6 +202,13 @@ def _record(
     }
 
 
+def _title(experiment: Experiment) -> str:
+    """The title, and the variant that it is in."""
+    if not experiment.variant:
+        return experiment.title
+    return f"{experiment.title} (variant {experiment.variant})"
+
+
 def _hedged(
     experiment: Experiment, results: Mapping[str, Result], scale: str
 ) -> tuple[Statement, ...]:
@@ -189,6 +217,8 @@ def _hedged(
     There no model has learned anything.
     """
     found = experiment.statements(results)
+    if experiment.variant:
+        found = (note(variants.changes(experiment, scale)), *found)
     if scale != "smoke" or not experiment.models:
         return found
     first = note(
@@ -223,8 +253,12 @@ def _markdown(result: Reproduction, comparison: DataFrame) -> str:
 def _write_index(out: Path) -> None:
     """The page and README of all that stands in the folder, from earlier calls too."""
     records = []
+    folders = []
     for name in names():
-        path = out / name / "results.json"
+        folders.append(name)
+        folders += [f"{name}.{variant.name}" for variant in get(name).variants]
+    for folder in folders:
+        path = out / folder / "results.json"
         if path.is_file():
             records.append(kept.checked(read_json(path), str(path)))
     write_atomically(out / "index.html", index(records))

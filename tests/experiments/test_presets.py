@@ -59,6 +59,8 @@ def test_paper_scale_is_the_papers():
         model, training = run.model, run.training
         assert (model.n_layers, model.n_heads, model.d_model, run.task.n_points) == (12, 8, 256, 41)
         assert (training.steps, training.batch_size, training.learning_rate) == (500_000, 64, 1e-4)
+        # Prompts of 1 to 40 labelled examples: two points to 41.
+        assert training.curriculum.first_points == 2
 
     check(presets.config("affine", "paper"))
     check(presets.config("degree_3_gaussian", "paper"))

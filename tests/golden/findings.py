@@ -29,6 +29,7 @@ SINGLE = {
     for name in (
         "no_norm_better",
         "no_classical_algorithm",
+        "no_icl2",
         "last_layer",
         "patterns_alike",
         "attention_necessary",
@@ -37,6 +38,7 @@ SINGLE = {
         "continuous_functions",
         "degrees_alike",
         "error_near_boundary",
+        "icl1",
         "larger_intervals",
         "size_does_not_help",
         "training_density",

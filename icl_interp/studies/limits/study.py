@@ -12,11 +12,13 @@ from icl_interp.studies.limits.claims import degrees_alike as degrees_alike_clai
 from icl_interp.studies.limits.claims import error_near_boundary as near_boundary_claims
 from icl_interp.studies.limits.claims import failure as failure_claims
 from icl_interp.studies.limits.claims import high_norm as high_norm_claims
+from icl_interp.studies.limits.claims import icl1 as icl1_claims
 from icl_interp.studies.limits.claims import larger_intervals as larger_intervals_claims
 from icl_interp.studies.limits.claims import last_layer as last_layer_claims
 from icl_interp.studies.limits.claims import layernorm as layernorm_claims
 from icl_interp.studies.limits.claims import layernorm_cause as cause_claims
 from icl_interp.studies.limits.claims import no_classical as no_classical_claims
+from icl_interp.studies.limits.claims import no_icl2 as no_icl2_claims
 from icl_interp.studies.limits.claims import no_norm_better as no_norm_claims
 from icl_interp.studies.limits.claims import patterns as patterns_claims
 from icl_interp.studies.limits.claims import size_does_not_help as size_claims
@@ -36,6 +38,7 @@ from icl_interp.studies.limits.figures import (
     far_query,
     growth,
     heads,
+    in_context,
     layers,
     shift,
 )
@@ -52,6 +55,7 @@ FIGURES = {
     "layers": layers.FIGURE,
     "classes": classes.FIGURE,
     "shift": shift.FIGURE,
+    "in_context": in_context.FIGURE,
 }
 
 STUDY = Study(
@@ -65,6 +69,8 @@ STUDY = Study(
         asymptote_claims.LINEAR_ASYMPTOTE_CLAIM,
         softmax_claims.SOFTMAX_HARDMAX_CLAIM,
         uniform_claims.SOFTMAX_UNIFORM_CLAIM,
+        icl1_claims.ICL1_CLAIM,
+        no_icl2_claims.NO_ICL2_CLAIM,
         degrees_alike_claims.DEGREES_ALIKE_CLAIM,
         unseen_classes_claims.UNSEEN_CLASSES_CLAIM,
         continuous_claims.CONTINUOUS_FUNCTIONS_CLAIM,

@@ -8,6 +8,7 @@ from stated import BETTER, EVEN, SIGMAS, ZERO, error_rows, ratio_rows, sentences
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN
+from icl_interp.figures.render import rendered
 from icl_interp.results import make_array, make_table
 from icl_interp.studies.limits.experiments import (
     figure2,
@@ -17,6 +18,8 @@ from icl_interp.studies.limits.experiments import (
     figure8,
     table2,
 )
+from icl_interp.studies.limits.figures import figure2 as drawn_figure2
+from icl_interp.studies.limits.figures.table2 import by_degree, degrees
 from icl_interp.tasks.distributions import Normal, Uniform
 
 # ---- Figures 2, 3 and 5 --------------------------------------------------------------------------
@@ -64,6 +67,64 @@ def test_unseen_degrees_and_gaps():
     check((-1.0, -1.1, -0.9), 0.99, DIFFERS, OPEN)
     check(EVEN, 0.0, LEFT_OUT, OPEN)  # predicting 0 is as good as predicting 0
     must_fail(check, EVEN, 0.99, AGREES, AGREES)
+
+
+def test_both_rows_of_figure_2_compare_gaps_with_the_curriculum():
+    def found(*pairs):
+        rows = [ratio_rows({1: BETTER}, degree=4, a=a, b=b) for a, b in pairs]
+        own = {(name, 1): 1e-3 for pair in pairs for name in pair}
+        return {"ratios": errors.joined(rows), "errors": error_rows(own, r2=0.99, degree=4)}
+
+    def check(said):
+        lines = [s.text for s in said if s.criterion]
+        assert len(lines) == 2
+        assert ["with attention layers only" in line for line in lines] == [False, True]
+
+    pairs = list(figure2.GAPS.items())
+    check(figure2.states_figure2(found(*pairs)))
+    must_fail(check, figure2.states_figure2(found(pairs[0])))
+
+
+def test_figure_2_has_a_row_of_panels_for_each_training():
+    every = (*figure2.GAPS, *figure2.GAPS.values(), "zero", "least squares")
+    tables = []
+    for degree in (1, 2):
+        names = (table2.BY_DEGREE[degree], *every)
+        tables.append(error_rows({(n, s): 1e-3 for n in names for s in SIGMAS}, degree=degree))
+    results = {"errors": errors.joined(tables)}
+
+    def check(draw):
+        drawing = draw(results, None)["rates"]
+        assert drawing.columns == 2
+        shown = []
+        for panel in drawing.panels:
+            shown.append({mark.name for mark in panel.marks if getattr(mark, "name", "")})
+        above = {"that degree only", "M135: degrees 1, 3, 5", "M135AL: attention only"}
+        below = {"that degree only", "curriculum 1, 2, 3", "curriculum, attention only"}
+        zero = {"predicting 0"}
+        assert shown == [above | zero] * 2 + [below | zero] * 2
+        assert rendered(drawing).data
+
+    check(drawn_figure2.rates_by_degree)
+    must_fail(check, lambda *given: {"rates": by_degree(*given)["errors"]})
+
+
+def test_crosses_are_of_the_model_that_the_paper_prints():
+    own = error_rows({(n, s): 1e-3 for n in ("degree_2", "zero") for s in SIGMAS}, degree=2)
+    printed = make_table(
+        {"degree": [2, 2], "model": ["M2", "zero"], "sigma": [1, 1], "paper": [0.25, 0.5]}
+    )
+    (title, curves), *_ = degrees({"errors": own}, printed, "error")
+    assert title == "degree 2"
+
+    def check(names):
+        assert {name: curve.paper for name, curve in zip(names, curves, strict=True)} == {
+            "that degree only": {1: 0.25},
+            "zero": {1: 0.5},
+        }
+
+    check([curve.name for curve in curves])
+    must_fail(check, [curve.name for curve in curves[::-1]])
 
 
 def test_width_counts_as_help_only_beyond_a_quarter():

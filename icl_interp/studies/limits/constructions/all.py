@@ -6,6 +6,7 @@ An exception says what `check_study` does not find, and why.
 from icl_interp.studies.limits.constructions import (
     edited,
     functions,
+    in_context,
     layers,
     learned,
     mechanisms,
@@ -18,6 +19,7 @@ CONSTRUCTIONS = (
     *functions.CONSTRUCTIONS,
     *neighbours.CONSTRUCTIONS,
     *learned.CONSTRUCTIONS,
+    *in_context.CONSTRUCTIONS,
     *edited.CONSTRUCTIONS,
 )
 EXCEPTIONS = {

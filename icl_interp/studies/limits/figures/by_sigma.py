@@ -47,8 +47,9 @@ def sigma_panels(
     below: str,
     axis: str,
     rule: Rule | None = None,
+    columns: int | None = None,
 ) -> Drawing:
-    """Lines by sigma on a logarithmic axis that all panels share."""
+    """Lines by sigma on a logarithmic axis that all panels share; all in one row by default."""
     drawn = []
     for heading, curves in panels:
         marks: list[Mark] = [rule] if rule else []
@@ -57,7 +58,8 @@ def sigma_panels(
         x = Axis("sigma", 0.7, 10.3, whole=True)
         y = Axis(axis, log=True, least=FLOOR)
         drawn.append(Panel(heading, x, y, marks))
-    return Drawing(title, below, drawn, height=400, same_y=True)
+    height = 400 if columns is None else 250
+    return Drawing(title, below, drawn, height=height, columns=columns, same_y=True)
 
 
 def _marks(curve: Curve) -> list[Mark]:

@@ -4,11 +4,14 @@ Tasks are of ReLU and cosine functions, inputs isotropic and others.
 
 Units of softmax attention with M free are trained by Adam at a constant rate, so that what is seen
 on the way is not the schedule. Adam bounds how far one step goes, so early in training large L can
-hardly differ. |M| is the spectral norm, as the slides do not say which one they mean. Inputs that
-are not isotropic lie on an ellipsoid, and functions read whitened inputs, as Lemma 1 asks: there
-the best M is w Sigma^-1 with the w of the sphere.
+hardly differ: after 600 steps cosines of L = 10 still lag behind. |M| is the spectral norm, as the
+slides do not say which one they mean. Inputs that are not isotropic lie on an ellipsoid, and
+functions read whitened inputs, as Lemma 1 asks: there the best M is w Sigma^-1 with the w of the
+sphere. Each setting is trained from several seeds, of weights and prompts.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,6 +20,7 @@ import numpy as np
 import torch
 from pandas import DataFrame
 
+from icl_interp.analyses.criterion import Estimate
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
@@ -28,18 +32,22 @@ from icl_interp.studies.lipschitz.measurements.unit import sigma_of
 from icl_interp.tasks.vectors import Ellipsoid
 from icl_interp.theory import lipschitz as theory
 
-CLASSES, INPUTS = ("ReLU", "cosine"), ("isotropic", "not isotropic")
+CLASSES = ("ReLU", "cosine")
+INPUTS = ("isotropic", "not isotropic")
 LIPSCHITZ = (0.1, 0.3, 1.0, 3.0, 10.0)
 AT_SMOKE = (0.3, 3.0)
-STEPS, EVERY = 600, 10  # of scale small; weights are kept at each of these
+SEEDS = {"smoke": 1, "small": 4, "paper": 4}
+STEPS = 3000  # of scale small
+# Weights are kept at these steps, more often where |M| changes most.
+KEPT_AT = (*range(0, 100, 10), *range(100, STEPS + 1, 50))
 EARLY = 60  # a step of scale small early on
 TRAINING = {
     "steps": STEPS,
     "learning_rate": 0.05,
     "warmup_steps": 0,
     "decay": "constant",
-    "checkpoint_every": STEPS,
-    "snapshots": tuple(range(0, STEPS + 1, EVERY)),
+    "checkpoint_every": STEPS // 5,
+    "snapshots": KEPT_AT,
 }
 RECIPES: Mapping[tuple[str, str], tuple[str, str, dict[str, Any]]] = {
     ("ReLU", "isotropic"): ("lipschitz_relu", "", {}),
@@ -51,35 +59,39 @@ RECIPES: Mapping[tuple[str, str], tuple[str, str, dict[str, Any]]] = {
         {"inputs": Ellipsoid((4.0, 1.0, 0.25))},
     ),
 }
-QUANTITIES = ("|M|", "w")
-FASTER = at_least(
-    "least ratio of the mean |M| in training between one L and the next smaller one", 1.1, 1.0
-)
+LEAST = "least ratio of the mean |M| in training between one L and the next smaller one"
+FASTER = at_least(LEAST, 1.1, 1.0)
 SIZES = {
     "smoke": models.UNIT_SIZES["smoke"],
-    "small": "units of softmax attention, d = 3, n = 100, 600 steps of Adam at a constant rate of "
-    "0.05",
-    "paper": "units of softmax attention, d = 3, n = 100, 6,000 steps of Adam at a constant rate "
-    "of 0.005 with batches of 1,024",
+    "small": "units of softmax attention, d = 3, n = 100, 3,000 steps of Adam at a constant rate "
+    "of 0.05, four seeds",
+    "paper": "units of softmax attention, d = 3, n = 100, 30,000 steps of Adam at a constant rate "
+    "of 0.005 with batches of 1,024, four seeds",
 }
+Key = tuple[str, str, float, int]  # class, inputs, L, seed
 
 
-def _model(kind: str, inputs: str, lipschitz: float) -> models.VariedModel:
+def _model(kind: str, inputs: str, lipschitz: float, seed: int) -> models.VariedModel:
     recipe, words, changes = RECIPES[kind, inputs]
-    scales = ("smoke", "small", "paper") if lipschitz in AT_SMOKE else ("small", "paper")
+    scales = []
+    for scale, count in SEEDS.items():
+        if seed < count and (scale != "smoke" or lipschitz in AT_SMOKE):
+            scales.append(scale)
     label = f"{words}L = {lipschitz:g}, constant rate"
-    return models.varied(recipe, label, 0, scales, TRAINING, lipschitz=lipschitz, **changes)
+    return models.varied(recipe, label, seed, scales, TRAINING, lipschitz=lipschitz, **changes)
 
 
-MODELS = {
-    (kind, inputs, lipschitz): _model(kind, inputs, lipschitz)
+# Seed by seed, so that a run that is cut off leaves whole families.
+MODELS: dict[Key, models.VariedModel] = {
+    (kind, inputs, lipschitz, seed): _model(kind, inputs, lipschitz, seed)
+    for seed in range(max(SEEDS.values()))
     for kind, inputs in RECIPES
     for lipschitz in LIPSCHITZ
 }
 
 
 def run(setup: Setup) -> dict[str, Result]:
-    """|M| and w by step, and where they end beside the best window."""
+    """|M| by step, and where it and w end beside the best window."""
     paths = {}
     for key, model in MODELS.items():
         found = _path(setup.models[model.name]) if setup.has(model.name) else {}
@@ -87,58 +99,59 @@ def run(setup: Setup) -> dict[str, Result]:
             paths[key] = found
     if not paths:
         return {}
+
+    # Where each path goes in the array.
     lipschitz = [value for value in LIPSCHITZ if any(key[2] == value for key in paths)]
+    seeds = sorted({key[3] for key in paths})
     steps = sorted({step for path in paths.values() for step in path})
-    values = np.full(
-        (len(CLASSES), len(INPUTS), len(lipschitz), len(QUANTITIES), len(steps)), np.nan
-    )
-    for (kind, inputs, size), path in paths.items():
-        at = CLASSES.index(kind), INPUTS.index(inputs), lipschitz.index(size)
-        for i, step in enumerate(steps):
-            values[(*at, slice(None), i)] = path.get(step, (np.nan, np.nan))
-    axes = {
-        "class": CLASSES,
-        "inputs": INPUTS,
-        "L": lipschitz,
-        "quantity": QUANTITIES,
-        "step": steps,
-    }
-    words = "|M|: spectral norm; w: mean of the diagonal of Σ^½ M Σ^½"
-    rows = [
-        _row(
-            setup,
-            key,
-            setup.models[MODELS[key].name],
-            {step: pair[0] for step, pair in path.items()},
-        )
-        for key, path in paths.items()
-    ]
+    axes = {"class": CLASSES, "inputs": INPUTS, "L": lipschitz, "seed": seeds, "step": steps}
+    values = np.full(tuple(map(len, axes.values())), np.nan)
+    for (kind, inputs, size, seed), path in paths.items():
+        at = CLASSES.index(kind), INPUTS.index(inputs), lipschitz.index(size), seeds.index(seed)
+        values[at] = [path.get(step, np.nan) for step in steps]
+
+    rows = []
+    for key, path in paths.items():
+        rows.append(_row(setup, key, setup.models[MODELS[key].name], path))
+    words = "|M|: spectral norm"
+    window = "w: mean of the diagonal of Σ^½ M Σ^½"
     return {
         "norms": make_curve(values, axes, note=words),
-        "ends": table_of_rows(rows, note=f"{words}; {BEST}"),
+        "ends": table_of_rows(rows, note=f"{words}; {window}; {BEST}"),
     }
 
 
 BEST = "best w: that of least loss by theory, and its 95 % Monte-Carlo interval"
 
 
-def _path(checkpoint: Checkpoint) -> dict[int, tuple[float, float]]:
-    """|M| and w at each step whose weights were kept."""
-    task = models.task_of(checkpoint)
-    return {
-        step: (
-            float(torch.linalg.matrix_norm(models.matrix_of(model), 2)),
-            float(models.window_of(model, task).window),
-        )
-        for step, model in checkpoint.snapshots().items()
-    }
+def _path(checkpoint: Checkpoint) -> dict[int, float]:
+    """|M| at each step whose weights were kept."""
+    norms = {}
+    for step, model in checkpoint.snapshots().items():
+        norms[step] = float(torch.linalg.matrix_norm(models.matrix_of(model), 2))
+    return norms
+
+
+def mean_norm(norms: Mapping[int, float]) -> float:
+    """The mean over the steps of training of a norm that is known at some of them.
+
+    Between these it is taken as linear (the trapezoid rule).
+
+    >>> mean_norm({0: 0.0, 10: 1.0, 20: 1.0})
+    0.75
+    """
+    steps = sorted(norms)
+    area = np.trapezoid([norms[step] for step in steps], steps)
+    return float(area) / (steps[-1] - steps[0])
 
 
 def _row(
-    setup: Setup, key: tuple[str, str, float], checkpoint: Checkpoint, norms: Mapping[int, float]
+    setup: Setup, key: Key, checkpoint: Checkpoint, norms: Mapping[int, float]
 ) -> dict[str, Any]:
-    task, (kind, inputs, lipschitz) = models.task_of(checkpoint), key
-    n, contexts = models.trained_length(checkpoint), 400 if setup.preset.name == "smoke" else None
+    task = models.task_of(checkpoint)
+    kind, inputs, lipschitz, seed = key
+    n = models.trained_length(checkpoint)
+    contexts = 400 if setup.preset.name == "smoke" else None
     best = theory.optimal_window(
         lipschitz, task.noise_std, n, task.dim, task.link, task.frequency, contexts=contexts
     )
@@ -149,9 +162,10 @@ def _row(
         "class": kind,
         "inputs": inputs,
         "L": lipschitz,
+        "seed": seed,
         "σ": task.noise_std,
         "|M| early": norms[early],
-        "mean |M|": float(np.mean([norm for step, norm in norms.items() if step > 0])),
+        "mean |M|": mean_norm(norms),
         "|M| at the end": norms[last],
         "w at the end": float(end.window),
         "off w I": float(end.deviation),
@@ -178,20 +192,23 @@ def states(results: Results) -> tuple[Statement, ...]:
     for kind in CLASSES:
         for inputs in INPUTS:
             rows = errors.rows_of(results, "ends", **{"class": kind, "inputs": inputs})
-            if len(rows) > 1:
+            if len({row["L"] for row in rows}) > 1:
                 lines += _states_setting(kind, inputs, sorted(rows, key=lambda row: row["L"]))
     return tuple(lines) or (note("No model is here, so nothing is measured."),)
 
 
 def _states_setting(kind: str, inputs: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
-    ratios = {(a["L"], b["L"]): b["mean |M|"] / a["mean |M|"] for a, b in pairwise(rows)}
-    (below, above), least = min(ratios.items(), key=lambda pair: pair[1])
+    ratios = neighbours(rows)
+    least, (below, above) = least_of(ratios)
+    # Where models are missing some ratios rest on fewer seeds.
+    n_seeds = sorted({len(each) for each in ratios.values()})
+    seeds = "one run each" if n_seeds == [1] else f"{' to '.join(map(str, n_seeds))} seeds each"
     where = f"{kind} tasks, inputs {inputs}"
     text = (
         f"{where}: the mean |M| over {rows[0]['last step']:,} steps of training is "
-        f"{_listed(rows, 'mean |M|')}; the least ratio between neighbours is {least:.3g}, of L = "
-        f"{above:g} over L = {below:g} (one run each; the slides: |M| grows faster with larger L, "
-        "which they do not name)."
+        f"{_listed(rows, 'mean |M|')}; the least ratio between neighbours is {least.value:.3g} "
+        f"[{least.low:.3g}, {least.high:.3g}], of L = {above:g} over L = {below:g} ({seeds}; the "
+        "slides: |M| grows faster with larger L, which they do not name)."
     )
     beside = (
         f"{where}: early, at step {rows[0]['early step']:,}, |M| is {_listed(rows, '|M| early')}. "
@@ -201,9 +218,55 @@ def _states_setting(kind: str, inputs: str, rows: Sequence[Mapping[str, Any]]) -
     return [statement(text, FASTER, least), note(beside)]
 
 
+def neighbours(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[float, float], tuple[float, ...]]:
+    """The ratio of the mean |M| of each L and the next smaller one, seed by seed."""
+    norms: dict[float, dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        norms[row["L"]][row.get("seed", 0)] = row["mean |M|"]
+    ratios = {}
+    for below, above in pairwise(sorted(norms)):
+        shared = sorted(norms[below].keys() & norms[above].keys())
+        ratios[below, above] = tuple(norms[above][seed] / norms[below][seed] for seed in shared)
+    return ratios
+
+
+def least_of(
+    ratios: Mapping[tuple[float, float], Sequence[float]],
+) -> tuple[Estimate, tuple[float, float]]:
+    """The least ratio with its interval over seeds, and between which L it is.
+
+    Ratios are geometric means over seeds, with t intervals of their logarithms. The low end is the
+    lowest of all ratios' 95 % intervals, as each of them must be large. The high end is the lowest
+    of their intervals at 1 - 5 % / k (k ratios), as any of them may be the small one. One seed
+    tells nothing of the spread, so nothing is decided.
+    """
+    found = {}
+    for pair, each in ratios.items():
+        value, low, _ = _mean_ratio(each, 0.05)
+        found[pair] = value, low, _mean_ratio(each, 0.05 / len(ratios))[2]
+    pair = min(found, key=lambda one: found[one][0])
+    values, lows, highs = zip(*found.values(), strict=True)
+    return Estimate(LEAST, min(values), min(lows), min(highs)), pair
+
+
+def _mean_ratio(ratios: Sequence[float], error: float) -> tuple[float, float, float]:
+    """The geometric mean and the ends of its t interval, which misses the truth this often."""
+    from scipy.special import stdtrit  # only here: it loads slowly
+
+    logs = np.log(ratios)
+    mean = float(np.mean(logs))
+    if len(logs) < 2:
+        return math.exp(mean), 0.0, math.inf
+    half = float(stdtrit(len(logs) - 1, 1 - error / 2) * np.std(logs, ddof=1)) / len(logs) ** 0.5
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
 def _listed(rows: Sequence[Mapping[str, Any]], column: str) -> str:
-    """A number at each L, in words."""
-    return ", ".join(f"{row[column]:.2g} at L = {row['L']:g}" for row in rows)
+    """A number at each L, in words: the mean over seeds."""
+    numbers: dict[float, list[float]] = defaultdict(list)
+    for row in rows:
+        numbers[row["L"]].append(row[column])
+    return ", ".join(f"{np.mean(each):.2g} at L = {size:g}" for size, each in numbers.items())
 
 
 def compare(results: Results) -> DataFrame | None:

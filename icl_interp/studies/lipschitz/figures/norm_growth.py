@@ -26,23 +26,28 @@ def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> 
     if not isinstance(norms, DataArray):
         return {}
 
+    # Records of earlier versions have one seed, and other quantities.
+    if "seed" not in norms.dims:
+        norms = norms.sel(quantity="|M|").expand_dims(seed=[0])
+
     # A panel for each law and class.
     kinds = norms.indexes["class"]
     last = float(norms["step"].values[-1])
     panels = []
     for law in norms.indexes["inputs"]:
         for kind in kinds:
-            marks = _paths(norms.sel({"class": kind, "inputs": law, "quantity": "|M|"}))
+            marks = _paths(norms.sel({"class": kind, "inputs": law}))
             for row in rows_of(results, "ends", **{"class": kind, "inputs": law}):
-                marks.append(_best(row["best |M|"], row["L"], 1.03 * last))
+                if row.get("seed", 0) == 0:
+                    marks.append(_best(row["best |M|"], row["L"], 1.03 * last))
             x = Axis("step of training", 0, 1.06 * last)
             y = Axis("|M|", log=True, least=LOWEST)
             panels.append(Panel(f"{kind} tasks, inputs {law}", x, y, marks))
     below = (
         "|M| is the spectral norm; on isotropic inputs it is w, otherwise 4 w at M = w "
-        "Σ<sup>−1</sup>. One unit at each L, Adam at a constant rate, which bounds how far a step "
-        "goes. Diamonds: the window of least loss by theory in the same norm. Norms below "
-        f"{LOWEST:g} are drawn there (diamonds as triangles)."
+        "Σ<sup>−1</sup>. A line is one unit, of one seed; Adam at a constant rate, which bounds "
+        "how far a step goes. Diamonds: the window of least loss by theory in that norm. Norms "
+        f"below {LOWEST:g} are drawn there (diamonds as triangles)."
     )
     title = "|M| in training, by the Lipschitz constant L of the tasks"
     drawing = Drawing(title, below, panels, height=250, columns=len(kinds), same_y=True)
@@ -50,14 +55,15 @@ def norm_growth(results: Mapping[str, Result], comparison: DataFrame | None) -> 
 
 
 def _paths(norms: DataArray) -> list[Mark]:
-    """|M| by the step, a line for each L that was trained."""
+    """|M| by the step, a line for each L and seed that was trained."""
     marks: list[Mark] = []
+    steps = norms["step"].values
     for lipschitz in norms.indexes["L"]:
-        values = norms.sel(L=lipschitz).values
-        if np.isfinite(values).any():
-            name = f"L = {lipschitz:g}"
-            steps = norms["step"].values
-            marks.append(Line(steps, values, name=name, colour=colour_of(lipschitz)))
+        name = f"L = {lipschitz:g}"
+        colour = colour_of(lipschitz)
+        for values in norms.sel(L=lipschitz).transpose("seed", "step").values:
+            if np.isfinite(values).any():
+                marks.append(Line(steps, values, name=name, colour=colour))
     return marks
 
 
