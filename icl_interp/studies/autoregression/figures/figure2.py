@@ -1,0 +1,67 @@
+"""The figure of `autoregression.figure2`.
+
+It shows, for some angles, the two vectors that a layer adds up, and their sum.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from pandas import DataFrame
+from xarray import DataArray
+
+from icl_interp.figures.colours import BLUE, GREEN, GREY, INK, ORANGE, PALE
+from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel
+from icl_interp.results import Result
+from icl_interp.studies.autoregression.experiments.figure2 import (
+    BEFORE,
+    FROM_BEFORE,
+    FROM_LAST,
+    LAST,
+    PREDICTED,
+)
+
+ARROWS = {
+    BEFORE: ("s", GREY, "solid"),
+    LAST: ("R s", INK, "solid"),
+    FROM_LAST: ("last token: 2 cos(θ) R s", BLUE, "dash"),
+    FROM_BEFORE: ("token before: -s", ORANGE, "dash"),
+    PREDICTED: ("sum: R² s", GREEN, "solid"),
+}
+EDGE = 1.8  # of the axes: no vector is longer than 2 cos(30°)
+HOVER = "({x:.3g}, {y:.3g})"
+
+
+def figure2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
+    """A plane for each angle, with all vectors from its centre."""
+    found = results.get("parts")
+    if not isinstance(found, DataArray):
+        return {}
+    panels = []
+    for angle in found["angle"].values:
+        panels.append(_plane(found.sel(angle=angle), f"θ = {angle:g}°"))
+    below = (
+        "R turns the plane by θ. The layer of Lemma 3 reads s and R s. What its last token writes "
+        "and what the token before writes add up to the next state, since 2 cos(θ) R - I = "
+        "R<sup>2</sup>. Dotted: the parallelogram of both. The grey circle has radius 1."
+    )
+    title = "The trigonometric formula that half as many heads as coordinates compute"
+    return {"figure2": Drawing(title, below, panels, height=330)}
+
+
+def _plane(found: DataArray, title: str) -> Panel:
+    turn = np.linspace(0, 2 * np.pi, 121)
+    marks: list[Mark] = [
+        Line(np.cos(turn), np.sin(turn), colour=PALE, width=1.0, hover="", listed=False)
+    ]
+    end = found.sel(part=PREDICTED).values
+    for part in (FROM_LAST, FROM_BEFORE):
+        x, y = np.array([found.sel(part=part).values, end]).T
+        marks.append(Line(x, y, colour=GREY, dash="dot", width=1.0, hover="", listed=False))
+    for part, (name, colour, dash) in ARROWS.items():
+        x, y = np.array([np.zeros(2), found.sel(part=part).values]).T
+        line = Line(
+            x, y, name=name, colour=colour, dash=dash, symbol="circle", size=[0, 8], hover=HOVER
+        )
+        marks.append(line)
+    plane = Axis("", -EDGE, EDGE, ticks={-1.0: "-1", 0.0: "0", 1.0: "1"})
+    return Panel(title, plane, plane, marks)
