@@ -289,6 +289,14 @@ def reproduce(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(help="A text file for experiments that read one (autoregression.figure4)."),
+    ] = None,
+    embedding: Annotated[
+        Path | None,
+        typer.Option(help="Of the text's tokens: a model's folder or file, or a .npy matrix."),
+    ] = None,
 ) -> None:
     """Reproduce the tables and figures of a paper.
 
@@ -314,6 +322,8 @@ def reproduce(
         train=not no_train,
         seed=seed,
         device=device,
+        text=text,
+        embedding=embedding,
     ):
         _say(f"\n{done.experiment.id}: {done.experiment.title}")
         for line in done.setting:
