@@ -5,11 +5,15 @@ circle it is, and how far each step turns, differ from path to path: this is wha
 find in its prompt.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from pandas import DataFrame
 from torch import Tensor
 
+from icl_interp.analyses.criterion import Criterion
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.settings import LOST, Setting
@@ -24,6 +28,7 @@ DIMS = 3
 N_STATES = 50
 N_MATRICES = 2
 MOST_DRAWS = 64  # matrices that are drawn at most until there are two rotations
+NAMES = ("W₁", "W₂")
 COORDINATES = ("s¹", "s²", "s³")
 ROUNDING = 1e-12
 
@@ -54,10 +59,10 @@ def run(setup: Setup) -> dict[str, Result]:
     """Two paths, and how far each is from what a rotation's path must be."""
     matrices = rotations(setup.seed)
     states = paths(matrices)
-    names = [f"W{sub}" for sub in "₁₂"]
-    pairs = zip(names, matrices, states, strict=True)
-    rows = [{"matrix": name, **measured(W, path)} for name, W, path in pairs]
-    axes = {"matrix": names, "t": range(N_STATES), "coordinate": COORDINATES}
+    rows = []
+    for name, W, path in zip(NAMES, matrices, states, strict=True):
+        rows.append({"matrix": name, **measured(W, path)})
+    axes = {"matrix": NAMES, "t": range(N_STATES), "coordinate": COORDINATES}
     words = f"s_0 = (1, 1, 1) / √3; seed {setup.seed}"
     return {
         "paths": make_array(states.numpy(), axes, note=words),
@@ -78,13 +83,19 @@ def measured(W: Float[Tensor, "dim dim"], path: Float[Tensor, "state dim"]) -> d
     flat = path - along[:, None] * axis
     cosines = (flat[1:] * flat[:-1]).sum(1) / flat.square().sum(1)[:-1]
     cosine = (torch.trace(W) - 1) / 2
+    lengths = path.norm(dim=1)
+    angle = torch.rad2deg(torch.arccos(cosine))
     return {
-        "angle in degrees": float(torch.rad2deg(torch.arccos(cosine))),
+        "angle in degrees": float(angle),
         "radius of the circle": float(flat[0].norm()),
-        "off the sphere": float((path.norm(dim=1) - 1).abs().max()),
-        "off the plane": float((along - along[0]).abs().max()),
-        "off the angle": float((cosines - cosine).abs().max()),
+        "off the sphere": _largest(lengths - 1),
+        "off the plane": _largest(along - along[0]),
+        "off the angle": _largest(cosines - cosine),
     }
+
+
+def _largest(misses: Float[Tensor, " state"]) -> float:
+    return float(misses.abs().max())
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -95,18 +106,24 @@ def states(results: Results) -> tuple[Statement, ...]:
     rows = errors.rows_of(results, "geometry")
     if not rows:
         return (note("Nothing is measured."),)
-    angles = " and ".join(f"{row['angle in degrees']:.3g}°" for row in rows)
-    radii = " and ".join(f"{row['radius of the circle']:.3g}" for row in rows)
-    checks = (
-        ("off the sphere", KEPT, "an orthogonal matrix keeps lengths"),
-        ("off the plane", CIRCLE, f"each path lies on one circle; radii {radii}"),
-        ("off the angle", TURN, f"each step turns by the angle of W; {angles}"),
+    angles = []
+    radii = []
+    for row in rows:
+        angles.append(f"{row['angle in degrees']:.3g}°")
+        radii.append(f"{row['radius of the circle']:.3g}")
+    on_circle = f"each path lies on one circle; radii {' and '.join(radii)}"
+    by_angle = f"each step turns by the angle of W; {' and '.join(angles)}"
+    return (
+        _check(rows, "off the sphere", KEPT, "an orthogonal matrix keeps lengths"),
+        _check(rows, "off the plane", CIRCLE, on_circle),
+        _check(rows, "off the angle", TURN, by_angle),
     )
-    lines = []
-    for key, rule, text in checks:
-        worst = max(row[key] for row in rows)
-        lines.append(statement(f"{text}; largest miss {worst:.2g}.", rule, worst, kind="formula"))
-    return tuple(lines)
+
+
+def _check(rows: Sequence[Mapping[str, Any]], key: str, rule: Criterion, text: str) -> Statement:
+    """A formula that holds where the worst of both paths misses it by rounding alone."""
+    worst = max(row[key] for row in rows)
+    return statement(f"{text}; largest miss {worst:.2g}.", rule, worst, kind="formula")
 
 
 def compare(results: Results) -> DataFrame | None:
@@ -121,7 +138,7 @@ WORK_AND_OURS = (
     Setting("states", str(N_STATES), PICTURE, str(N_STATES)),
     Setting("matrices", str(N_MATRICES), "section 1", str(N_MATRICES)),
     Setting("W", LOST, "", "the first two rotations of draws by Haar measure"),
-    Setting("view", "in perspective", PICTURE, "along a diagonal, and one coordinate over t"),
+    Setting("view", "in perspective", PICTURE, "from one side, and one coordinate over t"),
 )
 FIGURE1_EXPERIMENT = Experiment(
     "autoregression.figure1",

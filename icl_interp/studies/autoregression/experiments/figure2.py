@@ -22,13 +22,11 @@ from icl_interp.theory import autoregression as theory
 
 SHOWN = (30.0, 75.0, 120.0)  # degrees of the angles that are drawn
 N_ANGLES = 360  # of the check: one a degree
-BEFORE, LAST, FROM_LAST, FROM_BEFORE, PREDICTED = (
-    "s before",
-    "s last",
-    "written by the last token",
-    "written by the token before",
-    "prediction",
-)
+BEFORE = "s before"
+LAST = "s last"
+FROM_LAST = "written by the last token"
+FROM_BEFORE = "written by the token before"
+PREDICTED = "prediction"
 PARTS = (BEFORE, LAST, FROM_LAST, FROM_BEFORE, PREDICTED)
 ROUNDING = 1e-12
 
@@ -48,32 +46,33 @@ def parts(degrees: Float[Tensor, " angle"]) -> Complex[Tensor, "angle part"]:
     coordinates = torch.stack([start, turn], 1)
     path = torch.stack([coordinates, coordinates.conj()], -1)
     layer = theory.orthogonal_heads(2, n_tokens=2)
+    _, last = layer.positions
+    alone = torch.stack([0 * last, last])
     written = []
-    for token in (1, 0):
-        alone = torch.zeros_like(layer.positions)
-        alone[token] = layer.positions[token]
-        written.append(theory.prediction(path, layer.queries, layer.values, alone)[:, 0])
-    whole = theory.prediction(path, layer.queries, layer.values, layer.positions)[:, 0]
-    return torch.stack([start, turn, *written, whole], 1)
+    for positions in (alone, layer.positions - alone, layer.positions):
+        said = theory.prediction(path, layer.queries, layer.values, positions)
+        written.append(said[:, 0])
+    return torch.stack([start, turn, *written], 1)
 
 
 def misses(degrees: Float[Tensor, " angle"]) -> dict[str, float]:
     """How far the layer is from the formula, with matrices of the plane in real numbers."""
     found = torch.view_as_real(parts(degrees))
     theta = torch.deg2rad(degrees)
-    rows = [torch.stack([theta.cos(), -theta.sin()], -1)]
-    rows.append(torch.stack([theta.sin(), theta.cos()], -1))
-    R = torch.stack(rows, 1)
+    cos = theta.cos()
+    sin = theta.sin()
+    R = torch.stack([cos, -sin, sin, cos], -1).unflatten(-1, (2, 2))
     before = found[:, PARTS.index(BEFORE)]
     turned = (R @ before[..., None])[..., 0]
     expected = {
         PREDICTED: (R @ turned[..., None])[..., 0],
-        FROM_LAST: 2 * theta.cos()[:, None] * turned,
+        FROM_LAST: 2 * cos[:, None] * turned,
         FROM_BEFORE: -before,
     }
     off = {}
     for name, vectors in expected.items():
-        off[name] = float((found[:, PARTS.index(name)] - vectors).norm(dim=1).max())
+        gaps = found[:, PARTS.index(name)] - vectors
+        off[name] = float(gaps.norm(dim=1).max())
     return off
 
 
@@ -81,7 +80,9 @@ def run(setup: Setup) -> dict[str, Result]:
     """The parts for the angles that are drawn, and the largest misses on a grid of angles."""
     shown = torch.view_as_real(parts(torch.tensor(SHOWN, dtype=torch.float64)))
     grid = torch.arange(N_ANGLES, dtype=torch.float64) * 360 / N_ANGLES
-    rows = [{"what": name, "largest miss": miss} for name, miss in misses(grid).items()]
+    rows = []
+    for name, miss in misses(grid).items():
+        rows.append({"what": name, "largest miss": miss})
     axes = {"angle": SHOWN, "part": PARTS, "coordinate": ("x", "y")}
     return {
         "parts": make_array(np.asarray(shown), axes, note="by the layer of Lemma 3; s = (1, 0)"),

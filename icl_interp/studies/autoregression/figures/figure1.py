@@ -37,9 +37,12 @@ def figure1(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
 
 def _seen(points: Float[np.ndarray, "point 3"]) -> Float[np.ndarray, "point 2"]:
     """Points as a viewer far away sees them: across and up."""
-    sin, cos = np.sin(AZIMUTH), np.cos(AZIMUTH)
+    sin = np.sin(AZIMUTH)
+    cos = np.cos(AZIMUTH)
     across = np.array([-sin, cos, 0.0])
-    up = np.array([-cos * np.sin(ELEVATION), -sin * np.sin(ELEVATION), np.cos(ELEVATION)])
+    forward = np.array([-cos, -sin, 0.0])
+    upright = np.array([0.0, 0.0, 1.0])
+    up = np.sin(ELEVATION) * forward + np.cos(ELEVATION) * upright
     return points @ np.stack([across, up], 1)
 
 
@@ -50,22 +53,25 @@ def _sphere(paths: DataArray) -> Panel:
     for (colour, symbol), name in zip(LOOKS, paths["matrix"].values, strict=True):
         path = paths.sel(matrix=name).values
         seen = _seen(path)
-        shades = [faded(colour, PALEST + (1 - PALEST) * t / len(path)) for t in range(len(path))]
-        words = [f"t = {t}: ({', '.join(f'{x:.2f}' for x in s)})" for t, s in enumerate(path)]
-        marks.append(
-            Points(
-                seen[:, 0],
-                seen[:, 1],
-                name=str(name),
-                colour=shades,
-                symbol=symbol,
-                size=7,
-                edge=0.5,
-                texts=words,
-                hover="{text}",
-                listed=False,
-            )
+        shades = []
+        words = []
+        for t, state in enumerate(path):
+            share = PALEST + (1 - PALEST) * t / len(path)
+            shades.append(faded(colour, share))
+            words.append(f"t = {t}: {np.round(state, 2)}")
+        points = Points(
+            seen[:, 0],
+            seen[:, 1],
+            name=str(name),
+            colour=shades,
+            symbol=symbol,
+            size=7,
+            edge=0.5,
+            texts=words,
+            hover="{text}",
+            listed=False,
         )
+        marks.append(points)
     view = Axis(low=-EDGE, high=EDGE, ticks={}, shown=False)
     return Panel("states on the sphere", view, view, marks, width=1.0)
 
@@ -73,10 +79,10 @@ def _sphere(paths: DataArray) -> Panel:
 def _axes(paths: DataArray) -> list[Mark]:
     """The three coordinate axes from the centre, with their names."""
     marks: list[Mark] = []
-    for name, end in zip(paths["coordinate"].values, _seen(1.3 * np.eye(3)), strict=True):
-        x, y = np.array([np.zeros(2), end]).T
-        marks.append(Line(x, y, colour=PALE, width=1.0, hover="", listed=False))
-        marks.append(Note(str(name), x=1.05 * end[0], y=1.05 * end[1]))
+    ends = _seen(1.3 * np.eye(3))
+    for name, (x, y) in zip(paths["coordinate"].values, ends, strict=True):
+        line = Line([0, x], [0, y], colour=PALE, width=1.0, hover="", listed=False)
+        marks += [line, Note(str(name), x=1.05 * x, y=1.05 * y)]
     return marks
 
 
@@ -98,6 +104,6 @@ def faded(colour: str, share: float) -> str:
     >>> faded("#0072B2", 1.0), faded("#000000", 0.0)
     ('#0072B2', '#FFFFFF')
     """
-    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    mixed = [round(share * part + (1 - share) * 255) for part in parts]
-    return "#" + "".join(f"{part:02X}" for part in mixed)
+    parts = np.frombuffer(bytes.fromhex(colour[1:]), np.uint8)
+    mixed = np.round(share * parts + (1 - share) * 255)
+    return f"#{mixed.astype(np.uint8).tobytes().hex().upper()}"

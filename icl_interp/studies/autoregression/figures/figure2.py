@@ -4,6 +4,7 @@ It shows, for some angles, the two vectors that a layer adds up, and their sum.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from pandas import DataFrame
@@ -50,18 +51,20 @@ def figure2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
 
 def _plane(found: DataArray, title: str) -> Panel:
     turn = np.linspace(0, 2 * np.pi, 121)
-    marks: list[Mark] = [
-        Line(np.cos(turn), np.sin(turn), colour=PALE, width=1.0, hover="", listed=False)
-    ]
-    end = found.sel(part=PREDICTED).values
+    circle = Line(np.cos(turn), np.sin(turn), colour=PALE, width=1.0, hover="", listed=False)
+    marks: list[Mark] = [circle]
+    # The other two sides of the parallelogram.
+    x_end, y_end = found.sel(part=PREDICTED).values
     for part in (FROM_LAST, FROM_BEFORE):
-        x, y = np.array([found.sel(part=part).values, end]).T
-        marks.append(Line(x, y, colour=GREY, dash="dot", width=1.0, hover="", listed=False))
-    for part, (name, colour, dash) in ARROWS.items():
-        x, y = np.array([np.zeros(2), found.sel(part=part).values]).T
-        line = Line(
-            x, y, name=name, colour=colour, dash=dash, symbol="circle", size=[0, 8], hover=HOVER
+        x, y = found.sel(part=part).values
+        side = Line(
+            [x, x_end], [y, y_end], colour=GREY, dash="dot", width=1.0, hover="", listed=False
         )
-        marks.append(line)
+        marks.append(side)
+    # All vectors begin in the centre.
+    for part, (name, colour, dash) in ARROWS.items():
+        x, y = found.sel(part=part).values
+        arrow = Line([0, x], [0, y], name=name, colour=colour, dash=dash, hover=HOVER)
+        marks.append(replace(arrow, symbol="circle", size=[0, 8]))
     plane = Axis("", -EDGE, EDGE, ticks={-1.0: "-1", 0.0: "0", 1.0: "1"})
     return Panel(title, plane, plane, marks)
