@@ -71,12 +71,12 @@ def test_its_hooks_read_and_edit():
         x = torch.zeros(3, 6, dtype=torch.complex128)
         for t in range(4):
             x = x @ R.T + cache["hook_embed"][:, t]
-            torch.testing.assert_close(cache[f"steps.{t}.hook_state"], x)
+            torch.testing.assert_close(cache[f"hook_state.{t}"], x)
             torch.testing.assert_close(x @ O.T, plain[:, t])
         torch.testing.assert_close(cache["hook_embed"], states @ E.T)
 
         def moved_from(t):
-            hook = (f"steps.{t}.hook_state", lambda x, hook: x + 1)
+            hook = (f"hook_state.{t}", lambda x, hook: x + 1)
             edited = network.run_with_hooks(states, fwd_hooks=[hook])
             gaps = (edited - plain).abs().amax((0, 2))
             assert (gaps[:2] == 0).all()

@@ -77,11 +77,14 @@ def measured(W: Float[Tensor, "dim dim"], path: Float[Tensor, "state dim"]) -> d
     multiplying with W again and again.
     """
     # The axis is the eigenvector of the eigenvalue 1, which W - I maps to 0.
-    axis = torch.linalg.svd(W - torch.eye(DIMS, dtype=W.dtype)).Vh[-1]
+    identity = torch.eye(DIMS, dtype=W.dtype)
+    axis = torch.linalg.svd(W - identity).Vh[-1]
     along = path @ axis
     # Within the plane of the circle every step turns by the same angle.
     flat = path - along[:, None] * axis
-    cosines = (flat[1:] * flat[:-1]).sum(1) / flat.square().sum(1)[:-1]
+    products = (flat[1:] * flat[:-1]).sum(1)
+    squares = flat.square().sum(1)
+    cosines = products / squares[:-1]
     cosine = (torch.trace(W) - 1) / 2
     lengths = path.norm(dim=1)
     angle = torch.rad2deg(torch.arccos(cosine))

@@ -232,7 +232,8 @@ def reading(file: Path, embedding: Path | None) -> Experiment:
     def run_it(setup: Setup) -> dict[str, Result]:
         most, _ = SIZES[setup.preset.name]
         tokens = found.tokens[:most]
-        other = embeddings.random_rows(*found.embedding.shape, setup.seed)
+        n_words, dim = found.embedding.shape
+        other = embeddings.random_rows(n_words, dim, setup.seed)
         own = replace(found, tokens=tokens)
         return measure({name: own, RANDOM: Text(tokens, other, found.says)}, setup.seed)
 

@@ -41,7 +41,6 @@ RATE, CLIP = (
     3e-3,
     1.0,
 )  # Adam's largest rate, which falls to 0 along a cosine; largest norm of a gradient
-STATE = "hook_state"
 LEAST = 1e-12  # of errors and bounds: below it there is only rounding
 
 
@@ -84,9 +83,9 @@ BELOW = at_least(
 class LinearRecurrence(HookedRootModule):
     """x_t = R x_{t-1} + E s_t from x_{-1} = 0, and O x_t predicts the state after s_t; all complex.
 
-    Hooks: `hook_embed` (E s_t, (batch, token, hidden)), `steps.{t}.hook_state` (x_t, (batch,
-    hidden)) and `hook_out` (the predictions, (batch, token, dim)). An edit of x_t moves all
-    predictions from that of step t on.
+    Hooks: `hook_embed` (E s_t, (batch, token, hidden)), `hook_state.{t}` (x_t, (batch, hidden)) and
+    `hook_out` (the predictions, (batch, token, dim)). An edit of x_t moves all predictions from
+    that of step t on.
 
     Args:
         d: coordinates of a state.
@@ -96,7 +95,7 @@ class LinearRecurrence(HookedRootModule):
 
     >>> network = LinearRecurrence(2, 5, generator(0, "an example"), n_points=4)
     >>> out, cache = network.run_with_cache(torch.ones(3, 4, 2, dtype=torch.complex128))
-    >>> out.shape, cache["steps.3.hook_state"].shape
+    >>> out.shape, cache["hook_state.3"].shape
     (torch.Size([3, 4, 2]), torch.Size([3, 5]))
     """
 
@@ -116,7 +115,7 @@ class LinearRecurrence(HookedRootModule):
             drawn = torch.randn(shape, generator=numbers, dtype=torch.complex128)
             self.register_parameter(name, nn.Parameter(drawn / shape[1] ** 0.5))
         self.hook_embed = HookPoint()
-        self.steps = nn.ModuleList(nn.ModuleDict({STATE: HookPoint()}) for _ in range(n_points))
+        self.hook_state = nn.ModuleList(HookPoint() for _ in range(n_points))
         self.hook_out = HookPoint()
         self.setup()
 
@@ -124,16 +123,19 @@ class LinearRecurrence(HookedRootModule):
         self, states: Complex[Tensor, "batch token dim"]
     ) -> Complex[Tensor, "batch token dim"]:
         """The prediction of the state after each one."""
-        if states.shape[1] > len(self.steps):
+        most = len(self.hook_state)
+        if states.shape[1] > most:
             raise InputError(
-                f"this network has hooks for {len(self.steps)} states, but got {states.shape[1]}: "
+                f"this network has hooks for {most} states, but got {states.shape[1]}: "
                 "make it with a larger n_points"
             )
         read = self.hook_embed(states @ self.embed.T)
         x = states.new_zeros(len(states), len(self.recurrence))
         held = []
-        for step, own in zip(self.steps, read.unbind(1), strict=False):  # a prompt may be shorter
-            x = step[STATE](x @ self.recurrence.T + own)
+        for hook, own in zip(
+            self.hook_state, read.unbind(1), strict=False
+        ):  # a prompt may be shorter
+            x = hook(x @ self.recurrence.T + own)
             held.append(x)
         return self.hook_out(torch.stack(held, 1) @ self.read_out.T)
 

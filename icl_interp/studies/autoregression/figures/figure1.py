@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from pandas import DataFrame
 from xarray import DataArray
 
@@ -48,9 +49,11 @@ def _seen(points: Float[np.ndarray, "point 3"]) -> Float[np.ndarray, "point 2"]:
 
 def _sphere(paths: DataArray) -> Panel:
     turn = np.linspace(0, 2 * np.pi, 121)
-    outline = Line(np.cos(turn), np.sin(turn), colour=PALE, width=1.0, hover="", listed=False)
-    marks: list[Mark] = [outline, *_axes(paths)]
-    for (colour, symbol), name in zip(LOOKS, paths["matrix"].values, strict=True):
+    outline = _thin(np.cos(turn), np.sin(turn))
+    marks: list[Mark] = [outline]
+    marks += _axes(paths)
+    names = paths["matrix"].values
+    for (colour, symbol), name in zip(LOOKS, names, strict=True):
         path = paths.sel(matrix=name).values
         seen = _seen(path)
         shades = []
@@ -76,26 +79,36 @@ def _sphere(paths: DataArray) -> Panel:
     return Panel("states on the sphere", view, view, marks, width=1.0)
 
 
+def _thin(x: ArrayLike, y: ArrayLike) -> Line:
+    """A line that is no data."""
+    return Line(x, y, colour=PALE, width=1.0, hover="", listed=False)
+
+
 def _axes(paths: DataArray) -> list[Mark]:
     """The three coordinate axes from the centre, with their names."""
     marks: list[Mark] = []
     ends = _seen(1.3 * np.eye(3))
-    for name, (x, y) in zip(paths["coordinate"].values, ends, strict=True):
-        line = Line([0, x], [0, y], colour=PALE, width=1.0, hover="", listed=False)
-        marks += [line, Note(str(name), x=1.05 * x, y=1.05 * y)]
+    for i, name in enumerate(paths["coordinate"].values):
+        x, y = ends[i]
+        marks.append(_thin([0, x], [0, y]))
+        note = Note(str(name), x=1.05 * x, y=1.05 * y)
+        marks.append(note)
     return marks
 
 
 def _over_time(paths: DataArray) -> Panel:
     first = paths.isel(coordinate=0)
     times = first["t"].values
+    names = first["matrix"].values
     marks: list[Mark] = []
-    for (colour, symbol), name in zip(LOOKS, first["matrix"].values, strict=True):
+    for (colour, symbol), name in zip(LOOKS, names, strict=True):
         values = first.sel(matrix=name).values
         line = Line(times, values, name=str(name), colour=colour, symbol=symbol, size=5, width=1.0)
         marks.append(line)
-    y = Axis(str(paths["coordinate"].values[0]), -1.1, 1.1)
-    return Panel("one coordinate", Axis("t", whole=True), y, marks, width=1.7)
+    shown = str(first["coordinate"].values)
+    x = Axis("t", whole=True)
+    y = Axis(shown, -1.1, 1.1)
+    return Panel("one coordinate", x, y, marks, width=1.7)
 
 
 def faded(colour: str, share: float) -> str:

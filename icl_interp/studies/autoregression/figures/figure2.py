@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pandas import DataFrame
 from xarray import DataArray
 
@@ -29,6 +30,7 @@ ARROWS = {
     PREDICTED: ("sum: R² s", GREEN, "solid"),
 }
 EDGE = 1.8  # of the axes: no vector is longer than 2 cos(30°)
+TICKS = {-1.0: "-1", 0.0: "0", 1.0: "1"}
 HOVER = "({x:.3g}, {y:.3g})"
 
 
@@ -39,7 +41,9 @@ def figure2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         return {}
     panels = []
     for angle in found["angle"].values:
-        panels.append(_plane(found.sel(angle=angle), f"θ = {angle:g}°"))
+        own = found.sel(angle=angle)
+        name = f"θ = {angle:g}°"
+        panels.append(_plane(own, name))
     below = (
         "R turns the plane by θ. The layer of Lemma 3 reads s and R s. What its last token writes "
         "and what the token before writes add up to the next state, since 2 cos(θ) R - I = "
@@ -49,22 +53,30 @@ def figure2(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
     return {"figure2": Drawing(title, below, panels, height=330)}
 
 
+def _thin(x: ArrayLike, y: ArrayLike, colour: str) -> Line:
+    """A line that is no data."""
+    return Line(x, y, colour=colour, width=1.0, hover="", listed=False)
+
+
 def _plane(found: DataArray, title: str) -> Panel:
     turn = np.linspace(0, 2 * np.pi, 121)
-    circle = Line(np.cos(turn), np.sin(turn), colour=PALE, width=1.0, hover="", listed=False)
+    across = np.cos(turn)
+    up = np.sin(turn)
+    circle = _thin(across, up, PALE)
     marks: list[Mark] = [circle]
     # The other two sides of the parallelogram.
-    x_end, y_end = found.sel(part=PREDICTED).values
+    end = found.sel(part=PREDICTED)
+    x_end, y_end = end.values
     for part in (FROM_LAST, FROM_BEFORE):
-        x, y = found.sel(part=part).values
-        side = Line(
-            [x, x_end], [y, y_end], colour=GREY, dash="dot", width=1.0, hover="", listed=False
-        )
-        marks.append(side)
+        own = found.sel(part=part)
+        x, y = own.values
+        side = _thin([x, x_end], [y, y_end], GREY)
+        marks.append(replace(side, dash="dot"))
     # All vectors begin in the centre.
     for part, (name, colour, dash) in ARROWS.items():
-        x, y = found.sel(part=part).values
+        own = found.sel(part=part)
+        x, y = own.values
         arrow = Line([0, x], [0, y], name=name, colour=colour, dash=dash, hover=HOVER)
         marks.append(replace(arrow, symbol="circle", size=[0, 8]))
-    plane = Axis("", -EDGE, EDGE, ticks={-1.0: "-1", 0.0: "0", 1.0: "1"})
+    plane = Axis("", -EDGE, EDGE, ticks=TICKS)
     return Panel(title, plane, plane, marks)
