@@ -290,8 +290,7 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
     text: Annotated[
-        Path | None,
-        typer.Option(help="A text file for experiments that read one (autoregression.figure4)."),
+        Path | None, typer.Option(help="A text file, for experiments that read one.")
     ] = None,
     embedding: Annotated[
         Path | None,

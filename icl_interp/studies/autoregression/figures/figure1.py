@@ -49,6 +49,7 @@ def _seen(points: Float[np.ndarray, "point 3"]) -> Float[np.ndarray, "point 2"]:
 
 def _sphere(paths: DataArray) -> Panel:
     turn = np.linspace(0, 2 * np.pi, 121)
+    # The sphere, and its axes.
     outline = _thin(np.cos(turn), np.sin(turn))
     marks: list[Mark] = [outline]
     marks += _axes(paths)
@@ -56,6 +57,7 @@ def _sphere(paths: DataArray) -> Panel:
     for (colour, symbol), name in zip(LOOKS, names, strict=True):
         path = paths.sel(matrix=name).values
         seen = _seen(path)
+        # Its states as they are seen, darker with time.
         shades = []
         words = []
         for t, state in enumerate(path):
