@@ -350,6 +350,13 @@ def reproduce(
         typer.Option(help="Another form of the models, such as post_ln (limits); --list shows it."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="Where to train and to predict.")] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="A text file, for experiments that read one.")
+    ] = None,
+    embedding: Annotated[
+        Path | None,
+        typer.Option(help="Of the text's tokens: a model's folder or file, or a .npy matrix."),
+    ] = None,
 ) -> None:
     """Reproduce the tables and figures of a paper.
 
@@ -378,6 +385,8 @@ def reproduce(
         seed=seed,
         variant=variant,
         device=device,
+        text=text,
+        embedding=embedding,
     ):
         _say(f"\n{done.experiment.folder}: {done.experiment.title}")
         for line in done.setting:

@@ -37,6 +37,7 @@ ARCHITECTURES = {
     "bounded read-in, no norm": ("no norm", {"embed_bound": 2.0}),
     "narrow heads": ("pre", {"d_head": 1, "n_heads": 2}),
     "positions by softmax": ("pre", {"position_weights": "softmax"}),
+    "positions by similarity": ("pre", {"position_weights": "similarity"}),
     "positions alone": ("no norm", {"position_weights": "free", "score_fn": "constant"}),
     "two targets": ("pre", {"d_out": 2}),
 }

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pandas import DataFrame
 
 from icl_interp.checkpoints.config import RunConfig
+from icl_interp.errors import InputError
 from icl_interp.experiments import presets
 from icl_interp.experiments.presets import at_preset
 from icl_interp.experiments.settings import Row, Setting
@@ -84,6 +86,9 @@ class Experiment:
         settings: what the work uses, with its place there, and what we use.
         variants: other forms of its models in which it can be run, see `variants.of`.
         variant: the name of the one that it is in; empty for the experiment itself.
+        reading: what makes the experiment on a text file and the embedding of a model on disk; None
+            where it reads no text.
+        options: of the command line that make it what it is, such as the files that it reads.
     """
 
     id: str
@@ -98,6 +103,8 @@ class Experiment:
     settings: tuple[Setting, ...] = ()
     variants: "tuple[Variant, ...]" = ()
     variant: str = ""
+    reading: "Callable[[Path, Path | None], Experiment] | None" = None
+    options: str = ""
 
     @property
     def folder(self) -> str:
@@ -157,6 +164,29 @@ def register(experiment: Experiment) -> Experiment:
 def names() -> list[str]:
     """Ids, study by study: figures, tables and others by name."""
     return sorted(EXPERIMENTS)
+
+
+def on_text(ids: Sequence[str], text: Path, embedding: Path | None) -> dict[str, Experiment]:
+    """The experiments of these ids on a text file, by id; it is read here.
+
+    Args:
+        ids: of experiments that read a text; without any, all that do.
+        text: the file.
+        embedding: a file or folder of a model, see the experiment.
+
+    Raises:
+        InputError: an experiment that reads no text, or a file that cannot be read.
+    """
+    able = [name for name in names() if get(name).reading]
+    found = {}
+    for name in ids or able:
+        reading = get(name).reading
+        if reading is None:
+            raise InputError(
+                f"{name} reads no text, so leave out --text: only {', '.join(able)} does"
+            )
+        found[name] = reading(text, embedding)
+    return found
 
 
 def get(name: str) -> Experiment:

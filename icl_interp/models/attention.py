@@ -92,7 +92,10 @@ class Attention(nn.Module):
     W_K: Float[Tensor, "head d_model d_head"]
     W_V: Float[Tensor, "head d_model d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
-    W_P: Float[Tensor, "n_ctx n_ctx"]  # only with position_weights
+    # Only with position_weights: one matrix, or the two whose product stands in its place.
+    W_P: Float[Tensor, "n_ctx n_ctx"]
+    W_Q_pos: Float[Tensor, "n_ctx n_ctx"]
+    W_K_pos: Float[Tensor, "n_ctx n_ctx"]
     # Only with relative positions: by distance, with those of later keys first where they are seen.
     W_R: Float[Tensor, "head distance"]
     b_Q: Float[Tensor, "head d_head"]
@@ -119,7 +122,9 @@ class Attention(nn.Module):
         self.W_O = nn.Parameter(torch.empty(cfg.n_heads, d_head, cfg.d_model))
         self.b_O = nn.Parameter(torch.zeros(cfg.d_model))
         if cfg.position_weights:
-            self.W_P = nn.Parameter(torch.empty(cfg.n_ctx, cfg.n_ctx))
+            alike = cfg.position_weights == "similarity"
+            for name in ("W_Q_pos", "W_K_pos") if alike else ("W_P",):
+                setattr(self, name, nn.Parameter(torch.empty(cfg.n_ctx, cfg.n_ctx)))
         self.positions = cfg.positional_embedding_type
         if self.positions == "relative":
             both = cfg.attention_dir == "bidirectional"
@@ -294,9 +299,18 @@ class Attention(nn.Module):
         """The factors of these queries' weights, by position; None without `position_weights`."""
         if self.cfg.position_weights is None:
             return None
-        weights = self.W_P[: mask.shape[-1], : mask.shape[-1]]
+        weights = self.by_places(mask.shape[-1])
         weights = weights if rows is None else weights[rows]
         return weights if self.cfg.position_weights == "free" else (weights + mask).softmax(-1)
+
+    def by_places(self, n_tokens: int) -> Float[Tensor, "query key"]:
+        """The learned numbers of positions, before a softmax where `position_weights` has one.
+
+        Those of the first `n_tokens` positions; without `position_weights` there are none.
+        """
+        if self.cfg.position_weights == "similarity":
+            return self.W_Q_pos[:n_tokens] @ self.W_K_pos[:n_tokens].T
+        return self.W_P[:n_tokens, :n_tokens]
 
     def _write(
         self, z: Float[Tensor, "batch query head d_head"]

@@ -70,7 +70,9 @@ class HookedTransformerConfig:
         position_weights: None: the pattern is what the score function makes of the scores. "free":
             each weight is multiplied by an entry of a learned matrix, `W_P` of each layer, (query
             position, key position), which all its heads share. "softmax": by the softmax over the
-            visible keys of that entry.
+            visible keys of that entry. "similarity": by the softmax over the visible keys of how
+            alike two positions are, `W_Q_pos` `W_K_pos`^T with learned matrices (n_ctx, n_ctx), a
+            row for each position (Sander et al. (2024), section 6, non-augmented setting).
         unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens
             themselves, of which only M, or only W_K, W_Q and W_V, are learned; see
             `models.softmax_unit`. "diagonal": linear attention of complex heads with diagonal A_h
@@ -106,7 +108,7 @@ class HookedTransformerConfig:
     score_norm: Literal["visible", "labelled"] | None = None
     keys: Literal["labelled"] | None = None
     queries: Literal["previous"] | None = None
-    position_weights: Literal["free", "softmax"] | None = None
+    position_weights: Literal["free", "softmax", "similarity"] | None = None
     unit: UnitName | None = None
     embed_bound: float | None = None
     eps: float = 1e-5

@@ -15,7 +15,7 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, logger, shown, whole
 from icl_interp.experiments import kept, obtain, presets, variants
-from icl_interp.experiments.base import Experiment, get, names
+from icl_interp.experiments.base import Experiment, get, names, on_text
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.figures import files, reproductions
@@ -84,6 +84,8 @@ def reproduce(
     formats: Sequence[str] = ("png",),
     device: str | None = None,
     progress: bool = True,
+    text: str | Path | None = None,
+    embedding: str | Path | None = None,
 ) -> list[Reproduction]:
     """Run experiments and write them down, one folder each, and a page that leads to all.
 
@@ -104,8 +106,18 @@ def reproduce(
         formats: static formats of the figures, beside HTML, where a browser is there.
         device: where to train and to predict.
         progress: show progress bars on a terminal.
+        text: a file for experiments that read a text, instead of theirs; without ids these alone
+            are run.
+        embedding: of its tokens: a file of weights, a folder of a model or a .npy matrix. Without,
+            it is made from the text.
+
+    Raises:
+        InputError: an unknown experiment, scale or device, a text or embedding that cannot be read,
+            or a text for an experiment that reads none.
     """
-    chosen = asked(ids, variant)
+    own = files_of(ids, text, embedding)
+    chosen = asked(ids or tuple(own), variant)
+    chosen = [own.get(experiment.id, experiment) for experiment in chosen]
     size, out, seed = presets.named(scale), Path(out), whole(seed, "seed", 0)
     device = None if device is None else str(checked_device(device))
     shelf, done = obtain.Shelf(Path(folder) for folder in models), []
@@ -154,6 +166,23 @@ def asked(ids: Sequence[str], variant: str | None = None) -> list[Experiment]:
     return [variants.of(get(name), variant) for name in dict.fromkeys(ids) or having]
 
 
+def files_of(
+    ids: Sequence[str], text: str | Path | None, embedding: str | Path | None
+) -> dict[str, Experiment]:
+    """Experiments on the user's files, by id; none where no file is given.
+
+    Raises:
+        InputError: an embedding without a text, and what `base.on_text` refuses.
+    """
+    if text is None:
+        if embedding is not None:
+            raise InputError(
+                f"--embedding {embedding} is for the tokens of a text: give --text FILE as well"
+            )
+        return {}
+    return on_text(ids, Path(text), None if embedding is None else Path(embedding))
+
+
 def save(result: Reproduction, out: Path, formats: Sequence[str] = ()) -> str | None:
     """Write one experiment's folder.
 
@@ -191,7 +220,8 @@ def _record(
         "provenance": {
             "command": f"icl-interp reproduce {experiment.id} --scale {setup.preset.name}"
             + (f" --seed {setup.seed}" if setup.seed else "")
-            + (f" --variant {experiment.variant}" if experiment.variant else ""),
+            + (f" --variant {experiment.variant}" if experiment.variant else "")
+            + (f" {experiment.options}" if experiment.options else ""),
             "seed": setup.seed,
             "seconds": round(seconds, 1),
             "measured": setup.measured,

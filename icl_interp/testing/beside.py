@@ -140,12 +140,14 @@ def _put_positions(weights: dict[str, Tensor], *models: HookedTransformer) -> No
     """Put the weights of positions into a larger model; all heads of a layer share them."""
     for model in models:
         for name, weight in weights_of(model).items():
-            if not name.endswith("attn.W_P"):
+            if not name.endswith(("attn.W_P", "attn.W_Q_pos", "attn.W_K_pos")):
                 continue
             n = len(weights[name])
+            # A row of W_P may be cut: nobody sees the rest. Rows of the others are multiplied.
+            whole = name.endswith("W_P") or len(weight) == n
             for other in models:
                 theirs = weights_of(other).get(name, weight)
-                if not torch.equal(theirs[:n, :n], weight[:n, :n]):
+                if not whole or not torch.equal(theirs[:n, :n], weight[:n, :n]):
                     raise InputError(
                         "these two models cannot stand in one stream: heads of a layer share their "
                         "weights of positions, and theirs differ"

@@ -29,6 +29,13 @@ def test_list(monkeypatch, capsys):
         (("limits.table4", "--scale", "large"), ("scale", "large", "smoke")),
         (("limits.table4", "--models", "no-such-folder"), ("no-such-folder",)),
         (("limits.table4", "--out", f"{__file__}/below"), ("cannot write", "is a file")),
+        (("limits.table4", "--text", __file__), ("limits.table4 reads no text", "figure4 does")),
+        (("--embedding", "gpt2"), ("--embedding gpt2", "give --text FILE as well")),
+        (("autoregression.figure4", "--text", "no-such-file"), ("no-such-file",)),
+        (
+            ("autoregression.figure4", "--text", __file__, "--embedding", "no-such-model"),
+            ("no-such-model",),
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(monkeypatch, capsys, tmp_path, arguments, words):

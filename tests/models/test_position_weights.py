@@ -18,6 +18,7 @@ ONE_LAYER = {
     "free": make("linear", **LAYER, position_weights="free"),
     "previous, free": make("linear", **LAYER, queries="previous", position_weights="free"),
     "softmax of positions": make("pre", **LAYER, position_weights="softmax"),
+    "similarity of positions": make("linear", **LAYER, position_weights="similarity"),
     "positions alone": make("pre", **LAYER, position_weights="free", score_fn="constant"),
     "previous, softmax": make("pre", **LAYER, queries="previous"),
     "bidirectional": make("bidirectional", **LAYER, queries="previous", position_weights="softmax"),
@@ -25,6 +26,7 @@ ONE_LAYER = {
 DEEP = {
     "previous, free": make("previous", d_in=2),
     "softmax of positions": make("post", d_in=2, position_weights="softmax"),
+    "similarity of positions": make("post", d_in=2, position_weights="similarity"),
     "positions alone": make("pre", d_in=2, position_weights="free", score_fn="constant"),
 }
 LAYERS, MODELS = pytest.mark.parametrize("name", ONE_LAYER), pytest.mark.parametrize("name", DEEP)
@@ -40,6 +42,14 @@ def agree(got, want, tolerance=1e-12):
     assert (got - want).abs().max() <= tolerance * want.abs().max()
 
 
+def place(attention, query, key):
+    """What is learned of two positions; 1 where nothing is."""
+    if attention.cfg.position_weights == "similarity":
+        pairs = zip(attention.W_Q_pos[query], attention.W_K_pos[key], strict=True)
+        return sum(float(a * b) for a, b in pairs)
+    return float(attention.W_P[query, key]) if attention.cfg.position_weights else 1.0
+
+
 def by_hand(model, tokens, shift=1, times=None):
     """The layer's predictions token by token and key by key."""
     cfg, attention = model.cfg, model.blocks[0].attn
@@ -50,12 +60,9 @@ def by_hand(model, tokens, shift=1, times=None):
     for b in range(len(tokens)):
         for i in range(n):
             seen = range(n) if cfg.attention_dir == "bidirectional" else range(i + 1)
-            places = torch.tensor(
-                [float(attention.W_P[i, j]) if cfg.position_weights else 1.0 for j in seen]
-            )
-            places = (
-                places.double().softmax(0) if cfg.position_weights == "softmax" else places.double()
-            )
+            places = torch.tensor([place(attention, i, j) for j in seen], dtype=torch.float64)
+            if cfg.position_weights in ("softmax", "similarity"):
+                places = places.softmax(0)
             for h in range(cfg.n_heads):
                 query = torch.zeros(cfg.head_width, dtype=torch.float64)
                 if not cfg.queries:
@@ -147,6 +154,28 @@ def test_position_weights_are_learned_and_only_there_if_asked_for():
     assert not any("W_P" in name for name in make("pre").state_dict())
     assert not make("previous").cfg.weights_add_up
     assert not make("pre", position_weights="softmax").cfg.weights_add_up
+    alike = make("pre", position_weights="similarity").state_dict()
+    assert not any("W_P" in name for name in alike)
+    for name in ("W_Q_pos", "W_K_pos"):
+        assert not any(name in other for other in make("previous").state_dict())
+        assert f"blocks.1.attn.{name}" in alike
+
+
+def test_weights_of_a_similarity_are_a_distribution_by_position():
+    """With scores of 1 the pattern is P itself, and both matrices move it."""
+    model = make("pre", position_weights="similarity", score_fn="constant", d_in=2)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens_of())
+        pattern = cache["blocks.0.attn.hook_pattern"]
+        torch.testing.assert_close(pattern.sum(-1), torch.ones_like(pattern.sum(-1)))
+        before = pattern.clone()
+        for name in ("W_Q_pos", "W_K_pos"):
+            weight = getattr(model.blocks[0].attn, name)
+            kept = weight.clone()
+            weight.neg_()
+            _, cache = model.run_with_cache(tokens_of())
+            must_fail(agree, cache["blocks.0.attn.hook_pattern"], before)
+            weight.copy_(kept)
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,11 @@ HALVES = {
     "positions of zeros": [("attention only", a_position_is_told)],
     **each_size(
         "n_ctx longer",
-        [("pre", shifted_positions), ("positions by softmax", restored_to_ones("W_P"))],
+        [
+            ("pre", shifted_positions),
+            ("positions by softmax", restored_to_ones("W_P")),
+            ("positions by similarity", restored_to_ones("W_K_pos")),
+        ],
     ),
     "b_V moved into b_O": [("pre", restored("b_V")), ("hardmax", restored("b_O"))],
     "an MLP unit split in two": [("pre", not_halved("W_out")), ("mlp only", not_halved("W_out"))],

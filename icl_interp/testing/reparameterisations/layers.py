@@ -135,6 +135,13 @@ def _longer(weights: Weights, cfg: Config, draw: torch.Generator, size: float) -
         wider = size_of(table) * torch.randn(n, n, generator=draw, dtype=table.dtype)
         wider[: cfg.n_ctx, : cfg.n_ctx] = table
         weights[name] = wider
+    for name in [name for name in weights if name.endswith(("attn.W_Q_pos", "attn.W_K_pos"))]:
+        table = weights[name]
+        wider = size_of(table) * torch.randn(n, n, generator=draw, dtype=table.dtype)
+        # What the known positions are multiplied with stays what it was.
+        wider[: cfg.n_ctx] = 0
+        wider[: cfg.n_ctx, : cfg.n_ctx] = table
+        weights[name] = wider
     return resized(cfg, n_ctx=n)
 
 

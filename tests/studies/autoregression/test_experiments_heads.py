@@ -246,6 +246,45 @@ def test_what_is_said_of_heads_that_start_alike(changes, word):
     assert [s.word for s in figure8.states(rows8(**changes))] == [word, word]
 
 
+def forms8(kind):
+    """Heads of 4 coordinates, states twice: each has a coordinate of its own, or all are alike."""
+    found = torch.zeros(2, 4, 4, dtype=torch.float64)
+    for head in range(2):
+        own = {"apart": [head], "alike": [0, 1]}[kind]
+        for one in own:
+            for copy in (0, 2):
+                found[head, one + copy, one + copy] = 1.0
+    return found
+
+
+def test_heads_with_coordinates_of_their_own_divide_them():
+    """Two heads in two coordinates: all of log 2, or nothing."""
+
+    def check(kind):
+        found = figure8.division(forms8(kind), tiles=2, seed=0)
+        assert found["division"] == pytest.approx(1.0)
+        assert 0 < found["highest"] < 1
+
+    check("apart")
+    must_fail(check, "alike")
+    assert figure8.division(forms8("alike"), 2, 0)["division"] == pytest.approx(0.0)
+    parts = figure8._parts(forms8("apart"))
+    np.testing.assert_allclose(parts.values, [[0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("division", "error", "word"),
+    [(0.6, 0.5, AGREES), (0.2, 0.5, OPEN), (0.1, 0.5, DIFFERS), (0.6, 0.95, LEFT_OUT)],
+)
+def test_what_is_said_of_coordinates(division, error, word):
+    rows = [
+        {"heads": 4, "seed": seed, "division": division, "highest": 0.15, "error": error}
+        for seed in (0, 1)
+    ]
+    results = {**rows8(), "division": table_of_rows(rows)}
+    assert figure8.states(results)[-1].word == word
+
+
 @pytest.mark.slow
 def test_figure8_at_scale_smoke(tmp_path):
     setup = Setup({}, PRESETS["smoke"], cache=tmp_path)
@@ -257,9 +296,11 @@ def test_figure8_at_scale_smoke(tmp_path):
         assert figure8.between(results[f"{when}, 4 heads"].values) == pytest.approx(row[when])
     again = Setup({}, PRESETS["smoke"], cache=tmp_path)
     figure8.run(again)
-    assert (again.measured, again.reused) == (0, 1)
+    assert (again.measured, again.reused) == (0, 2)
     figure = safe(rendered(drawn8.figure8(results, None)["figure8"]))
     np.testing.assert_allclose(figure.data[1].z, results["after, 4 heads"].values)
+    np.testing.assert_allclose(figure.data[2].z, results["coordinates, 4 heads"].values)
+    np.testing.assert_allclose(figure.data[2].z.sum(1), 1.0)
 
 
 # ---- figure 9 ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import must_fail
 
+from icl_interp.errors import InputError
 from icl_interp.experiments.presets import PRESETS
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
@@ -55,6 +56,42 @@ def test_the_network_is_the_linear_map_of_theory():
 
     check(R)
     must_fail(check, 1.01 * R)
+
+
+def test_its_hooks_read_and_edit():
+    """Nobody listening, a listener, an edit of one step, and after it."""
+    network = LinearRecurrence(2, 6, generator(0, "test/hooks"), n_points=5)
+    states = torch.randn(3, 4, 2, generator=generator(0, "test/states"), dtype=torch.complex128)
+    R, E, O = network.recurrence, network.embed, network.read_out  # noqa: E741 (the letters of theory)
+    with torch.no_grad():
+        plain = network(states)
+        read, cache = network.run_with_cache(states)
+        assert torch.equal(read, plain)
+        # What hooks show is what the recurrence says, and the predictions are read off it.
+        x = torch.zeros(3, 6, dtype=torch.complex128)
+        for t in range(4):
+            x = x @ R.T + cache["hook_embed"][:, t]
+            torch.testing.assert_close(cache[f"hook_state.{t}"], x)
+            torch.testing.assert_close(x @ O.T, plain[:, t])
+        torch.testing.assert_close(cache["hook_embed"], states @ E.T)
+
+        def moved_from(t):
+            hook = (f"hook_state.{t}", lambda x, hook: x + 1)
+            edited = network.run_with_hooks(states, fwd_hooks=[hook])
+            gaps = (edited - plain).abs().amax((0, 2))
+            assert (gaps[:2] == 0).all()
+            assert (gaps[2:] > 1e-6).all()
+
+        moved_from(2)
+        must_fail(moved_from, 1)
+        must_fail(moved_from, 3)
+        assert torch.equal(network(states), plain)
+
+
+def test_more_states_than_hooks_are_refused():
+    network = LinearRecurrence(2, 3, generator(0, "test/hooks"), n_points=3)
+    with pytest.raises(InputError, match="hooks for 3 states, but got 4"):
+        network(torch.ones(1, 4, 2, dtype=torch.complex128))
 
 
 @pytest.mark.slow

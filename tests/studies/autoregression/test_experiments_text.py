@@ -18,6 +18,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import AGREES, DIFFERS, FAILS, HOLDS, OPEN
 from icl_interp.figures import reproductions
 from icl_interp.figures.style import safe
+from icl_interp.reproduction import run
 from icl_interp.results import table_of_rows
 from icl_interp.studies.autoregression.experiments import embeddings, figure4, text
 
@@ -319,13 +320,18 @@ def test_what_is_said_of_text(changes, words):
     assert [s.word for s in figure4.states(rows4(**changes))] == words
 
 
-def test_it_runs_and_is_drawn(monkeypatch):
-    """On a small text in which each word has one of three successors."""
-    draws, at, said = numbers(), 0, []
-    for step in draws.integers(1, 4, size=3000):
+def three_successors(n_words=3000):
+    """A small text in which each word has one of three successors."""
+    at = 0
+    said = []
+    for step in numbers().integers(1, 4, size=n_words):
         at = (at + step) % len(WORDS)
         said.append(WORDS[at])
-    monkeypatch.setattr(embeddings, "installed_text", lambda: (" ".join(said), 1))
+    return " ".join(said)
+
+
+def test_it_runs_and_is_drawn(monkeypatch):
+    monkeypatch.setattr(embeddings, "installed_text", lambda: (three_successors(), 1))
     monkeypatch.setattr(figure4, "SIZES", {"smoke": (3000, 6)})
     results = figure4.run(Setup({}, PRESETS["smoke"]))
     words = [s.word for s in figure4.states(results)]
@@ -341,6 +347,116 @@ def test_it_runs_and_is_drawn(monkeypatch):
         np.testing.assert_allclose(steps[::2], shown.sel(order=order).values)
         np.testing.assert_array_equal(steps[::2], steps[1::2])
         assert sum(steps[::2]) == counts[order]
+
+
+def test_bins_have_one_width_and_hold_every_residual():
+    """100 of them from 0 to the largest of all, without the exact fits."""
+    residuals = [[np.array([0.0, 1e-13, 0.5, 1.0]), np.array([2.0, 0.0])], [np.ones(3), np.ones(1)]]
+    counts, places = figure4._histograms(residuals)
+    assert counts.shape == (2, 2, 100)
+    np.testing.assert_allclose(np.diff(places), 0.02)
+    np.testing.assert_array_equal(counts.sum(-1), [[2, 1], [3, 1]])
+
+    def check(place):
+        assert counts[0, 0, int(place / 0.02)] == 1
+
+    check(0.505)
+    must_fail(check, 0.01)  # the exact ones
+
+
+# ---- the text of a user --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    """A small GPT-2 as Hugging Face keeps it on disk, with a tokenizer of whole words."""
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = tmp_path_factory.mktemp("gpt2")
+    config = transformers.GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    vocabulary = {word: i + 3 for i, word in enumerate(WORDS)} | {"[UNK]": 0}
+    words = tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder, transformers.GPT2LMHeadModel.from_pretrained(folder)
+
+
+def test_a_text_with_the_embedding_of_a_model_on_disk(gpt2, tmp_path):
+    """As the paper does it with GPT-2: the numbers are those of the model's own rows."""
+    folder, model = gpt2
+    (tmp_path / "book.txt").write_text(three_successors())
+    (done,) = run.reproduce(
+        ["autoregression.figure4"],
+        tmp_path / "out",
+        scale="small",
+        formats=(),
+        progress=False,
+        text=tmp_path / "book.txt",
+        embedding=folder,
+    )
+    sequences = done.results["sequences"].to_dict("records")
+    assert [row["embedding"] for row in sequences] == [f"of {folder.name}", figure4.RANDOM]
+    rows = model.transformer.wte.weight.detach().double().numpy()
+
+    def check(rows):
+        tokens = np.array([WORDS.index(word) + 3 for word in three_successors().split()])
+        own = text.sequence_fits(tokens, embeddings.unit_rows(rows), most=figure4.SEQUENCES)
+        fit = text.ar_fit(tokens, embeddings.unit_rows(rows))
+        assert sequences[0]["text"] == int((own.text > text.EXACT).sum())
+        found = done.results["quotients"].to_dict("records")[0]["ratio"]
+        assert found == pytest.approx(fit.quotient.value)
+
+    check(rows)
+    must_fail(check, rows[::-1])
+    # What was read is said: on the page, in the settings and in the command.
+    assert "book.txt" in done.setting[0]
+    assert "packages" not in " ".join(done.setting)
+    command = done.record["provenance"]["command"]
+    assert command.endswith(f"--text {tmp_path / 'book.txt'} --embedding {folder}")
+
+
+def test_a_text_alone_makes_its_embedding(tmp_path):
+    (tmp_path / "book.txt").write_text(three_successors())
+    with pytest.raises(InputError, match="needs more than 65 different words, got 16"):
+        figure4.reading(tmp_path / "book.txt", None)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    said = [letters[i % 26] + letters[i // 26] for i in numbers().integers(90, size=4000)]
+    (tmp_path / "book.txt").write_text(" ".join(said))
+    own = figure4.reading(tmp_path / "book.txt", None)
+    results = own.run(Setup({}, PRESETS["smoke"]))
+    assert list(results["residuals"]["embedding"].values) == [figure4.NEIGHBOURS, figure4.RANDOM]
+
+
+@pytest.mark.parametrize(
+    ("ids", "files", "words"),
+    [
+        (["autoregression.figure5"], {"text": "book.txt"}, "figure5 reads no text, so leave out"),
+        (["autoregression.figure4"], {"embedding": "e.npy"}, "give --text FILE as well"),
+        (["autoregression.figure4"], {"text": "none.txt"}, "none.txt"),
+        (["autoregression.figure4"], {"text": "latin.txt"}, "as text in UTF-8"),
+        (["autoregression.figure4"], {"text": "book.txt", "embedding": "none"}, "none"),
+        (
+            ["autoregression.figure4"],
+            {"text": "book.txt", "embedding": "bad.npy"},
+            "matrix of nump",
+        ),
+        (["autoregression.figure4"], {"text": "short.txt", "embedding": "e.npy"}, "a longer text"),
+        ([], {"text": "none.txt"}, "none.txt"),
+    ],
+)
+def test_bad_files_are_refused_before_anything_is_written(ids, files, words, tmp_path):
+    (tmp_path / "book.txt").write_text(three_successors())
+    (tmp_path / "short.txt").write_text("a few words")
+    (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
+    (tmp_path / "bad.npy").write_bytes(b"no matrix")
+    np.save(tmp_path / "e.npy", numbers().normal(size=(40, 8)))
+    named = {name: tmp_path / file for name, file in files.items()}
+    with pytest.raises(InputError, match=words) as refused:
+        run.reproduce(ids, tmp_path / "out", scale="smoke", formats=(), progress=False, **named)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_text_nothing_is_said(monkeypatch):

@@ -15,7 +15,7 @@ from icl_interp.figures.render import rendered
 from icl_interp.figures.style import safe
 from icl_interp.models.diagonal_unit import DiagonalAttention
 from icl_interp.provenance import generator
-from icl_interp.results import table_of_rows
+from icl_interp.results import make_array, table_of_rows
 from icl_interp.studies.autoregression.experiments import figure3, figure6
 from icl_interp.studies.autoregression.experiments.models import Unit, Weights
 from icl_interp.studies.autoregression.figures import figure3 as drawn3
@@ -288,14 +288,27 @@ def test_figure6_on_few_tokens(monkeypatch):
     def check(factor):
         lines = [np.asarray(t.y) for t in figure.data if t.name == drawn6.NAMES["descent"]]
         for line, mu in zip(lines, (*figure6.MUS, figure6.SHARP), strict=True):
-            np.testing.assert_allclose(
-                factor * line, results["positions"].sel(mu=mu, query=5).values
-            )
+            row = results["positions"].sel(mu=mu, query=5).values
+            shown = row if mu == figure6.SHARP else row[:-1]
+            np.testing.assert_allclose(factor * line, shown)
 
     check(1.0)
     must_fail(check, 0.9)
     assert drawn6.figure6({}, None) == {}
     assert figure6.FIGURE6_EXPERIMENT.says({}) == ("Nothing is measured.",)
+
+
+def test_the_last_token_of_each_query_is_masked():
+    """It is the one that the minimiser e_T takes, and nothing else is."""
+    axes = {"query": range(1, 5), "token": range(1, 6)}
+    peaks = make_array(np.eye(4, 5, 1), axes)
+
+    def check(P):
+        assert np.nansum(np.abs(drawn6.masked(P).values)) == 0
+
+    check(peaks)
+    must_fail(check, make_array(np.eye(4, 5), axes))
+    assert int(np.isnan(drawn6.masked(peaks).values).sum()) == 4
 
 
 def test_encodings_are_cosines_of_falling_pace():

@@ -1,6 +1,8 @@
 """All experiments of the study, in the order of their ids."""
 
 from icl_interp.experiments.base import Experiment
+from icl_interp.studies.autoregression.experiments.figure1 import FIGURE1_EXPERIMENT
+from icl_interp.studies.autoregression.experiments.figure2 import FIGURE2_EXPERIMENT
 from icl_interp.studies.autoregression.experiments.figure3 import FIGURE3_EXPERIMENT
 from icl_interp.studies.autoregression.experiments.figure4 import FIGURE4_EXPERIMENT
 from icl_interp.studies.autoregression.experiments.figure5 import (
@@ -14,6 +16,8 @@ from icl_interp.studies.autoregression.experiments.figure9 import FIGURE9_EXPERI
 from icl_interp.studies.autoregression.experiments.remark2 import REMARK2_EXPERIMENT
 
 EXPERIMENTS: tuple[Experiment, ...] = (
+    FIGURE1_EXPERIMENT,
+    FIGURE2_EXPERIMENT,
     FIGURE3_EXPERIMENT,
     FIGURE4_EXPERIMENT,
     FIGURE5_EXPERIMENT,

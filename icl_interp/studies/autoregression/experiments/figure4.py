@@ -2,11 +2,13 @@
 
 The text is what every installation has: descriptions and licences of installed packages. Its first
 half makes an embedding for the second, and random directions are another, which knows nothing of
-the text. `text.ar_fit` and `text.sequence_fits` do the same for any file and the embedding of any
-model: `embeddings.read_text` reads these.
+the text. `icl-interp reproduce autoregression.figure4 --text FILE --embedding MODEL` does the same
+for any text and the embedding of a model on disk, as the paper does with Moby Dick and GPT-2.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ SIZES = {
     "paper": (1_000_000, 256),
 }  # words at most, columns
 SEQUENCES = 10_000  # at most, as in the authors' code
-BINS = np.linspace(-12, 0, 25)  # log10 of residuals
+N_BINS = 100  # of the histogram, of one width from 0 to the largest residual
 ORDERS = ("text", "shuffled")
 
 FEWER = at_most("sequences of the text that no W fits / of shuffled text", 0.8, 1.0)
@@ -61,13 +63,13 @@ def measure(texts: Mapping[str, Text], seed: int = 0) -> dict[str, Result]:
     Raises:
         InputError: a text that is too short.
     """
-    sequences, chunks, quotients, counts = [], [], [], []
+    sequences, chunks, quotients, residuals = [], [], [], []
     for name, one in texts.items():
         fits = text.sequence_fits(one.tokens, one.embedding, most=SEQUENCES, seed=seed)
         counted = {order: int((getattr(fits, order) > text.EXACT).sum()) for order in ORDERS}
         row = {"embedding": name, "sequences": len(fits.text), **counted, **_ends(fits.quotient)}
         sequences.append({**row, "disagreeing": fits.disagreeing})
-        counts.append([_histogram(getattr(fits, order)) for order in ORDERS])
+        residuals.append([getattr(fits, order) for order in ORDERS])
         fit = text.ar_fit(one.tokens, one.embedding, seed=seed)
         size = float(fit.mean.mean())
         for what, values in (
@@ -81,19 +83,14 @@ def measure(texts: Mapping[str, Text], seed: int = 0) -> dict[str, Result]:
             )
         quotients.append({"embedding": name, "chunks": len(fit.text), **_ends(fit.quotient)})
     where = next(iter(texts.values())).says
-    axes = {
-        "embedding": list(texts),
-        "order": ORDERS,
-        "residual": ((BINS[:-1] + BINS[1:]) / 2).tolist(),
-    }
+    counts, places = _histograms(residuals)
+    axes = {"embedding": list(texts), "order": ORDERS, "residual": places}
     return {
         "sequences": table_of_rows(
             sequences, f"{where}; sequences of {text.LENGTH} tokens, a W for each"
         ),
         "residuals": make_array(
-            np.array(counts, dtype=float),
-            axes,
-            note="number of sequences by log10 of the residual; exact fits left out",
+            counts, axes, note="number of sequences by mean square residual; exact fits left out"
         ),
         "unseen": table_of_rows(
             chunks, f"{where}; error over that of the first half's mean; chunks of {text.CHUNK}"
@@ -108,9 +105,17 @@ def _ends(i: Interval) -> dict[str, float]:
     return {"ratio": i.value, "low": i.low, "high": i.high}
 
 
-def _histogram(residuals: np.ndarray) -> np.ndarray:
-    large = residuals[residuals > text.EXACT]
-    return np.histogram(np.clip(np.log10(large), BINS[0], BINS[-1]), BINS)[0]
+def _histograms(residuals: list[list[np.ndarray]]) -> tuple[np.ndarray, list[float]]:
+    """Counts of residuals that are not exact, (embedding, order, bin), and the middles of bins.
+
+    All have the same bins.
+    """
+    largest = max(float(each.max()) for pair in residuals for each in pair)
+    bins = np.linspace(0, max(largest, text.EXACT), N_BINS + 1)
+    counts = []
+    for pair in residuals:
+        counts.append([np.histogram(each[each > text.EXACT], bins)[0] for each in pair])
+    return np.array(counts, dtype=float), ((bins[:-1] + bins[1:]) / 2).tolist()
 
 
 # ---- what came out -------------------------------------------------------------------------------
@@ -203,8 +208,46 @@ WORK_AND_OURS = (
     Setting("sequences", "10,000 at most", CODE, f"{SEQUENCES:,} at most"),
     Setting("tokens of a sequence", "5", CODE, str(text.LENGTH)),
     Setting("exact up to", "1e-12", CODE, f"{text.EXACT:g}"),
-    Setting("histogram", "100 bins of the error", CODE, f"{len(BINS) - 1} bins of its logarithm"),
+    Setting("histogram", "100 bins of the error", CODE, f"{N_BINS} bins of the error"),
 )
+
+
+# ---- other texts ---------------------------------------------------------------------------------
+
+
+def reading(file: Path, embedding: Path | None) -> Experiment:
+    """The experiment on a text file, with the embedding of a model or one made from the text.
+
+    Random directions stand beside it, as for the text at hand. A preset bounds the tokens that are
+    read.
+
+    Raises:
+        InputError: what `embeddings.read_text` and `measure` refuse.
+    """
+    found = embeddings.read_text(file, embedding, dim=SIZES["small"][1])
+    name = "from neighbours" if embedding is None else f"of {Path(embedding).name}"
+    # A text that is too short is refused now, before anything is written.
+    text.check_size(len(found.tokens), found.embedding.shape[1])
+
+    def run_it(setup: Setup) -> dict[str, Result]:
+        most, _ = SIZES[setup.preset.name]
+        tokens = found.tokens[:most]
+        n_words, dim = found.embedding.shape
+        other = embeddings.random_rows(n_words, dim, setup.seed)
+        own = replace(found, tokens=tokens)
+        return measure({name: own, RANDOM: Text(tokens, other, found.says)}, setup.seed)
+
+    words = {scale: f"{found.says}, {most:,} tokens at most" for scale, (most, _) in SIZES.items()}
+    settings = []
+    for one in WORK_AND_OURS:
+        own = {"text": words, "embedding": f"{name}, and random"}.get(one.name, one.ours)
+        settings.append(replace(one, ours=own))
+    options = f"--text {file}" + (f" --embedding {embedding}" if embedding else "")
+    return replace(
+        FIGURE4_EXPERIMENT, run=run_it, sample=found.says, settings=tuple(settings), options=options
+    )
+
+
 FIGURE4_EXPERIMENT = Experiment(
     "autoregression.figure4",
     "Processes fitted to text and to shuffled text",
@@ -216,4 +259,5 @@ FIGURE4_EXPERIMENT = Experiment(
     sample="descriptions and licences of installed packages: 5,000, 100,000 or 1,000,000 words at "
     "most",
     settings=WORK_AND_OURS,
+    reading=reading,
 )

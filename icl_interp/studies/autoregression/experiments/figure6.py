@@ -296,7 +296,7 @@ WORK_AND_OURS = (
     Setting("start", "P = 0", f"section 6; {CODE}", "P = 0"),
     Setting("rate", "0.5", CODE, "half of what the steepest direction admits"),
     Setting(
-        "entries of p_T in the display", "masked", "section 6, change in the distribution", "shown"
+        "entries of p_T in the display", "masked", "section 6, change in the distribution", "masked"
     ),
 )
 FIGURE6_EXPERIMENT = Experiment(

@@ -4,15 +4,19 @@ The measure is that of the paper's figure: the cosine between the tensors V_h (x
 heads, in size, in the coordinates of tokens and predictions. The rule is that of the claim
 `heads_orthogonal_after_training`: random heads are nearly orthogonal already, so heads count as
 orthogonal where they are less alike than these. A fall from the start, where all heads are alike,
-does not count.
+does not count. Whether heads specialise in coordinates of tokens has the rule of the claim
+`heads_specialise`, in the same way.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from pandas import DataFrame
+from xarray import DataArray
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
@@ -20,18 +24,26 @@ from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.presets import config
 from icl_interp.experiments.setup import Setup
-from icl_interp.experiments.statements import Statement, at_most, note, statement
+from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import encode, generator
 from icl_interp.results import Result, make_array, make_table, table_of_rows
-from icl_interp.studies.autoregression.claims.heads_orthogonal import ABOVE, LESS
+from icl_interp.studies.autoregression.claims.heads_orthogonal import ABOVE, LESS, UPPER
+from icl_interp.studies.autoregression.claims.specialise import MORE, NO_MORE
 from icl_interp.studies.autoregression.experiments import models, settings
 from icl_interp.studies.autoregression.experiments.figure7 import LAYER, RECIPE, TRAINING
+from icl_interp.studies.autoregression.measurements.head_coordinates import (
+    attention_to,
+    divided,
+    folded,
+)
 from icl_interp.studies.autoregression.measurements.head_likeness import (
+    N_DRAWS,
     cosines,
     head_maps,
     random_cosines,
+    random_maps,
 )
 
 RUNS = {  # heads and seed
@@ -42,9 +54,13 @@ RUNS = {  # heads and seed
 SPREAD = 0.1  # of the small changes that tell heads apart at the start, in units of fresh weights
 N_RANDOM = 200  # draws of random heads
 WHEN = ("before", "after")
+LEAST = 1e-12  # division of random heads: one below would be rounding
 
 APART = at_most(
     "mean |cosine| between heads after training / of random heads", LESS, ABOVE, models.LEARNED
+)
+SPECIALISED = at_least(
+    "division of coordinates among heads / upper end of random heads", MORE, NO_MORE, models.LEARNED
 )
 SIZES = {
     "smoke": "1 layer of linear attention, 4 heads, width 32, 40 steps: shows that it runs, and "
@@ -73,19 +89,59 @@ def between(matrix: Float[np.ndarray, "head other"]) -> float:
     return float((matrix.sum() - np.trace(matrix)) / (n * (n - 1)))
 
 
-def run(setup: Setup) -> dict[str, Result]:
-    """Matrices of |cos| before and after, and their means beside those of random heads."""
-    rows, results = [], {}
-    for heads, seed in RUNS[setup.preset.name]:
-        wanted = _config(heads, seed, setup.preset.name)
-        pairs = setup.keep(
+class Trained:
+    """A model whose heads start alike, trained where something is asked that was not kept."""
+
+    def __init__(self, setup: Setup, wanted: RunConfig) -> None:
+        self._setup = setup
+        self.wanted = wanted
+
+    @cached_property
+    def both(self) -> tuple[np.ndarray, HookedTransformer]:
+        """`overlaps` before training, and the model after it."""
+        training = self.wanted.training
+        assert training is not None
+        model = models.alike(self.wanted.model, SPREAD, training.seed)
+        before = overlaps(model)
+        return before, models.trained(model, self.wanted)
+
+    @property
+    def pairs(self) -> DataFrame:
+        """Pairs of heads with |cos| before and after; see `_pairs`."""
+        kept = self._setup.keep(
             "autoregression: heads that start alike",
             [],
-            lambda wanted=wanted: _trained(setup, wanted),
-            config=encode(wanted),
+            lambda: _pairs(self._setup, self.wanted, *self.both),
+            config=encode(self.wanted),
             spread=SPREAD,
         )
-        assert isinstance(pairs, DataFrame)
+        assert isinstance(kept, DataFrame)
+        return kept
+
+    @property
+    def forms(self) -> DataArray:
+        """What heads weigh after training: (head, row, column), in coordinates of tokens."""
+        kept = self._setup.keep(
+            "autoregression: forms of heads that started alike",
+            [],
+            lambda: _forms(self.both[1]),
+            config=encode(self.wanted),
+            spread=SPREAD,
+        )
+        assert isinstance(kept, DataArray)
+        return kept
+
+
+def run(setup: Setup) -> dict[str, Result]:
+    """Matrices of |cos| before and after, and their means beside those of random heads.
+
+    Coordinates that heads attend to after training are in "coordinates, ... heads" and "division".
+    """
+    rows, divisions, results = [], [], {}
+    for heads, seed in RUNS[setup.preset.name]:
+        wanted = _config(heads, seed, setup.preset.name)
+        layer = Trained(setup, wanted)
+        pairs = layer.pairs
         both = {when: pairs[when].to_numpy().reshape(heads, heads) for when in WHEN}
         rows.append(
             {
@@ -100,11 +156,58 @@ def run(setup: Setup) -> dict[str, Result]:
             results[f"{when}, {heads} heads"] = make_array(
                 both[when], axes, note="|cos| of V (x) QK of two heads"
             )
+        # Where heads attend to, and how far they divide the coordinates among themselves.
+        forms = torch.from_numpy(layer.forms.values.copy())
+        tiles = getattr(wanted.task, "tiles", 1)
+        names = {"heads": heads, "seed": seed, "error": rows[-1]["error"]}
+        divisions.append({**names, **division(forms, tiles, setup.seed)})
+        if seed == 0:
+            results[f"coordinates, {heads} heads"] = _parts(forms)
     words = (
         "mean |cos| of V (x) QK over pairs of heads; error: over that of predicting 0, at late "
         "points"
     )
-    return {"means": table_of_rows(rows, words), **results}
+    apart = (
+        "mutual information of head and coordinate of states in |W_Q W_K^T|^2, copies added up; "
+        "random heads have the same singular values, and `highest` is their 97.5 % quantile"
+    )
+    return {
+        "means": table_of_rows(rows, words),
+        "division": table_of_rows(divisions, apart),
+        **results,
+    }
+
+
+def division(
+    forms: Float[torch.Tensor, "head row column"], tiles: int, seed: int
+) -> dict[str, float]:
+    """How far heads divide coordinates of states among themselves, and the upper end of chance.
+
+    It is that of the claim `heads_specialise`, in the coordinates of one copy of the state.
+    """
+    own = folded(forms, tiles)
+    drawn = random_maps(own, N_DRAWS, generator(seed, "autoregression/figure 8, coordinates"))
+    by_chance = divided(attention_to(drawn)).numpy()
+    return {
+        "division": float(divided(attention_to(own))),
+        "highest": float(np.quantile(by_chance, UPPER)),
+    }
+
+
+def _parts(forms: Float[torch.Tensor, "head row column"]) -> DataArray:
+    """The part of each coordinate of tokens in what a head weighs."""
+    parts = attention_to(forms)
+    n_heads, n_coordinates = parts.shape
+    axes = {"head": range(1, n_heads + 1), "coordinate": range(1, n_coordinates + 1)}
+    return make_array(parts.numpy(), axes, note="part of |QK|^2 in a coordinate's row and column")
+
+
+def _forms(model: HookedTransformer) -> DataArray:
+    forms, _ = head_maps(model)
+    axes = {}
+    for name, size in zip(("head", "row", "column"), forms.shape, strict=True):
+        axes[name] = range(size)
+    return make_array(forms.numpy(), axes, note="W_E W_Q W_K^T W_E^T of each head after training")
 
 
 def _config(heads: int, seed: int, scale: str) -> RunConfig:
@@ -112,15 +215,14 @@ def _config(heads: int, seed: int, scale: str) -> RunConfig:
     return config(RECIPE, scale, [f"training.seed={seed}"], model.scaled)
 
 
-def _trained(setup: Setup, wanted: RunConfig) -> DataFrame:
+def _pairs(
+    setup: Setup, wanted: RunConfig, before: np.ndarray, after: HookedTransformer
+) -> DataFrame:
     """Pairs of heads with |cos| before and after training.
 
     Numbers of the whole layer are the same in all rows.
     """
     assert wanted.training is not None
-    model = models.alike(wanted.model, SPREAD, wanted.training.seed)
-    before = overlaps(model)
-    after = models.trained(model, wanted)
     found = Checkpoint(
         after, wanted.task, tokens.named(wanted.encoding), wanted, wanted.training.steps
     )
@@ -151,7 +253,25 @@ def states(results: Results) -> tuple[Statement, ...]:
     for heads in dict.fromkeys(row["heads"] for row in rows):
         own = [row for row in rows if row["heads"] == heads]
         lines.append(_states_heads(heads, own))
+    apart = errors.rows_of(results, "division")
+    if apart:
+        lines.append(_states_division(apart))
     return tuple(lines)
+
+
+def _states_division(rows: Sequence[Mapping[str, Any]]) -> Statement:
+    """Whether heads divide the coordinates among themselves more than random heads do."""
+    ratios = [row["division"] / max(row["highest"], LEAST) for row in rows]
+    pairs = zip(ratios, rows, strict=True)
+    listed = ", ".join(
+        f"{ratio:.3g} ({row['heads']} heads, seed {row['seed']})" for ratio, row in pairs
+    )
+    text = (
+        "heads become specialised in coordinates of states: how far they divide these among "
+        f"themselves, over the 97.5 % quantile of random heads, is {listed}."
+    )
+    worst = max(row["error"] for row in rows)
+    return statement(text, SPECIALISED, *ratios, given={models.LEARNED.quantity: worst})
 
 
 def _states_heads(heads: int, own: Sequence[Mapping[str, Any]]) -> Statement:

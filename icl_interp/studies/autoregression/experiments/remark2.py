@@ -17,12 +17,14 @@ from jaxtyping import Complex, Float
 from pandas import DataFrame
 from torch import Tensor, nn
 
+from icl_interp.errors import InputError
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.settings import Setting, not_given
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_least, at_most, note, statement
 from icl_interp.models.diagonal_unit import DiagonalAttention, pairs
+from icl_interp.models.hooks import HookedRootModule, HookPoint
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.resampling import bootstrap
@@ -78,24 +80,32 @@ BELOW = at_least(
 )
 
 
-class LinearRecurrence(nn.Module):
+class LinearRecurrence(HookedRootModule):
     """x_t = R x_{t-1} + E s_t from x_{-1} = 0, and O x_t predicts the state after s_t; all complex.
+
+    Hooks: `hook_embed` (E s_t, (batch, token, hidden)), `hook_state.{t}` (x_t, (batch, hidden)) and
+    `hook_out` (the predictions, (batch, token, dim)). An edit of x_t moves all predictions from
+    that of step t on.
 
     Args:
         d: coordinates of a state.
         hidden: of x.
         numbers: draws the weights: centred, with E |w|^2 = 1 / (inputs of the map).
+        n_points: states of the longest prompt: each has a hook of its own.
 
-    >>> network = LinearRecurrence(2, 5, generator(0, "an example"))
-    >>> network(torch.ones(3, 4, 2, dtype=torch.complex128)).shape
-    torch.Size([3, 4, 2])
+    >>> network = LinearRecurrence(2, 5, generator(0, "an example"), n_points=4)
+    >>> out, cache = network.run_with_cache(torch.ones(3, 4, 2, dtype=torch.complex128))
+    >>> out.shape, cache["hook_state.3"].shape
+    (torch.Size([3, 4, 2]), torch.Size([3, 5]))
     """
 
     recurrence: Complex[Tensor, "hidden hidden"]
     embed: Complex[Tensor, "hidden dim"]
     read_out: Complex[Tensor, "dim hidden"]
+    hook_embed: HookPoint
+    hook_out: HookPoint
 
-    def __init__(self, d: int, hidden: int, numbers: torch.Generator) -> None:
+    def __init__(self, d: int, hidden: int, numbers: torch.Generator, n_points: int = 20) -> None:
         super().__init__()
         for name, shape in (
             ("recurrence", (hidden, hidden)),
@@ -104,16 +114,30 @@ class LinearRecurrence(nn.Module):
         ):
             drawn = torch.randn(shape, generator=numbers, dtype=torch.complex128)
             self.register_parameter(name, nn.Parameter(drawn / shape[1] ** 0.5))
+        self.hook_embed = HookPoint()
+        self.hook_state = nn.ModuleList(HookPoint() for _ in range(n_points))
+        self.hook_out = HookPoint()
+        self.setup()
 
     def forward(
         self, states: Complex[Tensor, "batch token dim"]
     ) -> Complex[Tensor, "batch token dim"]:
         """The prediction of the state after each one."""
-        x, out = states.new_zeros(len(states), len(self.recurrence)), []
-        for state in states.unbind(1):
-            x = x @ self.recurrence.T + state @ self.embed.T
-            out.append(x @ self.read_out.T)
-        return torch.stack(out, 1)
+        most = len(self.hook_state)
+        if states.shape[1] > most:
+            raise InputError(
+                f"this network has hooks for {most} states, but got {states.shape[1]}: "
+                "make it with a larger n_points"
+            )
+        read = self.hook_embed(states @ self.embed.T)
+        x = states.new_zeros(len(states), len(self.recurrence))
+        held = []
+        for hook, own in zip(
+            self.hook_state, read.unbind(1), strict=False
+        ):  # a prompt may be shorter
+            x = hook(x @ self.recurrence.T + own)
+            held.append(x)
+        return self.hook_out(torch.stack(held, 1) @ self.read_out.T)
 
 
 class OnStates:
@@ -144,7 +168,8 @@ def process(size: Size, mu: float) -> AutoregressiveProcess:
 
 def trained(size: Size, mu: float, seed: int) -> LinearRecurrence:
     """A network after Adam on fresh sequences: the loss is the squared error at all points."""
-    network = LinearRecurrence(size.d, size.hidden, generator(seed, "autoregression/recurrence"))
+    numbers = generator(seed, "autoregression/recurrence")
+    network = LinearRecurrence(size.d, size.hidden, numbers, size.n_points)
     optimizer = torch.optim.Adam(network.parameters(), RATE)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, size.steps)
     task, numbers = process(size, mu), generator(seed, "autoregression/recurrence, sequences")

@@ -70,12 +70,7 @@ def ar_fit(tokens: Tokens, embedding: Embedding, length: int = CHUNK, seed: int 
             transitions than coordinates.
     """
     _check(tokens, embedding)
-    half = len(tokens) // (2 * whole(length, "length", 2))
-    if half < FEWEST or half * (length - 1) <= embedding.shape[1]:
-        raise InputError(
-            f"each half of the text needs {FEWEST} chunks of {length} tokens and more transitions "
-            f"than the {embedding.shape[1]} coordinates, got {half} chunks: give a longer text"
-        )
+    half = check_size(len(tokens), embedding.shape[1], length)
     halves = tokens[: 2 * half * length].reshape(2, half * length)
     mixed = np.stack([_shuffled(part, seed, i) for i, part in enumerate(halves)])
     shape = (2, half, length, embedding.shape[1])
@@ -85,6 +80,21 @@ def ar_fit(tokens: Tokens, embedding: Embedding, length: int = CHUNK, seed: int 
     return Fit(
         *(_mean_square(error) for error in (_missed(vectors), _missed(others), after - mean, after))
     )
+
+
+def check_size(n_tokens: int, dim: int, length: int = CHUNK) -> int:
+    """Chunks in each half of a text of so many tokens, if `ar_fit` can do with them.
+
+    Raises:
+        InputError: too few.
+    """
+    half = n_tokens // (2 * whole(length, "length", 2))
+    if half < FEWEST or half * (length - 1) <= dim:
+        raise InputError(
+            f"each half of the text needs {FEWEST} chunks of {length} tokens and more transitions "
+            f"than the {dim} coordinates, got {half} chunks: give a longer text"
+        )
+    return half
 
 
 def _missed(

@@ -12,7 +12,6 @@ from xarray import DataArray
 from icl_interp.experiments.errors import columns_of, rows_of
 from icl_interp.figures.colours import BLUE, GREY, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, Points, rows
-from icl_interp.figures.text import markup
 from icl_interp.results import Result
 from icl_interp.studies.autoregression.experiments.figure4 import ORDERS
 
@@ -55,10 +54,7 @@ def _histogram(counts: DataArray) -> Panel:
         name, colour, dash = LINES[order]
         steps = np.repeat(counts.sel(order=order).values, 2)
         marks.append(Line(edges, steps, name=name, colour=colour, dash=dash))
-    # The axis ends where no sequence is left on either side.
-    held = places[counts.values.sum(0) > 0]
-    low, high = (held.min() - 3 * half, held.max() + 3 * half) if held.size else (None, None)
-    x = Axis(markup("log<sub>10</sub> of the mean square residual"), low, high)
+    x = Axis("mean square residual", 0)
     return Panel("A W for each sequence", x, Axis("sequences", 0), marks, width=1.0)
 
 

@@ -23,8 +23,9 @@ NAMES = {
 BELOW = (
     "Angles of one coordinate are uniform on [0, 2π / μ]; only P is trained, from 0, until the "
     f"mean loss is below {TOLERANCE:g}. The query is the last token but one. The minimiser, "
-    "reached for μ = 1, takes the last token alone. Cosine encodings of Vaswani et al. (2017): a "
-    "row is a frequency."
+    "reached for μ = 1, takes the last token alone. As in the paper, the weight of the last token "
+    "is left out of each row (white), so that the others can be seen; for μ = 1 it is shown. "
+    "Cosine encodings of Vaswani et al. (2017): a row is a frequency."
 )
 
 
@@ -40,20 +41,30 @@ def figure6(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
         return {}
     assert isinstance(encodings, DataArray)
     # The matrices share a scale.
-    largest = float(np.abs(positions.sel(mu=list(MUS)).values).max())
+    others = masked(positions.sel(mu=list(MUS)))
+    largest = float(np.nanmax(np.abs(others.values)))
     panels = []
     for mu in MUS:
         last = mu == MUS[-1]
-        panels.append(matrix_panel(f"P, μ = {mu:g}", positions.sel(mu=mu), largest, bar=last))
+        panels.append(matrix_panel(f"P, μ = {mu:g}", others.sel(mu=mu), largest, bar=last))
     panels.append(matrix_panel("cosine encodings", encodings, 1.0, bar=True))
     # So do the rows of the slow laws; that of uniform angles has its own.
-    slow = longest.sel(mu=list(MUS)).values
-    for mu in (*MUS, SHARP):
-        holds = (0.0,) if mu == SHARP else (0.0, float(slow.min()), float(slow.max()))
-        panels.append(_longest_row(mu, longest.sel(mu=mu), holds))
+    slow = longest.sel(mu=list(MUS)).isel(token=slice(None, -1))
+    holds = (0.0, float(slow.values.min()), float(slow.values.max()))
+    for mu in MUS:
+        panels.append(_longest_row(mu, slow.sel(mu=mu), holds))
+    panels.append(_longest_row(SHARP, longest.sel(mu=SHARP), (0.0,)))
     title = "Attention by position after gradient descent that stops early"
     columns = len(MUS) + 1
     return {"figure6": Drawing(title, BELOW, panels, height=200, columns=columns)}
+
+
+def masked(positions: DataArray) -> DataArray:
+    """P without the weight of the last token of each query, which is NaN.
+
+    The query of row q is the last token but one, so the last token is q + 1.
+    """
+    return positions.where(positions["token"] != positions["query"] + 1)
 
 
 def matrix_panel(title: str, found: DataArray, largest: float, bar: bool) -> Panel:

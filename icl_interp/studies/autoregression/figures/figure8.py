@@ -1,6 +1,7 @@
 """The figure of `autoregression.figure8`.
 
-It shows |cosine| between heads before and after training, as matrices.
+It shows |cosine| between heads before and after training, as matrices, and the coordinates that
+each head attends to.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from icl_interp.studies.autoregression.experiments.figure8 import WHEN
 
 
 def figure8(results: Mapping[str, Result], comparison: DataFrame | None) -> dict[str, Drawing]:
-    """Before and after side by side, for each number of heads."""
+    """Before and after side by side, for each number of heads, with coordinates beside them."""
     rows = [row for row in rows_of(results, "means") if row["seed"] == 0]
     if not rows:
         return {}
@@ -26,14 +27,40 @@ def figure8(results: Mapping[str, Result], comparison: DataFrame | None) -> dict
             assert isinstance(found, DataArray)
             title = f"{row['heads']} heads, {when}: {row[when]:.2f}"
             panels.append(_alike(found, title, bar=row is rows[-1] and when == WHEN[-1]))
+        parts = results.get(f"coordinates, {row['heads']} heads")
+        if isinstance(parts, DataArray):  # results of earlier versions have none
+            panels.append(_coordinates(parts, f"{row['heads']} heads: coordinates"))
     near = ", ".join(f"{row['random heads']:.2g} for {row['heads']} heads" for row in rows)
     below = (
         "|cosine| between the tensors V ⊗ QK of two heads, and its mean over pairs of different "
         "heads in the titles. All heads start nearly alike. Random heads with the same singular "
         f"values have a mean of {near}. Seed 0."
     )
+    columns = None
+    if len(panels) > len(rows) * len(WHEN):
+        columns = len(WHEN) + 1
+        below += (
+            " Right: the part of each coordinate of a token in what a head weighs, |QK|<sup>2</sup>"
+            ", after training; the second half of the coordinates is the second copy of the state."
+        )
     title = "How alike heads are before and after training"
-    return {"figure8": Drawing(title, below, panels, height=250)}
+    return {"figure8": Drawing(title, below, panels, height=250, columns=columns)}
+
+
+def _coordinates(found: DataArray, title: str) -> Panel:
+    heads = found["head"].values.tolist()
+    places = found["coordinate"].values.tolist()
+    matrix = Matrix(
+        found.values,
+        heads,
+        places,
+        0.0,
+        None,
+        "from zero",
+        bar="",
+        hover="head {row}, coordinate {column}: {z:.3g}",
+    )
+    return Panel(title, Axis("coordinate", labels=5), Axis("head", labels=5), [matrix])
 
 
 def _alike(found: DataArray, title: str, bar: bool) -> Panel:

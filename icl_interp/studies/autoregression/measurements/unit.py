@@ -238,7 +238,8 @@ def positions_of(model: HookedTransformer, n_tokens: int) -> Float[Tensor, "quer
 
     0 for keys that a query does not see.
     """
-    raw = model.blocks[0].attn.W_P.detach().double().cpu()[:n_tokens, :n_tokens]
+    attention = model.blocks[0].attn
+    raw = attention.by_places(n_tokens).detach().double().cpu()
     if model.cfg.position_weights == "free":
         return raw.tril()
     hidden = torch.ones_like(raw, dtype=torch.bool).triu(1)
@@ -277,7 +278,7 @@ def with_positions(
 ) -> HookedTransformer:
     """The plain model with this P, in float64."""
     n, weights = len(positions), dict(model.state_dict())
-    whole = torch.zeros_like(weights["blocks.0.attn.W_P"], dtype=torch.float64)
+    whole = torch.zeros(model.cfg.n_ctx, model.cfg.n_ctx, dtype=torch.float64)
     whole[:n, :n] = positions
     return plain(model, {**weights, "blocks.0.attn.W_P": whole}, position_weights="free")
 
