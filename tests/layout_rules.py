@@ -31,7 +31,7 @@ LAYERS = {
         ),
         *("registers", "plugins", "products", "renamed"),
     ),
-    1: ("tasks", "models", "theory", "baselines"),
+    1: ("tasks", "models", "theory", "baselines", "jobs"),
     2: (
         *("checkpoints", "encodings", "predictors", "training"),
         *("probes", "interventions", "evaluation"),
@@ -72,7 +72,8 @@ SITES = {
     "typer": "cli",
     "pydantic": "structured",
     "jinja2": "report.html",
-    "ray": "training.launch",
+    "ray": "jobs.on_ray",
+    "submitit": "jobs.on_slurm",
 }
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido", "sklearn"}
