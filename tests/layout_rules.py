@@ -39,7 +39,7 @@ LAYERS = {
     3: ("analyses",),
     4: ("experiments", "figures"),
     5: ("studies",),
-    6: ("report", "pipeline", "reproduction", "testing", "sources"),
+    6: ("report", "pipeline", "reproduction", "testing", "sources", "sweep", "registry"),
     7: ("cli",),
     8: ("__main__",),
 }
@@ -62,6 +62,8 @@ SIDEWAYS = {
     "evaluation": {"checkpoints", "predictors"},
     "pipeline": {"report"},
     "reproduction": {"report"},
+    "sweep": {"pipeline", "report"},
+    "registry": {"report"},
 }
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}

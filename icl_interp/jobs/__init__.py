@@ -9,7 +9,7 @@
 [('1', 'done', 1), ('[2]', 'done', [2]), ('{', 'failed', None)]
 """
 
-from icl_interp.jobs.job import End, Job, claim_folder, command, kept, part
+from icl_interp.jobs.job import End, Job, claim_folder, command, kept, own_command, part
 from icl_interp.jobs.run import HERE, Engine, asked, results, run
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "claim_folder",
     "command",
     "kept",
+    "own_command",
     "part",
     "results",
     "run",

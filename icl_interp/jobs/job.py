@@ -6,6 +6,7 @@ has to start jobs, and a call that was interrupted is repeated as it was: what i
 
 import contextlib
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -65,8 +66,9 @@ class Job:
 
     def begin_again(self) -> None:
         """Forget that the job failed, or that it was running when its process was ended."""
-        for name in (FAILED, STARTED):
-            (self.folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that is none: the job will say so
+            for name in (FAILED, STARTED):
+                (self.folder / name).unlink(missing_ok=True)
 
     def fail(self, reason: str) -> None:
         """Say why there is no result."""
@@ -166,23 +168,43 @@ def reason_of(error: Exception) -> str:
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
-def command(argv: Sequence[str]) -> int:
+def command(argv: Sequence[str], place: Path | None = None) -> int:
     """The work of a job that is a command: run it; its output goes to the job's log.
+
+    Args:
+        argv: the program and its arguments.
+        place: the folder in which it runs.
 
     Raises:
         InputError: it ends with another exit status than 0.
     """
-    ended = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+    ended = subprocess.run(
+        argv, cwd=place, capture_output=True, text=True, errors="replace", check=False
+    )
     print(ended.stdout, ended.stderr, sep="\n")
     if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or [""])[-1]
-        raise InputError(f"exit status {ended.returncode}: {last}")
+        last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
+        raise InputError(last)
     return ended.returncode
+
+
+def own_command(name: str, *words: str, **options: Any) -> list[str]:
+    """A command of this package, as an argument list; options that are None are left out.
+
+    >>> own_command("analyze", "affine", n_prompts=64, setting=["a=1", "b=2"], seed=None)[1:]
+    ['-m', 'icl_interp', 'analyze', 'affine', '--n-prompts=64', '--setting=a=1', '--setting=b=2']
+    """
+    argv = [sys.executable, "-m", "icl_interp", name, *words]
+    for key, value in options.items():
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if one is not None:
+                argv.append(f"--{key.replace('_', '-')}={one}")
+    return argv
 
 
 def kept(folder: Path, key: str, make: Callable[[], Any]) -> Any:
     """The plain data that a folder keeps under a name; made and kept where there are none."""
-    path = part(folder, key).with_suffix(".json")
+    path = Path(f"{part(folder, key)}.json")
     if not path.exists():
         write_json(path, make())
     return read_json(path)

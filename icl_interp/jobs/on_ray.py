@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from icl_interp.errors import InputError
-from icl_interp.jobs.job import Job, perform
+from icl_interp.jobs.job import Job, perform, reason_of
 
 RETRIES = 3  # of a job whose worker or node was lost
 STORE = 10**8  # bytes of a local cluster's object store: jobs pass their results through files
@@ -82,5 +82,7 @@ def lost(ray: Any, reference: Any) -> str:
     """Why a job did not come to its end, in a line; empty where it did."""
     try:
         return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:  # its text begins with the trace
+        return reason_of(error.cause)
     except ray.exceptions.RayError as error:
         return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

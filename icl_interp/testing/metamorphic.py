@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from pandas import DataFrame
@@ -467,8 +468,14 @@ def done_or_made(
             return job(findings)
 
         for row in kept(done, key, made) if done else made():
-            rows.append((*row[:6], float(row[6]), float(row[7]), row[8]))  # NaN is kept as text
+            rows.append(_row(*row))
     return rows
+
+
+def _row(*kept: Any) -> Row:
+    """A row that was kept as JSON, where NaN stands as text."""
+    trial, model, variant, claim, before, after, first, second, wrong = kept
+    return trial, model, variant, claim, before, after, float(first), float(second), wrong
 
 
 def table_of(rows: Sequence[Row]) -> DataFrame:
