@@ -1,4 +1,4 @@
-"""What it costs to run 64 jobs on two processes, beside the ideal: their work over the processes."""
+"""What 64 jobs on two processes cost beside the ideal: their work over the processes."""
 
 import tempfile
 import time

@@ -39,7 +39,7 @@ LAYERS = {
     3: ("analyses",),
     4: ("experiments", "figures"),
     5: ("studies",),
-    6: ("report", "pipeline", "reproduction", "testing", "sources", "sweep", "registry"),
+    6: ("report", "pipeline", "reproduction", "testing", "sources", "sweep"),
     7: ("cli",),
     8: ("__main__",),
 }
@@ -63,7 +63,6 @@ SIDEWAYS = {
     "pipeline": {"report"},
     "reproduction": {"report"},
     "sweep": {"pipeline", "report"},
-    "registry": {"report"},
 }
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}

@@ -12,7 +12,7 @@ from icl_interp.errors import InputError
 from icl_interp.jobs import Engine, Job, on_ray
 
 ray = pytest.importorskip("ray")
-N_JOBS = 12
+N_JOBS = 8
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_node_that_is_lost_loses_no_job(cluster, tmp_path):
     every = []
     for value in range(N_JOBS):
         own = tmp_path / str(value)
-        arguments = {"folder": own, "value": value, "seconds": 1.0}
+        arguments = {"folder": own, "value": value, "seconds": 4.0}
         every.append(Job(str(value), tmp_path / "jobs" / str(value), job_work.counted, arguments))
     (second,) = (node for node in cluster.list_all_nodes() if node is not cluster.head_node)
     ended = []
@@ -56,6 +56,7 @@ def test_a_node_that_is_lost_loses_no_job(cluster, tmp_path):
     def watch(name):
         ended.append(name)
         if len(ended) == 4:
+            time.sleep(2)  # both nodes are in the middle of a job
             cluster.remove_node(second, allow_graceful=False)
 
     engine = Engine("ray", {"address": cluster.address})

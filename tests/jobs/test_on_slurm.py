@@ -1,5 +1,7 @@
 """Jobs through submitit: its local executor, which queues and pre-empts as Slurm does."""
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -22,22 +24,17 @@ def local(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_job_that_is_pre_empted_goes_on(local, tmp_path, monkeypatch):
+def test_a_job_that_is_pre_empted_goes_on(local, tmp_path):
     arguments = {"folder": tmp_path / "work", "value": 5, "seconds": 6.0}
     work = Job("long", tmp_path / "jobs" / "long", job_work.counted, arguments)
-    handed = []
-    map_array = submitit.AutoExecutor.map_array
-
-    def kept(self, *asked):
-        handed.extend(map_array(self, *asked))
-        return list(handed)
-
-    monkeypatch.setattr(submitit.AutoExecutor, "map_array", kept)
 
     def pre_empt():
-        while not job_work.words(tmp_path / "work"):
+        """Tell the process that works, as Slurm does before it takes the machine away."""
+        calls = tmp_path / "work" / "calls.txt"
+        while not calls.exists():
             time.sleep(0.1)
-        handed[0]._interrupt()
+        time.sleep(0.5)
+        os.kill(int(calls.read_text().split()[1]), signal.SIGUSR2)
 
     thread = threading.Thread(target=pre_empt)
     thread.start()
