@@ -181,7 +181,7 @@ def command(argv: Sequence[str], place: Path | None = None) -> int:
     ended = subprocess.run(
         argv, cwd=place, capture_output=True, text=True, errors="replace", check=False
     )
-    print(ended.stdout, ended.stderr, sep="\n")
+    sys.stdout.write(f"{ended.stdout}\n{ended.stderr}\n")
     if ended.returncode:
         last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
         raise InputError(last)

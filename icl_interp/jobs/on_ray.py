@@ -26,12 +26,14 @@ def run(
         memory: GB that Ray sets aside for each job.
     """
     ray = imported()
+    # A connection that the caller has made stays open.
     own = not ray.is_initialized()
     if own:
         connect(ray, address)
     options = {"num_cpus": 1, "max_retries": RETRIES, "memory": int(memory * 1e9) or None}
     remote = ray.remote(perform)
     pending = {remote.options(num_gpus=job.gpus, **options).remote(job): job for job in jobs}
+    # An interruption cancels what has not ended.
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1)

@@ -31,6 +31,7 @@ def run(
         settings: further parameters of submitit, such as slurm_partition.
     """
     executor = prepared(jobs[0].folder.parent / "slurm", cluster)
+    # An array holds jobs that ask for the same machines.
     by_gpus: dict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         by_gpus[job.gpus].append(job)
@@ -41,6 +42,7 @@ def run(
             executor.update_parameters(timeout_min=timeout_min, mem_gb=mem_gb, **wanted)
             handed = executor.map_array(Preemptible(), alike)
             submitted |= dict(zip(handed, alike, strict=True))
+        # What ends is handed on; an interruption cancels the rest.
         while submitted:
             for one in list(submitted):
                 if one.done():

@@ -121,6 +121,7 @@ def outcome(plan: Plan, ends: list[End], out: Path) -> Outcome:
     columns: dict[str, list[Any]] = {}
     for name in ("run", *keys, "state", *measured, "seconds", "reason"):
         columns[name] = []
+    # A row a run.
     failed = {}
     reports = []
     for one, end in zip(plan.runs, ends, strict=True):

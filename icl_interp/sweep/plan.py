@@ -65,6 +65,7 @@ def read(file: str | Path) -> Plan:
     for key in data:
         if key not in KEYS:
             raise unknown(f"key in {where}", key, KEYS)
+    # What the file says.
     recipe = data.get("recipe")
     if not isinstance(recipe, str):
         raise InputError(f"{where} must name a recipe, as in 'recipe: affine'")
@@ -73,6 +74,7 @@ def read(file: str | Path) -> Plan:
         for key in _mapping(settings, f"analyze in {where}"):
             if key not in ANALYZE:
                 raise unknown(f"key in analyze in {where}", key, ANALYZE)
+    # The runs, all of them before the first is made.
     runs: list[Run] = []
     for changes in changed(data, where):
         config = recipes.resolve(recipe, {**_mapping(data.get("set", {}), where), **changes})
