@@ -22,6 +22,7 @@ ABOUT = {
     "probes": "the default probes, together and each alone, against forward passes and cached "
     "activations",
     "report": "the default report of a large model, and of a bundled one, from a cold start",
+    "jobs": "64 jobs on two processes, against their work over the processes",
     "large": "verdicts and intervals of models, analysed as if they were small and as if they were "
     "large",
 }

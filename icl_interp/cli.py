@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any
@@ -58,6 +59,14 @@ Settings = Annotated[
         "--setting", help="What the weights do not tell, such as act_fn=relu; repeatable."
     ),
 ]
+On = Annotated[str, typer.Option("--on", help="Where jobs run: local, ray or slurm.")]
+EachOn = Annotated[
+    str | None, typer.Option("--on", help="Make each a job, on: local, ray or slurm.")
+]
+EngineSettings = Annotated[
+    list[str] | None,
+    typer.Option("--engine", help="A setting of what --on names, as processes=2; repeatable."),
+]
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older
 # ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -102,6 +111,8 @@ def analyze(
     encoding: EncodingName = None,
     n_heads: Heads = None,
     setting: Settings = None,
+    on: EachOn = None,
+    engine: EngineSettings = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print each claim's reason too.")
     ] = False,
@@ -131,7 +142,16 @@ def analyze(
     loaded = sources.all_opened(titles, options)
     reports, folders = [], [base / title if len(names) > 1 else base for title in titles.values()]
     beside = files.from_file(control) if control else None
-    for checkpoint, folder in zip(loaded, folders, strict=True):
+    failed: dict[str, str] = {}
+    if on:
+        asked = {"claims": claims, "n_prompts": n_prompts, "seed": seed, "companion": companion}
+        asked |= {"device": device, "control": control, "task": task, "encoding": encoding}
+        asked |= {"n_heads": n_heads, "setting": setting, "format": ",".join({*formats, "json"})}
+        reports, folders, failed = _analyzed(
+            dict(zip(names, folders, strict=True)), asked, base, on, engine
+        )
+        loaded = []
+    for checkpoint, folder in zip(loaded, folders, strict=False):
         outside = isinstance(checkpoint, adapters.Outside)
         report = pipeline.analyze(
             checkpoint,
@@ -149,14 +169,15 @@ def analyze(
             terminal.console().print(terminal.screen(report, verbose))
     if json_:
         found = [terminal.as_data(report) for report in reports]
-        _say(as_json(found[0] if len(names) == 1 else found), end="")
-    if len(names) > 1:
+        _say(as_json(found[0] if len(names) == len(found) == 1 else found), end="")
+    if len(reports) > 1:
         comparison = Comparison(tuple(reports))
         write_json(base / "comparison.json", comparison.to_dict())
         if not json_:
             terminal.console().print(comparison.screen())
     for folder in folders:
         _say(f"report: {_main_file(folder, formats)}", file=sys.stderr if json_ else sys.stdout)
+    _end_with(failed)
 
 
 @app.command()
@@ -201,6 +222,29 @@ def train(
         f"{error['r2']:.4f}"
     )
     _say(f"run: {folder.resolve()}")
+
+
+@app.command()
+def sweep(
+    plan: Annotated[Path, typer.Argument(help="A YAML file: recipe, set, over, cases, analyze.")],
+    on: On = "local",
+    engine: EngineSettings = None,
+    out: Out = None,
+) -> None:
+    """Train and analyse many runs of a recipe. A sweep that was stopped goes on, with its --out."""
+    from icl_interp import jobs, results
+    from icl_interp import sweep as sweeps
+    from icl_interp.report import terminal
+
+    used = jobs.asked(on, engine or ())
+    asked = sweeps.read(plan)
+    folder = _output(out, plan.stem)
+    found = sweeps.run(asked, folder, used, table=True)
+    _say(results.text(found.table))
+    if found.comparison:
+        terminal.console().print(found.comparison.screen())
+    _say(f"sweep: {(folder / 'sweep.html').resolve()}")
+    _end_with(found.failed)
 
 
 @app.command()
@@ -357,6 +401,8 @@ def reproduce(
         Path | None,
         typer.Option(help="Of the text's tokens: a model's folder or file, or a .npy matrix."),
     ] = None,
+    on: EachOn = None,
+    engine: EngineSettings = None,
 ) -> None:
     """Reproduce the tables and figures of a paper.
 
@@ -375,25 +421,48 @@ def reproduce(
     # Before anything is trained or written.
     presets.named(scale)
     run.asked(ids or (), variant)
+    others = {"--variant": variant, "--text": text, "--embedding": embedding}
+    if on and (named := [option for option, value in others.items() if value]):
+        raise InputError(
+            f"--on runs experiments as they are: leave out {' and '.join(named)}, or leave out --on"
+        )
     folder = _output(out, "reproduce")
-    for done in run.reproduce(
-        ids or (),
-        folder,
-        scale=scale,
-        models=models or (),
-        train=not no_train,
-        seed=seed,
-        variant=variant,
-        device=device,
-        text=text,
-        embedding=embedding,
-    ):
+    failed: dict[str, str] = {}
+    if on:
+        from icl_interp import jobs
+
+        chosen = list(dict.fromkeys(ids or base.names()))
+        if not no_train:
+            work = run.trainings(chosen, folder, scale, models or (), device)
+            ends = jobs.run(work, jobs.asked(on, engine or ()), table=True)
+            failed = {end.job.name: end.reason for end in ends if end.state != "done"}
+        asked = {"scale": scale, "models": models, "seed": seed, "device": device}
+        commands = {}
+        for name in chosen:
+            commands[name] = ("reproduce", (name, "--no-train"), asked | {"out": folder.absolute()})
+        failed |= _as_jobs(commands, folder, on, engine)
+        made = run.written(folder, [name for name in chosen if name not in failed])
+    else:
+        made = run.reproduce(
+            ids or (),
+            folder,
+            scale=scale,
+            models=models or (),
+            train=not no_train,
+            seed=seed,
+            variant=variant,
+            device=device,
+            text=text,
+            embedding=embedding,
+        )
+    for done in made:
         _say(f"\n{done.experiment.folder}: {done.experiment.title}")
         for line in done.setting:
             _say(f"  {line}")
         for line in done.says:
             _say(f"  {line}")
     _say(f"\nreproductions: {(folder / 'index.html').resolve()}")
+    _end_with(failed)
 
 
 @app.command()
@@ -429,6 +498,8 @@ def selfcheck(
         int | None,
         typer.Option(help="With --full or --power: how many work at a time.  [default: 1]", min=1),
     ] = None,
+    on: On = "local",
+    engine: EngineSettings = None,
     study: Annotated[
         str | None,
         typer.Option(help="Of these studies only, with commas between them.  [default: all]"),
@@ -446,8 +517,12 @@ def selfcheck(
                 "--full and --power take hours and keep their parts: name a folder for these with "
                 "--out"
             )
+        from icl_interp import jobs
+
         right = True
-        sizes = {"draws": draws, "seed": seed, "processes": processes or 1}
+        given = [f"processes={processes or 1}"] if on == "local" and not engine else engine or []
+        used = jobs.asked(on, given)
+        sizes = {"draws": draws, "seed": seed, "engine": used}
         for text, kept in checks.made(
             studies, out, full=full, power=power, **sizes, watch=_on_stderr
         ):
@@ -474,6 +549,45 @@ def selfcheck(
     wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
     _say(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
     if wrong:
+        raise typer.Exit(1)
+
+
+def _analyzed(
+    places: Mapping[str, Path], asked: dict[str, Any], base: Path, on: str, engine: list[str] | None
+) -> tuple[list[Any], list[Path], dict[str, str]]:
+    """Models analysed as jobs: reports, their folders, and what failed."""
+    from icl_interp.report.report import Report
+
+    commands = {}
+    for source, folder in places.items():
+        commands[source] = ("analyze", (source,), asked | {"out": folder.absolute()})
+    failed = _as_jobs(commands, base, on, engine)
+    folders = [folder for source, folder in places.items() if source not in failed]
+    return [Report.load(folder) for folder in folders], folders, failed
+
+
+def _as_jobs(
+    commands: Mapping[str, tuple[str, tuple[str, ...], dict[str, Any]]],
+    base: Path,
+    on: str,
+    engine: list[str] | None,
+) -> dict[str, str]:
+    """Run commands of this package as jobs; those that failed, with the reason of each."""
+    from icl_interp import jobs
+
+    work = []
+    for title, (name, words, options) in commands.items():
+        arguments = {"argv": jobs.own_command(name, *words, **options), "place": Path.cwd()}
+        work.append(jobs.Job(title, jobs.part(base / "jobs", title), jobs.command, arguments))
+    ends = jobs.run(work, jobs.asked(on, engine or ()), table=True)
+    return {end.job.name: end.reason for end in ends if end.state != "done"}
+
+
+def _end_with(failed: Mapping[str, str]) -> None:
+    """List jobs that failed, and then end with status 1."""
+    for name, reason in failed.items():
+        _say(f"failed: {name}: {reason}", file=sys.stderr)
+    if failed:
         raise typer.Exit(1)
 
 

@@ -31,7 +31,7 @@ LAYERS = {
         ),
         *("registers", "plugins", "products", "renamed"),
     ),
-    1: ("tasks", "models", "theory", "baselines"),
+    1: ("tasks", "models", "theory", "baselines", "jobs"),
     2: (
         *("adapters", "checkpoints", "encodings", "predictors", "training"),
         *("probes", "interventions", "evaluation", "contrasts"),
@@ -39,7 +39,7 @@ LAYERS = {
     3: ("analyses", "circuits"),
     4: ("experiments", "figures"),
     5: ("studies",),
-    6: ("algorithms", "report", "pipeline", "reproduction", "testing", "sources"),
+    6: ("algorithms", "report", "pipeline", "reproduction", "testing", "sources", "sweep"),
     7: ("cli",),
     8: ("__main__",),
 }
@@ -63,6 +63,7 @@ SIDEWAYS = {
     "evaluation": {"checkpoints", "predictors"},
     "pipeline": {"report"},
     "reproduction": {"report"},
+    "sweep": {"pipeline", "report"},
 }
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}
@@ -73,7 +74,8 @@ SITES = {
     "typer": "cli",
     "pydantic": "structured",
     "jinja2": "report.html",
-    "ray": "training.launch",
+    "ray": "jobs.on_ray",
+    "submitit": "jobs.on_slurm",
 }
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido", "sklearn"}

@@ -4,8 +4,8 @@ python tools/measure_windows.py RUNS [RECIPE ...]
 
 It writes icl_interp/studies/lipschitz/results/family.json.
 
-RUNS is a folder that keeps the runs: those that it holds are not trained again, and one that was
-stopped goes on. With recipes named, their families alone are made, and the file keeps the others.
+RUNS is a folder that keeps the runs, each a job: called again, it makes what is missing. With
+recipes named, their families alone are made, and the file keeps the others.
 The 48 softmax units take about 12 minutes on one core, the 48 layers about 25.
 """
 
@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from icl_interp import jobs
 from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.jobs import Engine, Job, part, results
 from icl_interp.models import tokens
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.models.weights import weights_hash
@@ -48,7 +50,7 @@ def run(
 ) -> dict[str, Any]:
     """One run: trained where it is not at hand, then measured."""
     seed, noise, lipschitz = cell
-    name = f"lipschitz_{lipschitz:g}_noise_{noise:g}_seed_{seed}"
+    name = named(cell)
     own = (
         *changes,
         f"task.lipschitz={lipschitz}",
@@ -60,7 +62,6 @@ def run(
     assert isinstance(task, RidgeFunction)
     found = window(one.model, one)
     best = float(theory.optimal_window(lipschitz, noise, task.n_points - 1, task.dim).window)
-    print(recipe, name, f"w = {found['w']:.4g}, best {best:.4g}", flush=True)
     return {
         "name": name,
         "lipschitz": lipschitz,
@@ -72,6 +73,12 @@ def run(
         **found,
         "best": best,
     }
+
+
+def named(cell: tuple[int, float, float]) -> str:
+    """The name of a run."""
+    seed, noise, lipschitz = cell
+    return f"lipschitz_{lipschitz:g}_noise_{noise:g}_seed_{seed}"
 
 
 def fresh(recipe: str, changes: tuple[str, ...], seed: int) -> dict[str, Any]:
@@ -91,11 +98,14 @@ def main() -> None:
     for kind, (recipe, changes) in KINDS.items():
         if only and recipe not in only:
             continue
-        cells = itertools.product(SEEDS, NOISES, LIPSCHITZ)
+        work = []
+        for cell in itertools.product(SEEDS, NOISES, LIPSCHITZ):
+            asked = {"folder": folder, "recipe": recipe, "changes": changes, "cell": cell}
+            work.append(Job(named(cell), part(folder / recipe / "jobs", named(cell)), run, asked))
         families[kind] = {
             "recipe": recipe,
             "changes": list(changes),
-            "runs": [run(folder, recipe, changes, cell) for cell in cells],
+            "runs": results(jobs.run(work, Engine("local"), table=True)),
             "untrained": [fresh(recipe, changes, seed) for seed in SEEDS],
         }
     record = {

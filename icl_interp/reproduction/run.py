@@ -20,10 +20,19 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.figures import files, reproductions
 from icl_interp.figures.style import Figure
-from icl_interp.provenance import environment, read_json, run_id, write_atomically, write_json
+from icl_interp.jobs import Job, part
+from icl_interp.provenance import (
+    encode,
+    environment,
+    read_json,
+    run_id,
+    write_atomically,
+    write_json,
+)
 from icl_interp.reproduction.layout import markdown
 from icl_interp.reproduction.page import index, index_markdown, page
 from icl_interp.results import Result, from_dict, to_dict
+from icl_interp.training import trainer
 
 log = logger(__name__)
 
@@ -148,7 +157,41 @@ def reproduce(
         if note:
             log.warning("%s", note)
         done.append(result)
-        _write_index(out)
+        write_index(out)
+    return done
+
+
+def trainings(
+    ids: Sequence[str], out: Path, scale: str, models: Sequence[str | Path], device: str | None
+) -> list[Job]:
+    """The trainings that experiments wait for, each once, as jobs; `reproduce` then finds them."""
+    shelf = obtain.Shelf(Path(folder) for folder in models)
+    found: dict[str, Job] = {}
+    for name in ids:
+        for model in get(name).models_at(scale):
+            wanted = obtain.config_of(model, scale)
+            folder = out / "models" / model.folder
+            if shelf.find(wanted) or obtain.Shelf.holds(folder, wanted):
+                continue
+            arguments = {"config": encode(wanted), "out": folder, "device": device}
+            found[str(folder)] = Job(
+                model.name, part(out / "jobs", model.folder), _train, arguments
+            )
+    return list(found.values())
+
+
+def _train(config: dict[str, Any], out: Path, device: str | None) -> str:
+    """The work of a job: train a model; its run id."""
+    return run_id(trainer.train(config, out, progress=False, device=device).config)
+
+
+def written(out: Path, ids: Sequence[str]) -> list[Reproduction]:
+    """What experiments of a folder have written, and the page of all."""
+    write_index(out)
+    done = []
+    for name in ids:
+        path = out / name / "results.json"
+        done.append(Reproduction(get(name), kept.checked(read_json(path), str(path))))
     return done
 
 
@@ -280,7 +323,7 @@ def _markdown(result: Reproduction, comparison: DataFrame) -> str:
     )
 
 
-def _write_index(out: Path) -> None:
+def write_index(out: Path) -> None:
     """The page and README of all that stands in the folder, from earlier calls too."""
     records = []
     folders = []

@@ -6,18 +6,20 @@ on. What came out for the bundled studies comes with the package (`results/batte
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pandas import DataFrame
 
+from icl_interp import jobs
 from icl_interp.analyses.claim import Claim
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES
-from icl_interp.provenance import environment, read_json, write_json
+from icl_interp.jobs import HERE, Engine, Job, claim_folder, part, results
+from icl_interp.jobs import kept as kept_part
+from icl_interp.provenance import environment, read_json
 from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
 from icl_interp.structured import Stored, of_schema
 from icl_interp.studies.base import STUDIES, Study
@@ -192,18 +194,15 @@ def draws(
         construction: its name.
         n_draws: how many members are drawn.
         seed: of the first draw.
-        done: a folder that keeps the table; a table of as many draws that it holds already is not
-            made again.
+        done: a folder that keeps the table, for each number of draws; one that it holds already is
+            not made again.
     """
-    path = job_cache.file_of(done, construction) if done else None
-    if path and path.exists():
-        table = read_table(Stored(read_json(path), f"{path}: "))
-        if all(row["draws"] == n_draws for row in table.to_dict("records")):
-            return table
-    table = calibration.calibrate(n_draws, seed, [construction])
-    if path:
-        write_json(path, to_dict(table))
-    return table
+
+    def made() -> dict[str, Any]:
+        return to_dict(calibration.calibrate(n_draws, seed, [construction]))
+
+    table = kept_part(done, f"{construction}, {n_draws}", made) if done else made()
+    return read_table(Stored(table, f"{done}, {construction}: "))
 
 
 def run(
@@ -213,7 +212,7 @@ def run(
     n_draws: int = DRAWS,
     seed: int = 0,
     sample: metamorphic.Sample = STANDARD,
-    processes: int = 1,
+    engine: Engine = HERE,
     watch: Watch | None = None,
 ) -> Battery:
     """The battery of a study that is registered.
@@ -224,48 +223,43 @@ def run(
         n_draws: of each construction.
         seed: of the first draw.
         sample: the prompts of each trial.
-        processes: that work beside each other, a model or a construction at a time. With more than
-            one, each computes with one thread.
+        engine: where trials are made: all of a model, or of a construction, as one job.
         watch: is told what is done.
 
     Raises:
         InputError: the folder keeps parts that other code made, or of another sample or seed.
     """
     made_by = stamp(study, done, sample, seed)
-    work: list[Callable[[], str]] = [
-        partial(_try_model, study.name, name, done, sample) for name in study.models
-    ]
     every = known_models.known(study.constructions, study.claims, seed)
-    work += [partial(_try_known, study.name, one.construction.name, done, seed) for one in every]
-    work += [
-        partial(_draw, study.name, one.name, done, n_draws, seed) for one in study.constructions
-    ]
-    if processes > 1:
-        for name in job_cache.made(work, processes):
-            if watch:
-                watch(name)
-    posed = {name: metamorphic.posed(store.load(name)) for name in study.models}
-    tables = (
-        metamorphic.run(posed, study.claims, sample=sample, done=done / "trials", watch=watch),
-        known_models.run_known(every, every, seed=seed, done=done / "known", watch=watch),
+    known = [one.construction.name for one in every]
+    drawn = [one.name for one in study.constructions]
+    kinds = (
+        ("trials", _try_model, study.models, {"sample": sample}),
+        ("known", _try_known, known, {"seed": seed}),
+        (f"draws of {n_draws}", _draw, drawn, {"n_draws": n_draws, "seed": seed}),
     )
-    rows = [row for table in tables for row in table.to_dict("records")]
+    work = []
+    for kind, function, names, settings in kinds:
+        for name in names:
+            arguments = {"study": study.name, "name": name, "done": done, **settings}
+            work.append(Job(name, part(done / "jobs" / kind, name), function, arguments))
+    # Each job gives a table: its rows, by the function that made them.
+    made: dict[Any, list[Row]] = {function: [] for _, function, *_ in kinds}
+    for job, found in zip(work, results(jobs.run(work, engine, watch=watch)), strict=True):
+        table = read_table(Stored(found, f"{job.folder}: "))
+        made[job.work] += table.to_dict("records")
+    rows = made[_try_model] + made[_try_known]
     left_out = sorted(
         {(row["model"], row["variant"]) for row in rows if row["trial"] == metamorphic.LEFT_OUT}
     )
     tried = [row for row in rows if not excepted(row, study)]
-    drawn = [
-        row
-        for one in study.constructions
-        for row in draws(one.name, n_draws, seed, done / "draws").to_dict("records")
-    ]
     settings = {
         "models": list(study.models),
         "variants": {
             kind: sorted({row["variant"] for row in tried if row["trial"] == kind})
             for kind in KINDS
         },
-        "known": [one.construction.name for one in every],
+        "known": known,
         "left_out": [f"{model}: {variant}" for model, variant in left_out],
         "draws": n_draws,
         **made_by,
@@ -274,7 +268,7 @@ def run(
         study.name,
         by_claim(tried, study.claims),
         _table([row for row in tried if row["wrong"]], metamorphic.COLUMNS),
-        _table(drawn, calibration.COLUMNS),
+        _table(made[_draw], calibration.COLUMNS),
         settings,
     )
 
@@ -282,10 +276,10 @@ def run(
 def stamp(study: Study, done: Path, sample: metamorphic.Sample, seed: int) -> dict[str, Any]:
     """What the parts of a battery depend on.
 
-    Its folder is refused where it keeps others (`job_cache.claim`).
+    Its folder is refused where it keeps others (`jobs.claim_folder`).
     """
     made_by = {"sources": job_cache.sources(study), "sample": asdict(sample), "seed": seed}
-    job_cache.claim(done, made_by)
+    claim_folder(done, made_by)
     return made_by
 
 
@@ -351,25 +345,19 @@ def by_claim(tried: Sequence[Row], claims: Iterable[Claim]) -> DataFrame:
     return table_of_rows(rows)
 
 
-def _try_model(study: str, name: str, done: Path, sample: metamorphic.Sample) -> str:
-    metamorphic.run(
-        {name: metamorphic.posed(store.load(name))},
-        STUDIES.named(study).claims,
-        sample=sample,
-        done=done / "trials",
-    )
-    return name
+def _try_model(study: str, name: str, done: Path, sample: metamorphic.Sample) -> dict[str, Any]:
+    posed = {name: metamorphic.posed(store.load(name))}
+    claims = STUDIES.named(study).claims
+    return to_dict(metamorphic.run(posed, claims, sample=sample, done=done / "trials"))
 
 
-def _try_known(study: str, name: str, done: Path, seed: int) -> str:
+def _try_known(study: str, name: str, done: Path, seed: int) -> dict[str, Any]:
     of_it = STUDIES.named(study)
     every = known_models.known(of_it.constructions, of_it.claims, seed)
     chosen = [one for one in every if one.construction.name == name]
-    known_models.run_known(chosen, every, seed=seed, done=done / "known")
-    return name
+    return to_dict(known_models.run_known(chosen, every, seed=seed, done=done / "known"))
 
 
-def _draw(study: str, name: str, done: Path, n_draws: int, seed: int) -> str:
+def _draw(study: str, name: str, done: Path, n_draws: int, seed: int) -> dict[str, Any]:
     assert study in STUDIES  # reading the register has the studies of other packages loaded
-    draws(name, n_draws, seed, done / "draws")
-    return name
+    return to_dict(draws(name, n_draws, seed, done / "draws"))

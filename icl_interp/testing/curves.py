@@ -6,16 +6,17 @@ of each).
 """
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pandas import DataFrame
 
+from icl_interp import jobs
 from icl_interp.experiments import power
 from icl_interp.experiments.calibration import NO, YES
-from icl_interp.provenance import environment, read_json, write_json
+from icl_interp.jobs import HERE, Engine, Job, claim_folder, part, results
+from icl_interp.provenance import environment, read_json
 from icl_interp.results import to_dict
 from icl_interp.structured import Stored, of_schema
 from icl_interp.studies.base import STUDIES, Study
@@ -112,7 +113,7 @@ def run(
     *,
     n_draws: int = DRAWS,
     seed: int = 0,
-    processes: int = 1,
+    engine: Engine = HERE,
     watch: Watch | None = None,
 ) -> Curves:
     """The power curves of a study that is registered.
@@ -122,30 +123,25 @@ def run(
         done: the folder that keeps each curve.
         n_draws: models for each value.
         seed: of the first draw.
-        processes: that work beside each other, a curve at a time. With more than one, each computes
-            with one thread.
+        engine: where curves are made, each as a job.
         watch: is told what is done.
 
     Raises:
         InputError: the folder keeps curves that other code made, or of other draws.
     """
     made_by = {"sources": job_cache.sources(study), "draws": n_draws, "seed": seed}
-    job_cache.claim(done, made_by)
-    work = [partial(_turn, study.name, dial.name, done, n_draws, seed) for dial in study.dials]
-    for name in job_cache.made(work, processes):
-        if watch:
-            watch(name)
-    files = {dial.name: job_cache.file_of(done, dial.name) for dial in study.dials}
-    return Curves(
-        study.name,
-        {name: read_table(Stored(read_json(path), f"{path}: ")) for name, path in files.items()},
-        made_by,
-    )
+    claim_folder(done, made_by)
+    names = [dial.name for dial in study.dials]
+    work = []
+    for name in names:
+        arguments = {"study": study.name, "name": name, "n_draws": n_draws, "seed": seed}
+        work.append(Job(name, part(done, name), _turn, arguments))
+    tables = {}
+    for name, found in zip(names, results(jobs.run(work, engine, watch=watch)), strict=True):
+        tables[name] = read_table(Stored(found, f"{done}, {name}: "))
+    return Curves(study.name, tables, made_by)
 
 
-def _turn(study: str, name: str, done: Path, n_draws: int, seed: int) -> str:
+def _turn(study: str, name: str, n_draws: int, seed: int) -> dict[str, Any]:
     assert study in STUDIES  # reading the register has the studies of other packages loaded
-    path = job_cache.file_of(done, name)
-    if not path.exists():
-        write_json(path, to_dict(power.curve(name, n_draws, seed)))
-    return name
+    return to_dict(power.curve(name, n_draws, seed))

@@ -11,11 +11,11 @@ constructions.
 """
 
 import copy
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from pandas import DataFrame
@@ -28,14 +28,15 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Controls, Lab
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
+from icl_interp.jobs import kept
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.rescaled import RescaledValues
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.provenance import generator, write_json
+from icl_interp.provenance import generator
 from icl_interp.results import make_table
-from icl_interp.testing import job_cache, null_models
+from icl_interp.testing import null_models
 from icl_interp.testing.reparameterisations.base import Edit, differ, freed
 from icl_interp.testing.reparameterisations.named import EDITS
 from icl_interp.testing.reparameterisations.targets import TARGET_EDITS, Posed, TargetEdit
@@ -435,14 +436,14 @@ def run(
         A row a trial, model, variant and claim. "wrong" says what a verdict did not survive; it is
         empty where it did.
     """
-    kept: list[Row] = []
+    rows: list[Row] = []
     for name, model in models.items():
 
         def before(model: Posed = model) -> Findings:
             return judged(model, claims, sample)
 
-        kept += done_or_made(name, before, jobs(name, model, claims, sample), done, watch)
-    return table_of(kept)
+        rows += done_or_made(name, before, jobs(name, model, claims, sample), done, watch)
+    return table_of(rows)
 
 
 def done_or_made(
@@ -457,20 +458,23 @@ def done_or_made(
     findings: Findings | None = None
     for trial, job in trials:
         key = f"{name}: {trial}"
-        if done and job_cache.file_of(done, key).exists():
-            stored = json.loads(job_cache.file_of(done, key).read_text())
-            rows += [
-                (*row[:6], float(row[6]), float(row[7]), row[8]) for row in stored
-            ]  # NaN stands as text
-            continue
-        if watch:
-            watch(key)
-        findings = before() if findings is None else findings
-        found = job(findings)
-        rows += found
-        if done:
-            write_json(job_cache.file_of(done, key), found)
+
+        def made(key: str = key, job: Job = job) -> list[Row]:
+            nonlocal findings
+            if watch:
+                watch(key)
+            findings = before() if findings is None else findings
+            return job(findings)
+
+        for row in kept(done, key, made) if done else made():
+            rows.append(_row(*row))
     return rows
+
+
+def _row(*kept: Any) -> Row:
+    """A row that was kept as JSON, where NaN stands as text."""
+    trial, model, variant, claim, before, after, first, second, wrong = kept
+    return trial, model, variant, claim, before, after, float(first), float(second), wrong
 
 
 def table_of(rows: Sequence[Row]) -> DataFrame:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 
+from icl_interp.jobs import Engine
 from icl_interp.provenance import write_json
 from icl_interp.studies import STUDIES
 from icl_interp.studies.base import Study
@@ -52,7 +53,7 @@ def made(
     power: bool,
     draws: int | None,
     seed: int,
-    processes: int,
+    engine: Engine,
     watch: Watch,
 ) -> Iterator[tuple[str, bool]]:
     """The battery (`full`) and the power curves of studies, and whether all is as it must be.
@@ -64,19 +65,14 @@ def made(
         if full:
             n_draws = battery.DRAWS if draws is None else draws
             whole = battery.run(
-                study, folder, n_draws=n_draws, seed=seed, processes=processes, watch=watch
+                study, folder, n_draws=n_draws, seed=seed, engine=engine, watch=watch
             )
             write_json(folder / "battery.json", whole.to_dict())
             yield f"{study.name}:\n{said(whole)}", not whole.short()
         if power and study.dials:
             n_draws = curves.DRAWS if draws is None else draws
             turned = curves.run(
-                study,
-                folder / "power",
-                n_draws=n_draws,
-                seed=seed,
-                processes=processes,
-                watch=watch,
+                study, folder / "power", n_draws=n_draws, seed=seed, engine=engine, watch=watch
             )
             write_json(folder / "power.json", turned.to_dict())
             yield f"{study.name}:\n{said(turned)}", not turned.short()

@@ -1,6 +1,6 @@
 """Recipes: runs as small YAML files, shipped with the package or written by the user."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,34 @@ from icl_interp.provenance import encode
 from icl_interp.structured import DEPTH
 
 
-def resolve(source: str | Path | dict | RunConfig, overrides: Iterable[str] = ()) -> RunConfig:
-    """The config of a recipe's name, a YAML file, a mapping or a config, with `key=value` changes.
+def resolve(
+    source: str | Path | dict | RunConfig, overrides: Iterable[str] | Mapping[str, Any] = ()
+) -> RunConfig:
+    """The config of a recipe's name, a YAML file, a mapping or a config, with changes.
+
+    Changes are texts `key=value`, whose values are read as YAML, or values by dotted key.
 
     >>> resolve("affine", ["training.steps=10"]).training.steps
     10
+    >>> resolve("affine", {"training.learning_rate": 1e-5}).training.learning_rate
+    1e-05
     """
-    overrides = list(overrides)
+    if isinstance(overrides, Mapping):
+        changes = list(overrides.items())
+    else:
+        changes = [_parsed(override) for override in overrides]
     if isinstance(source, RunConfig):
-        if not overrides:
+        if not changes:
             return source
         data = encode(source)
     elif isinstance(source, dict):
         data = source
     else:
         data = _read(source)
-    for override in overrides:
-        data = _override(data, override)
+    for key, value in changes:
+        if not _is_key(key):
+            raise InputError(f"keys of a recipe look like training.steps, but got {shown(key)}")
+        data = _with(data, key.split("."), value)
     return parse(data, "config" if isinstance(source, (dict, RunConfig)) else str(source))
 
 
@@ -46,15 +57,20 @@ def _read(source: str | Path) -> Any:
     return read_yaml(path)
 
 
-def _override(data: Any, override: str) -> Any:
-    """A copy of nested data with one dotted key set. The value is read as YAML."""
+def _parsed(override: str) -> tuple[str, Any]:
+    """A dotted key and its value, which is read as YAML."""
     key, equals, text = override.partition("=")
-    parts = key.split(".")
-    if not equals or not all(parts) or len(parts) > DEPTH:
+    if not equals or not _is_key(key):
         raise InputError(
             f"changes to a recipe look like training.steps=1000, but got {shown(override)}"
         )
-    return _with(data, parts, parse_yaml(text, f"the value {shown(text)}"))
+    return key, parse_yaml(text, f"the value {shown(text)}")
+
+
+def _is_key(text: str) -> bool:
+    """Whether a text is a dotted key."""
+    parts = text.split(".")
+    return all(parts) and len(parts) <= DEPTH
 
 
 def _with(data: Any, key: list[str], value: Any) -> Any:

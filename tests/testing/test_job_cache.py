@@ -1,40 +1,12 @@
-"""The folder of a battery keeps parts of one state of the code, and a file for each of them."""
+"""What the verdicts of a study depend on is its code, and nothing that shows them."""
 
 import ast
 
-import pytest
 from helpers import must_fail
 
-from icl_interp.errors import InputError
-from icl_interp.experiments.calibration import CONSTRUCTIONS
 from icl_interp.studies import STUDIES
 from icl_interp.studies.base import Study
 from icl_interp.testing import job_cache
-
-
-def check_one_file_each(file_of, folder):
-    names = list(CONSTRUCTIONS)
-    assert len({file_of(folder, name).name.lower() for name in names}) == len(names) > 80
-    assert all(file_of(folder, name).parent == folder for name in (*names, "a/b", "../up", "c: d"))
-
-
-def test_two_parts_never_share_a_file(tmp_path):
-    check_one_file_each(job_cache.file_of, tmp_path)
-    must_fail(
-        check_one_file_each,
-        lambda folder, name: folder / "".join(c for c in name if c.isalnum()),
-        tmp_path,
-    )
-
-
-def test_a_folder_is_refused_to_parts_made_otherwise(tmp_path):
-    job_cache.claim(tmp_path / "new", {"sources": "a", "seed": 0})
-    job_cache.claim(tmp_path / "new", {"sources": "a", "seed": 0})
-    with pytest.raises(
-        InputError,
-        match="new keeps parts of a run with other sources and seed: name another folder",
-    ):
-        job_cache.claim(tmp_path / "new", {"sources": "b", "seed": 1})
 
 
 def check_what_shows_is_not_asked(files):

@@ -1,0 +1,87 @@
+"""Sweeps: which runs a file asks for, and what comes of them."""
+
+import numpy as np
+import pytest
+from helpers import must_fail
+
+from icl_interp import sweep
+from icl_interp.errors import InputError
+from icl_interp.jobs import HERE
+from icl_interp.provenance import read_json
+from icl_interp.results import from_dict
+from icl_interp.sweep import plan
+
+TEXT = """
+recipe: affine
+set:
+  model: {n_layers: 1, d_model: 8, n_heads: 2, n_ctx: 12}
+  task.n_points: 5
+  training: {steps: 4, batch_size: 4, warmup_steps: 1, checkpoint_every: 2, log_every: 2}
+over:
+  training.seed: [0, 1]
+  training.learning_rate: [1.0e-3, 1.0e-5]
+analyze: false
+"""
+
+
+def planned(folder, text):
+    file = folder / "sweep.yaml"
+    file.write_text(text)
+    return sweep.read(file)
+
+
+def test_a_grid_is_every_value_with_every_other(tmp_path):
+    found = planned(tmp_path, TEXT)
+    pairs = [(r.config.training.seed, r.config.training.learning_rate) for r in found.runs]
+    assert pairs == [(0, 1e-3), (0, 1e-5), (1, 1e-3), (1, 1e-5)]
+    assert {run.config.model.d_model for run in found.runs} == {8}
+    assert found.runs[1].name == "seed=0, learning_rate=1e-05"
+    assert found.analyze is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("recipe: affine", "recipe: afine", "afine"),
+        ("recipe: affine", "recipes: affine", "recipes"),
+        ("[0, 1]", "3", "over.training.seed in .* must be a list of values, but got 3"),
+        ("[0, 1]", "[0, 0]", "asks for the same run twice"),
+        ("[0, 1]", "[0, x]", "seed must be a whole number"),
+        ("training.seed:", "training.sead:", "sead"),
+        ("analyze: false", "analyze: {claim: []}", "claim"),
+        ("analyze: false", "analyze: false\ncases: 3", "cases in .* must be a list of changes"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_a_line(tmp_path, old, new, words):
+    assert old in TEXT
+    with pytest.raises(InputError, match=words):
+        planned(tmp_path, TEXT.replace(old, new))
+
+
+def test_too_many_runs_are_refused_before_they_are_listed():
+    values = list(range(200))
+    with pytest.raises(InputError, match="asks for 40,000 runs"):
+        next(plan.changed({"over": {"a": values, "b": values}}, "x"))
+
+
+def check_each_once(table, runs):
+    assert list(table["run"]) == [run.name for run in runs]
+    assert set(table["state"]) == {"done"}
+    assert np.isfinite(table["error"]).all()
+
+
+def test_each_run_stands_once_in_the_table(tmp_path):
+    asked = planned(tmp_path, TEXT)
+    ended = []
+    found = sweep.run(asked, tmp_path / "out", HERE, watch=ended.append)
+    check_each_once(found.table, asked.runs)
+    must_fail(check_each_once, found.table.iloc[[0, 0, 1, 2, 3]], asked.runs)
+    stored = from_dict(read_json(tmp_path / "out" / "table.json"))
+    check_each_once(stored, asked.runs)
+    assert "seed=1" in (tmp_path / "out" / "sweep.html").read_text()
+    again = sweep.run(asked, tmp_path / "out", HERE, watch=ended.append)
+    assert len(ended) == len(asked.runs)  # nothing was made again
+    assert again.table.equals(found.table)
+    other = planned(tmp_path, TEXT.replace("[0, 1]", "[0, 2]"))
+    with pytest.raises(InputError, match="parts of a run with other runs"):
+        sweep.run(other, tmp_path / "out", HERE)
