@@ -7,9 +7,7 @@ terminated, with the training saved and a line on stderr (`training.process.Term
 through here); anything else is a bug.
 """
 
-import datetime
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -19,9 +17,10 @@ from typing import Annotated, Any
 
 import typer
 
-from icl_interp import sources
+from icl_interp import __version__, sources
 from icl_interp.checkpoints import bundled
 from icl_interp.errors import Formatter, InputError, printable
+from icl_interp.options import formats, listed, main_file, output, task_asked
 
 app = typer.Typer(
     name="icl-interp",
@@ -70,7 +69,22 @@ EngineSettings = Annotated[
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older
 # ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
-SIGMAS = (1e-9, 1e9)  # so that no square leaves the range of float32
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        _say(f"icl-interp {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+]
+
+
+@app.callback()
+def whole(version: Version = False) -> None:
+    """Mechanistic interpretability of in-context learning: verdicts on published claims."""
 
 
 @app.command()
@@ -124,13 +138,14 @@ def analyze(
     ] = False,
 ) -> None:
     """Judge published claims on a model, and write a report."""
-    formats, chosen = _formats(format), _listed(claims, "--claims")
+    wanted = formats(format)
+    chosen = listed(claims, "--claims")
     names = checkpoints or [bundled.DEFAULT]
     for name in names:  # before torch is imported: a typo should not cost seconds
         if not sources.exists(name):
             raise bundled.not_found(name)
     titles = sources.titles(names)
-    base = _output(out, titles[names[0]] if len(names) == 1 else "compare")
+    base = output(out, titles[names[0]] if len(names) == 1 else "compare")
     from icl_interp import pipeline
     from icl_interp.checkpoints import given
     from icl_interp.predictors import adapters, files
@@ -146,8 +161,10 @@ def analyze(
     if on:
         asked = {"claims": claims, "n_prompts": n_prompts, "seed": seed, "companion": companion}
         asked |= {"device": device, "control": control, "task": task, "encoding": encoding}
-        asked |= {"n_heads": n_heads, "setting": setting, "format": ",".join({*formats, "json"})}
-        reports, folders, failed = _analyzed(
+        asked |= {"n_heads": n_heads, "setting": setting, "format": ",".join({*wanted, "json"})}
+        from icl_interp import batch
+
+        reports, folders, failed = batch.analyzed(
             dict(zip(names, folders, strict=True)), asked, base, on, engine
         )
         loaded = []
@@ -163,37 +180,55 @@ def analyze(
             companions=companion or (),
             device=device,
         )
-        report.save(folder, formats)  # one at a time: what is done is kept
+        report.save(folder, wanted)  # one at a time: what is done is kept
         reports.append(report)
         if not json_ and (len(names) == 1 or verbose):
             terminal.console().print(terminal.screen(report, verbose))
     if json_:
-        found = [terminal.as_data(report) for report in reports]
-        _say(as_json(found[0] if len(names) == len(found) == 1 else found), end="")
+        printed = [terminal.as_data(report) for report in reports]
+        _say(as_json(printed[0] if len(names) == len(printed) == 1 else printed), end="")
     if len(reports) > 1:
         comparison = Comparison(tuple(reports))
         write_json(base / "comparison.json", comparison.to_dict())
         if not json_:
             terminal.console().print(comparison.screen())
     for folder in folders:
-        _say(f"report: {_main_file(folder, formats)}", file=sys.stderr if json_ else sys.stdout)
+        _say(f"report: {main_file(folder, wanted)}", file=sys.stderr if json_ else sys.stdout)
     _end_with(failed)
 
 
 @app.command()
+def claims(
+    study: Annotated[str | None, typer.Option(help="The claims of this study only.")] = None,
+    for_: Annotated[
+        str | None,
+        typer.Option("--for", help="A checkpoint: those that do not apply to it say why."),
+    ] = None,
+) -> None:
+    """List the claims, a line each."""
+    from icl_interp import pipeline
+    from icl_interp.report import terminal
+
+    terminal.console().print(terminal.claims(pipeline.applying(for_, study)))
+
+
+@app.command()
 def explain(
-    claim: Annotated[str, typer.Argument(help="The id of a claim, as reports give it.")],
+    claim: Annotated[str, typer.Argument(help="The id of a claim, or a report to sum up.")],
     report: Annotated[
         Path | None,
         typer.Argument(help="A report's folder or report.json: its result is shown as well."),
     ] = None,
 ) -> None:
-    """Explain a claim: its statement and quote, measurements, criterion, and a report's result."""
+    """Explain a claim, with a report's result, or what the model of a report does."""
     from icl_interp import studies  # noqa: F401 registers the bundled claims
     from icl_interp.analyses import registry
     from icl_interp.report import terminal
     from icl_interp.report.report import Report
 
+    if claim not in registry.REGISTRY and Path(claim).exists():
+        terminal.console().print(terminal.explained(Report.load(Path(claim))))
+        return
     asked = registry.REGISTRY.named(claim)
     finding = Report.load(report)[claim] if report else None
     terminal.console().print(terminal.claim(asked, finding))
@@ -214,7 +249,7 @@ def train(
 
     config = recipes.resolve(recipe, changes or ())
     checked_device(device)
-    folder = _output(out, Path(recipe).stem)
+    folder = output(out, Path(recipe).stem)
     checkpoint = trainer.train(config, folder, device=device)
     error = checkpoint.provenance["in_distribution"]
     _say(
@@ -238,7 +273,7 @@ def sweep(
 
     used = jobs.asked(on, engine or ())
     asked = sweeps.read(plan)
-    folder = _output(out, plan.stem)
+    folder = output(out, plan.stem)
     found = sweeps.run(asked, folder, used, table=True)
     _say(results.text(found.table))
     if found.comparison:
@@ -288,30 +323,11 @@ def evaluate(
     from icl_interp import evaluation, results
     from icl_interp.checkpoints import given
     from icl_interp.provenance import write_json
-    from icl_interp.tasks import shifts
-    from icl_interp.tasks.base import Scalable
 
-    least, most = SIGMAS
-    if not least <= sigma <= most:
-        raise InputError(f"--sigma must be a number from {least:g} to {most:g}, but got {sigma:g}")
     options = given.options(task, encoding, n_heads, setting)
     loaded = sources.opened(checkpoint, options)
-    asked = getattr(loaded, "task", None) or options["task"]
-    if sigma != 1:
-        if not isinstance(asked, Scalable):
-            raise InputError(
-                f"--sigma scales coefficients, which a {type(asked).__name__} task does not have"
-            )
-        asked = asked.scaled(sigma)
-    if new_functions:
-        if asked.n_tasks is None:
-            raise InputError(
-                "--new-functions leaves the pool of a task (its n_tasks), but this task has none: "
-                "all of its functions are new, so leave the option out"
-            )
-        asked = asked.fresh()
-    if shift is not None:
-        asked = shifts.shifted(asked, shift)
+    own = getattr(loaded, "task", None) or options["task"]
+    asked = task_asked(own, sigma, new_functions, shift)
     table = evaluation.evaluate(
         loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
     )
@@ -350,7 +366,7 @@ def algorithm(
     if len(pair) not in (0, 2):
         raise InputError(f"--separate names two rivals, but got {len(pair)}: give it twice")
     title = next(iter(sources.titles([checkpoint]).values()))
-    folder = _output(out, f"algorithm-{title}")
+    folder = output(out, f"algorithm-{title}")
     from icl_interp.algorithms import run
     from icl_interp.checkpoints import given
     from icl_interp.provenance import as_json
@@ -411,10 +427,7 @@ def reproduce(
     from icl_interp.experiments import base, presets
 
     if list_:
-        for name in base.names():
-            experiment = base.get(name)
-            forms = ", ".join(one.name for one in experiment.variants)
-            _say(f"{name:18} {experiment.title}{f' [--variant {forms}]' if forms else ''}")
+        _say("\n".join(base.listed()))
         return
     from icl_interp.reproduction import run
 
@@ -426,22 +439,14 @@ def reproduce(
         raise InputError(
             f"--on runs experiments as they are: leave out {' and '.join(named)}, or leave out --on"
         )
-    folder = _output(out, "reproduce")
+    folder = output(out, "reproduce")
     failed: dict[str, str] = {}
     if on:
-        from icl_interp import jobs
+        from icl_interp import batch
 
         chosen = list(dict.fromkeys(ids or base.names()))
-        if not no_train:
-            work = run.trainings(chosen, folder, scale, models or (), device)
-            ends = jobs.run(work, jobs.asked(on, engine or ()), table=True)
-            failed = {end.job.name: end.reason for end in ends if end.state != "done"}
         asked = {"scale": scale, "models": models, "seed": seed, "device": device}
-        commands = {}
-        for name in chosen:
-            commands[name] = ("reproduce", (name, "--no-train"), asked | {"out": folder.absolute()})
-        failed |= _as_jobs(commands, folder, on, engine)
-        made = run.written(folder, [name for name in chosen if name not in failed])
+        made, failed = batch.reproduced(chosen, folder, asked, not no_train, on, engine)
     else:
         made = run.reproduce(
             ids or (),
@@ -457,9 +462,7 @@ def reproduce(
         )
     for done in made:
         _say(f"\n{done.experiment.folder}: {done.experiment.title}")
-        for line in done.setting:
-            _say(f"  {line}")
-        for line in done.says:
+        for line in (*done.setting, *done.says):
             _say(f"  {line}")
     _say(f"\nreproductions: {(folder / 'index.html').resolve()}")
     _end_with(failed)
@@ -509,7 +512,7 @@ def selfcheck(
     """Judge every claim on hand-built models whose answer is known, and show the results."""
     from icl_interp.testing import selfcheck as checks
 
-    studies = checks.chosen(_listed(study, "--study"))
+    studies = checks.chosen(listed(study, "--study"))
 
     if full or power:
         if out is None:
@@ -532,10 +535,7 @@ def selfcheck(
             raise typer.Exit(1)
         return
     if processes is not None:
-        raise InputError(
-            "--processes is for --full and --power: without these, one process draws each model a "
-            "few times"
-        )
+        raise InputError("--processes is for --full and --power: leave it out without these")
     from icl_interp import results
     from icl_interp.experiments import calibration
     from icl_interp.provenance import write_json
@@ -546,41 +546,10 @@ def selfcheck(
     if out:
         write_json(out / "selfcheck.json", results.to_dict(table))
     _say("\n".join(checks.kept(studies)))
-    wrong = sum(n - k for n, k in zip(table["draws"], table["as expected"], strict=True))
-    _say(f"{sum(table['draws']) - wrong} of {sum(table['draws'])} verdicts as expected")
-    if wrong:
+    right = sum(table["as expected"])
+    _say(f"{right} of {sum(table['draws'])} verdicts as expected")
+    if right < sum(table["draws"]):
         raise typer.Exit(1)
-
-
-def _analyzed(
-    places: Mapping[str, Path], asked: dict[str, Any], base: Path, on: str, engine: list[str] | None
-) -> tuple[list[Any], list[Path], dict[str, str]]:
-    """Models analysed as jobs: reports, their folders, and what failed."""
-    from icl_interp.report.report import Report
-
-    commands = {}
-    for source, folder in places.items():
-        commands[source] = ("analyze", (source,), asked | {"out": folder.absolute()})
-    failed = _as_jobs(commands, base, on, engine)
-    folders = [folder for source, folder in places.items() if source not in failed]
-    return [Report.load(folder) for folder in folders], folders, failed
-
-
-def _as_jobs(
-    commands: Mapping[str, tuple[str, tuple[str, ...], dict[str, Any]]],
-    base: Path,
-    on: str,
-    engine: list[str] | None,
-) -> dict[str, str]:
-    """Run commands of this package as jobs; those that failed, with the reason of each."""
-    from icl_interp import jobs
-
-    work = []
-    for title, (name, words, options) in commands.items():
-        arguments = {"argv": jobs.own_command(name, *words, **options), "place": Path.cwd()}
-        work.append(jobs.Job(title, jobs.part(base / "jobs", title), jobs.command, arguments))
-    ends = jobs.run(work, jobs.asked(on, engine or ()), table=True)
-    return {end.job.name: end.reason for end in ends if end.state != "done"}
 
 
 def _end_with(failed: Mapping[str, str]) -> None:
@@ -627,43 +596,3 @@ def main() -> None:
 def _stop(message: str) -> None:
     _say(" ".join(message.split()), file=sys.stderr)
     sys.exit(2)
-
-
-def _formats(text: str) -> list[str]:
-    from icl_interp.errors import unknown
-
-    formats = _listed(text, "--format") or []
-    for name in formats:
-        if name not in ("html", "json", "png", "svg", "pdf"):
-            raise unknown("format", name, ("html", "json", "png", "svg", "pdf"))
-    return formats
-
-
-def _listed(text: str | None, option: str) -> list[str] | None:
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    if text is not None and not parts:
-        raise InputError(
-            f"{option} is empty: name one or several, with commas between them, or leave the "
-            "option out"
-        )
-    return parts or None
-
-
-def _output(out: Path | None, name: str) -> Path:
-    """The output folder: checked before the computation, made when there is something to write."""
-    if out is None:
-        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        out = Path("icl-interp-out") / f"{name}-{stamp}"
-    nearest = out.absolute()
-    while not nearest.exists():
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        raise InputError(f"cannot write to {out}: {nearest} is a file; choose another --out")
-    if not os.access(nearest, os.W_OK):
-        raise InputError(f"cannot write to {out}: no permission in {nearest}; choose another --out")
-    return out
-
-
-def _main_file(folder: Path, formats: list[str]) -> Path:
-    name = next((f"report.{f}" for f in ("html", "json") if f in formats), "figures")
-    return (folder / name).resolve()

@@ -33,6 +33,7 @@ from icl_interp.predictors import adapters, checks
 from icl_interp.provenance import encode, environment, generator, run_id
 from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
+from icl_interp.studies.base import STUDIES
 from icl_interp.tasks.base import Task
 
 log = logger(__name__)
@@ -122,21 +123,8 @@ def analyze(
     started = time.perf_counter()
     sizes = Sizes.of(loaded.model, n_prompts)
     _check_is_one(loaded)
-    error = evaluation.in_distribution(loaded, loaded.task, 1 if is_large(loaded.model) else 8)
     matched, left_out = companions_of_model(companions, loaded)
-    known = Facts.of(
-        loaded.model,
-        loaded.task,
-        tokens.name_of(loaded.encoding),
-        error,
-        n_units=sizes.n_units,
-        n_claims=len(registry.REGISTRY),
-        optimizer="Adam" if loaded.config.training else "",
-        n_steps=_steps(loaded),
-        snapshots=_kept(loaded),
-        companions={role: other.name for role, other in matched.items()},
-        companions_left_out=tuple(left_out),
-    )
+    known = facts_of(loaded, sizes.n_units, matched, left_out)
     without_norm = matched.get(Role("no norm"))
     lab = Lab(
         loaded.model,
@@ -163,6 +151,55 @@ def analyze(
     if loaded.config.training:
         origin["kind_of_training"] = companions_of.kind_of(encode(loaded.config))
     return _judged(lab, selected, described, known, origin, started, progress)
+
+
+def facts_of(
+    loaded: Checkpoint,
+    n_units: int,
+    matched: Mapping[Role, Checkpoint] | None = None,
+    left_out: Sequence[dict[str, Any]] = (),
+) -> Facts:
+    """What claims know of a model before anything is measured, its error on its task included.
+
+    Args:
+        loaded: the model, with its task.
+        n_units: of the sample that is to be measured.
+        matched: models that differ from it in one respect, by that respect.
+        left_out: matched models that could not be read, and why.
+    """
+    return Facts.of(
+        loaded.model,
+        loaded.task,
+        tokens.name_of(loaded.encoding),
+        evaluation.in_distribution(loaded, loaded.task, 1 if is_large(loaded.model) else 8),
+        n_units=n_units,
+        n_claims=len(registry.REGISTRY),
+        optimizer="Adam" if loaded.config.training else "",
+        n_steps=_steps(loaded),
+        snapshots=_kept(loaded),
+        companions={role: other.name for role, other in (matched or {}).items()},
+        companions_left_out=tuple(left_out),
+    )
+
+
+def applying(checkpoint: Any, study: str | None = None) -> dict[str, str | None]:
+    """Which claims apply to a model: why not, by id, or None for one that does.
+
+    Args:
+        checkpoint: a path, the name of a bundled model, or a `Checkpoint`; None for no model: then
+            every claim is listed.
+        study: the claims of this study only.
+
+    Raises:
+        InputError: no such study or checkpoint, or one without a task.
+    """
+    # Reading the register loads the studies of other packages, whose claims count as well.
+    asked = registry.select(None) if study is None else STUDIES.named(study).claims
+    if checkpoint is None:
+        return {claim.id: None for claim in asked}
+    loaded = store.load(checkpoint)
+    facts = facts_of(loaded, Sizes.of(loaded.model, None).n_units)
+    return {claim.id: claim.exclusion(facts) for claim in asked}
 
 
 def _from_outside(

@@ -39,7 +39,10 @@ LAYERS = {
     3: ("analyses", "circuits"),
     4: ("experiments", "figures"),
     5: ("studies",),
-    6: ("algorithms", "report", "pipeline", "reproduction", "testing", "sources", "sweep"),
+    6: (
+        *("algorithms", "batch", "options", "pipeline", "report", "reproduction"),
+        *("sources", "sweep", "testing"),
+    ),
     7: ("cli",),
     8: ("__main__",),
 }

@@ -166,6 +166,17 @@ def names() -> list[str]:
     return sorted(EXPERIMENTS)
 
 
+def listed() -> list[str]:
+    """A line an experiment: its id and title, and the variants that it has."""
+    lines = []
+    width = max(map(len, names()), default=0)
+    for name in names():
+        experiment = get(name)
+        forms = ", ".join(one.name for one in experiment.variants)
+        lines.append(f"{name:{width}}  {experiment.title}{f' [--variant {forms}]' * bool(forms)}")
+    return lines
+
+
 def on_text(ids: Sequence[str], text: Path, embedding: Path | None) -> dict[str, Experiment]:
     """The experiments of these ids on a text file, by id; it is read here.
 

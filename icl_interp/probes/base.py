@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, shown
 from icl_interp.models import tokens as encodings
 from icl_interp.models.hooked import HookedModel
 from icl_interp.models.hooks import only_reads
@@ -29,7 +29,11 @@ Positions = Mapping[str, Sequence[int]] | Mapping[str | float, Sequence[int]]
 class ModelWithEncoding(Protocol):
     """A model that knows how it reads prompts: a checkpoint, for one."""
 
-    model: HookedModel
+    @property
+    def model(self) -> HookedModel:
+        """What predicts."""
+        ...
+
     encoding: Encoding
 
 
@@ -212,6 +216,24 @@ def resolve(
             "first"
         )
     return model, encoding or model.encoding
+
+
+def with_weights(model: HookedModel, what: str) -> HookedTransformer:
+    """The same model, where it is a `HookedTransformer`: an adapted module is not.
+
+    Args:
+        model: any.
+        what: needs its weights or config; the message begins with it.
+
+    Raises:
+        InputError: an adapted module.
+    """
+    if isinstance(model, HookedTransformer):
+        return model
+    raise InputError(
+        f"{what} needs the weights of a HookedTransformer, but this is {shown(model)[:60]}: "
+        "convert it with icl_interp.load, if one of the formats reads it"
+    )
 
 
 def prompts_of(prompts: Source, batch_size: int) -> Iterator[Prompts | Tensor]:

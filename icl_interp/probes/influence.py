@@ -29,7 +29,7 @@ from icl_interp.errors import InputError, shown, whole
 from icl_interp.models import tokens as encodings
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
-from icl_interp.probes.base import ModelWithEncoding, resolve
+from icl_interp.probes.base import ModelWithEncoding, resolve, with_weights
 from icl_interp.probes.units import mean_over_functions, rank_correlation, ratio_over_functions
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
@@ -384,7 +384,8 @@ def asked(source: Any, prompts: Prompts, encoding: Encoding | str | None) -> tup
                 f"but got {shown(source)}"
             )
         return lambda given: predictions(source, given)[:, -1, 0], False
-    model, found = resolve(source, encoding)
+    given, found = resolve(source, encoding)
+    model = with_weights(given, "influence")
     found = found or encodings.infer_from(prompts, model.cfg.d_in)
     if not found.shows_values:
         raise InputError(

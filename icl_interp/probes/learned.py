@@ -25,7 +25,7 @@ from icl_interp.interventions.base import At, Intervention, intervene
 from icl_interp.interventions.directions import NOT_VECTORS, ProjectOut, Steer
 from icl_interp.models.tokens import Encoding
 from icl_interp.models.transformer import HookedTransformer, chunks
-from icl_interp.probes.base import ModelWithEncoding
+from icl_interp.probes.base import ModelWithEncoding, with_weights
 from icl_interp.probes.record import Activations
 from icl_interp.probes.residual import depths
 from icl_interp.probes.runner import probe
@@ -208,7 +208,7 @@ def fit(
     if not isinstance(checkpoint, ModelWithEncoding):
         raise InputError(f"fit needs a checkpoint, of icl_interp.load, but got {shown(checkpoint)}")
     tools = probe_tools("probes.fit")
-    model = checkpoint.model
+    model = with_weights(checkpoint.model, "probes.fit")
     encoding = checkpoint.encoding
     task = getattr(checkpoint, "task", None)
     wanted = target_of(target)

@@ -23,7 +23,7 @@ from icl_interp.models.transformer import HookedTransformer
 from icl_interp.probes import maps
 from icl_interp.probes.attention import scaled_to_one
 from icl_interp.probes.attribution import directions
-from icl_interp.probes.base import ModelWithEncoding
+from icl_interp.probes.base import ModelWithEncoding, with_weights
 from icl_interp.probes.record import Activations
 from icl_interp.probes.runner import probe
 from icl_interp.probes.units import mean_over_functions, p_above, rank_correlation
@@ -393,7 +393,7 @@ def _held(checkpoint: Any) -> tuple[HookedTransformer, Encoding]:
             f"roles of heads are asked of a checkpoint, of icl_interp.load, but got "
             f"{shown(checkpoint)}"
         )
-    model = checkpoint.model
+    model = with_weights(checkpoint.model, "probes.roles")
     if model.cfg.mlp_only:
         raise InputError("this model has no attention heads (mlp_only)")
     return model, checkpoint.encoding

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from icl_interp import results
-from icl_interp.analyses import multiplicity
+from icl_interp.analyses import multiplicity, registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
 from icl_interp.checkpoints import assumptions, bundled
@@ -119,6 +119,13 @@ def _model(report: Report) -> Text:
     )
 
 
+def explained(report: Report) -> Group:
+    """What the model of a report does: the model, a few sentences, and counts of verdicts."""
+    with report.reads("the screen"):
+        said = [Text(f"{sentence}") for sentence in report.summary or ["Nothing was measured."]]
+        return Group(_model(report), *said, _counts(report.findings))
+
+
 def as_data(report: Report) -> dict[str, Any]:
     """The findings as JSON data, with the model's name and, where there is one, its note."""
     told = ("note", assumptions.RECORDED, assumptions.NOTES)
@@ -181,6 +188,28 @@ def _left_out(findings: Sequence[Finding]) -> Iterator[Text]:
 
 def _one_left_out(f: Finding) -> Text:
     return Text(f"– {f.id} does not apply: {f.reason}", style="bright_black")
+
+
+# ---- the claims ---------------------------------------------------------------------------------
+
+
+def claims(listed: Mapping[str, str | None]) -> Table:
+    """A row a claim: its id and sentence, or why it does not apply.
+
+    Args:
+        listed: why it does not apply, by id; None for a claim that does.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for name, reason in listed.items():
+        asked = registry.REGISTRY.named(name)
+        if reason is None:
+            table.add_row(Text(name), Text(asked.statement))
+        else:
+            row = (Text(name), Text(f"does not apply: {reason}"))
+            table.add_row(*row, style="bright_black")
+    return table
 
 
 # ---- the bundled models --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from icl_interp.experiments.calibration import Predicting
 from icl_interp.interventions import base
 from icl_interp.interventions.base import At, Intervention
 from icl_interp.models.blocks import Unembed
-from icl_interp.models.transformer import HookedTransformer
+from icl_interp.models.hooked import HookedModel
 
 RUNS = (
     "forward",
@@ -69,7 +69,7 @@ def observed() -> Iterator[dict[str, bool]]:
     moved: dict[str, bool] = {}
 
     @contextmanager
-    def observe(model: HookedTransformer, attached: Sequence[Intervention]) -> Iterator[None]:
+    def observe(model: HookedModel, attached: Sequence[Intervention]) -> Iterator[None]:
         names = [type(_inner(one)).__name__ for one in attached]
         moved.update({name: moved.get(name, False) for name in names})
         without = {
@@ -106,9 +106,7 @@ def observed() -> Iterator[dict[str, bool]]:
         base.OBSERVERS.reset(before)
 
 
-def _without(
-    index: int, model: HookedTransformer, attached: Sequence[Intervention]
-) -> HookedTransformer:
+def _without(index: int, model: HookedModel, attached: Sequence[Intervention]) -> HookedModel:
     """A copy of the model with all interventions but one.
 
     Where that one would be, somebody listens: both models then take the same route, and what is

@@ -32,7 +32,8 @@ def far_queries(results: Results, facts: Facts) -> str:
         return ""
     table = results[measured.boundary]
     # As the query goes up; the figures show the other side too.
-    upward = table[table["direction"] == "+"].set_index("quantity")["value"]
+    rows = table[table["direction"] == "+"]
+    upward = dict(zip(rows["quantity"], rows["value"], strict=True))
     edge = upward["trained range"]
     level = upward["level"]
     onset = upward["onset"]
