@@ -48,25 +48,6 @@ __version__ = "0.1.0"
 
 renamed.install()
 
-_MODULES = (
-    "adapters",
-    "algorithms",
-    "analyses",
-    "baselines",
-    "circuits",
-    "contrasts",
-    "encodings",
-    "experiments",
-    "figures",
-    "interventions",
-    "models",
-    "predictors",
-    "probes",
-    "studies",
-    "tasks",
-    "testing",
-    "theory",
-)
 _QUIETLY = ("evaluation", "pipeline", "reproduction")  # not public; the command line imports them
 _NAMES = {
     "Checkpoint": "checkpoints.store",
@@ -120,6 +101,8 @@ __all__ = [
     "theory",
     "train",
 ]
+
+_MODULES = frozenset(__all__) - frozenset(_NAMES)
 
 
 def __getattr__(name: str) -> Any:

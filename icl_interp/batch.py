@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icl_interp import jobs
+from icl_interp.jobs import job
+from icl_interp.jobs import run as jobs
 from icl_interp.report.report import Report
 from icl_interp.reproduction import run
 
@@ -29,8 +30,8 @@ def as_jobs(
     """Run commands of this package as jobs; those that failed, with the reason of each."""
     work = []
     for title, (name, words, options) in commands.items():
-        arguments = {"argv": jobs.own_command(name, *words, **options), "place": Path.cwd()}
-        work.append(jobs.Job(title, jobs.part(base / "jobs", title), jobs.command, arguments))
+        arguments = {"argv": job.own_command(name, *words, **options), "place": Path.cwd()}
+        work.append(job.Job(title, job.part(base / "jobs", title), job.command, arguments))
     ends = jobs.run(work, jobs.asked(on, engine or ()), table=True)
     return {end.job.name: end.reason for end in ends if end.state != "done"}
 

@@ -267,14 +267,16 @@ def sweep(
     out: Out = None,
 ) -> None:
     """Train and analyse many runs of a recipe. A sweep that was stopped goes on, with its --out."""
-    from icl_interp import jobs, results
-    from icl_interp import sweep as sweeps
+    from icl_interp import results
+    from icl_interp.jobs import run as jobs
     from icl_interp.report import terminal
+    from icl_interp.sweep import outcome
+    from icl_interp.sweep import plan as plans
 
     used = jobs.asked(on, engine or ())
-    asked = sweeps.read(plan)
+    asked = plans.read(plan)
     folder = output(out, plan.stem)
-    found = sweeps.run(asked, folder, used, table=True)
+    found = outcome.run(asked, folder, used, table=True)
     _say(results.text(found.table))
     if found.comparison:
         terminal.console().print(found.comparison.screen())
@@ -520,7 +522,7 @@ def selfcheck(
                 "--full and --power take hours and keep their parts: name a folder for these with "
                 "--out"
             )
-        from icl_interp import jobs
+        from icl_interp.jobs import run as jobs
 
         right = True
         given = [f"processes={processes or 1}"] if on == "local" and not engine else engine or []

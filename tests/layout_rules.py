@@ -29,7 +29,7 @@ LAYERS = {
             "structured",
             "tails",
         ),
-        *("registers", "plugins", "products", "renamed"),
+        *("console", "registers", "plugins", "products", "renamed"),
     ),
     1: ("tasks", "models", "theory", "baselines", "jobs"),
     2: (
@@ -93,7 +93,7 @@ ROOMS = (
     ("published", "hand_built", "measurements"),
     ("claims",),
     ("constructions", "experiments"),
-    ("dials", "figures"),
+    ("dials", "figures", "summary"),
     ("study",),
 )
 # Packages that others import by their name: they only put together what their modules hold.

@@ -108,6 +108,7 @@ def test_list_names_every_benchmark(capsys):
         "evaluation",
         "probes",
         "report",
+        "jobs",
         "large",
     ]
     for name in command.ABOUT:

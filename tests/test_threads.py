@@ -138,7 +138,9 @@ def check_edits_stay(model):
             ablated = model(tokens)
             assert torch.equal(in_another_thread(lambda: model(tokens)), intact)
             assert torch.equal(in_another_thread(under_uniform), uniform)
-            assert torch.equal(in_another_thread(lambda: model(tokens, [2, 4])), intact[:, [2, 4]])
+            some = in_another_thread(lambda: model(tokens, [2, 4]))
+            # Fewer rows go through other kernels, so that last bits may differ.
+            assert torch.allclose(some, intact[:, [2, 4]], rtol=1e-5, atol=1e-6)
             assert torch.equal(model(tokens), ablated), "the other thread took nothing away"
         assert torch.equal(model(tokens), intact)
     assert not torch.equal(ablated, intact)

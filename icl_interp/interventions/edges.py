@@ -90,6 +90,11 @@ def edges_of(model: HookedTransformer) -> list[tuple[str, str]]:
 
     Raises:
         InputError: the stream of this model is no sum of what its parts write.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=4, n_heads=1, attn_only=True)
+    >>> [edge for edge in edges_of(HookedTransformer(config)) if edge[0] == "head 0.0"]
+    [('head 0.0', 'read-out')]
     """
     return [
         (writer, reader)

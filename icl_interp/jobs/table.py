@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from icl_interp.console import PrintableConsole
 from icl_interp.errors import printable
 from icl_interp.jobs.job import Job
 
@@ -75,7 +76,7 @@ def shown(jobs: Sequence[Job], table: bool) -> Iterator[Callable[[Job], None]]:
         return
     progress = Progress(jobs)
     # The stream itself: jobs that run in this process redirect the standard one.
-    console = Console(file=sys.stderr)
+    console = PrintableConsole(file=sys.stderr)
     if console.is_terminal:
         with Live(get_renderable=progress.table, console=console, refresh_per_second=1):
             yield lambda job: None

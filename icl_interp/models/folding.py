@@ -95,8 +95,8 @@ def folded(model: Any) -> Any:
     """A new model that computes the same function with gains folded and writers centred.
 
     LayerNorms with gains become those without ("LNPre"). Root mean square and tanh norms keep
-    gains of 1. Writers are centred where every norm takes the mean off; a model without norms
-    stays as it is.
+    gains of 1. Writers are centred where all that reads the stream takes the mean off: not where
+    the read-out sees the stream itself (`final_norm=False`). A model without norms stays as it is.
 
     Raises:
         InputError: norms that do not stand before what reads the stream (post-norm, or on
@@ -115,9 +115,10 @@ def folded(model: Any) -> Any:
     # Weights that a unit holds fixed are edited, too, so that those of the new model are free.
     plain = replace(cfg, unit=None, read_in="learned")
     if cfg.normalization_type not in (None, "LNPre"):
-        fold_gains(weights, list(readers(cfg)))
-    if cfg.normalization_type in CENTRED:
+        fold_gains(weights, [one for one in readers(cfg) if f"{one.norm}.w" in weights])
+    if cfg.normalization_type in CENTRED and cfg.has_final_norm:
         centre_writers(weights, cfg)
+    if cfg.normalization_type in CENTRED:
         plain = replace(plain, normalization_type="LNPre")
     made = type(model)(plain).double()
     for name, room in made.state_dict().items():

@@ -100,8 +100,30 @@ class Encoding(ABC):
         """
 
 
+class OneEach(Encoding):
+    """A token for each input and each value: tokens are as wide as the wider of the two."""
+
+    def encode_queries(
+        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
+    ) -> Float[Tensor, "batch point d_in"]:
+        """An input is its own token, with zeros behind it where values are wider."""
+        return pad(xs, (0, max(0, n_targets - xs.shape[-1])))
+
+    def d_in(self, dim: int, n_targets: int = 1) -> int:
+        """As wide as an input, or a value where that is wider."""
+        return max(dim, n_targets)
+
+    def n_tokens(self, n_points: int) -> int:
+        """Two a pair, one for the query."""
+        return 2 * n_points - 1
+
+    def n_points(self, n_ctx: int) -> int:
+        """Two tokens a pair, one for the query."""
+        return (n_ctx + 1) // 2
+
+
 @dataclass(frozen=True)
-class Interleaved(Encoding):
+class Interleaved(OneEach):
     """x_1, y_1, x_2, y_2, ..., x_query: one token an input or value.
 
     Tokens are as wide as the wider of the two. Each fills the first channels, so that a number y
@@ -122,24 +144,6 @@ class Interleaved(Encoding):
         tokens[:, 0::2, : xs.shape[2]] = xs
         tokens[:, 1::2, : prompts.n_targets] = ys
         return tokens[:, :-1]
-
-    def encode_queries(
-        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
-    ) -> Float[Tensor, "batch point d_in"]:
-        """An input is its own token, with zeros behind it where values are wider."""
-        return pad(xs, (0, max(0, n_targets - xs.shape[-1])))
-
-    def d_in(self, dim: int, n_targets: int = 1) -> int:
-        """As wide as an input, or a value where that is wider."""
-        return max(dim, n_targets)
-
-    def n_tokens(self, n_points: int) -> int:
-        """Two a pair, one for the query."""
-        return 2 * n_points - 1
-
-    def n_points(self, n_ctx: int) -> int:
-        """`n_ctx` counts two tokens a point, the query's label too."""
-        return (n_ctx + 1) // 2
 
     def kinds(self, n_points: int) -> tuple[str, ...]:
         """x and y in turn."""
@@ -188,7 +192,7 @@ class Separated(Interleaved):
 
 
 @dataclass(frozen=True)
-class ValuesFirst(Encoding):
+class ValuesFirst(OneEach):
     """y_1, x_1, y_2, x_2, ..., x_query: each value stands before its input.
 
     An input then sees its own value, so only the query is scored. Tokens are as wide as the wider
@@ -207,24 +211,6 @@ class ValuesFirst(Encoding):
         tokens[:, 1::2, :dim] = xs[:, :-1]
         tokens[:, -1, :dim] = xs[:, -1]
         return tokens
-
-    def encode_queries(
-        self, xs: Float[Tensor, "batch point dim"], n_targets: int = 1
-    ) -> Float[Tensor, "batch point d_in"]:
-        """An input is its own token, with zeros behind it where values are wider."""
-        return pad(xs, (0, max(0, n_targets - xs.shape[-1])))
-
-    def d_in(self, dim: int, n_targets: int = 1) -> int:
-        """As wide as an input, or a value where that is wider."""
-        return max(dim, n_targets)
-
-    def n_tokens(self, n_points: int) -> int:
-        """Two a pair, one for the query."""
-        return 2 * n_points - 1
-
-    def n_points(self, n_ctx: int) -> int:
-        """Two tokens a pair, one for the query."""
-        return (n_ctx + 1) // 2
 
     def kinds(self, n_points: int) -> tuple[str, ...]:
         """y and x in turn, and the query."""

@@ -74,8 +74,8 @@ def rank_correlation(
 ) -> Float[np.ndarray, "*batch"]:
     """Spearman's correlation along the last axis; 0 where one of both is constant.
 
-    >>> rank_correlation(np.array([1.0, 2.0, 9.0]), np.array([-1.0, -5.0, -6.0])).round(9)
-    np.float64(-1.0)
+    >>> rank_correlation(np.array([[1.0, 2.0, 9.0]]), np.array([[-1.0, -5.0, -6.0]])).round(9)
+    array([-1.])
     """
     first = _centred_ranks(a)
     second = _centred_ranks(b)

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from icl_interp.analyses import multiplicity, registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
 from icl_interp.checkpoints import assumptions, bundled
-from icl_interp.errors import printable
+from icl_interp.console import PrintableConsole
 from icl_interp.report.banner import checks, task_words
 from icl_interp.report.report import Report
 from icl_interp.report.words import (
@@ -38,27 +37,11 @@ from icl_interp.report.words import (
 WIDTH = 160  # where the output is no terminal
 
 
-class _Printable(Console):
-    """A console whose texts are printable: rich itself lets most control characters through."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterator[Segment]:
-        """What is printed, piece by piece."""
-        if (
-            isinstance(renderable, Text)
-            and (plain := printable(renderable.plain)) != renderable.plain
-        ):
-            # Before lines are broken, since an escape is wider than what it stands for. A text of
-            # several styles loses them here, whose places are no longer the same.
-            renderable = Text(plain, style=renderable.style, overflow=renderable.overflow)
-        for piece in super().render(renderable, options):
-            yield piece if piece.control else piece._replace(text=printable(piece.text))
-
-
 def console(width: int | None = None) -> Console:
     """A console on standard output, as wide as given, else as the terminal, else `WIDTH`."""
-    return _Printable(highlight=False, width=width or (None if sys.stdout.isatty() else WIDTH))
+    return PrintableConsole(
+        highlight=False, width=width or (None if sys.stdout.isatty() else WIDTH)
+    )
 
 
 # ---- a report ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, note
 from icl_interp.figures import files, reproductions
 from icl_interp.figures.style import Figure
-from icl_interp.jobs import Job, part
+from icl_interp.jobs.job import Job, part
 from icl_interp.provenance import (
     encode,
     environment,

@@ -8,7 +8,7 @@ from typing import Any
 
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError, shown, unknown
-from icl_interp.jobs import part
+from icl_interp.jobs.job import part
 from icl_interp.plain_yaml import read_yaml
 from icl_interp.provenance import canonical, run_id
 from icl_interp.training import recipes

@@ -11,14 +11,15 @@ from typing import Any
 
 from pandas import DataFrame
 
-from icl_interp import jobs
 from icl_interp.analyses.claim import Claim
 from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES
-from icl_interp.jobs import HERE, Engine, Job, claim_folder, part, results
-from icl_interp.jobs import kept as kept_part
+from icl_interp.jobs import run as jobs
+from icl_interp.jobs.job import Job, claim_folder, part
+from icl_interp.jobs.job import kept as kept_part
+from icl_interp.jobs.run import HERE, Engine, results
 from icl_interp.provenance import environment, read_json
 from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
 from icl_interp.structured import Stored, of_schema
@@ -276,7 +277,7 @@ def run(
 def stamp(study: Study, done: Path, sample: metamorphic.Sample, seed: int) -> dict[str, Any]:
     """What the parts of a battery depend on.
 
-    Its folder is refused where it keeps others (`jobs.claim_folder`).
+    Its folder is refused where it keeps others (`claim_folder`).
     """
     made_by = {"sources": job_cache.sources(study), "sample": asdict(sample), "seed": seed}
     claim_folder(done, made_by)

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 
-from icl_interp import jobs
 from icl_interp.experiments import power
 from icl_interp.experiments.calibration import NO, YES
-from icl_interp.jobs import HERE, Engine, Job, claim_folder, part, results
+from icl_interp.jobs import run as jobs
+from icl_interp.jobs.job import Job, claim_folder, part
+from icl_interp.jobs.run import HERE, Engine, results
 from icl_interp.provenance import environment, read_json
 from icl_interp.results import to_dict
 from icl_interp.structured import Stored, of_schema

@@ -28,7 +28,7 @@ from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.lab import Controls, Lab
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import calibration
-from icl_interp.jobs import kept
+from icl_interp.jobs.job import kept
 from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.rescaled import RescaledValues

@@ -201,8 +201,8 @@ KEYS = [
     (
         "task.kind=Uniform",
         (
-            r"kind in config.task 'Uniform': .*\(known: AutoregressiveProcess, Continuous, "
-            r"DecisionTree, Linear"
+            r"kind in config.task 'Uniform': .*\(known: Arranged, AutoregressiveProcess, "
+            r"Continuous, DecisionTree, Linear"
         ),
     ),
     ("task.kind=[1]", "unknown kind in config.task"),

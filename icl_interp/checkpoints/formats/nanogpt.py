@@ -22,16 +22,21 @@ from icl_interp.models.weights import Shape
 NAME = "nanoGPT body between a read-in and a read-out"
 USUAL: dict[str, Any] = {"act_fn": "gelu", "eps": 1e-5, "use_attn_scale": True}
 ACTIVATIONS = ("gelu", "gelu_new", "relu")  # older copies of its code have the second
+EVERY_ATTENTION = gpt2.ATTENTION.removeprefix("h.0")
 LOOPED = "_backbone.transformer."  # files that do not tell how often their blocks are run
 BIAS = ".bias"
 
 
 def recognises(source: Source) -> bool:
-    """Whether there is a first block's attention of this name, three times as high as wide."""
-    for name, shape in files.shapes(source).items():
-        if name.endswith(gpt2.ATTENTION) and len(shape) == 2 and shape[0] == 3 * shape[1]:
-            return isinstance(source, nn.Module) or not state.plain(name).startswith(LOOPED)
-    return False
+    """Whether the attention of every block has this name, and is three times as high as wide."""
+    shapes = files.shapes(source)
+    first = next((name for name in shapes if name.endswith(gpt2.ATTENTION)), None)
+    if first is None:
+        return False
+    every = [shape for name, shape in shapes.items() if name.endswith(EVERY_ATTENTION)]
+    if not all(len(shape) == 2 and shape[0] == 3 * shape[1] for shape in every):
+        return False
+    return isinstance(source, nn.Module) or not state.plain(first).startswith(LOOPED)
 
 
 def read(source: Source, given: Given) -> Parts:

@@ -37,12 +37,14 @@ def far_queries(results: Results, facts: Facts) -> str:
     edge = upward["trained range"]
     level = upward["level"]
     onset = upward["onset"]
+    # Nothing tells how a predictor without weights was made.
+    inputs = "asked" if facts.outside else "trained"
     if np.isfinite(level) and np.isfinite(onset):
         return (
-            f"Beyond the trained inputs (|x| up to {number(edge)}) its predictions flatten: they "
+            f"Beyond the {inputs} inputs (|x| up to {number(edge)}) its predictions flatten: they "
             f"are level at {number(level)} from x = {number(onset)} on, whatever the target does."
         )
     power = upward["E_f"]
     if np.isfinite(power) and power > FLAT:
-        return f"Far beyond the trained inputs its predictions grow like |x|^{power:.2f}."
+        return f"Far beyond the {inputs} inputs its predictions grow like |x|^{power:.2f}."
     return ""

@@ -200,24 +200,24 @@ def test_files_without_an_embedding_are_refused(tmp_path):
         with pytest.raises(InputError, match=words):
             embeddings.read_embedding(tmp_path / name)
     with pytest.raises(InputError, match="cannot read"):
-        embeddings.read_text(tmp_path / "none.txt")
+        embeddings.of_text(tmp_path / "none.txt")
 
 
 def test_a_text_file_with_a_matrix(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("The cat sat. The cat ran.")
     np.save(tmp_path / "e.npy", 3 * np.eye(50))
-    found = embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+    found = embeddings.of_text(tmp_path / "a.txt", tmp_path / "e.npy")
     assert list(found.tokens[:2]) == list(found.tokens[3:5])
     assert found.tokens[2] != found.tokens[5]
     np.testing.assert_allclose(found.embedding, np.eye(50))
     assert "hashed into rows" in found.says
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     (tmp_path / "tokenizer.json").write_text("{}")
-    again = embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+    again = embeddings.of_text(tmp_path / "a.txt", tmp_path / "e.npy")
     assert list(again.tokens) == list(found.tokens)
     assert "needs the package tokenizers" in again.says
     with pytest.raises(InputError, match="pip install tokenizers"):
-        embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy", tmp_path / "tokenizer.json")
+        embeddings.of_text(tmp_path / "a.txt", tmp_path / "e.npy", tmp_path / "tokenizer.json")
 
 
 def test_a_tokenizer_on_disk(tmp_path):
@@ -229,12 +229,12 @@ def test_a_tokenizer_on_disk(tmp_path):
     made.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "a.txt").write_text("cat sat dog sat")
     np.save(tmp_path / "e.npy", np.eye(3))
-    found = embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+    found = embeddings.of_text(tmp_path / "a.txt", tmp_path / "e.npy")
     assert found.tokens.tolist() == [0, 1, 2, 1]
     assert "tokens of tokenizer.json" in found.says
     np.save(tmp_path / "e.npy", np.eye(2))
     with pytest.raises(InputError, match="2 rows"):
-        embeddings.read_text(tmp_path / "a.txt", tmp_path / "e.npy")
+        embeddings.of_text(tmp_path / "a.txt", tmp_path / "e.npy")
 
 
 def test_an_embedding_of_neighbours():

@@ -58,7 +58,7 @@ class Text:
 # ---- from files ----------------------------------------------------------------------------------
 
 
-def read_text(
+def of_text(
     path: Path, embedding: Path | None = None, tokenizer: Path | None = None, dim: int = 64
 ) -> Text:
     """A text file with an embedding.

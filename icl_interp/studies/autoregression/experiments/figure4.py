@@ -222,9 +222,9 @@ def reading(file: Path, embedding: Path | None) -> Experiment:
     read.
 
     Raises:
-        InputError: what `embeddings.read_text` and `measure` refuse.
+        InputError: what `embeddings.of_text` and `measure` refuse.
     """
-    found = embeddings.read_text(file, embedding, dim=SIZES["small"][1])
+    found = embeddings.of_text(file, embedding, dim=SIZES["small"][1])
     name = "from neighbours" if embedding is None else f"of {Path(embedding).name}"
     # A text that is too short is refused now, before anything is written.
     text.check_size(len(found.tokens), found.embedding.shape[1])

@@ -3,7 +3,7 @@
 Two measurements. The authors' fits a W of its own to each short sequence: with more coordinates
 than transitions that is exact unless a token comes twice with different successors. The second fits
 one W to half of the text and tests it on the other half. Both take any tokens and any embedding:
-`embeddings.read_text` reads these from files.
+`embeddings.of_text` reads these from files.
 """
 
 from dataclasses import dataclass
