@@ -28,7 +28,7 @@ def test_the_function_stays(name):
     folded = model.folded()
     check_same(model, folded)
     assert all(torch.equal(weight, before[key]) for key, weight in model.state_dict().items())
-    if model.cfg.normalization_type:
+    if model.cfg.has_final_norm:
         assert not any(
             torch.equal(folded.state_dict()[key], before[key]) for key in ("unembed.W_U",)
         )
