@@ -71,10 +71,11 @@ EngineSettings = Annotated[
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 
 
-def _show_version(asked: bool) -> None:
+def _show_version(asked: bool) -> bool:
     if asked:
         _say(f"icl-interp {__version__}")
         raise typer.Exit
+    return asked
 
 
 Version = Annotated[
@@ -226,12 +227,12 @@ def explain(
     from icl_interp.report import terminal
     from icl_interp.report.report import Report
 
-    if claim not in registry.REGISTRY and Path(claim).exists():
-        terminal.console().print(terminal.explained(Report.load(Path(claim))))
-        return
-    asked = registry.REGISTRY.named(claim)
-    finding = Report.load(report)[claim] if report else None
-    terminal.console().print(terminal.claim(asked, finding))
+    if claim in registry.REGISTRY or not Path(claim).exists():
+        asked = registry.REGISTRY.named(claim)
+        said = terminal.claim(asked, Report.load(report)[claim] if report else None)
+    else:
+        said = terminal.explained(Report.load(Path(claim)))
+    terminal.console().print(said)
 
 
 @app.command()

@@ -43,6 +43,22 @@ def refused(status: int, stderr: str, *words: str) -> None:
         assert word in stderr
 
 
+def test_version_and_the_list_of_claims(monkeypatch, capsys):
+    status, out, _ = run(monkeypatch, capsys, "--version")
+    assert (status, out) == (0, "icl-interp 0.1.0\n")
+    status, out, _ = run(monkeypatch, capsys, "claims", "--study", "heads")
+    assert status == 0
+    assert out.startswith("heads.orthogonality")
+    assert len(out.strip().splitlines()) == 1
+    status, _, err = run(monkeypatch, capsys, "claims", "--study", "head")
+    refused(status, err, "unknown study", "heads")
+
+
+def test_claims_that_do_not_apply_to_a_model_say_why(monkeypatch, capsys):
+    _, out, _ = run(monkeypatch, capsys, "claims", "--for", "lsa_fixed", "--study", "heads")
+    assert "does not apply: The claim compares the heads of a layer" in out
+
+
 @pytest.fixture
 def run_folder(tmp_path, monkeypatch, capsys) -> Path:
     """A tiny trained run."""

@@ -1,0 +1,90 @@
+"""What a report says of its model in a few sentences, and why a claim is open."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import small_reports
+from helpers import must_fail
+
+from icl_interp.analyses import relevance
+from icl_interp.analyses.criterion import Condition, Estimate, at_least, at_most
+from icl_interp.report.summary import summary
+from icl_interp.report.words import OPEN, thresholds, why_open
+from icl_interp.studies.limits.measurements import boundary
+
+RULE = Condition("share", "share of heads", at_least(0.9, 1.0), at_most(0.5, 0.0), "share")
+
+
+def check_numbers(report, said):
+    """Each sentence holds the number that its measurement gave."""
+    assert f"{100 * report.model['r2']:.0f} %" in said
+    effects = relevance.effects(report.results, report.facts)
+    largest = max(effects, key=lambda name: effects[name].value)
+    assert largest in said
+    rows = report.results[boundary.boundary]
+    level = rows[(rows["direction"] == "+") & (rows["quantity"] == "level")]["value"].item()
+    if math.isfinite(level):
+        assert f"{abs(level):.3g}" in said
+
+
+def test_sentences_hold_the_numbers_that_they_rest_on():
+    report = small_reports.report()
+    assert 2 <= len(report.summary) <= 4
+    check_numbers(report, " ".join(report.summary))
+    assert report.to_dict()["summary"] == report.summary
+    other = replace(report, model={**report.model, "r2": report.model["r2"] + 0.05})
+    assert other.summary != report.summary
+    for i in range(len(report.summary)):
+        rest = [*report.summary[:i], *report.summary[i + 1 :]]
+        if i < 2:  # what it learned, and its heads
+            must_fail(check_numbers, report, " ".join(rest))
+
+
+def test_what_was_not_measured_is_not_said():
+    report = small_reports.report()
+    assert len(summary(report.model, type(report.results)({}))) == 1
+    assert summary({}, report.results) == []
+
+
+def test_a_damaged_result_costs_its_sentence_only(caplog):
+    report = small_reports.report()
+    spoiled = dict(report.results)
+    spoiled[boundary.boundary.name] = spoiled[boundary.boundary.name].drop(columns="value")
+    said = summary(report.model, type(report.results)(spoiled))
+    assert len(said) == len(report.summary) - 1
+    assert "cannot be made" in caplog.text
+
+
+def finding(low, high, reason=f"{OPEN} it is so. Share of heads: 0.7."):
+    any_one = small_reports.report()["limits.layernorm_saturation"]
+    number = Estimate("share of heads", (low + high) / 2, low, high, "share")
+    changes = {"test": number, "decided_by": RULE, "verdict": "inconclusive", "reason": reason}
+    return replace(any_one, **changes)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "why"),
+    [
+        (0.6, 0.8, "it lies between the thresholds"),
+        (0.4, 0.95, "its interval reaches from one threshold to the other"),
+        (0.4, 0.6, "its interval lies across a threshold"),
+        (0.8, 0.95, "its interval lies across a threshold"),
+        (np.nan, np.nan, "the number is not known"),
+    ],
+)
+def test_an_interval_tells_why_a_claim_is_open(low, high, why):
+    assert why_open(finding(low, high)) == why
+
+
+def test_what_came_before_the_number_is_the_reason():
+    failed = finding(0.95, 0.99, "The control edit moves it. So it cannot be told.")
+    assert why_open(failed) == "the control edit moves it"
+    own = finding(0.6, 0.8, f"{OPEN} it is so. No seeds were compared. Share of heads: 0.7.")
+    assert why_open(own) == "no seeds were compared"
+    assert why_open(replace(failed, verdict="supported")) == ""
+
+
+def test_both_thresholds_stand_in_natural_units():
+    assert thresholds(RULE, "share") == "holds: at least 90 %, fails: at most 50 %"
