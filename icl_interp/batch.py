@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from icl_interp.jobs import engine as engines
 from icl_interp.jobs import job
-from icl_interp.jobs import run as jobs
 from icl_interp.report.report import Report
 from icl_interp.reproduction import run
 
@@ -15,13 +15,27 @@ Command = tuple[str, tuple[str, ...], dict[str, Any]]  # its name, words and opt
 def analyzed(
     places: Mapping[str, Path], asked: dict[str, Any], base: Path, on: str, engine: list[str] | None
 ) -> tuple[list[Any], list[Path], dict[str, str]]:
-    """Models analysed as jobs: reports, their folders, and what failed."""
+    """Models analysed as jobs: reports, their folders, and what failed.
+
+    Args:
+        places: the folder of each report, by what is analysed.
+        asked: the options of each.
+        base: keeps the jobs.
+        on: where they run.
+        engine: its settings.
+    """
     commands = {}
     for source, folder in places.items():
-        commands[source] = ("analyze", (source,), asked | {"out": folder.absolute()})
+        options = asked | {"out": folder.absolute()}
+        commands[source] = ("analyze", (source,), options)
     failed = as_jobs(commands, base, on, engine)
-    folders = [folder for source, folder in places.items() if source not in failed]
-    return [Report.load(folder) for folder in folders], folders, failed
+    reports = []
+    folders = []
+    for source, folder in places.items():
+        if source not in failed:
+            folders.append(folder)
+            reports.append(Report.load(folder))
+    return reports, folders, failed
 
 
 def as_jobs(
@@ -29,11 +43,23 @@ def as_jobs(
 ) -> dict[str, str]:
     """Run commands of this package as jobs; those that failed, with the reason of each."""
     work = []
+    here = Path.cwd()
     for title, (name, words, options) in commands.items():
-        arguments = {"argv": job.own_command(name, *words, **options), "place": Path.cwd()}
-        work.append(job.Job(title, job.part(base / "jobs", title), job.command, arguments))
-    ends = jobs.run(work, jobs.asked(on, engine or ()), table=True)
-    return {end.job.name: end.reason for end in ends if end.state != "done"}
+        argv = job.own_command(name, *words, **options)
+        folder = job.part(base / "jobs", title)
+        one = job.Job(title, folder, job.command, {"argv": argv, "place": here})
+        work.append(one)
+    return _failed(work, on, engine)
+
+
+def _failed(work: Sequence[job.Job], on: str, engine: list[str] | None) -> dict[str, str]:
+    """Run jobs; the reasons of those that failed, by name."""
+    used = engines.asked(on, engine or ())
+    reasons = {}
+    for end in engines.run(work, used, table=True):
+        if end.state != "done":
+            reasons[end.job.name] = end.reason
+    return reasons
 
 
 def reproduced(
@@ -54,15 +80,21 @@ def reproduced(
         on: where jobs run.
         engine: its settings.
     """
+    # First what experiments share: the models that are missing.
     failed: dict[str, str] = {}
     if train:
         models = asked["models"] or ()
         work = run.trainings(names, folder, asked["scale"], models, asked["device"])
-        ends = jobs.run(work, jobs.asked(on, engine or ()), table=True)
-        failed = {end.job.name: end.reason for end in ends if end.state != "done"}
+        failed = _failed(work, on, engine)
+
+    # Then each experiment, which finds its models there.
     commands = {}
     for name in names:
         options = {**asked, "out": folder.absolute()}
         commands[name] = ("reproduce", (name, "--no-train"), options)
     failed |= as_jobs(commands, folder, on, engine)
-    return run.written(folder, [name for name in names if name not in failed]), failed
+    done = []
+    for name in names:
+        if name not in failed:
+            done.append(name)
+    return run.written(folder, done), failed

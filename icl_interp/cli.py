@@ -6,6 +6,7 @@ terminated, with the training saved and a line on stderr (`training.process.Term
 through here); anything else is a bug.
 """
 
+import importlib.metadata
 import logging
 import sys
 import traceback
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from icl_interp import __version__, sources
+from icl_interp import sources
 from icl_interp.checkpoints import bundled
 from icl_interp.errors import Formatter, InputError, printable
 from icl_interp.options import formats, listed, main_file, output, task_asked
@@ -72,7 +73,7 @@ CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 
 def _show_version(asked: bool) -> bool:
     if asked:
-        _say(f"icl-interp {__version__}")
+        _say(f"icl-interp {importlib.metadata.version('icl-interp')}")
         raise typer.Exit
     return asked
 
@@ -268,7 +269,7 @@ def sweep(
 ) -> None:
     """Train and analyse many runs of a recipe. A sweep that was stopped goes on, with its --out."""
     from icl_interp import results
-    from icl_interp.jobs import run as jobs
+    from icl_interp.jobs import engine as jobs
     from icl_interp.report import terminal
     from icl_interp.sweep import outcome
     from icl_interp.sweep import plan as plans
@@ -506,8 +507,7 @@ def selfcheck(
     on: On = "local",
     engine: EngineSettings = None,
     study: Annotated[
-        str | None,
-        typer.Option(help="Of these studies only, with commas between them.  [default: all]"),
+        str | None, typer.Option(help="Of these studies only, with commas.  [default: all]")
     ] = None,
     out: Out = None,
 ) -> None:
@@ -522,7 +522,7 @@ def selfcheck(
                 "--full and --power take hours and keep their parts: name a folder for these with "
                 "--out"
             )
-        from icl_interp.jobs import run as jobs
+        from icl_interp.jobs import engine as jobs
 
         right = True
         given = [f"processes={processes or 1}"] if on == "local" and not engine else engine or []

@@ -48,6 +48,8 @@ LAYERS = {
 }
 # The exceptions: these may import a neighbour in their own layer.
 SIDEWAYS = {
+    "batch": {"report", "reproduction"},
+    "console": {"errors"},
     "devices": {"errors"},
     "plain_yaml": {"errors", "stored", "structured"},
     "provenance": {"errors", "stored"},

@@ -92,7 +92,9 @@ def test_under_noise_the_best_reference_is_named(capsys):
 
 def check_one_screen(text: str, report) -> None:
     lines = text.splitlines()
-    assert len(lines) <= 50  # at a width where no line is broken, but for reasons why one is open
+    # At a width where no line is broken; an open claim has a second one, with the reason.
+    n_open = sum(f.verdict == "inconclusive" for f in report.findings)
+    assert len(lines) <= 50 + n_open
     applying = [f for f in report.findings if f.verdict != "not_applicable"]
     for f in applying:
         assert sum(f.short in line for line in lines) >= 1

@@ -68,6 +68,11 @@ def readers(model: HookedTransformer) -> dict[str, Part]:
 
     Raises:
         InputError: the stream of this model is no sum of what its parts write.
+
+    >>> from icl_interp.models.config import HookedTransformerConfig
+    >>> config = HookedTransformerConfig(n_layers=1, d_model=4, n_heads=1, attn_only=True)
+    >>> list(readers(HookedTransformer(config)))
+    ['head 0.0 q', 'head 0.0 k', 'head 0.0 v', 'read-out']
     """
     _check_sum(model)
     cfg = model.cfg

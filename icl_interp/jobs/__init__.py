@@ -9,8 +9,8 @@
 [('1', 'done', 1), ('[2]', 'done', [2]), ('{', 'failed', None)]
 """
 
+from icl_interp.jobs.engine import HERE, Engine, asked, results, run
 from icl_interp.jobs.job import End, Job, claim_folder, command, kept, own_command, part
-from icl_interp.jobs.run import HERE, Engine, asked, results, run
 
 __all__ = [
     "HERE",

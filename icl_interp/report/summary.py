@@ -4,7 +4,6 @@ The first says how well it learned, and which heads it needs. The others come fr
 (`Study.says`), which know what far queries and classical algorithms are.
 """
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +12,11 @@ from icl_interp.analyses import relevance
 from icl_interp.analyses.claim import in_one_line
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.measurement import Results
+from icl_interp.errors import logger
 from icl_interp.figures.text import number
 from icl_interp.studies.base import STUDIES
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 MOST = 4  # sentences
 MOST_HEADS = 4  # that a sentence names
 

@@ -13,9 +13,9 @@ from icl_interp import pipeline
 from icl_interp.analyses import registry
 from icl_interp.devices import checked_device
 from icl_interp.figures import files, sweeps
-from icl_interp.jobs import run as jobs
+from icl_interp.jobs import engine as jobs
+from icl_interp.jobs.engine import HERE, Engine
 from icl_interp.jobs.job import End, Job, claim_folder
-from icl_interp.jobs.run import HERE, Engine
 from icl_interp.provenance import encode, run_id, write_atomically, write_json
 from icl_interp.report.comparison import Comparison
 from icl_interp.report.html import rendered

@@ -16,10 +16,10 @@ from icl_interp.checkpoints import store
 from icl_interp.errors import InputError
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, YES
-from icl_interp.jobs import run as jobs
+from icl_interp.jobs import engine as jobs
+from icl_interp.jobs.engine import HERE, Engine, results
 from icl_interp.jobs.job import Job, claim_folder, part
 from icl_interp.jobs.job import kept as kept_part
-from icl_interp.jobs.run import HERE, Engine, results
 from icl_interp.provenance import environment, read_json
 from icl_interp.results import from_dict, make_table, table_of_rows, to_dict
 from icl_interp.structured import Stored, of_schema

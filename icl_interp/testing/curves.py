@@ -14,9 +14,9 @@ from pandas import DataFrame
 
 from icl_interp.experiments import power
 from icl_interp.experiments.calibration import NO, YES
-from icl_interp.jobs import run as jobs
+from icl_interp.jobs import engine as jobs
+from icl_interp.jobs.engine import HERE, Engine, results
 from icl_interp.jobs.job import Job, claim_folder, part
-from icl_interp.jobs.run import HERE, Engine, results
 from icl_interp.provenance import environment, read_json
 from icl_interp.results import to_dict
 from icl_interp.structured import Stored, of_schema

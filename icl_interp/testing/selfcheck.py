@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from icl_interp.jobs.run import Engine
+from icl_interp.jobs.engine import Engine
 from icl_interp.provenance import write_json
 from icl_interp.studies import STUDIES
 from icl_interp.studies.base import Study

@@ -33,9 +33,11 @@ def recognises(source: Source) -> bool:
     first = next((name for name in shapes if name.endswith(gpt2.ATTENTION)), None)
     if first is None:
         return False
-    every = [shape for name, shape in shapes.items() if name.endswith(EVERY_ATTENTION)]
-    if not all(len(shape) == 2 and shape[0] == 3 * shape[1] for shape in every):
-        return False
+    for name, shape in shapes.items():
+        if not name.endswith(EVERY_ATTENTION):
+            continue
+        if len(shape) != 2 or shape[0] != 3 * shape[1]:
+            return False
     return isinstance(source, nn.Module) or not state.plain(first).startswith(LOOPED)
 
 
