@@ -15,6 +15,7 @@ from icl_interp.errors import InputError
 from icl_interp.figures import circuit_graph, edge_matrix, render
 from icl_interp.interventions.patching import patch
 
+pytestmark = pytest.mark.slow  # each test analyses or runs models anew: half a minute in all
 AFFINE = icl_interp.load("affine")
 PAIRS = icl_interp.contrasts.labels(AFFINE.task, n_functions=24)
 

@@ -28,6 +28,7 @@ from icl_interp.probes.attribution import DirectAttribution
 from icl_interp.probes.runner import probe
 from icl_interp.provenance import generator
 
+pytestmark = pytest.mark.slow  # each test analyses or runs models anew: half a minute in all
 NAMES = ("pre", "rms", "no norm", "attention only", "mlp only", "two targets", "bidirectional")
 HOOKS = [(name, hook) for name in NAMES for hook in model_of(name).hook_dict]
 

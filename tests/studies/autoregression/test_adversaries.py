@@ -47,6 +47,7 @@ from icl_interp.tasks import AutoregressiveProcess
 from icl_interp.testing.reparameterisations import attention, base, layers, stream
 from icl_interp.theory import autoregression as theory
 
+pytestmark = pytest.mark.slow  # each test analyses or runs models anew: half a minute in all
 PATHS = AutoregressiveProcess(n_dims=3, n_points=7)
 UNITARY = AutoregressiveProcess(n_dims=3, matrices="unitary", n_points=6)
 D = PATHS.dim
@@ -340,7 +341,6 @@ def test_a_value_bias_that_moves_into_the_output_bias_leaves_the_verdict(monkeyp
     assert verdict(augmented.AUGMENTED_CLAIM, moved, PATHS) == "contradicted"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("claim", ON_LAYERS)
 def test_other_claims_on_layers_do_not_see_a_value_bias_either(claim):
     before, after = (finding(claim, looks_at_the_first_too(added), PATHS) for added in (0.0, 20.0))
@@ -421,14 +421,12 @@ def test_idle_heads_do_not_count_among_as_many_as_coordinates(monkeypatch, edit)
     assert "largest" in found.evidence  # its cosines are shown all the same
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 @pytest.mark.parametrize("claim", [map.MAP_CLAIM, *ON_UNITS], ids=lambda claim: claim.id)
 def test_edits_leave_the_verdicts_on_a_unit(claim, edit):
     check_stays(claim, unit_on_unitary(), UNITARY, edit)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 @pytest.mark.parametrize("claim", [map.MAP_CLAIM, depth.DEPTH_CLAIM], ids=lambda claim: claim.id)
 def test_edits_leave_the_verdicts_on_two_layers(claim, edit):

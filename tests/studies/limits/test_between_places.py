@@ -46,6 +46,9 @@ SATURATES, CAUSE, ERASED, LINEAR = (
 )
 
 
+pytestmark = pytest.mark.slow  # each test analyses or runs models anew: half a minute in all
+
+
 def on_the_edges(bench: Bench) -> np.ndarray:
     """The mutant: each place where its stratum begins, a half decade of the known grid."""
     inner = np.concatenate([STRATA[:-1][::-1], STRATA[:-1]])
@@ -206,7 +209,6 @@ def test_what_grows_in_other_coordinates_does_not_level_off(judged, monkeypatch)
     assert along(judged, OTHERS, SATURATES) == ["supported"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "direction", [[0.0, 0.0, 0.0, 1.0], [0.0, 0.6, -0.8, 0.1], [0.5, 0.5, -0.5, -0.5]]
 )
@@ -215,7 +217,6 @@ def test_what_grows_in_one_direction_does_not_level_off(judged, direction):
     assert along(judged, direction, SATURATES, CAUSE) == ["contradicted"] * 2
 
 
-@pytest.mark.slow
 def test_what_levels_off_in_all_directions_asked_does(judged):
     assert along(judged, [0.0] * 4, SATURATES, CAUSE) == ["supported"] * 2
 
