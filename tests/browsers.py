@@ -32,6 +32,10 @@ def browser() -> str:
     return path
 
 
+# Figures are drawn one after another (`figures.in_turn`).
+DRAWN = "window.figuresToDraw && !figuresToDraw.length && document.querySelector('.main-svg')"
+
+
 def wait_until(tab: "Page", condition: str, seconds: float = 30) -> None:
     """Wait until the JavaScript expression ``condition`` is true in ``tab``.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from browsers import browser, wait_until
+from browsers import DRAWN, browser, wait_until
 from helpers import mostly_slow, must_fail
 from markupsafe import escape
 from small_reports import report
@@ -391,11 +391,7 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
             tab.on("pageerror", lambda error: said.append(str(error)))
             tab.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
             tab.goto((tmp_path / f"{name}.html").as_uri())
-            wait_until(
-                tab,
-                "document.querySelectorAll('.js-plotly-plot .main-svg').length >= "
-                f"{len(expected.figures)}",
-            )
+            wait_until(tab, DRAWN)
             assert tab.locator(".js-plotly-plot").count() == len(expected.figures)
             assert tab.locator(".js-plotly-plot path, .js-plotly-plot .point").count() > 0
             assert tab.locator(".answer").bounding_box()["y"] < 200

@@ -19,9 +19,11 @@ from plotly.graph_objects import Figure
 
 from icl_interp.errors import InputError
 from icl_interp.figures import narrow
+from icl_interp.figures.in_turn import in_turn
 
 SCALE = 2  # of PNG files: twice the pixels of the screen, enough for print
-_CONFIG = {"displaylogo": False, "responsive": True}
+# No button sends a figure to a server.
+_CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 # Seconds in which a browser has to start; each file gets one more, ten times what it takes.
 PATIENCE = 100
 _WHAT = "PNG, SVG and PDF figures"
@@ -152,7 +154,8 @@ def to_div(figure: Figure, div_id: str) -> Markup:
         {"full_html": False, "include_plotlyjs": False, "div_id": div_id},
     )
     text = plotly.io.to_html(data, config=config, post_script=script or "", validate=False, **where)
-    return Markup(text.replace("<div", '<div class="folds"', 1) if script else text)
+    text = text.replace("<div", '<div class="folds"', 1) if script else text
+    return in_turn(text, div_id)
 
 
 def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsers import browser, wait_until
+from browsers import DRAWN, browser, wait_until
 from helpers import must_fail
 from plotly.graph_objects import Figure
 from small_reports import report
@@ -128,7 +128,7 @@ def test_a_browser_lays_it_out_anew_and_back(figures, tmp_path: Path):
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.goto((tmp_path / "page.html").as_uri())
-        wait_until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 2")
+        wait_until(tab, DRAWN)
         lefts = (
             "name => [...document.querySelectorAll(`#${name} .nsewdrag`)].map(e => "
             "e.getBoundingClientRect().x)"
