@@ -154,8 +154,8 @@ def to_div(figure: Figure, div_id: str) -> Markup:
         {"full_html": False, "include_plotlyjs": False, "div_id": div_id},
     )
     text = plotly.io.to_html(data, config=config, post_script=script or "", validate=False, **where)
-    text = text.replace("<div", '<div class="folds"', 1) if script else text
-    return in_turn(text, div_id)
+    text = in_turn(text, div_id)
+    return Markup(text.replace("<div", '<div class="folds"', 1) if script else text)
 
 
 def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:

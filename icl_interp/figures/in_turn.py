@@ -5,8 +5,6 @@ Drawn all at once, a dozen figures keep a browser busy for seconds before anythi
 
 import re
 
-from markupsafe import Markup
-
 # What plotly writes goes into `draw`. A queue belongs to the page; whoever finds it empty starts
 # it. Between two figures the browser paints, and answers to its user. For print all are drawn.
 TEMPLATE = """
@@ -34,7 +32,7 @@ TEMPLATE = """
 """
 
 
-def in_turn(div: str, div_id: str) -> Markup:
+def in_turn(div: str, div_id: str) -> str:
     """A figure as plotly writes it, which waits until it is its turn.
 
     Args:
@@ -49,4 +47,4 @@ def in_turn(div: str, div_id: str) -> Markup:
     def wrapped(script: re.Match[str]) -> str:
         return f"{script[1]}{TEMPLATE % (div_id, script[2])}</script>"
 
-    return Markup(re.sub(r"(<script[^>]*>)(.*?)</script>", wrapped, div, count=1, flags=re.DOTALL))
+    return re.sub(r"(<script[^>]*>)(.*?)</script>", wrapped, div, count=1, flags=re.DOTALL)
