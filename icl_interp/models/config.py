@@ -71,7 +71,7 @@ class HookedTransformerConfig:
             each weight is multiplied by an entry of a learned matrix, `W_P` of each layer, (query
             position, key position), which all its heads share. "softmax": by the softmax over the
             visible keys of that entry. "similarity": by the softmax over the visible keys of how
-            alike two positions are, `W_Q_pos` `W_K_pos`^T with learned matrices (n_ctx, n_ctx), a
+            alike two positions are, `W_Q_pos W_K_pos^T` with learned matrices (n_ctx, n_ctx), a
             row for each position (Sander et al. (2024), section 6, non-augmented setting).
         unit: None: every weight is learned. "M" and "KQV": one head of attention on the tokens
             themselves, of which only M, or only W_K, W_Q and W_V, are learned; see
