@@ -7,7 +7,8 @@ of its own; boosting, which fits a hundred trees, takes by far the longest.
 import importlib.util
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +26,24 @@ HOW_TO_INSTALL = "pip install scikit-learn"
 GAP, WIDE_GAP = 1e-10, 1e-4
 MAX_ITERATIONS = 100_000
 log = logger(__name__)
+
+
+@contextmanager
+def needed(wanted_by: str) -> Iterator[None]:
+    """A context for imports of scikit-learn, which takes long and so waits until it is needed.
+
+    Args:
+        wanted_by: what needs it, for the message.
+
+    Raises:
+        InputError: scikit-learn is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(
+            f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}"
+        ) from error
 
 
 def installed() -> bool:
@@ -176,16 +195,12 @@ class _Estimators:
     """The classes of scikit-learn that are used, imported when one is first asked for."""
 
     def __init__(self, wanted_by: str) -> None:
-        try:
+        with needed(wanted_by):
             from sklearn import config_context
             from sklearn.ensemble import GradientBoostingRegressor
             from sklearn.exceptions import ConvergenceWarning
             from sklearn.linear_model import Lasso
             from sklearn.tree import DecisionTreeRegressor
-        except ImportError as error:
-            raise InputError(
-                f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}"
-            ) from error
         self.config_context = config_context
         self.ConvergenceWarning = ConvergenceWarning
         self.GradientBoostingRegressor = GradientBoostingRegressor
@@ -214,13 +229,9 @@ def fitting_tools(wanted_by: str) -> FittingTools:
     Raises:
         InputError: scikit-learn is not installed.
     """
-    try:
+    with needed(wanted_by):
         from sklearn import config_context
         from sklearn.base import clone
-    except ImportError as error:
-        raise InputError(
-            f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}"
-        ) from error
     return FittingTools(clone, config_context)
 
 
@@ -246,15 +257,11 @@ def probe_tools(wanted_by: str) -> ProbeTools:
     Raises:
         InputError: scikit-learn is not installed.
     """
-    try:
+    with needed(wanted_by):
         from sklearn.linear_model import RidgeCV
         from sklearn.model_selection import GroupKFold
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
-    except ImportError as error:
-        raise InputError(
-            f"{wanted_by} needs scikit-learn, which is not installed: {HOW_TO_INSTALL}"
-        ) from error
 
     def ridge(penalties: Any) -> Any:
         return make_pipeline(StandardScaler(), RidgeCV(penalties, alpha_per_target=True))

@@ -1,6 +1,6 @@
 """What every model with hook points has in common, ours or an adapted one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -29,10 +29,12 @@ class HookedModel(HookedRootModule):
     Attributes:
         cfg: its sizes, in the words of `HookedTransformerConfig`.
         encoding: how it reads prompts, where it brings that itself.
+        widest: of a number of tokens, how many numbers the widest activation of a prompt has.
     """
 
     cfg: Any
     encoding: Encoding | None = None
+    widest: Callable[[int], int]
     # Not every model has these: a lens asks for the read-out, and sweeps for the way to read a
     # context once (`cfg.query_is_unseen`).
     unembed: Any
@@ -55,10 +57,6 @@ class HookedModel(HookedRootModule):
     def no_entropy(self) -> str | None:
         """Why its attention weights have no entropy; None where they have."""
         return None
-
-    def widest(self, n_tokens: int) -> int:
-        """Numbers in the widest activation of a prompt."""
-        raise NotImplementedError
 
     def fixed_weights(self) -> AbstractContextManager[None]:
         """A context in which no weight changes."""
