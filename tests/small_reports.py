@@ -35,6 +35,7 @@ WITH_NORM = [
     "layers",
     "classes",
     "shift",
+    "in_context",
     "lipschitz_smoother",
     "overlap",
 ]

@@ -197,8 +197,17 @@ def test_the_answer_comes_first_and_the_claims_by_question(any_report, text):
         'id="glossary"',
         'id="provenance"',
     ]
-    places = [body.index(part) for part in order]
-    assert places == sorted(places)
+
+    def in_order(parts):
+        """Each part stands after the one before it."""
+        place = 0
+        for part in parts:
+            found = body.find(part, place)
+            assert found >= 0, part
+            place = found + 1
+
+    in_order(order)
+    must_fail(in_order, [order[-1], *order[:-1]])
     words = Outline(text.replace(files.plotly_js(), "")).text
     assert "x ~ U(−1, 1)" in words
     assert "5 points trained length 4 pairs and the query" in words

@@ -45,6 +45,20 @@ def test_division_is_mutual_information():
     must_fail(np.testing.assert_allclose, found, expected / math.log(4), rtol=1e-9)
 
 
+def test_heads_that_attend_alike_divide_nothing_whatever_rounds():
+    """Rows and columns of a turned identity have one length, but for rounding."""
+    draw = generator(0, "alike")
+    turns, _ = torch.linalg.qr(torch.randn(50, 3, 4, 4, generator=draw, dtype=torch.float64))
+
+    def check(forms):
+        assert bool((head_coordinates.divided(head_coordinates.attention_to(forms)) == 0).all())
+
+    check(turns)
+    other = turns.clone()
+    other[:, 0, 0] *= 1 + 1e-4
+    must_fail(check, other)
+
+
 def test_attention_is_to_rows_and_columns():
     form = torch.zeros(1, 3, 3)
     form[0, 0, 1] = -2.0  # the query's first coordinate, the key's second

@@ -35,6 +35,7 @@ from icl_interp.studies.autoregression.measurements.unit import process_in, proc
 
 Forms = Float[Tensor, "*draw head row column"]
 TILED, FOLDED = "of tokens", "of states, copies added up"
+ROUNDING = 1e-12  # of a mutual information in float64: what is below is 0
 
 
 def needs_tiled_heads(facts: Facts) -> str | None:
@@ -64,7 +65,7 @@ def attention_to(forms: Forms) -> Float[Tensor, "*draw head coordinate"]:
 def divided(parts: Float[Tensor, "*draw head coordinate"]) -> Float[Tensor, "*draw"]:
     """Mutual information of head and coordinate, over the most that there can be.
 
-    It is 0 for heads that attend alike, and 1 for heads that divide coordinates.
+    It is 0 for heads that attend alike (up to `ROUNDING`), and 1 for heads that divide coordinates.
 
     >>> divided(torch.eye(2)), divided(torch.full((2, 2), 0.5))
     (tensor(1.), tensor(0.))
@@ -73,7 +74,9 @@ def divided(parts: Float[Tensor, "*draw head coordinate"]) -> Float[Tensor, "*dr
     mean = parts.mean(-2, keepdim=True)
     ratio = torch.where(parts > 0, parts / mean, 1.0)
     found = (parts * ratio.log()).sum(-1).mean(-1) / math.log(min(n_heads, n_coordinates))
-    return found.clamp(min=0)  # rounding may leave less
+    # Heads that attend alike leave a rest of rounding; so do random heads of equal singular
+    # values, and the ratio of two such rests would be any number.
+    return torch.where(found <= ROUNDING, 0.0, found)
 
 
 def folded(forms: Forms, tiles: int) -> Float[Tensor, "*draw head coordinate coordinate"]:

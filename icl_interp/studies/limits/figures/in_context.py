@@ -68,6 +68,9 @@ def _by_law(result: DataArray) -> Panel:
         lows.append(one.low)
         highs.append(one.high)
     dots = Points(values, list(range(len(names))), low=lows, high=highs, colour=BLUE, name="a law")
-    marks = [dots, Rule(x=LOW, words="learned"), Rule(x=FAILS, words="fails")]
+    # In the legend: on a narrow panel words beside the two lines would lie on one another.
+    learned = Rule(x=LOW, name="learned: left of here")
+    fails = Rule(x=FAILS, name="fails: right of here", dash="dash")
+    marks = [dots, learned, fails]
     x = Axis("squared error / that of the law's mean", log=True, least=LEAST)
     return Panel("Several laws of functions and inputs", x, rows(names), marks)
