@@ -27,8 +27,9 @@ demo: $(VENV)/.demo ## analyse a bundled model: verdicts here, a report in ./icl
 test: $(VENV)/.test ## the tests, without the slow ones
 	@$(PYTEST) -m "not slow" -n $(WORKERS) $(ARGS)
 
+# Without the checks of annotations at run time, which are two fifths of the time: make test has them.
 slow: $(VENV)/.test ## the slow tests only: training runs, notebooks, browsers
-	@$(PYTEST) -m slow --timeout 1500 -n $(WORKERS) $(ARGS)
+	@JAXTYPING_DISABLE=1 $(PYTEST) -m slow --timeout 1500 -n $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.dev ## style and types
 	@$(BIN)/ruff check .

@@ -4,11 +4,16 @@ jaxtyping binds the arguments of each call to the signature, and checks them a s
 is returned. That was two fifths of the time of all tests. Here Python binds them, they are checked
 once, and the value that is returned is checked by itself, with the sizes of axes that the arguments
 have set. The hook and the check of shapes are jaxtyping's, all other checks beartype's.
+
+A function that is called very often is checked in its first calls, and then in one of ten: what is
+wrong with an annotation shows early, and two million checks were a third of the time of all tests.
+With JAXTYPING_DISABLE=1 nothing is checked, which is how users run the package.
 """
 
 import dataclasses
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any, Self, get_type_hints
 
@@ -27,10 +32,14 @@ _CHECKED = beartype(
 ORIGINAL = jaxtyping.jaxtyped
 _AXES = ORIGINAL("context")  # what an axis is long, from here to the end of a call
 _config = jaxtyping.config
+FIRST = 100  # calls of each function that are all checked
+THEN = 10  # one of so many is checked after these
 
 
 def install(package: str) -> None:
     """Check what the modules of a package annotate. Before the first of them is imported."""
+    if _config.jaxtyping_disable:
+        return
     jaxtyping.install_import_hook(package, "run_time_types.unused")
     jaxtyping.jaxtyped = jaxtyped  # the hook writes this name above each function and class
 
@@ -73,11 +82,13 @@ def jaxtyped(decorated: Any = None, *, typechecker: Any = None) -> Any:
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function between two checks, compiled at its first call, since many are never called."""
     checks: list[Callable[..., Any]] = []
+    calls = itertools.count()
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if _config.jaxtyping_disable:
+        call = next(calls)
+        if _config.jaxtyping_disable or (call >= FIRST and call % THEN):
             return function(*args, **kwargs)
         if not checks:
             checks.extend(_compiled(function))

@@ -7,6 +7,7 @@ from typing import NoReturn, Self
 
 import jaxtyping
 import pytest
+import run_time_types
 import torch
 from beartype import BeartypeConf, beartype
 from helpers import must_fail
@@ -17,6 +18,11 @@ from torch import Tensor
 
 import icl_interp.resampling
 from icl_interp.prompts import Prompts
+
+
+pytestmark = pytest.mark.skipif(
+    jaxtyping.config.jaxtyping_disable, reason="annotations are not checked in this run"
+)
 
 
 def rows(
@@ -164,7 +170,24 @@ def test_a_wrong_call_changes_nothing():
     assert done == [1]
 
 
+def test_a_function_that_is_called_often_is_checked_in_one_call_of_ten():
+    def act(x):
+        return x
+
+    act.__qualname__, act.__annotations__ = "act", {"x": int}
+    often = checked(act)
+    refused = []
+    for call in range(3 * run_time_types.FIRST):
+        try:
+            often("x")
+        except jaxtyping.TypeCheckError:
+            refused.append(call)
+    first = list(range(run_time_types.FIRST))
+    assert refused == first + list(range(100, 300, run_time_types.THEN))
+
+
 def test_the_package_is_checked(monkeypatch):
+    monkeypatch.setattr(run_time_types, "FIRST", 10**9)
     with pytest.raises(jaxtyping.TypeCheckError):
         icl_interp.resampling.bootstrap("x")
     one = (

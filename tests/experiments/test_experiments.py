@@ -164,10 +164,16 @@ def test_without_training_what_is_missing_is_named(tmp_path):
     assert not (tmp_path / "models").exists()
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """A folder of all smoke runs, as `reproduce` would use it: a recipe is trained once."""
+    return tmp_path_factory.mktemp("smoke")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", base.names())
-def test_every_experiment_runs_at_scale_smoke(name, tmp_path):
-    (done,) = run.reproduce([name], tmp_path, scale="smoke", formats=(), progress=False)
+def test_every_experiment_runs_at_scale_smoke(name, together):
+    (done,) = run.reproduce([name], together, scale="smoke", formats=(), progress=False)
     assert done.results
     assert not done.record["missing"]
     assert done.figures
