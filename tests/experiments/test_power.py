@@ -1,6 +1,7 @@
 """Power curves: dials draw as they say, and their claims go from contradicted to supported.
 
-They do so without turning back.
+They do so without turning back: at both ends and between them here, and at every value, with many
+draws, in `icl-interp selfcheck --power`.
 """
 
 import math
@@ -42,7 +43,8 @@ def test_a_dial_that_jumps_back_is_noticed():
 @pytest.mark.parametrize("name", DIALS)
 def test_verdicts_follow_a_dial(name):
     dial = DIALS[name]
-    check_order([dial.judge(value).verdict for value in dial.values])
+    values = (dial.values[0], dial.values[len(dial.values) // 2], dial.values[-1])
+    check_order([dial.judge(value).verdict for value in values])
 
 
 def test_the_number_alone_differs_between_values():
