@@ -45,6 +45,7 @@ WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of kernels, in standard deviations of inp
 KERNEL_PENALTIES = (1e-4, 1e-2, 1e-1, 1.0)
 # For labels without noise: a posterior needs some.
 CERTAIN = (1e-3, 1e-2, 1e-1, 0.5)
+SHRINKS = (0.05, 0.2, 0.6)  # of GD++, over the size of the step, where a search begins
 MOST_ITERATIONS = 150  # of a search for parameters
 
 Answers = Float[Tensor, "batch target"]
@@ -331,8 +332,8 @@ class Varying:
 class PlusPlus:
     """Chooses both sizes of every step of GD++.
 
-    The search begins at one place and may end in a local minimum: of two steps that were planted
-    with sizes 0.4 and 0.5 and shrinks 0.3 and 0.2 it ended at D = 0.004.
+    A search may end in a local minimum, so it begins at several places: with sizes that rise or
+    fall from step to step, and with each of `SHRINKS`.
     """
 
     source: Features
@@ -343,7 +344,8 @@ class PlusPlus:
         """The GD++ that is nearest to the answers."""
         seen = Moments.of_query(self.source, prompts).diagonalised()
         size = Constant(self.source, self.n_steps, self.name)(prompts, answers).steps[0]
-        sizes = float(size) * _spread(self.n_steps)
+        rising = float(size) * _spread(self.n_steps)
+        orders = (rising, rising.flip(0)) if self.n_steps > 1 else (rising,)
 
         def made(parameters: Tensor) -> GDPlusPlus:
             both = parameters.unflatten(0, (2, self.n_steps))
@@ -352,8 +354,10 @@ class PlusPlus:
         def loss(parameters: Tensor) -> Tensor:
             return _missed(made(parameters).filtered(seen), answers)
 
-        start = torch.cat([sizes, 0.1 * sizes])
-        return made(searched(loss, start))
+        found = []
+        for sizes in orders:
+            found += [searched(loss, torch.cat([sizes, shrink * sizes])) for shrink in SHRINKS]
+        return made(_best(found, lambda parameters: float(loss(parameters))))
 
 
 def _spread(n: int) -> Float[Tensor, " step"]:
