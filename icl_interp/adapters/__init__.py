@@ -7,5 +7,6 @@ will do: another kind of attention, a recurrence, positions that no model here h
 from icl_interp.adapters.adapt import adapt
 from icl_interp.adapters.adapted import Adapted, Lacks
 from icl_interp.adapters.place import Place
+from icl_interp.models.read_ins import ReadIn, fold_read_ins
 
-__all__ = ["Adapted", "Lacks", "Place", "adapt"]
+__all__ = ["Adapted", "Lacks", "Place", "ReadIn", "adapt", "fold_read_ins"]
