@@ -153,6 +153,9 @@ class Claim:
         reads: "outputs" where predictions alone decide it; else what it reads of a model beside
             them, in words. A predictor that is seen from outside has nothing but outputs, so other
             claims do not apply to it.
+        beside: kinds of matched models (`checkpoints.companions.KINDS`) that it compares the
+            model's own kind with; of those of which a model can have none it needs none.
+        seeds: runs of each of these kinds, and of the model's own, that it asks for.
         aspects: what it is about beside the function that a model computes, in the words of
             `icl_interp.testing.reparameterisations.Aspect`: weights of the same function may then
             get different verdicts.
@@ -179,6 +182,8 @@ class Claim:
     controls_agree: bool = False
     about_weights: bool = False
     reads: str = "weights and activations"
+    beside: tuple[str, ...] = ()
+    seeds: int = 1
     aspects: tuple[str, ...] = ()
     learned: Callable[[Facts], str | None] = field(default=low_r2)
     figures: tuple[str, ...] = ()

@@ -208,3 +208,83 @@ def _set(data: Any) -> Any:
     if isinstance(data, Mapping):
         return {key: _set(value) for key, value in data.items() if value is not None}
     return [_set(value) for value in data] if isinstance(data, (list, tuple)) else data
+
+
+# ---- what a run would have to be -----------------------------------------------------------------
+
+FACTOR = 2  # how much wider or narrower a companion is made
+INTERVALS = 5  # times the half-width on which a companion is trained (the paper: 1, 5, 10, 100)
+
+
+def changes(kind: str, run: Run) -> dict[str, Any] | None:
+    """What makes a run a companion of a kind: values by dotted key of its config.
+
+    None where a run like this one has no companion of the kind.
+
+    >>> run = {"model": {"attn_only": False, "mlp_only": False}, "task": {}, "encoding": "stacked"}
+    >>> changes("attention only", run), changes("with MLP", run)
+    ({'model.attn_only': True}, None)
+    """
+    model = run["model"]
+    normed = model.get("normalization_type") is not None
+    alone = bool(model.get("attn_only"))
+    whole = not model.get("mlp_only")
+    if kind == "another seed":
+        return {}
+    if kind == "no norm" and normed:
+        return {"model.normalization_type": None, **_before(model)}
+    if kind == "with norm" and not normed:
+        return {"model.normalization_type": "LN"}
+    if kind == "attention only" and whole and not alone:
+        return {"model.attn_only": True}
+    if kind == "with MLP" and whole and alone:
+        return {"model.attn_only": False}
+    if kind in ("wider", "narrower"):
+        return _of_width(model, wider=kind == "wider")
+    if kind == "degrees":
+        return _of_degree(run["task"])
+    if kind == "interval":
+        return _of_interval(run["task"])
+    return None
+
+
+def _before(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Without a norm only its usual place can be named."""
+    place = model.get("norm_position", "pre")
+    return {} if place == "pre" else {"model.norm_position": "pre"}
+
+
+def _of_width(model: Mapping[str, Any], wider: bool) -> dict[str, Any] | None:
+    """All widths doubled, or halved where they are even."""
+    found = {}
+    for key in sorted(WIDTHS):
+        width = model.get(key.partition(".")[2])
+        if width is None:
+            continue
+        if not wider and width % FACTOR:
+            return None
+        found[key] = width * FACTOR if wider else width // FACTOR
+    return found
+
+
+def _of_degree(task: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The next degree, where the run was trained on one."""
+    degrees = task.get("degrees") or ()
+    if len(degrees) != 1 or degrees[0] + 2 >= task.get("n_points", 0):
+        return None
+    return {"task.degrees": [degrees[0] + 1]}
+
+
+def _of_interval(task: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A wider U(-a, a) of inputs and functions, where both are from one."""
+    found = {}
+    widths = set()
+    for key in ("inputs", "coefficients"):
+        law = task.get(key)
+        half_width = _half_width(law)
+        if law is None or half_width is None:
+            return None
+        a = half_width * INTERVALS
+        found[f"task.{key}"] = {**law, "low": -a, "high": a}
+        widths.add(a)
+    return found if len(widths) == 1 else None

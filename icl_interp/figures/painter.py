@@ -56,7 +56,8 @@ class Painter:
         # The inner part of the panel as shares of that of the figure.
         margin = layout["margin"]
         self.inner = sheet.size.width - margin["l"] - margin["r"]
-        high = sheet.height - margin["t"] - margin["b"]
+        # Where all panels are words alone, nothing is left for axes.
+        high = sheet.height - margin["t"] - margin["b"] or 1.0
         across = np.array([place.left, place.right]) - margin["l"]
         down = np.array([place.bottom, place.top]) - margin["t"]
         # Clipped: sums of floats may end a last bit outside.

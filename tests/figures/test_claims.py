@@ -145,3 +145,11 @@ def test_a_row_is_logarithmic_only_where_all_its_values_are_positive(small, low,
     figure = render(claims.forest(Results(), [finding], small.facts))
     assert (figure.layout.xaxis.type or "linear") == scale
     forest_shows([finding], figure)
+
+
+def test_a_claim_without_a_number_may_stand_alone(small):
+    judged = replace(MINE.judge_results({}, small.facts), verdict="inconclusive", test=None)
+    figure = render(claims.forest(Results(), [judged], small.facts))
+    forest_shows([judged], figure)
+    for axis in (figure.layout.xaxis, figure.layout.yaxis):
+        assert all(0 <= end <= 1 for end in axis.domain)

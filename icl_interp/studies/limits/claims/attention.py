@@ -380,6 +380,8 @@ ATTENTION_SUFFICIENT_CLAIM = Claim(
     ),
     kind="learning",
     reads="models of several kinds, and attention, which is edited",
+    beside=(ATTENTION_ONLY, WITH_MLP),
+    seeds=kinds.SEEDS,
     criterion=SUFFICIENT,
     measurements=(seeds.functions, without_attention, ablated),
     evidence=sufficient,

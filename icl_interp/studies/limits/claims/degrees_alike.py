@@ -162,6 +162,7 @@ DEGREES_ALIKE_CLAIM = Claim(
     ),
     kind="learning",
     reads="outputs",
+    beside=("degrees",),
     criterion=CRITERION,
     measurements=(errors,),
     control=(errors,),

@@ -135,6 +135,8 @@ ERROR_NEAR_BOUNDARY_CLAIM = Claim(
     ),
     kind="learning",
     reads="models of several kinds of training",
+    beside=("no norm", "with norm"),
+    seeds=kinds.SEEDS,
     criterion=CRITERION,
     measurements=(seeds.inside,),
     aspects=("kind of task",),

@@ -32,6 +32,7 @@ from icl_interp.results import rows_in
 from icl_interp.studies.limits.measurements.seeds import LEAST, NOWHERE, TRAINED, UNTRAINED
 from icl_interp.studies.limits.measurements.shift import RATE
 
+SEEDS = 5  # of each kind that a claim asks for, so that more than one order of the runs decides
 SMALLER, LARGER = 0.8, 1.2  # times: a fifth less, and a fifth more
 # Times the median: up to this error rates count as those of runs that were trained equally well.
 ALIKE = 2.0

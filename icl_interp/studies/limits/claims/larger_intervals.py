@@ -164,6 +164,8 @@ LARGER_INTERVALS_CLAIM = Claim(
     ),
     kind="learning",
     reads="models of several kinds of training",
+    beside=("interval",),
+    seeds=kinds.SEEDS,
     criterion=CRITERION,
     measurements=(seeds.intervals,),
     aspects=("kind of task",),

@@ -87,6 +87,8 @@ NO_NORM_BETTER_CLAIM = Claim(
     ),
     kind="learning",
     reads="models of several kinds of training",
+    beside=("no norm", "with norm"),
+    seeds=kinds.SEEDS,
     criterion=CRITERION,
     measurements=(seeds.functions,),
     aspects=("kind of task",),

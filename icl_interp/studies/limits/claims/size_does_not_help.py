@@ -119,6 +119,8 @@ SIZE_DOES_NOT_HELP_CLAIM = Claim(
     # difference.
     kind="architecture",
     reads="models of several sizes",
+    beside=(NARROWER,),
+    seeds=WIDTHS,
     criterion=CRITERION,
     measurements=(seeds.functions,),
     aspects=("kind of task",),

@@ -196,6 +196,8 @@ TRAINING_DENSITY_CLAIM = Claim(
     ),
     kind="learning",
     reads="models of several kinds of training",
+    beside=("interval",),
+    seeds=kinds.SEEDS,
     criterion=CRITERION,
     measurements=(seeds.intervals,),
     aspects=("kind of task",),
