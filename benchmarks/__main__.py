@@ -23,6 +23,7 @@ ABOUT = {
     "activations",
     "report": "the default report of a large model, and of a bundled one, from a cold start",
     "jobs": "64 jobs on two processes, against their work over the processes",
+    "busy": "forward passes of a large model alone and beside busy processes, by how threads wait",
     "large": "verdicts and intervals of models, analysed as if they were small and as if they were "
     "large",
 }

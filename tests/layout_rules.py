@@ -29,7 +29,7 @@ LAYERS = {
             "structured",
             "tails",
         ),
-        *("console", "registers", "plugins", "products", "renamed"),
+        *("console", "registers", "plugins", "products", "renamed", "threads"),
     ),
     1: ("tasks", "models", "theory", "baselines", "jobs"),
     2: (

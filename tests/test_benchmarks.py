@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import math
+import os
 import subprocess
 import sys
 from functools import partial
@@ -19,7 +20,7 @@ from tqdm import tqdm
 
 import icl_interp
 from benchmarks import __main__ as command
-from benchmarks import fresh, large, output
+from benchmarks import busy, fresh, large, output
 from benchmarks.measuring import Goal, Options, Row, Seconds, judged, ratio_row, take_turns
 from benchmarks.sizes import PAPER, TINY, untrained
 from icl_interp.analyses import facts
@@ -109,6 +110,7 @@ def test_list_names_every_benchmark(capsys):
         "probes",
         "report",
         "jobs",
+        "busy",
         "large",
     ]
     for name in command.ABOUT:
@@ -335,3 +337,14 @@ def test_the_models_asked_for_are_compared(monkeypatch):
 )
 def test_changes_of_verdicts_are_told_apart(plain, other, kind):
     assert large.change(plain, other) == kind
+
+
+def test_a_busy_machine_is_measured_in_turns():
+    rows = busy.run(Options(quick=True))
+    assert [row.turns for row in rows] == [2, 2, 2]
+    assert all(row.low <= row.value <= row.high for row in rows)
+    assert rows[1].goal is not None
+    before = os.environ.get(busy.POLICY)
+    with busy.waiting("ACTIVE"):
+        assert os.environ[busy.POLICY] == "ACTIVE"
+    assert os.environ.get(busy.POLICY) == before
