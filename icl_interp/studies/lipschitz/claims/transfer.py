@@ -220,10 +220,10 @@ TRANSFER_CLAIM = Claim(
         "The printed orders decide nothing at one n, and for large n the first is false and the "
         "second lacks σ². We compute exactly what the best window for L pays at L', and ask "
         "whether the model pays as much. This is narrower than the theorem, which bounds, and "
-        "wider: layers with a norm and an MLP count too.",
+        "wider: layers with a norm and an MLP count too, and whatever predicts without weights.",
     ),
     kind="learning",
-    reads="the design of the model",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(transfer, exact),
     control=(transfer,),

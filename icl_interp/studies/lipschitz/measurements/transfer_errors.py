@@ -38,13 +38,8 @@ def needs_layer_and_sphere(facts: Facts) -> str | None:
     """Why there is no optimum of Theorem 3 to compare a model with."""
     if reason := needs_task(facts, RidgeFunction):
         return reason
-    task, cfg = task_in(facts), facts.config
-    if (
-        cfg.n_layers != 1
-        or cfg.mlp_only
-        or cfg.score_fn != "softmax"
-        or facts.encoding != "stacked"
-    ):
+    task = task_in(facts)
+    if not facts.outside and not _is_layer(facts):
         return (
             "The claim is about one layer of softmax attention on stacked prompts; this model has "
             "another design"
@@ -57,6 +52,13 @@ def needs_layer_and_sphere(facts: Facts) -> str | None:
             "for every L"
         )
     return None
+
+
+def _is_layer(facts: Facts) -> bool:
+    """Whether a model is one layer of softmax attention on stacked prompts."""
+    cfg = facts.config
+    attends = cfg.n_layers == 1 and not cfg.mlp_only and cfg.score_fn == "softmax"
+    return attends and facts.encoding == "stacked"
 
 
 def no_scaled_class(task: RidgeFunction) -> str | None:
@@ -127,6 +129,12 @@ def best_window(task: RidgeFunction, factor: float = 1.0) -> float:
     return float(theory.table_optimum(table, factor * task.lipschitz, task.noise_std).window)
 
 
+def _at_query(lab: Lab, prompts: Prompts) -> Float[Tensor, " batch"]:
+    """The model's prediction from whole prompts, or a predictor's that is seen from outside."""
+    found = lab.at_query(prompts) if lab.outside else predicted(lab, lab.single, prompts)
+    return found[:, 0]
+
+
 @measurement("lipschitz/transfer", version=2)
 def transfer(lab: Lab) -> DataArray:
     """Squared error at the query, against f itself, at each L': (L' / L, who, unit).
@@ -144,10 +152,10 @@ def transfer(lab: Lab) -> DataArray:
         truth = prompts.ys[:, -1, 0]
         smaller = replace(prompts, ys=prompts.ys / factor)
         predictions = {
-            MODEL: predicted(lab, lab.single, prompts)[:, 0],
+            MODEL: _at_query(lab, prompts),
             TRAINED: window_predictions(prompts, own),
             BEST: window_predictions(prompts, best_window(task, factor)),
-            RESCALED: factor * predicted(lab, lab.single, smaller)[:, 0],
+            RESCALED: factor * _at_query(lab, smaller),
         }
         rows.append([lab.by_unit((out - truth).square(), prompts) for out in predictions.values()])
     axes = {
