@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from labs import SIZES, XS, bench, same
 from pandas import DataFrame
+from small_labs import SIZES, XS, bench, same
 from small_models import OTHERS, TASK, make
 
 from icl_interp.analyses import facts as facts_module

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from helpers import must_fail
-from measuring import judged_on
+from measured_claims import judged_on
 from small_models import long, make
 from xarray import DataArray
 

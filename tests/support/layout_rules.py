@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from density import too_dense
 
-ROOT = Path(__file__).parents[1] / "icl_interp"
+ROOT = Path(__file__).parents[2] / "icl_interp"
 
 # Imports point to a lower layer, or stay within a file or package of this list.
 LAYERS = {
@@ -107,7 +107,7 @@ FACES = {
 }
 MAX_LINES = 600
 # Files that are denser than `density.WITHIN` allows. None joins them; one that is rewritten leaves.
-DENSE = frozenset(Path(__file__).with_name("dense_files.txt").read_text("utf-8").split())
+DENSE = frozenset(Path(__file__).parents[1].joinpath("dense_files.txt").read_text("utf-8").split())
 # Verdicts come from criteria: these files decide, or hold what is expected of constructions of
 # known truth.
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")

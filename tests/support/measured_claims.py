@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from known import changed, facts
+from made_up_facts import changed, facts
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
 from icl_interp import registers
