@@ -47,10 +47,7 @@ NECESSARY, SUFFICIENT, LAST, ALIKE = (
 def two_models(measured):
     """All claims on a model with LayerNorm beside one without, and on one without."""
     without = long("no norm")
-    return [
-        measured(long("pre"), counterpart=without, n_contexts=2),
-        measured(without, n_contexts=2),
-    ]
+    return [measured(long("pre"), matched=without, n_contexts=2), measured(without, n_contexts=2)]
 
 
 def as_data(findings) -> str:

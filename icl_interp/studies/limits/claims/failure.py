@@ -196,9 +196,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         "frozen": out["error, mean"],
         "context-free": out["error, context-free"],
     }
-    if results[far.counterpart].sizes["unit"]:
+    if results[far.matched].sizes["unit"]:
         guess = results[far.norm_arms].sel(arm="law mean")
-        without = far_ratio(results[far.counterpart], guess, facts.x_unit)
+        without = far_ratio(results[far.matched], guess, facts.x_unit)
         relative["trained without"] = without.value
     return Remarks(
         scope=asked(facts, where, 2 * errors.sizes["unit"]),
@@ -307,7 +307,7 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     kind="learning",
     reads="its norms, which are edited",
     criterion=CRITERION,
-    measurements=(failure, far.norm_arms, far.counterpart),
+    measurements=(failure, far.norm_arms, far.matched),
     control=(far.norm_arms,),
     evidence=evidence,
     untrained=untrained,

@@ -180,12 +180,12 @@ def law_mean(lab: Lab, xs: np.ndarray) -> Float[torch.Tensor, "1 x"]:
 
 
 @measurement("far/counterpart", version=2)
-def counterpart(lab: Lab) -> DataArray:
+def matched(lab: Lab) -> DataArray:
     """`far/norm arms` of the model trained without normalisation, on one context per function.
 
     Empty where there is no such model.
     """
-    other = lab.counterpart
+    other = lab.matched
     xs = lab.x_unit * GROWTH
     values = np.zeros((len(GROWN), 0, len(xs)))
     if other:
