@@ -133,7 +133,7 @@ def analyze(
         n_units=sizes.n_units,
         n_contexts=sizes.n_contexts,
         seed=seed,
-        counterpart=without_norm.model if without_norm else None,
+        matched=without_norm.model if without_norm else None,
         companions=matched,
         device=device,
         snapshots=loaded.snapshots,

@@ -35,7 +35,7 @@ hypothesis.settings.load_profile("icl_interp")
 
 logging.getLogger("icl_interp").addHandler(SURFACE)
 
-from measuring import judged, measured, registry  # noqa: E402, F401  (fixtures; they import the package, so after the hook)
+from measured_claims import judged, measured, registry  # noqa: E402, F401  (fixtures; they import the package, so after the hook)
 from small_reports import _shared_folder, any_report, small  # noqa: E402, F401
 
 

@@ -17,6 +17,7 @@ from layout_rules import (
     MAX_LINES,
     ROOT,
     RULES,
+    WHOLE,
     annotations_are_evaluated,
     claims_stand_under_their_names,
     constructions_have_one_list,
@@ -29,6 +30,7 @@ from layout_rules import (
     inner_code_imports_modules,
     library_code_does_not_print,
     measurements_stand_together,
+    named_after_its_module,
     only_criteria_pass_verdicts,
     public_names_are_documented,
     quantities_are_defined_once,
@@ -60,6 +62,19 @@ def test_tests_are_short_too():
     tests = sources_of(Path(__file__).parent)
     holds(files_are_short, tests)
     must_fail(holds, files_are_short, {**tests, "test_long.py": "\n" * (MAX_LINES + 1)})
+
+
+def named_after(tests, package):
+    broken = list(named_after_its_module(tests, package))
+    assert not broken, "\n".join(broken)
+
+
+def test_tests_are_named_after_modules():
+    tests, package = sources_of(Path(__file__).parent), sources_of(ROOT)
+    named_after(tests, package)
+    assert set(tests) >= WHOLE
+    must_fail(named_after, {**tests, "probes/test_gone.py": ""}, package)
+    must_fail(named_after, {**tests, "tasks/test_residual.py": ""}, package)
 
 
 def check_list(listed):

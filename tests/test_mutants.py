@@ -21,7 +21,7 @@ import tiny_runs
 import torch
 import yaml
 from foreign_files import TheirTransformer, config, run_folder
-from test_shown_text import steers_nothing
+from test_console import steers_nothing
 
 from icl_interp import cli
 from icl_interp.errors import InputError

@@ -195,7 +195,7 @@ def test_bad_input():
 
 
 @pytest.mark.slow
-def test_counterpart_is_measured():
+def test_matched_model_is_measured():
     model, bare = (
         HookedTransformer(config()).eval(),
         HookedTransformer(config(normalization_type=None)).eval(),

@@ -1,6 +1,6 @@
 """Intervals: units are resampled whole, invariances, what happens where slopes fail.
 
-Coverage: test_coverage.py.
+Coverage: test_resampling_coverage.py.
 """
 
 import functools

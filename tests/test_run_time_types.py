@@ -1,4 +1,4 @@
-"""`tests/run_time_types.py` refuses the annotations that jaxtyping's own decorator refuses."""
+"""`support/run_time_types.py` refuses the annotations that jaxtyping's own decorator refuses."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -18,7 +18,6 @@ from torch import Tensor
 
 import icl_interp.resampling
 from icl_interp.prompts import Prompts
-
 
 pytestmark = pytest.mark.skipif(
     jaxtyping.config.jaxtyping_disable, reason="annotations are not checked in this run"

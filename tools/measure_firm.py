@@ -79,7 +79,7 @@ def ends(own: np.ndarray, other: np.ndarray, chance: float) -> tuple[float, floa
     """Far ends of log(mean of own / mean of other), as `bootstrap` gives them, and a normal law's.
 
     The same steps for this one statistic, whose slopes are known, so that 200,000 samples take
-    minutes (`tests/test_firm.py` compares it with `bootstrap`).
+    minutes (`tests/test_tails_firm.py` compares it with `bootstrap`).
     """
     value, se = _at(np.ones(len(own)), own, other)
     draws, errors = _at(draw_weights(len(own)) * len(own), own, other)

@@ -69,7 +69,7 @@ class Remarks:
         estimate: the effect size; the first condition's quantity where it is not given.
         by_algebra: of a verdict that follows from the design or from sizes alone: why, as a clause.
             Its answer then begins with "By algebra" and ends with the clause.
-        causal: the causal counterpart: intervention, effect, control intervention, cost.
+        causal: the causal test: intervention, effect, control intervention, cost.
         details: further numbers, a mapping a row (heads, signs, test conditions).
     """
 
@@ -96,7 +96,7 @@ class Evidence:
             threshold.
         estimate: the effect size; the first condition's quantity where it is not given.
         scope: what the numbers hold for.
-        causal: the causal counterpart: intervention, effect, sham, cost.
+        causal: the causal test: intervention, effect, control intervention, cost.
         control: the same quantities of an untrained control.
         details: further numbers, a mapping a row (heads, signs, test conditions).
         caveat: a third sentence, about what limits the answer. It is left out of a reason that

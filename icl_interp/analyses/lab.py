@@ -27,13 +27,14 @@ from icl_interp.tasks.base import Task
 SEEDS = (1, 2, 3)  # of the weights of untrained controls: two of three decide
 
 
-@with_old_names(twin="control", twins="controls")
+@with_old_names(twin="control", twins="controls", counterpart="matched")
 class Lab(Bench):
     """A bench whose measurements are kept: what claims are judged by.
 
     Args:
         model, task, encoding, n_units, n_contexts, seed, device: of the `Bench`.
-        counterpart: a model trained like this one but without normalisation, where there is one.
+        matched: a matched model, which is trained like this one but without normalisation, where
+            there is one.
         companions: checkpoints that differ from this model in one respect, by role
             (`checkpoints.companions`).
         snapshots: gives the models that the run kept on the way, by step; called when a measurement
@@ -53,7 +54,7 @@ class Lab(Bench):
         n_units: int = 128,
         n_contexts: int = 4,
         seed: int = 0,
-        counterpart: HookedTransformer | None = None,
+        matched: HookedTransformer | None = None,
         companions: Mapping[Role, Checkpoint] | None = None,
         device: str | None = None,
         snapshots: Callable[[], Mapping[int, HookedTransformer]] | None = None,
@@ -63,7 +64,7 @@ class Lab(Bench):
         super().__init__(
             model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, device=device
         )
-        self.counterpart_model = counterpart
+        self.matched_model = matched
         self.companions = dict(companions or {})
         self.control_config = control_config or model.shape
         self._snapshots = snapshots
@@ -148,12 +149,12 @@ class Lab(Bench):
         return self.controls[0]
 
     @cached_property
-    def counterpart(self) -> "Lab | None":
+    def matched(self) -> "Lab | None":
         """The same bench with the model trained without normalisation."""
         return (
             None
-            if self.counterpart_model is None
-            else self._beside(self.counterpart_model, self.n_contexts)
+            if self.matched_model is None
+            else self._beside(self.matched_model, self.n_contexts)
         )
 
     def _beside(self, model: HookedTransformer, n_contexts: int) -> "Lab":

@@ -20,7 +20,7 @@ NEEDS_WEIGHTS = (
     "outputs alone asks `lab.ask(...)` without probes and interventions, or `lab.predict(prompts)`"
 )
 # What a lab of a model has and this one has not. There is no stand-in: whoever asks gets an error.
-MISSING = ("model", "encoding", "counterpart_model", "control_config", "single")
+MISSING = ("model", "encoding", "matched_model", "control_config", "single")
 
 
 class OutsideLab(Lab):

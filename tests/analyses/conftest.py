@@ -1,7 +1,7 @@
 """What the tests of analyses share."""
 
 import pytest
-from labs import in_fours
+from small_labs import in_fours
 
 from icl_interp.analyses import bench
 from icl_interp.probes import sweep

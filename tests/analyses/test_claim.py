@@ -9,7 +9,7 @@ import pytest
 from helpers import must_fail
 from hypothesis import given
 from hypothesis import strategies as st
-from known import changed, facts
+from made_up_facts import changed, facts
 from small_models import TASK, make
 
 import icl_interp

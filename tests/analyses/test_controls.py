@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from beartype import beartype
 from helpers import must_fail
-from known import facts
+from made_up_facts import facts
 
 from icl_interp.analyses.claim import Claim, Evidence, asked_once
 from icl_interp.analyses.controls import measure

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers import must_fail
-from known import AFFINE, changed, facts
+from made_up_facts import AFFINE, changed, facts
 
 from icl_interp import tasks
 from icl_interp.analyses.facts import Facts, UnknownTask

@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 from helpers import must_fail
-from labs import LABS, XS, bench, same
+from small_labs import LABS, XS, bench, same
 from small_models import TASK
 
 from icl_interp.analyses.lab import Lab

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from labs import SIZES, XS, bench, same
 from pandas import DataFrame
+from small_labs import SIZES, XS, bench, same
 from small_models import OTHERS, TASK, make
 
 from icl_interp.analyses import facts as facts_module
@@ -87,12 +87,12 @@ def test_fresh_units():
     assert len(lab.units("test/fresh", n_units=7)) == 14
 
 
-def test_controls_and_the_counterpart_meet_the_same_functions():
-    lab = Lab(make("pre"), TASK, Interleaved(), **SIZES, counterpart=make("no norm"))
+def test_controls_and_the_matched_model_meet_the_same_functions():
+    lab = Lab(make("pre"), TASK, Interleaved(), **SIZES, matched=make("no norm"))
     for control in lab.controls:
         assert torch.equal(control.prompts.parameters, lab.few.parameters)
-    assert torch.equal(lab.counterpart.prompts.xs, lab.prompts.xs)
-    assert bench().counterpart is None
+    assert torch.equal(lab.matched.prompts.xs, lab.prompts.xs)
+    assert bench().matched is None
     assert not same(lab.control.sweep(XS), lab.sweep(XS, prompts=lab.few))
     assert lab.control.model.cfg == lab.model.cfg
 

@@ -1,7 +1,7 @@
 """Results by measurement, and measurements that have a name each."""
 
 import pytest
-from known import facts
+from made_up_facts import facts
 from small_models import make
 
 from icl_interp.analyses import registry

@@ -6,8 +6,18 @@ import itertools
 import numpy as np
 import pytest
 from helpers import must_fail
-from labs import LABS, XS, bench
-from planned import MINE, built, by_row, check_same, first_step, grid, plain, two_at_once, two_steps
+from measurements_that_ask import (
+    MINE,
+    built,
+    by_row,
+    check_same,
+    first_step,
+    grid,
+    plain,
+    two_at_once,
+    two_steps,
+)
+from small_labs import LABS, XS, bench
 from small_models import TASK
 
 from icl_interp.analyses import bench as bench_module

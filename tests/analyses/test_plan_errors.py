@@ -4,8 +4,8 @@ import functools
 
 import pytest
 from helpers import must_fail
-from labs import XS, bench
-from planned import by_row, check_same, grid, plain, two_at_once, two_steps
+from measurements_that_ask import by_row, check_same, grid, plain, two_at_once, two_steps
+from small_labs import XS, bench
 from small_models import TASK
 
 from icl_interp.analyses import plan

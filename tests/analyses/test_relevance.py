@@ -7,7 +7,7 @@ import pytest
 import torch
 from adversaries import with_heads_across
 from helpers import must_fail
-from known import facts
+from made_up_facts import facts
 from small_models import make, small_lab
 
 from icl_interp.analyses import output_unit

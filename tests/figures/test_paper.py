@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 from browsers import browser
 from helpers import must_fail
-from overlaps import check_texts
+from text_overlaps import check_texts
 
 from icl_interp.errors import InputError
 from icl_interp.figures import Style, for_paper

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from browsers import browser
 from helpers import must_fail
-from overlaps import check_texts
 from plotly.graph_objects import Figure
+from text_overlaps import check_texts
 
 from icl_interp.errors import InputError
 from icl_interp.figures import for_paper, reproductions

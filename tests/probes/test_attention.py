@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from activations import KINDS, cached
+from cached_activations import KINDS, cached
 from helpers import must_fail
 from small_models import PROMPTS, make
 

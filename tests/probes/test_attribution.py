@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, model_of, tokens_of
-from attributed import by_hand, covariances, shares_of
+from attribution_by_hand import by_hand, covariances, shares_of
 from helpers import must_fail
 
 from icl_interp.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import model_of, tokens_of
-from attributed import by_hand, covariances, listed, shares_of
+from attribution_by_hand import by_hand, covariances, listed, shares_of
 from helpers import must_fail, one_in
 from small_models import PROMPTS
 

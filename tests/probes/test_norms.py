@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from activations import KINDS, cached, pooled
+from cached_activations import KINDS, cached, pooled
 from helpers import must_fail
 from small_models import PROMPTS, TASK, encoding_of, freeze, make
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from activations import cached
+from cached_activations import cached
 from helpers import must_fail
 from small_models import PROMPTS, make
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from activations import KINDS, cached, pooled, value
+from cached_activations import KINDS, cached, pooled, value
 from helpers import must_fail
 from small_models import MODELS, PROMPTS, freeze, make, tokens_for
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import must_fail
-from labs import in_fours
+from small_labs import in_fours
 from small_models import encoding_of, make, tokens_for
-from swept import LABELLED, MODELS, SPECIAL, XS, A, B, at, check_sweeps, close, sweeps
+from small_sweeps import LABELLED, MODELS, SPECIAL, XS, A, B, at, check_sweeps, close, sweeps
 
 from icl_interp.errors import InputError
 from icl_interp.interventions.attention import SwapPattern, Temperature

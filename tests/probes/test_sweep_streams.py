@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import must_fail
 from small_models import encoding_of, make
-from swept import XS, at, check_sweeps, close, sweeps
+from small_sweeps import XS, at, check_sweeps, close, sweeps
 
 import icl_interp.probes.sweep as sweep_module
 from icl_interp.interventions.attention import Temperature

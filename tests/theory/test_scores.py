@@ -6,9 +6,9 @@ Limits are compared with fitted slopes, and weights with the model's own output.
 import math
 from itertools import pairwise
 
-import formulas
 import pytest
 import torch
+import transformer_formulas
 from helpers import must_fail, one_in
 
 from icl_interp.models.config import HookedTransformerConfig
@@ -18,7 +18,7 @@ from icl_interp.theory import bounded, limits, scores
 
 WEIGHTS = {
     "softmax": lambda row: [math.exp(s) / sum(map(math.exp, row)) for s in row],
-    **formulas.WEIGHTS,
+    **transformer_formulas.WEIGHTS,
 }
 EVERY = pytest.mark.parametrize("name", scores.SCORE_FUNCTIONS)
 GAPS = (0.0, 0.3, 1.0, 1.7, 2.0, 5.0)
@@ -119,7 +119,7 @@ def test_total_weight_against_a_sum(name):
 def is_hardmax_from(margin, k, others=(0.0, -0.5)):
     for extra, exact in ((1e-9, True), (-1e-2, False)):
         row = [margin + extra] * k + list(others)
-        weights = formulas.entmax(row)
+        weights = transformer_formulas.entmax(row)
         assert (max(weights[k:]) == 0) == exact
 
 

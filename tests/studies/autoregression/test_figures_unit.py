@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import must_fail
-from known import facts
+from made_up_facts import facts
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.experiments import calibration

@@ -9,7 +9,7 @@ import itertools
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
+from made_up_facts import facts
 
 from icl_interp.analyses.lab import Lab
 from icl_interp.models.diagonal_unit import DiagonalAttention, pairs

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 import torch
 from helpers import must_fail
-from known import changed
+from made_up_facts import changed
 
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.facts import Facts

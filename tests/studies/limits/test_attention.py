@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from arms import SPREAD, arm, table
 from helpers import must_fail
-from known import facts
-from measuring import answered
+from made_up_facts import facts
+from measured_claims import answered
+from seed_tables import SPREAD, arm, table
 from tiny_runs import checkpoint
 from xarray import DataArray
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
+from made_up_facts import facts
 from small_models import TASK as SHORT
 from small_models import make, small_lab
 from stored_curves import drawn, ends

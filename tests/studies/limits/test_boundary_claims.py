@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from helpers import must_fail
-from known import AFFINE, facts, said
-from measuring import judged_on
+from made_up_facts import AFFINE, facts, said
+from measured_claims import judged_on
 from small_models import TASK, long, small_lab
 from stored_curves import approach, certificate, drawn, ends, intact, used
 from xarray import DataArray

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from helpers import must_fail
-from known import facts, said
-from measuring import judged_on
+from made_up_facts import facts, said
+from measured_claims import judged_on
 from small_models import small_lab
 from stored_curves import certificate, drawn, ends, plateaus, used
 from xarray import DataArray

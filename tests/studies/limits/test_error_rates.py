@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts, said
-from measuring import answered
+from made_up_facts import facts, said
+from measured_claims import answered
 from small_models import make
 from tiny_runs import checkpoint
 from xarray import DataArray

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
-from measuring import judged_on
+from made_up_facts import facts
+from measured_claims import judged_on
 from small_models import long, small_lab
 from xarray import DataArray
 
@@ -65,14 +65,14 @@ def errors(n: int = 40, near: float = 0.02, **changed: float | dict[str, float])
     return make_array(values[:, None] * size[:, None], axes)
 
 
-def stored(found: DataArray, counterpart: bool = False) -> dict[str, DataArray]:
+def stored(found: DataArray, matched: bool = False) -> dict[str, DataArray]:
     """All results that the claim asks for."""
     n, x = found.sizes["unit"], (-1e3, 1e3)
     arms = ("intact", "frozen", "law mean")
     axes = {"arm": arms, "statistic": far.GROWN, "unit": tuple(range(n)), "x": x}
     curve = make_curve(np.ones((3, 4, n, 2)), axes)
-    other = {"statistic": far.GROWN, "unit": tuple(range(n if counterpart else 0)), "x": x}
-    without = make_curve(4 * np.ones((4, n if counterpart else 0, 2)), other)
+    other = {"statistic": far.GROWN, "unit": tuple(range(n if matched else 0)), "x": x}
+    without = make_curve(4 * np.ones((4, n if matched else 0, 2)), other)
     return {
         "far/failure": found,
         "far/norm arms": curve,
@@ -240,8 +240,8 @@ def test_what_follows_from_sizes_says_so():
 
 def test_a_model_trained_without_a_norm_is_shown_beside():
     alone, both = (
-        judged_on(FAILURE, stored(errors(), counterpart), facts(n_units=64))
-        for counterpart in (False, True)
+        judged_on(FAILURE, stored(errors(), matched), facts(n_units=64))
+        for matched in (False, True)
     )
     assert "trained without" not in alone.causal["far error / law mean"]
     assert both.causal["far error / law mean"]["trained without"] == pytest.approx(4)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import changed
+from made_up_facts import changed
 from small_models import make
 
 from icl_interp.analyses import bench as bench_module

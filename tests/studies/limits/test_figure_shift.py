@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from affine_runs import known
-from arms import SPREAD, across, arm, scaled, table
 from helpers import must_fail
+from seed_tables import SPREAD, across, arm, scaled, table
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.figures.render import rendered

@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from helpers import must_fail
-from known import changed
+from made_up_facts import changed
 from small_reports import drawn, report, text_of
 
 from icl_interp.analyses import output_unit

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
-from measuring import answered
+from made_up_facts import facts
+from measured_claims import answered
 from small_models import make
 
 from icl_interp import tasks

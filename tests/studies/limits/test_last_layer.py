@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import must_fail, one_in
-from known import facts
+from made_up_facts import facts
 from small_models import TASK, encoding_of, make
 from xarray import DataArray
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
-from measuring import judged_on
+from made_up_facts import facts
+from measured_claims import judged_on
 from small_models import long
 from stored_curves import certificate, drawn, ends
 from xarray import DataArray

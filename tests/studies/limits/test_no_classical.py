@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
+from made_up_facts import facts
 from small_models import make
 
 from icl_interp import tasks

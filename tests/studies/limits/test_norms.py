@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from affine_runs import INTERVALS, known
-from arms import SPREAD, across, arm, scaled, table
 from helpers import must_fail
-from measuring import answered, judged_on
+from measured_claims import answered, judged_on
+from seed_tables import SPREAD, across, arm, scaled, table
 
 from icl_interp import tasks
 from icl_interp.studies.limits.claims.error_near_boundary import gains, regions

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import facts
-from measuring import answered
+from made_up_facts import facts
+from measured_claims import answered
 from tiny_runs import checkpoint
 from xarray import DataArray
 

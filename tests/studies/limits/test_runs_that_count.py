@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from affine_runs import INTERVALS, known, lab_of, run
-from arms import across, arm, scaled, table
 from helpers import must_fail
-from known import facts
-from measuring import judged_on
+from made_up_facts import facts
+from measured_claims import judged_on
+from seed_tables import across, arm, scaled, table
 from small_reports import seed_of
 
 import icl_interp

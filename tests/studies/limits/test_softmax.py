@@ -7,7 +7,7 @@ import pytest
 import torch
 from adversaries import with_heads_across
 from helpers import must_fail
-from measuring import judged_on
+from measured_claims import judged_on
 from small_models import long, small_lab
 
 from icl_interp.analyses import registry, relevance

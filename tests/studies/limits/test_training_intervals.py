@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from affine_runs import known
-from arms import arm, table
 from helpers import must_fail
-from measuring import answered, judged_on
+from measured_claims import answered, judged_on
+from seed_tables import arm, table
 
 from icl_interp.analyses.measurement import Results
 from icl_interp.checkpoints.companions import Role

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from measuring import judged_on
+from measured_claims import judged_on
 from small_models import TASK, make, small_lab
 
 from icl_interp.analyses import registry, relevance

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import changed, facts
+from made_up_facts import changed, facts
 from ridge_units import FEW, RELU, bench, best, square, unit
 
 from icl_interp.analyses import relevance

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import must_fail
-from known import AFFINE, changed, facts
+from made_up_facts import AFFINE, changed, facts
 from ridge_units import FEW, RELU, ROWS, TURNED, bench, square, unit
 
 from icl_interp.models.config import HookedTransformerConfig

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import must_fail
-from known import changed
+from made_up_facts import changed
 from ridge_units import RELU, TURNED, N, bench, best, judge, square, unit, value
 
 from icl_interp.analyses.criterion import Estimate

@@ -5,9 +5,9 @@ One start ends elsewhere than at a minimum.
 
 import pytest
 import torch
+from angle_grids import normal
 from helpers import must_fail
 from torch.testing import assert_close
-from torus import normal
 
 from icl_interp.theory import autoregression as theory
 

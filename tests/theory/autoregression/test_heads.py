@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from angle_grids import eigenvalues, normal, paths, squared_error
 from helpers import must_fail
 from scipy.optimize import minimize
 from torch.testing import assert_close
-from torus import eigenvalues, normal, paths, squared_error
 
 from icl_interp.theory import autoregression as theory
 

@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 import torch
+from angle_grids import eigenvalues, normal, paths, squared_error
 from helpers import must_fail
 from torch.testing import assert_close
-from torus import eigenvalues, normal, paths, squared_error
 
 from icl_interp.theory import autoregression as theory
 

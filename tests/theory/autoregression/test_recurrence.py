@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from angle_grids import eigenvalues, normal, paths, squared_error
 from helpers import must_fail
 from scipy.special import roots_legendre
 from torch.testing import assert_close
-from torus import eigenvalues, normal, paths, squared_error
 
 from icl_interp.theory import autoregression as theory
 

@@ -93,42 +93,45 @@ def _cost(errors: DataArray) -> Interval:
 
 @dataclass(frozen=True)
 class Place:
-    """What is found at one place: intervals of phi, of e intact, and of the phi of the sham.
+    """Intervals at one place: phi, e intact, and the phi of the control intervention.
 
     The first are given by freezing scale.
     """
 
     phi: Mapping[str, Interval]
     error: Interval
-    sham: Interval | None
+    control_intervention: Interval | None
 
     @classmethod
     def of(cls, errors: DataArray, place: str) -> "Place":
         """From `far/failure`.
 
-        Where the context is unusual nothing of the freeze's size is a sham.
+        Where the context is unusual nothing of the freeze's size is a control intervention.
         """
         phi = {arm: removed(errors, arm, place) for arm in SCALES}
-        sham = None if place in FUNCTIONS else removed(errors, "sham", place)
-        return cls(phi, relative_error(errors, "intact", place), sham)
+        control_intervention = None if place in FUNCTIONS else removed(errors, "sham", place)
+        return cls(phi, relative_error(errors, "intact", place), control_intervention)
 
 
 def quantities(places: Sequence[Place], cost: Interval) -> dict[str, Estimate]:
     """What the criterion asks for, over some places and every scale at which norms were frozen.
 
-    Phi's own value is that of the last place at the mean scale; e and the sham have that of the
-    worst place.
+    Phi's own value is that of the last place at the mean scale; e and the control intervention have
+    that of the worst place.
     """
     phi = [phi for place in reversed(places) for phi in place.phi.values()]
     fails = sorted((place.error for place in places), key=lambda e: e.low)
-    sham = sorted((place.sham for place in places if place.sham), key=lambda e: -abs(e.value))
+    control_intervention = sorted(
+        (place.control_intervention for place in places if place.control_intervention),
+        key=lambda e: -abs(e.value),
+    )
     found = {
         "phi": Estimate.spanning("phi", phi),
         "fails": Estimate.spanning("fails", fails),
         "cost": Estimate.of("cost", cost),
     }
-    if sham:
-        found["sham"] = Estimate.spanning("sham", sham)
+    if control_intervention:
+        found["sham"] = Estimate.spanning("sham", control_intervention)
     return found
 
 
@@ -147,7 +150,7 @@ def _row(errors: DataArray, name: str, cost: Interval) -> dict[str, Any]:
         "phi, lowest": asked["phi"].low,
         "phi, highest": asked["phi"].high,
         "error": place.error.value,
-        **({"sham": place.sham.value} if place.sham else {}),
+        **({"sham": place.control_intervention.value} if place.control_intervention else {}),
     }
     mean = errors.sel(place=name).mean("unit")
     law = mean.sel(arm="law mean")
@@ -196,9 +199,9 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
         "frozen": out["error, mean"],
         "context-free": out["error, context-free"],
     }
-    if results[far.counterpart].sizes["unit"]:
+    if results[far.matched].sizes["unit"]:
         guess = results[far.norm_arms].sel(arm="law mean")
-        without = far_ratio(results[far.counterpart], guess, facts.x_unit)
+        without = far_ratio(results[far.matched], guess, facts.x_unit)
         relative["trained without"] = without.value
     return Remarks(
         scope=asked(facts, where, 2 * errors.sizes["unit"]),
@@ -307,7 +310,7 @@ LAYERNORM_CAUSES_FAILURE_CLAIM = Claim(
     kind="learning",
     reads="its norms, which are edited",
     criterion=CRITERION,
-    measurements=(failure, far.norm_arms, far.counterpart),
+    measurements=(failure, far.norm_arms, far.matched),
     control=(far.norm_arms,),
     evidence=evidence,
     untrained=untrained,

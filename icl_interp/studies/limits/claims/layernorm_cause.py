@@ -154,19 +154,19 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     alone = {name: float(value.min()) for name, value in slopes.items() if name not in _NAMES}
     intact = found["intact"].value
     frozen = found["frozen"].value
-    sham = float(slopes["sham"].max())
+    control_intervention = float(slopes["sham"].max())
     return Remarks(
         scope=scope,
-        caveat=f"It is {_power(intact)} in the unchanged model and {_power(sham)} in the control "
-        f"intervention; {_enough(alone)}.",
+        caveat=f"It is {_power(intact)} in the unchanged model and {_power(control_intervention)} "
+        f"in the control intervention; {_enough(alone)}.",
         causal={
             "intervention": "freeze the scale of every norm at the query position, at its mean in "
             "distribution",
             "effect": frozen - intact,
             "intact": intact,
             "frozen": frozen,
-            "sham": sham,
-            "sham effect": sham - intact,
+            "sham": control_intervention,
+            "sham effect": control_intervention - intact,
             "each norm alone": alone,
             "sufficiency": _sufficiency(results[far.sufficiency]),
             "cost": _cost(results[far.cost]),

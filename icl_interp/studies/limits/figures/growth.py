@@ -40,7 +40,7 @@ def growth(results: Results, findings: Sequence[Finding], facts: Facts) -> Drawi
     if curve is None:
         return None
     arms = {arm: curve.sel(arm=arm) for arm in curve.indexes["arm"] if arm != "law mean"}
-    other = results.get(far.counterpart)
+    other = results.get(far.matched)
     if other is not None and other.sizes["unit"]:
         arms["trained without"] = other
     first = [name for name in ARMS if name in arms]

@@ -169,12 +169,13 @@ def without_attention(lab: Lab) -> DataArray:
 
 @measurement("layers/ablated")
 def ablated(lab: Lab) -> DataArray:
-    """Squared error with all MLPs, or one block, at their mean; and a sham; by group of functions.
+    """Squared error by group of functions: MLPs or a block at their mean; a control intervention.
 
-    A block is its attention and its MLP. The sham leaves everything and shows the pairs of the
-    context in another order: attention at the query says something else, as much as `layers/edit
-    size` tells, and should say it about the same function. Points as in `layers/without attention`;
-    for the sham only the query is the same. A path has no other order, and so no sham.
+    A block is its attention and its MLP. The control intervention leaves everything and shows the
+    pairs of the context in another order: attention at the query says something else, as much as
+    `layers/edit size` tells, and should say it about the same function. Points as in
+    `layers/without attention`; for the control intervention only the query is the same. A path has
+    no other order, and so no control intervention.
     """
     cfg, mean = lab.model.cfg, means(lab)
     arms: dict[str, MeanOutputs | None] = {}

@@ -54,7 +54,7 @@ def own_scales(lab: Lab, swept: Swept) -> DataArray:
     return make_array([found.sel(norm=name).values[0] for name in lab.model.norms], axes)
 
 
-def _frozen_and_sham(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Sweep]:
+def _frozen_and_control(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Sweep]:
     """The sweeps of `far/failure`: by arm, place, and the first of the prompts of a part."""
     prompts = lab.few
     scales = {name: torch.tensor(own.sel(norm=name).values) for name in lab.model.norms}
@@ -79,28 +79,29 @@ def _frozen_and_sham(lab: Lab, own: DataArray) -> dict[tuple[str, str, int], Swe
             asked[arm, "drawn", start] = lab.ask_at(places_of_own, shown, query=edits)
             for name, other in others.items():
                 asked[arm, name, start] = lab.ask(prompts=other, query=edits)
-    sham = [lab.frozen]
-    asked["sham", NEAR, 0] = lab.ask(prompts=prompts, context=sham)
-    asked["sham", "known", 0] = lab.ask(xs, prompts=prompts, context=sham)
-    asked["sham", "drawn", 0] = lab.ask_at(drawn, prompts, context=sham)
+    control_intervention = [lab.frozen]
+    asked["sham", NEAR, 0] = lab.ask(prompts=prompts, context=control_intervention)
+    asked["sham", "known", 0] = lab.ask(xs, prompts=prompts, context=control_intervention)
+    asked["sham", "drawn", 0] = lab.ask_at(drawn, prompts, context=control_intervention)
     return asked
 
 
-@measurement("far/failure", version=2, needs=(own_scales,), asks=_frozen_and_sham)
+@measurement("far/failure", version=2, needs=(own_scales,), asks=_frozen_and_control)
 def failure(lab: Lab, swept: Mapping[tuple[str, str, int], Swept], own: DataArray) -> DataArray:
     """Squared errors where models fail, intact and with norms frozen: (arm, unit, place).
 
     They are means over prompts. Arms: the mean of the law of functions as a predictor; intact;
     every norm frozen at the query only, at the mean of its in-distribution scales over prompts, at
-    three quantiles, at each prompt's own scale; the sham, frozen at the context positions only;
-    "context-free", the prediction frozen at the mean scale, averaged over all prompts; and of how
-    far predictions are from the law's mean the squares, "size" of the intact one, and "size,
-    frozen" at the scale at which it is largest.
+    three quantiles, at each prompt's own scale; the control intervention, frozen at the context
+    positions only; "context-free", the prediction frozen at the mean scale, averaged over all
+    prompts; and of how far predictions are from the law's mean the squares, "size" of the intact
+    one, and "size, frozen" at the scale at which it is largest.
 
     Places: each prompt's own query; one query 3, 10 or 1,000 half-widths out, both directions, and
     about two of these a drawn one; each prompt's own query where the function in the context is 3
     or 10 times as far from the mean of its law. There the context itself is unusual, so to freeze
-    its norms would be no sham: NaN, and so is "context-free" but for queries of one place.
+    its norms would be no control intervention: NaN, and so is "context-free" but for queries of one
+    place.
     """
     prompts = lab.few
     xs = known_sizes(lab)
@@ -140,7 +141,7 @@ def _errors(
     queries: tuple[np.ndarray, Float[Tensor, "batch place dim"]],
     intact: Float[Tensor, "batch column"],
     frozen: Sequence[Float[Tensor, "batch column"]],
-    sham: Float[Tensor, "batch few"],
+    control_intervention: Float[Tensor, "batch few"],
 ) -> DataArray:
     """From predictions to errors.
 
@@ -158,7 +159,9 @@ def _errors(
     line = torch.full_like(intact, torch.nan)
     of_known = slice(1, 1 + len(xs))
     line[:, of_known] = frozen[0][:, of_known].mean(0)
-    guesses = torch.stack([law, intact, *frozen, torch.cat([sham, missing], 1), line])
+    guesses = torch.stack(
+        [law, intact, *frozen, torch.cat([control_intervention, missing], 1), line]
+    )
     largest = max(frozen, key=lambda f: float((f - law)[:, 1:].square().sum()))
     sizes = torch.stack([intact - law, largest - law])
     squares = torch.cat([(guesses - truth).square(), sizes.square()])

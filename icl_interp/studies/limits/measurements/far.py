@@ -138,8 +138,8 @@ def _norm_arms(lab: Lab) -> dict[str, Sweep]:
     }
     if names:
         at_query = lab.frozen.at_query()
-        # The sham reads every context anew and there are many norms: few contexts, and an exponent
-        # needs no more.
+        # The control intervention reads every context anew and there are many norms: few contexts,
+        # and an exponent needs no more.
         arms |= {"frozen": (lab.prompts, (), [at_query]), "sham": (lab.few, [lab.frozen], ())}
         arms |= {name: (lab.few, (), [at_query.only(name)]) for name in names}
     xs = lab.x_unit * GROWTH
@@ -153,10 +153,10 @@ def _norm_arms(lab: Lab) -> dict[str, Sweep]:
 def norm_arms(lab: Lab, arms: Mapping[str, Swept]) -> DataArray:
     """f far out, intact and with norm scales frozen at in-distribution values.
 
-    Arms: intact; every norm frozen at the query only; the sham, every norm frozen at the context
-    positions only; each norm alone, at the query. The last two on one context of each function.
-    Beside them the mean of the law of functions as a predictor. Statistics are means over the
-    prompts of a unit; "squared increment" is that of f(10 x) - f(x).
+    Arms: intact; every norm frozen at the query only; the control intervention, every norm frozen
+    at the context positions only; each norm alone, at the query. The last two on one context of
+    each function. Beside them the mean of the law of functions as a predictor. Statistics are means
+    over the prompts of a unit; "squared increment" is that of f(10 x) - f(x).
     """
     xs = lab.x_unit * GROWTH
     values = [_growth(lab, arm.prompts, as_numbers(arm.f)) for arm in arms.values()]
@@ -180,12 +180,12 @@ def law_mean(lab: Lab, xs: np.ndarray) -> Float[torch.Tensor, "1 x"]:
 
 
 @measurement("far/counterpart", version=2)
-def counterpart(lab: Lab) -> DataArray:
+def matched(lab: Lab) -> DataArray:
     """`far/norm arms` of the model trained without normalisation, on one context per function.
 
     Empty where there is no such model.
     """
-    other = lab.counterpart
+    other = lab.matched
     xs = lab.x_unit * GROWTH
     values = np.zeros((len(GROWN), 0, len(xs)))
     if other:

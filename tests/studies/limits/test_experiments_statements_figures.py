@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from error_tables import BETTER, EVEN, SIGMAS, ZERO, error_rows, ratio_rows, sentences, words
 from helpers import must_fail
-from stated import BETTER, EVEN, SIGMAS, ZERO, error_rows, ratio_rows, sentences, words
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN

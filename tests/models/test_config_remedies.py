@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 from functools import cache
 
-import formulas
 import numpy as np
 import pytest
 import torch
+import transformer_formulas
 from helpers import must_fail, one_in
 from small_models import BASE, OTHERS, make, tokens_for
 
@@ -65,7 +65,9 @@ def agree(got, want, tolerance):
 def follows_formulas(model, cfg, tolerance=1e-10):
     tokens = tokens_of(model)
     with torch.no_grad():
-        agree(model(tokens), formulas.forward(cfg, model.state_dict(), tokens), tolerance)
+        agree(
+            model(tokens), transformer_formulas.forward(cfg, model.state_dict(), tokens), tolerance
+        )
 
 
 MIXED = [
@@ -86,9 +88,9 @@ MIXED = [
 def test_model_follows_its_formulas(change):
     model = make(**change)
     follows_formulas(model, model.cfg)
-    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(
-        model.cfg
-    )
+    assert {
+        name: tuple(w.shape) for name, w in model.state_dict().items()
+    } == transformer_formulas.shapes(model.cfg)
 
 
 @pytest.mark.parametrize(

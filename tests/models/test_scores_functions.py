@@ -2,16 +2,16 @@
 
 import math
 
-import formulas
 import pytest
 import torch
+import transformer_formulas
 from helpers import must_fail
 
 from icl_interp.models import scores
 from icl_interp.provenance import generator
 from icl_interp.theory import scores as theory
 
-NAMES = tuple(formulas.WEIGHTS)
+NAMES = tuple(transformer_formulas.WEIGHTS)
 SHARED = ("softmax", "scaled_softmax", "entmax", "hardmax")
 EVERY = pytest.mark.parametrize("name", ["softmax", "hardmax", *NAMES])
 
@@ -63,9 +63,11 @@ MUTANTS = {
 @pytest.mark.parametrize("scale", [0.1, 2.0, 30.0])
 def test_against_a_loop(name, scale):
     score = causal(scale)
-    follows_the_loop(scores.apply(name, score), score, formulas.WEIGHTS[name], 1e-13)
+    follows_the_loop(scores.apply(name, score), score, transformer_formulas.WEIGHTS[name], 1e-13)
     everything = drawn(4, 9, 9, scale=scale)
-    follows_the_loop(scores.apply(name, everything), everything, formulas.WEIGHTS[name], 1e-13)
+    follows_the_loop(
+        scores.apply(name, everything), everything, transformer_formulas.WEIGHTS[name], 1e-13
+    )
     must_fail(follows_the_loop, scores.apply(name, score), score, MUTANTS[name], 1e-4)
 
 
@@ -85,7 +87,10 @@ def test_entmax_where_sorting_could_slip(row):
     score = torch.tensor([row], dtype=torch.float64)
     pattern = scores.entmax(score)
     torch.testing.assert_close(
-        pattern, torch.tensor([formulas.entmax(row)], dtype=torch.float64), rtol=0, atol=1e-9
+        pattern,
+        torch.tensor([transformer_formulas.entmax(row)], dtype=torch.float64),
+        rtol=0,
+        atol=1e-9,
     )
     torch.testing.assert_close(pattern.sum(), torch.ones(()).double())
     single = scores.entmax(score.float())

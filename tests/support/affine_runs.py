@@ -1,6 +1,6 @@
 """Untrained models of affine functions on U(-a, a), and facts about them beside companions."""
 
-from known import facts
+from made_up_facts import facts
 from tiny_runs import checkpoint
 
 from icl_interp.analyses.facts import Facts

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from labs import bench
+from small_labs import bench
 from small_models import TASK, freeze
 
 from icl_interp.analyses import bench as bench_module

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from density import too_dense
 
-ROOT = Path(__file__).parents[1] / "icl_interp"
+ROOT = Path(__file__).parents[2] / "icl_interp"
 
 # Imports point to a lower layer, or stay within a file or package of this list.
 LAYERS = {
@@ -107,7 +107,7 @@ FACES = {
 }
 MAX_LINES = 600
 # Files that are denser than `density.WITHIN` allows. None joins them; one that is rewritten leaves.
-DENSE = frozenset(Path(__file__).with_name("dense_files.txt").read_text("utf-8").split())
+DENSE = frozenset(Path(__file__).parents[1].joinpath("dense_files.txt").read_text("utf-8").split())
 # Verdicts come from criteria: these files decide, or hold what is expected of constructions of
 # known truth.
 VERDICTS = ("supported", "contradicted", "inconclusive", "not_applicable")
@@ -129,6 +129,13 @@ HOOKS_BY_HAND = {
     "studies/linear_attention/measurements/algorithms.py": "gradients flow through what it keeps"
 }
 ATTACH = ("run_with_cache", "run_with_hooks", "add_hook")
+# Tests of no module: of the whole package, of its documentation, or of the tests themselves.
+WHOLE = {
+    *(f"test_{name}.py" for name in ("architecture", "benchmarks", "contributing", "docs")),
+    *(f"test_{name}.py" for name in ("coverage_page", "imports", "mutants", "notebooks")),
+    *(f"studies/test_{name}.py" for name in ("bundled", "constructions", "words")),
+    "golden/test_findings.py",
+}
 # Words of a claim's id that tell nothing of its topic.
 SMALL_WORDS = {"after", "at", "does", "no", "not", "on", "than"}
 # Neither `import icl_interp` nor `icl-interp --help` loads any of these.
@@ -501,6 +508,29 @@ def constructions_have_one_list(sources: Sources) -> Iterator[str]:
         for target, line, _ in ours(path, sources):
             if f"{target}.".startswith(f"{room}.") and target != f"{room}.all":
                 yield f"{path}:{line}: imports {target} instead of {room}.all"
+
+
+def named_after_its_module(tests: Sources, package: Sources) -> Iterator[str]:
+    """A test stands in the room of its module, under the module's name and what it asks of it.
+
+    The module may stand in a folder of the room, and a test of a helper is named after the helper.
+    """
+    helpers = {PurePosixPath(path).stem for path in tests if path.startswith("support/")}
+    for path in tests:
+        place = PurePosixPath(path)
+        if not place.name.startswith("test_") or path in WHOLE:
+            continue
+        names = set() if place.parent.name else set(helpers)
+        for file in map(PurePosixPath, package):
+            if file.is_relative_to(place.parent):
+                inner = file.relative_to(place.parent).with_suffix("").parts
+                # At the root: files and the folders themselves, whose tests have folders too.
+                names.update(inner if place.parent.name else inner[:1])
+        # `test_unit_claims` is of `unit`; a folder may be named by one thing that it holds.
+        words = place.stem.removeprefix("test_")
+        names |= {name.removesuffix("s") for name in names}
+        if not any(f"{words}_".startswith(f"{name}_") for name in names):
+            yield f"{path}: is named after no module of icl_interp/{place.parent}"
 
 
 RULES = (

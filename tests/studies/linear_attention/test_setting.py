@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from known import changed
 from lsa_models import BEST, TASK, VARIANCES, N, bench, layer
+from made_up_facts import changed
 
 from icl_interp.analyses.claim import low_r2
 from icl_interp.models.config import HookedTransformerConfig

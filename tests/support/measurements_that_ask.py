@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-from labs import XS
 from pandas import DataFrame
 from pandas.testing import assert_frame_equal
+from small_labs import XS
 
 from icl_interp.analyses.measurement import measurement
 from icl_interp.interventions.attention import SwapPattern, Temperature

@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import cycle, product
 from pathlib import Path
 
-import formulas
 import pytest
 import torch
+import transformer_formulas
 from helpers import must_fail
 from safetensors import safe_open
 from small_models import make
@@ -91,7 +91,9 @@ def combinations():
 def follows_formulas(model, cfg, tolerance=1e-10):
     tokens = noise(2, 6, cfg.d_in)
     with torch.no_grad():
-        agree(model(tokens), formulas.forward(cfg, model.state_dict(), tokens), tolerance)
+        agree(
+            model(tokens), transformer_formulas.forward(cfg, model.state_dict(), tokens), tolerance
+        )
 
 
 @pytest.mark.parametrize(
@@ -100,9 +102,9 @@ def follows_formulas(model, cfg, tolerance=1e-10):
 def test_model_follows_its_formulas(change):
     model = make(**change)
     follows_formulas(model, model.cfg)
-    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(
-        model.cfg
-    )
+    assert {
+        name: tuple(w.shape) for name, w in model.state_dict().items()
+    } == transformer_formulas.shapes(model.cfg)
 
 
 @pytest.mark.parametrize("score", [{}, {"score_fn": "linear"}], ids=["softmax", "linear"])
@@ -111,9 +113,9 @@ def test_model_follows_its_formulas(change):
 def test_norms_around_and_factors_follow_the_formulas(change, norm, score):
     model = make(**(norm | change | score))
     follows_formulas(model, model.cfg)
-    assert {name: tuple(w.shape) for name, w in model.state_dict().items()} == formulas.shapes(
-        model.cfg
-    )
+    assert {
+        name: tuple(w.shape) for name, w in model.state_dict().items()
+    } == transformer_formulas.shapes(model.cfg)
 
 
 @pytest.mark.parametrize(

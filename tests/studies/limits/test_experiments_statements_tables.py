@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from error_tables import BETTER, EVEN, SIGMAS, WORSE, ZERO, error_rows, ratio_rows, sentences, words
 from helpers import must_fail
 from scipy.stats import rankdata
-from stated import BETTER, EVEN, SIGMAS, WORSE, ZERO, error_rows, ratio_rows, sentences, words
 
 from icl_interp.experiments import errors
 from icl_interp.experiments.statements import AGREES, DIFFERS, LEFT_OUT, OPEN

@@ -387,7 +387,7 @@ def test_it_is_analysed_to_a_page(encoding, tmp_path):
     assert judged >= OF_ANY
     assert ("limits.attention_necessary" in judged) is (
         encoding != "states"
-    )  # see test_vector_reports.py
+    )  # see report/test_words_of_vectors.py
     assert not OF_NUMBERS & judged
     values = checkpoint.task.n_targets
     for claim in OF_NUMBERS:

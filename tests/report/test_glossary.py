@@ -6,7 +6,7 @@ from helpers import must_fail
 
 from icl_interp.report import glossary
 
-PAGE = Path(__file__).parents[1] / "docs" / "glossary.md"
+PAGE = Path(__file__).parents[2] / "docs" / "glossary.md"
 
 
 def test_the_page_is_the_glossary():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from helpers import must_fail
-from known import facts
-from measuring import judged_on
+from made_up_facts import facts
+from measured_claims import judged_on
 from xarray import DataArray
 
 from icl_interp.analyses import registry

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from helpers import must_fail
 from small_reports import report
-from test_shown_text import CONTROLS, steers_nothing
+from test_console import CONTROLS, steers_nothing
 
 from icl_interp.analyses import registry, relevance
 from icl_interp.errors import InputError, logger

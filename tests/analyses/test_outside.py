@@ -120,7 +120,7 @@ def test_what_needs_weights_does_not_apply_and_says_so():
 
 def test_there_is_no_stand_in_to_read_weights_off():
     lab = OutsideLab(predictors.recognised(ridge(1.0)), AFFINE, n_units=2, n_contexts=1)
-    for missing in ("model", "encoding", "single", "heads", "control_config", "counterpart"):
+    for missing in ("model", "encoding", "single", "heads", "control_config", "matched"):
         with pytest.raises(InputError, match="needs weights"):
             getattr(lab, missing)
     with pytest.raises(InputError, match="needs weights"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import must_fail
-from known import AFFINE, facts
+from made_up_facts import AFFINE, facts
 from vector_tasks import PATHS
 
 from icl_interp import tasks

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import SURFACE, must_fail
-from known import facts
+from made_up_facts import facts
 from tiny_runs import checkpoint
 
 import icl_interp

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from known import changed, facts
+from made_up_facts import changed, facts
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
 from icl_interp import registers
@@ -59,18 +59,12 @@ def _measured(
     n_units: int = 32,
     n_contexts: int = 1,
     seed: int = 0,
-    counterpart: HookedTransformer | None = None,
+    matched: HookedTransformer | None = None,
     lab_class: type[Lab] = Lab,
 ) -> Measured:
     encoding = tokens.infer_for(task, model.cfg.d_in)
     lab = lab_class(
-        model,
-        task,
-        encoding,
-        n_units=n_units,
-        n_contexts=n_contexts,
-        seed=seed,
-        counterpart=counterpart,
+        model, task, encoding, n_units=n_units, n_contexts=n_contexts, seed=seed, matched=matched
     )
     out, truth = lab.predictions()
     error = float((out - truth).square().mean())

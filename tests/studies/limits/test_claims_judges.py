@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from helpers import must_fail
-from measuring import judged_on
+from measured_claims import judged_on
 from small_models import long, make
 from xarray import DataArray
 
@@ -47,10 +47,7 @@ NECESSARY, SUFFICIENT, LAST, ALIKE = (
 def two_models(measured):
     """All claims on a model with LayerNorm beside one without, and on one without."""
     without = long("no norm")
-    return [
-        measured(long("pre"), counterpart=without, n_contexts=2),
-        measured(without, n_contexts=2),
-    ]
+    return [measured(long("pre"), matched=without, n_contexts=2), measured(without, n_contexts=2)]
 
 
 def as_data(findings) -> str:

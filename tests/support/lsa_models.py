@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from known import changed
+from made_up_facts import changed
 
 import icl_interp.analyses  # noqa: F401  (registers the claims)
 from icl_interp.analyses import registry
