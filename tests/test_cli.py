@@ -276,23 +276,38 @@ def test_evaluate_prints_the_references(monkeypatch, capsys, run_folder):
         assert word in out
 
 
-def test_zoo_lists_every_bundled_model(monkeypatch, capsys):
+def no_line_is_wider(text, width):
+    assert max(map(len, text.splitlines())) <= width
+
+
+def zoo(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     status, out, _ = run(monkeypatch, capsys, "zoo")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()[1:]] == bundled.names()
+    return out
 
 
-def test_zoo_says_every_task(monkeypatch, capsys):
-    _, out, _ = run(monkeypatch, capsys, "zoo")
-    for line, name in zip(out.splitlines()[1:], bundled.names(), strict=True):
+def test_zoo_lists_every_bundled_model_by_task(monkeypatch, capsys):
+    out = zoo(monkeypatch, capsys, 300)
+    models = {line.split()[0]: line for line in out.splitlines() if "  R2 " in line}
+    assert sorted(models) == bundled.names()
+    # Each stands below the line of its task.
+    blocks = {block.splitlines()[0]: block for block in out.split("\n\n")}
+    for name in bundled.names():
         task = bundled.config(name)["task"]
+        (said,) = [title for title, block in blocks.items() if f"\n{name} " in block]
         kind = (
             "degree " + ", ".join(map(str, task["degrees"])) if "degrees" in task else task["kind"]
         )
-        assert kind in line
-        assert f"{task['n_points']} points" in line
+        assert said.startswith(kind)
+        assert f"{task['n_points']} points" in said
     assert "covariance Exponential(mean 1)" in out
     assert "1 heads" not in out
+
+
+def test_zoo_fits_the_screen(monkeypatch, capsys):
+    no_line_is_wider(zoo(monkeypatch, capsys, 80), 80)
+    must_fail(no_line_is_wider, zoo(monkeypatch, capsys, 160), 80)
 
 
 @pytest.mark.slow

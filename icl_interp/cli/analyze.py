@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from icl_interp import sources
+from icl_interp import progress, sources
 from icl_interp.checkpoints import bundled
 from icl_interp.cli.arguments import (
     EachOn,
@@ -18,6 +18,7 @@ from icl_interp.cli.arguments import (
     TaskFile,
 )
 from icl_interp.cli.root import end_with, say
+from icl_interp.console import console
 from icl_interp.options import formats, listed, main_file, output
 
 
@@ -104,10 +105,13 @@ def analyze(
         settings = {"control": beside, "claims": chosen, "n_prompts": n_prompts, "seed": seed}
         settings |= {"companions": companion or (), "device": device}
         reports = []
-        for checkpoint, folder in zip(loaded, folders, strict=True):
-            report = _analyzed(checkpoint, options["task"], settings)
-            report.save(folder, wanted)  # one at a time: what is done is kept
-            reports.append(report)
+        with progress.Whole(len(loaded)) as whole:
+            for checkpoint, folder in zip(loaded, folders, strict=True):
+                report = _analyzed(checkpoint, options["task"], settings)
+                report.save(folder, wanted)  # one at a time: what is done is kept
+                reports.append(report)
+                whole.next()
+        for report in reports:
             _show(report, json_, several, verbose)
     if json_:
         printed = [terminal.as_data(report) for report in reports]
@@ -135,7 +139,7 @@ def _show(report: Any, json_: bool, several: bool, verbose: bool) -> None:
     from icl_interp.report import terminal
 
     if not json_ and (verbose or not several):
-        terminal.console().print(terminal.screen(report, verbose))
+        console().print(terminal.screen(report, verbose))
 
 
 def _show_data(data: Any) -> None:
@@ -147,10 +151,9 @@ def _show_data(data: Any) -> None:
 def _compare(reports: list[Any], base: Path, json_: bool) -> None:
     """Write the comparison of several reports, and print it."""
     from icl_interp.provenance import write_json
-    from icl_interp.report import terminal
     from icl_interp.report.comparison import Comparison
 
     comparison = Comparison(tuple(reports))
     write_json(base / "comparison.json", comparison.to_dict())
     if not json_:
-        terminal.console().print(comparison.screen())
+        console().print(comparison.screen())

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from icl_interp.console import console
+
 
 def claims(
     study: Annotated[str | None, typer.Option(help="The claims of this study only.")] = None,
@@ -17,7 +19,7 @@ def claims(
     from icl_interp import pipeline
     from icl_interp.report import terminal
 
-    terminal.console().print(terminal.claims(pipeline.applying(for_, study)))
+    console().print(terminal.claims(pipeline.applying(for_, study)))
 
 
 def explain(
@@ -38,4 +40,4 @@ def explain(
         said = terminal.claim(asked, Report.load(report)[claim] if report else None)
     else:
         said = terminal.explained(Report.load(Path(claim)))
-    terminal.console().print(said)
+    console().print(said)

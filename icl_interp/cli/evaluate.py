@@ -8,6 +8,7 @@ from icl_interp import sources
 from icl_interp.checkpoints import bundled
 from icl_interp.cli.arguments import EncodingName, Heads, Out, Settings, Source, TaskFile
 from icl_interp.cli.root import on_stderr, say
+from icl_interp.console import console
 from icl_interp.errors import InputError
 from icl_interp.options import output, task_asked
 
@@ -49,6 +50,8 @@ def evaluate(
     """Measure the squared error on fresh prompts, beside the best reference and 0."""
     if not sources.exists(checkpoint):
         raise bundled.not_found(checkpoint)
+    from rich.text import Text
+
     from icl_interp import evaluation, results
     from icl_interp.checkpoints import given
     from icl_interp.provenance import write_json
@@ -57,14 +60,14 @@ def evaluate(
     loaded = sources.opened(checkpoint, options)
     own = getattr(loaded, "task", None) or options["task"]
     asked = task_asked(own, sigma, new_functions, shift)
-    table = evaluation.evaluate(
-        loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
-    )
-    say(results.text(table))
-    say(table.attrs["note"])
+    sizes = {"n_functions": functions, "n_contexts": contexts, "seed": seed}
+    table = evaluation.evaluate(loaded, asked, **sizes, baselines=baselines)
+    say(results.text(table, console().width))
+    console().print(Text(table.attrs["note"]))
     if out:
-        write_json(out / "evaluation.json", results.to_dict(table))
-        say(f"table: {out / 'evaluation.json'}")
+        file = out / "evaluation.json"
+        write_json(file, results.to_dict(table))
+        say(f"table: {file}")
 
 
 def algorithm(
@@ -108,7 +111,8 @@ def algorithm(
     if pair:
         report = report.separated(*pair)
     report.save(folder)
-    where = f"report: {(folder / 'algorithm.html').resolve()}"
+    page = folder / "algorithm.html"
+    where = f"report: {page.resolve()}"
     if json_:
         say(as_json(report.to_dict()), end="")
         on_stderr(where)

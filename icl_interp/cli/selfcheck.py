@@ -6,6 +6,7 @@ import typer
 
 from icl_interp.cli.arguments import EngineSettings, On, Out
 from icl_interp.cli.root import on_stderr, say
+from icl_interp.console import console
 from icl_interp.errors import InputError
 from icl_interp.options import listed
 
@@ -75,7 +76,7 @@ def selfcheck(
     # Every construction of the studies, a few draws each.
     only = [one.name for each in studies for one in each.constructions]
     table = calibration.calibrate(3 if draws is None else draws, seed, only)
-    say(results.text(table))
+    say(results.text(table, console().width))
     if out:
         write_json(out / "selfcheck.json", results.to_dict(table))
     # What the last long run found stands in the package.

@@ -7,6 +7,7 @@ import typer
 
 from icl_interp.cli.arguments import EngineSettings, On, Out
 from icl_interp.cli.root import end_with, say
+from icl_interp.console import console
 from icl_interp.options import output
 
 
@@ -43,7 +44,6 @@ def sweep(
     """Train and analyse many runs of a recipe. A sweep that was stopped goes on, with its --out."""
     from icl_interp import results
     from icl_interp.jobs import engine as jobs
-    from icl_interp.report import terminal
     from icl_interp.sweep import outcome
     from icl_interp.sweep import plan as plans
 
@@ -51,8 +51,8 @@ def sweep(
     asked = plans.read(plan)
     folder = output(out, plan.stem)
     found = outcome.run(asked, folder, used, table=True)
-    say(results.text(found.table))
+    say(results.text(found.table, console().width))
     if found.comparison:
-        terminal.console().print(found.comparison.screen())
+        console().print(found.comparison.screen())
     say(f"sweep: {(folder / 'sweep.html').resolve()}")
     end_with(found.failed)

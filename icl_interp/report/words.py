@@ -3,13 +3,11 @@
 A terminal, a table and a model card use them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from icl_interp.analyses import natural
 from icl_interp.analyses.claim import QUESTIONS
 from icl_interp.analyses.criterion import Condition, Estimate
-from icl_interp.analyses.facts import OUTSIDE
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.natural import in_a_sentence, opposite, region
 from icl_interp.analyses.reasons import END
@@ -159,32 +157,3 @@ def measured(e: Estimate) -> str:
 def sentence(f: Finding) -> str:
     """What a claim says, in few words where it has them."""
     return f.short or f.statement
-
-
-def value_words(model: Mapping[str, Any]) -> str:
-    """The kind of vectors that values are, from an architecture's config as plain data.
-
-    It is empty where values are numbers.
-
-    >>> value_words({"d_out": 3}), value_words({"d_out": 1})
-    ('vectors of 3 coordinates', '')
-    """
-    n = model.get("d_out", 1)
-    return f"vectors of {n} coordinates" if n > 1 else ""
-
-
-def model_words(model: Mapping[str, Any]) -> str:
-    """An architecture in words, from its config as plain data; empty from outside."""
-    if not model:
-        return OUTSIDE
-    norm = (
-        f"{model['norm_position']}-{model['normalization_type']}"
-        if model["normalization_type"]
-        else "no norm"
-    )
-    size = f"{model['n_layers']} x {model['d_model']}"
-    if model["mlp_only"]:
-        return f"{size}, {norm}, MLP only"
-    heads = "1 head" if model["n_heads"] == 1 else f"{model['n_heads']} heads"
-    parts = "attention only" if model["attn_only"] else "attention + MLP"
-    return f"{size} x {heads}, {norm}, {model['score_fn']}, {parts}"
