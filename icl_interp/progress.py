@@ -14,9 +14,9 @@ _open: list["Whole"] = []
 _quiet: list[bool] = []
 
 
-def silence() -> None:
-    """Show no bar from now on."""
-    _quiet.append(True)
+def show(whether: bool) -> None:
+    """Show bars from now on, or none."""
+    _quiet[:] = [] if whether else [True]
 
 
 def in_notebook() -> bool:
@@ -28,7 +28,7 @@ def drawn(**settings: Any) -> Any:
     """A bar of tqdm for where this runs.
 
     It is text on a terminal, and in a notebook text where ipywidgets are missing. There is none
-    where standard error is a file, and none after `silence`.
+    where standard error is a file, and none after `show(False)`.
 
     Args:
         settings: those of `tqdm.tqdm`; `disable=True` for none.

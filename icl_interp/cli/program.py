@@ -10,6 +10,7 @@ import typer
 
 from icl_interp.cli import analyze, claims, evaluate, reproduce, selfcheck, train, zoo
 from icl_interp.cli.root import app, say
+from icl_interp.cli.shared import with_shared
 from icl_interp.errors import Formatter, InputError
 
 # In the order in which the help lists them.
@@ -26,7 +27,7 @@ COMMANDS = (
     selfcheck.selfcheck,
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command()(with_shared(command))
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older
 # ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
@@ -41,12 +42,13 @@ def _show_fault(
 
 def main() -> None:
     """Run the command line."""
+    # Before a command says otherwise (--log-level, --quiet).
     handler = logging.StreamHandler()
     handler.setFormatter(Formatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     sys.excepthook = _show_fault
     try:
-        status = app(standalone_mode=False)
+        status = app(standalone_mode=False, prog_name="icl-interp")
     except InputError as error:
         _stop(str(error))
     except (typer.Abort, KeyboardInterrupt):
@@ -57,5 +59,6 @@ def main() -> None:
 
 
 def _stop(message: str) -> None:
-    say(" ".join(message.split()), file=sys.stderr)
+    said = " ".join(message.split())
+    say(f"Error: {said}", file=sys.stderr)
     sys.exit(2)

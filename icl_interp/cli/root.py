@@ -14,7 +14,6 @@ app = typer.Typer(
     help="Mechanistic interpretability of in-context learning: verdicts on published claims, on "
     "your own weights.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
