@@ -34,6 +34,8 @@ REFERENCES = {  # beside the error: in words, as stored
     BEST_UNDER_NOISE: BEST_UNDER_NOISE,
 }
 OPEN = "It is open whether"  # how the reason of a claim begins whose number does not decide
+SMALL = 3  # letters of words that tell nothing
+ALIKE = 0.7  # share of the words of the shorter sentence
 MOST = 3  # claims that a sentence of the answer names
 
 
@@ -62,11 +64,40 @@ def answered(findings: Sequence[Finding]) -> list[Finding]:
         found = sorted(
             (f for f in findings if f.verdict == verdict), key=lambda f: f.firm is not True
         )
+        found = _unlike(found)
         first = {f.question: f for f in reversed(found)}  # of each question the first
         first = [first[q] for q in sorted(first, key=_place)]
         chosen = [*first, *(f for f in found if f not in first)][:MOST]
         named += sorted(chosen, key=lambda f: _place(f.question))
     return named
+
+
+def _unlike(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without those that say nearly what an earlier one says."""
+    kept: list[Finding] = []
+    for f in findings:
+        if not any(_alike(sentence(f), sentence(other)) for other in kept):
+            kept.append(f)
+    return kept
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether most words of the shorter sentence stand in the other; short words do not count.
+
+    >>> _alike("LayerNorm makes the prediction level off.", "LayerNorm causes the prediction to "
+    ...     "level off.")
+    True
+    >>> _alike("Errors grow with the range.", "LayerNorm makes the prediction level off.")
+    False
+    """
+    words, others = _long_words(one), _long_words(other)
+    fewest = min(len(words), len(others))
+    return fewest > 1 and len(words & others) >= ALIKE * fewest
+
+
+def _long_words(text: str) -> set[str]:
+    bare = (word.strip(".,;:()").lower() for word in text.split())
+    return {word for word in bare if len(word) > SMALL}
 
 
 def by_question(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
