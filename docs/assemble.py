@@ -56,7 +56,7 @@ PACKAGES = (
 MADE = {  # what a link in the repository leads to, and the page that is made of it
     "../icl_interp/studies": "claims/index.md",
     "../icl_interp/__init__.py": "reference/api.md",
-    "../icl_interp/cli.py": "reference/command_line.md",
+    "../icl_interp/cli/__init__.py": "reference/command_line.md",
     "pages/hooks.md": "reference/hooks.md",
     "pages/errata.md": "errata.md",
     "coverage.csv": "coverage.md",

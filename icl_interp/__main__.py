@@ -1,5 +1,5 @@
 """`python -m icl_interp` is the same as `icl-interp`."""
 
-from icl_interp.cli import main
+from icl_interp.cli.program import main
 
 main()

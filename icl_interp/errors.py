@@ -20,6 +20,12 @@ from typing import Any
 
 LONGEST = 6000  # characters of a message: one that lists all claims or recipes has some 2,000
 LISTED = 80  # names that a message lists at most
+FEW = 5  # ... where a command lists them all
+COMMANDS = {
+    "claim": "icl-interp claims",
+    "experiment": "icl-interp reproduce --list",
+    "model": "icl-interp zoo",
+}
 
 
 def printable(text: object) -> str:
@@ -136,7 +142,8 @@ def several(given: Any, what: str) -> tuple[Any, ...]:
 def unknown(what: str, name: object, valid: Iterable[str]) -> InputError:
     """The error for a name that is not among the `valid` ones.
 
-    It suggests the nearest valid name and lists all of them.
+    It suggests the nearest valid name and lists all of them, or the nearest few where a command
+    lists them all.
 
     >>> claims = ["limits.softmax_hardmax", "heads.orthogonality"]
     >>> print(unknown("claim", "limits.softmx_hardmax", claims))
@@ -147,10 +154,27 @@ def unknown(what: str, name: object, valid: Iterable[str]) -> InputError:
     text = name[:LISTED] if isinstance(name, str) else shown(name)
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
+    if what in COMMANDS and len(names) > FEW:
+        return InputError(f"unknown {what} {shown(name)}: {hint}({nearest(text, names, what)})")
     more = f", and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return InputError(
         f"unknown {what} {shown(name)}: {hint}(known: {', '.join(islice(names, LISTED))}{more})"
     )
+
+
+def nearest(text: str, names: list[str], what: str) -> str:
+    """The few names that are nearest to a text, and the command that lists all.
+
+    Args:
+        text: what came instead of a name.
+        names: all.
+        what: of what they are names; one of `COMMANDS`.
+
+    >>> nearest("x", ["a", "b", "c", "d", "e", "x1"], "claim")
+    'near: b, c, d, e, x1; all 6: icl-interp claims'
+    """
+    near = difflib.get_close_matches(text, names, n=FEW, cutoff=0.0)
+    return f"near: {', '.join(sorted(near))}; all {len(names)}: {COMMANDS[what]}"
 
 
 def whole(value: object, name: str, low: int, high: int = 2**63 - 1) -> int:

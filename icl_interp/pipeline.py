@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from icl_interp import evaluation
 from icl_interp.analyses import mechanism, one_model, registry
 from icl_interp.analyses.claim import Claim, asked_once, in_one_line
 from icl_interp.analyses.controls import measure
-from icl_interp.analyses.facts import OUTSIDE, Facts, is_large
+from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import Measurement, Results
 from icl_interp.analyses.outside import OutsideLab
@@ -25,11 +24,13 @@ from icl_interp.checkpoints import foreign, store
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import check_registered, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
+from icl_interp.descriptions import OUTSIDE
 from icl_interp.devices import checked_device
 from icl_interp.errors import InputError, logger, several, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.predictors import adapters, checks
+from icl_interp.progress import Measuring
 from icl_interp.provenance import encode, environment, generator, run_id
 from icl_interp.report.comparison import Comparison
 from icl_interp.report.report import Report
@@ -341,22 +342,8 @@ def _measure(
 ) -> tuple[Results, dict[str, str]]:
     """Everything the claims need, and what describes the model beside; and what failed, why."""
     failed: dict[str, str] = {}
-    started, part = time.perf_counter(), ""
-    with tqdm(desc="measuring", leave=False, disable=None if progress else True) as bar:
-
-        def watch(what: str, done: int, total: int) -> None:
-            nonlocal part
-            if (
-                what != part
-            ):  # each part's speed is its own: what is left of it is told from nothing before it
-                part = what
-                bar.set_description(what, refresh=False)
-                bar.reset(total)
-            bar.n = done
-            bar.set_postfix_str(f"{time.perf_counter() - started:.0f} s in all", refresh=False)
-            bar.refresh()
-
-        errors = measure(lab, claims, known, described, watch)
+    with Measuring(lab.n_controls, progress) as bar:
+        errors = measure(lab, claims, known, described, bar.watch, bar.stage)
     for name, error in errors.items():
         log.warning("measuring %s failed", name, exc_info=error)
         failed[name] = in_one_line(error)

@@ -165,14 +165,54 @@ def described(result: Result) -> dict[str, Any]:
     return {key: result.attrs[key] for key in ("units", "note")}
 
 
-def text(table: pd.DataFrame) -> str:
+def text(table: pd.DataFrame, width: int | None = None) -> str:
     """A table for the terminal: four digits, no index.
 
-    >>> print(text(make_table({"model": ["affine", "b"], "error": [0.123456, 2e-9]})))
+    Args:
+        table: the table.
+        width: of the screen, in characters. Where a row does not fit, it takes several lines, and
+            those after the first are indented; a column that is wider by itself stays as it is.
+
+    >>> table = make_table({"model": ["affine", "b"], "error": [0.123456, 2e-9]})
+    >>> print(text(table))
      model  error
     affine 0.1235
          b  2e-09
+    >>> print(text(table, 10))
+     model
+       error
+    affine
+      0.1235
+         b
+       2e-09
     """
+    shown = _string(table)
+    longest = max(map(len, shown.splitlines()))
+    if width is None or longest <= width:
+        return shown
+    # Columns by themselves, each a list of cells of one length under its head.
+    columns = [_string(table.loc[:, [name]]).splitlines() for name in table]
+    # Where a line is full, the next one begins; it is indented.
+    pieces: list[list[list[str]]] = [[]]
+    room = width
+    for column in columns:
+        size = len(column[0])
+        if pieces[-1] and size > room:
+            pieces.append([])
+            room = width - 2
+        pieces[-1].append(column)
+        room -= size + 1
+    lines: list[str] = []
+    for row in range(len(table) + 1):
+        for piece in pieces:
+            indent = "" if piece is pieces[0] else "  "
+            cells = " ".join(column[row] for column in piece)
+            lines.append(indent + cells)
+    return "\n".join(lines)
+
+
+def _string(table: pd.DataFrame) -> str:
+    """A table as it is written by pandas."""
     return table.to_string(index=False, float_format="{:.4g}".format)
 
 

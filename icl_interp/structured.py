@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from icl_interp.descriptions import NOT_FINITE
 from icl_interp.errors import InputError, shown, unknown
 
 DEPTH = 20  # levels of lists and mappings: far more than a config or a report has
@@ -23,7 +24,6 @@ LARGEST = 2**63  # of whole numbers
 LARGEST_PART = 3 * 10**6
 # Values that need no look inside; a whole number may be too large.
 _SINGLE = {str, float, bool, type(None)}
-NOT_FINITE = ("nan", "inf", "-inf")  # how JSON data of ours writes these numbers
 STRICT = ConfigDict(strict=True, extra="forbid")
 WORDS = {
     "float_type": "a number",

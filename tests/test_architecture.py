@@ -328,8 +328,11 @@ def stays_light(*arguments):
     assert not loaded & HEAVY
 
 
-@pytest.mark.parametrize("arguments", [("-c", "import icl_interp"), ("-m", "icl_interp", "--help")])
-def test_importing_and_asking_for_help_stay_light(arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [("-c", "import icl_interp"), ("-m", "icl_interp", "--help"), ("-m", "icl_interp", "zoo")],
+)
+def test_importing_help_and_the_zoo_stay_light(arguments):
     stays_light(*arguments)
 
 

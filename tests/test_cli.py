@@ -1,6 +1,7 @@
 """The command line as a user meets it: what it prints, what it writes, how it ends."""
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ def refused(status: int, stderr: str, *words: str) -> None:
     """Exit 2 with one line that says what is wrong."""
     assert status == 2
     assert len(stderr.strip().splitlines()) == 1
+    assert stderr.startswith("Error: ")
     assert "Traceback" not in stderr
     for word in words:
         assert word in stderr
@@ -57,6 +59,44 @@ def test_version_and_the_list_of_claims(monkeypatch, capsys):
 def test_claims_that_do_not_apply_to_a_model_say_why(monkeypatch, capsys):
     _, out, _ = run(monkeypatch, capsys, "claims", "--for", "lsa_fixed", "--study", "heads")
     assert "does not apply: The claim compares the heads of a layer" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rest"),
+    [
+        (("explain", "limits.no"), "all 54: icl-interp claims"),
+        (("analyze", "afine"), f"all {len(bundled.names())}: icl-interp zoo"),
+        (("reproduce", "limits.tabel1"), "icl-interp reproduce --list"),
+    ],
+)
+def test_a_message_names_five_at_most_and_says_how_to_list_the_rest(
+    monkeypatch, capsys, arguments, rest
+):
+    status, _, err = run(monkeypatch, capsys, *arguments)
+    refused(status, err, rest)
+    near = err.partition("near: ")[2].partition(";")[0]
+    assert len(near.split(", ")) == 5
+
+
+def test_every_command_may_be_quiet(monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr("icl_interp.progress.show", shown.append)
+    for options, level in (((), 30), (("--quiet",), 40), (("--log-level", "debug"), 10)):
+        status, out, _ = run(monkeypatch, capsys, "zoo", *options)
+        assert (status, logging.root.level) == (0, level)
+        assert "affine" in out
+    logging.root.setLevel(logging.WARNING)
+    assert shown == [True, False, True]
+    status, _, err = run(monkeypatch, capsys, "claims", "--log-level", "loud")
+    refused(status, err, "unknown log level 'loud'", "debug")
+
+
+def test_shells_complete_commands(monkeypatch, capsys):
+    monkeypatch.setenv("_ICL_INTERP_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "icl-interp ex")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    _, out, _ = run(monkeypatch, capsys)
+    assert out.strip() == "explain"
 
 
 @pytest.fixture
@@ -276,23 +316,38 @@ def test_evaluate_prints_the_references(monkeypatch, capsys, run_folder):
         assert word in out
 
 
-def test_zoo_lists_every_bundled_model(monkeypatch, capsys):
+def no_line_is_wider(text, width):
+    assert max(map(len, text.splitlines())) <= width
+
+
+def zoo(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     status, out, _ = run(monkeypatch, capsys, "zoo")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()[1:]] == bundled.names()
+    return out
 
 
-def test_zoo_says_every_task(monkeypatch, capsys):
-    _, out, _ = run(monkeypatch, capsys, "zoo")
-    for line, name in zip(out.splitlines()[1:], bundled.names(), strict=True):
+def test_zoo_lists_every_bundled_model_by_task(monkeypatch, capsys):
+    out = zoo(monkeypatch, capsys, 300)
+    models = {line.split()[0]: line for line in out.splitlines() if "  R2 " in line}
+    assert sorted(models) == bundled.names()
+    # Each stands below the line of its task.
+    blocks = {block.splitlines()[0]: block for block in out.split("\n\n")}
+    for name in bundled.names():
         task = bundled.config(name)["task"]
+        (said,) = [title for title, block in blocks.items() if f"\n{name} " in block]
         kind = (
             "degree " + ", ".join(map(str, task["degrees"])) if "degrees" in task else task["kind"]
         )
-        assert kind in line
-        assert f"{task['n_points']} points" in line
+        assert said.startswith(kind)
+        assert f"{task['n_points']} points" in said
     assert "covariance Exponential(mean 1)" in out
     assert "1 heads" not in out
+
+
+def test_zoo_fits_the_screen(monkeypatch, capsys):
+    no_line_is_wider(zoo(monkeypatch, capsys, 80), 80)
+    must_fail(no_line_is_wider, zoo(monkeypatch, capsys, 160), 80)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 from small_reports import report
 
-from icl_interp import cli
+from icl_interp.cli import program
 from icl_interp.errors import Formatter, InputError, logger, printable, shown
 from icl_interp.report import Report, terminal
 from icl_interp.report.comparison import Comparison
@@ -216,7 +216,7 @@ def test_an_error_that_nobody_expected_is_printable(capsys):
     try:
         raise KeyError(CONTROLS)
     except KeyError as error:
-        cli._show_fault(type(error), error, error.__traceback__)
+        program._show_fault(type(error), error, error.__traceback__)
     err = capsys.readouterr().err
     assert err.startswith("Traceback")
     steers_nothing(err)

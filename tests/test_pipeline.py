@@ -1,7 +1,6 @@
 """`analyze` on everything it takes, and the report it gives."""
 
 import copy
-import io
 import itertools
 import json
 import re
@@ -13,10 +12,9 @@ import torch
 from helpers import must_fail
 from pandas import DataFrame
 from pandas.testing import assert_frame_equal
-from tqdm.auto import tqdm
 
 import icl_interp
-from icl_interp import pipeline
+from icl_interp import progress
 from icl_interp.analyses import facts
 from icl_interp.analyses.registry import REGISTRY
 from icl_interp.checkpoints.config import RunConfig
@@ -342,28 +340,47 @@ def test_report_errors(report, tmp_path):
         icl_interp.Report.load(tmp_path)
 
 
-def test_each_part_of_an_analysis_is_timed_by_itself(monkeypatch, checkpoint):
-    """What is left of a part is told from its own speed: its time begins when it is announced."""
+class Bar:
+    """Stands in for a bar of tqdm, and keeps where it was."""
+
+    def __init__(self, **settings):
+        self.settings = settings
+        self.n = 0
+        self.name = ""
+        self.seen = []
+
+    def set_description_str(self, name, refresh):
+        self.name = name
+
+    def refresh(self):
+        self.seen.append((self.n, self.name))
+
+    def close(self):
+        pass
+
+
+def goes_from_0_to_100_once(seen):
+    shares = [share for share, _ in seen]
+    assert shares == sorted(shares)
+    assert shares[0] < 5
+    assert shares[-1] == 100
+    assert max(b - a for a, b in itertools.pairwise(shares)) < 50
+    names = {name.strip() for _, name in seen}
+    assert {"heads/overlap", "reading contexts"} <= names
+    assert {len(name) for _, name in seen} == {progress.NAMED + 1}
+
+
+def test_an_analysis_has_one_bar_which_names_what_is_under_way(monkeypatch, checkpoint):
     bars = []
 
-    class Bar(tqdm):
-        def __init__(self, **settings):
-            bars.append(self)
-            self.began = []
-            super().__init__(**{**settings, "disable": False}, file=io.StringIO())
+    def draw(**settings):
+        bars.append(Bar(**settings))
+        return bars[-1]
 
-        def reset(self, total=None):
-            super().reset(total)
-            self.began.append((self.desc, self.start_t))
-
-    monkeypatch.setattr(pipeline, "tqdm", Bar)
+    monkeypatch.setattr(progress, "drawn", draw)
     icl_interp.analyze(checkpoint, claims=("heads.orthogonality",), n_prompts=64)
     (bar,) = bars
-    names, times = zip(*bar.began, strict=True)
-    assert "heads/overlap: " in names
-    assert len(names) > 3
-    assert all(
-        a != b for a, b in itertools.pairwise(names)
-    )  # once a part, not at each of its steps
-    assert all(a < b for a, b in itertools.pairwise(times))
-    assert "s in all" in bar.postfix
+    assert bar.settings["ncols"] <= 80
+    goes_from_0_to_100_once(bar.seen)
+    must_fail(goes_from_0_to_100_once, bar.seen[::-1])
+    must_fail(goes_from_0_to_100_once, bar.seen[:-1])

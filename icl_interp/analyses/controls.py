@@ -1,6 +1,6 @@
 """Untrained controls, measured as far as verdicts need them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from icl_interp.analyses.claim import Claim
@@ -16,6 +16,7 @@ def measure(
     facts: Facts,
     beside: Sequence[Measurement[Any]] = (),
     watch: Watch | None = None,
+    stage: Callable[[int], object] | None = None,
 ) -> dict[str, Exception]:
     """All that claims need, each measurement once; returns those that failed, with the error.
 
@@ -29,6 +30,7 @@ def measure(
         facts: about the model.
         beside: further measurements.
         watch: is told what is under way.
+        stage: is told the number of a control, from 1, before it is measured.
     """
     claims = list(claims)
     wanted = {m.name: m for claim in claims for m in claim.measurements} | {
@@ -40,6 +42,8 @@ def measure(
         claims = [claim for claim in claims if claim.needs_another_control(results, facts)]
         asked = {m.name: m for claim in claims for m in claim.control}
         if asked:
+            if stage:
+                stage(number + 1)
             found = lab.controls[number].measure_all(list(asked.values()), watch)
             errors |= {prefix + name: error for name, error in found.items()}
     return errors

@@ -26,7 +26,6 @@ from icl_interp.tasks.vectors import VectorLaw
 # task.
 LEARNED_R2 = 0.9
 # What a report says of a predictor without weights.
-OUTSIDE = "seen from outside: no causal check"
 # Parameters of a model that is measured on fewer prompts, whose contexts are read in float32.
 LARGE = 2_000_000
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from icl_interp.errors import InputError, shown
+from icl_interp.errors import InputError, nearest, shown
 
 ZOO = Path(__file__).parent.parent / "zoo"
 DEFAULT = "affine"
@@ -28,11 +28,12 @@ def recipes() -> dict[str, Path]:
 
 def not_found(source: str) -> InputError:
     """The error for something that is neither a path nor a bundled name."""
-    close = difflib.get_close_matches(source[:80], names(), n=1)
+    asked = source[:80]
+    close = difflib.get_close_matches(asked, names(), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return InputError(
-        f"no such path or bundled model: {shown(source)}; {hint}bundled models: "
-        f"{', '.join(names())}"
+        f"no such path or bundled model: {shown(source)}; {hint}bundled models: {DEFAULT}; "
+        f"{nearest(asked, names(), 'model')}"
     )
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm.auto import tqdm
 from xarray import DataArray
 
 from icl_interp import evaluation
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.presets import Preset
+from icl_interp.progress import drawn
 from icl_interp.provenance import canonical, encode, read_json, run_id, write_json
 from icl_interp.results import Result, described, from_dict, make_array, to_dict
 from icl_interp.tasks.base import Task
@@ -56,7 +56,7 @@ class Setup:
         self.measured = self.reused = 0
         self.seconds = 0.0
         self._digests: dict[str, str] = {}
-        self._bar = tqdm(desc=title, unit="measurement", disable=None if progress else True)
+        self._bar = drawn(desc=title, unit="measurement", disable=None if progress else True)
 
     def __enter__(self) -> "Setup":
         return self

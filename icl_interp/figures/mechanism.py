@@ -11,6 +11,7 @@ from icl_interp.analyses import mechanism, relevance
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
+from icl_interp.descriptions import number
 from icl_interp.figures.colours import BLUE, INK, ORANGE
 from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Matrix, Panel, Rule
 from icl_interp.results import make_array
@@ -196,7 +197,15 @@ def _squares(every: Mapping[str, DataArray], columns: int) -> Drawing:
         )
         panels.append(Panel(f"head {name}", marks=[matrix]))
     below = (
-        "Rows: the token that looks. Columns: the token that is looked at. Means over prompts; a "
-        "row adds up to 1."
+        "Rows: the token that looks. Columns: the token that is looked at. Means over prompts; "
+        f"{_sums(every)}."
     )
     return Drawing("What each head looks at", below, panels, SQUARE, columns)
+
+
+def _sums(every: Mapping[str, DataArray]) -> str:
+    """What rows of weights add up to: 1 under softmax, other numbers under linear attention."""
+    sums = np.concatenate([np.nansum(one.values, axis=-1).ravel() for one in every.values()])
+    if np.allclose(sums, 1, atol=1e-3):
+        return "a row adds up to 1"
+    return f"rows add up to {number(float(sums.min()), 2)} to {number(float(sums.max()), 2)}"

@@ -13,7 +13,7 @@ from icl_interp.figures.letters import Data
 from icl_interp.figures.render import drawing_of, render
 
 WIDTH = 440.0  # pixels that the figure is laid out for; it is as wide as its page has room
-LIMIT = 700  # pixels: wider screens show figures as they are
+LIMIT = 1000  # pixels: wider screens show figures as they are
 # A figure takes the size of its frame.
 _SCRIPT = """
 (function () {

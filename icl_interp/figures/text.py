@@ -11,31 +11,7 @@ from markupsafe import Markup
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.natural import SHARE
-
-MINUS = "\N{MINUS SIGN}"
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits.
-
-    >>> number(0.00092368), number(-1.2345e-7), number(1e6), number(12.0), number(float("nan"))
-    ('0.000924', '−1.23×10⁻⁷', '10⁶', '12', 'not defined')
-    """
-    if math.isnan(value):
-        return "not defined"
-    sign = MINUS if value < 0 else ""
-    size = abs(float(value))
-    if math.isinf(size):
-        return f"{sign}∞"
-    if size == 0 or 1e-4 <= size < 1e5:
-        plain = f"{size:.{digits}g}"
-        # "%g" turns 12345 into 1.23e+04, which no reader wants.
-        return sign + (f"{size:.0f}" if "e" in plain else plain)
-    mantissa, _, exponent = f"{size:.{digits - 1}e}".partition("e")
-    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    raised = "10" + str(int(exponent)).translate(_RAISED)
-    return f"{sign}{raised}" if mantissa == "1" else f"{sign}{mantissa}×{raised}"
+from icl_interp.descriptions import MINUS, number
 
 
 def interval(estimate: Estimate, unit: bool = True) -> str:

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from icl_interp.analyses.claim import EXPLAINS, NOT_LEARNED
-from icl_interp.analyses.facts import OUTSIDE
 from icl_interp.analyses.finding import Finding
 from icl_interp.baselines.reference import BEST_UNDER_NOISE
-from icl_interp.figures.text import number
-from icl_interp.report.findings import scalar
-from icl_interp.report.words import value_words
+from icl_interp.descriptions import OUTSIDE, function_words, law_words, number, value_words
 
 
 def warnings(model: Mapping[str, Any], findings: Sequence[Finding]) -> Iterator[str]:
@@ -109,8 +106,8 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     task = model.get("task", {})
     known = "asked" if model.get("outside") else "trained"  # nothing tells how a predictor was made
     if "inputs" in task:
-        law = _law(task["inputs"])
-        tiles.append((f"x ~ {law}", f"{known} range", _functions(task)))
+        law = law_words(task["inputs"])
+        tiles.append((f"x ~ {law}", f"{known} range", function_words(task)))
     if "n_points" in model:
         n = int(model["n_points"])
         shown = _plural(
@@ -118,59 +115,6 @@ def tiles(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         )
         tiles.append((f"{n} points", f"{known} length", f"{shown} and the query"))
     return tiles
-
-
-def _law(law: Any) -> str:
-    """A law of numbers, or another setting of a task, in short."""
-    if isinstance(law, Mapping) and law.get("kind") == "Uniform":
-        return f"U({_law(law['low'])}, {_law(law['high'])})"
-    if isinstance(law, Mapping) and law.get("kind") == "Normal":
-        return f"N({_law(law.get('mean', 0))}, {_law(law['std'])}²)"
-    if isinstance(law, Mapping):
-        rest = ", ".join(f"{key} {_law(value)}" for key, value in law.items() if key != "kind")
-        return f"{law.get('kind', '')}({rest})"
-    if isinstance(law, (list, tuple)):
-        if law and all(isinstance(row, (list, tuple)) for row in law):
-            return f"({len(law)} x {len(law[0])})"  # a matrix: its numbers would fill the line
-        return ", ".join(map(_law, law))
-    return scalar(law)
-
-
-def task_words(task: Mapping[str, Any]) -> str:
-    """A task in a line: its functions, where the inputs lie, and the length of prompts.
-
-    >>> inputs = {"kind": "Uniform", "low": -1, "high": 1}
-    >>> coefficients = {"kind": "Normal", "std": 1}
-    >>> task_words({"kind": "Polynomial", "degrees": [1, 3], "inputs": inputs,
-    ...     "coefficients": coefficients, "n_points": 20})
-    'degree 1, 3; coefficients N(0, 1²); x ~ U(−1, 1); 20 points'
-    >>> task_words({"kind": "Mine", "n_dims": 5, "query": None})
-    'Mine; n dims 5'
-    >>> task_words({"kind": "Mine", "directions": [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]})
-    'Mine; directions (3 x 2)'
-    """
-    inputs = f"x ~ {_law(task['inputs'])}" if "inputs" in task else ""
-    points = f"{_law(task['n_points'])} points" if "n_points" in task else ""
-    return "; ".join(part for part in (_functions(task), inputs, points) if part)
-
-
-def _functions(task: Mapping[str, Any]) -> str:
-    """The functions of a task in short; what is switched off is left out."""
-    if task.get("kind") == "Polynomial":
-        return (
-            f"degree {_law(task.get('degrees', ()))}; coefficients {_law(task.get('coefficients'))}"
-        )
-    rest = {
-        key: value
-        for key, value in task.items()
-        if key not in ("kind", "inputs", "n_points") and value
-    }
-    return "; ".join(
-        [
-            str(task.get("kind", "")),
-            *(f"{key.replace('_', ' ')} {_law(v)}" for key, v in rest.items()),
-        ]
-    )
 
 
 def is_whole(value: object) -> bool:

@@ -9,6 +9,7 @@ import yaml
 from icl_interp.analyses import multiplicity
 from icl_interp.analyses.finding import Finding
 from icl_interp.checkpoints import assumptions
+from icl_interp.descriptions import model_words
 from icl_interp.errors import printable
 from icl_interp.report.words import (
     MARKS,
@@ -16,7 +17,6 @@ from icl_interp.report.words import (
     answer,
     by_question,
     measured,
-    model_words,
     needed,
     sentence,
 )

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from pandas import DataFrame
 from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from icl_interp.analyses.finding import Finding
-from icl_interp.errors import InputError, shown, unknown
+from icl_interp.console import Fitted
+from icl_interp.errors import InputError, counted, shown, unknown
 from icl_interp.figures import catalogue
 from icl_interp.figures.overlay import overlay
 from icl_interp.figures.style import Figure
 from icl_interp.report.report import Report
-from icl_interp.report.words import MARKS, measured
+from icl_interp.report.words import MARKS, WORDS, measured, sentence, thresholds
 from icl_interp.results import make_table
 
 
@@ -183,24 +185,46 @@ class Comparison:
         return {name: getattr(self, name).to_dict("records") for name in ("table", "pooled")}
 
     def screen(self) -> Group:
-        """For a terminal: a line a claim that applies to one model at least, a column a model."""
+        """For a terminal: a line a claim that applies to one model at least, a column a model.
+
+        Where columns would be wider than the screen, each model has a line below its claim.
+        """
+        applying = [c for c in self.claims if any(_applies(r[c]) for r in self.reports)]
+        left_out = len(self.claims) - len(applying)
+        legend = ", ".join(f"{MARKS[verdict][0]} {words[0]}" for verdict, words in WORDS.items())
+        parts: list[Any] = [Text(""), Fitted(self._columns(applying), self._blocks(applying))]
+        parts.append(Text(f"\n{legend}", style="bright_black"))
+        if left_out:
+            claims = counted(left_out, "claim")
+            verb = "applies" if left_out == 1 else "apply"
+            parts.append(Text(f"– {claims} {verb} to none of these models", style="bright_black"))
+        return Group(*parts, *self._pooled_lines())
+
+    def _columns(self, claims: Sequence[str]) -> Table:
+        """A line a claim, a column a model."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("", *self.names):
             table.add_column(Text(title), justify="left")
-        for claim in self.claims:
+        for claim in claims:
             found = [report[claim] for report in self.reports]
-            if all(f.verdict == "not_applicable" for f in found):
-                continue
-            table.add_row(Text(found[0].short or found[0].statement), *map(_text, found))
-        left_out = sum(
-            all(r[c].verdict == "not_applicable" for r in self.reports) for c in self.claims
-        )
-        parts: list[Any] = [Text(""), table]
-        if left_out:
-            parts.append(
-                Text(f"\n– {left_out} claims apply to none of these models", style="bright_black")
-            )
-        return Group(*parts, *self._pooled_lines())
+            table.add_row(Text(sentence(found[0])), *map(_text, found))
+        return table
+
+    def _blocks(self, claims: Sequence[str]) -> Group:
+        """A line a claim, with what decides; below it a line a model."""
+        longest = max(map(len, self.names))
+        parts: list[Any] = []
+        for claim in claims:
+            rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+            rows.add_column(no_wrap=True, max_width=longest)
+            rows.add_column()
+            for name, report in self._named():
+                rows.add_row(Text(name), _text(report[claim]))
+            parts.append(Text(sentence(self.reports[0][claim]), style="bold"))
+            if rule := next(filter(None, (_rule(report[claim]) for report in self.reports)), ""):
+                parts.append(Text(f"  {rule}", style="bright_black"))
+            parts.append(Padding(rows, (0, 0, 0, 2)))
+        return Group(*parts)
 
     def _pooled_lines(self) -> Iterator[Text]:
         for recipe, reports in self._recipes().items():
@@ -247,6 +271,16 @@ def _in_words(row: dict[str, Any]) -> str:
 def _cell(finding: Finding) -> str:
     number = f" {finding.test.value:.2g}" if finding.test else ""
     return MARKS[finding.verdict][0] + number
+
+
+def _applies(finding: Finding) -> bool:
+    return finding.verdict != "not_applicable"
+
+
+def _rule(finding: Finding) -> str:
+    """What is measured, and where it must lie."""
+    e = finding.test
+    return f"{e.name}: {thresholds(finding.decided_by, e.unit)}" if e else ""
 
 
 def _text(finding: Finding) -> Text:

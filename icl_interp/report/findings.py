@@ -8,9 +8,8 @@ from typing import Any
 from icl_interp.analyses.criterion import Condition, Estimate, Precondition
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.natural import BASES, SHARE
-from icl_interp.figures.text import MINUS, interval, number
+from icl_interp.figures.text import interval, number
 from icl_interp.report.words import measured
-from icl_interp.structured import NOT_FINITE
 
 OPEN = 8  # rows of a table of details that are shown unasked
 
@@ -61,14 +60,3 @@ def same_columns(
 def is_listed(value: object) -> bool:
     """Whether a value is a list of values."""
     return isinstance(value, (list, tuple))
-
-
-def scalar(value: Any) -> str:
-    """One value as text."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, float) or (
-        isinstance(value, str) and value in NOT_FINITE
-    ):  # what JSON makes of them
-        return number(float(value), 4)
-    return str(value).replace("-", MINUS) if isinstance(value, int) else str(value)

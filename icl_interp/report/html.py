@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from icl_interp import descriptions
 from icl_interp.checkpoints import assumptions
 from icl_interp.errors import printable
 from icl_interp.figures.style import VERDICTS
@@ -43,7 +44,7 @@ _TEMPLATES.globals |= {
     "found_of": findings.found_of,
     "is_listed": findings.is_listed,
     "same_columns": findings.same_columns,
-    "scalar": findings.scalar,
+    "scalar": descriptions.scalar,
     "shown_key": findings.shown_key,
     "unit_of": findings.unit_of,
     "answer": words.answer,

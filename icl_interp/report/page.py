@@ -22,7 +22,7 @@ from icl_interp.report import glossary
 from icl_interp.report.bars import bar
 from icl_interp.report.findings import anchor
 from icl_interp.report.html import rendered
-from icl_interp.report.words import answered, by_question, measured
+from icl_interp.report.words import answered, by_question, measured, thresholds, why_open
 
 MODEL = (
     "config",
@@ -43,7 +43,7 @@ HOW = (
     "lies in one zone and its preconditions hold; where one fails, the row says which, and the "
     "claim is inconclusive. A hollow diamond is the same measurement on a "
     "randomly initialised model of this architecture, a hollow square the control intervention. "
-    "Open a row for the reason, the controls and the criterion."
+    "Open a row for the reason, the controls and the criterion; printed are those that are open."
 )
 
 
@@ -81,6 +81,8 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         TERMS=glossary.TERMS,
         bar=bar,
         value_of=value_of,
+        rule_of=rule_of,
+        why_open=why_open,
         caption_of=caption_of,
         shown_in=shown_in,
         report=report,
@@ -175,6 +177,11 @@ def value_of(e: Estimate | None) -> str:
     if e is None:
         return "not measured"
     return measured(e) if e.unit in BASES else interval(e)
+
+
+def rule_of(f: Finding) -> str:
+    """Where the number that decides must lie; empty where none decides."""
+    return thresholds(f.decided_by, f.test.unit) if f.test else ""
 
 
 def caption_of(name: str) -> str:

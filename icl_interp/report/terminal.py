@@ -1,22 +1,21 @@
 """A report on one screen of a terminal, and all that is known of one claim."""
 
 import inspect
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from icl_interp import results
 from icl_interp.analyses import multiplicity, registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
-from icl_interp.checkpoints import assumptions, bundled
-from icl_interp.console import PrintableConsole
-from icl_interp.report.banner import checks, task_words
+from icl_interp.checkpoints import assumptions
+from icl_interp.console import WIDTH, console
+from icl_interp.descriptions import model_words, value_words
+from icl_interp.report.banner import checks
 from icl_interp.report.report import Report
 from icl_interp.report.words import (
     MARKS,
@@ -25,24 +24,14 @@ from icl_interp.report.words import (
     answer,
     by_question,
     measured,
-    model_words,
     needed,
     region,
     sentence,
     thresholds,
-    value_words,
     why_open,
 )
 
-WIDTH = 160  # where the output is no terminal
-
-
-def console(width: int | None = None) -> Console:
-    """A console on standard output, as wide as given, else as the terminal, else `WIDTH`."""
-    return PrintableConsole(
-        highlight=False, width=width or (None if sys.stdout.isatty() else WIDTH)
-    )
-
+__all__ = ["WIDTH", "as_data", "claim", "claims", "console", "explained", "screen"]
 
 # ---- a report ------------------------------------------------------------------------------------
 
@@ -193,30 +182,6 @@ def claims(listed: Mapping[str, str | None]) -> Table:
             row = (Text(name), Text(f"does not apply: {reason}"))
             table.add_row(*row, style="bright_black")
     return table
-
-
-# ---- the bundled models --------------------------------------------------------------------------
-
-
-def zoo() -> str:
-    """The bundled models, a line each under a header."""
-    columns: dict[str, list[Any]] = {
-        "name": [],
-        "model": [],
-        "task": [],
-        "steps": [],
-        "error": [],
-        "R2": [],
-    }
-    for name in bundled.names():
-        config, origin = bundled.config(name), bundled.provenance(name)
-        error = origin["in_distribution"]
-        values = (name, model_words(config["model"]), task_words(config["task"]), origin["step"])
-        for column, value in zip(
-            columns.values(), (*values, error["error"], error["r2"]), strict=True
-        ):
-            column.append(value)
-    return results.text(results.make_table(columns))
 
 
 # ---- a claim -------------------------------------------------------------------------------------

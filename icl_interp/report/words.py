@@ -3,13 +3,11 @@
 A terminal, a table and a model card use them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from icl_interp.analyses import natural
 from icl_interp.analyses.claim import QUESTIONS
 from icl_interp.analyses.criterion import Condition, Estimate
-from icl_interp.analyses.facts import OUTSIDE
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.natural import in_a_sentence, opposite, region
 from icl_interp.analyses.reasons import END
@@ -36,6 +34,8 @@ REFERENCES = {  # beside the error: in words, as stored
     BEST_UNDER_NOISE: BEST_UNDER_NOISE,
 }
 OPEN = "It is open whether"  # how the reason of a claim begins whose number does not decide
+SMALL = 3  # letters of words that tell nothing
+ALIKE = 0.7  # share of the words of the shorter sentence
 MOST = 3  # claims that a sentence of the answer names
 
 
@@ -64,11 +64,40 @@ def answered(findings: Sequence[Finding]) -> list[Finding]:
         found = sorted(
             (f for f in findings if f.verdict == verdict), key=lambda f: f.firm is not True
         )
+        found = _unlike(found)
         first = {f.question: f for f in reversed(found)}  # of each question the first
         first = [first[q] for q in sorted(first, key=_place)]
         chosen = [*first, *(f for f in found if f not in first)][:MOST]
         named += sorted(chosen, key=lambda f: _place(f.question))
     return named
+
+
+def _unlike(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without those that say nearly what an earlier one says."""
+    kept: list[Finding] = []
+    for f in findings:
+        if not any(_alike(sentence(f), sentence(other)) for other in kept):
+            kept.append(f)
+    return kept
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether most words of the shorter sentence stand in the other; short words do not count.
+
+    >>> _alike("LayerNorm makes the prediction level off.", "LayerNorm causes the prediction to "
+    ...     "level off.")
+    True
+    >>> _alike("Errors grow with the range.", "LayerNorm makes the prediction level off.")
+    False
+    """
+    words, others = _long_words(one), _long_words(other)
+    fewest = min(len(words), len(others))
+    return fewest > 1 and len(words & others) >= ALIKE * fewest
+
+
+def _long_words(text: str) -> set[str]:
+    bare = (word.strip(".,;:()").lower() for word in text.split())
+    return {word for word in bare if len(word) > SMALL}
 
 
 def by_question(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
@@ -159,32 +188,3 @@ def measured(e: Estimate) -> str:
 def sentence(f: Finding) -> str:
     """What a claim says, in few words where it has them."""
     return f.short or f.statement
-
-
-def value_words(model: Mapping[str, Any]) -> str:
-    """The kind of vectors that values are, from an architecture's config as plain data.
-
-    It is empty where values are numbers.
-
-    >>> value_words({"d_out": 3}), value_words({"d_out": 1})
-    ('vectors of 3 coordinates', '')
-    """
-    n = model.get("d_out", 1)
-    return f"vectors of {n} coordinates" if n > 1 else ""
-
-
-def model_words(model: Mapping[str, Any]) -> str:
-    """An architecture in words, from its config as plain data; empty from outside."""
-    if not model:
-        return OUTSIDE
-    norm = (
-        f"{model['norm_position']}-{model['normalization_type']}"
-        if model["normalization_type"]
-        else "no norm"
-    )
-    size = f"{model['n_layers']} x {model['d_model']}"
-    if model["mlp_only"]:
-        return f"{size}, {norm}, MLP only"
-    heads = "1 head" if model["n_heads"] == 1 else f"{model['n_heads']} heads"
-    parts = "attention only" if model["attn_only"] else "attention + MLP"
-    return f"{size} x {heads}, {norm}, {model['score_fn']}, {parts}"

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from icl_interp import evaluation
 from icl_interp.checkpoints import store
@@ -23,6 +22,7 @@ from icl_interp.models import tokens, weights
 from icl_interp.models.complex_heads import keep_diagonal
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.products import fast
+from icl_interp.progress import drawn
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import (
     LARGEST_FACTS,
@@ -116,7 +116,7 @@ class _Run:
         self.model.train()
         self._snapshot()
         started = time.perf_counter()
-        bar = tqdm(
+        bar = drawn(
             total=self.training.steps,
             initial=self.step,
             unit="step",

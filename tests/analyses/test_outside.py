@@ -28,9 +28,10 @@ from sklearn.tree import DecisionTreeRegressor
 import icl_interp
 from icl_interp import predictors
 from icl_interp.analyses.claim import OUTPUTS
-from icl_interp.analyses.facts import NO_CONFIG, OUTSIDE, Facts
+from icl_interp.analyses.facts import NO_CONFIG, Facts
 from icl_interp.analyses.outside import OutsideLab
 from icl_interp.analyses.registry import REGISTRY
+from icl_interp.descriptions import OUTSIDE
 from icl_interp.errors import InputError
 from icl_interp.probes.norms import LayerNormScale
 from icl_interp.report import terminal

@@ -105,6 +105,17 @@ def test_every_head_has_its_pattern():
     ]
 
 
+def test_what_rows_of_weights_add_up_to_is_said_as_it_is():
+    """Under linear attention a row adds up to anything."""
+    found = stored()
+    said = rendered(mechanism.patterns(found, [], facts())).layout.title.text
+    assert "rows add up to" in said
+    weights = found["mechanism/patterns"]
+    found["mechanism/patterns"] = weights / weights.sum("key")
+    said = rendered(mechanism.patterns(found, [], facts())).layout.title.text
+    assert "a row adds up to 1" in said
+
+
 @pytest.mark.parametrize("sizes", [{"n_heads": 9}, {"rows": ["query"]}])
 def test_of_many_heads_the_row_of_the_query_is_shown(sizes):
     found = stored(**sizes)

@@ -92,6 +92,21 @@ def test_in_markdown_and_on_a_screen(capsys):
     assert f"{CLAIM}: 1 supported, 2 contradicted; 3 +- 2.6 (1 to 6)" in text
 
 
+def fits(found, capsys, width):
+    """All numbers of all models are there, unbroken, and no line is wider than the screen."""
+    console(width).print(found.screen())
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    for number in ("  a  \u2718 1 [0.5, 2] u", "  b  \u2718 2 [", "  d  \u2714 50 ["):
+        assert any(number in line for line in lines)
+
+
+def test_the_screen_has_a_line_a_model_where_columns_are_too_wide(capsys, monkeypatch):
+    fits(seeds(), capsys, 80)
+    monkeypatch.setattr(Comparison, "_blocks", Comparison._columns)
+    must_fail(fits, seeds(), capsys, 80)
+
+
 def test_only_claims_that_all_reports_hold_are_compared():
     one, two = named("a"), named("b")
     two.findings = two.findings[1:]

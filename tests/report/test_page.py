@@ -23,7 +23,15 @@ from icl_interp.provenance import finite
 from icl_interp.report import Report, banner, glossary, page
 from icl_interp.report.bars import bar
 from icl_interp.report.findings import found, shown_key
-from icl_interp.report.words import answer, by_question, needed, region, sentence
+from icl_interp.report.words import (
+    answer,
+    by_question,
+    needed,
+    region,
+    sentence,
+    thresholds,
+    why_open,
+)
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 HOSTILE = "</script><script>alert('<b>&amp;\"x\"')</script>"
@@ -191,7 +199,7 @@ def test_the_answer_comes_first_and_the_claims_by_question(any_report, text):
         "trained length",
         'class="board"',
         'id="verdicts"',
-        *(f"<h2>{question[0].upper()}{question[1:]}</h2>" for question, _ in by_question(shown)),
+        *(f">{question[0].upper()}{question[1:]}</h2>" for question, _ in by_question(shown)),
         'id="left-out"',
         'id="overview"',
         'id="glossary"',
@@ -302,6 +310,39 @@ def test_a_bar_places_numbers_between_its_zones():
     assert mark < (left + right) / 2 - 5
 
 
+def contents_lead_somewhere(text):
+    """Each link of the contents leads to a heading of the page, and each heading has one."""
+    nav = text.partition('<nav class="contents"')[2].partition("</nav>")[0]
+    links = re.findall(r'href="#([^"]+)"', nav)
+    headings = re.findall(r'<h2 id="([^"]+)"', text)
+    assert links
+    assert links == headings
+
+
+def test_the_page_has_contents(text):
+    contents_lead_somewhere(text)
+    must_fail(contents_lead_somewhere, text.replace('<h2 id="glossary"', "<h2"))
+
+
+def rows_explain_themselves(findings, text):
+    """A row names its quantity, says both thresholds, and why it is open."""
+    for f in findings:
+        row = text.partition(f"{escape(f.id)}</span></span>")[2].partition("</summary>")[0]
+        if f.verdict == "not_applicable":
+            continue
+        if f.test:
+            assert str(escape(f.test.name)) in row
+            assert str(escape(thresholds(f.decided_by, f.test.unit))) in row
+        assert ("open: " in row) == (f.verdict == "inconclusive")
+        assert str(escape(why_open(f))) in row
+
+
+def test_a_row_of_the_page_explains_itself(any_report, text):
+    rows_explain_themselves(any_report.findings, text)
+    must_fail(rows_explain_themselves, any_report.findings, text.replace("fails: ", ""))
+    must_fail(rows_explain_themselves, any_report.findings, text.replace("open: ", ""))
+
+
 def test_every_filter_hides_its_own_rows(any_report, text):
     shown = [f for f in any_report.findings if f.verdict != "not_applicable"]
     rules = dict(
@@ -404,11 +445,17 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
             assert tab.locator(".js-plotly-plot").count() == len(expected.figures)
             assert tab.locator(".js-plotly-plot path, .js-plotly-plot .point").count() > 0
             assert tab.locator(".answer").bounding_box()["y"] < 200
-            for width in (1400, 480):  # nothing is cut off, and no row is wider than the page
+            for width in (1400, 768, 480):  # nothing is cut off, and no row is wider than the page
                 tab.set_viewport_size({"width": width, "height": 1000})
                 page_of = "document.documentElement"
                 assert tab.evaluate(f"{page_of}.scrollWidth <= {page_of}.clientWidth")
+            paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+            tab.emulate_media(color_scheme="dark")
+            dark = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (paper, dark) == ("rgb(255, 255, 255)", "rgb(24, 26, 28)")
             if name == "report":
+                sheets = re.findall(rb"/Type /Page\b", tab.pdf(prefer_css_page_size=True))
+                assert 1 < len(sheets) <= 15
                 rows = tab.locator("details.claim")
                 assert rows.count() == sum(f.verdict != "not_applicable" for f in expected.findings)
                 first = rows.first

@@ -161,6 +161,19 @@ def test_the_answer_names_firm_verdicts_of_several_questions():
     must_fail(check_answer, lambda found: terminal.answer([f for f in found if f.short != "c1."]))
 
 
+def test_the_answer_says_nearly_the_same_once():
+    found = verdicts(*[("algorithm", "supported", True)] * 3)
+    sentences = (
+        "LayerNorm makes the prediction level off.",
+        "LayerNorm causes the prediction to level off far out.",
+        "Errors grow with the range.",
+    )
+    said = terminal.answer([replace(f, short=s) for f, s in zip(found, sentences, strict=True)])
+    assert (
+        said == "What holds: LayerNorm makes the prediction level off; Errors grow with the range."
+    )
+
+
 @pytest.mark.parametrize(
     ("estimate", "text"),
     [

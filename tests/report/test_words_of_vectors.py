@@ -9,7 +9,7 @@ from helpers import must_fail
 from made_up_facts import AFFINE, facts
 from vector_tasks import PATHS
 
-from icl_interp import tasks
+from icl_interp import descriptions, tasks
 from icl_interp.analyses import mechanism, output_unit, relevance
 from icl_interp.analyses.facts import needs_task
 from icl_interp.analyses.lab import Lab
@@ -19,7 +19,7 @@ from icl_interp.models import tokens
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
-from icl_interp.report import banner, words
+from icl_interp.report import banner
 from icl_interp.results import make_array
 from icl_interp.studies.limits.measurements import ablation
 from icl_interp.studies.limits.measurements.algorithms import polynomials_in
@@ -239,7 +239,7 @@ def test_reports_say_that_values_are_vectors():
             "values",
             "errors are means over coordinates",
         ) in banner.tiles(model)
-        assert words.value_words(model["config"]) == "vectors of 3 coordinates"
+        assert descriptions.value_words(model["config"]) == "vectors of 3 coordinates"
 
     check(3)
     must_fail(check, 1)

@@ -18,8 +18,10 @@ LAYERS = {
     0: (
         *(
             "errors",
+            "descriptions",
             "devices",
             "plain_yaml",
+            "progress",
             "provenance",
             "prompts",
             "reductions",
@@ -58,7 +60,7 @@ SIDEWAYS = {
     "results": {"errors", "provenance", "structured"},
     "resampling": {"errors", "tails"},
     "stored": {"errors"},
-    "structured": {"errors"},
+    "structured": {"descriptions", "errors"},
     "registers": {"errors"},
     "plugins": {"errors"},
     "training": {"checkpoints", "evaluation"},

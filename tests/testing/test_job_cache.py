@@ -49,6 +49,7 @@ def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
         one / "claims",
         one / "figures",
         package / "report",
+        package / "cli",
         package / "models",
         other,
         outside,
@@ -72,7 +73,7 @@ def test_sources_are_the_package_and_the_study_s_own(tmp_path, monkeypatch):
     assert not changed(one / "README.md")
     assert not changed(one / "figures" / "figure.py")
     assert not changed(package / "report" / "page.py")
-    assert not changed(package / "cli.py")
+    assert not changed(package / "cli" / "zoo.py")
     assert changed(package / "models" / "cli.py")
     assert not changed(outside / "claim.py")
     study = Study("plugin", "a work", folder=outside)

@@ -1,0 +1,87 @@
+"""`icl-interp selfcheck`."""
+
+from typing import Annotated
+
+import typer
+
+from icl_interp.cli.arguments import EngineSettings, On, Out
+from icl_interp.cli.root import on_stderr, say
+from icl_interp.console import console
+from icl_interp.errors import InputError
+from icl_interp.options import listed
+
+
+def selfcheck(
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            help="Random draws of each hand-built model.  [default: 3; full: 200; power: 20]"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="First draw.")] = 0,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Also try verdicts on bundled models: edits, other samples. Hours."
+        ),
+    ] = False,
+    power: Annotated[
+        bool,
+        typer.Option(
+            "--power", help="How surely claims are judged on the way from false to true. An hour."
+        ),
+    ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="With --full or --power: how many work at a time.  [default: 1]", min=1),
+    ] = None,
+    on: On = "local",
+    engine: EngineSettings = None,
+    study: Annotated[
+        str | None, typer.Option(help="Of these studies only, with commas.  [default: all]")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Judge every claim on hand-built models whose answer is known, and show the results."""
+    from icl_interp.testing import selfcheck as checks
+
+    studies = checks.chosen(listed(study, "--study"))
+    if full or power:
+        # Parts are kept, so that hours of work are not lost.
+        if out is None:
+            raise InputError(
+                "--full and --power take hours and keep their parts: name a folder for these with "
+                "--out"
+            )
+        from icl_interp.jobs import engine as jobs
+
+        given = [f"processes={processes or 1}"] if on == "local" and not engine else engine or []
+        used = jobs.asked(on, given)
+        sizes = {"draws": draws, "seed": seed, "engine": used}
+        right = True
+        for text, kept in checks.made(
+            studies, out, full=full, power=power, **sizes, watch=on_stderr
+        ):
+            say(text)
+            right = right and kept
+        if not right:
+            raise typer.Exit(1)
+        return
+    if processes is not None:
+        raise InputError("--processes is for --full and --power: leave it out without these")
+    from icl_interp import results
+    from icl_interp.experiments import calibration
+    from icl_interp.provenance import write_json
+
+    # Every construction of the studies, a few draws each.
+    only = [one.name for each in studies for one in each.constructions]
+    table = calibration.calibrate(3 if draws is None else draws, seed, only)
+    say(results.text(table, console().width))
+    if out:
+        write_json(out / "selfcheck.json", results.to_dict(table))
+    # What the last long run found stands in the package.
+    say("\n".join(checks.kept(studies)))
+    right = sum(table["as expected"])
+    say(f"{right} of {sum(table['draws'])} verdicts as expected")
+    if right < sum(table["draws"]):
+        raise typer.Exit(1)
