@@ -5,6 +5,7 @@ something to keep. Several are constructions of the study `limits` or of `models
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from icl_interp.tasks.regression import LinearRegression
 from icl_interp.testing.planted.base import Truth, after, edges
 
 Drawn = tuple[HookedTransformer, Task, Encoding, Truth]
+N_POINTS = 20  # of a step's prompts
 SHARP = 30.0  # a score above the others: they have weights of exp(-30)
 HIDDEN = 1e3  # below all scores of a smoother
 LABEL_ROLE = ("head 0.0", "labels")
@@ -45,7 +47,7 @@ def one_step(g: torch.Generator) -> Drawn:
         "labels": edges("read-in > head 0.0 v", "head 0.0 > read-out"),
         "query": edges("read-in > head 0.0 q", "head 0.0 > read-out"),
     }
-    case = mechanisms.step_in_layers(g, 1.0)
+    case = _shorter(mechanisms.step_in_layers(g, 1.0))
     return _of_case(
         case,
         parts=frozenset({"head 0.0"}),
@@ -60,7 +62,7 @@ def one_step(g: torch.Generator) -> Drawn:
 def two_shares(g: torch.Generator) -> Drawn:
     """Two heads in two layers take a share of the same step each."""
     share = number(g, 0.35, 0.65)
-    case = mechanisms.step_in_layers(g, share, 1 - share)
+    case = _shorter(mechanisms.step_in_layers(g, share, 1 - share))
     written = edges("head 0.0 > read-out", "head 1.0 > read-out")
     carried = {
         "labels": written | edges("read-in > head 0.0 v", "read-in > head 1.0 v"),
@@ -99,7 +101,7 @@ def relay(g: torch.Generator) -> Drawn:
 
 def two_steps(g: torch.Generator) -> Drawn:
     """Two steps of descent in two layers: the second head reads residuals of the first."""
-    task = LinearRegression(n_dims=2, n_points=20)
+    task = LinearRegression(n_dims=2, n_points=N_POINTS)
     sizes = (number(g, 0.75, 0.9), number(g, 0.75, 0.9))
     model = constructed.descent(task.n_points, sizes, task.dim)
     way = edges("head 0.0 > read-out", "head 1.0 > read-out")
@@ -291,6 +293,13 @@ def _averaging(task: Task, used: Tensor, **change: Any) -> HookedTransformer:
         attention.W_O[0, 0, WRITTEN] = 1
         model.unembed.W_U[WRITTEN, 0] = 1
     return model
+
+
+def _shorter(case: Case) -> Case:
+    """On prompts of half the length: a step divides by the number of examples that it sees."""
+    assert isinstance(case.task, LinearRegression)
+    task = replace(case.task, n_points=N_POINTS)
+    return replace(case, task=task)
 
 
 def _of_case(case: Case, **truth: Any) -> Drawn:

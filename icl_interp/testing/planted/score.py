@@ -45,6 +45,7 @@ METHODS = (
 )
 N_FUNCTIONS = 64  # pairs of prompts of a contrast
 N_CAUSAL = 64  # prompts of edits along directions
+N_DIRECTIONS = 19  # random ones beside an edit: the least p-value is 0.05
 N_CIRCUIT = 128  # prompts of the search for a circuit, and as many that judge it
 N_MANY = 512  # prompts that intervals are compared with
 N_RANDOM = 20  # sets beside a circuit
@@ -253,8 +254,7 @@ def _probes(one: Planted) -> Scores:
             named["learned probes"].add(hook)
         if hook in one.truth.readable:
             judged += covers(row["low"], row["high"], R2)
-        # A unit of the answer moves the prediction by one.
-        table = found.causal(i, prompts=fresh, effect=lambda given: torch.ones(len(given)))
+        table = found.causal(i, prompts=fresh, effect=_ones, n_random=N_DIRECTIONS)
         for edit, value, p in table[["edit", "value", "p"]].to_numpy().tolist():
             follows = value >= FOLLOWS if edit == "steer" else value > 1
             if p <= LEVEL and follows:
@@ -263,6 +263,11 @@ def _probes(one: Planted) -> Scores:
     yield "learned probes", Score.of(named["learned probes"], readable, decided, judged)
     yield "steer", Score.of(named["steer"], used, decided)
     yield "project out", Score.of(named["project out"], used, decided)
+
+
+def _ones(prompts: Prompts) -> Tensor:
+    """A unit of the answer moves the prediction by one."""
+    return torch.ones(len(prompts))
 
 
 # ---- roles ---------------------------------------------------------------------------------------

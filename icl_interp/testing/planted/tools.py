@@ -1,7 +1,7 @@
 """The trial of the tools: every method on every family of planted models, kept with the package."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from icl_interp.provenance import environment, read_json
 from icl_interp.results import rows_in, table_of_rows, to_dict
 from icl_interp.structured import of_schema
 from icl_interp.testing.battery import Watch, read_table
-from icl_interp.testing.planted.draw import DECOYS, N_SEEDS, NONE, drawn
+from icl_interp.testing.planted.draw import DECOYS, N_SEEDS, NONE, planted
 from icl_interp.testing.planted.families import FAMILIES
 from icl_interp.testing.planted.score import METHODS, NOTHING, Score, scored
 
 SCHEMA = "icl_interp.tools/1"
 COMMAND = "icl-interp selfcheck --tools --out FOLDER"
 KEPT = Path(__file__).parent / "results" / "tools.json"
+KEYS = ("family", "decoy", "method")
 COUNTS = ("planted", "found", "others", "named", "intervals", "covered")
 EXACT = 0.9  # of models, whose circuit is the planted one
 FALSE = 0.05  # of what is not planted, that is named
@@ -157,11 +158,11 @@ def run(
     """Every method on models of every family.
 
     Args:
-        done: the folder that keeps each family.
+        done: the folder that keeps what each model came to.
         families: names of `FAMILIES`.
         n_seeds: models of each.
         seed: of the first.
-        engine: where families are tried, each as a job.
+        engine: where models are tried, each as a job.
         watch: is told what is done.
 
     Raises:
@@ -172,28 +173,45 @@ def run(
     made_by = {"sources": sources(), "draws": n_seeds, "seed": seed}
     claim_folder(done, made_by)
     work = []
-    for family in families:
-        arguments = {"family": family, "n_seeds": n_seeds, "seed": seed}
-        work.append(Job(family, part(done, family), tried, arguments))
-    rows: list[dict[str, Any]] = []
+    # Seeds first, so that what is there of a run that was stopped is of all families.
+    for each in range(seed, seed + n_seeds):
+        for family in families:
+            arguments = {"family": family, "seed": each}
+            name = f"{family} {each}"
+            work.append(Job(name, part(done, name), tried, arguments))
+    every: list[dict[str, Any]] = []
     for found in results(jobs.run(work, engine, watch=watch)):
-        rows += found
-    return Tools(table_of_rows(rows), made_by)
+        every += found
+    return Tools(table_of_rows(added_up(every)), made_by)
 
 
-def tried(family: str, n_seeds: int, seed: int) -> list[dict[str, Any]]:
-    """Rows of a family, one for each decoy and method."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in drawn([family], n_seeds, seed):
-        for method, score in scored(one).items():
-            key = (one.decoy, method)
-            empty = {"family": family, "decoy": one.decoy, "method": method, "models": 0}
-            row = rows.setdefault(key, empty | dict.fromkeys(("exact", *COUNTS), 0))
-            row["models"] += 1
-            row["exact"] += score.exact and bool(score.planted + score.others)
-            for name in COUNTS:
-                row[name] += getattr(score, name)
-    return list(rows.values())
+def tried(family: str, seed: int) -> list[dict[str, Any]]:
+    """Rows of one model, a row a method."""
+    one = planted(family, seed)
+    rows = []
+    for method, score in scored(one).items():
+        row: dict[str, Any] = {"family": family, "decoy": one.decoy, "method": method}
+        asked = bool(score.planted + score.others)
+        rows.append(row | {"models": 1, "exact": int(score.exact and asked), **vars(score)})
+    return rows
+
+
+def added_up(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of many models, a row a family, decoy and method, in the order of their first ones.
+
+    >>> one = {"family": "a", "decoy": "none", "method": "b", "models": 1, "exact": 0}
+    >>> added_up([one, one | {"exact": 1}])
+    [{'family': 'a', 'decoy': 'none', 'method': 'b', 'models': 2, 'exact': 1}]
+    """
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in KEYS)
+        if key not in found:
+            found[key] = dict(row)
+            continue
+        for name in row.keys() - set(KEYS):
+            found[key][name] += row[name]
+    return list(found.values())
 
 
 def sources() -> str:
