@@ -32,7 +32,7 @@ from icl_interp.tasks.regression import LinearRegression
 from icl_interp.testing.planted.base import Truth, after, edges
 
 Drawn = tuple[HookedTransformer, Task, Encoding, Truth]
-N_POINTS = 20  # of a step's prompts
+N_POINTS = 20  # of most prompts
 SHARP = 30.0  # a score above the others: they have weights of exp(-30)
 HIDDEN = 1e3  # below all scores of a smoother
 LABEL_ROLE = ("head 0.0", "labels")
@@ -82,7 +82,10 @@ def two_shares(g: torch.Generator) -> Drawn:
 
 def relay(g: torch.Generator) -> Drawn:
     """A head takes the step where no read-out looks, and one of the next layer carries it there."""
-    case = mechanisms.step_elsewhere(g)
+    case = _shorter(mechanisms.step_elsewhere(g))
+    with torch.no_grad():
+        # The query attends to itself with a weight of 1.
+        case.model.blocks[1].attn.b_Q[0, 0] = N_POINTS - 1
     way = edges("head 0.0 > head 1.0 v", "head 1.0 > read-out")
     carried = {
         "labels": way | edges("read-in > head 0.0 v"),
@@ -127,7 +130,7 @@ def smoother(g: torch.Generator) -> Drawn:
     """An MLP makes the squares of inputs, and a head averages labels with a Gaussian kernel."""
     law = Uniform(-1, 1)
     task = Polynomial(degrees=(0, 1, 2), inputs=law, coefficients=law, n_points=40)
-    case = mechanisms.smoother(g, task)
+    case = _shorter(mechanisms.smoother(g, task))
     model = case.model
     attention = model.blocks[1].attn
     precision = float(attention.W_Q.detach().abs().max())
@@ -206,7 +209,7 @@ def pairs(g: torch.Generator) -> Drawn:
 
     So labels are averaged with weights exp(beta x x_j), as their own inputs stand beside them.
     """
-    task = LinearRegression(n_dims=1, inputs=Uniform(-1, 1), n_points=12)
+    task = LinearRegression(n_dims=1, inputs=Uniform(-1, 1), n_points=8)
     n_tokens = 2 * task.n_points
     beta = number(g, 3, 5)
     model = blank(
@@ -296,9 +299,17 @@ def _averaging(task: Task, used: Tensor, **change: Any) -> HookedTransformer:
 
 
 def _shorter(case: Case) -> Case:
-    """On prompts of half the length: a step divides by the number of examples that it sees."""
-    assert isinstance(case.task, LinearRegression)
+    """On prompts of half the length: a step divides by the number of examples that it sees.
+
+    The place of the query is marked where it is now.
+    """
+    assert isinstance(case.task, (LinearRegression, Polynomial))
     task = replace(case.task, n_points=N_POINTS)
+    if case.model.cfg.positional_embedding_type == "standard":
+        places = case.model.pos_embed.W_pos
+        with torch.no_grad():
+            places[N_POINTS - 1] = places[-1]
+            places[N_POINTS:] = 0
     return replace(case, task=task)
 
 

@@ -15,14 +15,18 @@ import torch
 from torch import Tensor
 
 from icl_interp import contrasts
-from icl_interp.circuits import attribute_edges, circuit, patch_activations, patch_paths
+from icl_interp.circuits.activations import patch_activations
+from icl_interp.circuits.attribution import attribute_edges
 from icl_interp.circuits.nodes import Ablated
-from icl_interp.circuits.paths import path_predictions
+from icl_interp.circuits.paths import patch_paths, path_predictions
+from icl_interp.circuits.search import circuit
 from icl_interp.contrasts import Way
 from icl_interp.interventions.edges import edges_of
 from icl_interp.interventions.patching import patch
 from icl_interp.models.transformer import HookedTransformer, tokens_in
-from icl_interp.probes import ExampleInfluence, fit, roles
+from icl_interp.probes.influence import ExampleInfluence
+from icl_interp.probes.learned import fit
+from icl_interp.probes.roles import roles
 from icl_interp.probes.units import mean_over_functions
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
@@ -47,7 +51,7 @@ N_FUNCTIONS = 64  # pairs of prompts of a contrast
 N_CAUSAL = 64  # prompts of edits along directions
 N_DIRECTIONS = 19  # random ones beside an edit: the least p-value is 0.05
 N_CIRCUIT = 128  # prompts of the search for a circuit, and as many that judge it
-N_MANY = 512  # prompts that intervals are compared with
+N_MANY = 256  # prompts that intervals are compared with
 N_RANDOM = 20  # sets beside a circuit
 HAS_ROLE = 0.25  # a quarter of the way from chance to all attention
 LEAST = 0.01  # of a share: what leaks past a score of -30 is far below
@@ -233,6 +237,7 @@ def _probes(one: Planted) -> Scores:
 
     What probes read is the answer with noise, so that the R2 of a perfect reader is known.
     """
+    # One probe a depth, and both edits along what it reads.
     size = float(one.truth.answer(_many(one)).std())
 
     def target(prompts: Prompts) -> Tensor:

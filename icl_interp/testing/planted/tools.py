@@ -205,7 +205,7 @@ def added_up(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        key = tuple(row[name] for name in KEYS)
+        key = (row["family"], row["decoy"], row["method"])
         if key not in found:
             found[key] = dict(row)
             continue
