@@ -21,6 +21,7 @@ import torch
 
 from icl_interp import HookedTransformer, HookedTransformerConfig, theory
 from icl_interp.studies import STUDIES
+from icl_interp.testing.planted import tools as trial
 from icl_interp.theory.errata import Erratum
 
 DOCS = Path(__file__).resolve().parent
@@ -50,6 +51,7 @@ PACKAGES = (
     "algorithms",
     "figures",
     "testing",
+    "testing.planted",
     "experiments",
     "baselines",
 )
@@ -59,6 +61,7 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
     "../icl_interp/cli/__init__.py": "reference/command_line.md",
     "pages/hooks.md": "reference/hooks.md",
     "pages/errata.md": "errata.md",
+    "pages/tools.md": "tools.md",
     "coverage.csv": "coverage.md",
     "../SECURITY.md": "security.md",
 }
@@ -87,6 +90,7 @@ def sources() -> dict[str, str]:
         "reference/command_line.md": command_line(),
         "reference/hooks.md": hooks(),
         "errata.md": errata(),
+        "tools.md": tools(),
         "coverage.md": coverage.page(),
     }
     found["security.md"] = linked(
@@ -189,6 +193,16 @@ def errata() -> str:
         parts.append(f"## {catalogue.in_markdown(work)}")
         parts += [erratum(one) for one in theory.ERRATA if one.work == work]
     return page + "\n" + "\n\n".join(parts) + "\n"
+
+
+def tools() -> str:
+    """How the tools were tried, with what is kept of the last trial."""
+    path = DOCS / "pages" / "tools.md"
+    page = linked(path.read_text("utf-8"), path, "")
+    found = trial.kept()
+    assert found is not None
+    shown = "\n".join(found.lines())
+    return page.replace("<!-- kept -->", f"```text\n{shown}\n```")
 
 
 def erratum(one: Erratum) -> str:

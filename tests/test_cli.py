@@ -161,6 +161,8 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("selfcheck", "--study", ","), ("--study is empty",)),
         (("selfcheck", "--seed", "-1"), ("seed must be a whole number from 0 up",)),
         (("selfcheck", "--processes", "2"), ("--processes is for --full",)),
+        (("selfcheck", "--tools", "--study", "limits"), ("leave --study out",)),
+        (("selfcheck", "--tools", "--draws", "0"), ("draws must be a whole number from 1",)),
         (("reproduce", "--scale", "huge"), ("unknown scale 'huge'", "smoke")),
         (("reproduce", "limits.table4", "--device", "cuda:99"), ("device 'cuda:99'",)),
     ],

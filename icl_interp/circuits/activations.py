@@ -52,6 +52,9 @@ def patch_activations(
     The model runs on corrupted prompts with one place at a time taken from the clean run.
     `interventions.patch` does the same for a metric of your own, without intervals.
 
+    A place carries a share if it moves the prediction alone, so heads that cancel each other are
+    named, too (`icl-interp selfcheck --tools`).
+
     Source: Meng, Bau, Andonian & Belinkov (2022), *Locating and editing factual associations in
     GPT*; Zhang & Nanda (2023), *Towards best practices of activation patching in language models*.
 

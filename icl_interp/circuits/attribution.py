@@ -69,6 +69,8 @@ def attribute_edges(
     the gradient over five prompts on the line between both. The estimate is compared with exact
     path patching on half of the sample for the largest edges and half for edges drawn at random.
 
+    Edges of heads that cancel each other are named, too (`icl-interp selfcheck --tools`).
+
     Source: Nanda (2023), *Attribution patching*; Syed, Rager & Conmy (2023), *Attribution patching
     outperforms automated circuit discovery*; Hanna, Pezzelle & Belinkov (2024), *Have faith in
     faithfulness* (integrated gradients, here along tokens).

@@ -42,6 +42,9 @@ def circuit(
     parts is not excluded. Edges between its parts are pruned in the same way. What is reported is
     measured on fresh prompts, so the error there may lie a little beyond the tolerance.
 
+    Parts leave one at a time. Two heads that cancel each other are therefore kept, though both
+    together do nothing (`icl-interp selfcheck --tools`).
+
     Source: Wang, Variengien, Conmy, Shlegeris & Steinhardt (2022), *Interpretability in the wild*,
     for faithfulness, completeness and minimality; Conmy et al. (2023), *Towards automated circuit
     discovery*, for pruning by exact ablation.

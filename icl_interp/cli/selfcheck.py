@@ -15,7 +15,7 @@ def selfcheck(
     draws: Annotated[
         int | None,
         typer.Option(
-            help="Random draws of each hand-built model.  [default: 3; full: 200; power: 20]"
+            help="Draws of each hand-built model.  [default: 3; full: 200; power: 20; tools: 8]"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="First draw.")] = 0,
@@ -31,9 +31,15 @@ def selfcheck(
             "--power", help="How surely claims are judged on the way from false to true. An hour."
         ),
     ] = False,
+    tools: Annotated[
+        bool,
+        typer.Option("--tools", help="What tools find of planted circuits. A quarter of an hour."),
+    ] = False,
     processes: Annotated[
         int | None,
-        typer.Option(help="With --full or --power: how many work at a time.  [default: 1]", min=1),
+        typer.Option(
+            help="With --full, --power, --tools: how many at a time.  [default: 1]", min=1
+        ),
     ] = None,
     on: On = "local",
     engine: EngineSettings = None,
@@ -45,30 +51,19 @@ def selfcheck(
     """Judge every claim on hand-built models whose answer is known, and show the results."""
     from icl_interp.testing import selfcheck as checks
 
-    studies = checks.chosen(listed(study, "--study"))
-    if full or power:
-        # Parts are kept, so that hours of work are not lost.
-        if out is None:
-            raise InputError(
-                "--full and --power take hours and keep their parts: name a folder for these with "
-                "--out"
-            )
-        from icl_interp.jobs import engine as jobs
-
-        given = [f"processes={processes or 1}"] if on == "local" and not engine else engine or []
-        used = jobs.asked(on, given)
-        sizes = {"draws": draws, "seed": seed, "engine": used}
+    studies = checks.chosen(listed(study, "--study"), tools_only=tools and not (full or power))
+    if full or power or tools:
+        used = checks.engine(on, engine, processes)
+        asked = {"full": full, "power": power, "tools": tools, "draws": draws, "seed": seed}
         right = True
-        for text, kept in checks.made(
-            studies, out, full=full, power=power, **sizes, watch=on_stderr
-        ):
+        for text, kept in checks.made(studies, out, **asked, engine=used, watch=on_stderr):
             say(text)
             right = right and kept
         if not right:
             raise typer.Exit(1)
         return
     if processes is not None:
-        raise InputError("--processes is for --full and --power: leave it out without these")
+        raise InputError("--processes is for --full, --power and --tools: leave it out else")
     from icl_interp import results
     from icl_interp.experiments import calibration
     from icl_interp.provenance import write_json

@@ -126,6 +126,11 @@ class LearnedProbes:
         the squared error with the edit over that without. The null is what random directions do,
         drawn as activations differ between prompts; those of "steer" are as long as the pattern.
 
+        Where the target is most of what differs, random directions hold it, too, so a p-value above
+        0.05 says little there. On models with a planted answer "project out" finds hardly any place
+        where it is used: no better than chance on most families, and "steer" so on some
+        (`icl-interp selfcheck --tools`).
+
         Args:
             row: of the table; by default the one with the largest selectivity.
             prompts: by default fresh functions of the task.

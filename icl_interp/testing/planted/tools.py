@@ -1,0 +1,254 @@
+"""The trial of the tools: every method on every family of planted models, kept with the package."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from icl_interp.errors import unknown, whole
+from icl_interp.jobs import engine as jobs
+from icl_interp.jobs.engine import HERE, Engine, results
+from icl_interp.jobs.job import Job, claim_folder, part
+from icl_interp.provenance import environment, read_json
+from icl_interp.results import rows_in, table_of_rows, to_dict
+from icl_interp.structured import of_schema
+from icl_interp.testing.battery import Watch, read_table
+from icl_interp.testing.planted.draw import DECOYS, N_SEEDS, NONE, planted
+from icl_interp.testing.planted.families import FAMILIES
+from icl_interp.testing.planted.score import METHODS, NOTHING, Score, scored
+
+SCHEMA = "icl_interp.tools/1"
+COMMAND = "icl-interp selfcheck --tools --out FOLDER"
+KEPT = Path(__file__).parent / "results" / "tools.json"
+KEYS = ("family", "decoy", "method")
+COUNTS = ("planted", "found", "others", "named", "intervals", "covered")
+EXACT = 0.9  # of models, whose circuit is the planted one
+FALSE = 0.05  # of what is not planted, that is named
+COVER = 0.92  # of intervals at 95 %
+LEGEND = (
+    "found / named: percent of planted things that are found, and of others that are named; "
+    "-: nothing to find"
+)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What came out.
+
+    Attributes:
+        table: a row a family, decoy and method: how many "models", how many of them were "exact"
+            (all that is planted is named, and nothing else), and the counts of `Score`.
+        settings: what was run: seeds of each family, the first, and a hash of the code ("sources").
+    """
+
+    table: pd.DataFrame
+    settings: dict[str, Any]
+
+    def score(
+        self,
+        method: str,
+        *,
+        families: Collection[str] = tuple(FAMILIES),
+        decoys: Collection[str] = (NONE, *DECOYS),
+    ) -> Score:
+        """Of a method, over some families and decoys."""
+        total = NOTHING
+        for row in self._rows(method, families, decoys):
+            counts = {name: row[name] for name in COUNTS}
+            total += Score(**counts)
+        return total
+
+    def exact(self, method: str, decoys: Collection[str] = (NONE, *DECOYS)) -> tuple[int, int]:
+        """Models on which a method named what is planted and nothing else, and all of them."""
+        right = 0
+        models = 0
+        for row in self._rows(method, tuple(FAMILIES), decoys):
+            if row["planted"] + row["others"]:
+                right += row["exact"]
+                models += row["models"]
+        return right, models
+
+    def _rows(
+        self, method: str, families: Collection[str], decoys: Collection[str]
+    ) -> Iterator[dict[str, Any]]:
+        if method not in METHODS:
+            raise unknown("method", method, METHODS)
+        for row in rows_in(self.table):
+            if row["method"] == method and row["family"] in families and row["decoy"] in decoys:
+                yield row
+
+    def lines(self) -> list[str]:
+        """Two tables for the terminal and a line for each target, at most 100 columns wide."""
+        by_family = {name: {"families": (name,)} for name in dict.fromkeys(self.table["family"])}
+        by_decoy: dict[str, dict[str, Any]] = {}
+        for name in dict.fromkeys(self.table["decoy"]):
+            by_decoy["no decoy" if name == NONE else name] = {"decoys": (name,)}
+        by_decoy["all"] = {}
+        first = [["method", *by_family]]
+        second = [["method", *by_decoy, "exact", "cover"]]
+        for method in METHODS:
+            first.append(
+                [method, *(_cell(self.score(method, **one)) for one in by_family.values())]
+            )
+            exact, models = self.exact(method)
+            score = self.score(method)
+            ends = [f"{exact}/{models}", f"{score.covered}/{score.intervals}"]
+            second.append(
+                [method, *(_cell(self.score(method, **one)) for one in by_decoy.values()), *ends]
+            )
+        return [*_aligned(first), "", *_aligned(second), "", LEGEND, "", *self.targets()]
+
+    def targets(self) -> list[str]:
+        """Each target and what came of it."""
+        exact, models = self.exact("circuit")
+        plain, without = self.exact("circuit", (NONE,))
+        total = NOTHING
+        for method in METHODS:
+            total += self.score(method)
+        alone = NOTHING
+        for method in METHODS:
+            alone += self.score(method, decoys=(NONE,))
+        shares = (
+            ("circuits found exactly", exact, models, EXACT, True),
+            ("  without decoys", plain, without, EXACT, True),
+            ("other things named", total.named, total.others, FALSE, False),
+            ("  without decoys", alone.named, alone.others, FALSE, False),
+            ("intervals that cover", total.covered, total.intervals, COVER, True),
+        )
+        return [_target(*one) for one in shares]
+
+    def short(self) -> list[str]:
+        """The targets that are missed."""
+        return [line for line in self.targets() if line.endswith("missed")]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is written to a file."""
+        return {
+            "schema": SCHEMA,
+            "command": COMMAND,
+            "settings": self.settings,
+            "table": to_dict(self.table),
+            "environment": environment(),
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> "Tools":
+        """Of a file that `to_dict` made."""
+        stored = of_schema(read_json(path), SCHEMA, path)
+        return cls(read_table(stored["table"]), stored["settings"].facts())
+
+
+def kept() -> Tools | None:
+    """What came out when it was last run, where it comes with the package."""
+    return Tools.read(KEPT) if KEPT.is_file() else None
+
+
+def run(
+    done: Path,
+    *,
+    families: Sequence[str] = tuple(FAMILIES),
+    n_seeds: int = N_SEEDS,
+    seed: int = 0,
+    engine: Engine = HERE,
+    watch: Watch | None = None,
+) -> Tools:
+    """Every method on models of every family.
+
+    Args:
+        done: the folder that keeps what each model came to.
+        families: names of `FAMILIES`.
+        n_seeds: models of each.
+        seed: of the first.
+        engine: where models are tried, each as a job.
+        watch: is told what is done.
+
+    Raises:
+        InputError: the folder keeps what other code made, or of other seeds.
+    """
+    whole(n_seeds, "draws", 1, 10**4)
+    whole(seed, "seed", 0)
+    made_by = {"sources": sources(), "draws": n_seeds, "seed": seed}
+    claim_folder(done, made_by)
+    work = []
+    # Seeds first, so that what is there of a run that was stopped is of all families.
+    for each in range(seed, seed + n_seeds):
+        for family in families:
+            arguments = {"family": family, "seed": each}
+            name = f"{family} {each}"
+            work.append(Job(name, part(done, name), tried, arguments))
+    every: list[dict[str, Any]] = []
+    for found in results(jobs.run(work, engine, watch=watch)):
+        every += found
+    return Tools(table_of_rows(added_up(every)), made_by)
+
+
+def tried(family: str, seed: int) -> list[dict[str, Any]]:
+    """Rows of one model, a row a method."""
+    one = planted(family, seed)
+    rows = []
+    for method, score in scored(one).items():
+        row: dict[str, Any] = {"family": family, "decoy": one.decoy, "method": method}
+        asked = bool(score.planted + score.others)
+        rows.append(row | {"models": 1, "exact": int(score.exact and asked), **vars(score)})
+    return rows
+
+
+def added_up(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of many models, a row a family, decoy and method, in the order of their first ones.
+
+    >>> one = {"family": "a", "decoy": "none", "method": "b", "models": 1, "exact": 0}
+    >>> added_up([one, one | {"exact": 1}])
+    [{'family': 'a', 'decoy': 'none', 'method': 'b', 'models': 2, 'exact': 1}]
+    """
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = (row["family"], row["decoy"], row["method"])
+        if key not in found:
+            found[key] = dict(row)
+            continue
+        for name in row.keys() - set(KEYS):
+            found[key][name] += row[name]
+    return list(found.values())
+
+
+def sources() -> str:
+    """A hash of the code that draws the models and keeps the scores."""
+    found = hashlib.sha256()
+    for name in ("base", "draw", "families", "score"):
+        path = Path(__file__).with_name(f"{name}.py")
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _cell(score: Score) -> str:
+    """Percent found and named."""
+    if not score.planted:
+        return "-"
+    return f"{_percent(score.found, score.planted)}/{_percent(score.named, score.others)}"
+
+
+def _percent(some: int, every: int) -> str:
+    return f"{100 * some / every:.0f}" if every else "-"
+
+
+def _target(what: str, some: int, every: int, bound: float, at_least: bool) -> str:
+    share = some / every if every else float("nan")
+    met = share >= bound if at_least else share <= bound
+    sign = ">=" if at_least else "<="
+    outcome = "met" if met else "missed"
+    return f"{what}: {some} of {every}, {share:.1%} (target {sign} {bound:.0%}): {outcome}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells, the first left and the others right."""
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = [first.ljust(sizes[0])]
+        for cell, size in zip(rest, sizes[1:], strict=True):
+            cells.append(cell.rjust(size))
+        lines.append("  ".join(cells).rstrip())
+    return lines
