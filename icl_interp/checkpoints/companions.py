@@ -8,11 +8,12 @@ model, the same in everything else; its *role* says in what it differs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from icl_interp.checkpoints import bundled
 from icl_interp.errors import InputError, shown
-from icl_interp.provenance import run_id
+from icl_interp.provenance import read_json, run_id
 
 Run = Mapping[str, Any]  # the data of a config.json
 
@@ -173,6 +174,24 @@ def of(run: Run) -> dict[Role, str]:
         role = relation(run, bundled.config(name))
         if role is not None:
             found.setdefault(role, name)
+    return found
+
+
+def within(folder: Path, mine: Run) -> list[Path]:
+    """The runs in a folder that match a run: those that differ from it in one respect alone.
+
+    Raises:
+        InputError: no such folder.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{shown(str(folder))} is not a folder of runs")
+    found = []
+    for path in sorted(folder.glob("*/config.json")):
+        try:
+            if relation(mine, read_json(path)) is not None:
+                found.append(path.parent)
+        except (InputError, KeyError, TypeError, AttributeError):
+            continue  # another file of this name, which is no run's
     return found
 
 

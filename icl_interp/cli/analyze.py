@@ -48,6 +48,10 @@ def analyze(
         list[str] | None,
         typer.Option(help="A matched model: one that differs in one respect; repeatable."),
     ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option("--beside", help="A folder of runs: those that match stand beside."),
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="Where to run; it must support float64.")
     ] = None,
@@ -99,15 +103,17 @@ def analyze(
         asked = {"claims": claims, "n_prompts": n_prompts, "seed": seed, "companion": companion}
         asked |= {"device": device, "control": control, "task": task, "encoding": encoding}
         asked |= {"n_heads": n_heads, "setting": setting, "format": ",".join({*wanted, "json"})}
+        asked |= {"beside": runs}
         placed = dict(zip(names, folders, strict=True))
         reports, folders, failed = batch.analyzed(placed, asked, base, on, engine)
     else:
         settings = {"control": beside, "claims": chosen, "n_prompts": n_prompts, "seed": seed}
-        settings |= {"companions": companion or (), "device": device}
+        settings |= {"device": device}
         reports = []
         with progress.Whole(len(loaded)) as whole:
             for checkpoint, folder in zip(loaded, folders, strict=True):
-                report = _analyzed(checkpoint, options["task"], settings)
+                matched = [*(companion or ()), *_matched(runs, checkpoint)]
+                report = _analyzed(checkpoint, options["task"], settings | {"companions": matched})
                 report.save(folder, wanted)  # one at a time: what is done is kept
                 reports.append(report)
                 whole.next()
@@ -132,6 +138,16 @@ def _analyzed(checkpoint: Any, task: Any, settings: dict[str, Any]) -> Any:
 
     outside = isinstance(checkpoint, adapters.Outside)
     return pipeline.analyze(checkpoint, task=task if outside else None, **settings)
+
+
+def _matched(runs: Path | None, checkpoint: Any) -> list[Path]:
+    """The runs in a folder that match a model."""
+    if runs is None:
+        return []
+    from icl_interp.checkpoints import companions
+    from icl_interp.provenance import encode
+
+    return companions.within(runs, encode(checkpoint.config))
 
 
 def _show(report: Any, json_: bool, several: bool, verbose: bool) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import typer
 
-from icl_interp.cli import analyze, claims, evaluate, reproduce, selfcheck, train, zoo
+from icl_interp import threads
+from icl_interp.cli import analyze, claims, complete, evaluate, reproduce, selfcheck, train, zoo
 from icl_interp.cli.root import app, say
 from icl_interp.cli.shared import with_shared
 from icl_interp.errors import Formatter, InputError
@@ -20,6 +21,7 @@ COMMANDS = (
     claims.explain,
     train.train,
     train.sweep,
+    complete.complete,
     evaluate.evaluate,
     evaluate.algorithm,
     reproduce.reproduce,
@@ -42,6 +44,7 @@ def _show_fault(
 
 def main() -> None:
     """Run the command line."""
+    threads.wait_passively()
     # Before a command says otherwise (--log-level, --quiet).
     handler = logging.StreamHandler()
     handler.setFormatter(Formatter("%(message)s"))

@@ -19,7 +19,7 @@ from icl_interp.checkpoints import bundled, companions, store
 from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig, parse
 from icl_interp.checkpoints.store import Checkpoint
-from icl_interp.errors import InputError, logger, shown
+from icl_interp.errors import InputError, logger
 from icl_interp.jobs import engine as jobs
 from icl_interp.jobs.engine import HERE, Engine
 from icl_interp.jobs.job import Job, claim_folder
@@ -104,7 +104,7 @@ def complete(
             "so nothing can be trained like it"
         )
     claim_folder(out, {"completes": run_id(loaded.config)})
-    found = within(beside, loaded) if beside else []
+    found = companions.within(beside, encode(loaded.config)) if beside else []
     settings = {"n_prompts": n_prompts, "device": device, "progress": False}
 
     # Which claims are open for want of runs, and which runs those are.
@@ -125,32 +125,17 @@ def complete(
 
     # They are made; those that fail are named, and the others count.
     ends = jobs.run(work, engine, watch=watch, table=table)
-    failed = {end.job.name: end.reason for end in ends if end.state != "done"}
-    made = [end.job.name for end in ends if end.state == "done"]
+    failed = {}
+    made = []
+    for end in ends:
+        if end.state == "done":
+            made.append(end.job.name)
+        else:
+            failed[end.job.name] = end.reason
     folders = [*found, *(out / "runs" / name for name in made)]
     report = pipeline.analyze(loaded, claims=chosen, companions=folders, **settings)
     report.save(out / "report", ("html", "json"))
     return Completion(report, _verdicts(before, report), tuple(made), failed)
-
-
-def within(folder: Path, loaded: Checkpoint) -> list[Path]:
-    """The runs in a folder that match a model: those that differ from it in one respect alone.
-
-    Raises:
-        InputError: no such folder.
-    """
-    if not folder.is_dir():
-        raise InputError(f"{shown(str(folder))} is not a folder of runs")
-    mine = encode(loaded.config)
-    found = []
-    for path in sorted(folder.glob("*/config.json")):
-        try:
-            other = read_json(path)
-            if companions.relation(mine, other) is not None:
-                found.append(path.parent)
-        except (InputError, KeyError, TypeError, AttributeError):
-            continue  # another file of this name, which is no run's
-    return found
 
 
 def open_claims(report: Report) -> list[Claim]:
@@ -164,8 +149,8 @@ def open_claims(report: Report) -> list[Claim]:
         (claim,) = registry.select((finding.id,))
         if not claim.beside or finding.verdict not in OPEN:
             continue
-        roles = {Role(kind): "" for kind in claim.beside if Role(kind) not in facts.companions}
-        if claim.applies(replace(facts, companions={**roles, **facts.companions})):
+        there = dict.fromkeys(map(Role, claim.beside), "") | dict(facts.companions)
+        if claim.applies(replace(facts, companions=there)):
             found.append(claim)
     return found
 
@@ -190,7 +175,7 @@ def wanted(loaded: Checkpoint, claims: Sequence[Claim], found: Iterable[Path] = 
             if like is None:
                 continue
             # The first seeds that no run at hand has.
-            fresh = [seed for seed in range(claim.seeds + len(held)) if seed not in held]
+            fresh = sorted(set(range(claim.seeds + len(held))) - set(held))
             for seed in fresh[: max(claim.seeds - len(held), 0)]:
                 one = every.get((kind, seed))
                 config = recipes.resolve(like, {"training.seed": seed})
@@ -240,12 +225,9 @@ def _at_hand(run: Mapping[str, Any], found: Iterable[Path]) -> dict[str, dict[in
 
 def _verdicts(before: Report, after: Report) -> DataFrame:
     """What became of the claims that waited."""
-    waited = [claim.id for claim in open_claims(before)]
-    verdicts = {
-        when: {finding.id: finding.verdict for finding in report.findings}
-        for when, report in (("before", before), ("after", after))
-    }
-    columns: dict[str, list[Any]] = {"claim": waited}
-    for when, known in verdicts.items():
-        columns[when] = [known[name] for name in waited]
+    columns: dict[str, list[Any]] = {"claim": [], "before": [], "after": []}
+    for claim in open_claims(before):
+        columns["claim"].append(claim.id)
+        columns["before"].append(before[claim.id].verdict)
+        columns["after"].append(after[claim.id].verdict)
     return make_table(columns, note="claims that waited for runs")

@@ -77,14 +77,14 @@ def test_a_run_without_its_training_is_refused(tmp_path):
 
 
 def test_folders_are_looked_through_for_runs_that_match(tmp_path):
-    mine = icl_interp.load("affine")
+    mine = bundled.config("affine")
     for name in ("affine_no_ln", "degrees_135_u5"):
         (tmp_path / name).symlink_to(bundled.folder(name))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"something": 1}')
-    assert [path.name for path in completing.within(tmp_path, mine)] == ["affine_no_ln"]
+    assert [path.name for path in companions.within(tmp_path, mine)] == ["affine_no_ln"]
     with pytest.raises(InputError, match="is not a folder of runs"):
-        completing.within(tmp_path / "nowhere", mine)
+        companions.within(tmp_path / "nowhere", mine)
 
 
 @pytest.mark.slow
