@@ -445,17 +445,11 @@ def test_a_browser_draws_every_plot_and_fetches_nothing(any_report, tmp_path):
             assert tab.locator(".js-plotly-plot").count() == len(expected.figures)
             assert tab.locator(".js-plotly-plot path, .js-plotly-plot .point").count() > 0
             assert tab.locator(".answer").bounding_box()["y"] < 200
-            for width in (1400, 768, 480):  # nothing is cut off, and no row is wider than the page
+            for width in (1400, 480):  # nothing is cut off, and no row is wider than the page
                 tab.set_viewport_size({"width": width, "height": 1000})
                 page_of = "document.documentElement"
                 assert tab.evaluate(f"{page_of}.scrollWidth <= {page_of}.clientWidth")
-            paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-            tab.emulate_media(color_scheme="dark")
-            dark = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-            assert (paper, dark) == ("rgb(255, 255, 255)", "rgb(24, 26, 28)")
             if name == "report":
-                sheets = re.findall(rb"/Type /Page\b", tab.pdf(prefer_css_page_size=True))
-                assert 1 < len(sheets) <= 15
                 rows = tab.locator("details.claim")
                 assert rows.count() == sum(f.verdict != "not_applicable" for f in expected.findings)
                 first = rows.first
