@@ -41,7 +41,7 @@ LAYERS = {
     5: ("studies",),
     6: (
         *("algorithms", "batch", "options", "pipeline", "report", "reproduction"),
-        *("sources", "sweep", "testing"),
+        *("sources", "sweep", "testing", "trajectories"),
     ),
     7: ("cli",),
     8: ("__main__",),
@@ -69,6 +69,7 @@ SIDEWAYS = {
     "pipeline": {"report"},
     "reproduction": {"report"},
     "sweep": {"pipeline", "report"},
+    "trajectories": {"pipeline"},
 }
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}
