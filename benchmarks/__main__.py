@@ -21,6 +21,7 @@ ABOUT = {
     "evaluation": "the evaluation of a model, against the forward passes that it needs",
     "probes": "the default probes, together and each alone, against forward passes and cached "
     "activations",
+    "tools": "patching, influence of examples, learned probes, roles of heads and a circuit",
     "report": "the default report of a large model, and of a bundled one, from a cold start",
     "jobs": "64 jobs on two processes, against their work over the processes",
     "busy": "forward passes of a large model alone and beside busy processes, by how threads wait",

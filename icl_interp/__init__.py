@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from icl_interp.probes import probe
     from icl_interp.report.report import Report
     from icl_interp.training.trainer import train
+    from icl_interp.trajectories import trajectory
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ _NAMES = {
     "load": "checkpoints.store",
     "probe": "probes",
     "train": "training.trainer",
+    "trajectory": "trajectories",
 }
 
 __all__ = [
@@ -100,6 +102,7 @@ __all__ = [
     "testing",
     "theory",
     "train",
+    "trajectory",
 ]
 
 _MODULES = frozenset(__all__) - frozenset(_NAMES)

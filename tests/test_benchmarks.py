@@ -108,6 +108,7 @@ def test_list_names_every_benchmark(capsys):
         "train_step",
         "evaluation",
         "probes",
+        "tools",
         "report",
         "jobs",
         "busy",
@@ -159,6 +160,16 @@ def test_it_is_a_command():
     assert run.returncode == 2
     assert run.stderr.startswith("unknown benchmark 'nothing'")
     assert run.stderr.count("\n") == 1
+
+
+def test_quick_tools_add_up(capsys, tmp_path):
+    out = tmp_path / "out.json"
+    assert command.main(["tools", "--quick", "--out", str(out)]) == 0
+    (benchmark,) = json.loads(out.read_text("utf-8"))["benchmarks"]
+    seconds = {row["what"]: row["value"] for row in benchmark["rows"] if row["unit"] == "s"}
+    total = seconds.pop("all of them")
+    assert len(seconds) == 2
+    assert total == pytest.approx(sum(seconds.values()))
 
 
 def test_quick_training_step_gives_a_table_and_json(capsys, tmp_path):

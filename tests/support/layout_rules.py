@@ -43,7 +43,7 @@ LAYERS = {
     5: ("studies",),
     6: (
         *("algorithms", "batch", "options", "pipeline", "report", "reproduction"),
-        *("sources", "sweep", "testing"),
+        *("sources", "sweep", "testing", "trajectories"),
     ),
     7: ("cli",),
     8: ("__main__",),
@@ -71,6 +71,7 @@ SIDEWAYS = {
     "pipeline": {"report"},
     "reproduction": {"report"},
     "sweep": {"pipeline", "report"},
+    "trajectories": {"pipeline"},
 }
 # What is compared with the rest shares nothing with it.
 ALONE = {"theory"}
