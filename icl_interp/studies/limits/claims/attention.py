@@ -333,7 +333,7 @@ def _no_partner(facts: Facts) -> str | None:
         return None
     return (
         f"The claim compares models with and without MLPs; none trained {what} MLPs is at hand "
-        "(pass companions=)."
+        "(pass companions=, or `icl-interp complete RUN`)."
     )
 
 

@@ -47,7 +47,7 @@ def _one_class(facts: Facts) -> str | None:
         return None
     return (
         f"The claim compares degrees; this model was trained on {only}, and no matched model "
-        "trained on another degree is at hand (pass companions=)."
+        "trained on another degree is at hand (pass companions=, or `icl-interp complete RUN`)."
     )
 
 

@@ -37,6 +37,7 @@ SMALLER, LARGER = 0.8, 1.2  # times: a fifth less, and a fifth more
 # Times the median: up to this error rates count as those of runs that were trained equally well.
 ALIKE = 2.0
 SCOPE = "these kinds of training, this task"
+HOW_TO_TRAIN = "`icl-interp complete RUN --out FOLDER` trains what is missing."
 Row = dict[str, Any]
 TIMES = "times"
 
@@ -255,17 +256,8 @@ def too_few(arms: Sequence[Arm], names: Sequence[str]) -> Remarks:
         if len(arm) < LEAST:
             counts.append(f"{name}: {len(arm)} of {LEAST}")
             small.append(arm)
-    needed = f"Seeds at hand: {', '.join(counts)}. {how_to_train(small)}" if small else ""
+    needed = f"Seeds at hand: {', '.join(counts)}. {HOW_TO_TRAIN}" if small else ""
     return Remarks(scope=SCOPE, open_because=needed, details=left_out(arms, names))
-
-
-def how_to_train(arms: Sequence[Arm], changes: str = "") -> str:
-    """The command that makes further seeds, of the first of some kinds."""
-    recipe = next((arm.recipe for arm in arms if arm.recipe), "RECIPE")
-    command = " ".join(
-        filter(None, ("icl-interp train", recipe, changes, "training.seed=SEED --out FOLDER"))
-    )
-    return f"Train more (`{command}`) and pass the folders as companions=."
 
 
 def details(

@@ -28,5 +28,5 @@ def needs_the_other_norm(facts: Facts) -> str | None:
     what = "without" if role == WITHOUT else "with"
     return (
         f"The claim compares training with and without normalisation; no matched model {what} it "
-        "is at hand (pass companions=)."
+        "is at hand (pass companions=, or `icl-interp complete RUN`)."
     )

@@ -90,15 +90,14 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
 
 
 def _needed(results: Results) -> str:
-    """How many seeds of either width are at hand, and how to train more."""
+    """How many seeds of either width are at hand, and how to train the others."""
     table = results[seeds.functions]
     other = _other(results)
     mine = Arm.of(table, seeds.OWN)
     n_other = len(Arm.of(table, other))
     called = "a narrower one" if other == NARROWER else "another one"
     counts = f"{len(mine)} of {WIDTHS} of this width and {n_other} of {WIDTHS} of {called}"
-    command = kinds.how_to_train([mine], "model.d_model=32")
-    return f"Seeds at hand: {counts}. {command}"
+    return f"Seeds at hand: {counts}. {kinds.HOW_TO_TRAIN}"
 
 
 SIZE_DOES_NOT_HELP_CLAIM = Claim(

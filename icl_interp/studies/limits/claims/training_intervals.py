@@ -20,7 +20,7 @@ def needs_an_interval(facts: Facts) -> str | None:
     if not any(role.kind == "interval" for role in facts.companions):
         return (
             "The claim compares training intervals; no matched model of another one is at hand "
-            "(pass companions=)."
+            "(pass companions=, or `icl-interp complete RUN`)."
         )
     if own_interval(facts) is None:
         return (
@@ -64,16 +64,11 @@ def _left_out(arm: Arm) -> str:
 
 def too_few(arms: Sequence[Arm], out: str) -> Remarks:
     """What stands beside intervals that cannot be compared: what to train, and what is left out."""
-    names = []
-    small = []
-    for arm in arms:
-        names.append(f"a = {arm.a:g}" if len(arm) else arm.name)
-        if len(arm) < seeds.LEAST:
-            small.append(arm)
+    names = [f"a = {arm.a:g}" if len(arm) else arm.name for arm in arms]
     needed = f"The model's own training interval and another one need {seeds.LEAST} seeds."
     return Remarks(
         scope=kinds.SCOPE,
-        open_because=f"{needed} {kinds.how_to_train(small)}",
+        open_because=f"{needed} {kinds.HOW_TO_TRAIN}",
         details=(*kinds.left_out(arms, names), *rows_left_out(out)),
     )
 
