@@ -28,10 +28,7 @@ COUNTS = ("planted", "found", "others", "named", "intervals", "covered")
 EXACT = 0.9  # of models, whose circuit is the planted one
 FALSE = 0.05  # of what is not planted, that is named
 COVER = 0.92  # of intervals at 95 %
-LEGEND = (
-    "found / named: percent of planted things that are found, and of others that are named; "
-    "-: nothing to find"
-)
+LEGEND = "found / named: percent of planted things found, and of others named; -: nothing to find"
 
 
 @dataclass(frozen=True)
