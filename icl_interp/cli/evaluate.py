@@ -60,8 +60,9 @@ def evaluate(
     loaded = sources.opened(checkpoint, options)
     own = getattr(loaded, "task", None) or options["task"]
     asked = task_asked(own, sigma, new_functions, shift)
-    sizes = {"n_functions": functions, "n_contexts": contexts, "seed": seed}
-    table = evaluation.evaluate(loaded, asked, **sizes, baselines=baselines)
+    table = evaluation.evaluate(
+        loaded, asked, n_functions=functions, n_contexts=contexts, seed=seed, baselines=baselines
+    )
     say(results.text(table, console().width))
     console().print(Text(table.attrs["note"]))
     if out:

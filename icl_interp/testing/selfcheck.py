@@ -113,7 +113,9 @@ def made(
         if out is not None:
             write_json(out / "tools.json", tried.to_dict())
         yield of_tools(tried), not tried.short()
-    for study in studies if out is not None else ():
+    if out is None:
+        return
+    for study in studies:
         folder = out / study.name
         if full:
             n_draws = battery.DRAWS if draws is None else draws
