@@ -135,7 +135,10 @@ ATTACH = ("run_with_cache", "run_with_hooks", "add_hook")
 # Tests of no module: of the whole package, of its documentation, or of the tests themselves.
 WHOLE = {
     *(f"test_{name}.py" for name in ("architecture", "benchmarks", "contributing", "docs")),
-    *(f"test_{name}.py" for name in ("coverage_page", "imports", "mutants", "notebooks")),
+    *(
+        f"test_{name}.py"
+        for name in ("coverage_page", "imports", "mutants", "notebooks", "other_tools")
+    ),
     *(f"studies/test_{name}.py" for name in ("bundled", "constructions", "words")),
     "golden/test_findings.py",
 }

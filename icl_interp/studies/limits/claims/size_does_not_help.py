@@ -97,7 +97,8 @@ def _needed(results: Results) -> str:
     n_other = len(Arm.of(table, other))
     called = "a narrower one" if other == NARROWER else "another one"
     counts = f"{len(mine)} of {WIDTHS} of this width and {n_other} of {WIDTHS} of {called}"
-    return f"Seeds at hand: {counts}. {kinds.HOW_TO_TRAIN}"
+    at_hand = f"Seeds at hand: {counts}."
+    return f"{at_hand} {kinds.HOW_TO_TRAIN}"
 
 
 SIZE_DOES_NOT_HELP_CLAIM = Claim(

@@ -64,7 +64,9 @@ def _left_out(arm: Arm) -> str:
 
 def too_few(arms: Sequence[Arm], out: str) -> Remarks:
     """What stands beside intervals that cannot be compared: what to train, and what is left out."""
-    names = [f"a = {arm.a:g}" if len(arm) else arm.name for arm in arms]
+    names = []
+    for arm in arms:
+        names.append(f"a = {arm.a:g}" if len(arm) else arm.name)
     needed = f"The model's own training interval and another one need {seeds.LEAST} seeds."
     return Remarks(
         scope=kinds.SCOPE,
