@@ -51,7 +51,7 @@ def test_version_and_the_list_of_claims(monkeypatch, capsys):
     status, out, _ = run(monkeypatch, capsys, "claims", "--study", "heads")
     assert status == 0
     assert out.startswith("heads.orthogonality")
-    assert len(out.strip().splitlines()) == 1
+    assert out.count("heads.") == 1  # a claim that is too wide takes a second line
     status, _, err = run(monkeypatch, capsys, "claims", "--study", "head")
     refused(status, err, "unknown study", "heads")
 

@@ -11,7 +11,7 @@ SHOWING = (
     "figures",
     "report",
     "reproduction",
-    *("algorithms", "sweep", "batch.py", "options.py", "cli", "summary.py"),
+    *("algorithms", "sweep", "batch.py", "options.py", "cli", "summary.py", "trajectories.py"),
 )  # what shows verdicts, in the package or in a study
 
 
