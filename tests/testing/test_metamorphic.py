@@ -1,6 +1,7 @@
 """Trials of verdicts: what they notice, on claims that depend on what they should not."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from icl_interp.checkpoints.companions import Role
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments.calibration import NO, YES, Case, Construction
+from icl_interp.jobs.job import part
 from icl_interp.models.tokens import Interleaved
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.provenance import generator
@@ -204,7 +206,7 @@ def test_what_was_done_is_not_done_again(model, tmp_path, monkeypatch):
     first = metamorphic.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
     assert begun == ["m: ignorant", "m: seed 1", "m: half the sample"]
     assert len(list(tmp_path.iterdir())) == 3
-    (tmp_path / "m%3A seed 1.json").unlink()
+    Path(f"{part(tmp_path, 'm: seed 1')}.json").unlink()
     begun.clear()
     again = metamorphic.run({"m": model}, (OF_FUNCTION, OF_DRAW), **settings)
     assert begun == ["m: seed 1"]
