@@ -16,6 +16,7 @@ from rich.text import Text
 from small_reports import report
 
 from icl_interp.cli import program
+from icl_interp.console import WIDTH, console
 from icl_interp.errors import Formatter, InputError, logger, printable, shown
 from icl_interp.report import Report, terminal
 from icl_interp.report.comparison import Comparison
@@ -150,12 +151,12 @@ def test_screens_are_printable(monkeypatch, stranger):
         Text(CONTROLS),
         CONTROLS,
     ):
-        text = printed(monkeypatch, what, terminal.console)
+        text = printed(monkeypatch, what, console)
         assert "\\x1b" in text
         steers_nothing(text)
         must_fail(
             steers_nothing,
-            printed(monkeypatch, what, lambda: Console(highlight=False, width=terminal.WIDTH)),
+            printed(monkeypatch, what, lambda: Console(highlight=False, width=WIDTH)),
         )
     steers_nothing(repr(stranger))
 

@@ -154,7 +154,8 @@ class Claim:
             them, in words. A predictor that is seen from outside has nothing but outputs, so other
             claims do not apply to it.
         beside: kinds of matched models (`checkpoints.companions.KINDS`) that it compares the
-            model's own kind with; of those of which a model can have none it needs none.
+            model's own kind with. Kinds that a model cannot have beside it ("no norm" of one that
+            has none) are passed over.
         seeds: runs of each of these kinds, and of the model's own, that it asks for.
         aspects: what it is about beside the function that a model computes, in the words of
             `icl_interp.testing.reparameterisations.Aspect`: weights of the same function may then

@@ -25,7 +25,6 @@ from icl_interp.tasks.vectors import VectorLaw
 # Share of what can be explained, in distribution, from which a model counts as having learned its
 # task.
 LEARNED_R2 = 0.9
-# What a report says of a predictor without weights.
 # Parameters of a model that is measured on fewer prompts, whose contexts are read in float32.
 LARGE = 2_000_000
 

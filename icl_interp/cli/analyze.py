@@ -19,6 +19,7 @@ from icl_interp.cli.arguments import (
 )
 from icl_interp.cli.root import end_with, say
 from icl_interp.console import console
+from icl_interp.errors import InputError
 from icl_interp.options import formats, listed, main_file, output
 
 
@@ -145,8 +146,11 @@ def _matched(runs: Path | None, checkpoint: Any) -> list[Path]:
     if runs is None:
         return []
     from icl_interp.checkpoints import companions
+    from icl_interp.predictors import adapters
     from icl_interp.provenance import encode
 
+    if isinstance(checkpoint, adapters.Outside):
+        raise InputError(f"--beside is for models; {checkpoint.name} is seen from outside")
     return companions.within(runs, encode(checkpoint.config))
 
 

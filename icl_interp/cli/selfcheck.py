@@ -63,7 +63,9 @@ def selfcheck(
             raise typer.Exit(1)
         return
     if processes is not None:
-        raise InputError("--processes is for --full, --power and --tools: leave it out else")
+        raise InputError(
+            "--processes is for --full, --power and --tools: leave it out without these"
+        )
     from icl_interp import results
     from icl_interp.experiments import calibration
     from icl_interp.provenance import write_json

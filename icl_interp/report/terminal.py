@@ -13,7 +13,6 @@ from icl_interp.analyses import multiplicity, registry
 from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.finding import Finding
 from icl_interp.checkpoints import assumptions
-from icl_interp.console import WIDTH, console
 from icl_interp.descriptions import model_words, value_words
 from icl_interp.report.banner import checks
 from icl_interp.report.report import Report
@@ -30,8 +29,6 @@ from icl_interp.report.words import (
     thresholds,
     why_open,
 )
-
-__all__ = ["WIDTH", "as_data", "claim", "claims", "console", "explained", "screen"]
 
 # ---- a report ------------------------------------------------------------------------------------
 

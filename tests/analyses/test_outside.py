@@ -31,6 +31,7 @@ from icl_interp.analyses.claim import OUTPUTS
 from icl_interp.analyses.facts import NO_CONFIG, Facts
 from icl_interp.analyses.outside import OutsideLab
 from icl_interp.analyses.registry import REGISTRY
+from icl_interp.console import console
 from icl_interp.descriptions import OUTSIDE
 from icl_interp.errors import InputError
 from icl_interp.probes.norms import LayerNormScale
@@ -170,7 +171,7 @@ def test_a_report_says_that_it_is_seen_from_outside(tmp_path):
     report.save(tmp_path, formats=("html", "json", "md"))
     page = (tmp_path / "report.html").read_text()
     first_screen = page[page.index("<header>") : page.index("</header>")]
-    shown = terminal.console(200)
+    shown = console(200)
     with shown.capture() as capture:
         shown.print(terminal.screen(report))
     stored = json.loads((tmp_path / "report.json").read_text())

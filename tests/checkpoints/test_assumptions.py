@@ -12,6 +12,7 @@ from tiny_runs import refuse
 import icl_interp
 from icl_interp.checkpoints import assumptions
 from icl_interp.checkpoints.formats import masked, positions
+from icl_interp.console import console
 from icl_interp.provenance import generator
 from icl_interp.report import terminal
 from icl_interp.tasks import LinearRegression
@@ -47,8 +48,8 @@ def test_a_report_says_what_it_rests_on(tmp_path):
     claims = ("limits.layernorm_saturation",)
     report = icl_interp.analyze(folder, claims=claims, n_prompts=16, progress=False)
     line = "The file does not tell inputs=U(0, 1) (elsewhere U(-1, 1)"
-    with (console := terminal.console(400)).capture() as shown:
-        console.print(terminal.screen(report))
+    with (screen := console(400)).capture() as shown:
+        screen.print(terminal.screen(report))
     page = tmp_path / "report.html"
     report.to_html(page)
     for text in (shown.get(), page.read_text("utf-8")):

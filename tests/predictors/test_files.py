@@ -74,6 +74,8 @@ WRONG = [
     (("missing.py:nearest", "--task", "task.yaml"), "missing.py:nearest"),
     (("broken.py:nearest", "--task", "task.yaml"), "ZeroDivisionError"),
     (("mine.py:nearest", "--task", "task.yaml", "--n-heads", "2"), "--n-heads is for models"),
+    (("mine.py:nearest", "--task", "task.yaml", "--beside", "."), "--beside is for models"),
+    (("affine", "--beside", "nowhere"), "is not a folder of runs"),
     (("affine", "--control", "mine.py:average"), "control= is for predictors without weights"),
 ]
 

@@ -12,9 +12,9 @@ from helpers import must_fail
 import icl_interp
 from icl_interp import cli, pipeline
 from icl_interp.analyses.criterion import Estimate
+from icl_interp.console import console
 from icl_interp.errors import InputError
 from icl_interp.report.comparison import Comparison
-from icl_interp.report.terminal import console
 
 CLAIM = "limits.layernorm_saturation"
 

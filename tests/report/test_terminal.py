@@ -15,13 +15,14 @@ from icl_interp.analyses import registry
 from icl_interp.analyses.claim import QUESTIONS
 from icl_interp.analyses.criterion import Condition, Estimate
 from icl_interp.analyses.finding import Finding
+from icl_interp.console import console
 from icl_interp.report import terminal
 
 WIDE = 1000  # so wide that each claim has a line
 
 
 def printed(capsys, report, width=WIDE, verbose=False) -> str:
-    terminal.console(width=width).print(terminal.screen(report, verbose))
+    console(width=width).print(terminal.screen(report, verbose))
     return capsys.readouterr().out
 
 
@@ -206,7 +207,7 @@ def test_what_is_needed_in_words(region, unit, text):
 
 def test_explain_says_all_of_every_claim(capsys):
     for claim in registry.REGISTRY.values():
-        terminal.console().print(terminal.claim(claim))
+        console().print(terminal.claim(claim))
         words = " ".join(capsys.readouterr().out.split())
         texts = [
             claim.id,
