@@ -176,8 +176,11 @@ def test_a_trial_counts_by_family_and_decoy(quick, tmp_path):
     assert found.exact("circuit") == (4, 8)
     assert found.exact("circuit", [NONE]) == (2, 6)
     assert found.exact("steer") == (8, 8)
-    first, *_ = found.targets()
+    first, _, others, *_ = found.targets()
     assert first == "circuits found exactly: 4 of 8, 50.0% (target >= 90%): missed"
+    assert others == "other things named: 4 of 320, 1.2% (target <= 5%): met"
+    assert found.short()[0] == first
+    assert others not in found.short()
     write_json(tmp_path / "tools.json", found.to_dict())
     again = tools.Tools.read(tmp_path / "tools.json")
     assert again.lines() == found.lines()
