@@ -41,6 +41,22 @@ class LeastSquares:
         features = features_of(self.task, prompts.xs.double())
         return prefixes.at_next_point(features, self.coefficients(prompts))
 
+    def at_query(self, prompts: Prompts) -> Float[Tensor, "batch target"]:
+        """The fit to all examples at the query, which shorter prompts need no fit for.
+
+        >>> from icl_interp.provenance import generator
+        >>> from icl_interp.tasks import LinearRegression
+        >>> task = LinearRegression(n_dims=3, n_points=9)
+        >>> prompts = task.sample(5, generator(0, "doc"))
+        >>> whole = LeastSquares(task).predict(prompts)[:, -1]
+        >>> bool((LeastSquares(task).at_query(prompts) - whole).abs().max() < 1e-9)
+        True
+        """
+        features = features_of(self.task, prompts.xs.double())
+        examples = prompts.ys[:, :-1].double()
+        fit = torch.linalg.lstsq(features[:, :-1], examples, driver="gelsd").solution
+        return (features[:, -1, :, None] * fit).sum(-2)
+
     def coefficients(self, prompts: Prompts) -> Float[Tensor, "batch point feature target"]:
         """The coefficients fitted to the points before each; 0 before the first point."""
         features, ys = features_of(self.task, prompts.xs.double()), prompts.ys.double()

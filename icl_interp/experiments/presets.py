@@ -8,6 +8,7 @@ from icl_interp.errors import InputError, unknown
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Distribution, Normal, Uniform
 from icl_interp.tasks.functions import Polynomial
+from icl_interp.tasks.regression import LinearRegression
 from icl_interp.training import recipes
 
 PAPER_ONLY = (
@@ -99,6 +100,43 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
         model=replace(config.model, **shape, n_ctx=2 * n_points),
         task=config.task.with_points(n_points),
         training=training,
+    )
+
+
+def of_regression(config: RunConfig, scale: str) -> RunConfig:
+    """A softmax model's run on linear regression at another scale; "small" is the recipe itself.
+
+    At "paper" d and N are five times those of the recipe, and positions for 2 N examples.
+
+    >>> of_regression(recipes.resolve("softmax_fixed_14"), "paper").task.n_points
+    71
+    """
+    named(scale)
+    if not isinstance(config.task, LinearRegression) or config.training is None:
+        raise InputError(
+            "this scales runs of a LinearRegression task, which have a training section"
+        )
+    if scale == "small":
+        return config
+    d = config.task.n_dims
+    n = config.task.n_points - 1
+    # The shape of the model, the length of its training, and the size of the task.
+    if scale == "smoke":
+        shape = {"n_layers": 2, "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
+        changes = {"steps": 100, "warmup_steps": 10, "checkpoint_every": 100, "learning_rate": 3e-3}
+        d = d // 2
+        n = n // 2
+    else:
+        shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
+        changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
+        changes |= {"checkpoint_every": 10_000, "log_every": 1000}
+        d = 5 * d
+        n = 5 * n
+    return replace(
+        config,
+        model=replace(config.model, **shape, d_in=d, n_ctx=4 * n + 2),
+        task=replace(config.task, n_dims=d, n_points=n + 1),
+        training=rescaled(config.training, changes),
     )
 
 

@@ -14,8 +14,10 @@ from icl_interp.studies.heads.study import STUDY as HEADS
 from icl_interp.studies.limits.study import STUDY as LIMITS
 from icl_interp.studies.linear_attention.study import STUDY as LINEAR_ATTENTION
 from icl_interp.studies.lipschitz.study import STUDY as LIPSCHITZ
+from icl_interp.studies.robustness.study import STUDY as ROBUSTNESS
 
-BUNDLED = (LIMITS, LINEAR_ATTENTION, LIPSCHITZ, AUTOREGRESSION, HEADS)  # in the order of reports
+# In the order of reports.
+BUNDLED = (LIMITS, LINEAR_ATTENTION, LIPSCHITZ, AUTOREGRESSION, HEADS, ROBUSTNESS)
 
 for study in BUNDLED:
     add(study)

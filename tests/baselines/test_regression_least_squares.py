@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from icl_interp.baselines import LeastSquares, Zero
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
-from icl_interp.tasks import Continuous, Normal, Polynomial, Uniform
+from icl_interp.tasks import Continuous, LinearRegression, Normal, Polynomial, Uniform
 
 CUBIC = Polynomial(degrees=(3,), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=9)
 SINE = Continuous(function="sin", inputs=Uniform(1, 3), amplitude=Normal(1), n_points=5)
@@ -227,3 +227,18 @@ def test_the_unit_of_the_inputs_does_not_matter(scale):
     check_units(LeastSquares(CUBIC).predict, scale)
     if scale != 1:
         must_fail(check_units, cubic_by_gelsd, scale)
+
+
+@pytest.mark.parametrize("n_points", [2, 4, 9])
+def test_the_fit_at_the_query_is_that_of_the_whole_prompt(n_points):
+    """Fewer examples than weights, as many, and more; labels are noisy."""
+    task = LinearRegression(n_dims=3, n_points=n_points, noise_std=0.5)
+    prompts = task.sample(50, generator(1, "test"), dtype=torch.float64)
+    of_query = LeastSquares(task).at_query(prompts)
+
+    def check(fitted):
+        torch.testing.assert_close(of_query, fitted)
+
+    fitted = LeastSquares(task).predict(prompts)
+    check(fitted[:, -1])
+    must_fail(check, fitted[:, -2])

@@ -8,7 +8,6 @@ import pytest
 import torch
 from helpers import must_fail
 
-from icl_interp.baselines.regression import LeastSquares
 from icl_interp.figures import reproductions
 from icl_interp.models.single_layers import LinearSelfAttention
 from icl_interp.provenance import generator
@@ -40,19 +39,6 @@ def test_the_exact_risk_of_each_shift_is_that_of_drawn_prompts(name):
 def test_examples_of_one_orthant_have_no_exact_risk():
     task = shifts(3, 6)[ORTHANT]
     assert np.isnan(shift_curves.exact_risk(task, torch.eye(3, dtype=torch.float64), 6))
-
-
-@pytest.mark.parametrize("m", [2, 3, 9])
-def test_least_squares_is_that_of_the_baseline(m):
-    task = shifts(3, m)["noisy labels"]
-    prompts = task.sample(50, generator(1, "test"), dtype=torch.float64)
-    fitted = LeastSquares(task).predict(prompts)
-
-    def check(of_query):
-        torch.testing.assert_close(shift_curves.least_squares(prompts), of_query)
-
-    check(fitted[:, -1])
-    must_fail(check, fitted[:, -2])
 
 
 def kept():

@@ -22,7 +22,7 @@ from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Model
-from icl_interp.experiments.presets import named, rescaled
+from icl_interp.experiments.presets import named, of_regression, rescaled
 from icl_interp.experiments.setup import Setup
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
@@ -31,7 +31,6 @@ from icl_interp.results import make_array
 from icl_interp.tasks.regression import Exponential, LinearRegression
 
 SLIDES = "Zhang, Frei & Bartlett (2023), in Wu's slides"
-FACTOR = 5  # d and N of the slides over ours
 LENGTHS = (8, 14, 20)  # N of the softmax recipes
 BATCH = 256  # prompts drawn and predicted at once; draws depend on it
 # The sample of this study: prompts are independent, and intervals come from blocks of them.
@@ -73,26 +72,9 @@ def at_preset(config: RunConfig, scale: str) -> RunConfig:
         )
     if scale == "small":
         return config
-    scaled = _linear if config.model.score_fn == "linear" else _softmax
-    return scaled(config, config.task, config.training, scale)
-
-
-def _softmax(
-    config: RunConfig, task: LinearRegression, training: TrainingConfig, scale: str
-) -> RunConfig:
-    d, n = task.n_dims, task.n_points - 1
-    if scale == "smoke":
-        shape = {"n_layers": 2, "d_model": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128}
-        changes = {"steps": 100, "warmup_steps": 10, "checkpoint_every": 100, "learning_rate": 3e-3}
-        d, n = d // 2, n // 2
-    else:
-        shape = {"n_layers": 12, "d_model": 256, "d_head": 32, "n_heads": 8, "d_mlp": 1024}
-        changes = {"steps": 500_000, "decay": "constant", "learning_rate": 1e-4, "batch_size": 64}
-        changes |= {"checkpoint_every": 10_000, "log_every": 1000}
-        d, n = FACTOR * d, FACTOR * n
-    model = replace(config.model, **shape, d_in=d, n_ctx=4 * n + 2)
-    task = replace(task, n_dims=d, n_points=n + 1)
-    return replace(config, model=model, task=task, training=rescaled(training, changes))
+    if config.model.score_fn != "linear":
+        return of_regression(config, scale)
+    return _linear(config, config.task, config.training, scale)
 
 
 def _linear(

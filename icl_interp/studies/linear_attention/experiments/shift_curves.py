@@ -17,6 +17,7 @@ from pandas import DataFrame
 from xarray import DataArray
 
 from icl_interp.baselines.base import predictions
+from icl_interp.baselines.regression import LeastSquares
 from icl_interp.experiments import errors
 from icl_interp.experiments.base import Experiment, Results
 from icl_interp.experiments.errors import plainly
@@ -116,17 +117,6 @@ def run(setup: Setup) -> dict[str, Result]:
     }
 
 
-def least_squares(prompts: Prompts) -> torch.Tensor:
-    """The fit of least norm to all examples, at the query: (prompt, target).
-
-    It is what the baseline `LeastSquares` predicts there, which fits every shorter prompt as well.
-    """
-    xs = prompts.xs.double()
-    examples = prompts.ys[:, :-1].double()
-    fit = torch.linalg.lstsq(xs[:, :-1], examples, driver="gelsd").solution
-    return (xs[:, -1, :, None] * fit).sum(-2)
-
-
 def _errors(
     setup: Setup, task: LinearRegression, name: str, product: torch.Tensor, m: int
 ) -> np.ndarray:
@@ -135,7 +125,7 @@ def _errors(
     layer = LinearSelfAttention.from_product(product)
     predict: dict[str, Callable[[Prompts], torch.Tensor]] = {
         LSA: lambda prompts: predictions(layer, prompts)[:, -1],
-        LEAST_SQUARES: least_squares,
+        LEAST_SQUARES: LeastSquares(at_length).at_query,
         ZERO: lambda prompts: torch.zeros_like(prompts.ys[:, -1]),
     }
 
