@@ -1,6 +1,7 @@
 """How alike the heads of a layer are in what they write, and how alike chance would make them."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -47,7 +48,8 @@ class HeadOrthogonality(Probe):
     Heads are told apart by what they write. Those whose outputs are parallel, or opposite
     (|cosine| >= `PARALLEL`, also by way of others), are one head, which writes their sum; it writes
     nothing if that is at most `NOTHING` times the largest of the layer. So a copy counts once, and
-    two heads that take each other off do not count.
+    two heads that take each other off do not count. Heads that attend alike in every prompt are one
+    head of several parts (`alike`): what one of them writes and another takes off nobody writes.
 
     Chance gives each pair a cosine too. Let D be the fewest directions that hold `share` of what
     the heads of a layer write, each distinct head scaled to the same size. Were the directions of a
@@ -56,7 +58,7 @@ class HeadOrthogonality(Probe):
 
         chance(h, g)^2 = |M|^2 / (D  E |o~_h|^2  E |o~_g|^2)
 
-    since E tr(M Q)^2 = |M|^2 / D for Haar Q.
+    since E tr(M Q)^2 = |M|^2 / D for Haar Q. Of a head that counts with others o~ is their sum.
 
     All of it and the subspaces follow from the covariance of `hook_z`, in which o_h = z_h W_O is
     linear, so nobody listens to `hook_result`. Edits of it, and of what attention adds, would not
@@ -74,6 +76,8 @@ class HeadOrthogonality(Probe):
         per_prompt: also keep a number a prompt, of what intervals are made. Memory then grows with
             their number: every head's mixtures of values are kept.
         reading: what is read of the stream, measured beforehand: `Reading.measure(model, tokens)`.
+        alike: for each head, layer by layer, the number in the layer of the first head that attends
+            as it does in every prompt; each its own by default.
 
     Results:
         output_cosine: Matrix (layer, position, head, other); NaN for a head that writes a constant.
@@ -120,11 +124,13 @@ class HeadOrthogonality(Probe):
         angles: bool = True,
         per_prompt: bool = False,
         reading: Reading | None = None,
+        alike: Sequence[Sequence[int]] | None = None,
     ) -> None:
         if not 0 < share <= 1:
             raise InputError(f"share must lie in (0, 1], but got {share}")
         self.share, self.angles, self.per_prompt = share, angles, per_prompt
         self.reading = reading
+        self.alike = alike
 
     def refusal(self, model: HookedTransformer) -> str | None:
         """Models without two heads in a layer."""
@@ -244,15 +250,18 @@ class HeadOrthogonality(Probe):
         cfg = self._model.cfg
         cosines, chances, inner, angles, distinct, directions = [], [], [], [], [], []
         for layer, found in enumerate(self.covariances()):
+            firsts = range(cfg.n_heads) if self.alike is None else self.alike[layer]
             write = self._written(layer).to(found[ALL].device)
             pairs = torch.einsum("hed,gfd->hegf", write, write)
             for covariance in found.values():
                 # E <o~_h, o~_g> = trace of E[z~_h z~_g^T] W_g W_h^T.
                 products = (covariance * pairs).sum((1, 3))
-                heads = told_apart(products)
+                heads = told_apart(products, firsts)
                 n = _n_directions(covariance, write, products, heads, self.share)
                 cosines.append(maps.cosines_of(products))
-                chances.append(_by_chance(covariance, pairs, products, max(n, 1)))
+                chance = _by_chance(covariance, pairs, products, max(n, 1))
+                _of_joined(chance, covariance, write, products, heads, max(n, 1))
+                chances.append(chance)
                 distinct.append(heads)
                 directions.append(n)
                 if self.angles:
@@ -303,10 +312,16 @@ class HeadOrthogonality(Probe):
         }
 
 
-def told_apart(products: Float[Tensor, "head head"]) -> list[int]:
+def told_apart(
+    products: Float[Tensor, "head head"], firsts: Sequence[int] | None = None
+) -> list[int]:
     """For each head of a layer, the head that it counts as, or `NO_HEAD`.
 
-    Inner products of the heads' outputs decide.
+    Inner products of the heads' outputs decide, of heads that attend alike those of their sum.
+
+    Args:
+        products: E <o~_h, o~_g>.
+        firsts: the first head that each attends like; each its own by default.
 
     >>> products = [[1.0, 0.0, 2.0, 0.0], [0.0, 1.0, 0.0, 0.0], [2.0, 0.0, 4.0, 0.0], [0.0] * 4]
     >>> told_apart(torch.tensor(products))
@@ -314,7 +329,21 @@ def told_apart(products: Float[Tensor, "head head"]) -> list[int]:
     >>> products = [[1.0, 0.0, 0.0], [0.0, 9.0, -9.0], [0.0, -9.0, 9.0]]  # the last two cancel
     >>> told_apart(torch.tensor(products))
     [0, -1, -1]
+    >>> products = [[1.0, 0.0, 0.0], [0.0, 9.0, -8.0], [0.0, -8.0, 9.0]]  # the last two, nearly
+    >>> told_apart(torch.tensor(products)), told_apart(torch.tensor(products), [0, 1, 1])
+    ([0, 1, 2], [0, 1, 1])
     """
+    if firsts is None:
+        return _one_by_one(products)
+    # What heads that attend alike write together stands in the place of the first of them.
+    members = torch.zeros_like(products)
+    members[list(firsts), range(len(products))] = 1
+    heads = _one_by_one(members @ products @ members.T)
+    return [heads[first] for first in firsts]
+
+
+def _one_by_one(products: Float[Tensor, "head head"]) -> list[int]:
+    """`told_apart` of heads that attend each in its own way."""
     n = len(products)
     alike = (
         maps.cosines_of(products).abs() >= PARALLEL
@@ -380,6 +409,33 @@ def _by_chance(
     squares = torch.einsum("hegf,hek,hkgl,glf->hg", covariance, own, covariance, own).clamp(min=0)
     size = products.diagonal().clamp(min=0).sqrt()
     return (squares / n).sqrt() / size[:, None] / size
+
+
+def _of_joined(
+    chance: Float[Tensor, "head head"],
+    covariance: Float[Tensor, "head d_head head d_head"],
+    write: Float[Tensor, "head d_head d_model"],
+    products: Float[Tensor, "head head"],
+    heads: list[int],
+    n: int,
+) -> None:
+    """Put in the chance of heads that count with others: that of the sum of their outputs."""
+    members: dict[int, list[int]] = {}
+    for head, one in enumerate(heads):
+        if one != NO_HEAD:
+            members.setdefault(one, []).append(head)
+    for one, other in itertools.permutations(members, 2):
+        mine, its = members[one], members[other]
+        if len(mine) == len(its) == 1:
+            continue
+        # M = E o~ o~^T of both sums.
+        cross = torch.zeros_like(write[0].T @ write[0])
+        for h, g in itertools.product(mine, its):
+            cross += write[h].T @ covariance[h, :, g] @ write[g]
+        sizes = products[mine][:, mine].sum() * products[its][:, its].sum()
+        found = (cross.square().sum() / (n * sizes)).sqrt()
+        for h, g in itertools.product(mine, its):
+            chance[h, g] = found
 
 
 def _by_prompt(

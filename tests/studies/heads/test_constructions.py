@@ -3,11 +3,14 @@
 The claim is rarely wrong.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from helpers import must_fail
 
+from icl_interp.analyses import relevance
 from icl_interp.analyses.lab import Lab
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import NO, OPEN, YES
@@ -31,14 +34,18 @@ NAMED = {construction.name: construction for construction in CONSTRUCTIONS}
 
 
 def check_prediction(case):
-    """(2 / t) sum_k s_k <s_{k-1}, s_t> over all tokens, s_{-1} = 0, as the module says."""
+    """(2 / t) sum_k s_k <s_{k-1}, s_t> over all tokens, s_{-1} = 0, as the module says.
+
+    Heads attend a little more to a coordinate of their own, and differ from it by so much.
+    """
     prompts = case.task.sample(20, generator(0, "test/step"), dtype=torch.float64)
     with torch.no_grad():
         out = case.model(case.reads().encode(prompts))[:, -1]
     now = prompts.xs
     before = torch.cat([torch.zeros_like(now[:, :1]), now[:, :-1]], 1)
     expected = 2 * (now * (before @ now[:, -1, :, None])).mean(1)
-    assert torch.allclose(out, expected)
+    off = (out - expected).square().sum() / expected.square().sum()
+    assert float(off) < (2 * known.MORE) ** 2
     missed = (out - prompts.ys[:, -1]).square().sum() / prompts.ys[:, -1].square().sum()
     assert 0.01 < float(missed) < 0.08
 
@@ -63,7 +70,7 @@ def whole_stream(model, layer, reading):
     return model.blocks[layer].attn.W_O.detach()
 
 
-def each_alone(products):
+def each_alone(products, firsts=None):
     """Every head that writes anything is one of its own."""
     return [h if products[h, h] > 0 else probed.NO_HEAD for h in range(len(products))]
 
@@ -86,8 +93,50 @@ def test_what_nobody_reads_or_gets_turns_no_verdict(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(maps, "read_as", whole_stream)
         must_fail(check_unread)
+    # Two that take each other off neither matter nor count as heads: either suffices.
     monkeypatch.setattr(probed, "told_apart", each_alone)
+    check_cancelling()
+    monkeypatch.setattr(relevance, "first_alike", lambda lab: list(range(len(lab.heads))))
+    monkeypatch.setattr(relevance, "joined", lambda firsts, changes: list(firsts))
     must_fail(check_cancelling)
+
+
+def with_a_part_taken_off(case):
+    """The same function: each head writes more, which a copy of it takes off."""
+    attn = case.model.blocks[0].attn
+    g = generator(0, "test/part")
+    cfg = replace(case.model.cfg, n_heads=2 * case.model.cfg.n_heads)
+    model = HookedTransformer(cfg).double()
+    more = torch.randn(attn.W_O.shape, generator=g, dtype=torch.float64) * attn.W_O.std()
+    weights = {**case.model.state_dict()}
+    for name in ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V"):
+        key = f"blocks.0.attn.{name}"
+        if key in weights:
+            weights[key] = torch.cat([weights[key], weights[key]])
+    weights["blocks.0.attn.W_O"] = torch.cat([attn.W_O.detach() + more, -more])
+    model.load_state_dict(weights)
+    return replace(case, model=model.eval())
+
+
+def check_parts(case):
+    """Heads are compared by what they and their copies write together."""
+    other = with_a_part_taken_off(case)
+    one, two = (
+        compared(result, pairs_of_distinct(result))
+        for result in (overlap(Lab(c.model, c.task, c.reads(), n_units=32)) for c in (case, other))
+    )
+    assert one is not None
+    assert two is not None
+    assert two.mean.value == pytest.approx(one.mean.value, abs=1e-9)
+    np.testing.assert_allclose(np.mean(two.chance), np.mean(one.chance), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_what_one_part_of_a_head_writes_and_another_takes_off_is_written_by_none(monkeypatch):
+    case = predictor(generator(0, "test/parts"), known.alike(0.3), n_points=24)
+    check_parts(case)
+    monkeypatch.setattr(relevance, "first_alike", lambda lab: list(range(len(lab.heads))))
+    must_fail(check_parts, case)
 
 
 @pytest.mark.slow

@@ -302,7 +302,7 @@ def test_what_an_edit_changes_is_noticed(monkeypatch):
         for edit, name in ((unread, "no norm"), (barely_read, "no norm"), (centred, "pre")):
             must_fail(check_edit, edit, name)
 
-    def each_alone(products):
+    def each_alone(products, firsts=None):
         return [h if products[h, h] > 0 else probed.NO_HEAD for h in range(len(products))]
 
     monkeypatch.setattr(probed, "told_apart", each_alone)

@@ -6,8 +6,9 @@ and s_{t-1}. A head of linear attention that reads s_{t-1} with s_t and mixes th
     (2 / t) sum_k s_k <s_{k-1}, s_t>,
 
 knows W: of all the products of coordinates in it only W s_t stays as t grows. All heads here have
-this mixture, and write parts of it that add up to the prediction. So what a head writes is what it
-predicts, and nothing else is read.
+this mixture, but for a hundredth part by which they attend each in its own way, and write parts of
+it that add up to the prediction. So what a head writes is what it predicts, and nothing else is
+read.
 
 Source of the step: Sander, Giryes, Suzuki, Blondel & Peyre (2024), *How do transformers perform
 in-context autoregressive learning?*, section 4.
@@ -33,6 +34,9 @@ N = 2 * N_DIMS
 # reads.
 PREDICTION, NOW, BEFORE = (slice(i * N, (i + 1) * N) for i in range(3))
 WIDTH = 3 * N + N_HEADS
+# Heads that attend alike are one head of several parts. So each attends by a coordinate of its own
+# so much more than by the others.
+MORE = 0.01
 
 Parts = Float[
     Tensor, "head coordinate coordinate"
@@ -84,6 +88,7 @@ def predictor(
     with torch.no_grad():
         model.embed.W_E[:, : 3 * N] = torch.eye(3 * N)
         attn.W_Q[:, NOW], attn.W_K[:, BEFORE], attn.W_V[:, NOW] = identity, identity, identity
+        attn.W_Q[:N_HEADS, NOW] += MORE * torch.stack([torch.kron(own, both) for own in OWN])
         attn.W_O[:, :, PREDICTION] = 2 * size * written
         if unread is not None:
             attn.W_O[:, :, 3 * N :] = 2 * size * written.norm(dim=2)[..., None] * unread[:, None]

@@ -69,7 +69,7 @@ def pairs_in(overlaps: DataArray) -> list[str]:
     return list(filter(is_pair, overlaps.indexes["pair"]))
 
 
-@measurement("heads/overlap", version=3)
+@measurement("heads/overlap", version=4)
 def overlap(lab: Lab) -> DataArray:
     """Overlap |<A, B>| / (|A| |B|) of every two heads of a layer, and what comparing them needs.
 
@@ -84,7 +84,8 @@ def overlap(lab: Lab) -> DataArray:
     prompts = lab.head_sample if is_large(lab.model) else lab.few
     read, _ = lab.encoding.read_at(prompts.n_points, cfg.attention_dir)
     reading = Reading.measure(lab.reader, lab.tokens(prompts), read, lab.seed)
-    probe = HeadOrthogonality(angles=False, per_prompt=True, reading=reading)
+    alike = np.reshape(relevance.first_alike(lab), (cfg.n_layers, cfg.n_heads)) % cfg.n_heads
+    probe = HeadOrthogonality(angles=False, per_prompt=True, reading=reading, alike=alike.tolist())
     results = lab.read(prompts, [probe])
 
     def found(name: str) -> Any:

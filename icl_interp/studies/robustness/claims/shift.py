@@ -37,8 +37,8 @@ from icl_interp.studies.robustness.measurements.shifts import (
 ALLOWED = 0.05
 AS_GOOD = 2.0
 WORSE = 4.0
-# Of the bar: a smaller error is as good as none. Weights that carry out an algorithm exactly are run
-# in float32, and rounding gives up to a hundredth of this.
+# Of the bar: a smaller error is as good as none. Weights that carry out an algorithm exactly run in
+# float32, and rounding gives up to a hundredth of this.
 EXACT = 1e-3
 OVER_ZERO = "error / error of predicting 0"
 TERMS = (
