@@ -18,6 +18,7 @@ from icl_interp.errors import InputError, unknown
 ABOUT = {
     "product": "products of activations and weights, against those of torch",
     "train_step": "a training step, against torch's fused attention and GPT2Model",
+    "together": "steps of five runs of one shape, one after another and as one computation",
     "evaluation": "the evaluation of a model, against the forward passes that it needs",
     "probes": "the default probes, together and each alone, against forward passes and cached "
     "activations",

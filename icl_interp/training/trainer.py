@@ -3,9 +3,11 @@
 Resumes exactly wherever it was stopped.
 """
 
+import contextlib
 import json
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,15 @@ def train(
         TrainingDiverged: a non-finite loss.
         Terminated: there was a SIGTERM.
     """
-    config = recipes.resolve(config)
+    out = Path(out)
+    with prepared(recipes.resolve(config), out, device) as run:
+        run.go(progress)
+        return store.load(out)
+
+
+@contextlib.contextmanager
+def prepared(config: RunConfig, out: Path, device: str | None) -> Iterator["Run"]:
+    """A run that stands where it was left, alone in its folder, with all that can be refused."""
     if config.training is None:
         raise InputError("the config has no training section")
     check_round_trip(config)
@@ -83,13 +93,11 @@ def train(
     # Of the finished model the error is evaluated: what cannot be scored is refused before it is
     # trained.
     evaluation.Sample(config.task, n_functions=1, n_contexts=1, seed=0)
-    out = Path(out)
     with process.alone_in(out):
-        _Run(config, config.training, out, where).go(progress)
-        return store.load(out)
+        yield Run(config, config.training, out, where)
 
 
-class _Run:
+class Run:
     """A model, its optimiser and its step, and how they go to disk and back."""
 
     def __init__(
@@ -109,64 +117,104 @@ class _Run:
 
     def go(self, progress: bool) -> None:
         """Train from the present step to the last."""
-        if self.step == self.training.steps:
-            if not self._finished():  # killed between the files of the last checkpoint
-                self._save()
+        self.begin()
+        if self.is_over:
             return
-        self.model.train()
-        self._snapshot()
-        started = time.perf_counter()
         bar = drawn(
             total=self.training.steps,
             initial=self.step,
             unit="step",
             disable=None if progress else True,
         )
+        started = time.perf_counter()
         with process.EndRequest() as end, bar:
             while self.step < self.training.steps:
                 loss = self._advance()
-                self._snapshot()
+                now = time.perf_counter()
+                self.seconds += now - started
+                started = now
                 bar.update()
-                last = self.step == self.training.steps
-                if self.step % self.training.log_every == 0 or last:
-                    self.metrics.append(self._line(loss))
-                    bar.set_postfix(
-                        loss=f"{loss:.2e}", points=self.metrics[-1]["n_points"], refresh=False
-                    )
-                if self.step % self.training.checkpoint_every == 0 or last or end.came:
-                    now = time.perf_counter()
-                    self.seconds, started = self.seconds + now - started, now
-                    self._save()
-                    end.grant(
-                        f"terminated: step {self.step} of {self.training.steps} is saved in "
-                        f"{self.out}"
-                    )
+                self.record(loss, end.came)
+                if self.is_logged:
+                    points = self.metrics[-1]["n_points"]
+                    bar.set_postfix(loss=f"{loss:.2e}", points=points, refresh=False)
+                if self.saved == self.step:
+                    end.grant(self.where())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last step is taken."""
+        return self.step == self.training.steps
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the present step has a line of metrics."""
+        return self.is_over or self.step % self.training.log_every == 0
+
+    def begin(self) -> None:
+        """Prepare for steps; where none is left, make sure that all files are there."""
+        if not self.is_over:
+            self.model.train()
+            self._snapshot()
+        elif not self._finished():  # killed between the files of the last checkpoint
+            self.save()
+
+    def record(self, loss: float, save: bool = False) -> None:
+        """Write down the step that was taken, as the config asks for it.
+
+        Args:
+            loss: before the step.
+            save: write a checkpoint in any case.
+        """
+        self._snapshot()
+        if self.is_logged:
+            self.metrics.append(self._line(loss))
+        if self.is_over or save or self.step % self.training.checkpoint_every == 0:
+            self.save()
+
+    def where(self) -> str:
+        """What is said of a run that ends before its time, and is saved."""
+        return f"terminated: step {self.step} of {self.training.steps} is saved in {self.out}"
 
     def _advance(self) -> float:
         """One step of Adam; the loss before it."""
-        training = self.training
         loss = self._loss(self.batches.at(self.step))
+        loss.backward()
         value = loss.item()
-        if not math.isfinite(value):
+        self.update(value)
+        return value
+
+    def update(self, loss: float) -> None:
+        """Take a step of Adam by the gradients that the parameters hold.
+
+        Args:
+            loss: that they are of.
+
+        Raises:
+            TrainingDiverged: it is not finite.
+        """
+        if not math.isfinite(loss):
             raise TrainingDiverged(
-                f"the loss became {value} at step {self.step}; {self._kept()}: lower learning_rate "
+                f"the loss became {loss} at step {self.step}; {self._kept()}: lower learning_rate "
                 "or grad_clip and start in a fresh folder"
             )
-        loss.backward()
         if self.model.cfg.unit == "diagonal":
             keep_diagonal(self.model)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.grad_clip)
-        self.optimiser.step(learning_rate(training, self.step))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.grad_clip)
+        self.optimiser.step(learning_rate(self.training, self.step))
         self.step += 1
-        return value
 
     def _loss(self, prompts: Prompts) -> Tensor:
         """The squared error over all prefixes."""
+        tokens, targets, read = self.posed(prompts)
+        return squared_error(self.model(tokens, read), targets)
+
+    def posed(self, prompts: Prompts) -> tuple[Tensor, Tensor, range]:
+        """Tokens, what is to be predicted, and the positions where, as the model takes them."""
         read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
-        device = self.model.unembed.W_U.device
-        targets = prompts.ys[:, points.start : points.stop].to(device)
-        out = self.model(self.encoding.encode(prompts).to(device), read)
-        return (out - targets).square().mean()
+        weight = self.model.numbers
+        targets = prompts.ys[:, points.start : points.stop].to(weight)
+        return self.encoding.encode(prompts).to(weight), targets, read
 
     def _snapshot(self) -> None:
         """Remember the weights of this step, if the config asks for them."""
@@ -209,7 +257,7 @@ class _Run:
             )
         remove_leftovers(self.out, FILES)
 
-    def _save(self) -> None:
+    def save(self) -> None:
         """Write a checkpoint.
 
         The metrics come first and `training_state` alone decides where a resumed run starts.
@@ -291,6 +339,11 @@ class _Run:
         if self.saved is None:
             return f"there is no earlier checkpoint in {self.out}"
         return f"the checkpoint of step {self.saved} is kept in {self.out}"
+
+
+def squared_error(predicted: Tensor, targets: Tensor) -> Tensor:
+    """The mean over prompts, prefixes and coordinates."""
+    return (predicted - targets).square().mean()
 
 
 def _first_difference(
