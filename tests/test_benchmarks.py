@@ -106,6 +106,7 @@ def test_list_names_every_benchmark(capsys):
     assert [line.split()[0] for line in lines] == [
         "product",
         "train_step",
+        "together",
         "evaluation",
         "probes",
         "tools",

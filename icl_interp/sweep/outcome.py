@@ -11,20 +11,20 @@ from pandas import DataFrame
 
 from icl_interp import pipeline
 from icl_interp.analyses import registry
-from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.devices import checked_device
 from icl_interp.figures import files, sweeps
 from icl_interp.jobs import engine as jobs
 from icl_interp.jobs.engine import HERE, Engine
-from icl_interp.jobs.job import End, Job, claim_folder, part
+from icl_interp.jobs.job import End, Job, claim_folder
 from icl_interp.provenance import encode, run_id, write_atomically, write_json
 from icl_interp.report.comparison import Comparison
 from icl_interp.report.html import rendered
 from icl_interp.report.page import document
 from icl_interp.report.report import Report
 from icl_interp.results import make_table, to_dict
+from icl_interp.sweep import groups
 from icl_interp.sweep.plan import Plan
-from icl_interp.training import together, trainer
+from icl_interp.training import trainer
 
 ERROR = ("error", "low", "high", "r2")  # of a trained model, as its provenance has them
 
@@ -74,7 +74,8 @@ def run(
         checked_device(plan.device)
     identities = {one.name: run_id(one.config) for one in plan.runs}
     claim_folder(out, {"runs": identities, "analyze": plan.analyze})
-    _train_together(plan, out, engine, table)
+    groups.train(plan, out, engine, table)
+    # A job a run: its training, where no group has done it, and its report.
     work = []
     for one in plan.runs:
         arguments = {
@@ -90,43 +91,6 @@ def run(
     found = outcome(plan, ends, out)
     write(found, out)
     return found
-
-
-def _train_together(plan: Plan, out: Path, engine: Engine, table: bool) -> None:
-    """Train runs of one shape in groups, as jobs of their own, where the plan asks for it.
-
-    What a group could not train is left to the job of each run, which says why. So a group that
-    fails stops nothing.
-    """
-    if plan.together == 1:
-        return
-    work = []
-    for group in together.groups([one.config for one in plan.runs], plan.together):
-        if len(group) > 1:
-            runs = [plan.runs[place] for place in group]
-            arguments = {
-                "configs": [encode(one.config) for one in runs],
-                "names": [one.name for one in runs],
-                "folder": out / "runs",
-                "device": plan.device,
-            }
-            name = f"{len(runs)} runs together, from {runs[0].name}"
-            gpus = 0 if plan.device in (None, "cpu") else 1
-            work.append(Job(name, part(out / "jobs", name), trained_together, arguments, gpus))
-    jobs.run(work, engine, table=table)
-
-
-def trained_together(
-    configs: list[dict[str, Any]], names: list[str], folder: Path, device: str | None
-) -> list[str]:
-    """The work of a group: the trainings of several runs, each in its own folder.
-
-    Returns:
-        Names of the runs that are trained.
-    """
-    outs = [folder / name for name in names]
-    found = together.ends(configs, outs, device=device)
-    return [name for name, end in zip(names, found, strict=True) if isinstance(end, Checkpoint)]
 
 
 def trained(

@@ -91,7 +91,7 @@ def ends(
     device: str | None = None,
 ) -> list[Checkpoint | InputError]:
     """How each run of `train_many` ended: its model, or why there is none."""
-    read = [recipes.resolve(config) for config in configs]
+    read = list(map(recipes.resolve, configs))
     check_alike(read, outs)
     found: dict[int, Checkpoint | InputError] = {}
     with contextlib.ExitStack() as held:
@@ -120,10 +120,12 @@ def check_alike(configs: Sequence[RunConfig], outs: Sequence[str | Path]) -> Non
             "train_many needs a folder for each config, and at least one of them, but got "
             f"{len(configs)} configs and {len(outs)} folders"
         )
-    folders = [Path(out).absolute() for out in outs]
-    for folder in folders:
-        if folders.count(folder) > 1:
+    folders = set()
+    for out in outs:
+        folder = Path(out).absolute()
+        if folder in folders:
             raise InputError(f"{folder} is named twice: each run needs a folder of its own")
+        folders.add(folder)
     first = shape(configs[0])
     for config in configs[1:]:
         other = shape(config)
@@ -188,7 +190,9 @@ def _go(runs: Sequence[Run], progress: bool) -> dict[int, InputError]:
     for run in runs:
         with _noted(run, failed):
             run.begin()
-    missing = sum(run.training.steps - run.step for run in runs)
+    missing = 0
+    for run in runs:
+        missing += run.training.steps - run.step
     bar = drawn(total=missing, unit="step", disable=None if progress else True)
     started = time.perf_counter()
     with process.EndRequest() as end, bar:
@@ -235,11 +239,14 @@ def backward(group: Sequence[Run]) -> list[float]:
         The losses.
     """
     # What each run reads, and its weights, with the runs as a first axis.
-    posed = [run.posed(run.batches.at(run.step)) for run in group]
-    read = posed[0][2]
-    inputs = torch.stack([tokens for tokens, _, _ in posed])
-    targets = torch.stack([values for _, values, _ in posed])
-    named = [run.optimiser.named for run in group]
+    inputs = []
+    targets = []
+    named = []
+    for run in group:
+        tokens, values, read = run.posed(run.batches.at(run.step))
+        inputs.append(tokens)
+        targets.append(values)
+        named.append(run.optimiser.named)
     weights = {}
     for name in named[0]:
         stacked = torch.stack([of[name].detach() for of in named])
@@ -251,7 +258,7 @@ def backward(group: Sequence[Run]) -> list[float]:
     def loss(weight: dict[str, Tensor], tokens: Tensor, values: Tensor) -> Tensor:
         return squared_error(functional_call(model, weight, (tokens, read)), values)
 
-    losses = torch.vmap(loss)(weights, inputs, targets)
+    losses = torch.vmap(loss)(weights, torch.stack(inputs), torch.stack(targets))
     losses.sum().backward()
     for name, stacked in weights.items():
         if stacked.grad is not None:

@@ -120,6 +120,7 @@ class Run:
         self.begin()
         if self.is_over:
             return
+        # After each step: what the config asks to be written, and an end where one was asked for.
         bar = drawn(
             total=self.training.steps,
             initial=self.step,
