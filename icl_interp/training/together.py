@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.func import functional_call
 
@@ -22,9 +23,11 @@ from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens
 from icl_interp.progress import drawn
+from icl_interp.prompts import Prompts
 from icl_interp.provenance import canonical, encode
 from icl_interp.training import process, recipes
-from icl_interp.training.trainer import Run, prepared, squared_error
+from icl_interp.training.ranks import place
+from icl_interp.training.trainer import ALONE, Run, prepared, squared_error
 
 log = logger(__name__)
 # Training settings in which runs of one shape may differ, each with the value that stands for all.
@@ -91,21 +94,23 @@ def ends(
     device: str | None = None,
 ) -> list[Checkpoint | InputError]:
     """How each run of `train_many` ended: its model, or why there is none."""
+    if place().size > 1:
+        raise InputError("train_many trains in one process: leave torchrun out, or use train")
     read = list(map(recipes.resolve, configs))
     check_alike(read, outs)
     found: dict[int, Checkpoint | InputError] = {}
     with contextlib.ExitStack() as held:
         # Each folder is claimed as by a single run. What one of them lacks stops no other.
         runs: dict[int, Run] = {}
-        for place, (config, out) in enumerate(zip(read, outs, strict=True)):
+        for at, (config, out) in enumerate(zip(read, outs, strict=True)):
             try:
-                runs[place] = held.enter_context(prepared(config, Path(out), device))
+                runs[at] = held.enter_context(prepared(config, Path(out), device))
             except InputError as error:
-                found[place] = error
+                found[at] = error
         failed = _go(list(runs.values()), progress)
-        for place, run in runs.items():
-            found[place] = failed[id(run)] if id(run) in failed else store.load(run.out)
-    return [found[place] for place in range(len(read))]
+        for at, run in runs.items():
+            found[at] = failed[id(run)] if id(run) in failed else store.load(run.out)
+    return [found[at] for at in range(len(read))]
 
 
 def check_alike(configs: Sequence[RunConfig], outs: Sequence[str | Path]) -> None:
@@ -171,16 +176,16 @@ def groups(configs: Sequence[RunConfig], most: int) -> list[list[int]]:
     """
     found: list[list[int]] = []
     last: dict[str, list[int]] = {}  # the group of a shape that is not full
-    for place, config in enumerate(configs):
+    for at, config in enumerate(configs):
         try:
             key = canonical(shape(config))
         except InputError:
-            found.append([place])
+            found.append([at])
             continue
         if len(last.get(key, ())) in (0, most):
             last[key] = []
             found.append(last[key])
-        last[key].append(place)
+        last[key].append(at)
     return found
 
 
@@ -238,30 +243,42 @@ def backward(group: Sequence[Run]) -> list[float]:
     Returns:
         The losses.
     """
-    # What each run reads, and its weights, with the runs as a first axis.
-    inputs = []
-    targets = []
-    named = []
-    for run in group:
-        tokens, values, read = run.posed(run.batches.at(run.step))
-        inputs.append(tokens)
-        targets.append(values)
-        named.append(run.optimiser.named)
+    # Weights, with the runs as a first axis.
+    named = [run.optimiser.named for run in group]
     weights = {}
     for name in named[0]:
         stacked = torch.stack([of[name].detach() for of in named])
         weights[name] = stacked.requires_grad_(named[0][name].requires_grad)
 
+    # The losses of a batch, in parts where the config asks for it.
+    prompts = [run.batches.at(run.step) for run in group]
+    losses = torch.zeros_like(weights["unembed.b_U"][:, 0])
+    for rows in ALONE.pieces(len(prompts[0]), group[0].training.accumulate):
+        pieces = [one[rows] for one in prompts]
+        part = len(pieces[0]) / len(prompts[0]) * _losses(group, weights, pieces)
+        part.sum().backward()
+        losses += part.detach()
+    for name, stacked in weights.items():
+        if stacked.grad is not None:
+            for of, gradient in zip(named, stacked.grad, strict=True):
+                of[name].grad = gradient
+    return losses.tolist()
+
+
+def _losses(
+    group: Sequence[Run], weights: dict[str, Tensor], prompts: Sequence[Prompts]
+) -> Float[Tensor, " run"]:
+    """The loss of each run on its own prompts."""
+    inputs = []
+    targets = []
+    for run, own in zip(group, prompts, strict=True):
+        tokens, values, read = run.posed(own)
+        inputs.append(tokens)
+        targets.append(values)
     # The modules of the first run lend their structure; weights come from outside.
     model = group[0].model
 
     def loss(weight: dict[str, Tensor], tokens: Tensor, values: Tensor) -> Tensor:
         return squared_error(functional_call(model, weight, (tokens, read)), values)
 
-    losses = torch.vmap(loss)(weights, torch.stack(inputs), torch.stack(targets))
-    losses.sum().backward()
-    for name, stacked in weights.items():
-        if stacked.grad is not None:
-            for of, gradient in zip(named, stacked.grad, strict=True):
-                of[name].grad = gradient
-    return losses.tolist()
+    return torch.vmap(loss)(weights, torch.stack(inputs), torch.stack(targets))

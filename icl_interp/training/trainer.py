@@ -35,14 +35,16 @@ from icl_interp.provenance import (
     run_id,
     write_json,
 )
-from icl_interp.training import process, recipes, state
+from icl_interp.training import process, ranks, recipes, state
 from icl_interp.training.adam import Adam
 from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.data import Batches
+from icl_interp.training.ranks import Ranks
 from icl_interp.training.size import check_size
 
 log = logger(__name__)
 MEASURED = ("error", "low", "high", "r2")  # of a finished model, in its provenance
+ALONE = Ranks()
 FILES = (store.CONFIG, store.MODEL, store.PROVENANCE, store.SNAPSHOTS, state.STATE, state.METRICS)
 
 
@@ -66,6 +68,9 @@ def train(
         progress: a progress bar (none where there is no terminal).
         device: where to train; results are bit-exact on resume on a CPU.
 
+    Where `torchrun` started several processes, they train one model: each takes its rows of every
+    batch, and the first of them reads and writes the folder (`icl_interp.training.ranks`).
+
     A SIGTERM lets the present step end and a checkpoint be written; then the run raises
     `process.Terminated`, a `SystemExit` of code 143, and the handler from before is back. Only the
     main thread of a process can do so.
@@ -74,16 +79,33 @@ def train(
         InputError: unknown keys, a device that is not there, sizes beyond this machine's memory,
             another process that trains in `out`, or `out` holds something else or a damaged run.
         TrainingDiverged: a non-finite loss.
+        RankLost: another process of several is gone.
         Terminated: there was a SIGTERM.
     """
+    config = recipes.resolve(config)
     out = Path(out)
-    with prepared(recipes.resolve(config), out, device) as run:
-        run.go(progress)
+    device = ranks.own_device(device)
+    with ranks.joined(device) as place, contextlib.ExitStack() as held:
+        # What one process refuses, all of them do.
+        refused: InputError | None = None
+        run: Run | None = None
+        try:
+            run = held.enter_context(prepared(config, out, device, place))
+        except InputError as error:
+            refused = error
+        said = place.first_of(str(refused or ""))
+        if run is None or said:
+            raise refused or InputError(said)
+        run.agree()
+        run.go(progress and place.is_first)
+        place.first_of("")  # all files are there
         return store.load(out)
 
 
 @contextlib.contextmanager
-def prepared(config: RunConfig, out: Path, device: str | None) -> Iterator["Run"]:
+def prepared(
+    config: RunConfig, out: Path, device: str | None, place: Ranks = ALONE
+) -> Iterator["Run"]:
     """A run that stands where it was left, alone in its folder, with all that can be refused."""
     if config.training is None:
         raise InputError("the config has no training section")
@@ -93,27 +115,53 @@ def prepared(config: RunConfig, out: Path, device: str | None) -> Iterator["Run"
     # Of the finished model the error is evaluated: what cannot be scored is refused before it is
     # trained.
     evaluation.Sample(config.task, n_functions=1, n_contexts=1, seed=0)
-    with process.alone_in(out):
-        yield Run(config, config.training, out, where)
+    if place.size * config.training.accumulate > config.training.batch_size:
+        raise InputError(
+            f"a batch of {config.training.batch_size} prompts has fewer prompts than parts "
+            f"(processes: {place.size}, training.accumulate: {config.training.accumulate}): choose "
+            "a larger training.batch_size"
+        )
+    with process.alone_in(out) if place.is_first else contextlib.nullcontext():
+        yield Run(config, config.training, out, where, place)
 
 
 class Run:
     """A model, its optimiser and its step, and how they go to disk and back."""
 
     def __init__(
-        self, config: RunConfig, training: TrainingConfig, out: Path, device: torch.device
+        self,
+        config: RunConfig,
+        training: TrainingConfig,
+        out: Path,
+        device: torch.device,
+        place: Ranks = ALONE,
     ) -> None:
         self.config, self.training, self.out = config, training, out
         self.encoding = tokens.named(config.encoding)
-        self._claim_folder()
+        self.place = place
+        if place.is_first:
+            self._claim_folder()
         self.model = HookedTransformer(config.model, seed=self.training.seed).to(device)
         self.optimiser = Adam(self.model.named_parameters())
         self.batches = Batches(config.task, training)
         self.step, self.seconds, self.metrics = 0, 0.0, []
         self.saved: int | None = None  # the step of the checkpoint on disk
         self.snapshots: dict[int, dict[str, Tensor]] = {}
-        if (out / state.STATE).exists():
+        if place.is_first and (out / state.STATE).exists():
             self._resume()
+
+    def agree(self) -> None:
+        """Stand where the first of several processes stands."""
+        if self.place.size == 1:
+            return
+        step = torch.tensor([self.step, -1 if self.saved is None else self.saved])
+        step = step.to(self.model.numbers.device)
+        shared = [step]
+        for name, parameter in self.model.named_parameters():
+            shared += [parameter.detach(), *self.optimiser.state[name].values()]
+        self.place.share(shared)
+        self.step = int(step[0])
+        self.saved = int(step[1]) if step[1] >= 0 else None
 
     def go(self, progress: bool) -> None:
         """Train from the present step to the last."""
@@ -135,11 +183,13 @@ class Run:
                 self.seconds += now - started
                 started = now
                 bar.update()
-                self.record(loss, end.came)
+                end.came = self.place.anyone(end.came)
+                stop = end.came
+                self.record(loss, stop)
                 if self.is_logged:
                     points = self.metrics[-1]["n_points"]
                     bar.set_postfix(loss=f"{loss:.2e}", points=points, refresh=False)
-                if self.saved == self.step:
+                if stop or (self.place.size == 1 and self.saved == self.step):
                     end.grant(self.where())
 
     @property
@@ -157,7 +207,9 @@ class Run:
         if not self.is_over:
             self.model.train()
             self._snapshot()
-        elif not self._finished():  # killed between the files of the last checkpoint
+        elif (
+            self.place.is_first and not self._finished()
+        ):  # killed between the files of the last checkpoint
             self.save()
 
     def record(self, loss: float, save: bool = False) -> None:
@@ -179,8 +231,18 @@ class Run:
 
     def _advance(self) -> float:
         """One step of Adam; the loss before it."""
-        loss = self._loss(self.batches.at(self.step))
-        loss.backward()
+        prompts = self.batches.at(self.step)
+        loss = torch.zeros_like(self.model.numbers[0, 0])
+        for rows in self.place.pieces(len(prompts), self.training.accumulate):
+            piece = prompts[rows]
+            part = len(piece) / len(prompts) * self._loss(piece)
+            part.backward()
+            loss += part.detach()
+        sums = [loss]
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                sums.append(parameter.grad)
+        self.place.add_up(sums)
         value = loss.item()
         self.update(value)
         return value
@@ -263,11 +325,15 @@ class Run:
 
         The metrics come first and `training_state` alone decides where a resumed run starts.
         """
+        # Every process sees weights that went wrong; the first alone writes.
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
             raise TrainingDiverged(
                 f"weights became NaN or infinite before step {self.step}; {self._kept()}: lower "
                 "learning_rate or grad_clip and start in a fresh folder"
             )
+        if not self.place.is_first:
+            self.saved = self.step
+            return
         state.write_metrics(self.out, self.metrics)
         if self.snapshots:
             store.write_snapshots(self.out, self.snapshots)
