@@ -25,10 +25,14 @@ def train(
     scale: Annotated[
         str | None, typer.Option(help="smoke, small or paper: the recipe at another size.")
     ] = None,
+    logs: Annotated[
+        str | None, typer.Option(help="Metrics for another program: tensorboard, or wandb offline.")
+    ] = None,
 ) -> None:
     """Train a model by a recipe. A run that was stopped goes on where it was, exactly."""
     from icl_interp.devices import checked_device
     from icl_interp.experiments import presets
+    from icl_interp.training import logs as writing
     from icl_interp.training import ranks, recipes, trainer
 
     place = ranks.place()
@@ -41,7 +45,11 @@ def train(
             config = presets.config(recipe, scale, changes or ())
         checked_device(device)
         folder = output(out, Path(recipe).stem)
-        checkpoint = trainer.train(config, folder, device=device)
+        with contextlib.ExitStack() as held:
+            watch = None
+            if logs is not None and place.is_first:
+                watch = held.enter_context(writing.to(logs, folder, config))
+            checkpoint = trainer.train(config, folder, device=device, watch=watch)
     if not place.is_first:
         return
     error = checkpoint.provenance["in_distribution"]
@@ -49,6 +57,13 @@ def train(
         f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 "
         f"{error['r2']:.4f}"
     )
+    from icl_interp.report import training  # plotly is not needed before
+
+    page = training.write_page(checkpoint)
+    drawn = training.plot(training.lines_of(checkpoint))
+    if drawn:
+        say(drawn)
+    say(f"page: {page.resolve()}")
     say(f"run: {folder.resolve()}")
 
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ def train(
     *,
     progress: bool = True,
     device: str | None = None,
+    watch: Callable[[dict[str, Any]], object] | None = None,
 ) -> Checkpoint:
     """Train a model into the run folder `out`, or continue the run of the same config in it.
 
@@ -67,6 +68,8 @@ def train(
         out: the run folder. Its files are replaced whole, so a run may be killed at any time.
         progress: a progress bar (none where there is no terminal).
         device: where to train; results are bit-exact on resume on a CPU.
+        watch: is told each line of metrics, those of a run that is resumed too, such as
+            {"step": 100, "loss": 0.1, "learning_rate": 1e-3, "n_points": 20}.
 
     Where `torchrun` started several processes, they train one model: each takes its rows of every
     batch, and the first of them reads and writes the folder (`icl_interp.training.ranks`).
@@ -97,6 +100,8 @@ def train(
         if run is None or said:
             raise refused or InputError(said)
         run.agree()
+        if watch is not None and place.is_first:
+            run.tell(watch)
         run.go(progress and place.is_first)
         place.first_of("")  # all files are there
         return store.load(out)
@@ -147,6 +152,7 @@ class Run:
         self.step, self.seconds, self.metrics = 0, 0.0, []
         self.saved: int | None = None  # the step of the checkpoint on disk
         self.snapshots: dict[int, dict[str, Tensor]] = {}
+        self.watch: Callable[[dict[str, Any]], object] | None = None
         if place.is_first and (out / state.STATE).exists():
             self._resume()
 
@@ -192,6 +198,12 @@ class Run:
                 if stop or (self.place.size == 1 and self.saved == self.step):
                     end.grant(self.where())
 
+    def tell(self, watch: Callable[[dict[str, Any]], object]) -> None:
+        """Have a function told each line of metrics, those first that are there."""
+        for line in self.metrics:
+            watch(line)
+        self.watch = watch
+
     @property
     def is_over(self) -> bool:
         """Whether the last step is taken."""
@@ -222,6 +234,8 @@ class Run:
         self._snapshot()
         if self.is_logged:
             self.metrics.append(self._line(loss))
+            if self.watch:
+                self.watch(self.metrics[-1])
         if self.is_over or save or self.step % self.training.checkpoint_every == 0:
             self.save()
 
