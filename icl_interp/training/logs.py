@@ -92,12 +92,11 @@ def _wandb() -> Any:
 
     @contextlib.contextmanager
     def made(folder: Path, config: RunConfig, step: int) -> Iterator[Watch]:
-        folder.mkdir(exist_ok=True)
         run = wandb.init(
             project=PROJECT,
             name=folder.parent.name,
             id=run_id(config),
-            dir=str(folder),
+            dir=str(folder.parent),  # below which it makes the folder wandb
             config=encode(config),
             mode="offline",
             settings=wandb.Settings(console="off", silent=True),
