@@ -88,16 +88,18 @@ def plot(lines: Sequence[dict[str, Any]]) -> str:
         return ""
     # The mean of each column, and its row: the largest stands on top.
     across = np.subtract(steps, steps[0]) * (WIDTH - 1) // (steps[-1] - steps[0])
-    means = pd.Series(logs).groupby(across).mean()
-    high = means.max()
-    height = max(high - means.min(), 1e-9)
-    rows = ((high - means) / height * (HEIGHT - 1)).round().astype(int)
+    counts = np.bincount(across)
+    columns = np.flatnonzero(counts)
+    means = np.bincount(across, logs)[columns] / counts[columns]
+    high = float(means.max())
+    low = float(means.min())
+    rows = np.rint((high - means) / max(high - low, 1e-9) * (HEIGHT - 1)).astype(int)
     grid = np.full((HEIGHT, WIDTH), " ")
-    grid[rows, rows.index] = MARK
+    grid[rows, columns] = MARK
     # Numbers at both ends of the axis.
     labels = [""] * HEIGHT
     labels[0] = f"{10**high:.3g}"
-    labels[-1] = f"{10 ** means.min():.3g}"
+    labels[-1] = f"{10**low:.3g}"
     text = []
     for label, row in zip(labels, grid, strict=True):
         text.append(f"{label:>9} |{''.join(row)}".rstrip())

@@ -33,16 +33,15 @@ def to(kind: str, folder: Path, config: RunConfig) -> Iterator[Watch]:
     if kind not in KINDS:
         raise unknown("kind of logs", kind, KINDS)
     open_one = _tensorboard if kind == "tensorboard" else _wandb
-    write: Watch | None = None
     with contextlib.ExitStack() as held:
+        made = open_one()
+        writers: list[Watch] = []
 
         def watch(line: dict[str, Any]) -> None:
-            nonlocal write
-            if write is None:  # the run has its folder by now
-                write = held.enter_context(made(folder / kind, config, line["step"]))
-            write(line)
+            if not writers:  # the run has its folder by now
+                writers.append(held.enter_context(made(folder / kind, config, line["step"])))
+            writers[0](line)
 
-        made = open_one()
         yield watch
 
 

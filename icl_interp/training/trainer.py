@@ -97,8 +97,11 @@ def train(
         except InputError as error:
             refused = error
         said = place.first_of(str(refused or ""))
-        if run is None or said:
-            raise refused or InputError(said)
+        if refused:
+            raise refused
+        if said:
+            raise InputError(said)
+        assert run is not None
         run.agree()
         if watch is not None and place.is_first:
             run.tell(watch)
