@@ -18,6 +18,8 @@ from icl_interp.errors import InputError, unknown
 ABOUT = {
     "product": "products of activations and weights, against those of torch",
     "train_step": "a training step, against torch's fused attention and GPT2Model",
+    "together": "steps of five runs of one shape, one after another and as one computation",
+    "paper": "training steps at the paper's size, and at the largest, with what whole runs take",
     "evaluation": "the evaluation of a model, against the forward passes that it needs",
     "probes": "the default probes, together and each alone, against forward passes and cached "
     "activations",

@@ -36,7 +36,7 @@ NOTEBOOKS = (
 MODULES = {
     "analyze": (
         *("analyze", "algorithm", "circuit", "compare", "evaluate", "load", "train"),
-        *("trajectory", "probe", "intervene"),
+        *("train_many", "trajectory", "probe", "intervene"),
     ),
     "classes": ("Report", "Checkpoint", "HookedTransformer", "HookedTransformerConfig"),
 }

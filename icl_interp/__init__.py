@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from icl_interp.pipeline import analyze, compare
     from icl_interp.probes import probe
     from icl_interp.report.report import Report
+    from icl_interp.training.together import train_many
     from icl_interp.training.trainer import train
     from icl_interp.trajectories import trajectory
 
@@ -66,6 +67,7 @@ _NAMES = {
     "load": "checkpoints.store",
     "probe": "probes",
     "train": "training.trainer",
+    "train_many": "training.together",
     "trajectory": "trajectories",
 }
 
@@ -102,6 +104,7 @@ __all__ = [
     "testing",
     "theory",
     "train",
+    "train_many",
     "trajectory",
 ]
 

@@ -106,6 +106,8 @@ def test_list_names_every_benchmark(capsys):
     assert [line.split()[0] for line in lines] == [
         "product",
         "train_step",
+        "together",
+        "paper",
         "evaluation",
         "probes",
         "tools",
@@ -359,3 +361,10 @@ def test_a_busy_machine_is_measured_in_turns():
     with busy.waiting("ACTIVE"):
         assert os.environ[busy.POLICY] == "ACTIVE"
     assert os.environ.get(busy.POLICY) == before
+
+
+@pytest.mark.parametrize("name", ["together", "paper"])
+def test_steps_of_training_are_measured(name):
+    (row,) = importlib.import_module(f"benchmarks.{name}").run(Options(quick=True))
+    assert row.turns == 2
+    assert 0 < row.low <= row.value <= row.high < math.inf

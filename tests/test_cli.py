@@ -126,6 +126,8 @@ def run_folder(tmp_path, monkeypatch, capsys) -> Path:
         (("train", "no-such-recipe"), ("no-such-recipe", "affine")),
         (("train", "affine", "training.stepz=3"), ("stepz", "steps")),
         (("train", "affine", "steps"), ("training.steps=1000",)),
+        (("train", "affine", "--scale", "huge"), ("unknown scale", "smoke", "paper")),
+        (("train", "affine_wide", "--scale", "small"), ("exists at scale paper only",)),
         (("train", "affine", "task.n_points=50", "--out", "x"), ("n_ctx=40", "n_points=50", "99")),
         (("evaluate", "no-such-model"), ("no-such-model",)),
         (("evaluate", "x" * 5000), ("no such path or bundled model",)),

@@ -185,7 +185,7 @@ def test_recipes(family, tmp_path, monkeypatch):
     def no_steps(self):
         raise InputError("this one would be trained")
 
-    monkeypatch.setattr(trainer._Run, "_advance", no_steps)
+    monkeypatch.setattr(trainer.Run, "_advance", no_steps)
 
     def mutate(rng, number):
         data = mutants.spoiled(

@@ -290,7 +290,7 @@ def test_the_packages_own_loops_ask_for_it(loop: Callable[[], None]) -> None:
 
 def test_so_does_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     noted.clear()
-    monkeypatch.setattr(trainer._Run, "go", lambda *_: noted.append(asks_for_speed()) or 1 / 0)
+    monkeypatch.setattr(trainer.Run, "go", lambda *_: noted.append(asks_for_speed()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Context().run(lambda: icl_interp.train("affine", tmp_path / "run"))
     assert noted == [True]

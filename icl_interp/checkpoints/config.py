@@ -82,6 +82,8 @@ class TrainingConfig:
         n_prompts: size of one finite set of prompts, a multiple of `batch_size`: a run takes all of
             them in every epoch, in an order of its own, and each line of metrics has the error on a
             test set besides (`test_loss`). None: fresh prompts at every step.
+        accumulate: parts in which a batch is computed, one after another, for small memories.
+            Their gradients add up to those of the whole batch.
     """
 
     steps: int
@@ -96,9 +98,10 @@ class TrainingConfig:
     curriculum: Curriculum = field(default_factory=Curriculum)
     snapshots: tuple[int, ...] = field(default=(), compare=False, metadata={"records": True})
     n_prompts: int | None = field(default=None, metadata={"later": True})
+    accumulate: int = field(default=1, metadata={"later": True})
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every", "checkpoint_every"):
+        for name in ("steps", "batch_size", "log_every", "checkpoint_every", "accumulate"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InputError(
                     f"training.{name} must be a whole number from 1 up, but got "

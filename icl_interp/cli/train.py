@@ -1,5 +1,8 @@
 """`icl-interp train` and `icl-interp sweep`."""
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +11,7 @@ import typer
 from icl_interp.cli.arguments import EngineSettings, On, Out
 from icl_interp.cli.root import end_with, say
 from icl_interp.console import console
+from icl_interp.errors import InputError
 from icl_interp.options import output
 
 
@@ -18,21 +22,62 @@ def train(
     ] = None,
     out: Out = None,
     device: Annotated[str | None, typer.Option(help="Where to train.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="smoke, small or paper: the recipe at another size.")
+    ] = None,
+    logs: Annotated[
+        str | None, typer.Option(help="Metrics for another program: tensorboard, or wandb offline.")
+    ] = None,
 ) -> None:
     """Train a model by a recipe. A run that was stopped goes on where it was, exactly."""
     from icl_interp.devices import checked_device
-    from icl_interp.training import recipes, trainer
+    from icl_interp.experiments import presets
+    from icl_interp.training import logs as writing
+    from icl_interp.training import ranks, recipes, trainer
 
-    config = recipes.resolve(recipe, changes or ())
-    checked_device(device)
-    folder = output(out, Path(recipe).stem)
-    checkpoint = trainer.train(config, folder, device=device)
+    place = ranks.place()
+    if place.size > 1 and out is None:
+        raise InputError("processes of torchrun share one folder: name it with --out")
+    with one_voice(place.is_first):
+        if scale is None:
+            config = recipes.resolve(recipe, changes or ())
+        else:
+            config = presets.config(recipe, scale, changes or ())
+        checked_device(device)
+        folder = output(out, Path(recipe).stem)
+        with contextlib.ExitStack() as held:
+            watch = None
+            if logs is not None and place.is_first:
+                watch = held.enter_context(writing.to(logs, folder, config))
+            checkpoint = trainer.train(config, folder, device=device, watch=watch)
+    if not place.is_first:
+        return
     error = checkpoint.provenance["in_distribution"]
     say(
         f"in-distribution error {error['error']:.3g} [{error['low']:.3g}, {error['high']:.3g}], R2 "
         f"{error['r2']:.4f}"
     )
+    from icl_interp.report import training  # plotly is not needed before
+
+    page = training.write_page(checkpoint)
+    drawn = training.plot(training.lines_of(checkpoint))
+    if drawn:
+        say(drawn)
+    say(f"page: {page.resolve()}")
     say(f"run: {folder.resolve()}")
+
+
+@contextlib.contextmanager
+def one_voice(speaks: bool) -> Iterator[None]:
+    """Of several processes that train one model only the first says what it says for all."""
+    if speaks:
+        yield
+        return
+    logging.root.setLevel(logging.ERROR)
+    try:
+        yield
+    except InputError as error:
+        raise typer.Exit(2) from error
 
 
 def sweep(

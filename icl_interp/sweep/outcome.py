@@ -22,6 +22,7 @@ from icl_interp.report.html import rendered
 from icl_interp.report.page import document
 from icl_interp.report.report import Report
 from icl_interp.results import make_table, to_dict
+from icl_interp.sweep import groups
 from icl_interp.sweep.plan import Plan
 from icl_interp.training import trainer
 
@@ -73,6 +74,8 @@ def run(
         checked_device(plan.device)
     identities = {one.name: run_id(one.config) for one in plan.runs}
     claim_folder(out, {"runs": identities, "analyze": plan.analyze})
+    groups.train(plan, out, engine, table)
+    # A job a run: its training, where no group has done it, and its report.
     work = []
     for one in plan.runs:
         arguments = {

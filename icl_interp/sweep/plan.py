@@ -13,7 +13,7 @@ from icl_interp.plain_yaml import read_yaml
 from icl_interp.provenance import canonical, run_id
 from icl_interp.training import recipes
 
-KEYS = ("recipe", "set", "over", "cases", "analyze", "device")
+KEYS = ("recipe", "set", "over", "cases", "analyze", "device", "together")
 ANALYZE = ("claims", "n_prompts", "seed")
 MOST = 10_000  # runs of a sweep
 
@@ -42,12 +42,14 @@ class Plan:
         runs: in the order of the file; the last key of a grid varies fastest.
         analyze: settings of `icl_interp.analyze`; None where runs are trained only.
         device: where runs are trained; one that is named takes a GPU of the engine.
+        together: how many runs of one shape are trained as one job, at most.
     """
 
     recipe: str
     runs: tuple[Run, ...]
     analyze: Mapping[str, Any] | None = field(default_factory=dict)
     device: str | None = None
+    together: int = 1
 
 
 def read(file: str | Path) -> Plan:
@@ -55,7 +57,9 @@ def read(file: str | Path) -> Plan:
 
     `recipe` names a recipe. `set` changes keys of it, `over` is a grid (a list of values for each
     key), and `cases` is a list of changes that go together. Each case is run over the whole grid.
-    `analyze` holds settings of the analyses (claims, n_prompts, seed), or false.
+    `analyze` holds settings of the analyses (claims, n_prompts, seed), or false. With `together`,
+    so many runs that differ in their seed or learning rate alone are trained at once
+    (`training.together`).
 
     Raises:
         InputError: unknown keys, values that a recipe refuses, or two runs that are the same.
@@ -74,6 +78,11 @@ def read(file: str | Path) -> Plan:
         for key in _mapping(settings, f"analyze in {where}"):
             if key not in ANALYZE:
                 raise unknown(f"key in analyze in {where}", key, ANALYZE)
+    together = data.get("together", 1)
+    if type(together) is not int or together < 1:
+        raise InputError(
+            f"together in {where} must be a whole number from 1 up, but got {shown(together)}"
+        )
     # The runs, all of them before the first is made.
     runs: list[Run] = []
     for changes in changed(data, where):
@@ -81,7 +90,7 @@ def read(file: str | Path) -> Plan:
         runs.append(Run(named(changes), changes, config))
     _check_different(runs, where)
     asked = None if settings is False else settings
-    return Plan(recipe, tuple(runs), asked, data.get("device"))
+    return Plan(recipe, tuple(runs), asked, data.get("device"), together)
 
 
 def changed(data: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:

@@ -22,12 +22,13 @@ def check_size(config: RunConfig) -> None:
     assert training is not None
     n_tokens = tokens.named(config.encoding).n_tokens(task.n_points)
     n_parameters = weights.n_parameters(HookedTransformer, model)
-    stream = training.batch_size * n_tokens * (model.d_in + model.n_layers * model.d_model)
+    at_once = -(-training.batch_size // training.accumulate)
+    stream = at_once * n_tokens * (model.d_in + model.n_layers * model.d_model)
     needed = 4 * (4 * n_parameters + stream) + model.n_layers * BYTES_PER_BLOCK
     if needed > _memory():
         raise InputError(
             f"this run has {_rounded(n_parameters)} parameters and "
-            f"{_rounded(training.batch_size * n_tokens)} tokens a step, and needs at least "
+            f"{_rounded(at_once * n_tokens)} tokens at once, and needs at least "
             f"{_rounded(needed)} bytes of memory, but this machine has {_rounded(_memory())}: "
             "choose smaller sizes"
         )

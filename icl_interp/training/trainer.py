@@ -3,9 +3,11 @@
 Resumes exactly wherever it was stopped.
 """
 
+import contextlib
 import json
 import math
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +35,16 @@ from icl_interp.provenance import (
     run_id,
     write_json,
 )
-from icl_interp.training import process, recipes, state
+from icl_interp.training import process, ranks, recipes, state
 from icl_interp.training.adam import Adam
 from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.data import Batches
+from icl_interp.training.ranks import Ranks
 from icl_interp.training.size import check_size
 
 log = logger(__name__)
 MEASURED = ("error", "low", "high", "r2")  # of a finished model, in its provenance
+ALONE = Ranks()
 FILES = (store.CONFIG, store.MODEL, store.PROVENANCE, store.SNAPSHOTS, state.STATE, state.METRICS)
 
 
@@ -55,6 +59,7 @@ def train(
     *,
     progress: bool = True,
     device: str | None = None,
+    watch: Callable[[dict[str, Any]], object] | None = None,
 ) -> Checkpoint:
     """Train a model into the run folder `out`, or continue the run of the same config in it.
 
@@ -63,6 +68,11 @@ def train(
         out: the run folder. Its files are replaced whole, so a run may be killed at any time.
         progress: a progress bar (none where there is no terminal).
         device: where to train; results are bit-exact on resume on a CPU.
+        watch: is told each line of metrics, those of a run that is resumed too, such as
+            {"step": 100, "loss": 0.1, "learning_rate": 1e-3, "n_points": 20}.
+
+    Where `torchrun` started several processes, they train one model: each takes its rows of every
+    batch, and the first of them reads and writes the folder (`icl_interp.training.ranks`).
 
     A SIGTERM lets the present step end and a checkpoint be written; then the run raises
     `process.Terminated`, a `SystemExit` of code 143, and the handler from before is back. Only the
@@ -72,9 +82,39 @@ def train(
         InputError: unknown keys, a device that is not there, sizes beyond this machine's memory,
             another process that trains in `out`, or `out` holds something else or a damaged run.
         TrainingDiverged: a non-finite loss.
+        RankLost: another process of several is gone.
         Terminated: there was a SIGTERM.
     """
     config = recipes.resolve(config)
+    out = Path(out)
+    device = ranks.own_device(device)
+    with ranks.joined(device) as place, contextlib.ExitStack() as held:
+        # What one process refuses, all of them do.
+        refused: InputError | None = None
+        run: Run | None = None
+        try:
+            run = held.enter_context(prepared(config, out, device, place))
+        except InputError as error:
+            refused = error
+        said = place.first_of(str(refused or ""))
+        if refused:
+            raise refused
+        if said:
+            raise InputError(said)
+        assert run is not None
+        run.agree()
+        if watch is not None and place.is_first:
+            run.tell(watch)
+        run.go(progress and place.is_first)
+        place.first_of("")  # all files are there
+        return store.load(out)
+
+
+@contextlib.contextmanager
+def prepared(
+    config: RunConfig, out: Path, device: str | None, place: Ranks = ALONE
+) -> Iterator["Run"]:
+    """A run that stands where it was left, alone in its folder, with all that can be refused."""
     if config.training is None:
         raise InputError("the config has no training section")
     check_round_trip(config)
@@ -83,90 +123,178 @@ def train(
     # Of the finished model the error is evaluated: what cannot be scored is refused before it is
     # trained.
     evaluation.Sample(config.task, n_functions=1, n_contexts=1, seed=0)
-    out = Path(out)
-    with process.alone_in(out):
-        _Run(config, config.training, out, where).go(progress)
-        return store.load(out)
+    if place.size * config.training.accumulate > config.training.batch_size:
+        raise InputError(
+            f"a batch of {config.training.batch_size} prompts has fewer prompts than parts "
+            f"(processes: {place.size}, training.accumulate: {config.training.accumulate}): choose "
+            "a larger training.batch_size"
+        )
+    with process.alone_in(out) if place.is_first else contextlib.nullcontext():
+        yield Run(config, config.training, out, where, place)
 
 
-class _Run:
+class Run:
     """A model, its optimiser and its step, and how they go to disk and back."""
 
     def __init__(
-        self, config: RunConfig, training: TrainingConfig, out: Path, device: torch.device
+        self,
+        config: RunConfig,
+        training: TrainingConfig,
+        out: Path,
+        device: torch.device,
+        place: Ranks = ALONE,
     ) -> None:
         self.config, self.training, self.out = config, training, out
         self.encoding = tokens.named(config.encoding)
-        self._claim_folder()
+        self.place = place
+        if place.is_first:
+            self._claim_folder()
         self.model = HookedTransformer(config.model, seed=self.training.seed).to(device)
         self.optimiser = Adam(self.model.named_parameters())
         self.batches = Batches(config.task, training)
         self.step, self.seconds, self.metrics = 0, 0.0, []
         self.saved: int | None = None  # the step of the checkpoint on disk
         self.snapshots: dict[int, dict[str, Tensor]] = {}
-        if (out / state.STATE).exists():
+        self.watch: Callable[[dict[str, Any]], object] | None = None
+        if place.is_first and (out / state.STATE).exists():
             self._resume()
+
+    def agree(self) -> None:
+        """Stand where the first of several processes stands."""
+        if self.place.size == 1:
+            return
+        step = torch.tensor([self.step, -1 if self.saved is None else self.saved])
+        step = step.to(self.model.numbers.device)
+        shared = [step]
+        for name, parameter in self.model.named_parameters():
+            shared += [parameter.detach(), *self.optimiser.state[name].values()]
+        self.place.share(shared)
+        self.step = int(step[0])
+        self.saved = int(step[1]) if step[1] >= 0 else None
 
     def go(self, progress: bool) -> None:
         """Train from the present step to the last."""
-        if self.step == self.training.steps:
-            if not self._finished():  # killed between the files of the last checkpoint
-                self._save()
+        self.begin()
+        if self.is_over:
             return
-        self.model.train()
-        self._snapshot()
-        started = time.perf_counter()
+        # After each step: what the config asks to be written, and an end where one was asked for.
         bar = drawn(
             total=self.training.steps,
             initial=self.step,
             unit="step",
             disable=None if progress else True,
         )
+        started = time.perf_counter()
         with process.EndRequest() as end, bar:
             while self.step < self.training.steps:
                 loss = self._advance()
-                self._snapshot()
+                now = time.perf_counter()
+                self.seconds += now - started
+                started = now
                 bar.update()
-                last = self.step == self.training.steps
-                if self.step % self.training.log_every == 0 or last:
-                    self.metrics.append(self._line(loss))
-                    bar.set_postfix(
-                        loss=f"{loss:.2e}", points=self.metrics[-1]["n_points"], refresh=False
-                    )
-                if self.step % self.training.checkpoint_every == 0 or last or end.came:
-                    now = time.perf_counter()
-                    self.seconds, started = self.seconds + now - started, now
-                    self._save()
-                    end.grant(
-                        f"terminated: step {self.step} of {self.training.steps} is saved in "
-                        f"{self.out}"
-                    )
+                end.came = self.place.anyone(end.came)
+                stop = end.came
+                self.record(loss, stop)
+                if self.is_logged:
+                    points = self.metrics[-1]["n_points"]
+                    bar.set_postfix(loss=f"{loss:.2e}", points=points, refresh=False)
+                if stop or (self.place.size == 1 and self.saved == self.step):
+                    end.grant(self.where())
+
+    def tell(self, watch: Callable[[dict[str, Any]], object]) -> None:
+        """Have a function told each line of metrics, those first that are there."""
+        for line in self.metrics:
+            watch(line)
+        self.watch = watch
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last step is taken."""
+        return self.step == self.training.steps
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the present step has a line of metrics."""
+        return self.is_over or self.step % self.training.log_every == 0
+
+    def begin(self) -> None:
+        """Prepare for steps; where none is left, make sure that all files are there."""
+        if not self.is_over:
+            self.model.train()
+            self._snapshot()
+        elif (
+            self.place.is_first and not self._finished()
+        ):  # killed between the files of the last checkpoint
+            self.save()
+
+    def record(self, loss: float, save: bool = False) -> None:
+        """Write down the step that was taken, as the config asks for it.
+
+        Args:
+            loss: before the step.
+            save: write a checkpoint in any case.
+        """
+        self._snapshot()
+        if self.is_logged:
+            self.metrics.append(self._line(loss))
+            if self.watch:
+                self.watch(self.metrics[-1])
+        if self.is_over or save or self.step % self.training.checkpoint_every == 0:
+            self.save()
+
+    def where(self) -> str:
+        """What is said of a run that ends before its time, and is saved."""
+        return f"terminated: step {self.step} of {self.training.steps} is saved in {self.out}"
 
     def _advance(self) -> float:
         """One step of Adam; the loss before it."""
-        training = self.training
-        loss = self._loss(self.batches.at(self.step))
+        prompts = self.batches.at(self.step)
+        loss = torch.zeros_like(self.model.numbers[0, 0])
+        for rows in self.place.pieces(len(prompts), self.training.accumulate):
+            piece = prompts[rows]
+            part = len(piece) / len(prompts) * self._loss(piece)
+            part.backward()
+            loss += part.detach()
+        sums = [loss]
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                sums.append(parameter.grad)
+        self.place.add_up(sums)
         value = loss.item()
-        if not math.isfinite(value):
+        self.update(value)
+        return value
+
+    def update(self, loss: float) -> None:
+        """Take a step of Adam by the gradients that the parameters hold.
+
+        Args:
+            loss: that they are of.
+
+        Raises:
+            TrainingDiverged: it is not finite.
+        """
+        if not math.isfinite(loss):
             raise TrainingDiverged(
-                f"the loss became {value} at step {self.step}; {self._kept()}: lower learning_rate "
+                f"the loss became {loss} at step {self.step}; {self._kept()}: lower learning_rate "
                 "or grad_clip and start in a fresh folder"
             )
-        loss.backward()
         if self.model.cfg.unit == "diagonal":
             keep_diagonal(self.model)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.grad_clip)
-        self.optimiser.step(learning_rate(training, self.step))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.grad_clip)
+        self.optimiser.step(learning_rate(self.training, self.step))
         self.step += 1
-        return value
 
     def _loss(self, prompts: Prompts) -> Tensor:
         """The squared error over all prefixes."""
+        tokens, targets, read = self.posed(prompts)
+        return squared_error(self.model(tokens, read), targets)
+
+    def posed(self, prompts: Prompts) -> tuple[Tensor, Tensor, range]:
+        """Tokens, what is to be predicted, and the positions where, as the model takes them."""
         read, points = self.encoding.read_at(prompts.n_points, self.model.cfg.attention_dir)
-        device = self.model.unembed.W_U.device
-        targets = prompts.ys[:, points.start : points.stop].to(device)
-        out = self.model(self.encoding.encode(prompts).to(device), read)
-        return (out - targets).square().mean()
+        weight = self.model.numbers
+        targets = prompts.ys[:, points.start : points.stop].to(weight)
+        return self.encoding.encode(prompts).to(weight), targets, read
 
     def _snapshot(self) -> None:
         """Remember the weights of this step, if the config asks for them."""
@@ -209,16 +337,20 @@ class _Run:
             )
         remove_leftovers(self.out, FILES)
 
-    def _save(self) -> None:
+    def save(self) -> None:
         """Write a checkpoint.
 
         The metrics come first and `training_state` alone decides where a resumed run starts.
         """
+        # Every process sees weights that went wrong; the first alone writes.
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
             raise TrainingDiverged(
                 f"weights became NaN or infinite before step {self.step}; {self._kept()}: lower "
                 "learning_rate or grad_clip and start in a fresh folder"
             )
+        if not self.place.is_first:
+            self.saved = self.step
+            return
         state.write_metrics(self.out, self.metrics)
         if self.snapshots:
             store.write_snapshots(self.out, self.snapshots)
@@ -291,6 +423,11 @@ class _Run:
         if self.saved is None:
             return f"there is no earlier checkpoint in {self.out}"
         return f"the checkpoint of step {self.saved} is kept in {self.out}"
+
+
+def squared_error(predicted: Tensor, targets: Tensor) -> Tensor:
+    """The mean over prompts, prefixes and coordinates."""
+    return (predicted - targets).square().mean()
 
 
 def _first_difference(

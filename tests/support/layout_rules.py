@@ -84,6 +84,7 @@ SITES = {
     "jinja2": "report.html",
     "ray": "jobs.on_ray",
     "submitit": "jobs.on_slurm",
+    "wandb": "training.logs",
 }
 # ... and what may be imported anywhere, but by one file only.
 ONCE = {"kaleido", "sklearn"}

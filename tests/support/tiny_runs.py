@@ -1,5 +1,6 @@
 """The smallest runs that have every part: what the tests of training and of run folders share."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -112,13 +113,18 @@ def refuse(source: Path | str, match: str, read: Callable = load) -> None:
     assert "\n" not in str(refused.value)
 
 
+def line(text: str) -> dict[str, float]:
+    """A line of metrics."""
+    return json.loads(text)
+
+
 class Killed(BaseException):
     """Stands for the end of the process: nothing in the package may catch it."""
 
 
 def train_until(run: dict | RunConfig, folder: Path, step: int) -> None:
     """Train, and die before this step (counted from 0)."""
-    advance = trainer._Run._advance
+    advance = trainer.Run._advance
 
     def stopping(self):
         if self.step == step:
@@ -126,9 +132,12 @@ def train_until(run: dict | RunConfig, folder: Path, step: int) -> None:
         return advance(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer._Run, "_advance", stopping)
+        patch.setattr(trainer.Run, "_advance", stopping)
         with pytest.raises(Killed):
             trainer.train(run, folder, progress=False)
+
+
+LARGE = 1e25  # its square overflows in float32
 
 
 class Exploding(Polynomial):
@@ -136,4 +145,4 @@ class Exploding(Polynomial):
 
     def sample(self, *args, **kwargs):
         prompts = super().sample(*args, **kwargs)
-        return replace(prompts, ys=prompts.ys * 1e25)
+        return replace(prompts, ys=prompts.ys.to(torch.get_default_dtype()) * LARGE)

@@ -10,6 +10,7 @@ from icl_interp.jobs import HERE
 from icl_interp.provenance import read_json
 from icl_interp.results import from_dict
 from icl_interp.sweep import plan
+from icl_interp.training import together
 
 TEXT = """
 recipe: affine
@@ -49,6 +50,7 @@ def test_a_grid_is_every_value_with_every_other(tmp_path):
         ("[0, 1]", "[0, x]", "seed must be a whole number"),
         ("training.seed:", "training.sead:", "sead"),
         ("analyze: false", "analyze: {claim: []}", "claim"),
+        ("analyze: false", "together: 0", "together in .* a whole number from 1 up, but got 0"),
         ("analyze: false", "analyze: false\ncases: 3", "cases in .* must be a list of changes"),
     ],
 )
@@ -85,3 +87,29 @@ def test_each_run_stands_once_in_the_table(tmp_path):
     other = planned(tmp_path, TEXT.replace("[0, 1]", "[0, 2]"))
     with pytest.raises(InputError, match="parts of a run with other runs"):
         sweep.run(other, tmp_path / "out", HERE)
+
+
+def test_runs_of_one_shape_are_trained_together(tmp_path, monkeypatch):
+    plain = sweep.run(planned(tmp_path, TEXT), tmp_path / "plain", HERE)
+    seen = []
+    real = together.backward
+    monkeypatch.setattr(together, "backward", lambda runs: seen.append(len(runs)) or real(runs))
+    asked = planned(tmp_path, f"{TEXT}together: 3\n")
+    found = sweep.run(asked, tmp_path / "out", HERE)
+    assert seen == [3] * 4  # four steps; the fourth run is trained by its own job
+    check_each_once(found.table, asked.runs)
+    np.testing.assert_allclose(found.table["error"], plain.table["error"], rtol=1e-3)
+    again = sweep.run(asked, tmp_path / "out", HERE)
+    assert seen == [3] * 4
+    assert again.table.equals(found.table)
+
+
+def test_a_run_that_fails_in_a_group_is_named(tmp_path):
+    asked = planned(tmp_path, f"{TEXT}together: 4\n")
+    broken = tmp_path / "out" / "runs" / asked.runs[2].name
+    broken.mkdir(parents=True)
+    (broken / "notes.txt").write_text("mine")
+    found = sweep.run(asked, tmp_path / "out", HERE)
+    assert list(found.failed) == [asked.runs[2].name]
+    assert "is not empty and holds no run" in found.failed[asked.runs[2].name]
+    assert list(found.table["state"]) == ["done", "done", "failed", "done"]

@@ -188,7 +188,7 @@ def test_the_eigenvalues_of_a_diagonal_are_its_numbers(monkeypatch):
 def test_a_run_that_could_not_be_scored_is_refused_before_it_is_trained(tmp_path, monkeypatch):
     """And not once its last step is done."""
     monkeypatch.setattr(
-        trainer._Run, "_advance", lambda self: pytest.fail("it trains", pytrace=False)
+        trainer.Run, "_advance", lambda self: pytest.fail("it trains", pytrace=False)
     )
     config = recipes.resolve(tiny_runs.data(task={**tiny_runs.data()["task"], "degrees": [100]}))
     with pytest.raises(InputError, match="leave none to score: 101 points determine the function"):

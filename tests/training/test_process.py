@@ -42,14 +42,14 @@ def check_same_files(folder, reference):
 
 def signalling(step, patch, number=signal.SIGTERM):
     """At this step the system asks this process to end."""
-    advance = trainer._Run._advance
+    advance = trainer.Run._advance
 
     def signalled(run):
         if run.step == step:
             os.kill(os.getpid(), number)
         return advance(run)
 
-    patch.setattr(trainer._Run, "_advance", signalled)
+    patch.setattr(trainer.Run, "_advance", signalled)
 
 
 def mine(*_):
@@ -88,8 +88,8 @@ def test_a_run_that_is_not_saved_or_not_ended_would_be_noticed(tmp_path, whole, 
         patch.setattr(process.EndRequest, "__exit__", lambda end, *error: None)
         must_fail(check_terminated, tmp_path / "b", whole, 6)
     with monkeypatch.context() as patch:
-        real = trainer._Run._save
-        patch.setattr(trainer._Run, "_save", lambda run: None if run.step == 7 else real(run))
+        real = trainer.Run.save
+        patch.setattr(trainer.Run, "save", lambda run: None if run.step == 7 else real(run))
         must_fail(check_terminated, tmp_path / "c", whole, 6)
 
 
@@ -130,7 +130,7 @@ from icl_interp.training import trainer
 
 evaluation.in_distribution = lambda predictor, task: {"error": .5, "low": .4, "high": .6, "r2": .5}
 folder, what, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-advance, replace, written = trainer._Run._advance, os.replace, []
+advance, replace, written = trainer.Run._advance, os.replace, []
 
 def signalled(run):
     if run.step == number:
@@ -144,7 +144,7 @@ def killed(temporary, path):
     replace(temporary, path)
 
 if what == "terminate":
-    trainer._Run._advance = signalled
+    trainer.Run._advance = signalled
 if what == "kill":
     provenance.os.replace = killed
 sys.argv[1:] = ["train", folder + ".yaml", "--out", folder]
@@ -207,7 +207,7 @@ def test_a_second_run_in_a_folder_is_refused(tmp_path, monkeypatch, whole):
     with process.alone_in(folder):
         check_refused(folder)
     assert not folder.exists()  # nothing was written in it
-    refused, advance = [], trainer._Run._advance
+    refused, advance = [], trainer.Run._advance
 
     def trying(run):
         if run.step == 6 and not refused:
@@ -216,7 +216,7 @@ def test_a_second_run_in_a_folder_is_refused(tmp_path, monkeypatch, whole):
         return advance(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer._Run, "_advance", trying)
+        patch.setattr(trainer.Run, "_advance", trying)
         train(RUN, folder, progress=False)
     assert refused == [6]
     check_same_files(folder, whole)

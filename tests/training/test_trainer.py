@@ -100,8 +100,8 @@ def test_a_finished_run_returns_at_once(uninterrupted, monkeypatch):
 
     folder, config = uninterrupted["growing prompts"], tiny_runs.data(**RUNS["growing prompts"])
     before = tiny_runs.contents(folder)
-    monkeypatch.setattr(trainer._Run, "_advance", never)
-    monkeypatch.setattr(trainer._Run, "_save", never)
+    monkeypatch.setattr(trainer.Run, "_advance", never)
+    monkeypatch.setattr(trainer.Run, "save", never)
     assert train(config, folder, progress=False).step == 12
     assert tiny_runs.contents(folder) == before
 

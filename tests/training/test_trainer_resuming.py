@@ -73,7 +73,7 @@ def test_so_is_one_on_a_pool_of_functions(tmp_path, monkeypatch):
 def remembering(patch):
     """Mutant: one generator goes on from step to step, and starts again with the process."""
     streams = {}
-    real_init = trainer._Run.__init__
+    real_init = trainer.Run.__init__
 
     def init(run, *args):
         streams.clear()
@@ -82,19 +82,19 @@ def remembering(patch):
     def ignoring_step(seed, stream, step=0):
         return streams.setdefault((seed, stream), provenance.generator(seed, stream))
 
-    patch.setattr(trainer._Run, "__init__", init)
+    patch.setattr(trainer.Run, "__init__", init)
     patch.setattr(data, "generator", ignoring_step)
 
 
 def after_resume(change):
     def mutant(patch):
-        resume = trainer._Run._resume
+        resume = trainer.Run._resume
 
         def changed(run):
             resume(run)
             change(run)
 
-        patch.setattr(trainer._Run, "_resume", changed)
+        patch.setattr(trainer.Run, "_resume", changed)
 
     return mutant
 
@@ -187,8 +187,8 @@ def all_metrics(run):
     ("mutant", "n_writes"),
     [
         (after_resume(all_metrics), 1 + 4 + 1),  # lines of steps that the state never reached
-        (lambda patch: patch.setattr(trainer._Run, "_finished", lambda run: True), N_WRITES - 2),
-        (lambda patch: patch.setattr(trainer._Run, "_finished", lambda run: True), N_WRITES - 1),
+        (lambda patch: patch.setattr(trainer.Run, "_finished", lambda run: True), N_WRITES - 2),
+        (lambda patch: patch.setattr(trainer.Run, "_finished", lambda run: True), N_WRITES - 1),
     ],
     ids=["metrics ahead of the state", "no last model", "no last provenance"],
 )
@@ -214,14 +214,14 @@ from icl_interp import evaluation
 from icl_interp.training import trainer
 
 evaluation.in_distribution = lambda predictor, task: {"error": 0.5, "low": 0.4, "high": 0.6, "r2": 0.5}
-advance = trainer._Run._advance
+advance = trainer.Run._advance
 
 def waiting_for_the_end(run):
     if run.step == 50:
         time.sleep(600)  # however late the kill comes, it comes in time
     return advance(run)
 
-trainer._Run._advance = waiting_for_the_end
+trainer.Run._advance = waiting_for_the_end
 trainer.train(json.loads(sys.argv[1]), sys.argv[2], progress=False)
 """
 

@@ -163,8 +163,8 @@ def test_layers_of_relation_4_train_and_go_on_where_they_were(tmp_path, monkeypa
             raise CutOff
         return real(self)
 
-    real = trainer._Run._advance
-    monkeypatch.setattr(trainer._Run, "_advance", advance)
+    real = trainer.Run._advance
+    monkeypatch.setattr(trainer.Run, "_advance", advance)
     with pytest.raises(CutOff):
         trainer.train(run, tmp_path / "cut", progress=False)
     monkeypatch.undo()
