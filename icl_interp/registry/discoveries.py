@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import binomtest, false_discovery_control
 
 from icl_interp.analyses.claim import OPPOSITE
-from icl_interp.analyses.criterion import Criterion, Estimate, Region, Verdict
+from icl_interp.analyses.criterion import Criterion, Estimate, Region
 from icl_interp.registry.entry import Entry
 from icl_interp.resampling import EXTREMES, LEVEL, N_TAILS
 
@@ -21,9 +21,7 @@ RATE = 0.05  # share of wrong verdicts among discoveries
 ONE_END = (1 - LEVEL) / 2  # chance at which one end of an interval misses the truth
 
 
-def chance_of(
-    criterion: Criterion, numbers: Mapping[str, Estimate], verdict: Verdict
-) -> float | None:
+def chance_of(criterion: Criterion, numbers: Mapping[str, Estimate], verdict: str) -> float | None:
     """The chance of a verdict by the draw of prompts where the truth is another, at most.
 
     It is two-sided, since a model may be judged wrongly either way. For support all conditions
