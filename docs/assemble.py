@@ -20,6 +20,7 @@ import coverage
 import torch
 
 from icl_interp import HookedTransformer, HookedTransformerConfig, theory
+from icl_interp import registry as verdicts
 from icl_interp.studies import STUDIES
 from icl_interp.testing.planted import tools as trial
 from icl_interp.theory.errata import Erratum
@@ -54,6 +55,7 @@ PACKAGES = (
     "testing.planted",
     "experiments",
     "baselines",
+    "registry",
 )
 MADE = {  # what a link in the repository leads to, and the page that is made of it
     "../icl_interp/studies": "claims/index.md",
@@ -62,6 +64,7 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
     "pages/hooks.md": "reference/hooks.md",
     "pages/errata.md": "errata.md",
     "pages/tools.md": "tools.md",
+    "pages/registry.md": "registry.md",
     "coverage.csv": "coverage.md",
     "../SECURITY.md": "security.md",
 }
@@ -91,6 +94,7 @@ def sources() -> dict[str, str]:
         "reference/hooks.md": hooks(),
         "errata.md": errata(),
         "tools.md": tools(),
+        "registry.md": registry(),
         "coverage.md": coverage.page(),
     }
     found["security.md"] = linked(
@@ -203,6 +207,15 @@ def tools() -> str:
     assert found is not None
     shown = "\n".join(found.lines())
     return page.replace("<!-- kept -->", f"```text\n{shown}\n```")
+
+
+def registry() -> str:
+    """The table of the project's registry of verdicts."""
+    path = DOCS / "pages" / "registry.md"
+    found = verdicts.read(ROOT / "registry")
+    return linked(path.read_text("utf-8"), path, "").replace(
+        "<!-- table -->", verdicts.Table.of(found).page()
+    )
 
 
 def erratum(one: Erratum) -> str:

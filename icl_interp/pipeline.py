@@ -148,6 +148,7 @@ def analyze(
         "name": loaded.name,
         "step": loaded.step,
         "run_id": run_id(loaded.config),
+        "weights_sha256": weights.weights_hash(loaded.model),
     }
     if loaded.config.training:
         origin["kind_of_training"] = companions_of.kind_of(encode(loaded.config))

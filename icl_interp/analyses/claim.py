@@ -4,7 +4,7 @@ Judging takes milliseconds and no model.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -407,18 +407,62 @@ class Claim:
             firm=decision.firm if verdict == decision.verdict else None,
         )
 
+    def numbers(
+        self, results: Mapping[str, Result], facts: Facts
+    ) -> tuple[Mapping[str, Estimate], list[Mapping[str, Estimate]]]:
+        """All that a verdict rests on: the numbers of the model, and those of each control.
+
+        They are by the keys of the criterion. `decided` needs no more.
+        """
+        measured = Results(results)
+        asked, first = self._numbers(measured, facts)
+        return asked, self._numbers_of_controls(first, measured, facts)
+
+    def decided(
+        self,
+        asked: Mapping[str, Estimate],
+        controls: Sequence[Mapping[str, Estimate]],
+        facts: Facts,
+    ) -> tuple[Verdict, str]:
+        """The verdict that stored numbers give, and what forbids a decision; empty for nothing.
+
+        Args:
+            asked: the numbers of the model.
+            controls: those of each control, as `numbers` gives them.
+            facts: about the model.
+
+        Raises:
+            InputError: a number that the criterion asks for is missing.
+        """
+        if reason := self.exclusion(facts):
+            return "not_applicable", reason
+        if reason := facts.unmeasured():
+            return "inconclusive", f"{reason}: no claim can be judged."
+        decision = self.criterion.decide(asked, facts.n_claims)
+        why = decision.failed or self._forbidden(
+            decision, facts, lambda: [self._of_control(asked, its) for its in controls]
+        )
+        return ("inconclusive", why) if why else (decision.verdict, "")
+
     def _gated(
         self, decision: Decision, evidence: Evidence, results: Results, facts: Facts
     ) -> tuple[Verdict, str]:
         """The verdict and its reason, which begins with what forbids a decision, if any."""
-        if why := decision.failed or self._forbidden(decision, evidence, results, facts):
+
+        def outcomes() -> list[Verdict]:
+            return self._outcomes_of_controls(evidence.quantities, evidence.control, results, facts)
+
+        if why := decision.failed or self._forbidden(decision, facts, outcomes):
             return "inconclusive", " ".join(filter(None, (why, evidence.says)))
         return decision.verdict, " ".join(filter(None, (evidence.says, evidence.caveat)))
 
     def _forbidden(
-        self, decision: Decision, evidence: Evidence, results: Results, facts: Facts
+        self, decision: Decision, facts: Facts, outcomes_of_controls: Callable[[], list[Verdict]]
     ) -> str | None:
-        """Why a claim is not decided although its criterion is; None if nothing forbids it."""
+        """Why a claim is not decided although its criterion is; None if nothing forbids it.
+
+        What the controls show is asked for only where it counts.
+        """
         if decision.verdict == "inconclusive":
             return None
         if facts.n_units < MIN_UNITS:
@@ -433,7 +477,7 @@ class Claim:
         forbids = self._forbidding(decision)
         if forbids is None:
             return None
-        outcomes = self._outcomes_of_controls(evidence.quantities, evidence.control, results, facts)
+        outcomes = outcomes_of_controls()
         if outcomes.count(forbids) <= len(outcomes) / 2:
             return None
         if self.kind == "learning":
@@ -466,10 +510,17 @@ class Claim:
             results: of the model and all its controls.
             facts: about the model.
         """
-        found: list[Verdict] = [self._of_control(asked, first)]
+        each = self._numbers_of_controls(first, results, facts)
+        return [self._of_control(asked, its) for its in each]
+
+    def _numbers_of_controls(
+        self, first: Mapping[str, Estimate], results: Results, facts: Facts
+    ) -> list[Mapping[str, Estimate]]:
+        """The numbers of each untrained control that was measured, those of the first in front."""
+        found = [first]
         for control in results.by_control[1:]:
             if all(CONTROL + m.name in control for m in self.control):
-                found.append(self._of_control(asked, self._numbers(control, facts)[1]))
+                found.append(self._numbers(control, facts)[1])
         return found
 
     def _of_control(

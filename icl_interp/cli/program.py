@@ -9,7 +9,17 @@ from typing import Any
 import typer
 
 from icl_interp import threads
-from icl_interp.cli import analyze, claims, complete, evaluate, reproduce, selfcheck, train, zoo
+from icl_interp.cli import (
+    analyze,
+    claims,
+    complete,
+    evaluate,
+    registry,
+    reproduce,
+    selfcheck,
+    train,
+    zoo,
+)
 from icl_interp.cli.root import app, say
 from icl_interp.cli.shared import with_shared
 from icl_interp.errors import Formatter, InputError
@@ -30,6 +40,9 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(with_shared(command))
+for command in (registry.add, registry.judge, registry.table, registry.diff):
+    registry.app.command()(with_shared(command))
+app.add_typer(registry.app)
 # BadParameter -> UsageError -> ClickException. Newer versions of typer carry a copy of click, older
 # ones import it.
 CLICK_ERROR: Any = typer.BadParameter.__mro__[2]

@@ -11,7 +11,16 @@ SHOWING = (
     "figures",
     "report",
     "reproduction",
-    *("algorithms", "sweep", "batch.py", "options.py", "cli", "summary.py", "trajectories.py"),
+    *(
+        "algorithms",
+        "registry",
+        "sweep",
+        "batch.py",
+        "options.py",
+        "cli",
+        "summary.py",
+        "trajectories.py",
+    ),
 )  # what shows verdicts, in the package or in a study
 
 

@@ -16,7 +16,7 @@ import icl_interp
 from icl_interp.analyses.claim import LEARNED_R2, MIN_UNITS, Claim, Evidence
 from icl_interp.analyses.criterion import INF, Condition, Criterion, Estimate, Precondition
 from icl_interp.analyses.finding import Finding, Quote
-from icl_interp.analyses.measurement import measurement
+from icl_interp.analyses.measurement import CONTROLS, measurement
 from icl_interp.analyses.registry import REGISTRY, register, select
 from icl_interp.errors import InputError
 from icl_interp.provenance import finite
@@ -576,3 +576,23 @@ def test_a_criterion_from_before_conditions_had_names_keeps_its_words():
     back = Finding.from_dict(data)
     assert back.criterion.text == NAMED.text
     assert back.decided_by.supports == (0.9, 1.0)
+
+
+def alike(asked: Claim, known, n_controls: int) -> None:
+    """The verdict from stored numbers is the one from results, with as many controls."""
+    results = {f"{prefix}x": make_array([0.0], {"unit": (0,)}) for prefix in CONTROLS[:n_controls]}
+    numbers, controls = asked.numbers(results, known)
+    assert asked.decided(numbers, controls, known)[0] == asked.judge_results(results, known).verdict
+
+
+@pytest.mark.parametrize("kind", ["architecture", "learning"])
+@pytest.mark.parametrize("found", [SURE, OPEN, AGAINST])
+def test_numbers_alone_give_the_verdict(kind, found):
+    for control in (None, SURE, AGAINST):
+        for known in (FACTS, changed(FACTS, n_units=4), changed(FACTS, r2=0.5)):
+            alike(claim(found, kind, control), known, 1)
+    passing = claim(SURE, "learning", SURE)
+    numbers, _ = passing.numbers({}, FACTS)
+    assert passing.decided(numbers, [numbers], FACTS)[0] == "inconclusive"
+    # A control that fails leaves the verdict as it is.
+    assert passing.decided(numbers, [estimates(share=AGAINST)], FACTS)[0] == "supported"

@@ -42,8 +42,8 @@ LAYERS = {
     4: ("experiments", "figures"),
     5: ("studies",),
     6: (
-        *("algorithms", "batch", "options", "pipeline", "report", "reproduction"),
-        *("sources", "sweep", "testing", "trajectories"),
+        *("algorithms", "batch", "options", "pipeline", "registry", "report"),
+        *("reproduction", "sources", "sweep", "testing", "trajectories"),
     ),
     7: ("cli",),
     8: ("__main__",),
@@ -69,6 +69,7 @@ SIDEWAYS = {
     "predictors": {"adapters", "checkpoints"},
     "evaluation": {"checkpoints", "predictors"},
     "pipeline": {"report"},
+    "registry": {"report", "testing"},
     "reproduction": {"report"},
     "sweep": {"pipeline", "report"},
     "trajectories": {"pipeline"},
