@@ -151,7 +151,7 @@ def check(answer: tuple[int, int]) -> None:
     errors = {}
     for layer in range(judge.model.cfg.n_layers):
         for head in range(judge.model.cfg.n_heads):
-            with icl_interp.intervene(judge.model, AblateHeads.zero([(layer, head)])):
+            with icl_interp.intervene(judge.model, AblateHeads.zero((layer, head))):
                 missed = judge.predict(shown)[:, -1] - shown.ys[:, -1]
             errors[layer, head] = float(missed.square().mean())
     largest = max(errors, key=lambda one: errors[one])

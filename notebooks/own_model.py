@@ -240,15 +240,16 @@ if answer is not None:
 #     with torch.no_grad():
 #         for block in model.blocks:
 #             block.attn.W_Q *= 2
+#             block.attn.b_Q *= 2
 #             block.attn.W_K /= 2
+#             block.attn.b_K /= 2
 #
 #
 # answer = rescale
 # ```
 #
-# Biases of queries and keys, where a model has them, must be scaled along; this model has none.
-# Claims are about what a model computes, so no verdict may change by such an edit:
-# `icl_interp.testing.check_study` tries it.
+# The biases belong to queries and keys, so they are scaled along. Claims are about what a model
+# computes, so no verdict may change by such an edit: `icl_interp.testing.check_study` tries it.
 #
 # </details>
 
