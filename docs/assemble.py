@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import catalogue
+import citation
 import coverage
+import gallery
 import torch
 
 from icl_interp import HookedTransformer, HookedTransformerConfig, theory
@@ -66,7 +68,10 @@ MADE = {  # what a link in the repository leads to, and the page that is made of
     "pages/tools.md": "tools.md",
     "pages/registry.md": "registry.md",
     "coverage.csv": "coverage.md",
+    "pages/gallery.md": "gallery.md",
     "../SECURITY.md": "security.md",
+    "../CHANGELOG.md": "changelog.md",
+    "../CITATION.cff": "citation.md",
 }
 GUIDES = {
     "Add a claim",
@@ -96,11 +101,19 @@ def sources() -> dict[str, str]:
         "tools.md": tools(),
         "registry.md": registry(),
         "coverage.md": coverage.page(),
+        "citation.md": citation.page(ROOT / "CITATION.cff"),
+        "gallery.md": figures(),
     }
-    found["security.md"] = linked(
-        (ROOT / "SECURITY.md").read_text("utf-8"), ROOT / "SECURITY.md", ""
-    )
+    for name in ("SECURITY", "CHANGELOG"):
+        path = ROOT / f"{name}.md"
+        found[f"{name.lower()}.md"] = linked(path.read_text("utf-8"), path, "")
     return found
+
+
+def figures() -> str:
+    """The gallery, with what its code draws."""
+    path = DOCS / "pages" / "gallery.md"
+    return gallery.with_figures(linked(path.read_text("utf-8"), path, ""))
 
 
 def guides() -> dict[str, str]:

@@ -1,9 +1,11 @@
 """The catalogue of claims, from the registers: a page a claim, and one that lists them by study."""
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from divs import div
 
@@ -207,15 +209,23 @@ def _withstood(claim: Claim) -> Iterator[str]:
         )
 
 
+@functools.cache
+def _recorded() -> dict[str, dict[str, Any]]:
+    """Findings by the name of a bundled model and the id of a claim."""
+    return {
+        path.stem: json.loads(path.read_text("utf-8")) for path in sorted(RECORD.glob("*.json"))
+    }
+
+
 def _verdicts(claim: Claim) -> str:
     rows = []
-    for path in sorted(RECORD.glob("*.json")):
-        found = json.loads(path.read_text("utf-8")).get(claim.id)
+    for model, findings in _recorded().items():
+        found = findings.get(claim.id)
         if found:
             mark = MARKS[found["verdict"]][0]
             rows.append(
                 (
-                    f"`{path.stem}`",
+                    f"`{model}`",
                     f"{mark}\N{NO-BREAK SPACE}{found['verdict']}",
                     _number(found["test"]),
                 )
@@ -245,23 +255,41 @@ def _table(head: Row, rows: Iterator[Row] | Sequence[Row]) -> str:
 
 
 def _index(claims: Sequence[Claim]) -> str:
+    signs = ", ".join(f"{MARKS[v][0]} {v}" for v in ("supported", "contradicted", "inconclusive"))
     parts = [
         "# Catalogue of claims",
         f"All {len(claims)} claims that reports judge, by study. Each page has the sentence of the "
         "work, how it is measured, what decides, the controls, and the verdicts on the bundled "
         "models.",
+        f"Columns on the right are bundled models: {signs}. An empty cell says that the claim does "
+        "not apply to the model.",
     ]
     for study in BUNDLED:
         of_it = [claim for claim in claims if claim.study == study.name]
-        rows = [(f"[{plain(c.statement)}]({c.id}.md)", _question(c), c.kind) for c in of_it]
+        # A model has a column where at least one claim of the study applies to it.
+        ids = {claim.id for claim in of_it}
+        models = [model for model, findings in _recorded().items() if ids & set(findings)]
+        rows = [(*_described(claim), *_marks(claim, models)) for claim in of_it]
+        head = ("claim", "about", "kind", *(f"`{model}`" for model in models))
         parts += [
             f"## {study.name}",
             _ended(plain(study.work)),
-            _table(("claim", "about", "kind"), rows),
+            f"```{{container}} claims-by-model\n{_table(head, rows)}\n```",
         ]
     listed = "\n".join(claim.id for claim in claims)
     parts.append(f"```{{toctree}}\n:hidden:\n\n{listed}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def _described(claim: Claim) -> Row:
+    return f"[{plain(claim.statement)}]({claim.id}.md)", _question(claim), claim.kind
+
+
+def _marks(claim: Claim, models: Sequence[str]) -> Iterator[str]:
+    """The sign of the verdict on each model, empty where the claim does not apply."""
+    for model in models:
+        found = _recorded()[model].get(claim.id)
+        yield MARKS[found["verdict"]][0] if found else ""
 
 
 def _question(claim: Claim) -> str:

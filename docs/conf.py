@@ -26,12 +26,14 @@ author = "The icl_interp authors"
 version = release = icl_interp.__version__
 project_copyright = author
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+viewcode_line_numbers = True
 default_role = "literal"  # docstrings put code between single backticks
 html_theme = "furo"
-html_title = "icl_interp"
+html_title = f"icl_interp {version}"
 html_static_path = [str(ROOT / "docs" / "static"), str(STATIC)]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js", "claims.js"]
 html_show_sphinx = html_show_sourcelink = html_copy_source = False
 html_math_renderer = "mathml"
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 MINUS = "\N{MINUS SIGN}"
 OUTSIDE = "seen from outside: no causal check"
 NOT_FINITE = ("nan", "inf", "-inf")  # how JSON data of ours writes these numbers
@@ -136,3 +138,16 @@ def model_words(model: Mapping[str, Any]) -> str:
     heads = "1 head" if model["n_heads"] == 1 else f"{model['n_heads']} heads"
     parts = "attention only" if model["attn_only"] else "attention + MLP"
     return f"{size} x {heads}, {norm}, {model['score_fn']}, {parts}"
+
+
+def as_table(title: str, rows: Mapping[str, object]) -> str:
+    """An object as HTML for a notebook: a title, and a row for each thing to know about it.
+
+    Rows without a value are left out. All text is escaped.
+
+    >>> as_table("a < b", {"x": 1, "y": ""})
+    '<table><caption>a &lt; b</caption><tr><th scope="row">x</th><td>1</td></tr></table>'
+    """
+    row = Markup('<tr><th scope="row">{}</th><td>{}</td></tr>')
+    shown = Markup("").join(row.format(name, value) for name, value in rows.items() if value != "")
+    return str(Markup("<table><caption>{}</caption>{}</table>").format(title, shown))

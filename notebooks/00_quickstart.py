@@ -213,6 +213,52 @@ print(again)
 
 # %% [markdown]
 # ## Exercise
+# Every prediction of `affine` ends at one value for inputs far below the training interval. Which?
+# Read it off the figure first, then compute it for one prompt of yours with the query at $x =
+# -10^6$. Put the number into `answer`.
+#
+# <details><summary>Hint</summary>
+#
+# Draw a prompt with `task.sample`, set `prompt.xs[:, -1]` to -1e6, and ask `checkpoint.predict`.
+#
+# </details>
+
+# %%
+answer = None  # a number, in place of None
+
+
+# %%
+def check(answer: float) -> None:
+    """Other prompts than yours, as far out as yours: the prompt must not matter."""
+    judge = icl_interp.load("affine")
+    others = judge.task.sample(16, torch.Generator().manual_seed(99))
+    others.xs[:, -1] = -1e6
+    with torch.no_grad():
+        level = judge.predict(others)[:, -1, 0]
+    assert abs(answer - float(level.mean())) < 0.01, "predictions end at another value"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# prompt = task.sample(1, torch.Generator().manual_seed(5))
+# prompt.xs[:, -1] = -1e6
+# with torch.no_grad():
+#     answer = float(checkpoint.predict(prompt)[0, -1, 0])
+# ```
+#
+# One prompt is enough, since far out the prediction no longer depends on the prompt. That is what
+# the claim `limits.context_erased` says.
+#
+# </details>
+
+# %% [markdown]
+# ## More to try
 # Analyse `affine_post_ln`, which normalises after each sum instead of before each block. Is one
 # norm enough to make its plateau? (`report["limits.layernorm_causes_saturation"].causal["each norm
 # alone"]`.) The notebook `mechanism` asks next which heads make the predictions.

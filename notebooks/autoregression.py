@@ -353,6 +353,58 @@ finish(figure, 760, 400)
 
 # %% [markdown]
 # ## Exercise
+# The rule $\overline{s_{T-1}}\, s_T\, s_T$ holds where every step keeps the size of a state. Let
+# $|\lambda|$ be other than 1: a path $z_{t+1} = \lambda z_t$ that shrinks or grows. Write the rule
+# that still gives the next state from the last two. Put a function of a path, (point, plane),
+# complex, into `answer`.
+#
+# <details><summary>Hint</summary>
+#
+# $\lambda$ is the quotient of two states in a row. Where was it allowed to multiply by the complex
+# conjugate instead?
+#
+# </details>
+
+# %%
+answer = None  # a function of a path that returns its next state, in place of None
+
+# %%
+from collections.abc import Callable
+
+
+def check(answer: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """On paths that shrink and grow."""
+    numbers = torch.Generator().manual_seed(99)
+    size, angle, start = (torch.rand(8, generator=numbers, dtype=torch.float64) for _ in range(3))
+    factor = torch.polar(0.5 + size, 6 * angle)
+    path = torch.polar(0.5 + start, angle) * factor ** torch.arange(6)[:, None]  # (point, plane)
+    found = answer(path[:-1])
+    assert torch.allclose(found, path[-1]), "not the next state"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def next_state(path):
+#     return path[-1] * path[-1] / path[-2]
+#
+#
+# answer = next_state
+# ```
+#
+# Dividing by a number is multiplying by its conjugate and dividing by the square of its size,
+# which is 1 for a rotation. A layer of linear attention multiplies but does not divide, so it can
+# do this for rotations only.
+#
+# </details>
+
+# %% [markdown]
+# ## More to try
 # `autoregression_states` sees plain states and has to build the pairs $(s_t, s_{t-1})$ itself
 # (Lemma 1: heads that look at the position before). Analyse it with the claim
 # `autoregression.augmented_tokens`. Which head looks back? Then switch that head off with

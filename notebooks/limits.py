@@ -156,3 +156,52 @@ kept("limits.remedies")["side_by_side"]
 for name in icl_interp.experiments.names():
     if name.startswith("limits."):
         print(f"{name:18} {icl_interp.experiments.get(name).title}")
+
+# %% [markdown]
+# ## Exercise
+# Coefficients from $U(-4, 4)$ instead of $U(-1, 1)$: what is the error of `affine`, relative to
+# that of predicting 0? Guess first: R² in distribution is above 0.99. Then measure it and put the
+# ratio into `answer`.
+#
+# <details><summary>Hint</summary>
+#
+# `evaluation.shifted` above has the errors at sigma = 4, also of `zero`.
+#
+# </details>
+
+# %%
+answer = None  # a number, in place of None
+
+
+# %%
+def check(answer: float) -> None:
+    """Other functions than yours, 4,000 of them."""
+    import torch
+
+    judge = icl_interp.load("affine")
+    drawn = judge.task.sample(4000, torch.Generator().manual_seed(99))
+    a, x = 4 * drawn.parameters, drawn.xs  # coefficients four times as large
+    values = judge.task.value(a, x)
+    shown = type(drawn)(x, values, a, drawn.function)
+    missed = judge.predict(shown)[:, -1, 0] - shown.ys[:, -1, 0]
+    truth = float(missed.square().mean() / shown.ys[:, -1].square().mean())
+    assert abs(answer - truth) < 0.05, "other functions give another ratio"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# errors = evaluation.shifted({"model": affine}, affine.task, (4,), n_contexts=64)
+# mine, zero = (errors.sel(predictor=p, sigma=4).values.mean() for p in ("model", "zero"))
+# answer = float(mine / zero)
+# ```
+#
+# In distribution the ratio is below 0.01. Functions of the same kind, only four times as steep,
+# cost most of what the model has learned.
+#
+# </details>

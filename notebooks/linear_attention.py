@@ -157,3 +157,54 @@ for name in (name for name in names() if name.startswith("linear_attention.")):
     print(name)
     for line in record(name)["says"]:
         print("   ", line)
+
+# %% [markdown]
+# ## Exercise
+# The layer `lsa_fixed` multiplies its predictions when inputs are scaled by $c$. At which $c$ are
+# they twice the truth? Put it into `answer`.
+#
+# <details><summary>Hint</summary>
+#
+# `theory.prediction_slope(P, c**2 * Lambda)` is the factor. It grows with $c$, so halve an
+# interval.
+#
+# </details>
+
+# %%
+answer = None  # a number, in place of None
+
+
+# %%
+def check(answer: float) -> None:
+    """By prompts: the slope of predictions in the truth, with inputs scaled by the answer."""
+    judge = icl_interp.load("lsa_fixed")
+    scaled = judge.task.with_inputs_scaled(float(answer))
+    shown = scaled.sample(20_000, torch.Generator().manual_seed(99))
+    truth, predicted = shown.ys[:, -1], judge.predict(shown)[:, -1]
+    slope = float((predicted * truth).mean() / truth.square().mean())
+    assert abs(slope - 2) < 0.1, f"predictions are {slope:.2f} times the truth"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# layer = icl_interp.load("lsa_fixed")
+# P, Lambda = read_layer(layer.model).product, layer.task.covariance_matrix
+# low, high = 1.0, 3.0
+# for _ in range(40):
+#     answer = (low + high) / 2
+#     if float(theory.prediction_slope(P, answer**2 * Lambda)) < 2:
+#         low = answer
+#     else:
+#         high = answer
+# ```
+#
+# Long training prompts would make the factor $c^2$, so $c = \sqrt 2$. At $N = 20$ the layer
+# shrinks its predictions a little, and $c$ has to be larger.
+#
+# </details>

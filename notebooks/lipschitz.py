@@ -371,17 +371,62 @@ finish(figure, 640, 320)
 # `icl-interp reproduce lipschitz.generalization` (and `.window`, `.bias_noise`, `.norm_growth`,
 # `.low_rank`) runs the experiments; results of the runs at scale "small" come with the package, and
 # `icl_interp.experiments.record(name)` tells what each of them says.
-#
+
+# %% [markdown]
 # ## Exercise
 # Take $L = 3$ and three times the noise, $\sigma = 3$. Before you compute anything: is the best
-# window wider, narrower or the same as at $L = 1$, $\sigma = 1$? The theory answers in milliseconds
-# (the error is $L^2 \beta(w) + \sigma^2 \nu(w)$: what do the two factors do?):
+# window wider, narrower or the same as at $L = 1$, $\sigma = 1$? Put `"wider"`, `"narrower"` or
+# `"same"` into `answer`. (A window is wider where $w$ is smaller.)
+#
+# <details><summary>Hint</summary>
+#
+# The error is $L^2 \beta(w) + \sigma^2 \nu(w)$. What do the two factors do to it, and to the place
+# of its minimum?
+#
+# </details>
+
+# %%
+answer = None  # a word, in place of None
+
+
+# %%
+def check(answer: str) -> None:
+    """The minimisers of both losses."""
+    from icl_interp.theory import lipschitz
+
+    one, three = (lipschitz.optimal_window(lipschitz=c, noise=c, n=100, d=3).window for c in (1, 3))
+    if abs(three / one - 1) < 1e-3:
+        right = "same"
+    else:
+        right = "wider" if three < one else "narrower"
+    assert answer == right, "the minimum of the loss says something else"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# answer = "same"
+# ```
+#
+# Both terms of the error are multiplied by 9, so the minimum stays where it is. Only the ratio of
+# $L$ and $\sigma$ counts.
+#
+# </details>
+
+# %% [markdown]
+# ## More to try
+# The theory gives the window of any $L$ and $\sigma$ in milliseconds:
 #
 # ```python
 # theory.optimal_window(lipschitz=3, noise=3, n=100, d=3).window
 # ```
 #
-# Then train a unit on it and read its $w$; it takes 20 to 40 seconds on one core:
+# Train a unit on it and read its $w$; it takes 20 to 40 seconds on one core:
 #
 # ```
 # icl-interp train lipschitz_relu --out l3 task.lipschitz=3 task.noise_std=3

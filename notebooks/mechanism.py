@@ -128,6 +128,57 @@ along.figure()
 
 # %% [markdown]
 # ## Exercise
+# Patch inputs instead of functions, with `inputs` from above. Which head carries most of the way?
+# Put its layer and its number into `answer`, such as `(2, 3)`.
+#
+# <details><summary>Hint</summary>
+#
+# `patch_activations` takes the pairs as its second argument; sort the table by `share`.
+#
+# </details>
+
+# %%
+answer = None  # (layer, head), in place of None
+
+# %%
+from icl_interp.interventions import AblateHeads
+
+
+def check(answer: tuple[int, int]) -> None:
+    """By another route: without which head is the error largest?"""
+    judge = icl_interp.load("affine")
+    shown = judge.task.sample(256, generator(7, "exercise"))
+    errors = {}
+    for layer in range(judge.model.cfg.n_layers):
+        for head in range(judge.model.cfg.n_heads):
+            with icl_interp.intervene(judge.model, AblateHeads.zero((layer, head))):
+                missed = judge.predict(shown)[:, -1] - shown.ys[:, -1]
+            errors[layer, head] = float(missed.square().mean())
+    largest = max(errors, key=lambda one: errors[one])
+    assert tuple(answer) == largest, "the model misses another head more"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# inputs = contrasts.one_input(task, n_functions=64)
+# table = patch_activations(checkpoint, inputs, "z", by=("head",))
+# best = table.sort_values("share", ascending=False).iloc[0]
+# answer = (int(best["layer"]), int(best["head"]))
+# ```
+#
+# Head 0.2 carries each input to the token of its value. So a changed input reaches the prediction
+# by this head.
+#
+# </details>
+
+# %% [markdown]
+# ## More to try
 # Patch inputs instead of functions: `patch_activations(checkpoint, inputs)`. Which head do you
 # expect to matter now? Then ask how far a kernel of the distance can replace each head:
 # `icl_interp.analyze("affine", claims=("lipschitz.kernel_smoother",))` puts one in its place and

@@ -245,8 +245,66 @@ print(f"untrained: {found.verdict}\n    {found.reason}")
 # true and one for which it is false, edits of weights that leave the function as it is, other
 # samples. `CONTRIBUTING.md` shows how a claim becomes part of a study, and
 # `icl_interp.testing.check_study` tries all of that.
-#
+
+# %% [markdown]
 # ## Exercise
+# The head was chosen on the same prompts that then measured it. Choose it on one half of 512
+# prompts and measure it on the other half. Put its share on the second half into `answer`.
+#
+# <details><summary>Hint</summary>
+#
+# The probe `Pairing` returns (layer, head, prompt). Take the head with the largest mean over the
+# first 256 prompts, and its mean over the others.
+#
+# </details>
+
+# %%
+answer = None  # a number, in place of None
+
+
+# %%
+def check(answer: float) -> None:
+    """The share of the head that fresh prompts choose, on more fresh prompts, from the cache."""
+    judge = icl_interp.load("affine")
+    shares = []
+    for seed in (101, 102):
+        drawn = judge.task.sample(256, torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            _, kept = judge.model.run_with_cache(judge.encoding.encode(drawn))
+        by_layer = []
+        for layer in range(judge.model.cfg.n_layers):
+            weights = kept[f"blocks.{layer}.attn.hook_pattern"]
+            at = torch.arange(1, weights.shape[-1] - 1, 2)
+            by_layer.append(weights[:, :, at, at - 1].mean((0, 2)))
+        shares.append(torch.stack(by_layer))
+    chosen = shares[0].flatten().argmax()
+    truth = float(shares[1].flatten()[chosen])
+    assert abs(answer - truth) < 0.02, "fresh prompts give another share"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# both = checkpoint.task.sample(512, torch.Generator().manual_seed(1))
+# shares = icl_interp.probe(checkpoint, both, [Pairing()])["pairing.share"].values
+# first, second = shares[..., :256].mean(-1), shares[..., 256:].mean(-1)
+# layer, head = np.unravel_index(first.argmax(), first.shape)
+# answer = float(second[layer, head])
+# ```
+#
+# The number hardly changes: one head is far ahead of all others, so the choice is the same on any
+# half. With many heads that are nearly equal, the largest one would look better on the prompts
+# that chose it.
+#
+# </details>
+
+# %% [markdown]
+# ## More to try
 # The head was chosen on the same prompts that then measured it. Choose it on one half of
 # `lab.prompts` and measure on the other. Do the numbers change? And does the claim survive
 # `affine_post_ln`?

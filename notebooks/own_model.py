@@ -193,7 +193,67 @@ print("the loaded model predicts the same:", same)
 # `transformers.GPT2Model`, and weights of TransformerLens. What the weights do not tell is given
 # beside them, such as `icl_interp.load("state.pt", task=task, n_heads=8)`. A file that does not fit
 # is refused with a line that says what was expected.
-#
+
+# %% [markdown]
 # ## Exercise
+# Two sets of weights can be one function. Write a function `rescale(model)` that changes `W_Q` and
+# `W_K` of every layer without any change of predictions. Put the function into `answer`.
+#
+# <details><summary>Hint</summary>
+#
+# A score is the product of a query and a key. What is made larger in one can be made smaller in
+# the other.
+#
+# </details>
+
+# %%
+answer = None  # a function of a model that edits it in place, in place of None
+
+# %%
+from collections.abc import Callable
+
+
+def check(answer: Callable[[icl_interp.HookedTransformer], None]) -> None:
+    """On a bundled model: other weights, same predictions."""
+    judge = icl_interp.load("lsa_fixed")
+    shown = judge.encoding.encode(judge.task.sample(64, torch.Generator().manual_seed(99)))
+    weights = judge.model.blocks[0].attn
+    with torch.no_grad():
+        before = judge.model(shown)
+        queries, keys = weights.W_Q.clone(), weights.W_K.clone()
+        answer(judge.model)
+        after = judge.model(shown)
+    assert not torch.allclose(weights.W_Q, queries), "W_Q is what it was"
+    assert not torch.allclose(weights.W_K, keys), "W_K is what it was"
+    assert torch.allclose(before, after, rtol=1e-3, atol=1e-4), "predictions have changed"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def rescale(model):
+#     with torch.no_grad():
+#         for block in model.blocks:
+#             block.attn.W_Q *= 2
+#             block.attn.b_Q *= 2
+#             block.attn.W_K /= 2
+#             block.attn.b_K /= 2
+#
+#
+# answer = rescale
+# ```
+#
+# The biases belong to queries and keys, so they are scaled along. Claims are about what a model
+# computes, so no verdict may change by such an edit: `icl_interp.testing.check_study` tries it.
+#
+# </details>
+
+# %% [markdown]
+# ## More to try
 # Train the model again on `covariance=[1.0, 1.0]`, and judge these weights with the first task.
 # Which verdicts change, and which sentence in their reasons tells you why?

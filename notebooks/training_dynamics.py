@@ -221,8 +221,66 @@ plot(
 # One run is one observation. Which head specialises is up to the seed, and so may be the order. The
 # claims of this package about kinds of training therefore ask for several seeds (see
 # `icl-interp explain limits.no_norm_better`).
-#
+
+# %% [markdown]
 # ## Exercise
+# The bundled run `lsa_flow` kept its weights at several steps, too. At which of them has its error
+# at the query first fallen below half of what predicting 0 costs? Put the step into `answer`.
+#
+# <details><summary>Hint</summary>
+#
+# `icl_interp.load("lsa_flow").snapshots()` has a model for each step, in order.
+#
+# </details>
+
+# %%
+answer = None  # a step, in place of None
+
+
+# %%
+def check(answer: int) -> None:
+    """The error at this step and at the kept step before, on prompts of the judge's own."""
+    run = icl_interp.load("lsa_flow")
+    kept = run.snapshots()
+    assert answer in kept, f"no such step was kept; there are {sorted(kept)}"
+    shown = run.task.sample(2000, torch.Generator().manual_seed(99))
+    encoded, truth = run.encoding.encode(shown), shown.ys[:, -1, 0]
+
+    def share(model: icl_interp.HookedTransformer) -> float:
+        with torch.no_grad():
+            missed = model(encoded)[:, -1, 0] - truth
+        return float(missed.square().mean() / truth.square().mean())
+
+    earlier = [step for step in kept if step < answer]
+    assert share(kept[answer]) < 0.5, "the error is still above a half"
+    assert not earlier or share(kept[max(earlier)]) >= 0.5, "an earlier step was there before"
+
+
+if answer is not None:
+    check(answer)
+    print("right")
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# run = icl_interp.load("lsa_flow")
+# shown = run.task.sample(1000, torch.Generator().manual_seed(0))
+# encoded, truth = run.encoding.encode(shown), shown.ys[:, -1, 0]
+# for step, model in sorted(run.snapshots().items()):
+#     with torch.no_grad():
+#         missed = model(encoded)[:, -1, 0] - truth
+#     if missed.square().mean() < 0.5 * truth.square().mean():
+#         answer = step
+#         break
+# ```
+#
+# All models read the same prompts, so the steps differ by the weights alone.
+#
+# </details>
+
+# %% [markdown]
+# ## More to try
 # Train with another seed (`"training.seed=1"` among the changes). Do the same two ingredients form,
 # in the same heads, at the same time? Then leave out the two changes of the curriculum, and train
 # for 4,000 steps. Prompts then begin with three points. Does the small model learn faster or more

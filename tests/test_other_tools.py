@@ -1,48 +1,46 @@
-"""`HookedTransformer` in others' tools, each skipped where it is not installed (extra `beside`)."""
+"""`HookedTransformer` in others' tools: the code of docs/howto/other_tools.md.
+
+A tool that is not installed is skipped (extra `beside`).
+"""
+
+import re
+import runpy
+from pathlib import Path
 
 import pytest
-import torch
 from helpers import must_fail
 
-import icl_interp
-from icl_interp.provenance import generator
+PAGE = Path(__file__).parents[1] / "docs" / "howto" / "other_tools.md"
+TEXT = PAGE.read_text("utf-8")
+TOOLS = {  # by heading: what is imported, and a change of the code that makes its check fail
+    "nnsight": ("nnsight", ("output[:] = 0", "output[:] = 1")),
+    "pyvene": ("pyvene", ("base, source: source", "base, source: base")),
+    "captum": ("captum.attr", ("found.float()", "2 * found.float()")),
+    "circuitsvis": ("circuitsvis.attention", ("tokens=names,", "tokens=names[1:] * 2,")),
+}
 
 
-@pytest.fixture(scope="module")
-def asked():
-    loaded = icl_interp.load("affine")
-    prompts = loaded.task.sample(4, generator(0, "tests/beside"))
-    return loaded.model, loaded.encoding.encode(prompts)
+def blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def adds_up(attributions, change):
-    """Completeness of integrated gradients."""
-    torch.testing.assert_close(attributions.sum((1, 2)), change, atol=0.02, rtol=0.02)
+def run(file: Path, code: str) -> None:
+    """The common first block and the code of one tool, as a file: nnsight reads its source."""
+    (start,) = blocks(TEXT.partition("\n## ")[0])
+    file.write_text(f"{start}\n{code}", "utf-8")
+    runpy.run_path(str(file))
 
 
-def test_captum_attributes_to_tokens(asked):
-    attr = pytest.importorskip("captum.attr", reason="needs captum: the extra `beside`")
-    model, tokens = asked
-
-    def at_query(given):
-        return model(given)[:, -1, 0]
-
-    method = attr.IntegratedGradients(at_query)
-    found = method.attribute(tokens, torch.zeros_like(tokens), n_steps=64).float()
-    with torch.no_grad():
-        change = at_query(tokens) - at_query(torch.zeros_like(tokens))
-    adds_up(found, change)
-    must_fail(adds_up, found * 2, change)
+def test_the_page_has_a_part_for_each_tool():
+    assert re.findall(r"^## (.+)$", TEXT, re.MULTILINE) == list(TOOLS)
 
 
-def test_circuitsvis_shows_patterns(asked):
-    attention = pytest.importorskip(
-        "circuitsvis.attention", reason="needs circuitsvis: the extra `beside`"
-    )
-    model, tokens = asked
-    _, cache = model.run_with_cache(tokens[:1])
-    pattern = cache["blocks.1.attn.hook_pattern"][0]
-    names = [f"token {i}" for i in range(tokens.shape[1])]
-    page = str(attention.attention_patterns(tokens=names, attention=pattern))
-    assert "token 38" in page
-    assert "token 39" not in page
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_code_of_a_tool_runs(tool, tmp_path):
+    module, (right, wrong) = TOOLS[tool]
+    pytest.importorskip(module, reason=f"needs {tool}: the extra `beside`")
+    (code,) = blocks(TEXT.partition(f"\n## {tool}\n")[2].partition("\n## ")[0])
+    run(tmp_path / "right.py", code)
+    assert code.count(right) == 1
+    must_fail(run, tmp_path / "wrong.py", code.replace(right, wrong))

@@ -13,6 +13,7 @@ from icl_interp.analyses.criterion import (
     Region,
     Verdict,
 )
+from icl_interp.descriptions import as_table
 from icl_interp.errors import shown
 from icl_interp.renamed import with_old_names
 from icl_interp.resampling import EXTREMES
@@ -111,6 +112,18 @@ class Finding:
             else "no estimate"
         )
         return f"Finding({shown(self.id)}, {self.verdict}, {found})"
+
+    def _repr_html_(self) -> str:
+        firm = " (firm)" if self.firm else ""
+        rows = {
+            "verdict": f"{self.verdict.replace('_', ' ')}{firm}",
+            "claim": self.statement,
+            "why": self.reason,
+            "rule": self.criterion.text,
+            "holds for": self.scope,
+            "source": self.source,
+        }
+        return as_table(self.id, rows)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "finding") -> "Finding":

@@ -19,6 +19,7 @@ from icl_interp.checkpoints.config import SCHEMA, RunConfig, check_round_trip
 from icl_interp.checkpoints.formats import modules, ours, registry
 from icl_interp.checkpoints.formats.base import Given, Parts
 from icl_interp.checkpoints.formats.ours import CONFIG, MODEL, PROVENANCE, read_provenance
+from icl_interp.descriptions import as_table, model_words, number, task_words
 from icl_interp.errors import InputError, logger, shown
 from icl_interp.models import tokens, weights
 from icl_interp.models.hooked import HookedModel
@@ -34,6 +35,7 @@ from icl_interp.theory import limits
 __all__ = ["Checkpoint", "load", "predict", "read_provenance", "read_snapshots", "write_snapshots"]
 
 SNAPSHOTS = "snapshots.safetensors"
+_ERRORS = {"error": "mean squared error", "zero": "of predicting 0", "r2": "R²"}
 log = logger(__name__)
 
 
@@ -58,6 +60,23 @@ class Checkpoint:
     def assumptions(self) -> tuple[Assumption, ...]:
         """What the file did not tell and its reader filled in, each with how to set it."""
         return assumptions.recorded(self.provenance)
+
+    def __repr__(self) -> str:
+        kind = model_words(encode(self.config.model))
+        return f"Checkpoint({shown(self.name)}, step {self.step}, {kind})"
+
+    def _repr_html_(self) -> str:
+        found = self.provenance.get("in_distribution") or {}
+        told = [f"{name} {number(found[key])}" for key, name in _ERRORS.items() if key in found]
+        rows = {
+            "model": model_words(encode(self.config.model)),
+            "task": task_words(encode(self.config.task)),
+            "encoding": tokens.name_of(self.encoding),
+            "step": self.step,
+            "in distribution": ", ".join(told),
+            "assumed": "; ".join(str(one) for one in self.assumptions),
+        }
+        return as_table(self.name, rows)
 
     def predict(self, prompts: Prompts) -> Float[Tensor, "batch point target"]:
         """The prediction of each point from the points before it; NaN where there is none."""

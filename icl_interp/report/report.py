@@ -89,8 +89,8 @@ class Report:
     ) -> Figure:
         """A figure in its size for print, without its title: see `icl_interp.figures.for_paper`.
 
-        `report.figure("boundary", width="page").write_image("boundary.pdf")` gives a file for a
-        paper.
+        `figures.export({"boundary": report.figure("boundary", width="page")}, ".", ["pdf"])` writes
+        `boundary.pdf` for a paper.
 
         Args:
             name: one of `figures`.
