@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from icl_interp.analyses.claim import blamed
 from icl_interp.analyses.facts import Facts
@@ -18,6 +19,7 @@ from icl_interp.registers import View
 from icl_interp.results import Result
 
 Draw = Callable[[Results, Sequence[Finding], Facts], Drawing | Figure | None]
+T = TypeVar("T")
 
 log = logger(__name__)
 
@@ -85,9 +87,34 @@ def draw_one(
     file: Path | None = None,
 ) -> Figure | None:
     """One figure; None where the stored results do not allow it. Arguments are those of `draw`."""
-    try:
+
+    def make() -> Figure | None:
         drawn = FIGURES[name].draw(Results(results), findings, facts)
         return None if drawn is None else safe(rendered(drawn))
+
+    return _tried(name, file, make)
+
+
+def drawing(
+    name: str,
+    results: Mapping[str, Result],
+    findings: Sequence[Finding],
+    facts: Facts,
+    file: Path | None = None,
+) -> Drawing | None:
+    """One figure as data, before it is laid out; arguments are those of `draw`.
+
+    Returns:
+        None where the stored results do not allow it, or where it is no drawing.
+    """
+    drawn = _tried(name, file, lambda: FIGURES[name].draw(Results(results), findings, facts))
+    return drawn if isinstance(drawn, Drawing) else None
+
+
+def _tried(name: str, file: Path | None, make: Callable[[], T]) -> T | None:
+    """What is made; None, and a line in the log, where that fails."""
+    try:
+        return make()
     except Exception as error:
         if file is None:
             log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)
