@@ -29,10 +29,10 @@ HOW = (
     "Each row is a claim, with a cell for each model. A cell shows the verdict, and the measured "
     "value with its 95 % interval (filled mark) between the zones that support the claim (blue) "
     "and contradict it (orange). The numbers below a bar are the thresholds, which were fixed "
-    "before anything was measured. Cells of a row have the same axis where the same quantity decides. "
-    "A hollow diamond is the same measurement on a randomly initialised model, a hollow square the "
-    "control intervention. Open a row for the reason of each verdict. A verdict is about one "
-    "model: its interval says nothing about another seed."
+    "before anything was measured. Cells of a row have the same axis where the same quantity "
+    "decides. A hollow diamond is the same measurement on a randomly initialised model, a hollow "
+    "square the control intervention. Open a row for the reason of each verdict. A verdict is "
+    "about one model: its interval says nothing about another seed."
 )
 SEEDS = (
     "Models of one recipe differ in their seed alone. Counted are those to which the claim "
