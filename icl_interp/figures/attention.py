@@ -12,6 +12,7 @@ from icl_interp.errors import InputError, shown, whole
 from icl_interp.figures.files import drawn_by, policy
 from icl_interp.figures.text import markup
 from icl_interp.models import tokens as encodings
+from icl_interp.models.hooked import HookedModel
 from icl_interp.models.tokens import Encoding
 from icl_interp.probes.base import ModelWithEncoding, resolve
 from icl_interp.probes.record import Activations
@@ -21,6 +22,7 @@ from icl_interp.provenance import write_atomically
 
 MOST = 2_000_000  # weights of a view: some 8 MB
 STEPS = 9999  # to which weights are rounded, up to the largest
+SHOWN = 4  # channels of a token that are named
 HEIGHT = 520  # pixels in a notebook
 NOTE = (
     "A map has a row for each query token and a column for each token that it looks at. Its colour "
@@ -105,32 +107,44 @@ def attention(
     n_chosen = min(whole(n_prompts, "n_prompts", 0), len(prompts))
     # What would be stored, before anything is run.
     names = token_names(used.kinds(prompts.n_points))
-    n_weights = (n_chosen + 1) * hooked.cfg.n_layers * hooked.cfg.n_heads * len(names) ** 2
+    n_heads = hooked.cfg.n_layers * hooked.cfg.n_heads
+    n_weights = (n_chosen + 1) * n_heads * len(names) ** 2
     if n_weights > MOST:
         raise InputError(
             f"{n_weights:,} weights are too many for a page (at most {MOST:,}): give shorter "
-            "prompts, or n_prompts below " + str(n_chosen)
+            f"prompts, or n_prompts below {n_chosen}"
         )
     # (prompt, layer, head, query, key), the mean first.
-    layers = [f"blocks.{i}.attn.hook_pattern" for i in range(hooked.cfg.n_layers)]
-    record = Activations(layers)
-    probe(hooked, prompts, [record], used)
-    every = np.stack([record.recorded[name].double().cpu().numpy() for name in layers], 1)
-    weights = np.concatenate([every.mean(0, keepdims=True), every[:n_chosen]])
+    every = _patterns(hooked, prompts, used)
+    mean = every.mean(0, keepdims=True)
+    weights = np.concatenate([mean, every[:n_chosen]])
     largest = float(np.abs(weights).max()) or 1.0
-    rounded = np.rint(weights / largest * STEPS).astype(int)
-    data = {
-        "tokens": names,
-        "prompts": [f"mean of {len(prompts)} prompts", *(f"prompt {i}" for i in range(n_chosen))],
-        "values": [None, *(_values(used, prompts, i) for i in range(n_chosen))],
-        "layers": hooked.cfg.n_layers,
-        "heads": hooked.cfg.n_heads,
-        "unit": largest / STEPS,
-        "weights": rounded.reshape(*rounded.shape[:3], -1).tolist(),
-        "visible": _visible(hooked.cfg, len(names)),
-        "note": NOTE,
-    }
+    unit = largest / STEPS
+    rounded = np.rint(weights / unit).astype(int)
+    flat = rounded.reshape(*rounded.shape[:3], -1)
+    data: dict[str, Any] = {"tokens": names, "note": NOTE}
+    data["unit"] = unit
+    data["weights"] = flat.tolist()
+    data["layers"] = flat.shape[1]
+    data["heads"] = flat.shape[2]
+    data["visible"] = _visible(hooked.cfg, len(names))
+    data["prompts"] = [f"mean of {len(prompts)} prompts"]
+    data["values"] = [None]
+    for number in range(n_chosen):
+        data["prompts"].append(f"prompt {number}")
+        data["values"].append(_values(used, prompts, number))
     return AttentionView(data)
+
+
+def _patterns(model: HookedModel, prompts: Prompts, encoding: Encoding) -> np.ndarray:
+    """Weights of every prompt: (prompt, layer, head, query, key)."""
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    record = Activations(names)
+    probe(model, prompts, [record], encoding)
+    layers = []
+    for name in names:
+        layers.append(record.recorded[name].double().cpu().numpy())
+    return np.stack(layers, 1)
 
 
 def _visible(cfg: Any, n: int) -> list[str]:
@@ -140,10 +154,16 @@ def _visible(cfg: Any, n: int) -> list[str]:
         sees = np.tril(sees)
     if getattr(cfg, "keys", None) == "labelled":
         sees[:, -1] = 0
-    return ["".join(map(str, row)) for row in sees.tolist()]
+    rows = []
+    for row in sees.tolist():
+        rows.append("".join(map(str, row)))
+    return rows
 
 
 def _values(encoding: Encoding, prompts: Prompts, prompt: int) -> Sequence[str]:
     """What each token of a prompt shows, in short."""
-    tokens = encoding.encode(prompts)[prompt].tolist()
-    return [", ".join(f"{value:.3g}" for value in token[:4]) for token in tokens]
+    values = []
+    for token in encoding.encode(prompts)[prompt].tolist():
+        numbers = map("{:.3g}".format, token[:SHOWN])
+        values.append(", ".join(numbers))
+    return values

@@ -20,6 +20,7 @@ from icl_interp.results import Result
 
 Draw = Callable[[Results, Sequence[Finding], Facts], Drawing | Figure | None]
 T = TypeVar("T")
+Make = Callable[[], T]
 
 log = logger(__name__)
 
@@ -38,21 +39,18 @@ class ReportFigure:
     caption: str
 
 
-FIGURES: View[ReportFigure] = View(
-    "figure",
-    lambda study: study.figures,
-    first={
-        "claims": ReportFigure(
-            forest,
-            "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; "
-            "shaded zones were fixed before anything was measured. Hollow marks are controls: a "
-            "diamond is the same measurement on a randomly initialised model, a square the same "
-            "intervention where it should do nothing.",
-        ),
-        "mechanism": ReportFigure(mechanism.where, mechanism.WHERE),
-        "mechanism_patterns": ReportFigure(mechanism.patterns, mechanism.PATTERNS),
-    },
+FOREST = (
+    "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded "
+    "zones were fixed before anything was measured. Hollow marks are controls: a diamond is the "
+    "same measurement on a randomly initialised model, a square the same intervention where it "
+    "should do nothing."
 )
+FIRST = {
+    "claims": ReportFigure(forest, FOREST),
+    "mechanism": ReportFigure(mechanism.where, mechanism.WHERE),
+    "mechanism_patterns": ReportFigure(mechanism.patterns, mechanism.PATTERNS),
+}
+FIGURES: View[ReportFigure] = View("figure", lambda study: study.figures, first=FIRST)
 MECHANISM = ("mechanism", "mechanism_patterns")  # they belong to no claim
 
 
@@ -75,8 +73,12 @@ def draw(
         facts: about the model.
         file: what all of it was read from, where it was.
     """
-    drawn = {name: draw_one(name, results, findings, facts, file) for name in FIGURES}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    drawn = {}
+    for name in FIGURES:
+        figure = draw_one(name, results, findings, facts, file)
+        if figure is not None:
+            drawn[name] = figure
+    return drawn
 
 
 def draw_one(
@@ -90,29 +92,21 @@ def draw_one(
 
     def make() -> Figure | None:
         drawn = FIGURES[name].draw(Results(results), findings, facts)
-        return None if drawn is None else safe(rendered(drawn))
+        if drawn is None:
+            return None
+        return safe(rendered(drawn))
 
-    return _tried(name, file, make)
+    return tried(name, file, make)
 
 
-def drawing(
-    name: str,
-    results: Mapping[str, Result],
-    findings: Sequence[Finding],
-    facts: Facts,
-    file: Path | None = None,
-) -> Drawing | None:
-    """One figure as data, before it is laid out; arguments are those of `draw`.
+def tried(name: str, file: Path | None, make: Make[T]) -> T | None:
+    """What is made of a figure; None, and a line in the log, where that fails.
 
-    Returns:
-        None where the stored results do not allow it, or where it is no drawing.
+    Args:
+        name: of the figure.
+        file: what it is drawn from, where that was read from a file.
+        make: draws it.
     """
-    drawn = _tried(name, file, lambda: FIGURES[name].draw(Results(results), findings, facts))
-    return drawn if isinstance(drawn, Drawing) else None
-
-
-def _tried(name: str, file: Path | None, make: Callable[[], T]) -> T | None:
-    """What is made; None, and a line in the log, where that fails."""
     try:
         return make()
     except Exception as error:

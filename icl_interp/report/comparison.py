@@ -18,9 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.measurement import Results
 from icl_interp.console import Fitted
 from icl_interp.errors import InputError, counted, logger, shown, unknown
 from icl_interp.figures import catalogue
+from icl_interp.figures.drawing import Drawing
 from icl_interp.figures.overlay import overlay, overlay_panels
 from icl_interp.figures.style import Figure
 from icl_interp.provenance import write_atomically, write_json
@@ -211,9 +213,9 @@ class Comparison:
         found = {}
         for name in catalogue.FIGURES:
             drawings = {}
-            for model, r in self._named():
+            for model, report in self._named():
                 if model in chosen:
-                    one = catalogue.drawing(name, r.results, r.findings, r.facts, r.file)
+                    one = _drawing(name, report)
                     drawings |= {} if one is None else {model: one}
             figure = overlay_panels(drawings) if len(drawings) > 1 else None
             if figure is not None:
@@ -341,6 +343,14 @@ class Comparison:
 def _recipe(report: Report) -> str:
     """What makes seeds of one recipe alike; a model without a known run is alone."""
     return str(report.checkpoint.get("kind_of_training") or report.checkpoint["name"])
+
+
+def _drawing(name: str, report: Report) -> Drawing | None:
+    """A figure of a report as data; None where there is none, or where it is no drawing."""
+    draw = catalogue.FIGURES[name].draw
+    results = Results(report.results)
+    drawn = catalogue.tried(name, report.file, lambda: draw(results, report.findings, report.facts))
+    return drawn if isinstance(drawn, Drawing) else None
 
 
 def _address(folder: str | Path, base: Path) -> str:

@@ -4,9 +4,11 @@ Numbers are rounded here only. The page has the style and the filters of a repor
 (`report.page`).
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from icl_interp.analyses.finding import Finding
@@ -18,12 +20,14 @@ from icl_interp.figures.style import VERDICTS, Figure
 from icl_interp.report import glossary
 from icl_interp.report.bars import bar
 from icl_interp.report.html import rendered
-from icl_interp.report.page import Boxes, Rule, any_of, document, one_each, value_of
+from icl_interp.report.page import Box, Boxes, Rule, any_of, document, one_each, value_of
 from icl_interp.report.words import by_question, what_decides, why_open
 
 if TYPE_CHECKING:
     from icl_interp.report.comparison import Comparison
 
+Findings = tuple[Finding, ...]  # on one claim, of all models in their order
+VERDICT = "Verdict"  # the title of the boxes that hide verdicts
 BESIDE = 4  # models whose cells stand beside each other, under a head with their names
 HOW = (
     "Each row is a claim, with a cell for each model. A cell shows the verdict, and the measured "
@@ -54,14 +58,14 @@ class Row:
         classes: of the row, which filters hide.
     """
 
-    findings: tuple[Finding, ...]
+    findings: Findings
     rule: str
     classes: str
 
     @property
     def applying(self) -> list[Finding]:
         """Those of models to which the claim applies."""
-        return [f for f in self.findings if f.verdict != "not_applicable"]
+        return list(filter(_applies, self.findings))
 
 
 def render(comparison: "Comparison", links: Mapping[str, str] | None = None) -> str:
@@ -74,17 +78,19 @@ def render(comparison: "Comparison", links: Mapping[str, str] | None = None) -> 
     Returns:
         HTML that fetches nothing; the same bytes for the same input.
     """
-    findings = {claim: _findings(comparison, claim) for claim in comparison.claims}
-    shown = {claim: of_it for claim, of_it in findings.items() if any(map(_applies, of_it))}
+    shown, left_out = _apart(comparison)
     rows = _rows(shown)
     # By the question of the first model's finding: a claim is the same for all.
     sections = []
-    for question, of_it in by_question([row.findings[0] for row in rows.values()]):
-        sections.append((question, [rows[f.id] for f in of_it]))
-    divs = {
-        name: files.to_div(figure, f"figure-{name}")
-        for name, figure in _figures(comparison).items()
-    }
+    for question, of_it in by_question(_firsts(shown.values())):
+        of_question = []
+        for f in of_it:
+            of_question.append(rows[f.id])
+        sections.append((question, of_question))
+    divs = {}
+    for name, figure in _figures(comparison).items():
+        divs[name] = files.to_div(figure, f"figure-{name}")
+    boxes = _boxes(comparison.names, shown.values())
     body = rendered(
         "comparison.html",
         HOW=HOW,
@@ -100,28 +106,28 @@ def render(comparison: "Comparison", links: Mapping[str, str] | None = None) -> 
         reports=comparison.reports,
         links=dict(links or {}),
         agreement=agreement(list(shown.values())),
-        opposite=[of_it[0] for of_it in shown.values() if _is_opposite(of_it)],
-        boxes=_boxes(comparison.names, rows),
-        rules=_rules(comparison.names, rows),
+        opposite=_firsts(filter(_is_opposite, shown.values())),
+        boxes=boxes,
+        rules=_rules(boxes, shown.values()),
         sections=sections,
         seeds=_seeds(comparison),
         divs=divs,
         most=len(COLOURS),
-        left_out=[of_it[0] for claim, of_it in findings.items() if claim not in shown],
+        left_out=_firsts(left_out),
     )
     return document("comparison", body, list(divs.values()), "the JSON comparison")
 
 
 def summary(comparison: "Comparison") -> str:
     """A fragment for notebooks, whose styles are inline: a row a claim, a column a model."""
-    findings = [_findings(comparison, claim) for claim in comparison.claims]
-    shown = [of_it for of_it in findings if any(map(_applies, of_it))]
+    applying, left_out = _apart(comparison)
+    shown = list(applying.values())
     text = rendered(
         "comparison_summary.html",
         names=comparison.names,
         agreement=agreement(shown),
         rows=shown,
-        n_left_out=len(findings) - len(shown),
+        n_left_out=len(left_out),
         value_of=value_of,
     )
     return str(text)
@@ -138,7 +144,7 @@ def agreement(rows: Sequence[Sequence[Finding]]) -> str:
     """
     if not rows:
         return "No claim applies to any of these models."
-    alike = sum(not _differs(of_it) for of_it in rows)
+    alike = len(rows) - sum(map(_differs, rows))
     opposite = sum(map(_is_opposite, rows))
     apply = f"{counted(len(rows), 'claim')} {'applies' if len(rows) == 1 else 'apply'}"
     said = f"{apply} to at least one of these models; {alike} "
@@ -153,17 +159,41 @@ def _applies(f: Finding) -> bool:
     return f.verdict != "not_applicable"
 
 
-def _findings(comparison: "Comparison", claim: str) -> tuple[Finding, ...]:
+def _apart(comparison: "Comparison") -> tuple[dict[str, Findings], list[Findings]]:
+    """The findings on each claim that applies to a model, by claim, and on the other claims."""
+    shown = {}
+    left_out = []
+    for claim in comparison.claims:
+        found = _findings(comparison, claim)
+        if any(map(_applies, found)):
+            shown[claim] = found
+        else:
+            left_out.append(found)
+    return shown, left_out
+
+
+def _findings(comparison: "Comparison", claim: str) -> Findings:
     return tuple(report[claim] for report in comparison.reports)
 
 
+def _firsts(rows: Iterable[Findings]) -> list[Finding]:
+    """Of each claim the finding of the first model."""
+    return [findings[0] for findings in rows]
+
+
 def _differs(findings: Sequence[Finding]) -> bool:
-    return len({f.verdict for f in findings}) > 1
+    return len(_mix(findings)) > 1
 
 
 def _is_opposite(findings: Sequence[Finding]) -> bool:
     """Whether the claim is supported for one model and contradicted for another."""
-    return {"supported", "contradicted"} <= {f.verdict for f in findings}
+    return {"supported", "contradicted"} <= set(_mix(findings))
+
+
+def _mix(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """The verdicts of a row, each once, in the order of the legend."""
+    found = set(map(attrgetter("verdict"), findings))
+    return tuple(filter(found.__contains__, VERDICTS))
 
 
 def _figures(comparison: "Comparison") -> dict[str, Figure]:
@@ -171,57 +201,76 @@ def _figures(comparison: "Comparison") -> dict[str, Figure]:
     return comparison.curves(comparison.names[: len(COLOURS)])
 
 
-def _rows(findings: Mapping[str, tuple[Finding, ...]]) -> dict[str, Row]:
+def _rows(shown: Mapping[str, Findings]) -> dict[str, Row]:
     """A row for each claim, with the classes that filters hide."""
-    studies = _studies(findings.values())
-    mixes = _mixes(findings.values())
+    studies = _studies(shown.values())
+    mixes = _mixes(shown.values())
     rows = {}
-    for claim, of_it in findings.items():
-        rules = {what_decides(f) for f in of_it if _applies(f) and f.test}
-        alike = "differ" if _differs(of_it) else "alike"
-        study = f"study-{studies.index(of_it[0].study)}"
-        classes = f"{alike} {study} mix-{mixes.index(_mix(of_it))}"
-        rows[claim] = Row(of_it, rules.pop() if len(rules) == 1 else "", classes)
+    for claim, findings in shown.items():
+        # What decides stands once, where it is the same for all models.
+        rules = set(map(what_decides, filter(_applies, findings))) - {""}
+        rule = rules.pop() if len(rules) == 1 else ""
+        alike = "differ" if _differs(findings) else "alike"
+        study = studies.index(findings[0].study)
+        mix = mixes.index(_mix(findings))
+        rows[claim] = Row(findings, rule, f"{alike} study-{study} mix-{mix}")
     return rows
 
 
-def _studies(rows: Iterable[Sequence[Finding]]) -> list[str]:
-    return list(dict.fromkeys(of_it[0].study for of_it in rows))
+def _studies(rows: Iterable[Findings]) -> list[str]:
+    return list(dict.fromkeys(map(attrgetter("study"), _firsts(rows))))
 
 
-def _mix(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """The verdicts of a row, each once, in the order of the legend."""
-    return tuple(v for v in VERDICTS if any(f.verdict == v for f in findings))
-
-
-def _mixes(rows: Iterable[Sequence[Finding]]) -> list[tuple[str, ...]]:
+def _mixes(rows: Iterable[Findings]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(map(_mix, rows)))
 
 
-def _boxes(names: Sequence[str], rows: Mapping[str, Row]) -> Boxes:
+def _boxes(names: Sequence[str], rows: Iterable[Findings]) -> Boxes:
     """Boxes that hide rows, and models; in groups of more than one."""
-    every = [row.findings for row in rows.values()]
-    verdicts = [v for v in VERDICTS if any(v in _mix(of_it) for of_it in every)]
+    every = list(rows)
     alike = [("alike", "the same for all"), ("differ", "different")]
-    given = {_differs(of_it) for of_it in every}
-    questions = [question for question, _ in by_question([of_it[0] for of_it in every])]
+    given = set(map(_differs, every))
+    questions = map(itemgetter(0), by_question(_firsts(every)))
     groups = [
         ("Verdicts are", alike if len(given) > 1 else []),
-        ("Verdict", [(v, f"{VERDICTS[v].sign} {VERDICTS[v].word}") for v in verdicts]),
-        ("Study", [(f"study-{i}", study) for i, study in enumerate(_studies(every))]),
-        ("Question", [(f"question-{i}", question) for i, question in enumerate(questions)]),
-        ("Model", [(f"model-{i}", name) for i, name in enumerate(names)]),
+        (VERDICT, _verdicts(every)),
+        ("Study", _numbered("study", _studies(every))),
+        ("Question", _numbered("question", questions)),
+        ("Model", _numbered("model", names)),
     ]
-    return [(title, entries) for title, entries in groups if len(entries) > 1]
+    boxes = []
+    for title, entries in groups:
+        if len(entries) > 1:
+            boxes.append((title, entries))
+    return boxes
 
 
-def _rules(names: Sequence[str], rows: Mapping[str, Row]) -> list[Rule]:
+def _verdicts(rows: Sequence[Findings]) -> list[Box]:
+    """A box for each verdict that some model has."""
+    boxes = []
+    for verdict in _mix(list(itertools.chain(*rows))):
+        look = VERDICTS[verdict]
+        boxes.append((verdict, f"{look.sign} {look.word}"))
+    return boxes
+
+
+def _numbered(kind: str, words: Iterable[str]) -> list[Box]:
+    """A box for each of some words."""
+    boxes = []
+    for number, word in enumerate(words):
+        boxes.append((f"{kind}-{number}", word))
+    return boxes
+
+
+def _rules(boxes: Boxes, rows: Iterable[Findings]) -> list[Rule]:
     """What each box hides. A row is hidden where none of its verdicts is ticked."""
-    boxes = _boxes(names, rows)
-    rules = one_each([(title, entries) for title, entries in boxes if title != "Verdict"])
-    has_verdicts = any(title == "Verdict" for title, _ in boxes)
-    mixes = _mixes(row.findings for row in rows.values())
-    return [*rules, *(any_of(mixes) if has_verdicts else ())]
+    rules: list[Rule] = []
+    for title, entries in boxes:
+        if title == VERDICT:
+            rules += any_of(_mixes(rows))
+        else:
+            rules += one_each([(title, entries)])
+    return rules
 
 
 def _seeds(comparison: "Comparison") -> list[tuple[str, list[dict[str, Any]]]]:
@@ -241,7 +290,10 @@ def _seeds(comparison: "Comparison") -> list[tuple[str, list[dict[str, Any]]]]:
 
 def _range(pooled: Mapping[str, Any], findings: Sequence[Finding]) -> str:
     """From the lowest number of a claim to the highest, in its unit."""
-    units = [e.unit for f in findings if _applies(f) and (e := f.test or f.estimate)]
-    if not units or math.isnan(pooled["min"]):
+    if math.isnan(pooled["min"]):
         return "–"
-    return span(pooled["min"], pooled["max"], units[0])
+    for f in filter(_applies, findings):
+        e = f.test or f.estimate
+        if e:
+            return span(pooled["min"], pooled["max"], e.unit)
+    return "–"

@@ -145,22 +145,26 @@ def write(found: Outcome, out: Path) -> None:
     write_atomically(out / "table.csv", found.table.to_csv(index=False))
     if found.comparison:
         done = found.table[found.table["state"] == "done"]
-        folders = [out / "reports" / str(name) for name in done["run"]]
-        found.comparison.save(out, folders)
+        reports = out / "reports"
+        folders = map(reports.joinpath, done["run"])
+        found.comparison.save(out, list(folders))
     write_atomically(out / "sweep.html", page(found))
 
 
 def page(found: Outcome) -> str:
     """A page with the error of each run, and a table with a row a run."""
     figure = sweeps.errors(found.table)
-    divs = [] if figure is None else [files.to_div(figure, "figure-errors")]
+    divs = []
+    if figure is not None:
+        divs.append(files.to_div(figure, "figure-errors"))
+    columns = set(found.table.columns)
     body = rendered(
         "sweep.html",
         note=found.table.attrs["note"],
         failed=found.failed,
         compared=found.comparison is not None,
         divs=divs,
-        counted=[name for name in sweeps.COUNTED if name in found.table.columns],
+        counted=list(filter(columns.__contains__, sweeps.COUNTED)),
         rows=found.table.to_dict("records"),
     )
     return document("sweep", body, divs, "table.json")

@@ -194,7 +194,7 @@ def test_a_page_that_cannot_be_made_costs_no_table(compared, tmp_path, monkeypat
 
 def test_a_stored_report_that_lacks_data_is_named(tmp_path):
     path = tmp_path / "report.json"
-    broken = replace(named("b"), file=path, model={"r2": 0.5})
+    broken = replace(named("b"), file=path, model={"config": "x"})
     with pytest.raises(InputError, match=f"one of {path} does not hold what the page of the"):
         Comparison((named("a"), broken)).to_html(tmp_path / "x.html")
 
