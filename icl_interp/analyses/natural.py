@@ -51,8 +51,21 @@ def measured(found: Interval, unit: str) -> str:
         interval = ""
     else:
         interval = f" [{natural(found.low, unit)}, {natural(found.high, unit)}]"
-    after = "" if unit in BASES or unit == SHARE else unit
-    return f"{natural(found.value, unit)}{interval} {after}".rstrip()
+    return f"{natural(found.value, unit)}{interval} {_after(unit)}".rstrip()
+
+
+def span(low: float, high: float, unit: str = "") -> str:
+    """From one number to another, with the unit.
+
+    >>> span(0.0, 1.0, "log10"), span(0.25, 0.5, "share"), span(0.0, 2.0, "u")
+    ('x1 to x10', '25 % to 50 %', '0 to 2 u')
+    """
+    return f"{natural(low, unit)} to {natural(high, unit)} {_after(unit)}".rstrip()
+
+
+def _after(unit: str) -> str:
+    """The unit that stands behind a number; factors and percentages have theirs already."""
+    return "" if unit in BASES or unit == SHARE else unit
 
 
 def region(asked: Region, unit: str = "") -> str:

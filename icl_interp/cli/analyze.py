@@ -124,7 +124,7 @@ def analyze(
         printed = [terminal.as_data(report) for report in reports]
         _show_data(printed[0] if len(names) == len(printed) == 1 else printed)
     if len(reports) > 1:
-        _compare(reports, base, json_)
+        _compare(reports, base, folders if "html" in wanted else [], json_)
     where = sys.stderr if json_ else sys.stdout
     for folder in folders:
         main = main_file(folder, wanted)
@@ -168,12 +168,11 @@ def _show_data(data: Any) -> None:
     say(as_json(data), end="")
 
 
-def _compare(reports: list[Any], base: Path, json_: bool) -> None:
-    """Write the comparison of several reports, and print it."""
-    from icl_interp.provenance import write_json
+def _compare(reports: list[Any], base: Path, pages: list[Path], json_: bool) -> None:
+    """Write the comparison of several reports, and print it; `pages` are folders of their pages."""
     from icl_interp.report.comparison import Comparison
 
     comparison = Comparison(tuple(reports))
-    write_json(base / "comparison.json", comparison.to_dict())
+    comparison.save(base, pages)
     if not json_:
         console().print(comparison.screen())

@@ -3,21 +3,24 @@
 Each is a pure function of stored results and findings.
 """
 
+from icl_interp.figures.attention import AttentionView, attention
 from icl_interp.figures.catalogue import FIGURES, ReportFigure, draw
 from icl_interp.figures.circuits import circuit_graph, edge_matrix
 from icl_interp.figures.files import export, plotly_js, to_div
 from icl_interp.figures.influence import influence
 from icl_interp.figures.letters import Style
 from icl_interp.figures.measured import plot
-from icl_interp.figures.overlay import overlay
+from icl_interp.figures.overlay import overlay, overlay_panels
 from icl_interp.figures.paper import for_paper
 from icl_interp.figures.render import render
 from icl_interp.figures.roles import head_roles
 
 __all__ = [
     "FIGURES",
+    "AttentionView",
     "ReportFigure",
     "Style",
+    "attention",
     "circuit_graph",
     "draw",
     "edge_matrix",
@@ -26,6 +29,7 @@ __all__ = [
     "head_roles",
     "influence",
     "overlay",
+    "overlay_panels",
     "plot",
     "plotly_js",
     "render",

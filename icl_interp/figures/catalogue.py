@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from icl_interp.analyses.claim import blamed
 from icl_interp.analyses.facts import Facts
@@ -18,6 +19,8 @@ from icl_interp.registers import View
 from icl_interp.results import Result
 
 Draw = Callable[[Results, Sequence[Finding], Facts], Drawing | Figure | None]
+T = TypeVar("T")
+Make = Callable[[], T]
 
 log = logger(__name__)
 
@@ -36,21 +39,18 @@ class ReportFigure:
     caption: str
 
 
-FIGURES: View[ReportFigure] = View(
-    "figure",
-    lambda study: study.figures,
-    first={
-        "claims": ReportFigure(
-            forest,
-            "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; "
-            "shaded zones were fixed before anything was measured. Hollow marks are controls: a "
-            "diamond is the same measurement on a randomly initialised model, a square the same "
-            "intervention where it should do nothing.",
-        ),
-        "mechanism": ReportFigure(mechanism.where, mechanism.WHERE),
-        "mechanism_patterns": ReportFigure(mechanism.patterns, mechanism.PATTERNS),
-    },
+FOREST = (
+    "Each claim on its own axis. A filled mark is the estimate with its 95 % interval; shaded "
+    "zones were fixed before anything was measured. Hollow marks are controls: a diamond is the "
+    "same measurement on a randomly initialised model, a square the same intervention where it "
+    "should do nothing."
 )
+FIRST = {
+    "claims": ReportFigure(forest, FOREST),
+    "mechanism": ReportFigure(mechanism.where, mechanism.WHERE),
+    "mechanism_patterns": ReportFigure(mechanism.patterns, mechanism.PATTERNS),
+}
+FIGURES: View[ReportFigure] = View("figure", lambda study: study.figures, first=FIRST)
 MECHANISM = ("mechanism", "mechanism_patterns")  # they belong to no claim
 
 
@@ -73,8 +73,12 @@ def draw(
         facts: about the model.
         file: what all of it was read from, where it was.
     """
-    drawn = {name: draw_one(name, results, findings, facts, file) for name in FIGURES}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    drawn = {}
+    for name in FIGURES:
+        figure = draw_one(name, results, findings, facts, file)
+        if figure is not None:
+            drawn[name] = figure
+    return drawn
 
 
 def draw_one(
@@ -85,9 +89,26 @@ def draw_one(
     file: Path | None = None,
 ) -> Figure | None:
     """One figure; None where the stored results do not allow it. Arguments are those of `draw`."""
-    try:
+
+    def make() -> Figure | None:
         drawn = FIGURES[name].draw(Results(results), findings, facts)
-        return None if drawn is None else safe(rendered(drawn))
+        if drawn is None:
+            return None
+        return safe(rendered(drawn))
+
+    return tried(name, file, make)
+
+
+def tried(name: str, file: Path | None, make: Make[T]) -> T | None:
+    """What is made of a figure; None, and a line in the log, where that fails.
+
+    Args:
+        name: of the figure.
+        file: what it is drawn from, where that was read from a file.
+        make: draws it.
+    """
+    try:
+        return make()
     except Exception as error:
         if file is None:
             log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)

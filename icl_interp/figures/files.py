@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import json
 import os
 import queue
 import re
@@ -174,12 +175,38 @@ def scripts(figures: Sequence[Markup]) -> tuple[Markup, Markup]:
             for text in re.findall(r"<script[^>]*>(.*?)</script>", div, re.DOTALL)
         ),
     ]
-    hashes = dict.fromkeys(
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inside
+    return policy(inside if figures else []), Markup(
+        f"<script>{source}</script>" if figures else ""
     )
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) if figures else "'none'"
-    policy = Markup(
+
+
+def policy(scripts: Sequence[str]) -> Markup:
+    """What lets a browser run these scripts, nothing else, and load nothing."""
+    hashes = dict.fromkeys(
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts
+    )
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
+    return Markup(
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data: '
         "blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; script-src {}\">"
     ).format(Markup(allowed))
-    return policy, Markup(f"<script>{source}</script>" if figures else "")
+
+
+def drawn_by(file: str, style: str, data: Any) -> tuple[Markup, str]:
+    """A script of this package that draws data, and styles, for a page that loads nothing.
+
+    Args:
+        file: beside this module, JavaScript that reads `data`.
+        style: beside this module, the styles of what it draws.
+        data: plain data. No text in it ends the script.
+
+    Returns:
+        The styles with the script in its tag, and the text between the tags.
+    """
+    folder = Path(__file__).parent
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    source = (folder / file).read_text("utf-8")
+    script = f"(function (data) {{\n{source}}})({text});"
+    styles = (folder / style).read_text("utf-8")
+    return Markup(f"<style>{styles}</style><div></div><script>{script}</script>"), script

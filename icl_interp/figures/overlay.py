@@ -1,8 +1,9 @@
 """Lines of several models in one panel: the same panel of each one's figure, a colour a model."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from plotly.graph_objects import Figure
@@ -13,7 +14,7 @@ from icl_interp.figures.drawing import Axis, Drawing, Line, Mark, Panel, numbers
 from icl_interp.figures.render import chosen, drawing_of, render
 from icl_interp.figures.text import plain
 
-DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 HEIGHT = 320  # pixels of the panel
 NOWHERE = [np.nan]  # where an entry of the legend stands
 THIN = 1.2  # pixels of a line that is the same for all models
@@ -42,12 +43,8 @@ def overlay(
             changed by hand, no such panel or line, a panel without lines, or axes of different
             kinds.
     """
-    if not 2 <= len(figures) <= len(COLOURS):
-        raise InputError(
-            f"lines of 2 to {len(COLOURS)} models can be told apart, but got {len(figures)}"
-        )
+    _check_number(len(figures))
     panels = {}
-    drawn = {}
     for model, figure in figures.items():
         drawing = drawing_of(figure)
         if drawing is None:
@@ -56,21 +53,108 @@ def overlay(
                 "give figures as reports and experiments return them"
             )
         panels[model] = chosen(drawing, panel)
-        drawn[model] = _lines(panels[model])
+    drawn = {model: _lines(one) for model, one in panels.items()}
     names = _asked([line.name for found in drawn.values() for line in found], panel, lines)
+    looks = _Looks(dict(zip(figures, COLOURS, strict=False)), _dashes([drawn], names))
     first = next(iter(panels.values()))
-    whole = Panel(
-        x=_axis([one.x for one in panels.values()]),
-        y=_axis([one.y for one in panels.values()]),
-        marks=_marks(drawn, names),
-    )
+    whole = replace(_overlaid(panels, names, looks), title="")
     heading = title or first.title or "Models compared"
     return render(Drawing(heading, plain(", ".join(figures)), [whole], HEIGHT))
+
+
+def overlay_panels(drawings: Mapping[str, Drawing]) -> Figure | None:
+    """Every panel of a figure in which several models have lines, with the lines of all of them.
+
+    Panels of one heading belong together. One that cannot be compared (no model but one has it, it
+    has no lines, or its axes are of different kinds) is left out, and so are bundles of lines, such
+    as one for each context: those of several models would hide each other.
+
+    Args:
+        drawings: of the figure of one name, by the name of the model.
+
+    Returns:
+        None where no panel can be compared.
+
+    Raises:
+        InputError: fewer than two drawings, or more than there are colours.
+    """
+    _check_number(len(drawings))
+    groups = [group for group in _by_heading(drawings) if len(group) > 1]
+    # One look for all panels: a colour a model, a dash a kind of line.
+    drawn = [{model: _single(panel) for model, panel in group.items()} for group in groups]
+    every = [line.name for group in drawn for found in group.values() for line in found]
+    names = list(dict.fromkeys(every))
+    looks = _Looks(dict(zip(drawings, COLOURS, strict=False)), _dashes(drawn, names))
+    panels = []
+    for group in groups:
+        with contextlib.suppress(InputError):  # axes of different kinds
+            alone = {model: replace(one, marks=_single(one)) for model, one in group.items()}
+            panels.append(_overlaid(alone, names, looks))
+    if not panels:
+        return None
+    title = next(iter(drawings.values())).title
+    return render(Drawing(title, plain(", ".join(drawings)), panels, HEIGHT))
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """Of lines: a colour by model, and a dash by the name of a line that is not common to all."""
+
+    colours: Mapping[str, str]
+    dashes: Mapping[str, str]
+
+
+def _check_number(n: int) -> None:
+    if not 2 <= n <= len(COLOURS):
+        raise InputError(f"lines of 2 to {len(COLOURS)} models can be told apart, but got {n}")
+
+
+def _by_heading(drawings: Mapping[str, Drawing]) -> list[dict[str, Panel]]:
+    """Panels with lines in groups of one heading, by model."""
+    groups: dict[str, dict[str, Panel]] = {}
+    for model, drawing in drawings.items():
+        for number, panel in enumerate(drawing.panels):
+            if _single(panel):
+                heading = panel.title or str(number)
+                groups.setdefault(heading, {}).setdefault(model, panel)
+    return list(groups.values())
+
+
+def _dashes(drawn: Sequence[Mapping[str, Sequence[Line]]], names: Sequence[str]) -> dict[str, str]:
+    """A dash for each line that is not the same for all models in every panel."""
+    own = [name for name in names if any(name in _own(group, [name]) for group in drawn)]
+    return dict(zip(own, itertools.cycle(DASHES), strict=False))
+
+
+def _own(drawn: Mapping[str, Sequence[Line]], names: Sequence[str]) -> list[str]:
+    """The lines of a panel that models have of their own: not all have the same."""
+    found = []
+    for name in names:
+        lines = [_named(of_model, name) for of_model in drawn.values()]
+        if any(lines) and not _same(lines):
+            found.append(name)
+    return found
+
+
+def _overlaid(panels: Mapping[str, Panel], names: Sequence[str], looks: _Looks) -> Panel:
+    """One panel with the lines of all models."""
+    drawn = {model: _lines(panel) for model, panel in panels.items()}
+    return Panel(
+        title=next(iter(panels.values())).title,
+        x=_axis([one.x for one in panels.values()]),
+        y=_axis([one.y for one in panels.values()]),
+        marks=_marks(drawn, names, looks),
+    )
 
 
 def _lines(panel: Panel) -> list[Line]:
     """The lines of a panel that have a name, in the order in which they are drawn."""
     return [mark for mark in panel.marks if isinstance(mark, Line) and mark.name]
+
+
+def _single(panel: Panel) -> list[Line]:
+    """The lines of a panel that are one curve each."""
+    return [line for line in _lines(panel) if np.ndim(line.y) == 1]
 
 
 def _asked(names: Sequence[str], panel: int | str, lines: Sequence[str] | None) -> list[str]:
@@ -85,29 +169,30 @@ def _asked(names: Sequence[str], panel: int | str, lines: Sequence[str] | None) 
     return [name for name in dict.fromkeys(names) if lines is None or name in lines]
 
 
-def _marks(drawn: Mapping[str, Sequence[Line]], names: Sequence[str]) -> list[Mark]:
+def _marks(drawn: Mapping[str, Sequence[Line]], names: Sequence[str], looks: _Looks) -> list[Mark]:
     """The lines of all models, and entries of the legend.
 
     The legend lists models, then kinds of line, then what is the same for all models.
     """
-    common = [name for name in names if _same([_named(found, name) for found in drawn.values()])]
-    own = [name for name in names if name not in common]
-    dashes = dict(zip(own, itertools.cycle(DASHES), strict=False))
+    own = _own(drawn, names)
     marks: list[Mark] = []
 
     # Lines of each model have its colour; the legend has an entry for the model alone.
-    for (model, found), colour in zip(drawn.items(), COLOURS, strict=False):
+    for model, found in drawn.items():
+        colour = looks.colours[model]
         marks.append(Line(NOWHERE, NOWHERE, name=model, colour=colour))
         for line in found:
-            if line.name in dashes:
-                look = {"colour": colour, "dash": dashes[line.name], "width": 2.0}
+            if line.name in own:
+                look = {"colour": colour, "dash": looks.dashes[line.name], "width": 2.0}
                 name = f"{model}: {line.name}"
                 marks.append(replace(line, name=name, symbol="", listed=False, **look))
 
     # The legend tells dashes apart where there are several.
-    if len(dashes) > 1:
-        for name, dash in dashes.items():
+    if len(looks.dashes) > 1:
+        for name in own:
+            dash = looks.dashes[name]
             marks.append(Line(NOWHERE, NOWHERE, name=name, colour=INK, dash=dash))
+    common = [name for name in names if name not in own]
     for name in common:
         for line in _named(next(iter(drawn.values())), name):
             marks.append(replace(line, colour=INK, width=THIN, listed=True))

@@ -1,7 +1,7 @@
 """A small SVG bar for one claim: its number and interval between the zones of its criterion."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from markupsafe import Markup
 
@@ -20,23 +20,26 @@ BOTTOM = 26
 NARROW = 26  # pixels between two numbers below the bar, at least
 
 
-def bar(f: Finding) -> Markup:
+def bar(f: Finding, beside: Sequence[Finding] = ()) -> Markup:
     """The bar of a finding; nothing where it has no number.
 
     A filled mark is the measured value with its 95 % interval, a hollow diamond that of a randomly
     initialised control, a hollow square that of the control intervention. Numbers below are the
     ends of the zones.
+
+    Args:
+        f: the finding.
+        beside: findings on the same claim. The axis holds their numbers too, where the same
+            condition decides, so that their bars can be compared.
     """
     if not drawable(f):
         return Markup("")
     assert f.test is not None
     square = control_intervention(f)
-    values = [f.test.value, f.test.low, f.test.high, *([] if square is None else [square])]
-    values += (
-        [v for v in (f.control.value, f.control.low, f.control.high) if math.isfinite(v)]
-        if f.control
-        else []
-    )
+    values = _held(f)
+    for other in beside:
+        if drawable(other) and other.decided_by == f.decided_by:
+            values += _held(other)
     scale, ends = extent(f.decided_by, values, f.test.unit)
     across = _across(scale, ends)
     control = f.control
@@ -56,6 +59,15 @@ def bar(f: Finding) -> Markup:
         ink=VERDICTS[f.verdict].ink,
         numbers=list(_numbers(f.decided_by, across, f.test.unit)),
     )
+
+
+def _held(f: Finding) -> list[float]:
+    """What the axis of a finding holds: its number and the controls."""
+    square = control_intervention(f)
+    held = [] if square is None else [square]
+    for e in (f.test, f.control):
+        held += [e.value, e.low, e.high] if e else []
+    return [value for value in held if math.isfinite(value)]
 
 
 def _across(scale: str, ends: tuple[float, float]) -> Callable[[float], float]:

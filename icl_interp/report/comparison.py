@@ -1,9 +1,14 @@
 """`Comparison`: reports of several models side by side, and seeds of one recipe pooled."""
 
 import math
+import os
+import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from pandas import DataFrame
@@ -13,14 +18,20 @@ from rich.table import Table
 from rich.text import Text
 
 from icl_interp.analyses.finding import Finding
+from icl_interp.analyses.measurement import Results
 from icl_interp.console import Fitted
-from icl_interp.errors import InputError, counted, shown, unknown
+from icl_interp.errors import InputError, counted, logger, shown, unknown
 from icl_interp.figures import catalogue
-from icl_interp.figures.overlay import overlay
+from icl_interp.figures.drawing import Drawing
+from icl_interp.figures.overlay import overlay, overlay_panels
 from icl_interp.figures.style import Figure
+from icl_interp.provenance import write_atomically, write_json
+from icl_interp.report import comparison_page
 from icl_interp.report.report import Report
-from icl_interp.report.words import MARKS, WORDS, measured, sentence, thresholds
+from icl_interp.report.words import MARKS, WORDS, measured, sentence, what_decides
 from icl_interp.results import make_table
+
+log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,15 @@ class Comparison:
         """Ids of the claims that every report holds, in the order of the first."""
         held = [{f.id for f in report.findings} for report in self.reports]
         return tuple(f.id for f in self.reports[0].findings if all(f.id in ids for ids in held))
+
+    @property
+    def recipes(self) -> dict[str, tuple[str, ...]]:
+        """Names of models by recipe, which is all of a run but its seed."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, report in self._named():
+            recipe = _recipe(report)
+            found[recipe] = (*found.get(recipe, ()), name)
+        return found
 
     @property
     def table(self) -> DataFrame:
@@ -93,9 +113,9 @@ class Comparison:
         seeds.
         """
         rows: list[dict[str, Any]] = []
-        for recipe, reports in self._recipes().items():
-            for claim in self.claims if len(reports) > 1 else ():
-                found = [report[claim] for report in reports]
+        for recipe, names in self.recipes.items():
+            for claim in self.claims if len(names) > 1 else ():
+                found = [report[claim] for name, report in self._named() if name in names]
                 applying = [f for f in found if f.verdict != "not_applicable"]
                 values = [
                     e.value
@@ -180,9 +200,88 @@ class Comparison:
             )
         return overlay(drawn, panel, lines)
 
+    def curves(self, models: Sequence[str] | None = None) -> dict[str, Figure]:
+        """Figures by name, each with every panel in which several models have lines.
+
+        Args:
+            models: names of those to draw, at most as many as there are colours; all by default.
+
+        Raises:
+            InputError: more models than lines can be told apart of.
+        """
+        chosen = self.names if models is None else tuple(models)
+        found = {}
+        for name in catalogue.FIGURES:
+            drawings = {}
+            for model, report in self._named():
+                if model in chosen:
+                    one = _drawing(name, report)
+                    drawings |= {} if one is None else {model: one}
+            figure = overlay_panels(drawings) if len(drawings) > 1 else None
+            if figure is not None:
+                found[name] = figure
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Both tables as plain data, without the reports."""
         return {name: getattr(self, name).to_dict("records") for name in ("table", "pooled")}
+
+    def to_html(self, path: str | Path, folders: Sequence[str | Path] = ()) -> Path:
+        """Write one self-contained page: it opens offline and fetches nothing.
+
+        Args:
+            path: of the file.
+            folders: where the pages of the single reports are, for links to them; none by default.
+
+        Raises:
+            InputError: a stored report does not hold what the page needs.
+        """
+        path = Path(path)
+        addresses = [_address(folder, path.parent) for folder in folders]
+        links = dict(zip(self.names, addresses, strict=True)) if addresses else {}
+        with self._readable("the page of the comparison"):
+            text = comparison_page.render(self, links)
+        write_atomically(path, text)
+        return path
+
+    def save(self, folder: str | Path, folders: Sequence[str | Path] = ()) -> Path:
+        """Write `comparison.json` and the page `comparison.html`.
+
+        The tables come first: where the page cannot be made, they are there, and the log says why
+        it is not.
+
+        Args:
+            folder: of both files.
+            folders: as for `to_html`.
+        """
+        folder = Path(folder)
+        write_json(folder / "comparison.json", self.to_dict())
+        try:
+            self.to_html(folder / "comparison.html", folders)
+        except InputError as error:  # a file is at fault, not the code: a line says so
+            log.warning("the page of the comparison is left out: %s", error)
+        except Exception:
+            log.warning("the page of the comparison could not be made", exc_info=True)
+        return folder
+
+    @contextmanager
+    def _readable(self, reader: str) -> Iterator[None]:
+        """Turn an error from stored reports that lack data into an error of one line."""
+        try:
+            yield
+        except Exception as error:
+            stored = [str(report.file) for report in self.reports if report.file]
+            if not stored:
+                raise
+            reason = textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" ...")
+            raise InputError(
+                f"one of {', '.join(stored)} does not hold what {reader} needs ({reason}): was it "
+                "edited, or written by another version?"
+            ) from error
+
+    def _repr_html_(self) -> str:
+        with self._readable("the comparison"):
+            return comparison_page.summary(self)
 
     def screen(self) -> Group:
         """For a terminal: a line a claim that applies to one model at least, a column a model.
@@ -221,18 +320,18 @@ class Comparison:
             for name, report in self._named():
                 rows.add_row(Text(name), _text(report[claim]))
             parts.append(Text(sentence(self.reports[0][claim]), style="bold"))
-            if rule := next(filter(None, (_rule(report[claim]) for report in self.reports)), ""):
+            if rule := next(
+                filter(None, (what_decides(report[claim]) for report in self.reports)), ""
+            ):
                 parts.append(Text(f"  {rule}", style="bright_black"))
             parts.append(Padding(rows, (0, 0, 0, 2)))
         return Group(*parts)
 
     def _pooled_lines(self) -> Iterator[Text]:
-        for recipe, reports in self._recipes().items():
-            if len(reports) > 1:
-                names = ", ".join(str(report.checkpoint["name"]) for report in reports)
-                yield Text(
-                    f"\n{recipe}: {len(reports)} seeds of one recipe ({names})", style="bold"
-                )
+        for recipe, names in self.recipes.items():
+            if len(names) > 1:
+                listed = ", ".join(names)
+                yield Text(f"\n{recipe}: {len(names)} seeds of one recipe ({listed})", style="bold")
                 for row in self.pooled.to_dict("records"):
                     if row["recipe"] == recipe:
                         yield Text("  " + _in_words(row))
@@ -240,17 +339,24 @@ class Comparison:
     def _named(self) -> Iterator[tuple[str, Report]]:
         return zip(self.names, self.reports, strict=True)
 
-    def _recipes(self) -> dict[str, list[Report]]:
-        """Reports by recipe, which is all of a run but its seed."""
-        found: dict[str, list[Report]] = {}
-        for report in self.reports:
-            found.setdefault(_recipe(report), []).append(report)
-        return found
-
 
 def _recipe(report: Report) -> str:
     """What makes seeds of one recipe alike; a model without a known run is alone."""
     return str(report.checkpoint.get("kind_of_training") or report.checkpoint["name"])
+
+
+def _drawing(name: str, report: Report) -> Drawing | None:
+    """A figure of a report as data; None where there is none, or where it is no drawing."""
+    draw = catalogue.FIGURES[name].draw
+    results = Results(report.results)
+    drawn = catalogue.tried(name, report.file, lambda: draw(results, report.findings, report.facts))
+    return drawn if isinstance(drawn, Drawing) else None
+
+
+def _address(folder: str | Path, base: Path) -> str:
+    """Of the page of a report, as a link from a page in another folder."""
+    page = Path(folder) / "report.html"
+    return quote(Path(os.path.relpath(page, base)).as_posix())
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -275,12 +381,6 @@ def _cell(finding: Finding) -> str:
 
 def _applies(finding: Finding) -> bool:
     return finding.verdict != "not_applicable"
-
-
-def _rule(finding: Finding) -> str:
-    """What is measured, and where it must lie."""
-    e = finding.test
-    return f"{e.name}: {thresholds(finding.decided_by, e.unit)}" if e else ""
 
 
 def _text(finding: Finding) -> Text:

@@ -94,6 +94,7 @@ def render(report: Mapping[str, Any], figures: Mapping[str, Figure]) -> str:
         ),
         studies=list(dict.fromkeys(f.study for f in shown)),
         boxes=_boxes(shown),
+        one_each=one_each,
         sections=sections,
         mechanism=[name for name in catalogue.MECHANISM if name in divs],
         more=left,
@@ -155,9 +156,28 @@ def key_figure(findings: Sequence[Finding], names: Iterable[str]) -> str | None:
 
 
 Box = tuple[str, str]  # its name, and the words beside it
+Boxes = list[tuple[str, list[Box]]]  # in groups, each with a title
+Rule = tuple[str, Sequence[str]]  # a class that is hidden while none of these boxes is ticked
 
 
-def _boxes(findings: Sequence[Finding]) -> list[tuple[str, list[Box]]] | None:
+def one_each(boxes: Boxes) -> list[Rule]:
+    """Rules of boxes that hide a class of their own name."""
+    return [(name, (name,)) for _, entries in boxes for name, _ in entries]
+
+
+def any_of(mixes: Iterable[Sequence[str]]) -> list[Rule]:
+    """Rules for rows that several boxes stand for: one is hidden while none of these is ticked.
+
+    Args:
+        mixes: the boxes of each class "mix-0", "mix-1", ...; without a box nothing hides it.
+
+    >>> any_of([("supported", "inconclusive"), ()])
+    [('mix-0', ('supported', 'inconclusive'))]
+    """
+    return [(f"mix-{i}", tuple(mix)) for i, mix in enumerate(mixes) if mix]
+
+
+def _boxes(findings: Sequence[Finding]) -> Boxes | None:
     """Boxes that hide findings, in groups of more than one; None without findings."""
     if not findings:
         return None

@@ -143,6 +143,11 @@ def thresholds(condition: Condition, unit: str = "") -> str:
     return f"{holds}, fails: {opposite(condition.supports, against, unit)}"
 
 
+def what_decides(f: Finding) -> str:
+    """What is measured, and where it must lie; empty where no number decides."""
+    return f"{f.test.name}: {thresholds(f.decided_by, f.test.unit)}" if f.test else ""
+
+
 def why_open(f: Finding) -> str:
     """Why a claim is open, in half a sentence; empty where it is not.
 

@@ -13,7 +13,7 @@ from icl_interp.figures import files
 from icl_interp.figures.style import VERDICTS, Figure, Look
 from icl_interp.figures.text import number
 from icl_interp.report.html import rendered
-from icl_interp.report.page import document
+from icl_interp.report.page import any_of, document, one_each
 from icl_interp.reproduction import layout
 from icl_interp.results import from_dict
 
@@ -21,6 +21,16 @@ MARKS = dict(zip(statements.COUNTED, ("supported", "contradicted", "inconclusive
 BESIDE = (
     "Not counted: checks of formulas, errata of the source, and models that have not learned, or "
     "not equally well."
+)
+RESULTS = {
+    "supported": "as in the paper",
+    "contradicted": "not as in the paper",
+    "inconclusive": "undecided",
+}
+HOW = (
+    "Each row is an experiment of a work, done again. Counted are its sentences about what the "
+    "work found: as in the paper, not as in the paper, or undecided. Open a row for the sentences; "
+    "the name of the experiment leads to its figures, numbers and setting."
 )
 Record = Mapping[str, Any]
 
@@ -36,6 +46,8 @@ def page(record: Record, figures: Mapping[str, Figure], comparison: DataFrame | 
         table=None if comparison is None else table(comparison),
         origin=_origin(record).replace("`", ""),
         says=says,
+        count=counted(record["says"]),
+        RESULTS=RESULTS,
         trained=trained,
         error_of=error_of,
         settings=settings_of(record),
@@ -69,8 +81,46 @@ def table(shown: DataFrame) -> Markup:
 
 def index(records: Sequence[Record]) -> str:
     """The page that leads to all experiments of a folder."""
-    body = rendered("experiments.html", records=records, says=says, address=address)
+    counts = [counted(r["says"]) for r in records]
+    mixes = list(dict.fromkeys(tuple(count) for count in counts))
+    studies = list(dict.fromkeys(study_of(r) for r in records))
+    rows = []
+    for r, count in zip(records, counts, strict=True):
+        classes = f"mix-{mixes.index(tuple(count))} study-{studies.index(study_of(r))}"
+        rows.append((r, count, classes))
+    groups = [
+        ("Result", [(v, f"{VERDICTS[v].sign} {RESULTS[v]}") for v in RESULTS]),
+        ("Study", [(f"study-{i}", study) for i, study in enumerate(studies)]),
+    ]
+    boxes = [(title, entries) for title, entries in groups if len(entries) > 1]
+    body = rendered(
+        "experiments.html",
+        rows=rows,
+        total={v: sum(count.get(v, 0) for count in counts) for v in RESULTS},
+        RESULTS=RESULTS,
+        HOW=HOW,
+        boxes=boxes,
+        rules=[*any_of(mixes), *one_each(boxes[1:])],
+        says=says,
+        address=address,
+    )
     return document("experiments", body, [], "results.json")
+
+
+def counted(lines: Iterable[str]) -> dict[str, int]:
+    """How many sentences say that the source's finding is found again, is not, or is open.
+
+    >>> counted(["As in the paper: it grows.", "Formula holds: 3 of 3.", "Undecided: x."])
+    {'supported': 1, 'inconclusive': 1}
+    """
+    words = [statement for line in lines for statement in MARKS if line.startswith(statement)]
+    every = {MARKS[word]: words.count(word) for word in MARKS}
+    return {verdict: n for verdict, n in every.items() if n}
+
+
+def study_of(record: Record) -> str:
+    """The study of an experiment, which begins its id."""
+    return str(record["id"]).partition(".")[0]
 
 
 def index_markdown(records: Sequence[Record]) -> str:

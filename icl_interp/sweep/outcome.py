@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
 from pandas import DataFrame
 
 from icl_interp import pipeline
@@ -59,7 +58,7 @@ def run(
     Args:
         plan: the runs.
         out: gets `runs/`, `reports/` and `jobs/` with a folder for each run, `table.json`,
-            `table.csv`, `comparison.json` and `sweep.html`.
+            `table.csv`, `comparison.json`, `comparison.html` and `sweep.html`.
         engine: where runs are made.
         watch: is told the name of each run as it ends.
         table: show a live table.
@@ -144,17 +143,31 @@ def outcome(plan: Plan, ends: list[End], out: Path) -> Outcome:
 
 
 def write(found: Outcome, out: Path) -> None:
-    """The tables, the comparison and the page."""
+    """The tables, the comparison and the pages."""
     write_json(out / "table.json", to_dict(found.table))
     write_atomically(out / "table.csv", found.table.to_csv(index=False))
     if found.comparison:
-        write_json(out / "comparison.json", found.comparison.to_dict())
-    divs = []
+        done = found.table[found.table["state"] == "done"]
+        reports = out / "reports"
+        folders = map(reports.joinpath, done["run"])
+        found.comparison.save(out, list(folders))
+    write_atomically(out / "sweep.html", page(found))
+
+
+def page(found: Outcome) -> str:
+    """A page with the error of each run, and a table with a row a run."""
     figure = sweeps.errors(found.table)
+    divs = []
     if figure is not None:
         divs.append(files.to_div(figure, "figure-errors"))
-    rows = found.table.to_dict("records")
-    note = found.table.attrs["note"]
-    table = rendered("table.html", note=note, names=list(found.table.columns), rows=rows)
-    body = Markup("\n").join([*divs, table])
-    write_atomically(out / "sweep.html", document("sweep", body, divs, "table.json"))
+    columns = set(found.table.columns)
+    body = rendered(
+        "sweep.html",
+        note=found.table.attrs["note"],
+        failed=found.failed,
+        compared=found.comparison is not None,
+        divs=divs,
+        counted=list(filter(columns.__contains__, sweeps.COUNTED)),
+        rows=found.table.to_dict("records"),
+    )
+    return document("sweep", body, divs, "table.json")

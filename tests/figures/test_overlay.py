@@ -9,8 +9,8 @@ from small_reports import report
 
 from icl_interp.errors import InputError
 from icl_interp.figures.drawing import Axis, Drawing, Line, Panel, Points
-from icl_interp.figures.overlay import overlay
-from icl_interp.figures.render import render
+from icl_interp.figures.overlay import overlay, overlay_panels
+from icl_interp.figures.render import drawing_of, render
 from icl_interp.report.comparison import Comparison
 
 XS = np.array([1.0, 10.0, 100.0])
@@ -146,3 +146,40 @@ def test_a_comparison_draws_the_figure_of_its_reports():
         match="two reports at least must have the figure 'context', but it is missing for b",
     ):
         compared.figure("context")
+
+
+def of_several(scale: float, linear: bool = False) -> Drawing:
+    """The panels of `drawn`, and one whose lines are bundles, with a line beside them."""
+    drawing = drawing_of(drawn(scale, linear=linear))
+    assert drawing is not None
+    bundle = Line(XS, np.stack([XS, XS]), name="contexts")
+    mean = Line(XS, scale * XS, name="mean of contexts")
+    panels = (*drawing.panels, Panel("Bundles", marks=[bundle, mean]))
+    return Drawing("Three panels", "", panels)
+
+
+def test_all_panels_with_lines_stand_in_one_figure():
+    figure = overlay_panels({"a": of_several(1.0), "b": of_several(2.0)})
+    assert figure is not None
+
+    def shows(scale_of_b):
+        found = lines_of(figure)
+        assert found["b: mean"] == [list(scale_of_b * XS)]
+        assert found["b: mean of contexts"] == [list(scale_of_b * XS)]
+        assert found["bound"] == [[1, 1, 1]]
+        assert not any("contexts" in name and "mean" not in name for name in found)
+
+    shows(2.0)
+    must_fail(shows, 1.0)
+    legend = [trace.name for trace in figure.data if trace.showlegend]
+    assert legend == ["a", "b", "mean", "spread", "bound", "mean of contexts"]
+    headings = "".join(note.text for note in figure.layout.annotations)
+    assert "Size" in headings
+    assert "Points" not in headings  # it has no lines
+
+
+def test_a_panel_with_other_axes_is_left_out():
+    figure = overlay_panels({"a": of_several(1.0), "b": of_several(2.0, linear=True)})
+    assert figure is not None
+    assert set(lines_of(figure)) == {"a: mean of contexts", "b: mean of contexts"}
+    assert overlay_panels({"a": of_several(1.0), "b": Drawing("", "", [Panel("x")])}) is None
