@@ -129,10 +129,11 @@ def attention(
     data["heads"] = flat.shape[2]
     data["visible"] = _visible(hooked.cfg, len(names))
     data["prompts"] = [f"mean of {len(prompts)} prompts"]
-    data["values"] = [None]
+    values: list[Sequence[str] | None] = [None]  # a mean shows no prompt
     for number in range(n_chosen):
         data["prompts"].append(f"prompt {number}")
-        data["values"].append(_values(used, prompts, number))
+        values.append(_values(used, prompts, number))
+    data["values"] = values
     return AttentionView(data)
 
 
