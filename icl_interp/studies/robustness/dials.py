@@ -21,7 +21,7 @@ DIALS: tuple[Dial, ...] = (
         known.FUNCTIONS,
         "functions three times as large are cut there",
         known.bounded,
-        (1.6, 2.0, 2.4, 2.8, 3.2, 3.6, 4.0, 5.0, 7.0, 12.0),
+        (2.0, 2.4, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 7.0, 12.0),
     ),
     Dial("share where labels are noisy", known.NOISE, WHY, known.trusting, (0.0, *SHARES)),
 )

@@ -1,7 +1,6 @@
 """Curves by the number of examples: against a model of weights that are known, and statements."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,30 +8,33 @@ from helpers import must_fail
 
 from icl_interp.baselines.base import INPUTS
 from icl_interp.baselines.moments import Descent
+from icl_interp.checkpoints.config import RunConfig
+from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.experiments import kept, presets
 from icl_interp.experiments.setup import Setup
 from icl_interp.figures import reproductions
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.tokens import Interleaved
+from icl_interp.models.transformer import HookedTransformer
 from icl_interp.studies.robustness.experiments import figure4
 from icl_interp.tasks import LinearRegression
 
 TASK = LinearRegression(n_dims=2, n_points=5)
 
 
-@dataclass(frozen=True)
-class Step:
-    """What predicts every point of a prompt, and its task."""
-
-    task: LinearRegression
-    descent: Descent
+class Step(Checkpoint):
+    """One step of descent at every point of a prompt, in the place of a model."""
 
     def predict(self, prompts):
-        return self.descent.predict(prompts)
+        return Descent(INPUTS, (0.5,)).predict(prompts)
 
 
 @pytest.fixture(scope="module")
 def results():
     """Of one step of descent in the place of the recipe's model."""
-    model: Any = Step(TASK, Descent(INPUTS, (0.5,)))
+    cfg = HookedTransformerConfig(n_layers=1, d_model=4, n_heads=1, d_in=2, n_ctx=10)
+    config = RunConfig(cfg, TASK, "interleaved")
+    model = Step(HookedTransformer(cfg), TASK, Interleaved(), config)
     preset = replace(presets.PRESETS["smoke"], n_functions=40)
     with Setup({figure4.RECIPE: model}, preset) as setup:
         return figure4.run(setup)

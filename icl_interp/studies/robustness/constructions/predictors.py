@@ -202,8 +202,8 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
     ),
     Construction(
         "least squares with an end",
-        "predictions end at 1.6 standard deviations of the label: three times the function is cut",
-        functools.partial(bounded, 1.6),
+        "predictions end at two standard deviations of the label: three times the function is cut",
+        functools.partial(bounded, 2.0),
         {FUNCTIONS: NO, INPUTS: NO},
     ),
     Construction(
