@@ -226,6 +226,7 @@ def test_reading_goes_through_one_door():
     own = {
         "stored.py",
         "checkpoints/bundled.py",
+        "figures/files.py",
         "figures/text.py",
         "jobs/job.py",
         "jobs/local.py",

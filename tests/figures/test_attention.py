@@ -76,7 +76,7 @@ def test_what_has_no_attention_or_is_too_large_is_refused(monkeypatch):
     model = make("pre")
     with pytest.raises(InputError, match="this model has no attention to show"):
         attention(make("pre", mlp_only=True), PROMPTS)
-    with pytest.raises(InputError, match="takes Prompts, at least one, but got 3"):
+    with pytest.raises(InputError, match="takes Prompts, at least one, but got"):
         attention(model, PROMPTS[:0])
     monkeypatch.setattr(sys.modules["icl_interp.figures.attention"], "MOST", 100)
     with pytest.raises(InputError, match="weights are too many for a page"):
