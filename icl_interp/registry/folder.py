@@ -143,7 +143,7 @@ def state(name: str, folder: Path) -> Registry:
         raise InputError(f"the registry at {shown(name)} is larger than {LARGEST_STATE:,} bytes")
     # Each is read like one that lies in a folder.
     found = Registry()
-    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
+    with tarfile.TarFile(fileobj=io.BytesIO(made.stdout)) as archive:
         for member in sorted(archive.getmembers(), key=lambda one: one.name):
             file = archive.extractfile(member) if member.isfile() else None
             place_in = member.name.partition("/")[2]

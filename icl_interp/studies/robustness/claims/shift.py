@@ -65,7 +65,7 @@ def over_bar(own: np.ndarray, best: np.ndarray, zero: np.ndarray) -> Interval:
         best: those of least squares.
         zero: those of predicting 0.
 
-    >>> over_bar(np.full(40, 0.2), np.zeros(40), np.ones(40)).value
+    >>> round(over_bar(np.full(40, 0.2), np.zeros(40), np.ones(40)).value, 9)
     4.0
     """
 
