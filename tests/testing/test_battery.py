@@ -219,21 +219,22 @@ def test_written_and_read(quick, tmp_path):
 # Cells that came after the batteries that are kept. The catalogue says of each that it is not drawn
 # yet.
 NOT_DRAWN = {
+    ("a gradient step after the longest prompt alone", "autoregression.implicit_map"),
     ("a smoother of degrees 1 and 8", "limits.degrees_alike"),
-    ("least squares with an offset that the context tosses", "limits.icl1"),
-    ("least squares with two ends", "limits.icl1"),
-    ("least squares with two ends", "limits.no_icl2"),
-    ("least squares, shrunk under every law", "limits.icl1"),
-    ("least squares, shrunk under every law", "limits.no_icl2"),
-    ("LSA layer at the optimum, beside two heads that cancel", "linear_attention.balanced"),
-    ("LSA layer at the optimum, beside two heads that cancel", "linear_attention.converged"),
-    ("LSA layer at the optimum, beside two heads that cancel", "linear_attention.identity_maps"),
-    ("LSA layer at the optimum, idle beside least squares", "linear_attention.balanced"),
-    ("LSA layer at the optimum, idle beside least squares", "linear_attention.converged"),
-    ("LSA layer at the optimum, idle beside least squares", "linear_attention.identity_maps"),
-    ("LSA layer at the optimum, with biases", "linear_attention.balanced"),
-    ("LSA layer at the optimum, with biases", "linear_attention.converged"),
-    ("LSA layer at the optimum, with biases", "linear_attention.identity_maps"),
+    ("gradient steps from states of the usual length alone", "autoregression.implicit_map"),
+    ("gradient steps off the path alone", "autoregression.implicit_map"),
+    ("heads that do nearly the same", "heads.orthogonality"),
+    (
+        "heads that do nearly the same, each of which writes to one more coordinate that "
+        "nobody reads",
+        "heads.orthogonality",
+    ),
+    ("heads with a coordinate each", "heads.orthogonality"),
+    (
+        "heads with a coordinate each, all of which write to one more that nobody reads",
+        "heads.orthogonality",
+    ),
+    ("heads with a coordinate each, beside two that take each other off", "heads.orthogonality"),
     (
         "idle softmax unit at the best window, beside a narrow window",
         "lipschitz.inverse_covariance",
@@ -261,9 +262,17 @@ NOT_DRAWN = {
     ),
     ("idle softmax unit at the best window, beside the same window", "lipschitz.kernel_smoother"),
     ("idle softmax unit at the best window, beside the same window", "lipschitz.optimal_window"),
+    ("least squares with an offset that the context tosses", "limits.icl1"),
+    ("least squares with two ends", "limits.icl1"),
+    ("least squares with two ends", "limits.no_icl2"),
+    ("least squares, shrunk under every law", "limits.icl1"),
+    ("least squares, shrunk under every law", "limits.no_icl2"),
     ("smoother tilted by the mean label", "lipschitz.kernel_smoother"),
     ("smoother with a Laplace kernel", "lipschitz.kernel_smoother"),
     ("smoother with a periodic kernel", "lipschitz.kernel_smoother"),
+    ("softmax heads in pairs that are linear heads", "autoregression.softmax_fails_commuting"),
+    ("softmax layer trained on rotations", "autoregression.softmax_fails_commuting"),
+    ("softmax layer whose values were disturbed", "autoregression.softmax_fails_commuting"),
     (
         "softmax unit at the best window with half of the prediction, beside a narrow window",
         "lipschitz.inverse_covariance",
@@ -274,12 +283,6 @@ NOT_DRAWN = {
     ),
     ("softmax unit at the best window, trained otherwise", "lipschitz.window_adapts"),
     ("softmax unit at the best window, typed in", "lipschitz.window_adapts"),
-    ("a gradient step after the longest prompt alone", "autoregression.implicit_map"),
-    ("gradient steps from states of the usual length alone", "autoregression.implicit_map"),
-    ("gradient steps off the path alone", "autoregression.implicit_map"),
-    ("softmax heads in pairs that are linear heads", "autoregression.softmax_fails_commuting"),
-    ("softmax layer trained on rotations", "autoregression.softmax_fails_commuting"),
-    ("softmax layer whose values were disturbed", "autoregression.softmax_fails_commuting"),
     ("two layers of which the first shows two states back", "autoregression.augmented_tokens"),
     (
         "two layers that take a gradient step, behind an empty layer",
@@ -287,20 +290,6 @@ NOT_DRAWN = {
     ),
     ("two layers that take a gradient step, behind an empty layer", "autoregression.descent_depth"),
     ("two layers that take a gradient step, behind an empty layer", "autoregression.implicit_map"),
-    ("heads that do nearly the same", "heads.orthogonality"),
-    (
-        (
-            "heads that do nearly the same, each of which writes to one more coordinate that "
-            "nobody reads"
-        ),
-        "heads.orthogonality",
-    ),
-    ("heads with a coordinate each", "heads.orthogonality"),
-    (
-        "heads with a coordinate each, all of which write to one more that nobody reads",
-        "heads.orthogonality",
-    ),
-    ("heads with a coordinate each, beside two that take each other off", "heads.orthogonality"),
 }
 
 
