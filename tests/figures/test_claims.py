@@ -13,6 +13,7 @@ from icl_interp.analyses.claim import Claim, Evidence
 from icl_interp.analyses.criterion import Condition, Criterion, Estimate
 from icl_interp.analyses.finding import Quote
 from icl_interp.analyses.measurement import Results
+from icl_interp.analyses.registry import REGISTRY
 from icl_interp.figures import catalogue, claims
 from icl_interp.figures.render import render
 from icl_interp.figures.style import VERDICTS
@@ -29,8 +30,9 @@ def forest_shows(findings, figure):
     axes = [name for name in figure.layout if name.startswith("xaxis")]
     assert len(axes) == len(panels) + skipped
     assert sum(figure.layout[name].visible is not False for name in axes) == len(with_numbers)
-    for f in findings:
-        assert f.id in words
+    ids = re.findall(r"\b[a-z_]+\.[a-z_0-9]+\b", words)
+    claims_shown = {id for id in ids if id in REGISTRY}
+    assert claims_shown == {f.id for f in findings}
     for verdict, look in VERDICTS.items():
         sign = f"{look.sign} {look.word}"
         said = [

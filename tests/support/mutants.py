@@ -72,7 +72,7 @@ def spoiled(data: Any, rng: random.Random) -> Any:
         for key in path[:-1]:
             target = target[key]
         if not path:
-            return rng.choice(VALUES)
+            return copy.deepcopy(rng.choice(VALUES))
         way = rng.choice(("value", "value", "value", "drop", "rename", "nest"))
         if way == "drop":
             del target[path[-1]]
@@ -82,7 +82,7 @@ def spoiled(data: Any, rng: random.Random) -> Any:
             for _ in range(rng.choice((1, 30))):
                 target[path[-1]] = [target[path[-1]]]
         else:
-            target[path[-1]] = rng.choice(VALUES)
+            target[path[-1]] = copy.deepcopy(rng.choice(VALUES))
     return data
 
 
