@@ -217,11 +217,13 @@ def test_few_snapshots_cannot_support_balance_either():
     assert (found.verdict, found.decided_by.quantity) == ("inconclusive", "imbalance")
 
 
-def test_the_law_of_balance_is_about_one_head():
+def test_claims_on_the_way_there_are_about_one_head():
     cfg = replace(layer(BEST).cfg, n_heads=2)
-    found = judge("balanced", HookedTransformer(cfg))
-    assert found.verdict == "not_applicable"
-    assert "about one head" in found.reason
+    model = HookedTransformer(cfg)
+    for claim in ("balanced", "pl_inequality"):
+        found = judge(claim, model, snapshots=dict.fromkeys(range(1, 9), model))
+        assert found.verdict == "not_applicable"
+        assert "about one head" in found.reason
     several = LinearSelfAttention.from_product(1.3 * BEST).to_transformer(N + 1, n_heads=2)
     assert judge("converged", several).verdict == "contradicted"  # P is defined for several
 

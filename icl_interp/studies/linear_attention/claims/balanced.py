@@ -23,7 +23,7 @@ from icl_interp.studies.linear_attention.claims.weights import (
     TIED_TERMS,
     stored_numbers,
 )
-from icl_interp.studies.linear_attention.measurements.setting import needs_layer, never_asked
+from icl_interp.studies.linear_attention.measurements.setting import needs_one_head, never_asked
 from icl_interp.studies.linear_attention.measurements.tied import tied
 from icl_interp.studies.linear_attention.measurements.weights import numbers, path
 
@@ -102,15 +102,8 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     return Remarks(SCOPE, caveat, details=tuple(rows))
 
 
-def _needs_one_head(facts: Facts) -> str | None:
-    reason = needs_layer(facts)
-    if reason or facts.config.n_heads == 1:
-        return reason
-    return f"The claim is about one head; this model has {facts.config.n_heads}"
-
-
 def _needs_gradient_flow(facts: Facts) -> str | None:
-    reason = _needs_one_head(facts)
+    reason = needs_one_head(facts)
     if facts.optimizer and not reason:
         return (
             "The claim is about training by gradient flow; this model was trained with "

@@ -138,14 +138,15 @@ PL_INEQUALITY_CLAIM = Claim(
         "The inequality says that the squared gradient is at least μ times the excess of the loss "
         "over its minimum; μ > 0 is a constant given in the lemma. The lemma is about gradient "
         "flow from a special start (w21 = 0, u² = |U|²); we check the inequality at the snapshots "
-        "of a real training.",
+        "of a real training. The gradient is that in the weights as they stand, so it depends on "
+        "how large the value matrix is beside the query-key matrix.",
     ),
     kind="architecture",
     reads="weights of the layer during training",
     criterion=CRITERION,
     measurements=(path, tied),
     about_weights=True,
-    aspects=("single layer", "single head", "kind of task"),
+    aspects=("balance", "single layer", "single head", "kind of task"),
     evidence=evidence,
     remarks=remarks,
     excluded=needs_path,

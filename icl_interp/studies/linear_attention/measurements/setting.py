@@ -104,9 +104,17 @@ def needs_layer(facts: Facts) -> str | None:
     return None
 
 
-def needs_path(facts: Facts) -> str | None:
-    """Why nothing is known of the way to these weights."""
+def needs_one_head(facts: Facts) -> str | None:
+    """Why the weights are not those of one layer of a single head."""
     reason = needs_layer(facts)
+    if reason or facts.config.n_heads == 1:
+        return reason
+    return f"The claim is about one head; this model has {facts.config.n_heads}"
+
+
+def needs_path(facts: Facts) -> str | None:
+    """Why nothing is known of the way to the weights of a single head."""
+    reason = needs_one_head(facts)
     if reason or facts.snapshots:
         return reason
     return (
