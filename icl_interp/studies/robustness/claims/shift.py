@@ -131,68 +131,49 @@ def share_of(error: DataArray, zero: float) -> float:
     return share if not share < ALLOWED * EXACT else 0.0
 
 
-def _asking(*asked: str) -> dict[str, Any]:
-    """What all claims share, for one that asks these shifts."""
+def _claim(name: str, where: str, *asked: str) -> Claim:
+    """The claim about prompts of one kind.
+
+    Args:
+        name: the end of its id.
+        where: what is true of such prompts.
+        asked: the shifts that have such prompts.
+    """
     conditions = []
     for shift in asked:
-        name = f"error over the bar of least squares, {shift}"
+        quantity = f"error over the bar of least squares, {shift}"
         good = at_most(AS_GOOD)
         worse = at_least(WORSE)
-        conditions.append(Condition(shift, name, good, worse, unit="times", scale="log"))
-    return {
-        "kind": "learning",
-        "question": "functions",
-        "quote": QUOTE,
-        "reads": "outputs",
-        "criterion": Criterion(tuple(conditions), terms=TERMS),
-        "measurements": (shifts,),
-        "control": (shifts,),
-        "aspects": ("kind of task",),
-        "evidence": functools.partial(evidence, asked=asked),
-        "remarks": functools.partial(remarks, asked=asked),
-        "excluded": needs_silence if NOISY in asked else needs_shifts,
-        "figures": ("shift_errors",),
-    }
+        conditions.append(Condition(shift, quantity, good, worse, unit="times", scale="log"))
+    return Claim(
+        id=f"robustness.shift_{name}",
+        statement=f"Where {where}, the model is as good as least squares.",
+        denied=f"Where {where}, the model is worse than least squares.",
+        kind="learning",
+        question="functions",
+        quote=QUOTE,
+        reads="outputs",
+        criterion=Criterion(tuple(conditions), terms=TERMS),
+        measurements=(shifts,),
+        control=(shifts,),
+        aspects=("kind of task",),
+        evidence=functools.partial(evidence, asked=asked),
+        remarks=functools.partial(remarks, asked=asked),
+        excluded=needs_silence if NOISY in asked else needs_shifts,
+        figures=("shift_errors",),
+    )
 
 
-QUADRANTS_CLAIM = Claim(
-    id="robustness.shift_quadrants",
-    statement="Where the examples of a prompt share their signs, the model is as good as least "
-    "squares.",
-    denied="Where the examples of a prompt share their signs, the model is worse than least "
-    "squares.",
-    **_asking("quadrants"),
+QUADRANTS_CLAIM = _claim("quadrants", "the examples of a prompt share their signs", "quadrants")
+HALF_SUBSPACE_CLAIM = _claim(
+    "half_subspace", "inputs have half of their dimensions", "half-subspace"
 )
-HALF_SUBSPACE_CLAIM = Claim(
-    id="robustness.shift_half_subspace",
-    statement="Where inputs have half of their dimensions, the model is as good as least squares.",
-    denied="Where inputs have half of their dimensions, the model is worse than least squares.",
-    **_asking("half-subspace"),
+SKEWED_CLAIM = _claim("skewed", "inputs vary along few directions most", "skewed")
+INPUTS_CLAIM = _claim("inputs", "inputs are larger or smaller", *INPUTS, DRAWN_INPUTS)
+FUNCTIONS_CLAIM = _claim(
+    "functions", "functions are larger or smaller", *FUNCTIONS, DRAWN_FUNCTIONS
 )
-SKEWED_CLAIM = Claim(
-    id="robustness.shift_skewed",
-    statement="Where inputs vary along few directions most, the model is as good as least squares.",
-    denied="Where inputs vary along few directions most, the model is worse than least squares.",
-    **_asking("skewed"),
-)
-INPUTS_CLAIM = Claim(
-    id="robustness.shift_inputs",
-    statement="Where inputs are larger or smaller, the model is as good as least squares.",
-    denied="Where inputs are larger or smaller, the model is worse than least squares.",
-    **_asking(*INPUTS, DRAWN_INPUTS),
-)
-FUNCTIONS_CLAIM = Claim(
-    id="robustness.shift_functions",
-    statement="Where functions are larger or smaller, the model is as good as least squares.",
-    denied="Where functions are larger or smaller, the model is worse than least squares.",
-    **_asking(*FUNCTIONS, DRAWN_FUNCTIONS),
-)
-NOISE_CLAIM = Claim(
-    id="robustness.shift_noise",
-    statement="Where labels are noisy, the model is as good as least squares.",
-    denied="Where labels are noisy, the model is worse than least squares.",
-    **_asking(NOISY),
-)
+NOISE_CLAIM = _claim("noise", "labels are noisy", NOISY)
 CLAIMS = (
     QUADRANTS_CLAIM,
     HALF_SUBSPACE_CLAIM,
