@@ -235,6 +235,25 @@ def real(value: Any, name: str, low: float = -math.inf, *, above: bool = False) 
     return value
 
 
+def in_one_line(error: Exception) -> str:
+    """An error in one line, with its type: a KeyError's own text is a bare name."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + '...'}"
+
+
+def unreadable(file: object, reader: str, error: Exception) -> str:
+    """What is said of a stored report in which something does not find what it reads.
+
+    >>> unreadable("report.json", "the page", KeyError("layers"))[:62]
+    "report.json does not hold what the page needs (KeyError: 'laye"
+    """
+    reason = in_one_line(error).removeprefix("InputError: ")
+    return (
+        f"{file} does not hold what {shown(reader)[1:-1]} needs ({reason}): was it edited, or "
+        "written by another version?"
+    )
+
+
 def counted(n: int, what: str) -> str:
     """So many things, in words.
 

@@ -12,7 +12,7 @@ import torch
 
 from icl_interp import evaluation
 from icl_interp.analyses import mechanism, one_model, registry
-from icl_interp.analyses.claim import Claim, asked_once, in_one_line
+from icl_interp.analyses.claim import Claim, asked_once
 from icl_interp.analyses.controls import measure
 from icl_interp.analyses.facts import Facts, is_large
 from icl_interp.analyses.lab import Lab
@@ -26,7 +26,7 @@ from icl_interp.checkpoints.config import check_registered, check_round_trip
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.descriptions import OUTSIDE
 from icl_interp.devices import checked_device
-from icl_interp.errors import InputError, logger, several, shown, whole
+from icl_interp.errors import InputError, in_one_line, logger, several, shown, whole
 from icl_interp.models import tokens, weights
 from icl_interp.models.tokens import Encoding
 from icl_interp.predictors import adapters, checks

@@ -15,21 +15,12 @@ from icl_interp.analyses.finding import Finding, Kind, Quote
 from icl_interp.analyses.measurement import CONTROL, CONTROLS, Measurement, Results
 from icl_interp.analyses.reasons import fitted, said
 from icl_interp.analyses.tie import TIED
-from icl_interp.errors import InputError, logger
+from icl_interp.errors import InputError, in_one_line, logger, unreadable
 from icl_interp.provenance import encode, finite
 from icl_interp.renamed import with_old_names
 from icl_interp.results import Result
 
-__all__ = [
-    "EXPLAINS",
-    "LEARNED_R2",
-    "Claim",
-    "Evidence",
-    "Remarks",
-    "asked_once",
-    "in_one_line",
-    "low_r2",
-]
+__all__ = ["EXPLAINS", "LEARNED_R2", "Claim", "Evidence", "Remarks", "asked_once", "low_r2"]
 
 log = logger(__name__)
 
@@ -305,10 +296,9 @@ class Claim:
             return finding
         except Exception as error:
             if file is not None:
-                log.warning("%s could not be judged: %s", self.id, blamed(file, error))
-                return self._broken(
-                    f"judging failed with {in_one_line(error)}", blamed(file, error)
-                )
+                blame = unreadable(file, "it", error)
+                log.warning("%s could not be judged: %s", self.id, blame)
+                return self._broken(f"judging failed with {in_one_line(error)}", blame)
             log.warning("judging %s failed", self.id, exc_info=True)
             return self._broken(f"judging failed with {in_one_line(error)}")
 
@@ -556,20 +546,6 @@ class Claim:
     def _broken(self, error: str, blame: str = "") -> Finding:
         reason = f"{self.id} could not be judged: {blame or f'{error}. The log has the traceback.'}"
         return replace(self._unasked("inconclusive", reason), error=error)
-
-
-def blamed(file: Path, error: Exception) -> str:
-    """What is said of results from a file that a claim or a figure could not read."""
-    return (
-        f"{file} does not hold what it needs ({in_one_line(error)}): was it edited, or written by "
-        "another version?"
-    )
-
-
-def in_one_line(error: Exception) -> str:
-    """An error in one line, with its type: a KeyError's own text is a bare name."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + '...'}"
 
 
 def asked_once(claim: Claim) -> Claim:

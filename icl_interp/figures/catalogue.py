@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from icl_interp.analyses.claim import blamed
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
-from icl_interp.errors import logger
+from icl_interp.errors import logger, unreadable
 from icl_interp.figures import mechanism
 from icl_interp.figures.claims import forest
 from icl_interp.figures.drawing import Drawing
@@ -113,5 +112,5 @@ def tried(name: str, file: Path | None, make: Make[T]) -> T | None:
         if file is None:
             log.warning("the figure %s could not be drawn and is left out", name, exc_info=True)
         else:  # the file is at fault, not the code: a line says so
-            log.warning("the figure %s is left out: %s", name, blamed(file, error))
+            log.warning("the figure %s is left out: %s", name, unreadable(file, "it", error))
         return None

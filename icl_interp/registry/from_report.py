@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from icl_interp.analyses.claim import Claim, asked_once, in_one_line
+from icl_interp.analyses.claim import Claim, asked_once
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.registry import REGISTRY
 from icl_interp.checkpoints import bundled, store
-from icl_interp.errors import InputError
+from icl_interp.errors import InputError, in_one_line
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import parse_json
 from icl_interp.registry.discoveries import chance_of

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from icl_interp.analyses.claim import Claim, in_one_line
+from icl_interp.analyses.claim import Claim
 from icl_interp.analyses.criterion import Estimate
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.registry import REGISTRY
+from icl_interp.errors import in_one_line
 from icl_interp.registry import folder as folders
 from icl_interp.registry.discoveries import chance_of
 from icl_interp.registry.entry import Entry, version_of

@@ -2,7 +2,6 @@
 
 import math
 import os
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from rich.text import Text
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import Results
 from icl_interp.console import Fitted
-from icl_interp.errors import InputError, counted, logger, shown, unknown
+from icl_interp.errors import InputError, counted, logger, shown, unknown, unreadable
 from icl_interp.figures import catalogue
 from icl_interp.figures.drawing import Drawing
 from icl_interp.figures.overlay import overlay, overlay_panels
@@ -273,11 +272,8 @@ class Comparison:
             stored = [str(report.file) for report in self.reports if report.file]
             if not stored:
                 raise
-            reason = textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" ...")
-            raise InputError(
-                f"one of {', '.join(stored)} does not hold what {reader} needs ({reason}): was it "
-                "edited, or written by another version?"
-            ) from error
+            files = f"one of {', '.join(stored)}"
+            raise InputError(unreadable(files, reader, error)) from error
 
     def _repr_html_(self) -> str:
         with self._readable("the comparison"):

@@ -3,7 +3,6 @@
 It is saved, loaded, judged and drawn without the model.
 """
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from icl_interp.analyses import registry
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.finding import Finding
 from icl_interp.analyses.measurement import CONTROLS, Results
-from icl_interp.errors import InputError, logger, shown, unknown
+from icl_interp.errors import InputError, logger, shown, unknown, unreadable
 from icl_interp.figures import catalogue, files
 from icl_interp.figures.letters import Style
 from icl_interp.figures.paper import for_paper
@@ -295,12 +294,7 @@ class Report:
         except Exception as error:
             if self.file is None:
                 raise
-            reason = f"{type(error).__name__}: {error}".removeprefix("InputError: ")
-            reason = textwrap.shorten(reason, 200, placeholder=" ...")
-            raise InputError(
-                f"{self.file} does not hold what {shown(reader)[1:-1]} needs ({reason}): was it "
-                "edited, or written by another version?"
-            ) from error
+            raise InputError(unreadable(self.file, reader, error)) from error
 
     def _repr_html_(self) -> str:
         with self.reads("the summary"):

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icl_interp.analyses import relevance
-from icl_interp.analyses.claim import in_one_line
 from icl_interp.analyses.facts import Facts
 from icl_interp.analyses.measurement import Results
-from icl_interp.errors import logger
+from icl_interp.errors import in_one_line, logger
 from icl_interp.figures.text import number
 from icl_interp.studies.base import STUDIES
 
