@@ -222,9 +222,8 @@ class Run:
         if not self.is_over:
             self.model.train()
             self._snapshot()
-        elif (
-            self.place.is_first and not self._finished()
-        ):  # killed between the files of the last checkpoint
+        elif self.place.is_first and not self._finished():
+            # It was killed between the files of the last checkpoint.
             self.save()
 
     def record(self, loss: float, save: bool = False) -> None:

@@ -1,7 +1,9 @@
 """Runs that are trained together are the runs that they are apart, up to rounding."""
 
+import itertools
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import tiny_runs
@@ -110,6 +112,14 @@ MODELS = {
 def test_runs_together_are_the_runs_apart(tmp_path, float64, name):
     runs = configs(MODELS[name])
     check_same_runs(train_together(runs, tmp_path), train_apart(runs, tmp_path))
+
+
+def test_each_run_is_told_its_share_of_the_time(tmp_path, monkeypatch):
+    """A clock that is three seconds further whenever it is read: one second a step for each."""
+    clock = SimpleNamespace(perf_counter=itertools.count(0, len(CHANGES)).__next__)
+    monkeypatch.setattr(together, "time", clock)
+    for out in train_together(configs(), tmp_path):
+        assert read_json(out / "provenance.json")["training_seconds"] == N_STEPS
 
 
 def test_the_tolerance_is_wide_of_rounding_and_no_wider(tmp_path, float64, monkeypatch):
