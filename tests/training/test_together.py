@@ -17,6 +17,7 @@ from icl_interp.training import data, process, together, trainer
 
 pytestmark = pytest.mark.usefixtures("quick")
 N_STEPS = 30
+N_PROMPTS = 4  # of a batch
 CHANGES = (
     {"seed": 0},
     {"seed": 1, "learning_rate": 5e-3},
@@ -112,6 +113,20 @@ MODELS = {
 def test_runs_together_are_the_runs_apart(tmp_path, float64, name):
     runs = configs(MODELS[name])
     check_same_runs(train_together(runs, tmp_path), train_apart(runs, tmp_path))
+
+
+def test_batches_in_parts_are_the_same_for_runs_together(tmp_path, float64, monkeypatch):
+    """Four prompts in three parts: of one, one and two prompts, which do not count alike."""
+    runs = configs(training={"accumulate": 3})
+    references = train_apart(runs, tmp_path)
+    check_same_runs(train_together(runs, tmp_path), references)
+    real = together._losses
+
+    def parts_alike(group, weights, pieces):
+        return real(group, weights, pieces) * N_PROMPTS / (3 * len(pieces[0]))
+
+    monkeypatch.setattr(together, "_losses", parts_alike)
+    must_fail(check_same_runs, train_together(runs, tmp_path / "mutant"), references)
 
 
 def test_each_run_is_told_its_share_of_the_time(tmp_path, monkeypatch):
