@@ -150,7 +150,7 @@ kept("limits.remedies")["side_by_side"]
 # %% [markdown]
 # ## Everything at once
 # `icl_interp.analyze("affine")` judges all registered claims, these and more. Each of the following
-# is done again by `icl-interp reproduce ID`:
+# is reproduced by `icl-interp reproduce ID`:
 
 # %%
 for name in icl_interp.experiments.names():

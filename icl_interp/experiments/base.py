@@ -67,7 +67,7 @@ def no_comparison(results: Results) -> DataFrame | None:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure of a work, done again.
+    """One table or figure of a work, reproduced.
 
     Attributes:
         id: such as "limits.table1".

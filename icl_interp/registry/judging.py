@@ -1,6 +1,6 @@
 """Entries judged again: from stored results, or from stored numbers.
 
-An entry holds the results that its claim needs where they are small. Then all is done again: the
+An entry holds the results that its claim needs where they are small. Then all is made anew: the
 numbers and the verdict. Of the others the numbers are stored, and the criterion decides again.
 """
 

@@ -28,7 +28,7 @@ RESULTS = {
     "inconclusive": "undecided",
 }
 HOW = (
-    "Each row is an experiment of a work, done again. Counted are its sentences about what the "
+    "Each row is an experiment of a work, reproduced. Counted are its sentences about what the "
     "work found: as in the paper, not as in the paper, or undecided. Open a row for the sentences; "
     "the name of the experiment leads to its figures, numbers and setting."
 )
@@ -125,7 +125,7 @@ def study_of(record: Record) -> str:
 
 def index_markdown(records: Sequence[Record]) -> str:
     """The same for readers of files."""
-    parts = ["# Experiments, done again\n"]
+    parts = ["# Experiments, reproduced\n"]
     for r in records:
         main, beside = apart(r["says"])
         says = "".join(f"* {line}\n" for line in main)

@@ -32,7 +32,7 @@ class Study:
             one, or "" where what it rests on was not measured.
         claims: in the order in which reports list them.
         figures: of reports, by name.
-        experiments: its tables and figures, done again.
+        experiments: its tables and figures, reproduced.
         drawings: figures of experiments, by the id of the experiment.
         constructions: models of known truth, with the verdict that each must get.
         dials: models of known truth that one number takes across the threshold of a claim, for

@@ -1,1 +1,1 @@
-"""Tables and figures of the work, done again."""
+"""Tables and figures of the work, reproduced."""
