@@ -208,7 +208,7 @@ def _rows(shown: Mapping[str, Findings]) -> dict[str, Row]:
     rows = {}
     for claim, findings in shown.items():
         # What decides stands once, where it is the same for all models.
-        rules = set(map(what_decides, filter(_applies, findings))) - {""}
+        rules = set(map(what_decides, findings)) - {""}
         rule = rules.pop() if len(rules) == 1 else ""
         alike = "differ" if _differs(findings) else "alike"
         study = studies.index(findings[0].study)
