@@ -131,11 +131,11 @@ def share_of(error: DataArray, zero: float) -> float:
     return share if not share < ALLOWED * EXACT else 0.0
 
 
-def _claim(name: str, where: str, *asked: str) -> Claim:
+def _claim(id: str, where: str, *asked: str) -> Claim:
     """The claim about prompts of one kind.
 
     Args:
-        name: the end of its id.
+        id: of the claim.
         where: what is true of such prompts.
         asked: the shifts that have such prompts.
     """
@@ -146,7 +146,7 @@ def _claim(name: str, where: str, *asked: str) -> Claim:
         worse = at_least(WORSE)
         conditions.append(Condition(shift, quantity, good, worse, unit="times", scale="log"))
     return Claim(
-        id=f"robustness.shift_{name}",
+        id=id,
         statement=f"Where {where}, the model is as good as least squares.",
         denied=f"Where {where}, the model is worse than least squares.",
         kind="learning",
@@ -164,16 +164,20 @@ def _claim(name: str, where: str, *asked: str) -> Claim:
     )
 
 
-QUADRANTS_CLAIM = _claim("quadrants", "the examples of a prompt share their signs", "quadrants")
+QUADRANTS_CLAIM = _claim(
+    "robustness.shift_quadrants", "the examples of a prompt share their signs", "quadrants"
+)
 HALF_SUBSPACE_CLAIM = _claim(
-    "half_subspace", "inputs have half of their dimensions", "half-subspace"
+    "robustness.shift_half_subspace", "inputs have half of their dimensions", "half-subspace"
 )
-SKEWED_CLAIM = _claim("skewed", "inputs vary along few directions most", "skewed")
-INPUTS_CLAIM = _claim("inputs", "inputs are larger or smaller", *INPUTS, DRAWN_INPUTS)
+SKEWED_CLAIM = _claim("robustness.shift_skewed", "inputs vary along few directions most", "skewed")
+INPUTS_CLAIM = _claim(
+    "robustness.shift_inputs", "inputs are larger or smaller", *INPUTS, DRAWN_INPUTS
+)
 FUNCTIONS_CLAIM = _claim(
-    "functions", "functions are larger or smaller", *FUNCTIONS, DRAWN_FUNCTIONS
+    "robustness.shift_functions", "functions are larger or smaller", *FUNCTIONS, DRAWN_FUNCTIONS
 )
-NOISE_CLAIM = _claim("noise", "labels are noisy", NOISY)
+NOISE_CLAIM = _claim("robustness.shift_noise", "labels are noisy", NOISY)
 CLAIMS = (
     QUADRANTS_CLAIM,
     HALF_SUBSPACE_CLAIM,
