@@ -8,7 +8,7 @@ from icl_interp.checkpoints.config import TrainingConfig
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.tasks.base import Task
-from icl_interp.training.curriculum import task_at
+from icl_interp.training.schedules import task_at
 
 N_TEST = 1024  # prompts of the test set beside a finite set, at most
 

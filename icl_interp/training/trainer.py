@@ -37,9 +37,9 @@ from icl_interp.provenance import (
 )
 from icl_interp.training import process, ranks, recipes, state
 from icl_interp.training.adam import Adam
-from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.data import Batches
 from icl_interp.training.ranks import Ranks
+from icl_interp.training.schedules import learning_rate, task_at
 from icl_interp.training.size import check_size
 
 log = logger(__name__)

@@ -14,7 +14,7 @@ from icl_interp import evaluation, provenance
 from icl_interp.errors import InputError
 from icl_interp.provenance import read_json
 from icl_interp.training import data, trainer
-from icl_interp.training.curriculum import learning_rate, task_at
+from icl_interp.training.schedules import learning_rate, task_at
 from icl_interp.training.trainer import train
 
 IN_DISTRIBUTION = evaluation.in_distribution

@@ -14,10 +14,10 @@ from icl_interp.studies.limits.constructions import (
     layers,
     learned,
     mechanisms,
-    neighbours,
+    trainings,
 )
 from icl_interp.studies.limits.constructions.layers import number
-from icl_interp.studies.limits.constructions.neighbours import Wrong
+from icl_interp.studies.limits.constructions.trainings import Wrong
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
@@ -137,11 +137,11 @@ def _tossed(share: float, g: torch.Generator) -> Case:
 
 
 def _norm_arms(without: Wrong, normed: Wrong, g: torch.Generator) -> Case:
-    return neighbours.norm_arms(g, neighbours.jittered(g, without), neighbours.jittered(g, normed))
+    return trainings.norm_arms(g, trainings.jittered(g, without), trainings.jittered(g, normed))
 
 
 def _plateau(power: float, g: torch.Generator) -> Case:
-    return neighbours.plateaus(g, onset=(power, power), cost=(1.2, 1.3))
+    return trainings.plateaus(g, onset=(power, power), cost=(1.2, 1.3))
 
 
 DIALS: tuple[Dial, ...] = (
@@ -262,36 +262,36 @@ DIALS: tuple[Dial, ...] = (
     # ---- kinds of training -----------------------------------------------------------------------
     Dial(
         "what is wrong without a norm over what is wrong with one",
-        neighbours.BETTER,
+        trainings.BETTER,
         "1 - s times the truth, with s = 0.12 with a norm: errors are s^2",
         lambda v, g: _norm_arms(Wrong(0.12 * v), Wrong(0.12), g),
         (1.3, 1.15, 1.1, 1.05, 1.0, 0.95, 0.9, 0.87, 0.7),
     ),
     Dial(
         "tilt without a norm over tilt with one",
-        neighbours.NEAR,
+        trainings.NEAR,
         "errors of 0.01 c^2 + t^2 x^2 for the constant c, with t = 0.12 with a norm",
         lambda v, g: _norm_arms(Wrong(0.1, 0.12 * v), Wrong(0.1, 0.12), g),
         (1.5, 1.3, 1.15, 1.0, 0.9, 0.8, 0.7, 0.6, 0.4),
     ),
     Dial(
         "what is wrong with the wider models over what is wrong with the others",
-        neighbours.SIZE,
+        trainings.SIZE,
         "1 - s times the truth: the ratio of errors is the square",
-        lambda v, g: neighbours.two_widths(g, v, v),
+        lambda v, g: trainings.two_widths(g, v, v),
         (0.54, 0.62, 0.66, 0.7, 0.78, 0.82, 0.86, 1.0),
     ),
     Dial(
         "what is wrong with attention only over what is wrong with MLPs",
         mechanisms.SUFFICIENT,
         "1 - s times the truth, with s = 0.1 with MLPs: the ratio of errors is the square",
-        lambda v, g: neighbours.mlp_arms(g, (0.1 * v, 0.1 * v), (0.1, 0.1)),
+        lambda v, g: trainings.mlp_arms(g, (0.1 * v, 0.1 * v), (0.1, 0.1)),
         (2.5, 2.0, 1.75, 1.65, 1.5, 1.4, 1.35, 1.0),
         quantity="ratio",
     ),
     Dial(
         "power of the training interval with which plateaus come later",
-        neighbours.LARGER,
+        trainings.LARGER,
         "what the norm does comes later by this power of the half-width, and errors grow by a "
         "power of 1.2 to 1.3",
         _plateau,

@@ -10,9 +10,9 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.models.tokens import Interleaved
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import generator
-from icl_interp.studies.limits.constructions import neighbours
+from icl_interp.studies.limits.constructions import trainings
 from icl_interp.studies.limits.constructions.functions import informed
-from icl_interp.studies.limits.constructions.neighbours import Wrong, averaging, constants
+from icl_interp.studies.limits.constructions.trainings import Wrong, averaging, constants
 from icl_interp.studies.limits.measurements.boundary import settles
 
 U = tasks.Uniform(-1, 1)
@@ -55,13 +55,13 @@ def check_formula(norm, d_model=4, size=1.0):
 def test_a_hand_set_head_is_wrong_by_what_it_is_told(norm, monkeypatch):
     for d_model in (4, 8):
         check_formula(norm, d_model, size=0.5)
-    monkeypatch.setattr(neighbours, "APART", 1.0)
+    monkeypatch.setattr(trainings, "APART", 1.0)
     must_fail(check_formula, norm)
 
 
 def test_a_small_number_under_the_root_would_make_the_norm_felt(monkeypatch):
     check_formula("LN")
-    monkeypatch.setattr(neighbours, "EPS", 10.0)
+    monkeypatch.setattr(trainings, "EPS", 10.0)
     check_formula(None)
     must_fail(check_formula, "LN")
 

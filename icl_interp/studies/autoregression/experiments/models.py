@@ -38,7 +38,7 @@ from icl_interp.studies.autoregression.measurements import descent_steps
 from icl_interp.tasks.autoregressive import AutoregressiveProcess
 from icl_interp.theory import autoregression as theory
 from icl_interp.training.adam import Adam
-from icl_interp.training.curriculum import learning_rate
+from icl_interp.training.schedules import learning_rate
 
 WORK = "Sander, Giryes, Suzuki, Blondel & Peyré (2024)"
 CHUNK = 500  # steps of gradient descent that are kept together

@@ -10,14 +10,14 @@ from icl_interp.studies.limits.constructions import (
     layers,
     learned,
     mechanisms,
-    neighbours,
+    trainings,
 )
 
 CONSTRUCTIONS = (
     *layers.CONSTRUCTIONS,
     *mechanisms.CONSTRUCTIONS,
     *functions.CONSTRUCTIONS,
-    *neighbours.CONSTRUCTIONS,
+    *trainings.CONSTRUCTIONS,
     *learned.CONSTRUCTIONS,
     *in_context.CONSTRUCTIONS,
     *edited.CONSTRUCTIONS,
@@ -25,6 +25,6 @@ CONSTRUCTIONS = (
 EXCEPTIONS = {
     **mechanisms.EXCEPTIONS,
     **functions.EXCEPTIONS,
-    **neighbours.EXCEPTIONS,
+    **trainings.EXCEPTIONS,
     **learned.EXCEPTIONS,
 }

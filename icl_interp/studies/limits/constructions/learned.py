@@ -22,7 +22,7 @@ from icl_interp.studies.limits.constructions.layers import (
     scalar_layer,
 )
 from icl_interp.studies.limits.constructions.mechanisms import HIGH_NORM, IMMEDIATE
-from icl_interp.studies.limits.constructions.neighbours import Wrong, averaging, constants
+from icl_interp.studies.limits.constructions.trainings import Wrong, averaging, constants
 
 
 def averaged_before_a_norm(g: torch.Generator) -> Case:

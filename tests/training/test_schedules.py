@@ -13,8 +13,8 @@ from icl_interp.checkpoints.config import Curriculum, RunConfig, TrainingConfig
 from icl_interp.errors import InputError
 from icl_interp.models.transformer import HookedTransformer
 from icl_interp.tasks import Polynomial, Uniform
-from icl_interp.training.curriculum import learning_rate, task_at
 from icl_interp.training.recipes import resolve
+from icl_interp.training.schedules import learning_rate, task_at
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 TASK = Polynomial(degrees=(0, 1), inputs=Uniform(-1, 1), coefficients=Uniform(-1, 1), n_points=20)
