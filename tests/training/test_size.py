@@ -55,7 +55,7 @@ def test_a_run_that_fits_is_not_refused(tmp_path, monkeypatch):
     check_refused(
         tmp_path / "b",
         {},
-        r"this run has 1,009 parameters and 36 tokens a step, and needs at least",
+        r"this run has 1,009 parameters and 36 tokens at once, and needs at least",
     )
 
 

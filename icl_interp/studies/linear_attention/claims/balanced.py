@@ -90,8 +90,11 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     rows: list[dict[str, Any]] = []
     for i, step in enumerate(coordinates(curve, "step")):
         here = curve.isel(step=i)
-        row = {name: float(here.sel(quantity=name)) for name in ("|v|^2", "|F|^2")}
-        rows.append({"step": step, **row, "difference over the larger": float(along[i])})
+        row: dict[str, Any] = {"step": step}
+        for name in ("|v|^2", "|F|^2"):
+            row[name] = float(here.sel(quantity=name))
+        row["difference over the larger"] = float(along[i])
+        rows.append(row)
     drift = float(curve.sel(quantity="drift of factors").values[-1])
     rows.append(
         {

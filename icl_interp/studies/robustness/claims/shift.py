@@ -131,53 +131,56 @@ def share_of(error: DataArray, zero: float) -> float:
     return share if not share < ALLOWED * EXACT else 0.0
 
 
-def _claim(id: str, where: str, *asked: str) -> Claim:
-    """The claim about prompts of one kind.
+def _asking(where: str, *asked: str) -> dict[str, Any]:
+    """What a claim says, and how it is judged.
 
     Args:
-        id: of the claim.
-        where: what is true of such prompts.
-        asked: the shifts that have such prompts.
+        where: what is true of prompts under its shifts.
+        asked: the shifts.
     """
     conditions = []
     for shift in asked:
-        quantity = f"error over the bar of least squares, {shift}"
+        name = f"error over the bar of least squares, {shift}"
         good = at_most(AS_GOOD)
         worse = at_least(WORSE)
-        conditions.append(Condition(shift, quantity, good, worse, unit="times", scale="log"))
-    return Claim(
-        id=id,
-        statement=f"Where {where}, the model is as good as least squares.",
-        denied=f"Where {where}, the model is worse than least squares.",
-        kind="learning",
-        question="functions",
-        quote=QUOTE,
-        reads="outputs",
-        criterion=Criterion(tuple(conditions), terms=TERMS),
-        measurements=(shifts,),
-        control=(shifts,),
-        aspects=("kind of task",),
-        evidence=functools.partial(evidence, asked=asked),
-        remarks=functools.partial(remarks, asked=asked),
-        excluded=needs_silence if NOISY in asked else needs_shifts,
-        figures=("shift_errors",),
-    )
+        conditions.append(Condition(shift, name, good, worse, unit="times", scale="log"))
+    return {
+        "statement": f"Where {where}, the model is as good as least squares.",
+        "denied": f"Where {where}, the model is worse than least squares.",
+        "kind": "learning",
+        "question": "functions",
+        "quote": QUOTE,
+        "reads": "outputs",
+        "criterion": Criterion(tuple(conditions), terms=TERMS),
+        "measurements": (shifts,),
+        "control": (shifts,),
+        "aspects": ("kind of task",),
+        "evidence": functools.partial(evidence, asked=asked),
+        "remarks": functools.partial(remarks, asked=asked),
+        "excluded": needs_silence if NOISY in asked else needs_shifts,
+        "figures": ("shift_errors",),
+    }
 
 
-QUADRANTS_CLAIM = _claim(
-    "robustness.shift_quadrants", "the examples of a prompt share their signs", "quadrants"
+QUADRANTS_CLAIM = Claim(
+    id="robustness.shift_quadrants",
+    **_asking("the examples of a prompt share their signs", "quadrants"),
 )
-HALF_SUBSPACE_CLAIM = _claim(
-    "robustness.shift_half_subspace", "inputs have half of their dimensions", "half-subspace"
+HALF_SUBSPACE_CLAIM = Claim(
+    id="robustness.shift_half_subspace",
+    **_asking("inputs have half of their dimensions", "half-subspace"),
 )
-SKEWED_CLAIM = _claim("robustness.shift_skewed", "inputs vary along few directions most", "skewed")
-INPUTS_CLAIM = _claim(
-    "robustness.shift_inputs", "inputs are larger or smaller", *INPUTS, DRAWN_INPUTS
+SKEWED_CLAIM = Claim(
+    id="robustness.shift_skewed", **_asking("inputs vary along few directions most", "skewed")
 )
-FUNCTIONS_CLAIM = _claim(
-    "robustness.shift_functions", "functions are larger or smaller", *FUNCTIONS, DRAWN_FUNCTIONS
+INPUTS_CLAIM = Claim(
+    id="robustness.shift_inputs", **_asking("inputs are larger or smaller", *INPUTS, DRAWN_INPUTS)
 )
-NOISE_CLAIM = _claim("robustness.shift_noise", "labels are noisy", NOISY)
+FUNCTIONS_CLAIM = Claim(
+    id="robustness.shift_functions",
+    **_asking("functions are larger or smaller", *FUNCTIONS, DRAWN_FUNCTIONS),
+)
+NOISE_CLAIM = Claim(id="robustness.shift_noise", **_asking("labels are noisy", NOISY))
 CLAIMS = (
     QUADRANTS_CLAIM,
     HALF_SUBSPACE_CLAIM,
