@@ -6,7 +6,9 @@ from icl_interp.studies.base import Study
 from icl_interp.studies.gradient_descent.claims.steps import CLAIMS
 from icl_interp.studies.gradient_descent.constructions.all import CONSTRUCTIONS
 from icl_interp.studies.gradient_descent.dials import DIALS
+from icl_interp.studies.gradient_descent.experiments.all import EXPERIMENTS
 from icl_interp.studies.gradient_descent.figures import descent_distances
+from icl_interp.studies.gradient_descent.figures.all import DRAWINGS
 
 STUDY = Study(
     "gradient_descent",
@@ -15,6 +17,8 @@ STUDY = Study(
     "in-context learning",
     claims=CLAIMS,
     figures={"descent_distances": descent_distances.FIGURE},
+    experiments=EXPERIMENTS,
+    drawings=DRAWINGS,
     constructions=CONSTRUCTIONS,
     dials=DIALS,
     models=("lsa_fixed", "softmax_fixed_20"),

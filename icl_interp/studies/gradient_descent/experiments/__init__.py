@@ -1,1 +1,1 @@
-"""Tables and figures of the work, reproduced."""
+"""Tables and figures of the works, reproduced."""
