@@ -42,10 +42,11 @@ QUOTE = Quote(
     "For a transformer with $L$ attention layers, we prove certain critical points of the training "
     "objective implement $L$ iterations of preconditioned gradient descent.",
     "Ahn, Cheng, Daneshmand & Sra (2023), abstract",
-    "Von Oswald et al. (2023) say of trained transformers with self-attention alone that they "
-    "match gradient descent, or the weights that they construct for it (a paraphrase). Neither "
-    "work gives a threshold. Both are about linear attention; we ask every transformer of linear "
-    "regression, and set the thresholds beforehand.",
+    'Von Oswald et al. (2023) say of trained transformers with self-attention alone that "either '
+    "the models learned by GD and Transformers show great similarity or, remarkably, the weights "
+    'found by optimization match the construction" (abstract). Neither work gives a threshold. '
+    "Both are about linear attention; we ask every transformer of linear regression, and set the "
+    "thresholds beforehand.",
 )
 
 

@@ -1,7 +1,7 @@
 """Trained linear layers beside as many steps of descent, of preconditioned descent, and of GD++.
 
 Von Oswald et al. (2023) compare trained layers of linear self-attention with descent and with
-GD++. The text that we could read does not tell the number of their figure.
+GD++. The number of their figure could not be checked; the setting is that of their code.
 """
 
 from dataclasses import replace
