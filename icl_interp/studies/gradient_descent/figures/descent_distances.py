@@ -14,7 +14,7 @@ from icl_interp.figures.drawing import Axis, Drawing, Panel, Points, Zone, rows
 from icl_interp.figures.style import VERDICTS
 from icl_interp.figures.text import tested_by
 from icl_interp.studies.gradient_descent.claims import steps
-from icl_interp.studies.gradient_descent.measurements.distances import WITHOUT, distances
+from icl_interp.studies.gradient_descent.measurements.distances import distances
 
 LEAST = 1e-5  # of the variance of predictions: smaller distances are drawn there
 DISTANCE = Axis("distance / variance", log=True, least=LEAST, holds=(LEAST, 1.0))
@@ -45,7 +45,7 @@ def _panel(title: str, result: DataArray, names: list[str], zones: list[Zone]) -
     for place, name in enumerate(names):
         found = steps.distance(result, [name])
         ends[:, place] = found.value, found.low, found.high
-        labels.append(name.removeprefix(WITHOUT))
+        labels.append(name.removeprefix("without "))
     places = np.arange(len(names))
     points = Points(ends[0], places, *ends[1:], colour=INK, size=9)
     return Panel(title, DISTANCE, rows(labels), [*zones, points])
