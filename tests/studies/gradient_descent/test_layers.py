@@ -67,8 +67,10 @@ def test_recipes_differ_in_the_number_of_layers_alone():
         assert other.model == replace(one.model, n_layers=number)
         assert other.task == one.task
         assert layers.at_scale(other, "smoke").training.steps == 200
-    with pytest.raises(InputError, match="smoke and small"):
-        layers.at_scale(one, "paper")
+    full = layers.at_scale(one, "paper")
+    assert (full.task.dim, full.task.n_points, full.training.steps) == (10, 11, 10_000)
+    with pytest.raises(InputError, match="no training section"):
+        layers.at_scale(replace(one, training=None), "smoke")
 
 
 def test_what_is_kept_is_drawn_with_a_line_a_family():

@@ -14,13 +14,15 @@ from icl_interp.analyses.lab import Lab
 from icl_interp.checkpoints.config import RunConfig
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Experiment, Model, Results
-from icl_interp.experiments.presets import named, rescaled
+from icl_interp.experiments.presets import named, whole_prompts
 from icl_interp.experiments.settings import read
 from icl_interp.experiments.setup import Setup
 from icl_interp.experiments.statements import Statement, at_most, statement
 from icl_interp.results import Result, make_array
 from icl_interp.studies.gradient_descent.claims import steps
 from icl_interp.studies.gradient_descent.measurements.distances import FAMILIES, distances
+from icl_interp.tasks.distributions import Uniform
+from icl_interp.tasks.regression import LinearRegression
 
 SOURCE = (
     "von Oswald et al. (2023), trained linear self-attention beside descent and GD++ (which figure "
@@ -32,6 +34,7 @@ SIZES = {
     "smoke": "1, 2 and 3 layers of linear self-attention, d = 5, N = 20, 200 steps: shows that it "
     "runs, and nothing else",
     "small": "1, 2 and 3 layers of linear self-attention, d = 5, N = 20, 6,000 steps of Adam",
+    "paper": "1, 2 and 3 layers of linear self-attention, d = 10, N = 10, 10,000 steps of Adam",
 }
 STATISTICS = ("value", "low", "high")
 
@@ -39,14 +42,19 @@ STATISTICS = ("value", "low", "high")
 def at_scale(config: RunConfig, scale: str) -> RunConfig:
     """The run of a recipe at another scale; "small" is the recipe as it stands."""
     named(scale)
-    if config.training is None or scale == "paper":
-        raise InputError(f"there is no run of it at scale {scale}: smoke and small are there")
+    if config.training is None:
+        raise InputError("the config has no training section, so there is nothing to scale")
     if scale == "small":
         return config
-    changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200, "batch_size": 128}
-    training = rescaled(config.training, changes)
-    whole = replace(training.curriculum, first_points=config.task.n_points)
-    return replace(config, training=replace(training, curriculum=whole, snapshots=()))
+    if scale == "smoke":
+        changes = {"steps": 200, "warmup_steps": 20, "checkpoint_every": 200, "batch_size": 128}
+        training = whole_prompts(config.training, config.task, changes)
+        return replace(config, training=replace(training, snapshots=()))
+    # The setting of the authors' code, `transformers_learn_icl_by_gd/src/config.py`.
+    task = LinearRegression(n_dims=10, n_points=11, inputs=Uniform(-1, 1))
+    model = replace(config.model, d_model=11, d_head=11, d_in=11, n_ctx=11)
+    training = whole_prompts(config.training, task, {"steps": 10_000})
+    return replace(config, model=model, task=task, training=replace(training, snapshots=()))
 
 
 def run(setup: Setup) -> dict[str, Result]:
@@ -102,7 +110,7 @@ LAYERS_EXPERIMENT = Experiment(
     "gradient_descent.layers",
     "Trained linear layers beside steps of descent",
     SOURCE,
-    tuple(Model(name, scales=("smoke", "small"), scaled=at_scale) for name in RECIPES.values()),
+    tuple(Model(name, scaled=at_scale) for name in RECIPES.values()),
     run,
     states,
     sample="512 functions, families tuned on 512 others",
