@@ -20,6 +20,7 @@ from icl_interp.structured import Stored
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import is_law
 from icl_interp.tasks.registry import KINDS, find
+from icl_interp.tasks.regression import LinearRegression
 from icl_interp.tasks.vectors import VectorLaw
 
 # Share of what can be explained, in distribution, from which a model counts as having learned its
@@ -328,6 +329,25 @@ def needs_task(facts: Facts, kind: type[Task]) -> str | None:
     )
     about = f"The claim is about models of {article} {kind.__name__} task, not of {facts.task_kind}"
     return about + (below if isinstance(facts.task, kind) else "")
+
+
+def needs_linear_functions(facts: Facts) -> str | None:
+    """Why a claim about linear functions that are drawn says nothing about this model.
+
+    None if each prompt of its training has a linear function of its own, and a query that is drawn
+    like the examples.
+    """
+    reason = needs_task(facts, LinearRegression)
+    if reason:
+        return reason
+    task = facts.task
+    assert isinstance(task, LinearRegression)
+    if not is_law(task.weights) or task.query is not None or task.single_orthant:
+        return (
+            "The claim is about models of linear functions that are drawn, with queries like the "
+            "examples; this model's training was another."
+        )
+    return None
 
 
 def needs_training(facts: Facts) -> str | None:

@@ -130,4 +130,6 @@ def _inner(intervention: Intervention) -> Intervention:
 def _differ(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor):
         return not torch.equal(a, b)
+    if a is None or b is None:  # a part that keys and values of this model do not have
+        return a is not b
     return any(_differ(one, other) for one, other in zip(a, b, strict=True))

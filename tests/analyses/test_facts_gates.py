@@ -12,7 +12,7 @@ import torch
 from helpers import must_fail
 
 from icl_interp import evaluation
-from icl_interp.analyses.facts import LEARNED_R2, Facts, needs_training
+from icl_interp.analyses.facts import LEARNED_R2, Facts, needs_linear_functions, needs_training
 from icl_interp.baselines.reference import BestRidge
 from icl_interp.checkpoints import store
 from icl_interp.models import weights
@@ -166,6 +166,19 @@ def test_claims_about_training_need_it():
     assert needs_training(facts(trained, optimizer="Adam", n_steps=10)) is None
     for lacking in ({"n_steps": 10}, {"optimizer": "Adam"}, {}):
         assert "nothing tells how this one was" in (needs_training(facts(trained, **lacking)) or "")
+
+
+def test_claims_about_linear_functions_need_drawn_ones():
+    assert "not of Polynomial" in (needs_linear_functions(facts({"error": 0.1, "r2": 0.9})) or "")
+    for change, why in (
+        ({}, None),
+        ({"weights": (1.0, 2.0)}, "drawn"),
+        ({"query": Normal(3.0)}, "like the examples"),
+        ({"single_orthant": True}, "like the examples"),
+    ):
+        told = Facts.of_outputs(replace(NOISY, **change), {"error": 0.1, "r2": 0.9})
+        reason = needs_linear_functions(told)
+        assert (why in reason) if why else reason is None
 
 
 def jittered(source, size: float):

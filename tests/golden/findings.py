@@ -44,7 +44,7 @@ SINGLE = {
         "training_density",
         "unseen_classes",
     )
-} | {"linear_attention.risk"}
+} | {"linear_attention.risk", "gradient_descent.steps"}
 ABSOLUTE_SINGLE = 1e-5
 NUMBERS = ("value", "low", "high")
 Findings = Mapping[str, Mapping[str, Any]]

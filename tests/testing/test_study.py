@@ -16,6 +16,7 @@ from icl_interp.experiments.base import Experiment
 from icl_interp.interventions import base
 from icl_interp.interventions.attention import SwapPattern
 from icl_interp.interventions.base import Intervention, intervene
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.results import make_array
 from icl_interp.studies import BUNDLED, STUDIES
 from icl_interp.tasks import registry
@@ -290,3 +291,13 @@ def test_an_observer_sees_what_moves_and_is_gone_afterwards():
     assert not base.OBSERVERS.get()
     assert "forward" not in vars(model)
     assert (model(tokens) - before).abs().max() < 1e-12
+
+
+def test_an_observer_compares_what_models_remember_of_a_context():
+    """Keys and values without the queries that some models keep as well."""
+    model = make("pre").double()
+    tokens = tokens_for(model).double()
+    means = MeanOutputs.measure(model, tokens, sublayers(model, layer=0))
+    with observing.observed() as moved, intervene(model, means, Idle()):
+        model.remember(tokens)
+    assert moved == {"MeanOutputs": True, "Idle": False}

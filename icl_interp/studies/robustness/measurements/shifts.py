@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from xarray import DataArray
 
-from icl_interp.analyses.facts import Facts, needs_task
+from icl_interp.analyses.facts import Facts, needs_linear_functions
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.baselines.regression import LeastSquares
@@ -16,7 +16,6 @@ from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
 from icl_interp.tasks.base import Task
-from icl_interp.tasks.distributions import is_law
 from icl_interp.tasks.regression import LinearRegression
 from icl_interp.tasks.shifts import Arranged, shifted
 
@@ -36,18 +35,12 @@ NOISE = 1.0  # standard deviation of the noise of the shift "noisy"
 
 def needs_shifts(facts: Facts) -> str | None:
     """Why the shifts say nothing about a model."""
-    reason = needs_task(facts, LinearRegression)
+    reason = needs_linear_functions(facts)
     if reason:
         return reason
-    task = facts.task
-    assert isinstance(task, LinearRegression)
-    if task.n_dims < 2:
+    assert isinstance(facts.task, LinearRegression)
+    if facts.task.n_dims < 2:
         return "The claim is about inputs of two coordinates or more; here they have one."
-    if not is_law(task.weights) or task.query is not None or task.single_orthant:
-        return (
-            "The claim is about models of linear functions that are drawn, with queries like the "
-            "examples; this model's training was another."
-        )
     return None
 
 

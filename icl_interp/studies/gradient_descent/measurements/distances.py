@@ -1,0 +1,137 @@
+"""How far a model's predictions are from as many steps of descent as it has layers.
+
+Three families of descent are tuned to the model's own predictions on half of the functions and
+compared with them on the other half. Then each block is put to its mean output, and what is left of
+the model is compared with one step less.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from xarray import DataArray
+
+from icl_interp.algorithms.rivals import Constant, PlusPlus, Tune, Varying
+from icl_interp.algorithms.subject import said_by
+from icl_interp.analyses.facts import is_large
+from icl_interp.analyses.lab import Lab
+from icl_interp.analyses.measurement import measurement
+from icl_interp.baselines.base import INPUTS
+from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.prompts import Prompts
+from icl_interp.provenance import generator
+from icl_interp.results import make_array
+
+DESCENT = "descent"
+PRECONDITIONED = "preconditioned descent"
+PLUS_PLUS = "GD++"
+FAMILIES = (DESCENT, PRECONDITIONED, PLUS_PLUS)
+WITHOUT = "without block "
+# Numbers of each function: squares of differences and labels, and the model's own prediction.
+SQUARED = "squared distance"
+OWN = "prediction"
+LABEL = "squared label"
+FEWEST = 512  # functions of a half, which grow with the numbers of a matrix that is tuned
+MOST = 2048
+FEW = 256  # of a large model
+
+Queries = Float[Tensor, "batch target"]
+
+
+class Halves(NamedTuple):
+    """Prompts that families are tuned on, and prompts that they are judged on."""
+
+    tuning: Prompts
+    judging: Prompts
+
+
+def family(name: str, n_steps: int, dim: int) -> Tune:
+    """How a family of descent with so many steps is tuned to predictions.
+
+    Source: von Oswald et al. (2023), Proposition 1 and appendix A.10 (GD++); Ahn et al. (2023),
+    equation (8) (preconditioned: a matrix for all steps, and a size for each).
+    """
+    if name == DESCENT:
+        return Constant(INPUTS, n_steps, name)
+    if name == PRECONDITIONED:
+        return Varying(INPUTS, n_steps, dim, name, "matrix")
+    return PlusPlus(INPUTS, n_steps, name)
+
+
+def row_of(name: str, n_steps: int, without: int | None = None) -> str:
+    """The name of a comparison.
+
+    >>> row_of("GD++", 3), row_of("descent", 1, without=0)
+    ('GD++, 3 steps', 'without block 0: descent, 1 step')
+    """
+    removed = "" if without is None else f"{WITHOUT}{without}: "
+    return f"{removed}{name}, {n_steps} step{'s' * (n_steps != 1)}"
+
+
+def compared(
+    tune: Tune, halves: Halves, tuned_to: Queries, own: Queries
+) -> Float[np.ndarray, "number unit"]:
+    """`SQUARED`, `OWN` and `LABEL` of each function of the half that judges.
+
+    Args:
+        tune: chooses the member of a family.
+        halves: prompts, one of each function.
+        tuned_to: predictions of the model on the half that tunes.
+        own: its predictions on the other half.
+    """
+    rival = tune(halves.tuning, tuned_to)
+    said = said_by(rival, halves.judging)[:, -1]
+    squared = (said - own).square()
+    # About their mean, so that no digits cancel in the variance.
+    centred = own - own.mean(0)
+    label = halves.judging.ys[:, -1].square()
+    return torch.cat([squared, centred, label], 1).double().T.numpy()
+
+
+@measurement("descent/distances")
+def distances(lab: Lab) -> DataArray:
+    """Differences from each family, whole and without each block: (comparison, number, unit).
+
+    A unit is a function of the half that judges. Without a block the family is the one that was
+    nearest to the whole model.
+    """
+    dim = lab.task.dim
+    n_layers = lab.model.cfg.n_layers
+    # Both halves, and a model for each block that is put to its mean on the half that tunes.
+    half = FEW if is_large(lab.model) else int(np.clip(4 * dim**2, FEWEST, MOST))
+    drawn = lab.task.sample(2 * half, generator(lab.seed, "descent"), dtype=torch.float64)
+    halves = Halves(drawn[:half], drawn[half:])
+    sweeps = [lab.ask(prompts=drawn)]
+    if n_layers > 1:
+        tokens = lab.tokens(halves.tuning).to(lab.single.unembed.W_U)
+        for block in range(n_layers):
+            edit = MeanOutputs.measure(lab.single, tokens, sublayers(lab.single, layer=block))
+            sweeps.append(lab.ask(prompts=drawn, context=[edit], query=[edit]))
+    answers = [said[:, 0].double() for said in lab.run_single(sweeps)]
+    # The whole model beside each family.
+    whole = answers[0]
+    found = {}
+    for name in FAMILIES:
+        tune = family(name, n_layers, dim)
+        found[row_of(name, n_layers)] = compared(tune, halves, whole[:half], whole[half:])
+    nearest = FAMILIES[_nearest(found)]
+    # What is left without a block, beside a step less.
+    for block, left in enumerate(answers[1:]):
+        tune = family(nearest, n_layers - 1, dim)
+        name = row_of(nearest, n_layers - 1, without=block)
+        found[name] = compared(tune, halves, left[:half], left[half:])
+    axes = {"comparison": tuple(found), "number": (SQUARED, OWN, LABEL), "unit": tuple(range(half))}
+    note = f"{half} functions, families tuned on {half} others"
+    return make_array(np.stack(list(found.values())), axes, note=note)
+
+
+def _nearest(found: Mapping[str, np.ndarray]) -> int:
+    """The place of the comparison with the smallest differences; the first of some that tie."""
+    sizes = []
+    for squared, own, _ in found.values():
+        variance = own.var() or 1.0
+        sizes.append(round(squared.mean() / variance, 6))
+    return int(np.argmin(sizes))
