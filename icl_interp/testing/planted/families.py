@@ -24,7 +24,7 @@ from icl_interp.probes.influence import hat_rows
 from icl_interp.prompts import Prompts
 from icl_interp.studies.limits.constructions import mechanisms
 from icl_interp.studies.limits.constructions.layers import number
-from icl_interp.studies.limits.constructions.neighbours import constants
+from icl_interp.studies.limits.constructions.trainings import constants
 from icl_interp.tasks.base import Task
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
