@@ -18,7 +18,7 @@ from icl_interp.checkpoints.companions import Role, kind_of
 from icl_interp.models.weights import weights_hash
 from icl_interp.provenance import encode
 from icl_interp.studies.limits.claims import kinds
-from icl_interp.studies.limits.constructions.neighbours import (
+from icl_interp.studies.limits.constructions.trainings import (
     BETTER,
     DENSITY,
     LARGER,
