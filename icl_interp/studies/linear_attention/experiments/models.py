@@ -22,7 +22,7 @@ from icl_interp.checkpoints.config import RunConfig, TrainingConfig
 from icl_interp.checkpoints.store import Checkpoint
 from icl_interp.errors import InputError
 from icl_interp.experiments.base import Model
-from icl_interp.experiments.presets import named, of_regression, rescaled
+from icl_interp.experiments.presets import named, of_regression, whole_prompts
 from icl_interp.experiments.setup import Setup
 from icl_interp.prompts import as_numbers
 from icl_interp.provenance import encode, generator
@@ -95,11 +95,7 @@ def _linear(
             model = replace(
                 model, d_in=task.n_dims + 1, n_ctx=n_ctx, d_model=64, d_head=64, d_mlp=256
             )
-    training = rescaled(training, changes)
-    curriculum = replace(training.curriculum, first_points=task.n_points)
-    return replace(
-        config, model=model, task=task, training=replace(training, curriculum=curriculum)
-    )
+    return replace(config, model=model, task=task, training=whole_prompts(training, task, changes))
 
 
 def softmax(kind: str, n: int | str) -> Model:
