@@ -129,6 +129,9 @@ def analyze(
     for folder in folders:
         main = main_file(folder, wanted)
         say(f"report: {main}", file=where)
+    page = base / "comparison.html"
+    if len(reports) > 1 and page.exists():
+        say(f"comparison: {page}", file=where)
     end_with(failed)
 
 

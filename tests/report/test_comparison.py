@@ -135,8 +135,12 @@ def test_the_command_writes_each_report_and_the_tables(monkeypatch, capsys, tmp_
         assert icl_interp.Report.load(tmp_path / name).checkpoint["name"] == name
     data = json.loads((tmp_path / "comparison.json").read_text())
     assert {row["model"] for row in data["table"]} == set(names)
+    printed = capsys.readouterr().out
     words = small_reports.report()[CLAIM].short.split()
-    assert " ".join(words[:3]) in capsys.readouterr().out  # the rest may stand in the next line
+    assert " ".join(words[:3]) in printed  # the rest may stand in the next line
+    page = tmp_path / "comparison.html"
+    assert printed.splitlines()[-1] == f"comparison: {page}"
+    assert page.is_file()
     monkeypatch.setattr(
         sys, "argv", ["icl-interp", "analyze", "affine", "affine", "--out", str(tmp_path)]
     )
