@@ -5,7 +5,7 @@ compared with them on the other half. Then each block is put to its mean output,
 the model is compared with one step less.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 from xarray import DataArray
 
-from icl_interp.algorithms.rivals import Constant, PlusPlus, Tune, Varying
-from icl_interp.algorithms.subject import said_by
 from icl_interp.analyses.facts import is_large
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.baselines.base import INPUTS
+from icl_interp.baselines.moments import Descent, GDPlusPlus, Moments
+from icl_interp.baselines.tuned import Constant, PlusPlus, Varying
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
@@ -39,6 +39,7 @@ MOST = 2048
 FEW = 256  # of a large model
 
 Queries = Float[Tensor, "batch target"]
+Tune = Callable[[Prompts, Queries], Descent | GDPlusPlus]
 
 
 class Halves(NamedTuple):
@@ -83,7 +84,7 @@ def compared(
         own: its predictions on the other half.
     """
     rival = tune(halves.tuning, tuned_to)
-    said = said_by(rival, halves.judging)[:, -1]
+    said = rival.predicted(Moments.of_query(INPUTS, halves.judging))[:, 0]
     squared = (said - own).square()
     # About their mean, so that no digits cancel in the variance.
     centred = own - own.mean(0)

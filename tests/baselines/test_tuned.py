@@ -1,11 +1,11 @@
-"""What is chosen for a rival is what was planted."""
+"""What is chosen is what was planted."""
 
 import pytest
 import torch
 from helpers import must_fail
 
-from icl_interp.algorithms.rivals import PlusPlus, missed
 from icl_interp.baselines.moments import GDPlusPlus
+from icl_interp.baselines.tuned import PlusPlus, missed
 from icl_interp.provenance import generator
 from icl_interp.tasks import LinearRegression
 
