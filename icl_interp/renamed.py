@@ -24,6 +24,7 @@ MODULES = {
     "testing.ignorant": "testing.null_models",
     "testing.parts": "testing.job_cache",
     "testing.trials": "testing.metamorphic",
+    "training.curriculum": "training.schedules",
 }
 
 
