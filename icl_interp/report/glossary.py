@@ -38,7 +38,7 @@ TERMS: Mapping[str, str] = {
     "control intervention": "An intervention of the same kind at a place where it should change "
     "nothing. It shows what the intervention itself disturbs.",
     "matched model": "A trained model that differs from this one in one respect: its norm, say, or "
-    "its training range.",
+    "its training range. Options call it a companion.",
     "test condition": "One way of changing prompts: a query far away, functions scaled, all inputs "
     "scaled.",
     "far from the data": "Queries whose |x| is many times the largest one of training, up to a "
