@@ -246,6 +246,8 @@ def unreadable(file: object, reader: str, error: Exception) -> str:
 
     >>> unreadable("report.json", "the page", KeyError("layers"))[:62]
     "report.json does not hold what the page needs (KeyError: 'laye"
+    >>> unreadable("report.json", "it", InputError("no layers"))[:50]
+    'report.json does not hold what it needs (no layers'
     """
     reason = in_one_line(error).removeprefix("InputError: ")
     return (

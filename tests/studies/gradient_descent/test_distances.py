@@ -107,6 +107,16 @@ def test_weights_of_steps_are_at_no_distance_and_one_less_without_a_block():
         assert found[f"without block {block}: descent, 2 steps"] < 5e-3
 
 
+def test_a_matrix_of_more_numbers_is_tuned_on_more_functions():
+    """Four for each number: else what is tuned would fit chance, and look far on other functions."""
+    task = LinearRegression(n_dims=12, n_points=30)
+    wide = Lab(descent(30, (0.3,), 12), task, Stacked(), n_units=4, n_contexts=1)
+    result = wide.measure(measured.distances)
+    assert result.sizes["unit"] == 4 * 12**2
+    assert lab(descent(9, (0.4,), 3)).measure(measured.distances).sizes["unit"] == measured.FEWEST
+    assert relative(result)["preconditioned descent, 1 step"] < 1e-9
+
+
 def test_a_family_that_does_more_is_named_only_where_it_is_needed():
     """GD++ is nearest to its own weights, and one step of it is one of descent."""
     found = relative(lab(gd_plus_plus(9, (0.5, 0.4), (0.2, 0.2), 3)).measure(measured.distances))

@@ -7,7 +7,7 @@ import pytest
 from helpers import must_fail
 
 import icl_interp
-from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.facts import Facts, needs_linear_functions
 from icl_interp.analyses.measurement import Results
 from icl_interp.experiments import calibration
 from icl_interp.experiments.calibration import Case
@@ -19,7 +19,7 @@ from icl_interp.studies.gradient_descent.claims import steps
 from icl_interp.studies.gradient_descent.claims.steps import STEPS_CLAIM
 from icl_interp.studies.gradient_descent.constructions import weights
 from icl_interp.studies.gradient_descent.measurements import distances as measured
-from icl_interp.tasks import LinearRegression, Normal, Polynomial, Uniform
+from icl_interp.tasks import LinearRegression, Normal
 
 TASK = LinearRegression(n_dims=3, n_points=9)
 NAMES = ("descent, 2 steps", "GD++, 2 steps", "without block 0: GD++, 1 step", "without block 1: x")
@@ -107,20 +107,12 @@ def test_a_constant_is_no_descent():
     assert "vary" in finding.reason
 
 
-UNIFORM = Uniform(-1, 1)
-
-
-@pytest.mark.parametrize(
-    ("task", "why"),
-    [
-        (Polynomial(degrees=(1,), inputs=UNIFORM, coefficients=UNIFORM, n_points=5), "not of"),
-        (replace(TASK, query=Normal(3.0)), "another"),
-        (replace(TASK, weights=(1.0, 2.0, 0.0)), "drawn"),
-        (replace(TASK, single_orthant=True), "another"),
-    ],
-)
-def test_who_is_not_asked(task, why):
-    assert why in (STEPS_CLAIM.exclusion(facts(task)) or "")
+def test_who_is_not_asked():
+    """`needs_linear_functions` has tests of its own."""
+    assert STEPS_CLAIM.excluded is needs_linear_functions
+    assert "like the examples" in (
+        STEPS_CLAIM.exclusion(facts(replace(TASK, query=Normal(3)))) or ""
+    )
     assert STEPS_CLAIM.exclusion(facts(TASK)) is None
     outside = Facts.of_outputs(TASK, {"error": 0.0, "r2": 1.0})
     assert "needs weights" in (STEPS_CLAIM.exclusion(outside) or "")

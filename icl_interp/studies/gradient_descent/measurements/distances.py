@@ -34,8 +34,8 @@ WITHOUT = "without block "
 SQUARED = "squared distance"
 OWN = "prediction"
 LABEL = "squared label"
-FEWEST = 512  # functions of a half, which grow with the numbers of a matrix that is tuned
-MOST = 2048
+FEWEST = 512  # functions of a half, or so many for each number of a matrix that is tuned
+FOR_EACH = 4
 FEW = 256  # of a large model
 
 Queries = Float[Tensor, "batch target"]
@@ -102,7 +102,7 @@ def distances(lab: Lab) -> DataArray:
     dim = lab.task.dim
     n_layers = lab.model.cfg.n_layers
     # Both halves, and a model for each block that is put to its mean on the half that tunes.
-    half = FEW if is_large(lab.model) else int(np.clip(4 * dim**2, FEWEST, MOST))
+    half = FEW if is_large(lab.model) else max(FEWEST, FOR_EACH * dim**2)
     drawn = lab.task.sample(2 * half, generator(lab.seed, "descent"), dtype=torch.float64)
     halves = Halves(drawn[:half], drawn[half:])
     sweeps = [lab.ask(prompts=drawn)]
@@ -118,7 +118,7 @@ def distances(lab: Lab) -> DataArray:
     for name in FAMILIES:
         tune = family(name, n_layers, dim)
         found[row_of(name, n_layers)] = compared(tune, halves, whole[:half], whole[half:])
-    nearest = FAMILIES[_nearest(found)]
+    nearest = _nearest(found)
     # What is left without a block, beside a step less.
     for block, left in enumerate(answers[1:]):
         tune = family(nearest, n_layers - 1, dim)
@@ -129,10 +129,10 @@ def distances(lab: Lab) -> DataArray:
     return make_array(np.stack(list(found.values())), axes, note=note)
 
 
-def _nearest(found: Mapping[str, np.ndarray]) -> int:
-    """The place of the comparison with the smallest differences; the first of some that tie."""
+def _nearest(found: Mapping[str, np.ndarray]) -> str:
+    """The family with the smallest differences from the whole model; of some that tie the first."""
     sizes = []
     for squared, own, _ in found.values():
-        variance = own.var() or 1.0
-        sizes.append(round(squared.mean() / variance, 6))
-    return int(np.argmin(sizes))
+        # What is less than a millionth of the variance is rounding.
+        sizes.append(round(squared.mean() / (own.var() or 1.0), 6))
+    return FAMILIES[int(np.argmin(sizes))]
