@@ -108,7 +108,7 @@ def test_weights_of_steps_are_at_no_distance_and_one_less_without_a_block():
 
 
 def test_a_matrix_of_more_numbers_is_tuned_on_more_functions():
-    """Four for each number: else what is tuned would fit chance, and look far on other functions."""
+    """Four for each number: else what is tuned would fit chance, and look far elsewhere."""
     task = LinearRegression(n_dims=12, n_points=30)
     wide = Lab(descent(30, (0.3,), 12), task, Stacked(), n_units=4, n_contexts=1)
     result = wide.measure(measured.distances)
