@@ -11,6 +11,9 @@ import torch
 from helpers import must_fail
 from lsa_models import BEST, N_CTX, RANDOM, TASK, WHERE, N, bench, judge, layer, value
 
+import icl_interp
+from icl_interp import predictors
+from icl_interp.analyses.outside import OutsideLab
 from icl_interp.baselines.regression import LeastSquares, Ridge
 from icl_interp.models.config import HookedTransformerConfig
 from icl_interp.models.transformer import HookedTransformer
@@ -251,3 +254,81 @@ def test_order_is_the_spread_that_it_is_called():
     within = as_numbers(made.ys)[:, :-1].var(1, correction=0).view(64, 2).mean(1).numpy()
     gap = result.sel(over="orders").values - within
     assert abs(gap.mean()) < 4 * gap.std() / 8
+
+
+# ---- predictors that are seen from outside -------------------------------------------------------
+
+
+def ridge_of(penalty: float, dtype: np.dtype):
+    """Ridge regression in numpy: (xs, ys, x_query) -> y_query."""
+
+    def predict(xs, ys, x_query):
+        gram = np.einsum("bmi,bmj->bij", xs, xs) + penalty * np.eye(xs.shape[-1])
+        h = np.einsum("bmi,bm->bi", xs, ys)
+        w = np.linalg.solve(gram, h[..., None])[..., 0]
+        return (w * x_query).sum(-1).astype(dtype)
+
+    return predict
+
+
+def check_is_ridge(penalty: float, dtype: np.dtype) -> None:
+    """Its distance from ridge with penalty 1 is rounding, and so is the angle of its gradient."""
+    seen = predictors.recognised(ridge_of(penalty, dtype))
+    result = lsa_algorithms.algorithms(OutsideLab(seen, TASK, n_units=8, n_contexts=1))
+    alike = result.sel(algorithm="ridge, penalty 1").mean("unit")
+    # Eight bits are left to the solver; central differences magnify rounding by 1 / HALF_WIDTH.
+    rounding = float(np.finfo(dtype).eps)
+    assert alike.sel(statistic="distance").max() < (256 * rounding) ** 2
+    assert 1 - alike.sel(statistic="cosine").min() < (256 * rounding) / 1e-2
+    assert result.sizes["depth"] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_predictor_from_outside_is_compared_by_outputs_alone(dtype):
+    check_is_ridge(1.0, dtype)
+    must_fail(check_is_ridge, 0.5, dtype)
+
+
+def test_gradients_from_outside_are_those_of_the_weights():
+    """Of a nonlinear predictor, whose gradient is no constant."""
+
+    def predict(xs, ys, x_query):
+        return np.sin(x_query).prod(-1) * ys.mean(1)
+
+    made = prompts(N)
+    lab = OutsideLab(predictors.recognised(predict), TASK, n_units=8, n_contexts=1)
+    (values,), (slopes,) = lsa_algorithms.read_outputs(lab, made)
+    query = made.xs[:, -1].clone().requires_grad_()
+    truth = query.sin().prod(-1) * as_numbers(made.ys)[:, :-1].mean(1)
+    (exact,) = torch.autograd.grad(truth.sum(), query)
+    assert torch.allclose(values, truth.detach(), atol=1e-12)
+    # The error of central differences is width^2 / 6 of third derivatives, which are at most |y|.
+    width = lsa_algorithms.HALF_WIDTH * float(made.xs.std())
+    bound = width**2 / 6 * as_numbers(made.ys)[:, :-1].mean(1).abs()
+    assert bool(((slopes - exact).abs() <= bound[:, None] + 1e-9).all())
+    assert float((slopes - exact).abs().max()) > 1e-9  # or it would not show the width
+
+
+@pytest.mark.slow
+def test_a_preconditioned_step_from_outside_is_told_from_ridge():
+    # So many examples that one step explains nine tenths of what least squares does.
+    task = replace(TASK, n_points=61)
+    step = setting.trained_landscape(task).product.numpy()
+
+    def preconditioned(xs, ys, x_query):
+        h = np.einsum("bmi,bm->bi", xs, ys) / xs.shape[1]
+        return ((h @ step) * x_query).sum(-1)
+
+    def judged(predict):
+        report = icl_interp.analyze(
+            predict,
+            task,
+            claims=[ALGORITHM_CLAIM.id],
+            control=lambda xs, ys, x_query: 0 * ys[:, 0],
+            n_prompts=256,
+            progress=False,
+        )
+        return report[ALGORITHM_CLAIM.id].verdict
+
+    assert judged(preconditioned) == "supported"
+    assert judged(ridge_of(1.0, np.float64)) == "contradicted"

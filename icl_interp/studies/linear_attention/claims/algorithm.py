@@ -144,7 +144,7 @@ def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Re
     else:
         caveat = f"Its similarity to {best} is {similarity[best]:.3f} (1: the same predictions)."
     scope = "these weights, this task, predictions at the query"
-    if needs_layer(facts) is None:
+    if not facts.outside and needs_layer(facts) is None:
         scope += f"; {SAME_EVIDENCE}"
     return Remarks(scope=scope, caveat=caveat, details=tuple(rows))
 
@@ -168,7 +168,7 @@ ALGORITHM_CLAIM = Claim(
         "linear regression.",
     ),
     kind="learning",
-    reads="the stream after each layer, and its gradients",
+    reads="outputs",
     criterion=CRITERION,
     measurements=(algorithms,),
     control=(algorithms,),

@@ -21,6 +21,7 @@ from xarray import DataArray
 from icl_interp.analyses.lab import Lab
 from icl_interp.analyses.measurement import measurement
 from icl_interp.probes.residual import depths, logit_lens
+from icl_interp.probes.sweep import Sweep
 from icl_interp.prompts import Prompts, as_numbers
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -48,6 +49,9 @@ FRACTIONS = np.geomspace(
 )  # step sizes that are tried, over 1 / largest eigenvalue of E S
 N_ORDERS = 16
 N_LENGTHS = 4
+# Half the width of central differences, over the spread of the inputs: so wide that the last bits
+# of a prediction in float32 move a gradient by less than 1e-4 of it.
+HALF_WIDTH = 1e-2
 
 Examples = tuple[Float[Tensor, "batch example dim"], Float[Tensor, "batch example"]]
 Weights = Float[Tensor, "batch dim"]
@@ -131,8 +135,11 @@ def read_depths(
 ) -> tuple[Float[Tensor, "depth batch"], Float[Tensor, "depth batch dim"]]:
     """What the logit lens reads at the query after each block, and its gradient.
 
-    The gradient is with respect to the query's x.
+    The gradient is with respect to the query's x. A predictor that is seen from outside has one
+    depth, its prediction.
     """
+    if lab.outside:
+        return read_outputs(lab, prompts)
     model, names = lab.model, depths(lab.model)[1:]
     streams: dict[str, Tensor] = {}
     tokens = lab.tokens(prompts).requires_grad_(True)
@@ -147,6 +154,28 @@ def read_depths(
             for out in outs
         ]
     return torch.stack(outs).detach().cpu(), torch.stack(grads).cpu()
+
+
+def read_outputs(
+    lab: Lab, prompts: Prompts
+) -> tuple[Float[Tensor, "1 batch"], Float[Tensor, "1 batch dim"]]:
+    """What is predicted at the query, and its gradient there by central differences."""
+    query = prompts.xs[:, -1]
+    width = HALF_WIDTH * prompts.xs.std()
+    steps = width * torch.eye(query.shape[-1], dtype=query.dtype)
+
+    # The query itself, and a step forth and back along each coordinate.
+    places = torch.cat([query[:, None], query[:, None] + steps, query[:, None] - steps], 1)
+    said = as_numbers(lab.run([Sweep(prompts, places, range(places.shape[1]))])[0])
+    forth, back = said[:, 1:].chunk(2, dim=1)
+    return said[None, :, 0], (forth - back)[None] / (2 * width)
+
+
+def _how_read(lab: Lab) -> str:
+    """Where gradients and depths come from, in the result's note."""
+    if lab.outside:
+        return f"gradients by central differences, {HALF_WIDTH:g} spreads of the inputs each way"
+    return "logit lens by depth"
 
 
 def lengths(lab: Lab) -> tuple[int, ...]:
@@ -206,7 +235,7 @@ def algorithms(lab: Lab) -> DataArray:
     return make_array(
         np.array(columns),
         axes,
-        note=f"{N_CONTEXTS} prompts of each function; float64; logit lens by depth",
+        note=f"{N_CONTEXTS} prompts of each function; float64; {_how_read(lab)}",
     )
 
 
