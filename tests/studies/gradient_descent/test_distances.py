@@ -6,6 +6,7 @@ import torch
 from helpers import must_fail
 
 from icl_interp.analyses.lab import Lab
+from icl_interp.baselines.tuned import Constant
 from icl_interp.models.constructed import descent, gd_plus_plus
 from icl_interp.models.tokens import Stacked
 from icl_interp.provenance import generator
@@ -115,6 +116,25 @@ def test_a_matrix_of_more_numbers_is_tuned_on_more_functions():
     assert result.sizes["unit"] == 4 * 12**2
     assert lab(descent(9, (0.4,), 3)).measure(measured.distances).sizes["unit"] == measured.FEWEST
     assert relative(result)["preconditioned descent, 1 step"] < 1e-9
+
+
+def test_blocks_of_a_large_model_are_taken_out_where_that_may_decide(monkeypatch):
+    """As many functions as for any model; of one that is far from every family, the whole only."""
+    near = descent(9, (0.4, 0.4), 3)
+    far = gd_plus_plus(9, (0.4, 0.4), (-3.0, 3.0), 3)
+    names = [measured.row_of(name, 2) for name in FAMILIES]
+    monkeypatch.setattr(measured, "PlusPlus", lambda inputs, n, name: Constant(inputs, n, name))
+
+    def check(model, n_rows):
+        result = lab(model).measure(measured.distances)
+        assert list(result.indexes["comparison"][:3]) == names
+        assert (result.sizes["comparison"], result.sizes["unit"]) == (n_rows, measured.FEWEST)
+
+    check(far, 5)  # a small model is asked all
+    monkeypatch.setattr(measured, "is_large", lambda model: True)
+    check(near, 5)
+    check(far, 3)
+    must_fail(check, far, 5)
 
 
 def test_a_family_that_does_more_is_named_only_where_it_is_needed():

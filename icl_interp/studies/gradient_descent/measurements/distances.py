@@ -21,6 +21,7 @@ from icl_interp.baselines.base import INPUTS
 from icl_interp.baselines.moments import Descent, GDPlusPlus, Moments
 from icl_interp.baselines.tuned import Constant, PlusPlus, Varying
 from icl_interp.interventions.outputs import MeanOutputs, sublayers
+from icl_interp.probes.sweep import Sweep
 from icl_interp.prompts import Prompts
 from icl_interp.provenance import generator
 from icl_interp.results import make_array
@@ -36,7 +37,10 @@ OWN = "prediction"
 LABEL = "squared label"
 FEWEST = 512  # functions of a half, or so many for each number of a matrix that is tuned
 FOR_EACH = 4
-FEW = 256  # of a large model
+# Blocks of a large model are taken out only where the whole of it is as near as this to a family,
+# in shares of the variance: a pass through such a model is dear, and of one that is far from every
+# family nothing else decides.
+WITHIN_REACH = 0.2
 
 Queries = Float[Tensor, "batch target"]
 Tune = Callable[[Prompts, Queries], Descent | GDPlusPlus]
@@ -101,38 +105,50 @@ def distances(lab: Lab) -> DataArray:
     """
     dim = lab.task.dim
     n_layers = lab.model.cfg.n_layers
-    # Both halves, and a model for each block that is put to its mean on the half that tunes.
-    half = FEW if is_large(lab.model) else max(FEWEST, FOR_EACH * dim**2)
+    half = max(FEWEST, FOR_EACH * dim**2)
     drawn = lab.task.sample(2 * half, generator(lab.seed, "descent"), dtype=torch.float64)
     halves = Halves(drawn[:half], drawn[half:])
-    sweeps = [lab.ask(prompts=drawn)]
-    if n_layers > 1:
-        tokens = lab.tokens(halves.tuning).to(lab.single.unembed.W_U)
-        for block in range(n_layers):
-            edit = MeanOutputs.measure(lab.single, tokens, sublayers(lab.single, layer=block))
-            sweeps.append(lab.ask(prompts=drawn, context=[edit], query=[edit]))
-    answers = [said[:, 0].double() for said in lab.run_single(sweeps)]
+    note = f"{half} functions, families tuned on {half} others"
+
     # The whole model beside each family.
-    whole = answers[0]
+    (whole,) = _answers(lab, [lab.ask(prompts=drawn)])
     found = {}
     for name in FAMILIES:
         tune = family(name, n_layers, dim)
         found[row_of(name, n_layers)] = compared(tune, halves, whole[:half], whole[half:])
-    nearest = _nearest(found)
+    sizes = _sizes(found)
+    nearest = min(sizes, key=sizes.__getitem__)  # of some that tie the first
+
     # What is left without a block, beside a step less.
-    for block, left in enumerate(answers[1:]):
-        tune = family(nearest, n_layers - 1, dim)
-        name = row_of(nearest, n_layers - 1, without=block)
-        found[name] = compared(tune, halves, left[:half], left[half:])
+    if is_large(lab.model) and sizes[nearest] > WITHIN_REACH:
+        note += "; no block is taken out, for the whole model is far from every family"
+    elif n_layers > 1:
+        for block, left in enumerate(_answers(lab, _without_blocks(lab, halves.tuning, drawn))):
+            tune = family(nearest, n_layers - 1, dim)
+            name = row_of(nearest, n_layers - 1, without=block)
+            found[name] = compared(tune, halves, left[:half], left[half:])
     axes = {"comparison": tuple(found), "number": (SQUARED, OWN, LABEL), "unit": tuple(range(half))}
-    note = f"{half} functions, families tuned on {half} others"
     return make_array(np.stack(list(found.values())), axes, note=note)
 
 
-def _nearest(found: Mapping[str, np.ndarray]) -> str:
-    """The family with the smallest differences from the whole model; of some that tie the first."""
-    sizes = []
-    for squared, own, _ in found.values():
+def _without_blocks(lab: Lab, tuning: Prompts, asked: Prompts) -> list[Sweep]:
+    """What each block's mean on the half that tunes leaves of the model, as sweeps."""
+    tokens = lab.tokens(tuning).to(lab.single.unembed.W_U)
+    sweeps = []
+    for block in range(lab.model.cfg.n_layers):
+        edit = MeanOutputs.measure(lab.single, tokens, sublayers(lab.single, layer=block))
+        sweeps.append(lab.ask(prompts=asked, context=[edit], query=[edit]))
+    return sweeps
+
+
+def _answers(lab: Lab, sweeps: list[Sweep]) -> list[Queries]:
+    return [said[:, 0].double() for said in lab.run_single(sweeps)]
+
+
+def _sizes(found: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Mean squared distance of the whole model from each family, of its variance."""
+    sizes = {}
+    for name, (squared, own, _) in zip(FAMILIES, found.values(), strict=True):
         # What is less than a millionth of the variance is rounding.
-        sizes.append(round(squared.mean() / (own.var() or 1.0), 6))
-    return FAMILIES[int(np.argmin(sizes))]
+        sizes[name] = round(squared.mean() / (own.var() or 1.0), 6)
+    return sizes
