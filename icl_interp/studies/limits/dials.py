@@ -225,6 +225,13 @@ DIALS: tuple[Dial, ...] = (
         (20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2),
     ),
     Dial(
+        "share of the truth that is missing",
+        functions.MATCHES,
+        "least squares that is told the degree, times 1 - share",
+        lambda v, g: _shrunk((1, 2, 3, 4), v, g),
+        (0.3, 0.26, 0.24, 0.2, 0.15, 0.12, 0.1, 0.09, 0.05, 0.0),
+    ),
+    Dial(
         "share that is missing for degree 2",
         functions.ALIKE,
         "1 - s times the truth, with s = 0.05 for every other degree: error rates are s^2",

@@ -17,6 +17,7 @@ from icl_interp.studies.limits.claims import larger_intervals as larger_interval
 from icl_interp.studies.limits.claims import last_layer as last_layer_claims
 from icl_interp.studies.limits.claims import layernorm as layernorm_claims
 from icl_interp.studies.limits.claims import layernorm_cause as cause_claims
+from icl_interp.studies.limits.claims import matches_least_squares as matches_claims
 from icl_interp.studies.limits.claims import no_classical as no_classical_claims
 from icl_interp.studies.limits.claims import no_icl2 as no_icl2_claims
 from icl_interp.studies.limits.claims import no_norm_better as no_norm_claims
@@ -71,6 +72,7 @@ STUDY = Study(
         uniform_claims.SOFTMAX_UNIFORM_CLAIM,
         icl1_claims.ICL1_CLAIM,
         no_icl2_claims.NO_ICL2_CLAIM,
+        matches_claims.MATCHES_LEAST_SQUARES_CLAIM,
         degrees_alike_claims.DEGREES_ALIKE_CLAIM,
         unseen_classes_claims.UNSEEN_CLASSES_CLAIM,
         continuous_claims.CONTINUOUS_FUNCTIONS_CLAIM,

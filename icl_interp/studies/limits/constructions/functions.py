@@ -22,9 +22,10 @@ from icl_interp.prompts import Prompts
 from icl_interp.tasks.distributions import Uniform
 from icl_interp.tasks.functions import Polynomial
 
-ALIKE, UNSEEN, CONTINUOUS, UNKNOWN, ALGORITHM = (
+MATCHES, ALIKE, UNSEEN, CONTINUOUS, UNKNOWN, ALGORITHM = (
     f"limits.{name}"
     for name in (
+        "matches_least_squares",
         "degrees_alike",
         "unseen_classes",
         "continuous_functions",
@@ -154,7 +155,11 @@ def _exact(g: torch.Generator) -> Case:
 
 
 def _shrunk_alike(g: torch.Generator) -> Case:
-    share = between(g, 0.05, 0.25)
+    return _shrunk_by(g, 0.05, 0.25)
+
+
+def _shrunk_by(g: torch.Generator, least: float, most: float) -> Case:
+    share = between(g, least, most)
     return _informed(g, lambda task: dict.fromkeys(range(task.max_degree + 1), share))
 
 
@@ -251,13 +256,25 @@ CONSTRUCTIONS: tuple[Construction, ...] = (
         "exact from n + 2 points on, where least squares of the largest degree has too few for the "
         "smaller ones",
         _exact,
-        {ALIKE: YES, UNSEEN: YES, UNKNOWN: YES, ALGORITHM: NO},
+        {MATCHES: YES, ALIKE: YES, UNSEEN: YES, UNKNOWN: YES, ALGORITHM: NO},
     ),
     Construction(
         "told the degree, shrunk alike",
         "1 - s times the truth for every degree: error rates of s^2 each",
         _shrunk_alike,
         {ALIKE: YES, UNSEEN: YES},
+    ),
+    Construction(
+        "told the degree, shrunk by a quarter",
+        "0.7 to 0.75 times the truth for every degree: error rates of 0.0625 to 0.09",
+        lambda g: _shrunk_by(g, 0.25, 0.3),
+        {MATCHES: NO},
+    ),
+    Construction(
+        "told the degree, shrunk by a seventh",
+        "error rates of 0.017 to 0.032: neither is a match, nor none",
+        lambda g: _shrunk_by(g, 0.13, 0.18),
+        {MATCHES: OPEN},
     ),
     Construction(
         "told the degree, one shrunk more",
