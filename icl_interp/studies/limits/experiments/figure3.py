@@ -44,8 +44,8 @@ COMPARED = (1, 3, 10)  # sigmas at which degrees are compared
 
 RISES = none_of("models whose error rate falls somewhere")
 
-# Proposition 1, counted: the rule of the claim `limits.matches_least_squares`. Least squares makes no
-# error at sigma 1, and the error is relative to predicting 0.
+# Proposition 1, counted: the rule of the claim `limits.matches_least_squares`. Least squares makes
+# no error at sigma 1, and the error is relative to predicting 0.
 MATCHES = at_most("largest error rate at sigma 1", NEAR, FAR)
 
 WIDE = "affine_wide"
