@@ -31,6 +31,7 @@ SINGLE = {
         "no_classical_algorithm",
         "no_icl2",
         "last_layer",
+        "matches_least_squares",
         "patterns_alike",
         "attention_necessary",
         "attention_sufficient",
