@@ -1,0 +1,160 @@
+"""The claim of `diversity`: on functions that it never saw a model predicts as ridge does."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xarray import DataArray
+
+from icl_interp.analyses.claim import Claim, Remarks
+from icl_interp.analyses.criterion import (
+    Condition,
+    Criterion,
+    Estimate,
+    Found,
+    Precondition,
+    at_least,
+    at_most,
+)
+from icl_interp.analyses.facts import Facts
+from icl_interp.analyses.finding import Quote
+from icl_interp.analyses.measurement import Results
+from icl_interp.resampling import Interval, bootstrap
+from icl_interp.studies.diversity.measurements.distances import (
+    APART,
+    NEW,
+    POOL,
+    RIDGE,
+    SEEN,
+    SIZE,
+    distances,
+    needs_pool,
+)
+from icl_interp.tasks.regression import LinearRegression
+
+NEARER = 2.0  # factor of squared distances that tells ridge and the pool apart
+# Shares of the mean square of ridge's predictions.
+LIKE = 0.1
+TOLD = 0.02
+ROUNDING = 1e-8
+TINY = float(np.finfo(float).tiny)
+RATIO, NEAREST, SEPARATE = "ratio", "nearest", "apart"
+UNIT = "of the mean square"
+
+
+def _means(result: DataArray, functions: str, pairs: Sequence[str]) -> list[np.ndarray]:
+    return [result.sel(functions=functions, pair=pair).values for pair in pairs]
+
+
+def ratio(result: DataArray, functions: str = NEW) -> Interval:
+    """log10 of the squared distance from ridge over that from the pool's Bayes predictor."""
+
+    def statistic(ridge: np.ndarray, pool: np.ndarray, size: np.ndarray) -> np.ndarray:
+        floor = np.maximum(ROUNDING * size, TINY)
+        return np.log10((ridge + floor) / (pool + floor))
+
+    return bootstrap(statistic, *_means(result, functions, (RIDGE, POOL, SIZE)))
+
+
+def share(result: DataArray, pair: str, functions: str = NEW) -> Interval:
+    """A squared distance, of the mean square of what ridge says."""
+    apart, size = _means(result, functions, (pair, SIZE))
+    return bootstrap(lambda d, s: d / np.maximum(s, TINY), apart, size)
+
+
+def nearest(result: DataArray) -> Interval:
+    """The smaller distance on new functions: whichever is smaller may differ from draw to draw."""
+    ridge, pool, size = _means(result, NEW, (RIDGE, POOL, SIZE))
+    return bootstrap(lambda a, b, s: np.minimum(a, b) / np.maximum(s, TINY), ridge, pool, size)
+
+
+def evidence(results: Results, facts: Facts) -> dict[str, Found]:
+    """Which of both the model is nearer to on new functions, how near, and how far apart both are.
+
+    How far apart ridge and the pool are is about the prompts, not about the model: it has no error.
+    """
+    result = results[distances]
+    return {RATIO: ratio(result), NEAREST: nearest(result), SEPARATE: share(result, APART).value}
+
+
+def remarks(results: Results, facts: Facts, found: Mapping[str, Estimate]) -> Remarks:
+    """Both distances, on functions of the pool and on new ones."""
+    result = results[distances]
+    rows = []
+    for functions in (NEW, SEEN):
+        rows += [_row(result, pair, functions) for pair in (RIDGE, POOL, APART)]
+    of_ridge, of_pool = rows[0]["distance"], rows[1]["distance"]
+    assert isinstance(facts.task, LinearRegression)
+    return Remarks(
+        scope="these weights, whole prompts at the trained length, functions of the law that the "
+        "pool was drawn from",
+        caveat=f"Ridge is at {of_ridge:.2g} of the mean square of its own predictions, and the "
+        f"Bayes predictor of the {facts.task.n_tasks} functions at {of_pool:.2g}.",
+        details=tuple(rows),
+    )
+
+
+def _row(result: DataArray, pair: str, functions: str) -> dict[str, Any]:
+    found = share(result, pair, functions)
+    row: dict[str, Any] = {"functions": functions, "between": pair, "distance": found.value}
+    return row | {"low": found.low, "high": found.high}
+
+
+NEW_FUNCTIONS_CLAIM = Claim(
+    id="diversity.new_functions",
+    kind="learning",
+    question="algorithm",
+    statement="On functions that it was not trained on the model predicts as ridge regression "
+    "does.",
+    denied="On functions that it was not trained on the model predicts as the Bayes predictor of "
+    "its pool does.",
+    quote=Quote(
+        "Below this threshold, the pretrained transformer cannot solve unseen regression tasks, "
+        "instead behaving like a Bayesian estimator with the non-diverse pretraining task "
+        "distribution as the prior. Beyond this threshold, the transformer significantly "
+        "outperforms this estimator; its behavior aligns with that of ridge regression",
+        "Raventos, Paul, Chen & Ganguli (2023), abstract",
+        "The work finds the threshold in the number of functions by eye. We ask of one model on "
+        "which side it is: which of both predictors is nearer, by a factor of two in squared "
+        "distance. A model that is far from both, or prompts on which both say the same, decide "
+        "nothing. The factor and both bounds were set beforehand.",
+    ),
+    reads="outputs",
+    criterion=Criterion(
+        (
+            Condition(
+                RATIO,
+                "squared distance from ridge over that from the pool's Bayes predictor",
+                at_most(-math.log10(NEARER)),
+                at_least(math.log10(NEARER)),
+                unit="log10",
+            ),
+        ),
+        (
+            Precondition(
+                SEPARATE,
+                at_least(TOLD),
+                "On new functions ridge and the pool's Bayes predictor say nearly the same (their "
+                f"distance is {{value:.2g}} {UNIT}, {TOLD:g} needed).",
+            ),
+            Precondition(
+                NEAREST,
+                at_most(LIKE),
+                f"The model is like neither: the nearer of both is at {{value:.2g}} {UNIT} "
+                f"(at most {LIKE:g} asked).",
+            ),
+        ),
+        terms="Distances are between predictions for the query. The penalty of ridge is the best "
+        "one for the law that the pool was drawn from. The Bayes predictor weighs the functions of "
+        "the pool by how well they fit the examples.",
+    ),
+    measurements=(distances,),
+    control=(distances,),
+    aspects=("kind of task",),
+    evidence=evidence,
+    remarks=remarks,
+    excluded=needs_pool,
+    figures=("pool_or_ridge",),
+)
+CLAIMS = (NEW_FUNCTIONS_CLAIM,)

@@ -1,0 +1,100 @@
+"""Predictors of known truth: ridge, the Bayes predictor of a pool, and what lies between."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icl_interp.experiments.calibration import NO, OPEN, YES, Case, Construction, between
+from icl_interp.models.config import HookedTransformerConfig
+from icl_interp.models.transformer import HookedTransformer
+from icl_interp.prompts import Prompts
+from icl_interp.studies.diversity.claims.new_functions import NEW_FUNCTIONS_CLAIM
+from icl_interp.studies.diversity.measurements.distances import rivals
+from icl_interp.tasks.regression import LinearRegression
+
+NEW_FUNCTIONS = NEW_FUNCTIONS_CLAIM.id
+DIM = 4
+TASK = LinearRegression(n_dims=DIM, n_points=17, noise_std=0.5, n_tasks=32)
+POOLS = (8, 256)  # functions, at least and at most
+
+
+def case_of(task: LinearRegression, share: float, wrong: float = 0.0) -> Case:
+    """What ridge says, and a share of the way to what the Bayes predictor of the pool says.
+
+    The squared distances from both are share^2 and (1 - share)^2 of that between them.
+
+    Args:
+        task: with the pool.
+        share: of the way.
+        wrong: what is added, of the size of a label; the last input tells its sign.
+    """
+    ridge, pool = rivals(task)
+
+    def predict(prompts: Prompts) -> Float[Tensor, "batch point target"]:
+        said = torch.lerp(ridge.predict(prompts), pool.predict(prompts), share)
+        turn = torch.sin(7 * prompts.xs.double().sum(-1, keepdim=True))
+        return said + wrong * DIM**0.5 * turn
+
+    cfg = HookedTransformerConfig(
+        n_layers=1, d_model=8, n_heads=2, n_ctx=task.n_points, d_in=DIM + 1
+    )
+    return Case(HookedTransformer(cfg, seed=0), task, predict)
+
+
+def of_a_pool(g: torch.Generator) -> LinearRegression:
+    """The task with another pool: its size is even in the logarithm."""
+    least, most = POOLS
+    n_tasks = round(least * (most / least) ** between(g, 0, 1))
+    return replace(TASK, n_tasks=n_tasks, pool_seed=1 + int(between(g, 0, 1e6)))
+
+
+def on_the_way(share: float, g: torch.Generator) -> Case:
+    """So far from ridge to the pool, on a pool of its own."""
+    return case_of(of_a_pool(g), share)
+
+
+def _like_ridge(g: torch.Generator) -> Case:
+    return on_the_way(between(g, 0.0, 0.3), g)
+
+
+def _like_the_pool(g: torch.Generator) -> Case:
+    return on_the_way(between(g, 0.7, 1.0), g)
+
+
+def _halfway(g: torch.Generator) -> Case:
+    return on_the_way(between(g, 0.45, 0.55), g)
+
+
+def _like_neither(g: torch.Generator) -> Case:
+    """Wrong by 18 % of a label's mean square and more: half of the square of what is added."""
+    return case_of(of_a_pool(g), 0.0, between(g, 0.6, 0.7))
+
+
+CONSTRUCTIONS: tuple[Construction, ...] = (
+    Construction(
+        "ridge, up to a third of the way to the pool",
+        "the squared distance from ridge is a fifth of that from the pool at most: .3^2 / .7^2",
+        _like_ridge,
+        {NEW_FUNCTIONS: YES},
+    ),
+    Construction(
+        "the pool, up to a third of the way to ridge",
+        "the squared distance from ridge is five times that from the pool at least",
+        _like_the_pool,
+        {NEW_FUNCTIONS: NO},
+    ),
+    Construction(
+        "halfway from ridge to the pool",
+        "both squared distances are alike up to a factor of 1.5",
+        _halfway,
+        {NEW_FUNCTIONS: OPEN},
+    ),
+    Construction(
+        "ridge, with something wrong of its own",
+        "it is nearer to ridge, and like neither",
+        _like_neither,
+        {NEW_FUNCTIONS: OPEN},
+    ),
+)

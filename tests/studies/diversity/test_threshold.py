@@ -1,0 +1,74 @@
+"""The experiment `diversity.threshold`: statements on made-up ratios, and sizes."""
+
+import math
+
+import numpy as np
+import pytest
+from error_tables import sentences, words
+from helpers import must_fail
+
+from icl_interp.experiments.statements import AGREES, DIFFERS, OPEN
+from icl_interp.results import make_array
+from icl_interp.studies.diversity.experiments import threshold
+from icl_interp.studies.diversity.experiments.threshold import POOLS, STATISTICS
+from icl_interp.studies.diversity.figures.threshold import threshold as drawn
+from icl_interp.studies.diversity.measurements.distances import NEW, SEEN
+from icl_interp.training import recipes
+
+
+def made_up(*seeds, spread=0.1):
+    """log10 ratios on new functions, a row a seed; on functions of the pool they are 1."""
+    values = np.ones((2, len(seeds), len(POOLS), 3))
+    values[0] = np.array(seeds)[..., None] + np.array([0.0, -spread, spread])
+    axes = {
+        "asked": (NEW, SEEN),
+        "seed": range(len(seeds)),
+        "functions of training": POOLS,
+        "statistic": STATISTICS,
+    }
+    return {"ratios": make_array(values, axes, note="a ratio")}
+
+
+def check(results, *starts):
+    words(threshold.states(results), *starts)
+
+
+def test_both_ends_decide():
+    right = made_up((1.0, 1.0, 0.5, -0.5, -1.0), (1.0, 0.5, -0.5, -1.0, -1.0))
+    check(right, AGREES, AGREES)
+    must_fail(check, right, AGREES, DIFFERS)
+    check(made_up((1.0,) * 5), AGREES, DIFFERS)
+    check(made_up((-1.0,) * 5), DIFFERS, AGREES)
+    check(made_up((1.0, 0.0, 0.0, 0.0, -0.3)), AGREES, OPEN)
+    one_differs = made_up((1.0, 1.0, 0.5, -0.5, -1.0), (-1.0, 0.5, -0.5, -1.0, -1.0))
+    check(one_differs, OPEN, AGREES)
+    assert threshold.states({}) == ()
+
+
+def test_where_the_side_changes():
+    assert threshold.crossing(np.array([1.0, 1.0, 1.0, -1.0, -1.0])) == pytest.approx(512)
+    assert threshold.crossing(np.array([0.5, -1.5, -1.0, -1.0, -1.0])) == pytest.approx(
+        math.exp(math.log(16) + 0.25 * math.log(4))
+    )
+    assert math.isnan(threshold.crossing(np.ones(5)))
+    states = threshold.states(made_up((1.0, 1.0, 1.0, -1.0, -1.0), (1.0,) * 5))
+    assert "512, no number of functions" in sentences(states)[-1]
+
+
+def test_the_figure_has_a_line_a_seed():
+    made = drawn(made_up((1.0, 1.0, 0.5, -0.5, -1.0), (1.0, 0.5, -0.5, -1.0, -1.0)), None)
+    new, seen = made["threshold"].panels
+    assert [mark.name for mark in new.marks[1:]] == ["seed 0", "seed 1"]
+    np.testing.assert_allclose(new.marks[1].y, 10.0 ** np.array([1.0, 1.0, 0.5, -0.5, -1.0]))
+    np.testing.assert_allclose(seen.marks[1].y, 10.0)
+    assert drawn({}, None) == {}
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small", "paper"])
+def test_each_scale_reads_its_own_prompts(scale):
+    for n_tasks in POOLS:
+        config = threshold.at_scale(recipes.resolve(threshold.recipe(n_tasks)), scale)
+        assert config.task.n_tasks == n_tasks
+        assert config.model.d_in == config.task.n_dims
+        assert config.model.n_ctx >= 2 * config.task.n_points - 1
+    assert config.training.steps == {"smoke": 100, "small": 12_000, "paper": 500_000}[scale]
